@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from dlcpd.contract.codec import MAX_CODEC
+from dlcpd.contract.collectives import COLLECTIVES
 from dlcpd.contract.errors import BadMessage
 from dlcpd.contract.schema import MAX_TEXT as MAX_TEXT  # noqa: PLC0414  # mypy: re-exported
 from dlcpd.contract.schema import (
@@ -55,16 +56,9 @@ DTYPES: Final = (
 )  # fmt: skip
 TRACE: Final = ("start", "look", "stop", "take", "forget")  # what is asked of a recording of events
 REDUCE_OPS: Final = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
-COLLECTIVES: Final = (
-    "all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter",
-    "all_to_all", "barrier", "send", "receive",
-)  # fmt: skip
 # Seconds in which peers can take what a completed operation promised them, after the client of a
 # session has left: a rank that writes a checkpoint first is that late.
 DELIVERY: Final = 30.0
-# What they do to one element does not depend on others: several engines take a range of the
-# tensor each. Of the other collectives they take every n-th transfer.
-BY_RANGE: Final = frozenset({"all_reduce", "reduce", "broadcast"})
 
 
 class PeerRow(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Final, Self
 
 from dlcpd.collectives.holdings import NO_LIMIT
 from dlcpd.core.wire.sizes import MAX_SEGMENT
+from dlcpd.requests.rules import Rules
 
 COUNT_CALLS: Final = "DLCPD_COUNT_CALLS"  # environment: an engine that finds it counts its calls
 
@@ -46,6 +47,17 @@ class EngineConfig:
     inject_corrupt: float = 0.0  # fraction of which a bit is turned over, likewise
     inject_seed: int = 0
     relays: tuple[str, ...] = ()  # addresses that peers are told instead of those of `paths`
+
+    @property
+    def rules(self) -> Rules:
+        """The settings by which requests are carried out."""
+        return Rules(
+            self.chunk_bytes,
+            self.digest_every,
+            self.layer_priority,
+            self.drop_precedence,
+            self.bounded_loss,
+        )
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

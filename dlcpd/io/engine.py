@@ -22,6 +22,7 @@ from typing import Any, Final
 from dlcpd.collectives.accounts import MAX_LEFT_OVER, Accounts
 from dlcpd.collectives.holdings import Budget, Holdings
 from dlcpd.collectives.scratch import ScratchPool
+from dlcpd.contract.collectives import Share
 from dlcpd.contract.errors import (
     AddressUnavailable,
     ArenaFull,
@@ -67,7 +68,6 @@ from dlcpd.io.udp.udp_path import UdpPath
 from dlcpd.ipc.seqpacket import close_all
 from dlcpd.ledger.recorder import About, Recorder, mark
 from dlcpd.ledger.records import Rank
-from dlcpd.schedules.divide import Share
 
 CARRIED: Final = 2  # descriptors beside an OpenSession: arena and lane
 BATCHES_PER_WAKE: Final = 4  # receive calls with data, per socket, before others get their turn

@@ -13,10 +13,11 @@ from typing import Final
 
 from dlcpd import __version__
 from dlcpd.collectives.accounts import Accounts
-from dlcpd.collectives.order import Order
+from dlcpd.collectives.order import Group, Order
 from dlcpd.collectives.recording import Losses, Missing
+from dlcpd.contract.collectives import Share
 from dlcpd.contract.errors import BadLedger
-from dlcpd.contract.messages import MAX_OPERATION
+from dlcpd.contract.messages import MAX_OPERATION, Submit
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.ledger import records
 from dlcpd.ledger.chunks import chunks, digests
@@ -25,6 +26,8 @@ from dlcpd.ledger.generations import Generations
 from dlcpd.ledger.masks import pack, pack_paths
 from dlcpd.numerics.elements import view
 from dlcpd.numerics.residual import Hole
+from dlcpd.schedules.catalog import Place, Task
+from dlcpd.schedules.choose import Choice
 from dlcpd.schedules.model import Program
 
 MAX_TURNS: Final = 1 << 16  # names that are counted, ~10 MB; the one unused for longest starts anew
@@ -81,10 +84,32 @@ class Recorder:
         except (OSError, BadLedger) as exc:
             self._stop(exc)
 
-    def next_plan(self) -> int:
-        """A number for a plan that is about to be made."""
+    def plan(  # noqa: PLR0917  # everything that a replay needs
+        self, ask: Submit, group: Group, task: Task, choice: Choice, place: Place, share: Share
+    ) -> records.Plan:
+        """What operations that are asked for alike have in common, under a number of its own."""
         self._plans = (self._plans + 1) % records.MAX_PLANS
-        return self._plans
+        host = {rank: number for number, ranks in enumerate(place.hosts) for rank in ranks}
+        members = [records.HostRow(m, host[at]) for at, m in enumerate(group.members)]
+        return records.Plan(
+            self._plans,
+            ask.name,
+            ask.collective,
+            choice.name,
+            f"{choice.fingerprint:016x}",
+            task.size,
+            list(task.sizes),
+            int(task.lossy),
+            ask.dtype,
+            ask.reduce,
+            ask.max_loss,
+            group.number,
+            members,
+            place.chunk_bytes,
+            share.number,
+            share.of,
+            ask.codec,
+        )
 
     def recording(self, order: Order, plan: records.Plan, program: Program) -> "OperationRecording":
         """Of an operation that is about to begin."""

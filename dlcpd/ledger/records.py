@@ -11,9 +11,9 @@ from sys import float_info
 from typing import Any, Final, NamedTuple
 
 from dlcpd.contract.codec import MAX_CODEC
+from dlcpd.contract.collectives import COLLECTIVES
 from dlcpd.contract.errors import BadLedger
 from dlcpd.contract.messages import (
-    COLLECTIVES,
     DTYPES,
     MAX_ELEMENTS,
     MAX_ENGINES,

@@ -11,6 +11,7 @@ from enum import Enum, auto
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
+from dlcpd.contract.collectives import COLLECTIVES, Shape, Share
 from dlcpd.contract.errors import BadLedger, OutcomeError
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.ledger.chunks import Chunk, chunks, digests, first_difference
@@ -21,7 +22,6 @@ from dlcpd.ledger.reader import Entry, Ledger
 from dlcpd.ledger.records import MissingRow, Plan, hosts_of, ranks_of
 from dlcpd.schedules.catalog import Place, Task
 from dlcpd.schedules.choose import choose
-from dlcpd.schedules.divide import Share
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import Program
 from dlcpd.schedules.proof.interpreter import interpret
@@ -252,7 +252,7 @@ def program_of(plan: Plan, place: int) -> Program:
 
 
 def _output_size(plan: Plan, place: int) -> int:
-    return plan.sizes[place] if plan.collective == "reduce_scatter" else plan.size
+    return plan.sizes[place] if COLLECTIVES[plan.collective].shape is Shape.OUTPUTS else plan.size
 
 
 def _range(part: Chunk) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from dlcpd.collectives.order import Group
+from dlcpd.contract.collectives import COLLECTIVES, WHOLE, Shape, Share
 from dlcpd.contract.errors import BadMessage
 from dlcpd.contract.messages import Submit
 from dlcpd.core.session.session import Session
@@ -13,7 +14,6 @@ from dlcpd.numerics.elements import STORAGE
 from dlcpd.schedules import choose
 from dlcpd.schedules.catalog import Place, Task
 from dlcpd.schedules.choose import Choice
-from dlcpd.schedules.divide import WHOLE, Share
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import Program
 
@@ -48,7 +48,7 @@ def chosen(ask: Submit, group: Group, place: Place, share: Share = WHOLE) -> Cho
         choice = choose.choose(task, place, ask.schedule or None, share)
     except UnknownSchedule as exc:
         raise BadMessage(f"operation {ask.operation}: {exc}") from exc
-    if ask.collective == "receive" and ask.peer < 0:
+    if COLLECTIVES[ask.collective].shape is Shape.RECEIVED and ask.peer < 0:
         return Chosen(replace(choice, program=NOTHING), task, receiving)
     return Chosen(choice, task)
 
@@ -66,22 +66,17 @@ def _task(ask: Submit, group: Group) -> Task:
     """Raises: BadMessage."""
     item = STORAGE[ask.dtype].itemsize
     given, wanted = ask.input_count, ask.output_count
-    what, root = ask.collective, max(ask.peer, 0)
+    row, root = COLLECTIVES[ask.collective], max(ask.peer, 0)
     counts = _counts(ask, group)
     wrong = _wrong(ask, group, counts)
     if wrong:
         raise BadMessage(f"operation {ask.operation}: {wrong}")
     to_each, from_each = (tuple(n * item for n in column) for column in counts)
-    own = {
-        "all_gather": from_each,
-        "gather": from_each,
-        "scatter": to_each,
-        "reduce_scatter": to_each,
-    }
+    parts = {Shape.INPUTS: from_each, Shape.OUTPUTS: to_each}
     return Task(
-        collective=what,
-        size=(wanted if what == "receive" else given) * item,
-        sizes=own.get(what, ()),
+        collective=ask.collective,
+        size=(wanted if row.shape is Shape.RECEIVED else given) * item,
+        sizes=parts.get(row.shape, ()),
         root=root,
         peer=root,
         lossy=_may_lose(ask, given * item),
@@ -103,13 +98,7 @@ def _counts(ask: Submit, group: Group) -> tuple[tuple[int, ...], tuple[int, ...]
     if ask.sizes:
         to_each, from_each = zip(*ask.sizes, strict=True)
         return to_each, from_each
-    world, given, wanted = group.size, ask.input_count, ask.output_count
-    match ask.collective:
-        case "all_gather" | "gather":
-            return (given,) * world, (given,) * world
-        case "scatter" | "reduce_scatter":
-            return (wanted,) * world, (wanted,) * world
-    return (given // world,) * world, (wanted // world,) * world
+    return COLLECTIVES[ask.collective].per_rank(group.size, ask.input_count, ask.output_count)
 
 
 def _wrong(  # a list of refusals
@@ -118,25 +107,12 @@ def _wrong(  # a list of refusals
     """What does not fit: every part of a tensor must lie within it."""
     to_each, from_each = counts
     given, wanted, rank = ask.input_count, ask.output_count, group.rank
-    what, at_root = ask.collective, group.rank == ask.peer
-    rooted = what in ("reduce", "broadcast", "gather", "scatter", "send")
-    if rooted and ask.peer < 0:
+    what, row = ask.collective, COLLECTIVES[ask.collective]
+    if row.names_a_rank and ask.peer < 0:
         return f"{what} needs the rank of a root or receiver"
-    if what in ("send", "receive") and ask.peer == rank:
+    if row.message and ask.peer == rank:
         return f"{what} between rank {rank} and itself"
-    needed = {
-        "all_reduce": (given, given),
-        "broadcast": (given, given),
-        "reduce": (given, given if at_root else 0),
-        "all_gather": (from_each[rank], sum(from_each)),
-        "gather": (from_each[rank], sum(from_each) if at_root else 0),
-        "scatter": (sum(to_each) if at_root else 0, to_each[rank]),
-        "reduce_scatter": (sum(to_each), to_each[rank]),
-        "all_to_all": (sum(to_each), sum(from_each)),
-        "barrier": (0, 0),
-        "send": (given, 0),
-        "receive": (0, wanted),
-    }[what]
+    needed = row.needed(rank, ask.peer, given, wanted, to_each, from_each)
     if (given, wanted) != needed:
         return (
             f"{what} of {given} elements in and {wanted} out, where {needed[0]} and {needed[1]} "

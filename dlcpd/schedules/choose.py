@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final
 
-from dlcpd.contract.messages import BY_RANGE
+from dlcpd.contract.collectives import COLLECTIVES, WHOLE, Share
 from dlcpd.numerics.codecs.codec import wire_size
 from dlcpd.numerics.codecs.names import codec_of
 from dlcpd.schedules.catalog import CATALOG, Place, Task
 from dlcpd.schedules.coded import coded, coded_schedule
-from dlcpd.schedules.divide import WHOLE, Share, moved, part_of, selected
+from dlcpd.schedules.divide import moved, part_of, selected
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import Program
 
@@ -40,7 +40,7 @@ def choose(task: Task, place: Place, schedule: str | None = None, share: Share =
     recipes = CATALOG.get(task.collective)
     if recipes is None:
         raise UnknownSchedule(f"no collective {task.collective!r}: one of {', '.join(CATALOG)}")
-    by_range, start = task.collective in BY_RANGE, 0
+    by_range, start = COLLECTIVES[task.collective].by_range, 0
     if by_range:
         start, size = part_of(task.size, share)
         task = replace(task, size=size)

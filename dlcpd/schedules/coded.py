@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from dlcpd.contract.collectives import LOSSY
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import (
     NOT_REPLICATED,
@@ -26,24 +27,23 @@ from dlcpd.schedules.model import (
 
 # Where a part goes straight to its owner, and its sum straight to all: others would round again at
 # every step in between.
-CODED: Final = {"all_reduce": "direct", "reduce_scatter": "direct"}
+CODED: Final = "direct"  # schedule
 
 WireSize = Callable[[int], int]  # of so many bytes of the tensor
 
 
 def coded_schedule(collective: str, wanted: str) -> str:
     """The schedule that a codec goes with. Raises: UnknownSchedule."""
-    name = CODED.get(collective)
-    if name is None:
-        names = " and ".join(CODED)
+    if collective not in LOSSY:
+        names = " and ".join(LOSSY)
         raise UnknownSchedule(f"{collective} has no codec, which only {names} can have")
-    if wanted not in ("", name):
-        raise UnknownSchedule(f"{collective} with a codec has the schedule {name}, not {wanted!r}")
-    return name
+    if wanted not in ("", CODED):
+        raise UnknownSchedule(f"{collective} with a codec has the schedule {CODED}, not {wanted!r}")
+    return CODED
 
 
 def coded(program: Program, wire_size: WireSize) -> Program:
-    """As `program`, one of CODED, but for the form of what is sent."""
+    """As `program`, a direct one, but for the form of what is sent."""
     writer = _Writer(program, wire_size)
     for position, step in enumerate(program.steps):
         writer.write(position, step)

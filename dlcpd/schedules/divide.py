@@ -1,14 +1,14 @@
 """One operation on several engines of a host: the part of its program that each of them runs.
 
-A part is a range of the tensor (`contract.messages.BY_RANGE`) or every n-th transfer, and what
+A part is a range of the tensor (`Collective.by_range`) or every n-th transfer, and what
 belongs to it. Parts share no memory that one of them writes and no transfer, so engines run
 theirs without a word to each other. Both ends of a transfer find it in the same part.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
 
+from dlcpd.contract.collectives import Share
 from dlcpd.schedules.layout import ALIGNMENT
 from dlcpd.schedules.model import (
     Buffer,
@@ -20,17 +20,6 @@ from dlcpd.schedules.model import (
     Step,
     Transfer,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Part `number`, from 0, of `of` parts."""
-
-    number: int = 0
-    of: int = 1
-
-
-WHOLE: Final = Share()
 
 
 def part_of(size: int, share: Share) -> tuple[int, int]:

@@ -56,7 +56,7 @@ class CommandPlatform(ABC):
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
         """The state that one port group needs, on its ports and on the switch."""
 
-    def waived(self, intent: Intent, device: Device) -> Iterable[str]:
+    def lacking(self, intent: Intent, device: Device) -> Iterable[str]:
         """What of the lossless classes it cannot do, in words."""
         return ()
 
@@ -66,7 +66,7 @@ class CommandPlatform(ABC):
 
     def render(self, intent: Intent, device: Device) -> Rendered:
         found = render_groups(intent, device, self.able, self.group)
-        degraded = dict.fromkeys((*found.degraded, *self.waived(intent, device)))
+        degraded = dict.fromkeys((*found.degraded, *self.lacking(intent, device)))
         return replace(found, degraded=(*degraded, *self.degraded))
 
     def owns(self, intent: Intent) -> Owns:

@@ -123,7 +123,7 @@ class Eos(CommandPlatform):
     def defaults(self, present: State) -> State:
         return DEFAULTS
 
-    def waived(self, intent: Intent, device: Device) -> Iterator[str]:
+    def lacking(self, intent: Intent, device: Device) -> Iterator[str]:
         layout = lay_out(intent, device.groups[0], self.able)
         why = "EOS has no strict queue below one that is not"
         yield from in_words(layout, below(layout), why)

@@ -198,7 +198,7 @@ class Junos(CommandPlatform):
             said.append("IPv6: classified as the chip does by the classifier of IPv4")
         return Rendered(state, tuple(dict.fromkeys(said)))
 
-    def waived(self, intent: Intent, device: Device) -> Iterator[str]:
+    def lacking(self, intent: Intent, device: Device) -> Iterator[str]:
         cables = {each.cable for each in intent.lossless}
         for group in device.groups:
             layout = lay_out(intent, group, self.able)

@@ -161,7 +161,7 @@ class Nxos(CommandPlatform):
         queuing = _queuing(intent, group, layout)
         return dict([*_marking(intent, layout), *queuing, *_network(intent, group, layout)])
 
-    def waived(self, intent: Intent, device: Device) -> Iterator[str]:
+    def lacking(self, intent: Intent, device: Device) -> Iterator[str]:
         layout = lay_out(intent, device.groups[0], self.able)
         yield from in_words(layout, below(layout), "strict queues of NX-OS are the highest")
         for each in layout.lossless:

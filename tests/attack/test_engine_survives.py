@@ -88,7 +88,7 @@ def test_answers_that_nobody_reads(job: Jobs) -> None:
 # commands, timers, and what it sends.
 PLACES = [
     "dlcpd.io.clients.client:Client.handle",
-    "dlcpd.requests.plan:Submissions.make",
+    "dlcpd.requests.group:GroupRequests.make",
     "dlcpd.io.discovery.mtu:MtuDiscovery.begin",
     "dlcpd.core.session.session:Session.on_ready",
     "dlcpd.core.session.session:Session.on_ready_ack",

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from dlcpd.contract.messages import COLLECTIVES, Completed, Failed
+from dlcpd.contract.collectives import COLLECTIVES
+from dlcpd.contract.messages import Completed, Failed
 from dlcpd.io.config import EngineConfig
 from tests.attack.cgroups import MemoryGroup, memory_group
 from tests.attack.resources import MB

@@ -7,10 +7,10 @@ import numpy as np
 
 from dlcpd.collectives.accounts import Accounts
 from dlcpd.collectives.scratch import ScratchPool
+from dlcpd.contract.collectives import WHOLE, Share
 from dlcpd.io.clients.client import Client
 from dlcpd.io.config import EngineConfig
 from dlcpd.numerics.residual import cut
-from dlcpd.schedules.divide import WHOLE, Share
 from tests.sim.network import SimNetwork
 
 KEY = ("gradient", "uint8", 64)

@@ -19,7 +19,8 @@ from dlcpd.core.turns import Turns
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.io.config import EngineConfig
-from dlcpd.requests.plan import PLAN_STEPS, Plans, Submissions
+from dlcpd.requests.group import GroupRequests
+from dlcpd.requests.plan import PLAN_STEPS, Plans
 
 ARENA = np.zeros(1 << 20, np.uint8)
 BOUNDED: dict[str, Any] = {"max_loss": 0.01, "name": "n"}
@@ -63,11 +64,11 @@ def submit(**changes: Any) -> Submit:
     return Submit(**(values | changes | rows))
 
 
-def submissions(session: Session, **settings: Any) -> Submissions:
+def submissions(session: Session, **settings: Any) -> GroupRequests:
     """Those of rank 0, of the group of all ranks."""
     config = EngineConfig(**settings)
     group = Group(0, tuple(range(session.world_size)), 0)
-    return Submissions(config, ScratchPool(config.chunk_bytes), session, group)
+    return GroupRequests(config.rules, ScratchPool(config.chunk_bytes), session, group)
 
 
 def make(world: int = 2, **changes: Any) -> Execution:
@@ -232,7 +233,7 @@ def test_what_is_kept_of_a_client_is_bounded() -> None:
 
 
 def test_more_transfers_than_the_wire_can_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dlcpd.requests.plan.MAX_TRANSFERS", 100)
+    monkeypatch.setattr("dlcpd.requests.checks.MAX_TRANSFERS", 100)
     of_group = submissions(session_of(2), chunk_bytes=64)
     with pytest.raises(BadMessage, match=r"transfers between two ranks.*make \[network\] chunk"):
         of_group.make(submit(), ARENA, Accounts(), 10.0)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from dlcpd.contract.collectives import Share
 from dlcpd.numerics.codecs.codec import wire_size
 from dlcpd.numerics.codecs.names import codec_of
 from dlcpd.schedules.catalog import Place, Task
 from dlcpd.schedules.choose import choose
-from dlcpd.schedules.divide import Share
 from dlcpd.schedules.errors import BadSchedule, UnknownSchedule
 from dlcpd.schedules.model import Buffer, Decode, Encode, Program, Receive, Send, Span
 from dlcpd.schedules.proof.check import check

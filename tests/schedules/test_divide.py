@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from dlcpd.contract.messages import BY_RANGE
+from dlcpd.contract.collectives import COLLECTIVES, Share
 from dlcpd.schedules.catalog import CATALOG, Place, Task
 from dlcpd.schedules.choose import choose
-from dlcpd.schedules.divide import Share, part_of
+from dlcpd.schedules.divide import part_of
 from dlcpd.schedules.layout import ALIGNMENT
 from dlcpd.schedules.model import Buffer, Program, Receive, Reduce, Transfer
 from dlcpd.schedules.proof.check import check
@@ -96,7 +96,7 @@ def test_parts_together_do_what_the_whole_does(name: str, world: int, parts: int
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, case in cases(2).items() if case.task.collective in BY_RANGE]
+    "name", [name for name, case in cases(2).items() if COLLECTIVES[case.task.collective].by_range]
 )
 def test_what_lies_where_in_the_tensor_does_not_change(name: str) -> None:
     """Layers, bounds and exempt ranges count from the start of the operation's tensor."""

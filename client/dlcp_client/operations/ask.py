@@ -7,6 +7,7 @@ from typing import Final, Generic
 
 from dlcp_client.arena.blocks import A, Block, Library
 from dlcp_client.operations.requests import Request
+from dlcpd.contract.collectives import COLLECTIVES
 from dlcpd.contract.messages import Counts, Submit
 
 ANY: Final = -1  # source of a message that may come from every rank
@@ -14,7 +15,6 @@ ANY: Final = -1  # source of a message that may come from every rank
 # Bytes of an operation that is one of several of one tensor: a chunk of the daemon's default.
 # With fewer, operations cost more than their overlap gains.
 PIECE: Final = 4 << 20
-CUTTABLE: Final = frozenset({"all_reduce", "broadcast"})  # each element by itself, in place
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Ask(Generic[A]):
         for the schedule of a small one may add in another order. All ranks come to the same."""
         size = self.input.itemsize
         pieces = self.input.nbytes // PIECE
-        if pieces < 2 or self.call.collective not in CUTTABLE:
+        if pieces < 2 or not COLLECTIVES[self.call.collective].divisible:
             return [self]
         step = PIECE // size
         starts = [*range(0, step * pieces, step), self.input.count]

@@ -4,16 +4,14 @@ from collections import Counter
 from typing import Final
 from zlib import crc32
 
-from dlcpd.contract.messages import BY_RANGE, Submit
+from dlcpd.contract.collectives import COLLECTIVES, Shape
+from dlcpd.contract.messages import Submit
 
 # Bytes for each engine below which dividing costs more than it gains: of a tensor that is reduced
 # or copied as a whole, element by element; and of what one rank sends another, which goes by
 # transfers of 4 MiB.
 LEAST_RANGE: Final = 1 << 20
 LEAST_TRANSFER: Final = 4 << 20
-_GIVEN: Final = frozenset({"all_gather", "gather"})  # every rank's input is one transfer
-_GOT: Final = frozenset({"scatter", "reduce_scatter"})  # every rank's output is
-_MESSAGES: Final = frozenset({"send", "receive"})
 
 
 class Engines:
@@ -32,7 +30,9 @@ class Engines:
             return range(self.count)
         if ask.name:
             one = crc32(ask.name.encode()) % self.count
-        elif ask.collective in _MESSAGES:  # a receiver may not know its sender, but the group
+        elif COLLECTIVES[
+            ask.collective
+        ].message:  # a receiver may not know its sender, but the group
             one = ask.group % self.count
         else:
             one = (ask.group + self._turns[ask.group]) % self.count
@@ -40,13 +40,16 @@ class Engines:
 
     def submitted(self, ask: Submit) -> None:
         """An operation left."""
-        if self.count > 1 and ask.collective not in _MESSAGES:
+        if self.count > 1 and not COLLECTIVES[ask.collective].message:
             self._turns[ask.group] += 1
 
     def _worth_dividing(self, ask: Submit, item: int) -> bool:
         given, got = ask.input_count * item, ask.output_count * item
-        if ask.collective in BY_RANGE:
-            return given >= self.count * LEAST_RANGE
-        if ask.collective in _GIVEN:
-            return given >= self.count * LEAST_TRANSFER
-        return ask.collective in _GOT and got >= self.count * LEAST_TRANSFER
+        match COLLECTIVES[ask.collective].shape:
+            case Shape.ELEMENTS:
+                return given >= self.count * LEAST_RANGE
+            case Shape.INPUTS:  # the input of each rank is one transfer
+                return given >= self.count * LEAST_TRANSFER
+            case Shape.OUTPUTS:  # the output of each rank is
+                return got >= self.count * LEAST_TRANSFER
+        return False

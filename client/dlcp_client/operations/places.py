@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dlcp_client.arena.blocks import A, Block
 from dlcp_client.arena.memory import Region, SharedArena, copy_bytes
@@ -16,14 +16,13 @@ from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.operations.ask import Ask
 from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.work import Work
+from dlcpd.contract.collectives import COLLECTIVES, Shape
 from dlcpd.contract.errors import ArenaFull
 
 if TYPE_CHECKING:
     from dlcp_client.torch.ranges import Ranges
 
 T = TypeVar("T")
-
-IN_PLACE: Final = frozenset({"all_reduce", "reduce", "broadcast"})  # the others need memory apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +69,10 @@ class Places:
 
     def find(self, plan: Plan[A], until: float | None) -> None:
         """Say where its arrays are in the arena. Waits for room until then; None: not at all."""
+        row = COLLECTIVES[plan.ask.call.collective]
         call, output, input = plan.ask.call, plan.ask.output, plan.ask.input
-        apart = call.collective not in IN_PLACE
-        stage = call.collective == "send" or (apart and output.overlaps(input))
+        apart = not row.by_range
+        stage = row.shape is Shape.SENT or (apart and output.overlaps(input))
         place = partial(self._place, after=plan.after, until=until)
         if apart or output is not input:
             plan.target = place(output, stage=False, fill=False)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from dlcpd.collectives.execution import Execution
 from dlcpd.collectives.order import Group
 from dlcpd.collectives.scratch import ScratchPool
+from dlcpd.contract.collectives import COLLECTIVES, WHOLE, Shape, Share
 from dlcpd.contract.errors import BadMessage, DeadlineExceeded, DlcpError, SessionClosed
 from dlcpd.contract.messages import CloseGroup, Leave, OpenGroup, Submit
 from dlcpd.core.session.mailbox import ANY
@@ -16,10 +17,9 @@ from dlcpd.core.session.session import Session
 from dlcpd.io.clients.lane import Lane
 from dlcpd.io.config import EngineConfig
 from dlcpd.ledger.recorder import Recorder
-from dlcpd.numerics.elements import STORAGE
+from dlcpd.requests.group import GroupRequests
 from dlcpd.requests.memory import Claims, ranges_of
-from dlcpd.requests.plan import Plans, Submissions
-from dlcpd.schedules.divide import WHOLE, Share
+from dlcpd.requests.plan import Plans
 
 # Ranks of all groups that a session opens over its life, closed ones too: some 300 B each are
 # kept for each, so 40 MB. 512 groups of 256 ranks, or 8,192 of 16
@@ -47,7 +47,7 @@ class Client:
     scratch: ScratchPool  # of the engine
     share: Share = WHOLE  # of what is divided among the engines of this host
     recorder: Recorder | None = None  # where the session has a ledger
-    groups: dict[int, Submissions] = field(default_factory=dict)
+    groups: dict[int, GroupRequests] = field(default_factory=dict)
     plans: Plans = field(default_factory=Plans)  # of all groups
     members: int = 0  # of all groups that were opened
     submitted: int = 0  # tickets count up
@@ -63,8 +63,14 @@ class Client:
         self._add_group(Group(0, everybody, self.session.rank))
 
     def _add_group(self, group: Group) -> None:
-        made = Submissions(
-            self.config, self.scratch, self.session, group, self.share, self.plans, self.recorder
+        made = GroupRequests(
+            self.config.rules,
+            self.scratch,
+            self.session,
+            group,
+            self.share,
+            self.plans,
+            self.recorder,
         )
         self.groups[group.number] = made
 
@@ -162,7 +168,7 @@ class Client:
         return None
 
     def _refuse(self, ask: Submit, group: Group, error: DlcpError) -> DlcpError | None:
-        if self.session.broken is not None or ask.collective in ("send", "receive"):
+        if self.session.broken is not None or COLLECTIVES[ask.collective].message:
             return error
         self.session.refuse(ask.operation, ask.group, group.members, error)  # tells the peers too
         return None
@@ -172,19 +178,20 @@ class Client:
         if now >= made.deadline:
             raise DeadlineExceeded(f"{made.label} missed its deadline before it could begin here")
         peer = ANY if ask.peer < 0 else group.members[ask.peer]
-        if ask.collective == "send":
-            session.submit_send(made, group.number, peer, now)
-        elif ask.collective == "receive":
-            session.submit_receive(made, group.number, peer, ask.tag, now)
-        else:
-            session.submit(made, group.number, now)
+        match COLLECTIVES[ask.collective].shape:
+            case Shape.SENT:
+                session.submit_send(made, group.number, peer, now)
+            case Shape.RECEIVED:
+                session.submit_receive(made, group.number, peer, ask.tag, now)
+            case _:
+                session.submit(made, group.number, now)
         if session.trace.on:
             self._note(ask, made)
 
     def _note(self, ask: Submit, made: Execution) -> None:
         """An operation has begun. A receive that waits for its message has no number yet."""
         name = ask.name or f"{ask.collective} {ask.dtype}[{ask.input_count}]"
-        size = ask.input_count * STORAGE[ask.dtype].itemsize
+        size = len(made.memory[0])
         self.session.trace.submitted(
             self.session.number,
             made.id,

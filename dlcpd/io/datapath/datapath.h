@@ -133,8 +133,8 @@ int32_t dlcpd_add(const struct table *table, const struct transfer *transfer, ui
 
 /* --- receiving: receive.c --- */
 
-/* Datagrams that came one after the other and agree in all but segment, flags, drop precedence, number
- * and time. */
+/* Datagrams that came one after the other and agree in all but segment, flags, drop precedence,
+ * number and time. */
 struct group {
     uint64_t token;
     uint32_t operation;

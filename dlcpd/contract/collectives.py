@@ -1,0 +1,119 @@
+"""The collectives, a row each: what an operation of that name takes and gives.
+
+Client, engine, schedules and tests read this table; `dlcpd.schedules.catalog` says how a collective
+is carried out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+
+class Shape(Enum):
+    """How the inputs and outputs of the ranks depend on each other."""
+
+    ELEMENTS = auto()  # element i of an output on element i of the inputs, and on no other
+    INPUTS = auto()  # an output is the inputs of all ranks, one after another
+    OUTPUTS = auto()  # an input is the outputs of all ranks, one after another
+    PAIRS = auto()  # an input has a part for each rank, an output a part from each
+    NOTHING = auto()  # no bytes
+    SENT = auto()  # a message to `peer`
+    RECEIVED = auto()  # a message from `peer`, or from any rank
+
+
+class Root(Enum):
+    """The rank that an operation names."""
+
+    NONE = auto()
+    SOURCE = auto()  # its input counts alone
+    TARGET = auto()  # it alone has an output
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One row."""
+
+    shape: Shape
+    root: Root = Root.NONE
+    reduces: bool = False  # combines values: sum, max, ...
+    may_lose: bool = False  # carries gradients: a bounded policy and a codec are possible
+
+    @property
+    def by_range(self) -> bool:
+        """Whether engines may each take a range of the tensor, and output and input may be the same
+        memory. Of other collectives engines take every n-th transfer, and memory is apart."""
+        return self.shape is Shape.ELEMENTS
+
+    @property
+    def divisible(self) -> bool:
+        """Whether one operation can be several, each on a range of the tensor."""
+        return self.by_range and self.root is not Root.TARGET
+
+    @property
+    def message(self) -> bool:
+        """Whether two ranks take part, and the group's other ranks do not."""
+        return self.shape in (Shape.SENT, Shape.RECEIVED)
+
+    @property
+    def names_a_rank(self) -> bool:
+        """Whether `peer` must be a rank. A receiver may take the message of any."""
+        return self.root is not Root.NONE or self.shape is Shape.SENT
+
+    def per_rank(
+        self, world: int, given: int, wanted: int
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Elements for each rank and from each, where all have as many: of an operation with
+        `given` elements of input and `wanted` of output on this rank."""
+        if self.shape is Shape.INPUTS:
+            return (given,) * world, (given,) * world
+        if self.shape is Shape.OUTPUTS:
+            return (wanted,) * world, (wanted,) * world
+        return (given // world,) * world, (wanted // world,) * world
+
+    def needed(  # noqa: PLR0917  # of a request
+        self, rank: int, peer: int, given: int, wanted: int, to: Sequence[int], of: Sequence[int]
+    ) -> tuple[int, int]:
+        """Elements of input and output that `rank` must have. `to`, `of`: elements for each rank
+        and from each."""
+        here = rank == peer
+        match self.shape:
+            case Shape.ELEMENTS:
+                return given, given if here or self.root is not Root.TARGET else 0
+            case Shape.INPUTS:
+                return of[rank], sum(of) if here or self.root is Root.NONE else 0
+            case Shape.OUTPUTS:
+                return sum(to) if here or self.root is Root.NONE else 0, to[rank]
+            case Shape.PAIRS:
+                return sum(to), sum(of)
+            case Shape.SENT:
+                return given, 0
+            case Shape.RECEIVED:
+                return 0, wanted
+        return 0, 0
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The part of an operation that one of a host's engines carries out: `number`, from 0, of
+    `of`."""
+
+    number: int = 0
+    of: int = 1
+
+
+WHOLE: Final = Share()
+COLLECTIVES: Final[dict[str, Collective]] = {
+    "all_reduce": Collective(Shape.ELEMENTS, reduces=True, may_lose=True),
+    "reduce": Collective(Shape.ELEMENTS, Root.TARGET, reduces=True),
+    "broadcast": Collective(Shape.ELEMENTS, Root.SOURCE),
+    "all_gather": Collective(Shape.INPUTS),
+    "gather": Collective(Shape.INPUTS, Root.TARGET),
+    "scatter": Collective(Shape.OUTPUTS, Root.SOURCE),
+    "reduce_scatter": Collective(Shape.OUTPUTS, reduces=True, may_lose=True),
+    "all_to_all": Collective(Shape.PAIRS),
+    "barrier": Collective(Shape.NOTHING),
+    "send": Collective(Shape.SENT),
+    "receive": Collective(Shape.RECEIVED),
+}
+LOSSY: Final = tuple(name for name, row in COLLECTIVES.items() if row.may_lose)

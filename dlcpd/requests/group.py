@@ -1,0 +1,182 @@
+"""The requests of one group: each is checked, planned once, and made into an operation."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
+
+from dlcpd.collectives.accounts import Accounts
+from dlcpd.collectives.execution import Execution
+from dlcpd.collectives.order import Group, Loss, Order
+from dlcpd.collectives.recording import Recording
+from dlcpd.collectives.scratch import ScratchPool
+from dlcpd.contract.collectives import COLLECTIVES, WHOLE, Shape, Share
+from dlcpd.contract.messages import Submit
+from dlcpd.contract.traffic import traffic_classes
+from dlcpd.core.session.session import Session
+from dlcpd.core.transfer.layers import Layers
+from dlcpd.core.wire.datagram import Bytes
+from dlcpd.numerics.codecs.names import codec_of
+from dlcpd.numerics.elements import STORAGE
+from dlcpd.requests.checks import check, check_transfers, memory_of
+from dlcpd.requests.plan import Plan, Plans, charge, most_left_over
+from dlcpd.requests.rules import Rules
+from dlcpd.requests.signature import fingerprint, signature
+from dlcpd.requests.task import Chosen, chosen, place
+from dlcpd.schedules.catalog import Place, Task
+from dlcpd.schedules.choose import Choice
+from dlcpd.schedules.model import Program
+
+MOST_QUEUED: Final = 60.0  # seconds that a request may have lain in the lane
+_BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop precedences, by setting
+
+
+class Ledger(Protocol):
+    """Keeps what operations lose, on disk (`dlcpd.ledger.recorder`)."""
+
+    def plan(  # noqa: PLR0917  # everything that a replay needs
+        self, ask: Submit, group: Group, task: Task, choice: Choice, place: Place, share: Share
+    ) -> Any:
+        """What the ledger keeps of operations that are alike."""
+
+    def recording(self, order: Order, plan: Any, program: Program) -> Recording:
+        """Of an operation that is about to begin; `plan` is what `plan` gave."""
+
+
+@dataclass(slots=True, eq=False)
+class GroupRequests:
+    """Makes the operations of one group of one session."""
+
+    rules: Rules
+    scratch: ScratchPool  # of the engine
+    session: Session
+    group: Group
+    share: Share = WHOLE  # of what is divided among the engines of this host
+    plans: Plans = field(default_factory=Plans)
+    ledger: Ledger | None = None  # of the session
+    _place: Place = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._place = place(self.group, self.session, self.rules.chunk_bytes)
+
+    def make(self, ask: Submit, arena: Bytes, accounts: Accounts, now: float) -> Execution:
+        """The operation that `ask` describes; its memory is part of `arena`.
+
+        Raises: BadMessage, BadPolicy; ArenaFull where the engine may not hold what it takes.
+        """
+        memory = memory_of(ask, arena, "input"), memory_of(ask, arena, "output")
+        plan = self._plan(ask)
+        accounts.holdings.check(plan.charge + _left_over(ask, plan, accounts), plan.terms)
+        loss = plan.loss if plan.loss.scale == ask.scale else replace(plan.loss, scale=ask.scale)
+        order = Order(
+            ask.operation,
+            self.group,
+            plan.terms,
+            plan.fingerprint,
+            _deadline(ask, now),
+            ask.dtype,
+            ask.reduce,
+            plan.layers,
+            loss,
+            ask.tag,
+            ask.in_place,
+            COLLECTIVES[ask.collective].shape is Shape.SENT,
+            self.rules.digest_every,
+            seed=self.session.number,
+            codec=plan.codec,
+        )
+        chosen, program = plan.chosen, plan.chosen.choice.program
+        recording = None
+        if self.ledger is not None and plan.recorded is not None:
+            recording = self.ledger.recording(order, plan.recorded, program)
+        return Execution(
+            order, program, memory, self.scratch, accounts, chosen.receiving, recording, plan.charge
+        )
+
+    def _plan(self, ask: Submit) -> Plan:
+        """That of an earlier ask alike. Loss scales may differ, where both asks have one."""
+        key = (
+            ask.collective,
+            ask.schedule,
+            ask.peer,
+            ask.input_count,
+            ask.output_count,
+            ask.dtype,
+            ask.reduce,
+            ask.max_loss,
+            ask.fill,
+            ask.traffic_class,
+            ask.name,
+            ask.scale == 1.0,
+            ask.divided,
+            ask.codec,
+            self.group.number,
+            *ask.sizes,
+            None,
+            *ask.exempt,
+            None,
+            *ask.layers,
+        )
+        plan = self.plans.get(key)
+        if plan is None:
+            plan = self._new_plan(ask)
+            self.plans.keep(key, plan)
+        return plan
+
+    def _new_plan(self, ask: Submit) -> Plan:
+        """Raises: BadMessage, BadPolicy."""
+        share = self.share if ask.divided else WHOLE
+        size = ask.input_count * STORAGE[ask.dtype].itemsize
+        check(ask, self.group)
+        found = chosen(ask, self.group, self._place, share)
+        check_transfers(ask, found.choice.program)
+        choice = found.choice
+        leaves = most_left_over(ask, size // share.of)
+        return Plan(
+            found,
+            signature(ask, self.group, choice, share),
+            fingerprint(ask, self.group, choice),
+            self._layers(ask),
+            self._loss(ask),
+            codec_of(ask.codec) if ask.codec else None,
+            self._recorded(ask, found, share),
+            rows=len(ask.sizes) + len(ask.exempt) + len(ask.layers),
+            charge=charge(ask, choice.program) + (leaves if ask.codec else 0),
+            leaves=leaves,
+        )
+
+    def _recorded(self, ask: Submit, found: Chosen, share: Share) -> Any:
+        """The ledger's plan. It keeps reductions that may lose something, or reapply a residual."""
+        if self.ledger is None or not ask.name or not COLLECTIVES[ask.collective].may_lose:
+            return None
+        return self.ledger.plan(ask, self.group, found.task, found.choice, self._place, share)
+
+    def _loss(self, ask: Submit) -> Loss:
+        rules = self.rules
+        return Loss(
+            ask.max_loss,
+            ask.name if COLLECTIVES[ask.collective].may_lose else "",
+            ask.fill == "residual",
+            tuple(ask.exempt),
+            _BASIS.get(rules.drop_precedence, "magnitude"),
+            rules.bounded_loss,
+            ask.scale,
+        )
+
+    def _layers(self, ask: Submit) -> Layers:
+        rows, last = ask.layers, len(traffic_classes()) - 1
+        traffic_class = ask.traffic_class if self.rules.layer_priority else last
+        if not self.rules.layer_priority:
+            rows = [row._replace(traffic_class=last) for row in rows]
+        return Layers.new(rows, traffic_class, ask.max_loss)
+
+
+def _left_over(ask: Submit, plan: Plan, accounts: Accounts) -> int:
+    """Bytes more than are kept for the name already."""
+    known = (ask.name, ask.dtype, ask.input_count) in accounts.residuals
+    return 0 if known else plan.leaves
+
+
+def _deadline(ask: Submit, now: float) -> float:
+    """Absolute. A stamp that this host's clock cannot have shown is not believed: a container may
+    have a monotonic clock of its own."""
+    stamped = ask.submitted and 0 <= now - ask.submitted <= MOST_QUEUED
+    return (ask.submitted if stamped else now) + ask.deadline
