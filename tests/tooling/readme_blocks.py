@@ -1,5 +1,6 @@
-"""The Python blocks of README.md, each on every rank of a torchrun: what is there before it, and
-what must be true after it.
+"""Execute the Python blocks of README.md and docs/interfaces.md on every rank of a torchrun.
+
+BLOCKS has for each block its names before, and a check after.
 
     torchrun --nproc-per-node 2 readme_blocks.py BLOCK...
 
@@ -104,8 +105,7 @@ def the_average_is_everywhere(space: Space) -> None:
 
 # A block by what is in it, and in no other.
 BLOCKS: Final[dict[str, tuple[Callable[[], Space], Callable[[Space], None]]]] = {
-    "# ddp.register(model) alone is exact": (a_model, gradients_are_averaged),
-    # On a fake device: tests/client/device/test_training.py
+    # Also on a fake device: tests/client/device/test_training.py
     "model.to(device)": (lambda: a_model() | {"device": "cpu"}, gradients_are_averaged),
     "cross_step.register": (a_ddp_model, steps_keep_replicas_equal),
     'init_process_group("dlcp")': (lambda: {"torch": torch}, collectives_go_through_dlcpd),
@@ -121,7 +121,7 @@ def execute(number: int, text: str) -> None:
     os.environ["BLOCK"] = str(number)
     [(before, after)] = [found for part, found in BLOCKS.items() if part in text]
     space = before()
-    exec(compile(text, f"README.md, block {number}", "exec"), space)  # noqa: S102  # it is ours
+    exec(compile(text, f"block {number}", "exec"), space)  # noqa: S102  # it is ours
     after(space)
     if dist.is_initialized():  # or Gloo's threads may end the interpreter's exit with abort()
         dist.destroy_process_group()

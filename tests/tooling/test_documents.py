@@ -97,6 +97,14 @@ def test_a_figure_of_advice_is_one_that_was_measured(name: str) -> None:
     assert len(figures) > 4
 
 
+def test_a_figure_of_the_readme_is_one_that_was_measured() -> None:
+    measured = (ROOT / "docs" / "performance.md").read_text()
+    text, _ = pages.sections(ROOT / "README.md")["What you gain"]
+    figures = set(re.findall(r"\d+\.\d+|\d{3,}", text)) - {"0.01", "0.02"}  # bounds
+    assert figures - set(re.findall(r"\d+\.\d+|\d{3,}", measured)) == set()
+    assert len(figures) > 8
+
+
 def test_the_pages_have_something_to_check() -> None:
     assert len(commands("dlcpctl")) > 8 and len(commands("switchcfg")) > 4
     assert blocks("toml") and len(blocks("python")) > 6

@@ -1,10 +1,9 @@
-"""README.md, executed from top to bottom, with what is installed from the wheel.
+"""README.md, executed from top to bottom, and the programs of docs/interfaces.md, with the wheel.
 
 Each line for a shell is in LINES, each block of Python in readme_blocks.BLOCKS; a line that is in
-neither fails here. What takes minutes has a variant that takes seconds, which LINES names.
+neither fails here. LINES names a variant of seconds for each line that takes minutes.
 """
 
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -20,11 +19,17 @@ from tests.tooling.shell import Shell
 from tests.tooling.steps import Elsewhere, Run
 
 README: Final = ROOT / "README.md"
+INTERFACES: Final = ROOT / "docs" / "interfaces.md"
 HERE: Final = Path(__file__).parent
-PROGRAMS: Final = [block for block in pages.blocks(README) if block.language == "python"]
+PROGRAMS: Final = [
+    block
+    for page in (README, INTERFACES)
+    for block in pages.blocks(page)
+    if block.language == "python"
+]
+OF_INTERFACES: Final = [n for n, block in enumerate(PROGRAMS) if block.page == INTERFACES.name]
 pytestmark = pytest.mark.timeout(600)  # seconds; the wheel is built, and machines are shared
 
-FABRIC: Final = f"r{os.getpid()}"
 LINES: Final[steps.Table] = {
     "make demo": Run("dlcpctl demo --share 0.02", prints="no promise is broken"),
     "make system-deps": Elsewhere(".ci/run::system-deps"),
@@ -34,16 +39,10 @@ LINES: Final[steps.Table] = {
         "tests/tooling/test_quickstart.py::test_a_step_does_what_the_page_says"
     ),
     "dlcpctl status": Run(prints="1 sessions"),
-    "dlcpctl peers": Run(prints="127.0.0.2"),
     "dlcpctl top": Run("dlcpctl top --once --interval 1", prints="Mbit/s"),
     "dlcpctl doctor": Run(prints=" 0 fail"),
-    "dlcpctl config explain entropy": Run(prints="source ports per path"),
-    "dlcpctl keys list": Run(),
-    "dlcpctl trace --steps 5 -o trace.json": Run(),
     "dlcpctl drain": Run(prints="dlcpd has ended"),
     "dlcpctl ledger LEDGER": Run("dlcpctl ledger ledger", prints="waived"),
-    "dlcpctl page": Elsewhere("tests/page/test_page.py::test_the_page_shows_what_status_says"),
-    "dlcpctl report trace.json": Run(prints="report.html"),
     "dlcpctl replay LEDGER": Run("dlcpctl replay ledger", prints="reproduced bit for bit"),
     "dlcpctl verify --hosts 4 --loss 0.05 --mode bounded": Run(
         "dlcpctl verify --hosts 2 --loss 0.05 --mode bounded", prints="all promises held"
@@ -52,14 +51,9 @@ LINES: Final[steps.Table] = {
         "dlcpctl bench all-reduce --hosts 2 --sizes 4K,1M --repeat 2 --warmup 1 --against gloo",
         prints="gloo",
     ),
-    "dlcpctl lab up --hosts 4 --leaves 2 --spines 2": Run(
-        f"dlcpctl lab up --name {FABRIC} --hosts 4 --leaves 2 --spines 2 && "
-        f"dlcpctl lab down --name {FABRIC}",
-        prints=f"dlcpd-lab-{FABRIC}-h3", netns=True,
-    ),
-    # The command takes minutes; its fabric, its job and what it looks at are those of this test.
-    "dlcpctl bench spray": Elsewhere(
-        "tests/lab/scenarios/test_on_fabric.py::test_routes_are_found_and_links_carry_equal_shares"
+    "switchcfg render switchcfg/examples/minimal.toml": Run(
+        f"switchcfg render {ROOT / 'switchcfg' / 'examples' / 'minimal.toml'}",
+        prints="BUFFER_PROFILE",
     ),
     "deploy/deb/build-deb .": test_deploy_page.PACKAGE,
     "sudo apt install ./dlcpd_*.deb": test_deploy_page.INSTALLED,
@@ -67,7 +61,7 @@ LINES: Final[steps.Table] = {
 }  # fmt: skip
 
 OF_A_TRAINING: Final = tuple(line for line in LINES if line.startswith(
-    ("dlcpctl status", "dlcpctl peers", "dlcpctl top", "dlcpctl trace", "dlcpctl drain")
+    ("dlcpctl status", "dlcpctl top", "dlcpctl drain")
 ))  # fmt: skip
 DAEMON: Final = """
 [daemon]
@@ -104,6 +98,7 @@ def training(shell: Shell) -> Iterator[None]:
 
 def test_no_line_is_left_out() -> None:
     steps.complete(README, LINES)
+    steps.complete(INTERFACES, {})
 
 
 @pytest.mark.parametrize("step", steps.each(README, LINES))
@@ -111,17 +106,27 @@ def test_a_step_does_what_the_page_says(
     step: str, shell: Shell, request: pytest.FixtureRequest
 ) -> None:
     if step.startswith(steps.PYTHON):
-        executed, number = request.getfixturevalue("executed"), step.removeprefix(steps.PYTHON)
-        assert sorted(re.findall(rf"rank (\d): block {number} holds", executed)) == ["0", "1"]
+        number = int(step.removeprefix(steps.PYTHON))
+        assert ranks_that_hold(number, request.getfixturevalue("executed")) == ["0", "1"]
         return
     if step in OF_A_TRAINING:
         request.getfixturevalue("training")
     steps.done(step, LINES[step], shell)
 
 
+@pytest.mark.parametrize("number", OF_INTERFACES)
+def test_a_program_of_interfaces_does_what_the_page_says(number: int, executed: str) -> None:
+    assert ranks_that_hold(number, executed) == ["0", "1"]
+
+
+def ranks_that_hold(number: int, executed: str) -> list[str]:
+    """Ranks that have executed the program of this number in PROGRAMS."""
+    return sorted(re.findall(rf"rank (\d): block {number} holds", executed))
+
+
 @pytest.fixture(scope="module")
 def executed(shell: Shell) -> str:
-    """What two ranks say after all blocks of Python; that of the parameter server embeds one."""
+    """Output of two ranks that execute PROGRAMS; the parameter server is an embedded one."""
     shutil.copy(HERE / "readme_blocks.py", shell.folder)
     for number, block in enumerate(PROGRAMS):
         (shell.folder / f"block{number}").write_text(block.text)
