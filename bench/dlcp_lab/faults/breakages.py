@@ -1,5 +1,5 @@
-"""What the drill breaks, and what each tool must say of it. Data, which every run asserts and of
-which docs/operations.md shows the real lines."""
+"""The faults of the drill, and the lines that each tool must print. Every run asserts them, and
+docs/operations.md shows the real lines."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -59,10 +59,10 @@ _PEER_LOST: Final = r"PeerLost: rank 1 .*on host1"
 
 BREAKAGES: Final = (
     Breakage(
-        "A path is cut: one rail of two",
-        "nothing passes path 0 of host1 any more, in either direction",
-        "The training goes on over the other path. Nothing needs to be restarted; the path is used "
-        "again when it answers (`path_up` in the log). Look at its cable, port and switch.",
+        "One path of two is cut",
+        "path 0 of host1 drops all datagrams, in both directions",
+        "The training continues over the other path, without a restart. dlcpd uses the path again "
+        "when it answers (`path_up` in the log). Check its cable, port and switch.",
         (
             Voice(Tool.STATUS, 0, (_HEAD, "path 0 to rank 1 on host1 is down")),
             Voice(Tool.TOP, 0, (r"^PATH: drill, rank 0: path 0 to rank 1 is down",
@@ -77,11 +77,12 @@ BREAKAGES: Final = (
         fault=Fault.CUT_PATH,
     ),
     Breakage(
-        "A trainer stands still (SIGSTOP, a debugger)",
-        "the process of rank 1 is stopped by SIGSTOP; its daemon runs",
-        "No process is dead, so no rank counts as lost: the others wait until the deadline of "
-        "their operation (30 minutes by default), and every tool names whom they wait for. Look at "
-        "that process on that host (`py-spy dump`, `dmesg`); the training goes on when it does.",
+        "A trainer is stopped (SIGSTOP, a debugger)",
+        "SIGSTOP to the process of rank 1; its daemon runs",
+        "The process lives, so its rank is not lost. The other ranks wait until the deadline of "
+        "their operation (30 minutes by default), and every tool names the rank and host that they "
+        "wait for. Inspect that process (`py-spy dump`, `dmesg`). The training continues when the "
+        "process does.",
         (
             Voice(Tool.STATUS, 0, (_HEAD, "rank 0 waits for rank 1 on host1 .*to submit")),
             Voice(Tool.TOP, 0, (r"^LATE: drill, rank 0 waits for rank 1 on host1 for",)),
@@ -94,10 +95,10 @@ BREAKAGES: Final = (
     ),
     Breakage(
         "A daemon is killed in mid-training",
-        "SIGKILL of host1's daemon; no service manager starts it again here",
-        "Both ranks end with an error that names the culprit: restart the job from its last "
-        "checkpoint. Under systemd the daemon is there again after a moment, and why it ended is "
-        "in `journalctl -u dlcpd`.",
+        "SIGKILL of host1's daemon, without a service manager",
+        "Both ranks end with an error that names the failed host or its daemon. Restart the job "
+        "from its last checkpoint. systemd restarts the daemon, and `journalctl -u dlcpd` shows "
+        "why it ended.",
         (
             Voice(Tool.STATUS, 1, (_GONE,)),
             _BROKEN_IN_STATUS,
@@ -112,10 +113,10 @@ BREAKAGES: Final = (
         fault=Fault.KILL_DAEMON,
     ),
     Breakage(
-        "A host stands still (SIGSTOP of all its processes, a virtual machine that moves)",
-        "trainer, daemon and engine of host1 are stopped by SIGSTOP",
-        "After `peer_timeout` (1 s here) the others give it up. Its own tools do not answer. Where "
-        "hosts stand still for longer and come back, raise `[network] peer_timeout`.",
+        "A host is stopped (SIGSTOP of all its processes, migration of a virtual machine)",
+        "SIGSTOP to trainer, daemon and engine of host1",
+        "After `peer_timeout` (1 s here) rank 1 is lost. The tools on host1 do not answer. If your "
+        "hosts stop for longer and come back, raise `[network] peer_timeout`.",
         (
             Voice(Tool.STATUS, 1, (r"host1.*the daemon did not answer within 5 s; see its log",)),
             _BROKEN_IN_STATUS,
@@ -128,8 +129,8 @@ BREAKAGES: Final = (
     Breakage(
         "A trainer is killed (SIGKILL, the kernel's OOM killer)",
         "SIGKILL of rank 1's process",
-        "Its daemon sees it at once and tells the others, so they end within milliseconds. Whether "
-        "memory was short is in the host's `dmesg`.",
+        "Its daemon detects the end at once and tells the other ranks, which end within "
+        "milliseconds. `dmesg` of the host shows whether the OOM killer ended it.",
         (
             _BROKEN_IN_STATUS,
             _BROKEN_IN_METRICS,
@@ -141,9 +142,9 @@ BREAKAGES: Final = (
     ),
     Breakage(
         "No memory for the arena",
-        "rank 1 registers with 24 MB of address space left, as under `ulimit -v`",
-        "The rank that has no memory says so and what to do, the others that it could not: nobody "
-        "hangs, nothing is left behind. The daemons are as before.",
+        "rank 1 registers with 24 MB of address space left, as with `ulimit -v`",
+        "The error of rank 1 names the limit and the remedy, and the error of rank 0 names rank 1. "
+        "No process hangs or remains, and the daemons continue.",
         (
             Voice(Tool.STATUS, 0, (_HEAD, "^0 sessions$")),
             Voice(Tool.LOG, 1, (r"event=client_left client=training_script",)),

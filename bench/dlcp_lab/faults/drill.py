@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 import urllib.error
 import urllib.request
@@ -40,6 +41,7 @@ WARM: Final = "step 20"  # of rank 0: bounded loss begins after 10
 PATIENCE: Final = 120.0  # seconds until a training trains, or a tool says what it must
 LOOK: Final = 0.3  # seconds between two looks
 WIDTH: Final = 260  # characters of a line that is shown
+MARGIN: Final = 100  # characters of a line of prose
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,12 +273,17 @@ def _metrics(address: str) -> str:
         return f"metrics: {exc}"
 
 
+def wrapped(text: str) -> list[str]:
+    """Lines of a paragraph of a page."""
+    return textwrap.wrap(text, MARGIN, break_long_words=False, break_on_hyphens=False)
+
+
 def render(breakage: Breakage, heard: Sequence[Heard]) -> str:
     """Its section of the page."""
     lines = [
         f"### {breakage.title}",
         "",
-        f"Made by: {breakage.how}. {breakage.meaning}",
+        *wrapped(f"Fault: {breakage.how}. {breakage.meaning}"),
         "",
         "```text",
     ]

@@ -21,6 +21,7 @@ from dlcp_lab.faults.cell import PATHS, VICTIM, WORLD, Cell, Seen
 from dlcp_lab.faults.cluster import Cluster, Job
 from dlcp_lab.faults.expected import Expected, Key, cells
 from dlcp_lab.faults.kinds import SILENCES, Fault, Mode, Phase
+from dlcp_lab.faults.trainer import RESULT
 from dlcp_lab.ranks.hosts import NetworkTable
 from dlcpd.contract.errors import DlcpError
 from dlcpd.ctl.grammar import whole
@@ -115,19 +116,37 @@ def render(times: dict[Key, list[float]], expected: dict[Key, Expected]) -> str:
     """The table. A cell says how the survivors' operation ended, and the median of the seconds
     until the last of them knew."""
     rows = ["| " + " | ".join(HEADER) + " |", "|---" * len(HEADER) + "|"]
+    for fault, phases, modes in _rows(expected):
+        any_one = next(iter(modes.values()))
+        entries = [
+            _entry(times.get((fault, phases[0], mode), []), modes[mode]) if mode in modes else "-"
+            for mode in Mode
+        ]
+        cells_of_row = [fault, ", ".join(phases), *entries, any_one.victim, any_one.then]
+        rows.append("| " + " | ".join(cells_of_row) + " |")
+    return "\n".join(rows)
+
+
+def _rows(expected: dict[Key, Expected]) -> list[tuple[Fault, list[Phase], dict[Mode, Expected]]]:
+    """Fault, phases and modes of each row. Phases that all end with a result share a row: a result
+    has no time."""
     by_row: dict[tuple[Fault, Phase], dict[Mode, Expected]] = defaultdict(dict)
     for (fault, phase, mode), one in expected.items():
         by_row[fault, phase][mode] = one
+    rows: list[tuple[Fault, list[Phase], dict[Mode, Expected]]] = []
     for (fault, phase), modes in by_row.items():
-        any_one = next(iter(modes.values()))
-        entries = [
-            _entry(times.get((fault, phase, mode), []), modes[mode]) if mode in modes else "-"
-            for mode in Mode
-        ]
-        rows.append(
-            "| " + " | ".join([fault, phase, *entries, any_one.victim, any_one.then]) + " |"
-        )
-    return "\n".join(rows)
+        ends = set(modes.values())
+        if (
+            rows
+            and rows[-1][0] is fault
+            and {one.survivors for one in ends} == {RESULT}
+            and set(rows[-1][2].values()) == ends
+        ):
+            rows[-1][1].append(phase)
+            rows[-1][2].update(modes)
+        else:
+            rows.append((fault, [phase], modes))
+    return rows
 
 
 def _entry(seconds: Sequence[float], expected: Expected) -> str:

@@ -257,5 +257,5 @@ def choose(setting: str) -> Library | None:
         return None
     raise BadConfig(
         "there is no compiled data path: it is built by `pip install` where there is a C "
-        f"compiler; set [network] data_path = {AUTO!r} or {NUMPY!r} to go without"
+        f"compiler; set [network] data_path = {AUTO!r} or {NUMPY!r} to use numpy instead"
     )
