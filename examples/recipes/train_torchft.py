@@ -21,7 +21,7 @@ from dlcp_client import c10d
 
 
 class ProcessGroupDlcp(ProcessGroupWrapper):
-    """What torchft reconfigures: a group of the replicas that are there."""
+    """The group of the present replicas, which torchft reconfigures."""
 
     def _create_pg(self, store: Store, rank: int, world_size: int) -> ProcessGroup:
         return c10d.process_group(store, rank, world_size, self._timeout)
