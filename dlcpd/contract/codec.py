@@ -5,41 +5,60 @@ scale for each block of values. "topk:0.01": the largest hundredth of the values
 are. What they do: docs/compression.md.
 """
 
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from dlcpd.contract.errors import BadPolicy
 
 MAX_CODEC: Final = 32  # characters of a name
 MAX_FRACTION: Final = 0.25  # of "topk": 6 bytes a value; above it int8 is smaller, and better
-HALF: Final = ("bf16", "fp16")
-BYTE: Final = ("int8", "fp8_e4m3", "fp8_e5m2")
-TOP_K: Final = "topk"
-_SPELLING: Final = ", ".join(f'"{name}"' for name in (*HALF, *BYTE, f"{TOP_K}:0.01"))
 _WIDE: Final = frozenset({"float32", "float64"})
 _NARROW: Final = frozenset({"float16", "bfloat16"})
+_PACKAGE: Final = "dlcpd.numerics.codecs"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A codec: `module.codec(CodecName)` makes it. `takes`: dtypes; `fraction`: whether its name
+    ends in one."""
+
+    module: str
+    takes: frozenset[str] = _WIDE | _NARROW
+    fraction: bool = False
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "bf16": Kind(f"{_PACKAGE}.float16", _WIDE),
+    "fp16": Kind(f"{_PACKAGE}.float16", _WIDE),
+    "int8": Kind(f"{_PACKAGE}.int8"),
+    "fp8_e4m3": Kind(f"{_PACKAGE}.float8"),
+    "fp8_e5m2": Kind(f"{_PACKAGE}.float8"),
+    "topk": Kind(f"{_PACKAGE}.topk", fraction=True),
+}
 
 
 class CodecName(NamedTuple):
     """What a name says."""
 
-    kind: str  # of HALF or BYTE, or TOP_K
-    fraction: float = 0.0  # of the values that TOP_K keeps
+    kind: str  # of KINDS
+    fraction: float = 0.0  # of the values that are sent, where the kind has one
 
     def __str__(self) -> str:
         """The one spelling that ranks compare."""
-        return f"{self.kind}:{self.fraction:g}" if self.kind == TOP_K else self.kind
+        return f"{self.kind}:{self.fraction:g}" if KINDS[self.kind].fraction else self.kind
 
 
 def parsed(name: object) -> CodecName:
     """Raises: BadPolicy saying what to write instead."""
     if isinstance(name, str) and len(name) <= MAX_CODEC:
         kind, colon, rest = name.partition(":")
-        if not colon and kind in HALF + BYTE:
+        known = KINDS.get(kind)
+        if known and not known.fraction and not colon:
             return CodecName(kind)
-        if kind == TOP_K and _is_fraction(rest):
+        if known and known.fraction and _is_fraction(rest):
             return CodecName(kind, float(rest))
     raise BadPolicy(
-        f"codec {name!r}: use one of {_SPELLING}, where the number is the fraction of the values "
+        f"codec {name!r}: use one of {_spelling()}, where the number is the fraction of the values "
         f"that are sent, above 0, at most {MAX_FRACTION:g}"
     )
 
@@ -54,10 +73,14 @@ def check_takes(codec: CodecName, dtype: str, reduce: str) -> None:
             f"codec {codec}: {reduce} of rounded values is not that of the values; use sum or avg, "
             f"or leave the codec out"
         )
-    if dtype in _WIDE or (dtype in _NARROW and codec.kind not in HALF):
+    if dtype in KINDS[codec.kind].takes:
         return
     why = "has 16 bits already" if dtype in _NARROW else "is none of the real floats"
     raise BadPolicy(f"codec {codec}: {dtype} {why}; leave the codec out")
+
+
+def _spelling() -> str:
+    return ", ".join(f'"{name}:0.01"' if k.fraction else f'"{name}"' for name, k in KINDS.items())
 
 
 def _is_fraction(text: str) -> bool:

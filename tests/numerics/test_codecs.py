@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.codecs import coding
 from dlcpd.numerics.codecs.codec import PIECE, Numbers, body_at, pieces, wire_size
-from dlcpd.numerics.codecs.eighths import E4M3, E5M2, Float8
-from dlcpd.numerics.codecs.largest import BLOCK as LARGEST_BLOCK
+from dlcpd.numerics.codecs.float8 import E4M3, E5M2, Float8
 from dlcpd.numerics.codecs.names import codec_of
+from dlcpd.numerics.codecs.topk import BLOCK as LARGEST_BLOCK
 from dlcpd.numerics.elements import STORAGE, Array, narrow, view, widen
 
 DENSE = {"bf16": 2**-8, "fp16": 2**-11, "int8": 1 / 254, "fp8_e4m3": 2**-4, "fp8_e5m2": 2**-3}

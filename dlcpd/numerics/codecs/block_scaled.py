@@ -22,7 +22,7 @@ Codes = Callable[[Numbers], Bytes]  # of values within the largest code, NaN and
 Values = Callable[[Bytes], Numbers]  # its inverse; a new array
 
 
-class Blocks:
+class BlockScaled:
     """`largest`: the magnitude of the largest code. Code 0 is the value 0."""
 
     block, item, grain = BLOCK, 1, Grain(1, 1)

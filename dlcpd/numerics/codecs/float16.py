@@ -1,13 +1,16 @@
 """Values rounded to 16 bits: bfloat16 has the range of float32, float16 more of its digits."""
 
+from typing import Final
+
 import numpy as np
 
+from dlcpd.contract.codec import CodecName
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.codecs.codec import Grain, Numbers
 from dlcpd.numerics.elements import LARGEST, narrow, view, widen
 
 
-class Half:
+class Float16:
     """Rounds to nearest, ties to even; what would round to infinity becomes the largest value."""
 
     block, item, grain = 1, 2, Grain(1, 2)
@@ -38,3 +41,11 @@ class Half:
             return numbers
         finite = beyond & np.isfinite(magnitude)
         return np.where(finite, np.copysign(self._largest, numbers), numbers)
+
+
+DTYPES: Final = {"bf16": "bfloat16", "fp16": "float16"}
+
+
+def codec(wanted: CodecName) -> Float16:
+    """For `dlcpd.contract.codec.KINDS`."""
+    return Float16(wanted.kind, DTYPES[wanted.kind])

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dlcpd.contract.codec import CodecName
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.codecs.codec import Grain, Numbers
 
@@ -18,7 +19,7 @@ _PLACE: Final = np.dtype("<u2")  # in its block
 _VALUE: Final = np.dtype("<f4")
 
 
-class Largest:
+class TopK:
     """Keeps `fraction` of the values of each block, at least one, bit by bit.
 
     NaN and infinity are larger than any number. Places are sorted; of values of equal magnitude
@@ -85,3 +86,8 @@ def _places_of_largest(rows: Numbers, kept: int) -> NDArray[np.intp]:
     chosen = np.argpartition(np.abs(rows), least, axis=1)[:, least:]  # NaN comes after all others
     chosen.sort(axis=1)
     return chosen
+
+
+def codec(wanted: CodecName) -> TopK:
+    """For `dlcpd.contract.codec.KINDS`."""
+    return TopK(str(wanted), wanted.fraction)

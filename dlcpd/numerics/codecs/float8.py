@@ -11,7 +11,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dlcpd.contract.codec import CodecName
 from dlcpd.core.wire.datagram import Bytes
+from dlcpd.numerics.codecs.block_scaled import BlockScaled
 from dlcpd.numerics.codecs.codec import Numbers
 
 _SIGN: Final = 0x80  # of a code
@@ -77,3 +79,10 @@ class Float8:
 
 E4M3: Final = Float8(digits=3, bias=7, largest=448.0, infinity=None, nan=0x7F)
 E5M2: Final = Float8(digits=2, bias=15, largest=57344.0, infinity=0x7C, nan=0x7E)
+FORMATS: Final = {"fp8_e4m3": E4M3, "fp8_e5m2": E5M2}
+
+
+def codec(wanted: CodecName) -> BlockScaled:
+    """For `dlcpd.contract.codec.KINDS`."""
+    form = FORMATS[wanted.kind]
+    return BlockScaled(wanted.kind, form.largest, form.codes, form.values)

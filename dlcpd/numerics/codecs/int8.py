@@ -4,7 +4,9 @@ from typing import Final
 
 import numpy as np
 
+from dlcpd.contract.codec import CodecName
 from dlcpd.core.wire.datagram import Bytes
+from dlcpd.numerics.codecs.block_scaled import BlockScaled
 from dlcpd.numerics.codecs.codec import Numbers
 
 LARGEST: Final = 127.0
@@ -26,3 +28,8 @@ def values(body: Bytes) -> Numbers:
     if np.count_nonzero(none):
         found[none] = np.nan
     return found
+
+
+def codec(wanted: CodecName) -> BlockScaled:
+    """For `dlcpd.contract.codec.KINDS`."""
+    return BlockScaled(wanted.kind, LARGEST, codes, values)
