@@ -2,7 +2,7 @@
 
 It sends what the ranks themselves say, with one or several things wrong (tests/attack/mutator.py).
 It may disturb: operations fail with named errors. It must not crash an engine, make it grow, or
-change a result. DLCPD_MUTATED says how many datagrams it sends; docs/wire.md, "What is refused".
+change a result. DLCPD_MUTATED says how many datagrams it sends; docs/wire.md, "Refused datagrams".
 """
 
 import os
