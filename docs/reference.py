@@ -1,7 +1,7 @@
-"""Writes docs/configuration.md from the definitions that programs use.
+"""Writes docs/configuration.md from the definitions that the programs use.
 
-Run by `make configuration-reference`. What a setting means is read from the comment beside its
-field, as `dlcpctl config explain` does.
+`make configuration-reference` runs it. The meaning of a setting is the comment of its field, which
+`dlcpctl config explain` reads too.
 """
 
 import dataclasses
@@ -20,46 +20,50 @@ from dlcpd.daemon.config import Config, LocalPath
 from dlcpd.daemon.effective import value_text
 
 PAGE: Final = Path(__file__).with_name("configuration.md")
-# Variables that others than the client read, where no dataclass lists them.
+# Variables that the daemon reads; no dataclass lists them.
 OTHERS: Final = (
     (
         "DLCPD_LOG",
-        "the least severe lines that a daemon logs, whatever its file says: debug, info, warning "
-        "or error; a private one logs to the stderr of the training",
+        "lowest level that a daemon logs: debug, info, warning or error; overrides its file. A "
+        "private daemon logs to the stderr of the training",
     ),
     (
         "DLCPD_DATA_PATH",
-        'what `data_path = "auto"` means: "compiled", "numpy", or the path of a library '
+        'value of `data_path = "auto"`: "compiled", "numpy", or the path of a library '
         "([datapath.md](datapath.md))",
     ),
     (
         "DLCPD_COUNT_CALLS",
-        "an engine that finds it counts its calls of functions, for "
-        "`dlcpctl bench all-reduce --account`; slow",
+        "if set, engines count their function calls for `dlcpctl bench all-reduce --account`; slow",
     ),
 )
 HEAD: Final = """\
 # Configuration
 
-Every setting of `dlcpd --config FILE` and of `dlcpd server --config FILE`, and every variable of
-the environment. Written by `make configuration-reference` from the definitions that the programs
-use; `dlcpctl config explain KEY` says the same. Nothing has to be set: a daemon without a file has
-these defaults, and so has the private daemon of a training. Which few are worth a thought,
-[tuning.md](tuning.md) says.
+All settings of `dlcpd --config FILE` and `dlcpd server --config FILE`, and all environment
+variables. `make configuration-reference` writes this page from the definitions that the programs
+use. A daemon needs no file: the defaults below also hold for the private daemon of a training.
+[tuning.md](tuning.md) names the few settings that are worth changing.
 
-The file is TOML. A key or table that is not listed here is refused, with the nearest name.
-`dlcpctl config check FILE` says whether a file is valid, `dlcpctl config show FILE` what it comes
-to on this host. "Equal on all hosts" means that peers with another value are refused by name.
+The file is TOML. The daemon refuses unknown tables and keys, and names the nearest known one.
+
+| command | result |
+|---|---|
+| `dlcpctl config check FILE` | tests whether the file is valid |
+| `dlcpctl config show FILE` | prints the values in use on this host |
+| `dlcpctl config explain KEY` | prints the row of this page |
+
+"Equal on all hosts of a job": the daemon refuses peers with another value, and names the setting.
 """
 SERVER: Final = """
 ## `dlcpd server`: [server]
 
-The file of a [parameter server](parameter-server.md) has this one table.
+The file of a [parameter server](parameter-server.md) has only this table.
 """
 VARIABLES: Final = """
 ## Environment
 
-Read when a session begins, in the processes of a training; `dlcpctl` reads `DLCPD_SOCKET`, too.
+The processes of a training read them when a session starts. `dlcpctl` reads `DLCPD_SOCKET` too.
 """
 
 
@@ -75,7 +79,7 @@ def page() -> str:
 
 
 def _sentence(table: str) -> str:
-    """What the docstring of a table's dataclass says after the table's name."""
+    """The docstring of a table's dataclass, without the table's name."""
     kind = type(getattr(Config(), table))
     text = " ".join((inspect.getdoc(kind) or "").split()).partition("]: ")[2]
     text = re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", text)
@@ -83,25 +87,25 @@ def _sentence(table: str) -> str:
 
 
 def _daemon_rows(found: Iterable[Setting]) -> Iterator[str]:
-    yield "| key | default | what it means; *what is allowed* |\n|---|---|---|\n"
+    yield "| key | default | meaning; *allowed values* |\n|---|---|---|\n"
     for one in found:
-        reason = f"; of an engine: {one.reason}" if one.reason else ""
+        reason = f"; default: {one.reason}" if one.reason else ""
         meaning = f"{one.meaning.rstrip('.')}{reason}; *{one.allowed}*"
         yield _row(f"`{one.key}`", f"`{one.default}`", meaning)
 
 
 def _path_rows() -> Iterator[str]:
-    yield "| key | default | what it means |\n|---|---|---|\n"
+    yield "| key | default | meaning |\n|---|---|---|\n"
     yield _row(
         "`address`",
         f'`"{LocalPath().address}"`',
-        'a local IP address; "auto" = that of the default route, or loopback without one',
+        comments(LocalPath)["address"],
     )
     yield _row("`port`", f"`{LocalPath().port}`", comments(LocalPath)["port"])
 
 
 def _server_rows() -> Iterator[str]:
-    yield "| key | default | what it means |\n|---|---|---|\n"
+    yield "| key | default | meaning |\n|---|---|---|\n"
     meanings = comments(ServerConfig)
     for field in dataclasses.fields(ServerConfig):
         yield _row(f"`{field.name}`", _default(field), meanings[field.name])
@@ -115,7 +119,7 @@ def _default(field: "dataclasses.Field[Any]") -> str:
 
 
 def _variable_rows() -> Iterator[str]:
-    yield "| variable | what it means |\n|---|---|\n"
+    yield "| variable | meaning |\n|---|---|\n"
     told = [text.partition(": ") for text in comments(Environment).values()]
     found = [(name, meaning) for name, _, meaning in told if name.isupper()]
     ours = [row for row in found if row[0].startswith("DLCPD_")]

@@ -1,17 +1,17 @@
-"""The commands that this package adds to `dlcpctl`. Each imports what it needs at its first use."""
+"""The commands that this package adds to `dlcpctl`; each imports its modules at its first use."""
 
 from dlcpd.ctl.grammar import Commands, late
 
 
 def bench(commands: Commands) -> None:
     """Add `bench`, a group."""
-    text = "Measure an operation of dlcpd and of Gloo by turns."
+    text = "Measure operations over dlcpd and over Gloo, in alternation."
     late(commands, "bench", text, "dlcp_lab.bench.arguments")
 
 
 def demo(commands: Commands) -> None:
     """Add `demo`."""
-    text = "Train two small models over Gloo, dlcpd exact and dlcpd bounded, and compare."
+    text = "Train two small models over Gloo, exact dlcpd and bounded dlcpd, and compare."
     late(commands, "demo", text, "dlcp_lab.demo.arguments")
 
 
@@ -23,5 +23,5 @@ def lab(commands: Commands) -> None:
 
 def verify(commands: Commands) -> None:
     """Add `verify`."""
-    text = "Check promises P1-P5 on real hosts with injected loss."
+    text = "Check properties P1-P5 with real daemons and injected loss."
     late(commands, "verify", text, "dlcp_lab.verify.arguments")

@@ -1,4 +1,4 @@
-"""Everything the client takes from the environment, read here and nowhere else."""
+"""The environment variables of the client; no other file of the client reads them."""
 
 import os
 from collections.abc import Mapping
@@ -17,24 +17,24 @@ Pinning = Literal["prefer", "require", "never"]
 class Environment:
     """One line per variable."""
 
-    socket: str = ""  # DLCPD_SOCKET: session socket of the host's daemon; "" = embedded
-    config: Path | None = None  # DLCPD_CONFIG: configuration of an embedded daemon
-    master: str = ""  # MASTER_ADDR: host of the job's store, as torchrun sets it
-    launch: str = ""  # of MASTER_ADDR, MASTER_PORT and `run`: another launch has other ones
+    socket: str = ""  # DLCPD_SOCKET: session socket of the host's daemon; "" = private
+    config: Path | None = None  # DLCPD_CONFIG: configuration file of a private daemon
+    master: str = ""  # MASTER_ADDR: host of the job's store; torchrun sets it
+    launch: str = ""  # MASTER_ADDR, MASTER_PORT and `run`, which differ between launches
     run: str = ""  # TORCHELASTIC_RUN_ID: name of the torchrun job, for logs
-    secret: str = field(default="", repr=False)  # DLCPD_JOB_SECRET: of the job; all ranks have it
-    secret_file: Path | None = None  # DLCPD_JOB_SECRET_FILE: a file with the secret
-    rank: str = ""  # RANK: as torchrun and others set it
-    world_size: str = ""  # WORLD_SIZE: as torchrun and others set it
-    store: Path | None = None  # DLCPD_STORE: folder in which ranks without torch find each other
-    pinned: Pinning = "prefer"  # DLCPD_PINNED: lock the arena for devices: prefer, require or never
-    warn_after: float = WARN_AFTER  # DLCPD_WARN_AFTER: seconds until a wait is warned of
-    ledger: Path | None = None  # DLCPD_LEDGER: folder for the ledger of an embedded daemon
-    ledger_inputs: bool = False  # DLCPD_LEDGER_INPUTS: "1" keeps what ranks contribute as well
-    runtime: str = ""  # XDG_RUNTIME_DIR: where the socket of an embedded daemon is, if that is safe
-    temporary: str = ""  # TMPDIR: where that socket is otherwise; else in /tmp
-    share: bool = True  # DLCPD_SHARE: "0" gives each rank an embedded daemon of its own
-    end_with_launcher: bool = False  # DLCPD_END_WITH_LAUNCHER: "1" ends ranks whose parent ended
+    secret: str = field(default="", repr=False)  # DLCPD_JOB_SECRET: secret of all ranks
+    secret_file: Path | None = None  # DLCPD_JOB_SECRET_FILE: file with that secret
+    rank: str = ""  # RANK: rank of this process; launchers set it
+    world_size: str = ""  # WORLD_SIZE: number of ranks; launchers set it
+    store: Path | None = None  # DLCPD_STORE: folder where ranks without torch find each other
+    pinned: Pinning = "prefer"  # DLCPD_PINNED: lock arena pages for GPUs: prefer, require or never
+    warn_after: float = WARN_AFTER  # DLCPD_WARN_AFTER: seconds of waiting before a warning
+    ledger: Path | None = None  # DLCPD_LEDGER: folder for the ledger of a private daemon
+    ledger_inputs: bool = False  # DLCPD_LEDGER_INPUTS: "1" also records contributions
+    runtime: str = ""  # XDG_RUNTIME_DIR: folder for the socket of a private daemon, if safe
+    temporary: str = ""  # TMPDIR: the next folder for that socket; then /tmp
+    share: bool = True  # DLCPD_SHARE: "0" starts a private daemon per rank
+    end_with_launcher: bool = False  # DLCPD_END_WITH_LAUNCHER: "1" ends a rank when its parent ends
 
     @classmethod
     def read(cls, variables: Mapping[str, str] = os.environ) -> Self:

@@ -1,4 +1,4 @@
-"""What can be typed after `dlcpctl`: the operating commands, and what other packages add."""
+"""The grammar of `dlcpctl`: the commands of this package, and those that others add."""
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping
@@ -14,11 +14,11 @@ from dlcpd.ctl.grammar import Commands, LateParser, Need, OnDemand, command, com
 from dlcpd.daemon.config import IDENTITY, KEYS, DaemonTable
 
 EXIT_CODES: Final = (
-    "Exit codes: 0 done, and nothing is wrong; 1 it failed, or something does not hold; "
+    "Exit codes: 0 success; 1 the command failed, or a check did; "
     "2 the command line, the configuration or a file is wrong; 130 interrupted."
 )
-MAX_LEDGER: Final = 1000  # rows; what a daemon gives out at once
-MAX_STEPS: Final = 1000  # of a trace: a recording has room for 65,536 events
+MAX_LEDGER: Final = 1000  # rows; the most that a daemon returns at a time
+MAX_STEPS: Final = 1000  # of a trace; a recording holds at most 65,536 events
 MAX_TIMEOUT: Final = 3600  # seconds that a trace may take
 PAGE: Final = "127.0.0.1:7480"
 SHELLS: Final = ("bash", "zsh", "tcsh")
@@ -52,7 +52,7 @@ def parser(
 
 
 def documented() -> argparse.ArgumentParser:
-    """The grammar as manual pages show it: all that is installed, and nobody's environment."""
+    """The grammar for manual pages: all installed commands, without environment variables."""
     made = parser({}, installed())
     complete(made)
     return made
@@ -62,16 +62,16 @@ def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
     made = {}
     for name, module, text in (
         ("status", "dlcpd.ctl.status", "Show a daemon's sessions, paths and counters."),
-        ("top", "dlcpd.ctl.top", "Show rates, losses and who is late, again and again."),
-        ("sessions", "dlcpd.ctl.sessions", "Show a daemon's sessions, a row each."),
-        ("peers", "dlcpd.ctl.status", "Show the peers of a daemon's sessions, path by path."),
-        ("paths", "dlcpd.ctl.sessions", "Show each class of datagrams on each path to each peer."),
+        ("top", "dlcpd.ctl.top", "Show rates, losses and late ranks, refreshed until Ctrl-C."),
+        ("sessions", "dlcpd.ctl.sessions", "Show a daemon's sessions, one row each."),
+        ("peers", "dlcpd.ctl.status", "Show the peers of a daemon's sessions, one row per path."),
+        ("paths", "dlcpd.ctl.sessions", "Show the traffic classes on each path to each peer."),
         (
             "page",
             "dlcpd.ctl.page.command",
-            "Serve a daemon's status to a browser, live, until Ctrl-C.",
+            "Serve a live status page to browsers, until Ctrl-C.",
         ),
-        ("drain", "dlcpd.ctl.drain", "End a daemon as SIGTERM does, and say what it waits for."),
+        ("drain", "dlcpd.ctl.drain", "End a daemon as SIGTERM does, and show what it waits for."),
     ):
         made[name] = command(commands, name, OnDemand(module, name), text)
         _add_socket(made[name], environ)
@@ -82,34 +82,38 @@ def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
         metavar="N",
         help="newest rows of the loss ledger to show",
     )
-    made["top"].add_argument("--once", action="store_true", help="one picture, and end")
+    made["top"].add_argument("--once", action="store_true", help="print one frame, then exit")
     made["top"].add_argument(
-        "--interval", type=whole(1, 3600), default=2, metavar="N", help="seconds (%(default)s)"
+        "--interval",
+        type=whole(1, 3600),
+        default=2,
+        metavar="N",
+        help="seconds between frames (%(default)s)",
     )
     made["page"].add_argument(
         "--listen",
         default=PAGE,
         metavar="A:P",
-        help="address and port (%(default)s); beyond loopback browsers need a token, which the "
-        "URL that is printed has",
+        help="address and port (%(default)s); beyond loopback, browsers need a token, which is in "
+        "the printed URL",
     )
     made["page"].add_argument(
         "--token-file",
         type=Path,
         metavar="FILE",
-        help="with the token, of mode 0600, instead of a new one; also on loopback",
+        help="file with the token, mode 0600, instead of a new token; also for loopback",
     )
     made["drain"].add_argument(
         "--wait",
         type=whole(1, 86_400),
         default=60,
         metavar="N",
-        help="seconds until it should have ended (%(default)s)",
+        help="seconds to wait for its end (%(default)s)",
     )
 
 
 def _add_socket(made: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
-    """None where nobody says which: the usual one, or a private daemon's."""
+    """The default is None: the usual socket, or that of a private daemon."""
     made.add_argument(
         "--socket",
         default=environ.get("DLCPD_SOCKET") or None,
@@ -119,7 +123,7 @@ def _add_socket(made: argparse.ArgumentParser, environ: Mapping[str, str]) -> No
 
 
 def _add_trace(commands: Commands, environ: Mapping[str, str]) -> None:
-    text = "Record some steps of a daemon's sessions, and write a timeline for Perfetto."
+    text = "Record steps of a daemon's sessions, and write a timeline for Perfetto."
     made = command(commands, "trace", OnDemand("dlcpd.ctl.trace", "trace"), text)
     _add_socket(made, environ)
     made.add_argument(
@@ -127,14 +131,14 @@ def _add_trace(commands: Commands, environ: Mapping[str, str]) -> None:
         type=whole(1, MAX_STEPS),
         default=5,
         metavar="N",
-        help="until a session's first bucket has come again N times",
+        help="steps to record (%(default)s); a step starts when a session's first bucket repeats",
     )
     made.add_argument(
         "--timeout",
         type=whole(1, MAX_TIMEOUT),
         default=60,
         metavar="S",
-        help="seconds to wait for them (%(default)s)",
+        help="seconds to wait for these steps (%(default)s)",
     )
     made.add_argument(
         "-o",
@@ -142,19 +146,19 @@ def _add_trace(commands: Commands, environ: Mapping[str, str]) -> None:
         type=Path,
         default=Path("trace.json"),
         metavar="FILE",
-        help="(%(default)s)",
+        help="output file (%(default)s)",
     )
     made.add_argument(
         "--join",
         type=Path,
         nargs=2,
         metavar=("TRACE", "PROFILE"),
-        help="record nothing: write both, on torch.profiler's clock",
+        help="record nothing; join two files, on torch.profiler's clock",
     )
 
 
 def _add_report(commands: Commands) -> None:
-    text = "Write what a training or a benchmark left as one HTML file, to look at."
+    text = "Write an HTML report of a training, a benchmark, a trace or ledgers."
     made = command(commands, "report", OnDemand("dlcpd.ctl.report.command", "report"), text)
     made.add_argument(
         "runs",
@@ -170,34 +174,40 @@ def _add_report(commands: Commands) -> None:
         type=Path,
         default=Path("report.html"),
         metavar="FILE",
-        help="(%(default)s)",
+        help="output file (%(default)s)",
     )
 
 
 def _add_keys(commands: Commands) -> None:
-    text = "Make this host's identity, and say which hosts may be its peers."
+    text = "Manage this host's key pair, and the keys of hosts that may be its peers."
     actions = commands.add_parser("keys", help=text, description=text).add_subparsers(
         dest="action", required=True, metavar="ACTION"
     )
-    made = _keys_command(actions, "new", OnDemand(_KEYS, "new"), "Make this host's identity.")
-    made.add_argument("--host", default="", metavar="NAME", help="(default: this host's name)")
+    made = _keys_command(actions, "new", OnDemand(_KEYS, "new"), "Make this host's key pair.")
+    made.add_argument(
+        "--host",
+        default="",
+        metavar="NAME",
+        help="name in the key file (default: this host's name)",
+    )
     _keys_command(
-        actions, "show", OnDemand(_KEYS, "show"), "Print its public key, as other hosts want it."
+        actions,
+        "show",
+        OnDemand(_KEYS, "show"),
+        "Print the public key, to authorise it on other hosts.",
     )
     made = _keys_command(
-        actions, "authorise", OnDemand(_KEYS, "authorise"), "Let hosts be peers of this one."
+        actions, "authorise", OnDemand(_KEYS, "authorise"), "Allow hosts to be peers of this host."
     )
-    made.add_argument("files", nargs="+", type=Path, metavar="FILE", help="printed by keys show")
+    made.add_argument("files", nargs="+", type=Path, metavar="FILE", help="output of keys show")
     made.add_argument("--replace", action="store_true", help="revoke all other keys of these hosts")
-    made = _keys_command(
-        actions, "revoke", OnDemand(_KEYS, "revoke"), "Let a host be no peer any more."
-    )
+    made = _keys_command(actions, "revoke", OnDemand(_KEYS, "revoke"), "Revoke the keys of a host.")
     made.add_argument("host", metavar="HOST")
     made.add_argument(
-        "--key", type=OnDemand(_KEYS, "check_key"), metavar="KEY", help="only this one of its keys"
+        "--key", type=OnDemand(_KEYS, "check_key"), metavar="KEY", help="only this key of the host"
     )
     _keys_command(
-        actions, "list", OnDemand(_KEYS, "list_hosts"), "Show the hosts that may be peers."
+        actions, "list", OnDemand(_KEYS, "list_hosts"), "List the hosts that may be peers."
     )
 
 
@@ -210,7 +220,10 @@ def _keys_command(
     )
     if name in ("new", "show", "list"):
         made.add_argument(
-            "--identity", type=Path, metavar="FILE", help=f"(default: {IDENTITY} in the folder)"
+            "--identity",
+            type=Path,
+            metavar="FILE",
+            help=f"file of the key pair (default: {IDENTITY} in that folder)",
         )
     return made
 
@@ -220,14 +233,25 @@ def _add_config(commands: Commands) -> None:
     actions = commands.add_parser("config", help=text, description=text).add_subparsers(
         dest="action", required=True, metavar="ACTION"
     )
-    made = _config_command(actions, "check", "Say whether files are valid, and change nothing.")
+    made = _config_command(actions, "check", "Check whether files are valid.")
     made.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    made = _config_command(actions, "show", "Print what a file comes to on this host, as TOML.")
-    made.add_argument("file", nargs="?", type=Path, metavar="FILE", help="(the defaults)")
-    made.add_argument("--changed", action="store_true", help="only what is not the default")
-    made = _config_command(actions, "explain", "Say what a setting means.")
+    made = _config_command(actions, "show", "Print the values in use on this host, as TOML.")
     made.add_argument(
-        "key", nargs="?", metavar="KEY", help="like network.entropy, entropy or network (all)"
+        "file",
+        nargs="?",
+        type=Path,
+        metavar="FILE",
+        help="configuration file (default: none, all settings have defaults)",
+    )
+    made.add_argument(
+        "--changed", action="store_true", help="only settings that differ from the defaults"
+    )
+    made = _config_command(actions, "explain", "Explain settings.")
+    made.add_argument(
+        "key",
+        nargs="?",
+        metavar="KEY",
+        help="network.entropy, entropy, or a table like network (default: all)",
     )
 
 
@@ -236,29 +260,29 @@ def _config_command(actions: Commands, name: str, text: str) -> argparse.Argumen
 
 
 def _add_completion(commands: Commands, top: argparse.ArgumentParser) -> None:
-    text = "Print a script for a shell, so that it completes commands, options and files."
+    text = "Print a completion script for a shell."
     run = partial(OnDemand("dlcpd.ctl.completion", "completion"), top)
     made = command(commands, "completion", run, text, needs=(SHTAB,))
-    made.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"({', '.join(SHELLS)})")
+    made.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
 
 
 def _add_ledger(commands: Commands, environ: Mapping[str, str]) -> None:
-    text = "Sum up what was waived: by rank, way, path, name and step, and the worst transfers."
+    text = "Sum up waived segments by rank, peer, path, name and step; list the worst transfers."
     made = command(commands, "ledger", OnDemand("dlcpd.ctl.ledger", "ledger"), text)
     made.add_argument(
         "folders",
         nargs="*",
         type=Path,
         metavar="FOLDER",
-        help="with ledgers, or above them; none: ask a daemon",
+        help="ledgers, or folders above them (default: ask a running daemon)",
     )
     _add_socket(made, environ)
-    made.add_argument("--job", default="", metavar="NAME", help="only of this job")
+    made.add_argument("--job", default="", metavar="NAME", help="only ledgers of this job")
     made.add_argument(
         "--steps",
         type=OnDemand("dlcpd.ctl.ledger", "steps"),
         metavar="A-B",
-        help="only these, from 0; with FOLDER (all)",
+        help="only these steps, counted from 0; needs FOLDER (default: all)",
     )
     made.add_argument(
         "--worst",
@@ -270,14 +294,16 @@ def _add_ledger(commands: Commands, environ: Mapping[str, str]) -> None:
 
 
 def _add_replay(commands: Commands) -> None:
-    text = "Compute bounded operations again from ledgers of all ranks, and compare bit for bit."
+    text = (
+        "Compute bounded operations again from the ledgers of all ranks, and compare bit for bit."
+    )
     made = command(commands, "replay", OnDemand("dlcpd.ctl.replay", "replay_ledgers"), text)
     made.add_argument(
-        "ledgers", nargs="+", metavar="LEDGER", help="folder with ledgers of ranks, or above them"
+        "ledgers", nargs="+", metavar="LEDGER", help="ledgers of ranks, or folders above them"
     )
     made.add_argument(
         "--inputs",
         metavar="FILE.py:FUNCTION",
-        help="makes what a rank contributed: function(rank, operation) -> array; by default "
-        "what was recorded beside the ledgers",
+        help="function(rank, operation) -> array that makes the input of a rank; by default, the "
+        "ledgers have the inputs",
     )

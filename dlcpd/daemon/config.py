@@ -17,7 +17,7 @@ from dlcpd.io.config import EngineConfig
 from dlcpd.io.datapath.choices import COMPILED, NUMPY
 from dlcpd.io.udp.encryption import CHOICES, NONE
 
-# an address: that of the default route, or loopback without one; a size: what paths carry
+# an address: that of the default route, or loopback without one; a size: the largest that passes
 AUTO: Final = "auto"
 LEVELS: Final = ("debug", "info", "warning", "error")  # of log lines
 LOG: Final = "DLCPD_LOG"  # environment: a level that goes before the file's
@@ -35,90 +35,103 @@ _ENGINE: Final = EngineConfig()  # one place for defaults: here they are only re
 class LocalPath:
     """One local end of the data plane."""
 
-    # an IP address of this host; "auto" = that of the default route, or loopback without one
+    # IP address of this host; "auto" = that of the default route, or loopback without one
     address: str = string(45, AUTO)
-    port: int = integer(0, 65535, 0)  # UDP; 0 = any: peers learn the port from control
+    # UDP port; 0 = any free one: the control process tells peers its number
+    port: int = integer(0, 65535, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonTable:
-    """[daemon]: this process, its users and its limits."""
+    """[daemon]: the control process, its users and its limits."""
 
     host: str = string(255, "")  # name in errors and reports; "" = the machine's host name
-    # file of the socket where clients and dlcpctl connect; sun_path holds 107 bytes
+    # file of the Unix socket for clients and dlcpctl; the kernel allows 107 bytes
     socket: str = string(107, "/run/dlcpd/dlcpd.sock")
-    control_address: str = string(45, AUTO)  # where peers' controls reach this one
-    control_port: int = integer(0, 65535, 0)  # TCP; 0 = any: clients publish the real one
-    # group id or name that the socket file gets, with mode 0660; "" = the daemon's own
+    # IP address for the control processes of peers; "auto" as in `paths`
+    control_address: str = string(45, AUTO)
+    # TCP port of control_address; 0 = any free one: clients publish it in the job's store
+    control_port: int = integer(0, 65535, 0)
+    # group id or name of the socket file, which has mode 0660; "" = the daemon's group
     socket_group: int | str = field(default="", metadata={"type": object})
-    # user ids or names; [] = those of socket_group, or the daemon's own user; root always may
+    # ids or names of users that may connect, besides root; [] = the members of socket_group if
+    # that is set, else the daemon's user; "*" = all users that the socket file's mode admits
     allowed_users: tuple[int | str, ...] = field(default=(), metadata={"type": tuple})
-    max_sessions: int = integer(1, 1024, 64)  # ranks served at once; 8 GPUs x 8 jobs
-    # shared memory that a session may have; it takes only what is used
+    max_sessions: int = integer(1, 1024, 64)  # local ranks at a time; 8 GPUs x 8 jobs
+    # bytes of shared memory per session; only pages in use take memory
     max_arena_bytes: int = integer(1 << 16, MAX_ARENA, MAX_ARENA)
-    # what engines may hold for all sessions beside their arenas: data that wait for others, and
-    # residuals; "auto" = half of the lowest memory limit of the daemon's control groups, or a
-    # fourth of the machine's memory. Half of it is divided among max_sessions, and assured
+    # bytes that the engines may hold for all sessions, besides arenas: residuals, and data that
+    # wait for other ranks. Half of it is reserved, in equal parts, for max_sessions sessions.
+    # "auto" = half of the lowest memory limit of the daemon's control groups, or without a limit
+    # a quarter of the machine's memory
     max_memory_bytes: int | str = field(default=AUTO, metadata={"type": object})
-    # and for one session; "auto" = a fourth of that, at least 64 MB
+    # the same for one session; "auto" = a quarter of max_memory_bytes, at least 64 MB
     max_session_memory_bytes: int | str = field(default=AUTO, metadata={"type": object})
-    drain_timeout: float = real(0.0, 3600.0, 10.0)  # seconds operations may go on after SIGTERM
-    # the least severe lines that are logged; "auto" = "info", and "warning" of a private
-    # daemon; DLCPD_LOG in the environment goes before it
+    # seconds that operations in flight may take after SIGTERM
+    drain_timeout: float = real(0.0, 3600.0, 10.0)
+    # lowest level that is logged; "auto" = "info", or "warning" for a private daemon; DLCPD_LOG in
+    # the environment overrides it
     log_level: str = one_of(AUTO, *LEVELS, default=AUTO)
-    log_format: str = one_of("logfmt", "json", default="logfmt")  # of the lines on stderr
+    log_format: str = one_of("logfmt", "json", default="logfmt")  # format of log lines on stderr
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkTable:
     """[network]: the data plane."""
 
-    # EngineConfig says why each default is what it is.
+    # EngineConfig gives the reasons of defaults.
 
-    # one {address, port} per rail: "auto" = that of the default route; UDP port, 0 = any
+    # one {address, port} per rail
     paths: tuple[LocalPath, ...] = field(default=(LocalPath(),), metadata={"type": tuple})
-    # source ports per path: ECMP hashes each to a route of its own, if chance will; equal on
-    # all hosts of a job; one keeps bursts long where there is one route
+    # source ports per path; ECMP may hash each to another route. 1 keeps bursts long where there is
+    # one route. Two hosts with different values use the smaller number of paths
     entropy: int = integer(1, MAX_PATHS, 1)
-    # processes that share the work; "auto" = one per 8 CPUs, at most 4. A session uses as many as
-    # the daemon of each of its ranks has
+    # engines (processes that send, receive and add); "auto" = one per 8 CPUs, at most 4. A session
+    # uses the smallest number that a daemon of its ranks has
     engines: int | str = field(default=1, metadata={"type": object})
-    # engines that carry one job: those with the fewest sessions when it comes. 0 = all: a job is
-    # fastest, and ends with any engine. With 1 an engine that ends takes its own jobs only: for
-    # hosts that serve several jobs at once
+    # engines per job: those with the fewest sessions when it starts. 0 = all: fastest, but the job
+    # ends with any engine. 1: only the jobs of an engine end with it: for hosts with several jobs
     engines_per_job: int = integer(0, MAX_ENGINES, 0)
-    # CPUs that each engine may run on, like "2-5,8"; [] = all, for all of them
+    # CPUs of each engine, one text per engine, like "2-5,8"; [] = all CPUs for all engines
     engine_cpus: tuple[str, ...] = field(default=(), metadata={"type": tuple})
-    # largest payload of a datagram that is tried, bytes; "auto" = what each path carries
+    # largest payload of a datagram, bytes, a multiple of 64; "auto" = as large as each path carries
     segment_size: int | str = field(default=AUTO, metadata={"type": object})
-    # bytes of a chunk, the unit of deadline and bound; equal on all hosts of a job
+    # bytes of a chunk (the unit of deadline and bound), a multiple of 64; equal on all hosts of a
+    # job
     chunk_bytes: int = integer(UNIT, MAX_SEGMENTS * BASE, _ENGINE.chunk_bytes)
-    # bytes asked for per socket; net.core.rmem_max caps it
+    # bytes of receive buffer requested per socket; net.core.rmem_max limits it
     receive_buffer: int = integer(1 << 16, 1 << 30, _ENGINE.receive_buffer)
     window: int = integer(1 << 16, 1 << 30, _ENGINE.window)  # bytes in flight to one peer
-    # who sends, receives and places: C, where it was built, or numpy
+    # implementation that sends, receives and stores data: "compiled" (C) or "numpy"; "auto" =
+    # "compiled" if it was built
     data_path: str = one_of("auto", "compiled", "numpy", default=_ENGINE.data_path)
-    # what datagrams carry is encrypted, by numpy, and needs `dlcpd[encryption]`; equal on all hosts
+    # "aes-256-gcm" encrypts payloads, in numpy, at many times the CPU cost of "none"; needs
+    # `dlcpd[encryption]`; equal on all hosts of a job
     data_encryption: str = one_of(*CHOICES, default=_ENGINE.data_encryption)
-    # "on": datagrams that were changed on their way, or forged, are refused; equal on all hosts
+    # "on": changed or forged datagrams are discarded; equal on all hosts of a job
     checksum: str = one_of("on", "off", default="on")
-    offload: bool = flag(_ENGINE.offload)  # GSO and GRO; without: one datagram per message
-    # bit/s of this host, an equal part for each engine; 0 = no limit
+    # GSO and GRO, if the kernel has them; false: one datagram per message
+    offload: bool = flag(_ENGINE.offload)
+    # bit/s that this host sends, an equal part for each engine; 0 = no limit but congestion control
     rate_limit_bps: float = real(0.0, 1e13, _ENGINE.rate_limit_bps)
-    # false, and nothing yields to other traffic: for networks of one's own, and to measure
+    # false: only receive buffers and rate_limit_bps limit the sender, which does not yield to other
+    # traffic: for dedicated networks and measurements
     congestion_control: bool = flag(_ENGINE.congestion_control)
-    layer_priority: bool = flag(_ENGINE.layer_priority)  # front layers in higher classes
-    # how drop precedences show on the wire; "shuffled" deals them at random, to measure their
-    # effect
+    # front layers have higher traffic classes; false: all gradients use the last class, in order
+    # of arrival
+    layer_priority: bool = flag(_ENGINE.layer_priority)
+    # IP header fields that show a datagram's drop precedence; "shuffled" = both, with random drop
+    # precedences, to measure their effect
     drop_precedence: str = one_of(
         "both", "dscp", "ecn", "none", "shuffled", default=_ENGINE.drop_precedence
     )
-    bounded_loss: bool = flag(_ENGINE.bounded_loss)  # false: exact, whatever clients ask for
-    # fraction of loss that makes a path gray
+    # false: this host waives nothing and lets no peer waive anything, whatever the policy
+    bounded_loss: bool = flag(_ENGINE.bounded_loss)
+    # fraction of lost datagrams above which a path is gray
     alarm_loss: float = real(0.0, 1.0, _ENGINE.alarm_loss)
-    # seconds of silence after which a peer is suspected, and named in log, status and metrics
+    # seconds of silence after which log, status and metrics name a peer as suspected
     suspect_after: float = real(0.05, 3600.0, _ENGINE.suspect_after)
-    # seconds of silence after which a peer is lost; one whose process has ended is lost at once
+    # seconds of silence after which a peer is lost; a peer whose process ended is lost at once
     peer_timeout: float = real(0.05, 3600.0, _ENGINE.peer_timeout)
 
     @property
@@ -129,36 +142,37 @@ class NetworkTable:
 
 @dataclass(frozen=True, slots=True)
 class SecurityTable:
-    """[security]: who may be a peer. "auto" is what `dlcpctl keys` made in KEYS, if it did, and
-    nothing for a private daemon. docs/security.md says what for.
+    """[security]: which hosts may be peers (docs/security.md). "auto" = the file or folder that
+    `dlcpctl keys` made in /etc/dlcpd/keys; "" if there is none, and for private daemons.
     """
 
-    # file of this host's key pair; "" = another pair at each start
+    # file of this host's key pair; "" = a new pair at each start
     identity: str = string(4096, AUTO)
-    # directory with the public keys of the hosts that may be peers; "" = any that a job names
+    # folder with the public keys of the hosts that may be peers; "" = each host that a job names
     authorised: str = string(4096, AUTO)
-    # what happens to jobs beyond loopback whose peers neither that nor a secret of the job proves
+    # jobs on several hosts, with neither authorised keys nor a job secret: "warn" logs a warning,
+    # "refuse" does not start the job
     unproved: str = one_of("warn", "refuse", default="warn")
 
 
 @dataclass(frozen=True, slots=True)
 class ChecksTable:
-    """[checks]: proofs made while running."""
+    """[checks]: tests of results during a training."""
 
-    # of 1 of so many chunks all ranks compare digests; 1 = all, 0 = none; equal on all hosts of a
+    # ranks compare the digest of every Nth chunk; 1 = all chunks, 0 = none; equal on all hosts of a
     # job
     digest_every: int = integer(0, 1 << 20, _ENGINE.digest_every)
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerTable:
-    """[ledger]: what was waived, kept on disk (docs/ledger.md)."""
+    """[ledger]: a record of waived segments on disk (docs/ledger.md)."""
 
-    # an absolute path; every session of every engine has a folder in it; "" = nothing is kept
+    # absolute path; each engine makes a folder in it per session; "" = no ledger
     directory: str = string(1024, "")
-    # what each rank contributes is kept as well: then results can be computed again
+    # also record the contribution of each rank, so that results can be computed again
     inputs: bool = flag(_ENGINE.ledger_inputs)
-    # of the ledger of one session and engine, bytes
+    # largest ledger of one session and engine, bytes
     max_bytes: int = integer(1 << 20, 1 << 50, _ENGINE.ledger_bytes)
 
 
@@ -166,8 +180,8 @@ class LedgerTable:
 class MetricsTable:
     """[metrics]: a port for Prometheus (docs/metrics.md). Needs `dlcpd[metrics]`."""
 
-    # address:port, like "127.0.0.1:9464" or "[::1]:9464"; port 0 = any; "" = no port is opened.
-    # Whoever reaches it reads names of jobs and hosts (docs/security.md)
+    # address:port, like "127.0.0.1:9464" or "[::1]:9464"; port 0 = any free port; "" = no port.
+    # Every client that reaches the port can read names of jobs and hosts (docs/security.md)
     listen: str = field(default="", metadata={"type": str})
 
     @property
@@ -180,13 +194,13 @@ class MetricsTable:
 class InjectTable:
     """[inject]: faults made on purpose, for tests and demonstrations."""
 
-    # fraction of arriving datagrams; 1 = none arrives, as behind a firewall
+    # fraction of arriving datagrams to discard; 1 = all, like a firewall
     loss: float = real(0.0, 1.0, _ENGINE.inject_loss)
-    # fraction of arriving datagrams in which a bit is turned over
+    # fraction of arriving datagrams in which to flip a bit
     corrupt: float = real(0.0, 1.0, _ENGINE.inject_corrupt)
     seed: int = integer(0, 1 << 32, _ENGINE.inject_seed)  # the same seed loses the same datagrams
-    # addresses that peers are told instead of those of `paths`, one for each, with the same ports;
-    # the first stands for control too: those of somebody in between, who can lose and spoil
+    # addresses of fault-injecting relays, one per path: peers get them instead of those of `paths`,
+    # with the same ports, and the first one for control_address too
     relays: tuple[str, ...] = field(default=(), metadata={"type": tuple})
 
 

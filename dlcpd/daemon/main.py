@@ -1,4 +1,4 @@
-"""The command `dlcpd`. Reads command line and environment; nobody else does."""
+"""The command `dlcpd`: reads the command line and the environment, and runs the daemon."""
 
 import argparse
 import asyncio
@@ -184,40 +184,47 @@ def _parser() -> argparse.ArgumentParser:
         prog="dlcpd",
         description="Per-host gradient transport daemon.",
         allow_abbrev=False,
-        epilog="`dlcpd server --help`: shards of a parameter server.",
+        epilog="`dlcpd server --help`: run shards of a parameter server.",
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--config", type=Path, metavar="FILE", help="configuration (TOML)")
+    what.add_argument("--config", type=Path, metavar="FILE", help="configuration file (TOML)")
     what.add_argument(
-        "--check-config", type=Path, metavar="FILE", help="print what FILE means, and exit"
+        "--check-config",
+        type=Path,
+        metavar="FILE",
+        help="print the values in use with FILE, and exit",
     )
     parser.add_argument("--version", action="version", version=f"dlcpd {__version__}")
     parser.add_argument(
         "--ledger",
         type=Path,
         metavar="DIR",
-        help="keep there what is waived; goes before [ledger] directory",
+        help="record waived segments in this folder; overrides [ledger] directory",
     )
     parser.add_argument(
-        "--ledger-inputs", action="store_true", help="with --ledger, also what ranks contribute"
+        "--ledger-inputs",
+        action="store_true",
+        help="with --ledger: also record the contributions of ranks",
     )
     parser.add_argument(
-        "--embedded", action="store_true", help="serve one inherited session, then end"
+        "--embedded",
+        action="store_true",
+        help="private daemon: serve one inherited session, then end",
     )
     parser.add_argument(
         "--listen-fd",
         type=int,
         metavar="M",
-        help="with --embedded, serve also those who connect to this socket, and end with the last",
+        help="with --embedded: also serve clients of this listening socket; end with the last one",
     )
     parser.add_argument(
         "--listen-folder-fd",
         type=int,
         metavar="D",
-        help="with --listen-fd, the folder of that socket alone, which is removed at the end",
+        help="with --listen-fd: the folder of that socket, to remove at the end",
     )
     parser.add_argument(
-        "--session-fd", type=int, metavar="N", help="the session's socket, with --embedded"
+        "--session-fd", type=int, metavar="N", help="with --embedded: socket of the session"
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""The command line of `switchcfg`: what may be said. What is done about it: main.py."""
+"""The grammar of `switchcfg`; main.py runs the commands."""
 
 import argparse
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from switchcfg.intent.table import bits_per_second
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, but an error is one of ours; and half an option is none, such as --rec."""
+    """argparse that raises BadUsage, and refuses abbreviated options such as --rec."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, allow_abbrev=False)
@@ -41,50 +41,65 @@ def documented() -> argparse.ArgumentParser:
 
 
 def _add_planning(commands: Any) -> None:
-    made = commands.add_parser("render", help="what devices shall be, in their own language")
+    made = commands.add_parser(
+        "render", help="print the intended configuration of devices, in their own language"
+    )
     _common(made)
-    made.add_argument("--out", type=Path, metavar="DIR", help="a file per device, not stdout")
-    made = commands.add_parser("ports", help="what each port gets: queues, classes, thresholds")
+    made.add_argument(
+        "--out", type=Path, metavar="DIR", help="write a file per device here, not to stdout"
+    )
+    made = commands.add_parser("ports", help="show queues, classes and thresholds of each port")
     _common(made)
     _add_json(made)
-    made = commands.add_parser("plan", help="what devices would be told")
+    made = commands.add_parser("plan", help="show the commands that devices would get")
     _common(made)
     made.add_argument(
         "--present",
         type=Path,
         metavar="PATH",
-        help="what the device says of itself, instead of asking it: a file, or a folder with a "
-        "file DEVICE.* for each",
+        help="read the present configuration from here, not from devices: a file, or a folder with "
+        "a file DEVICE.* per device",
     )
-    made.add_argument("--remove", action="store_true", help="take away all that switchcfg made")
-    made.add_argument("--out", type=Path, metavar="DIR", help="save DEVICE.plan.json here")
+    made.add_argument("--remove", action="store_true", help="remove all that switchcfg made")
+    made.add_argument(
+        "--out", type=Path, metavar="DIR", help="save a DEVICE.plan.json per device here"
+    )
     made.add_argument(
         "--yang",
         type=Path,
         metavar="DIR",
-        help="check SONiC switches against the YANG models in this folder too, such as a "
+        help="also check SONiC switches against the YANG models in this folder, such as a "
         "switch's own /usr/local/yang-models",
     )
     _add_reaching(made)
-    made = commands.add_parser("show", help="a saved plan, and what the device would be told")
+    made = commands.add_parser(
+        "show", help="show a saved plan, and the commands that the device would get"
+    )
     made.add_argument("file", type=Path, metavar="PLAN")
     _add_json(made)
 
 
 def _add_importing(commands: Any) -> None:
-    made = commands.add_parser("import", help="an intent that keeps what a device has today")
-    made.add_argument("name", metavar="NAME", help="of the device")
+    made = commands.add_parser(
+        "import", help="print an intent that keeps the present configuration of a device"
+    )
+    made.add_argument("name", metavar="NAME", help="name of the device")
     made.add_argument("--platform", required=True, choices=sorted(PORT_PATTERNS))
-    made.add_argument("--address", default="", metavar="HOST", help="where it answers (NAME)")
+    made.add_argument(
+        "--address", default="", metavar="HOST", help="address of the device (default: NAME)"
+    )
     made.add_argument(
         "--ports",
         action="append",
         metavar="NAME[,NAME...]",
-        help="ports or ranges of them, such as Ethernet[1-48]; all that it tells of",
+        help="ports or ranges of them, such as Ethernet[1-48] (default: all ports of the device)",
     )
-    made.add_argument("--rate", type=_rate, default=0, metavar="RATE", help="of its ports")
+    made.add_argument("--rate", type=_rate, default=0, metavar="RATE", help="rate of these ports")
     made.add_argument(
-        "--present", type=Path, metavar="FILE", help="what it says of itself, not asked for now"
+        "--present",
+        type=Path,
+        metavar="FILE",
+        help="read the present configuration from this file, not from the device",
     )
     _add_ssh(made)
     _add_json(made)
@@ -93,31 +108,35 @@ def _add_importing(commands: Any) -> None:
 
 def _add_changing(commands: Any) -> None:
     made = commands.add_parser(
-        "diff", help="what devices themselves say that saved plans would change"
+        "diff", help="show the changes of saved plans, as devices themselves compute them"
     )
     _add_plans(made)
     _add_reaching(made)
-    made = commands.add_parser("apply", help="bring devices to what saved plans want")
+    made = commands.add_parser("apply", help="apply saved plans to devices")
     _add_plans(made)
-    made.add_argument("--pending", action="store_true", help="leave it to `confirm` or to time")
     made.add_argument(
-        "--diff", action="store_true", help="show what the device itself says that this changes"
+        "--pending",
+        action="store_true",
+        help="leave the change pending, for `confirm` or auto-revert",
+    )
+    made.add_argument(
+        "--diff", action="store_true", help="show the change, as the device itself computes it"
     )
     _add_save(made)
     _add_traffic(
         made,
-        "before a change is kept, ask the network too: two hosts by their SSH names, and the "
-        "second one's IPv4 address on the fabric",
+        "before a change is kept, also test the network between two hosts: their SSH names, and "
+        "the receiver's IPv4 address on the fabric",
     )
     _add_reverting(made)
-    made = commands.add_parser("rollback", help="take back what was last applied from here")
-    made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
+    made = commands.add_parser("rollback", help="undo the last change that was applied from here")
+    made.add_argument("intent", type=Path, metavar="INTENT", help="intent (TOML)")
     _add_selection(made, required=True)
     _add_save(made)
     _add_reverting(made)
     for name, text in (
-        ("confirm", "keep what is pending"),
-        ("abort", "revert what is pending, now"),
+        ("confirm", "keep pending changes"),
+        ("abort", "revert pending changes now"),
     ):
         made = commands.add_parser(name, help=text)
         _common(made)
@@ -128,8 +147,10 @@ def _add_changing(commands: Any) -> None:
 
 
 def _add_plans(made: argparse.ArgumentParser) -> None:
-    made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
-    made.add_argument("plans", type=Path, nargs="+", metavar="PLAN", help="files, or folders")
+    made.add_argument("intent", type=Path, metavar="INTENT", help="intent (TOML)")
+    made.add_argument(
+        "plans", type=Path, nargs="+", metavar="PLAN", help="plans, or folders of them"
+    )
     _add_selection(made)
 
 
@@ -138,8 +159,8 @@ def _add_reverting(made: argparse.ArgumentParser) -> None:
         "--revert-after",
         type=_seconds,
         metavar="S",
-        help="seconds until a device reverts what was not confirmed "
-        f"({REVERT_AFTER}; more where a step takes longer)",
+        help="seconds until a device reverts a change that was not confirmed "
+        f"({REVERT_AFTER}; more if a step takes longer)",
     )
     _add_records(made)
     _add_reaching(made)
@@ -149,7 +170,7 @@ def _add_save(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--save",
         action="store_true",
-        help="then have the device save all that it runs, so that a restart keeps it",
+        help="then save the device's running configuration, so that it survives a restart",
     )
 
 
@@ -159,15 +180,15 @@ def _add_records(made: argparse.ArgumentParser) -> None:
         type=Path,
         default=records.default_folder(),
         metavar="DIR",
-        help="where what was applied is kept (%(default)s)",
+        help="folder with the records of applied changes (%(default)s)",
     )
 
 
 def _add_asking(commands: Any) -> None:
     for name, text in (
-        ("verify", "are devices as the intent wants them?"),
-        ("drift", "are devices as they were last applied from here?"),
-        ("doctor", "can devices be configured?"),
+        ("verify", "check that devices match the intent"),
+        ("drift", "check that devices match what was last applied from here"),
+        ("doctor", "check that devices can be configured"),
     ):
         made = commands.add_parser(name, help=text)
         _common(made)
@@ -177,14 +198,18 @@ def _add_asking(commands: Any) -> None:
         if name == "verify":
             _add_traffic(
                 made,
-                "ask the network and not the devices: two hosts by their SSH names, and the "
-                "second one's IPv4 address on the fabric",
+                "test the network between two hosts, not the devices: their SSH names, and the "
+                "receiver's IPv4 address on the fabric",
             )
 
-    made = commands.add_parser("history", help="who applied what from here, and when")
-    made.add_argument("device", nargs="*", metavar="DEVICE", help="these; all where none is named")
+    made = commands.add_parser(
+        "history", help="list changes that were applied from here, with user and time"
+    )
     made.add_argument(
-        "--last", type=_up_to(1000), default=20, metavar="N", help="so many records (%(default)s)"
+        "device", nargs="*", metavar="DEVICE", help="only these devices (default: all)"
+    )
+    made.add_argument(
+        "--last", type=_up_to(1000), default=20, metavar="N", help="number of records (%(default)s)"
     )
     _add_records(made)
     _add_json(made)
@@ -197,7 +222,7 @@ def _add_traffic(made: argparse.ArgumentParser, text: str) -> None:
         type=_rate,
         default=0,
         metavar="RATE",
-        help="with --traffic: also overload the way, with more than it carries",
+        help="with --traffic: also overload the route, at a rate above its capacity",
     )
 
 
@@ -224,41 +249,43 @@ def _seconds(text: str) -> int:
 
 
 def _common(made: argparse.ArgumentParser) -> None:
-    made.add_argument("intent", type=Path, metavar="INTENT", help="TOML file")
+    made.add_argument("intent", type=Path, metavar="INTENT", help="intent (TOML)")
     _add_selection(made)
 
 
 def _add_selection(made: argparse.ArgumentParser, *, required: bool = False) -> None:
-    """Partial work: which devices of the intent are meant."""
+    """The options that select devices of the intent."""
     made.add_argument(
         "--only",
         "--device",
         action="append",
         metavar="NAME[,NAME...]",
         required=required,
-        help="these devices; a name may have * and ?, and the option may be repeated",
+        help="only these devices; names may have * and ?; the option may be repeated",
     )
     made.add_argument(
-        "--skip", action="append", metavar="NAME[,NAME...]", help="all devices but these"
+        "--skip", action="append", metavar="NAME[,NAME...]", help="all devices except these"
     )
 
 
 def _add_reaching(made: argparse.ArgumentParser) -> None:
-    """How devices are reached, and how what became of it is told."""
+    """The options of connections to devices, and of the output."""
     _add_ssh(made)
     made.add_argument(
         "--at-once",
         type=_up_to(256),
         default=8,
         metavar="N",
-        help="devices of one side at a time (%(default)s)",
+        help="devices per side at a time (%(default)s)",
     )
     _add_json(made)
 
 
 def _add_ssh(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--ssh-config", type=Path, metavar="FILE", help="instead of ~/.ssh/config")
+    made.add_argument(
+        "--ssh-config", type=Path, metavar="FILE", help="SSH configuration (default: ~/.ssh/config)"
+    )
 
 
 def _add_json(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--json", action="store_true", help="print JSON, errors too")
+    made.add_argument("--json", action="store_true", help="print JSON, also for errors")

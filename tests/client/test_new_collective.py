@@ -34,9 +34,8 @@ def copied(folder: Path) -> None:
     shutil.copytree(
         ROOT / "client" / "dlcp_client", folder / "client" / "dlcp_client", ignore=leave
     )
-    builder, _, row, recipe, method = re.findall(
-        r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL
-    )
+    blocks = re.findall(r"```py(?:thon)?\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    builder, _, row, recipe, method = blocks
     (folder / "dlcpd/schedules/builders/scan.py").write_text(builder)
     insert(folder / "dlcpd/contract/collectives.py", '    "all_reduce": Collective(', row)
     insert(folder / "dlcpd/schedules/catalog.py", '    "all_reduce": {', recipe)

@@ -123,14 +123,26 @@ def test_both_ends_count_the_same_of_what_was_waived(hosts: list[Daemon]) -> Non
     close(ranks)
 
 
+def documented() -> dict[str, tuple[str, list[str], str]]:
+    """Type, labels and text of each metric of docs/metrics.md.
+
+    Labels are those of the metric's section, then those of its row.
+    """
+    found = {}
+    row = re.compile(r"^\| `(dlcpd_\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
+    for section in (ROOT / "docs" / "metrics.md").read_text().split("\n### ")[1:]:
+        common = re.findall(r"\w+", "".join(re.findall(r"^Labels: (.*)$", section, re.MULTILINE)))
+        for name, kind, labels, text in row.findall(section):
+            found[name] = kind, common + re.findall(r"\w+", labels), text
+    return found
+
+
 def test_documented_metrics_exist_and_existing_ones_are_documented(hosts: list[Daemon]) -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text()
-    rows = re.findall(r"^\| `(dlcpd_\w+)` \| (\w+) \| ([^|]*) \|", page, re.MULTILINE)
-    documented = {name: (kind, re.findall(r"\w+", labels)) for name, kind, labels in rows}
-    assert documented == {
+    assert documented() == {
         family.name + ("_total" if family.kind == "counter" else ""): (
             family.kind,
             list(family.labels),
+            family.text,
         )
         for family in FAMILIES
     }

@@ -18,7 +18,6 @@ from switchcfg.cli.main import COMMANDS
 from tests import pages
 from tests.pages import PAGES, ROOT
 
-HISTORY = "decisions.md"  # tells of modules as they were called then
 PACKAGES = ("", "client", "bench", "dlcpd", "client/dlcp_client", "bench/dlcp_lab")
 OURS = ("dlcp_client", "dlcp_lab", "dlcpd", "switchcfg")
 
@@ -43,8 +42,6 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_modules_are_where_the_page_says(page: Path) -> None:
-    if page.name == HISTORY:
-        return
     for name in re.findall(r"(?<![\w./])[\w/]+\.py\b", page.read_text()):
         found = any((ROOT / package / name).is_file() for package in PACKAGES)
         assert found or list(ROOT.glob(f"*/**/{name}")), name

@@ -20,7 +20,9 @@ from dlcpd.ctl.grammar import whole
 
 def add_places(made: argparse.ArgumentParser) -> None:
     """The options that `places` reads."""
-    made.add_argument("--hosts", type=whole(2, MAX_HOSTS), default=2)
+    made.add_argument(
+        "--hosts", type=whole(2, MAX_HOSTS), default=2, help="number of hosts (%(default)s)"
+    )
     made.add_argument(
         "--set",
         action="append",
@@ -29,34 +31,46 @@ def add_places(made: argparse.ArgumentParser) -> None:
         help="a line of [network] of the hosts' configuration",
     )
     made.add_argument(
-        "--pin", action="store_true", help="give each host CPUs of its own, if there are enough"
+        "--pin", action="store_true", help="give each host its own CPUs, if there are enough"
     )
     made.add_argument(
         "--loss",
         type=injected,
         default=0.0,
         metavar="F",
-        help="loss to inject at each loopback host's sockets",
+        help="fraction of datagrams to drop at each loopback host's sockets",
     )
     made.add_argument(
-        "--paths", type=whole(1, MAX_PATHS), default=1, help="loopback paths per host"
+        "--paths", type=whole(1, MAX_PATHS), default=1, help="loopback paths per host (%(default)s)"
     )
     where = made.add_mutually_exclusive_group()
     where.add_argument(
         "--switch",
         metavar="RATE",
         default="",
-        help="put the hosts on an emulated switch (root), e.g. 1gbit",
+        help="connect the hosts by an emulated switch (root) of this rate, e.g. 1gbit",
     )
     where.add_argument(
         "--netns",
         action="append",
         default=[],
         metavar="NS=ADDRESS",
-        help="put a host into a network namespace (root); once per host, instead of --hosts",
+        help="run a host in a network namespace (root); once per host, instead of --hosts",
     )
-    made.add_argument("--switch-loss", type=fraction, default=0.0, metavar="F")
-    made.add_argument("--switch-buffer", type=size, default=SHALLOW_BUFFER, metavar="BYTES")
+    made.add_argument(
+        "--switch-loss",
+        type=fraction,
+        default=0.0,
+        metavar="F",
+        help="with --switch: random loss at every port (%(default)s)",
+    )
+    made.add_argument(
+        "--switch-buffer",
+        type=size,
+        default=SHALLOW_BUFFER,
+        metavar="BYTES",
+        help="with --switch: buffer per port (%(default)s)",
+    )
 
 
 def check_places(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""What can be typed after `dlcpctl demo`."""
+"""The grammar of `dlcpctl demo`."""
 
 import argparse
 
@@ -14,5 +14,5 @@ def fill(made: argparse.ArgumentParser) -> None:
     steps = made.add_mutually_exclusive_group()
     steps.add_argument("--quick", action="store_true", help="fewer steps")
     steps.add_argument(
-        "--share", type=scale, default=1.0, metavar="F", help="of the steps (%(default)s)"
+        "--share", type=scale, default=1.0, metavar="F", help="fraction of the steps (%(default)s)"
     )

@@ -1,4 +1,4 @@
-"""What can be typed after `dlcpctl lab`."""
+"""The grammar of `dlcpctl lab`."""
 
 import argparse
 from collections.abc import Callable
@@ -12,17 +12,17 @@ from dlcpd.ctl.grammar import Commands, command, whole
 def fill(parser: argparse.ArgumentParser) -> None:
     """Add the actions."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _add_lab_up(_lab_command(actions, "up", lab.up, "Make a fabric that stays until `down`."))
+    _add_lab_up(_lab_command(actions, "up", lab.up, "Create a fabric, which stays until `down`."))
     made = command(actions, "status", lab.status, "Show hosts, links and counters.")
-    made.add_argument("--name", default="", help="of one fabric (default: all)")
-    text = "Run a program on one host, or on every host with a place in the job as its environment."
+    made.add_argument("--name", default="", help="name of a fabric (default: all)")
+    text = "Run a program on one host, or as one rank per host."
     made = _lab_command(actions, "run", lab.run, text)
-    made.add_argument("--host", type=whole(0, MAX_HOSTS), help="(default: all)")
+    made.add_argument("--host", type=whole(0, MAX_HOSTS), help="number of a host (default: all)")
     made.add_argument("--timeout", type=float, default=3600.0, help="seconds (%(default)s)")
-    made.add_argument("argv", nargs="*", metavar="PROGRAM", help="after --, with its arguments")
-    made = _lab_command(actions, "down", lab.down, "Remove a fabric and end what runs in it.")
+    made.add_argument("argv", nargs="*", metavar="PROGRAM", help="program and arguments, after --")
+    made = _lab_command(actions, "down", lab.down, "Remove a fabric, and end its processes.")
     made.add_argument(
-        "--all", action="store_true", help="remove all of them, and what killed runs left"
+        "--all", action="store_true", help="remove all fabrics, with remains of killed runs"
     )
     _add_lab_changes(actions)
 
@@ -31,34 +31,50 @@ def _lab_command(
     actions: Commands, name: str, run: Callable[..., int], text: str
 ) -> argparse.ArgumentParser:
     made = command(actions, name, run, text)
-    made.add_argument("--name", default="lab", help="of the fabric (%(default)s)")
+    made.add_argument("--name", default="lab", help="name of the fabric (%(default)s)")
     return made
 
 
 def _add_lab_up(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--hosts", type=whole(1, MAX_HOSTS), default=4)
-    made.add_argument("--leaves", type=whole(1, MAX_HOSTS), default=1, help="per rail")
-    made.add_argument("--spines", type=whole(0, MAX_HOSTS), default=0, help="per rail")
-    made.add_argument("--rails", type=whole(1, MAX_RAILS), default=1, help="interfaces per host")
-    made.add_argument("--rate", default="1gbit", help="of leaf to host (%(default)s)")
-    made.add_argument("--spine-rate", default="", metavar="RATE", help="(default: as --rate)")
+    made.add_argument(
+        "--hosts", type=whole(1, MAX_HOSTS), default=4, help="number of hosts (%(default)s)"
+    )
+    made.add_argument(
+        "--leaves", type=whole(1, MAX_HOSTS), default=1, help="leaf switches per rail (%(default)s)"
+    )
+    made.add_argument(
+        "--spines",
+        type=whole(0, MAX_HOSTS),
+        default=0,
+        help="spine switches per rail (%(default)s)",
+    )
+    made.add_argument(
+        "--rails", type=whole(1, MAX_RAILS), default=1, help="interfaces per host (%(default)s)"
+    )
+    made.add_argument("--rate", default="1gbit", help="rate from leaf to host (%(default)s)")
+    made.add_argument(
+        "--spine-rate",
+        default="",
+        metavar="RATE",
+        help="rate from leaf to spine (default: as --rate)",
+    )
     made.add_argument(
         "--buffer",
         dest="buffer_bytes",
         type=size,
         default=SHALLOW_BUFFER,
         metavar="BYTES",
-        help="per switch port (%(default)s)",
+        help="buffer per switch port (%(default)s)",
     )
     made.add_argument(
-        "--loss", type=fraction, default=0.0, metavar="F", help="taken by every switch output"
+        "--loss", type=fraction, default=0.0, metavar="F", help="random loss at every switch output"
     )
     made.add_argument(
         "--burst-loss",
         type=fraction,
         default=0.0,
         metavar="F",
-        help="taken in bursts by every switch output",
+        help="loss in bursts at every switch output",
     )
     made.add_argument(
         "--burst-length",
@@ -67,38 +83,40 @@ def _add_lab_up(made: argparse.ArgumentParser) -> None:
         metavar="N",
         help="mean packets per burst (%(default)s)",
     )
-    made.add_argument("--classes", action="store_true", help="a queue per traffic class")
+    made.add_argument("--classes", action="store_true", help="one queue per traffic class")
     made.add_argument(
         "--ecn",
         dest="ecn_bytes",
         type=size,
         default=0,
         metavar="BYTES",
-        help="mark and drop early above this backlog",
+        help="queue length above which ports mark and drop early",
     )
-    made.add_argument("--bare", action="store_true", help="switches without queues and rates")
-    made.add_argument("--seed", type=whole(1, 1 << 30), default=1, help="of the ECMP hash")
+    made.add_argument("--bare", action="store_true", help="switches without queues and rate limits")
+    made.add_argument(
+        "--seed", type=whole(1, 1 << 30), default=1, help="seed of the ECMP hash (%(default)s)"
+    )
 
 
 def _add_lab_changes(actions: Commands) -> None:
-    link = "a link (l0-s1), one direction of it (l0:s1)"
+    link = "a link (l0-s1), or one direction of it (l0:s1)"
     cut = _lab_command(actions, "cut", lab.change, "Take a link out of service.")
-    cut.add_argument("link", metavar="LINK", help=f"{link}; one direction only with --silent")
-    cut.add_argument("--silent", action="store_true", help="lose packets, change no route")
+    cut.add_argument("link", metavar="LINK", help=f"{link}; a direction needs --silent")
+    cut.add_argument("--silent", action="store_true", help="drop packets, but change no route")
     restore = _lab_command(actions, "restore", lab.change, "Put a link back into service.")
     restore.add_argument("link", metavar="LINK", nargs="?", default="", help="(default: all)")
     limit = _lab_command(actions, "limit", lab.change, "Change the rate of a link.")
     limit.add_argument("link", metavar="LINK", help=link)
     limit.add_argument("rate", metavar="RATE", help="such as 100mbit")
-    lose = _lab_command(actions, "lose", lab.change, "Take a fraction of a link's packets.")
-    lose.add_argument("loss", metavar="F", type=fraction, help="0.01 or 1%%; 0 ends it")
+    lose = _lab_command(actions, "lose", lab.change, "Drop a fraction of a link's packets.")
+    lose.add_argument("loss", metavar="F", type=fraction, help="0.01 or 1%%; 0 = no loss")
     lose.add_argument("link", metavar="LINK", nargs="?", default="", help=f"{link} (default: all)")
     lose.add_argument(
         "--burst-length",
         type=float,
         default=0.0,
         metavar="N",
-        help="in bursts of so many packets in the mean",
+        help="lose packets in bursts of this mean length",
     )
     for name, made in {"cut": cut, "restore": restore, "limit": limit, "lose": lose}.items():
         made.set_defaults(change=name)

@@ -1,4 +1,4 @@
-"""What several commands of this package have in common on the command line."""
+"""Command-line arguments that several commands of this package share."""
 
 import argparse
 from typing import Final
@@ -13,13 +13,17 @@ SCIKIT_LEARN: Final = Need("sklearn", "scikit-learn", "demo")  # the digits to l
 
 
 def add_policy(made: argparse.ArgumentParser) -> None:
-    """How a command's operations lose data, and by which seed."""
-    made.add_argument("--mode", choices=("exact", "bounded"), default="exact")
+    """The loss policy of a command's operations, and the seed."""
+    made.add_argument(
+        "--mode", choices=("exact", "bounded"), default="exact", help="loss policy (%(default)s)"
+    )
     made.add_argument(
         "--max-loss",
         type=bound,
         default=DEFAULT_MAX_LOSS,
         metavar="F",
-        help="bound of bounded mode (%(default)s)",
+        help="bound of the bounded mode (%(default)s)",
     )
-    made.add_argument("--seed", type=whole(0, MAX_SEED), default=1, help="(%(default)s)")
+    made.add_argument(
+        "--seed", type=whole(0, MAX_SEED), default=1, help="random seed (%(default)s)"
+    )

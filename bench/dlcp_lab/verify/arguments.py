@@ -1,4 +1,4 @@
-"""What can be typed after `dlcpctl verify`."""
+"""The grammar of `dlcpctl verify`."""
 
 import argparse
 
@@ -12,12 +12,14 @@ from dlcpd.ctl.grammar import prepare, whole
 def fill(made: argparse.ArgumentParser) -> None:
     """Add the arguments."""
     prepare(made, verify, needs=(TORCH,))
-    made.add_argument("--hosts", type=whole(2, MAX_RANKS), default=4)
+    made.add_argument(
+        "--hosts", type=whole(2, MAX_RANKS), default=4, help="number of hosts (%(default)s)"
+    )
     made.add_argument(
         "--loss",
         type=injected,
         default=0.05,
         metavar="F",
-        help="loss to inject at each host's sockets (%(default)s)",
+        help="fraction of datagrams to drop at each host's sockets (%(default)s)",
     )
     add_policy(made)

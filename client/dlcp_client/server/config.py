@@ -18,15 +18,15 @@ MAX_NAME: Final = 256  # characters
 class ServerConfig:
     """One line per key. Relative folders are below the file's own."""
 
-    name: str  # of the server, as workers name it
-    shards: int  # of the whole server: parameters are divided among them by size
-    store: str  # folder in which workers and all processes of the server find each other
-    snapshots: str  # folder for what is durable; who takes over a shard must see the same
-    serve: tuple[int, ...] = ()  # the shards of this process; empty: all
-    snapshot_every: int = DEFAULT_EVERY  # versions
-    fsync: bool = True  # False: acknowledged pushes survive this process, but not its machine
-    socket: str = ""  # session socket of the host's dlcpd; empty: a private one
-    daemon_config: str = ""  # configuration of a private one
+    name: str  # name of the server, which workers use
+    shards: int  # shards of the whole server; parameters are divided among them by size
+    store: str  # folder in which workers and the processes of the server find each other
+    snapshots: str  # folder for durable state; a process that takes over a shard needs the same one
+    serve: tuple[int, ...] = ()  # shards of this process; [] = all
+    snapshot_every: int = DEFAULT_EVERY  # versions between snapshots
+    fsync: bool = True  # false: acknowledged pushes survive the process, but not its machine
+    socket: str = ""  # session socket of the host's daemon; "" = a private daemon
+    daemon_config: str = ""  # configuration file of a private daemon
 
     @property
     def own(self) -> tuple[int, ...]:

@@ -57,15 +57,15 @@ def _serve(config: ServerConfig, *, standby: bool) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="dlcpd server", description="Shards of a parameter server.", allow_abbrev=False
+        prog="dlcpd server", description="Run shards of a parameter server.", allow_abbrev=False
     )
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", required=True, help="configuration (TOML)"
+        "--config", type=Path, metavar="FILE", required=True, help="configuration file (TOML)"
     )
     parser.add_argument(
         "--standby",
         action="store_true",
-        help="where another process has a shard, wait for its end and take over",
+        help="if another process serves a shard, wait for its end, then take over",
     )
     return parser
 

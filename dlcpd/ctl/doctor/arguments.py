@@ -7,20 +7,22 @@ from typing import Final
 from dlcpd.ctl.grammar import Commands, OnDemand, command, whole
 
 PORT: Final = 7417  # TCP, of --listen
-SECONDS: Final = 600  # that a listener stays; longer than anybody needs to walk to the other host
+SECONDS: Final = 600  # that a listener runs; enough to start the command on the other host
 DAY: Final = 86_400
 
 
 def add(commands: Commands, environ: Mapping[str, str]) -> None:
     """The command and its arguments."""
-    about = "Look at this host, and at the way to others, before the first training."
+    about = "Check this host, and the network to other hosts, before the first training."
     made = command(commands, "doctor", OnDemand("dlcpd.ctl.doctor.command", "doctor"), about)
-    made.add_argument("--config", type=Path, metavar="FILE", help="of the daemon (the defaults)")
+    made.add_argument(
+        "--config", type=Path, metavar="FILE", help="configuration of the daemon (default: none)"
+    )
     made.add_argument(
         "--socket",
         default=environ.get("DLCPD_SOCKET"),
         metavar="S",
-        help="session socket (of the configuration)",
+        help="session socket (default: that of the configuration)",
     )
     what = made.add_mutually_exclusive_group()
     what.add_argument(
@@ -28,9 +30,9 @@ def add(commands: Commands, environ: Mapping[str, str]) -> None:
         nargs="+",
         default=[],
         metavar="HOST",
-        help="look at the ways there as well, where `dlcpctl doctor --listen` runs",
+        help="also check the network to these hosts, which run `dlcpctl doctor --listen`",
     )
-    what.add_argument("--listen", action="store_true", help="answer another host's --peer")
+    what.add_argument("--listen", action="store_true", help="answer the --peer of other hosts")
     made.add_argument(
         "--port",
         type=whole(1, 65535),
@@ -43,5 +45,5 @@ def add(commands: Commands, environ: Mapping[str, str]) -> None:
         type=whole(1, DAY),
         default=SECONDS,
         metavar="N",
-        help="how long to --listen (%(default)s)",
+        help="duration of --listen (%(default)s)",
     )

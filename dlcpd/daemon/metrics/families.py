@@ -1,11 +1,10 @@
-"""Every metric of a daemon, by what it is about. docs/metrics.md says the same to people.
+"""The metrics of a daemon; docs/metrics.md lists them.
 
-Labels name a job and its ranks, never a session's number or an operation, so the series of a daemon
-are as many as its ranks, their peers, paths and traffic classes:
-sessions x (39 + codes of failures + peers x (5 + paths x (8 + classes in use x 9))).
-A host with 8 ranks of a job of 64, one path and one class has 8 x (39 + 63 x 22) = 11,400 series.
-However many there are, they are read from reports of at most 191 KiB an engine (MAX_REPORT), in
-which a peer takes 370 B at least: some 500; with more, there are no peers, and TRUNCATED is 1.
+Labels name a job and its ranks, never a session number or an operation. A daemon has
+sessions x (39 + error codes seen + peers x (5 + paths x (8 + classes in use x 9))) series:
+with 8 ranks of a job of 64, one path and one class, 8 x (39 + 63 x 22) = 11,400.
+An engine's report has at most 191 KiB (MAX_REPORT). A peer takes at least 370 B of it, so some 500
+peers fit. If there are more, peers are left out and TRUNCATED is 1.
 """
 
 from typing import Final, NamedTuple
@@ -14,7 +13,7 @@ COUNTER: Final = "counter"
 GAUGE: Final = "gauge"
 HISTOGRAM: Final = "histogram"
 
-# part of the bound; above it, what is lost beyond is retransmitted, which takes time
+# Fraction of the bound; from here on, more losses cause retransmissions.
 PRESSED: Final = 0.9
 
 _SESSION: Final = ("job", "rank")
@@ -24,7 +23,7 @@ _CLASS: Final = (*_PATH, "class")
 
 
 class Family(NamedTuple):
-    """One metric. `key`: where its value is in the row of a report; "" is for the collector."""
+    """One metric. `key`: its field in a row of the report; "" = the collector computes it."""
 
     name: str  # a counter's without _total
     kind: str
@@ -34,7 +33,7 @@ class Family(NamedTuple):
 
 
 class _Of(NamedTuple):
-    """What is about one kind of thing begins alike and has the same labels."""
+    """The prefix and the labels that all metrics of one kind of object share."""
 
     prefix: str
     labels: tuple[str, ...]
@@ -48,98 +47,143 @@ class _Of(NamedTuple):
 
 _D: Final = _Of("dlcpd_", ())
 BUILD: Final = _D.gauge(
-    "build_info", "Always 1; what runs.", "", "version", "data_path", "data_encryption"
+    "build_info",
+    "Build of the daemon, in labels; always 1.",
+    "",
+    "version",
+    "data_path",
+    "data_encryption",
 )
-UP: Final = _D.gauge("engine_answers", "1: the engines answered this scrape; 0: one did not.")
+UP: Final = _D.gauge("engine_answers", "1: all engines answered this scrape; 0: an engine did not.")
 TRUNCATED: Final = _D.gauge(
-    "report_truncated", "1: peers or sessions are missing here, since a report became too long."
+    "report_truncated", "1: the report was too long; peers or sessions are missing."
 )
-SESSIONS: Final = _D.gauge("sessions", "Local ranks, by state.", "", "state")
+SESSIONS: Final = _D.gauge("sessions", "Sessions of local ranks, by state.", "", "state")
 CONTROL_EVENTS: Final = _D.counter(
-    "control_events", "What control refused or saw go wrong.", "", "event"
+    "control_events", "Refusals and errors of the control process, by event.", "", "event"
 )
 ENGINE_EVENTS: Final = _D.counter(
-    "engine_events", "What the engines refused or saw go wrong.", "", "event"
+    "engine_events", "Refusals and errors of the engines, by event.", "", "event"
 )
 WORK: Final = _D.counter(
-    "engine_work", "Wake-ups, system calls and datagrams of the engines.", "", "kind"
+    "engine_work", "Wake-ups, system calls and datagrams of the engines, by kind.", "", "kind"
 )
 DAEMON: Final = (
-    _D.gauge("uptime_seconds", "Since the daemon started.", "uptime"),
-    _D.gauge("draining", "1: it is about to end and begins nothing new.", "draining"),
+    _D.gauge("uptime_seconds", "Time since the daemon started.", "uptime"),
+    _D.gauge("draining", "1: the daemon takes no new sessions and ends.", "draining"),
 )
 
 _S: Final = _Of("dlcpd_session_", _SESSION)
 ALARM: Final = Family(
     "dlcpd_alarm",
     GAUGE,
-    "1 while something is wrong with a rank's session, else 0.",
+    "1: the session has this alarm; 0: it does not.",
     (*_SESSION, "alarm"),
 )
-FAILED: Final = _S.counter("operations_failed", "Operations without a result.", "", "code")
+FAILED: Final = _S.counter(
+    "operations_failed", "Operations that ended with an error, by code.", "", "code"
+)
 TIMES: Final = Family(
     "dlcpd_session_operation_seconds",
     HISTOGRAM,
-    "From an operation's start in the engine to its result.",
+    "Time from the start of an operation in the engine to its result.",
     _SESSION,
 )
-LATE: Final = _S.gauge("late_peers", "Peers that operations have waited for longer than 1 s.")
-SESSION: Final = (  # of what control knows
-    _S.gauge("age_seconds", "Since all peers were there.", "age"),
-    _S.gauge("arena_bytes", "Largest memory that it may share with its client.", "arena_bytes"),
+LATE: Final = _S.gauge("late_peers", "Peers for which operations have waited for more than 1 s.")
+SESSION: Final = (  # values of the control process
+    _S.gauge("age_seconds", "Time since all ranks of the session joined.", "age"),
+    _S.gauge("arena_bytes", "Size limit of the arena.", "arena_bytes"),
 )
-SESSION_ENGINE: Final = (  # of what the engine knows
+SESSION_ENGINE: Final = (  # values of the engines
     _S.counter("operations_submitted", "Operations that began.", "submitted"),
     _S.gauge("operations_open", "Operations in flight.", "open"),
-    _S.gauge("residual_bytes", "Waived, and kept for the next step.", "residual_bytes"),
+    _S.gauge(
+        "residual_bytes", "Memory of residuals, which later operations reapply.", "residual_bytes"
+    ),
     _S.counter(
-        "residuals_evicted", "Tensors whose residual was dropped for room.", "residual_evicted"
+        "residuals_evicted",
+        "Tensors whose residual was discarded for lack of memory.",
+        "residual_evicted",
     ),
 )
 SESSION_TOTALS: Final = (
-    _S.counter("segments_sent", "Segments of its own contributions.", "sent"),
-    _S.counter("segments_retransmitted", "Segments sent again.", "retransmitted"),
-    _S.counter("segments_waived", "Of its contributions, by agreement.", "waived"),
-    _S.counter("segments_allowed", "Of its contributions, that the bound allows.", "allowed"),
-    _S.counter("segments_reapplied", "Waived before, and added again.", "reapplied"),
-    _S.counter("segments_lost", "Of others, that this rank went without.", "lost"),
-    _S.counter("energy_waived", "Fractions of operations' sums of squares, added up.", "energy"),
-    _S.gauge("bound_used_ratio", "Part of the bound that was used of late, 0 to 1.", "used"),
+    _S.counter("segments_sent", "Segments of this rank's contributions.", "sent"),
+    _S.counter("segments_retransmitted", "Segments that this rank retransmitted.", "retransmitted"),
+    _S.counter(
+        "segments_waived", "Segments of this rank's contributions that were waived.", "waived"
+    ),
+    _S.counter(
+        "segments_allowed",
+        "Segments of this rank's contributions that the bound allows to waive.",
+        "allowed",
+    ),
+    _S.counter(
+        "segments_reapplied", "Waived segments that were added to a later operation.", "reapplied"
+    ),
+    _S.counter(
+        "segments_lost", "Segments of all peers that are missing in sums of this rank.", "lost"
+    ),
+    _S.counter(
+        "energy_waived",
+        "Waived fraction of the sum of squares, added up over operations.",
+        "energy",
+    ),
+    _S.gauge(
+        "bound_used_ratio",
+        "Waived / allowed segments, smoothed over 16 operations; 0 to 1.",
+        "used",
+    ),
 )
 
 _P: Final = _Of("dlcpd_peer_", _PEER)
-LINK: Final = _P.gauge("up", "1: control's link to the peer is up.")
+LINK: Final = _P.gauge("up", "1: the connection to the peer's control process is up.")
 PEER: Final = (
-    _P.gauge("window_bytes", "What the peer lets us have in flight.", "window"),
-    _P.gauge("queued_bytes", "What waits to be sent to it.", "queued"),
-    _P.gauge("silent_seconds", "Silence of a suspected peer; 0: it is not suspected.", "silent"),
-    _P.counter("segments_lost", "Of the peer's, that this rank went without.", "missing"),
+    _P.gauge("window_bytes", "Bytes that the peer allows in flight.", "window"),
+    _P.gauge("queued_bytes", "Bytes that wait to be sent to the peer.", "queued"),
+    _P.gauge("silent_seconds", "Silence of a suspected peer; 0: not suspected.", "silent"),
+    _P.counter(
+        "segments_lost", "Segments of the peer that are missing in sums of this rank.", "missing"
+    ),
 )
 
 _T: Final = _Of("dlcpd_path_", _PATH)
 PATH: Final = (
-    _T.gauge("up", "1: it carries data; 0: it is silent.", "up"),
-    _T.gauge("gray", "1: it works and loses more than [network] alarm_loss.", "gray"),
-    _T.gauge("rtt_seconds", "Smoothed, of the traffic class that is served best.", "rtt"),
-    _T.gauge("datagrams_in_flight", "Sent, and not yet known to be there or lost.", "in_flight"),
-    _T.counter("datagrams_received", "Datagrams with data that came on it.", "received"),
-    _T.gauge("datagrams_missing", "Sent to us on it, and not here (yet).", "missing"),
-    _T.counter("segments_waived", "Last sent on it, and waived.", "waived"),
-    _T.gauge("mtu_bytes", "Largest packet known to pass; 0: not known.", "mtu"),
+    _T.gauge("up", "1: the path carries data; 0: it is silent.", "up"),
+    _T.gauge("gray", "1: the path loses more than [network] alarm_loss.", "gray"),
+    _T.gauge("rtt_seconds", "Smoothed round-trip time of the fastest traffic class.", "rtt"),
+    _T.gauge(
+        "datagrams_in_flight",
+        "Datagrams sent that neither arrived nor were lost so far.",
+        "in_flight",
+    ),
+    _T.counter("datagrams_received", "Data datagrams received.", "received"),
+    _T.gauge(
+        "datagrams_missing", "Data datagrams of the peer that have not arrived so far.", "missing"
+    ),
+    _T.counter(
+        "segments_waived", "Waived segments whose last transmission used this path.", "waived"
+    ),
+    _T.gauge("mtu_bytes", "Largest packet that passed; 0: unknown.", "mtu"),
 )
 
 _C: Final = _Of("dlcpd_class_", _CLASS)
 CLASS: Final = (
-    _C.counter("datagrams_sent", "Datagrams with data.", "sent"),
-    _C.counter("bytes_sent", "Of these, with our header; short segments count in full.", "bytes"),
-    _C.counter("datagrams_resent", "With segments that had been sent before.", "again"),
-    _C.counter("datagrams_lost", "Did not arrive, or not in their order.", "lost_at_most"),
-    _C.counter("datagrams_marked", "Arrived marked Congestion Experienced.", "marked"),
-    _C.gauge("rtt_seconds", "Smoothed.", "rtt"),
+    _C.counter("datagrams_sent", "Data datagrams sent.", "sent"),
+    _C.counter(
+        "bytes_sent",
+        "Bytes of data datagrams sent, with DLCP headers; short segments count in full.",
+        "bytes",
+    ),
+    _C.counter("datagrams_resent", "Data datagrams with retransmitted segments.", "again"),
+    _C.counter("datagrams_lost", "Datagrams counted as lost, late ones included.", "lost_at_most"),
+    _C.counter(
+        "datagrams_marked", "Datagrams that arrived with the mark Congestion Experienced.", "marked"
+    ),
+    _C.gauge("rtt_seconds", "Smoothed round-trip time.", "rtt"),
     _C.gauge("window_datagrams", "Congestion window.", "window"),
-    _C.gauge("rate_datagrams_per_second", "What the path delivers; 0: not known.", "rate"),
+    _C.gauge("rate_datagrams_per_second", "Delivery rate; 0: unknown.", "rate"),
     _C.gauge(
-        "queue_delay_seconds", "Of the standing queue, in the last round trip.", "queue_delay"
+        "queue_delay_seconds", "Delay of the standing queue in the last round trip.", "queue_delay"
     ),
 )
 

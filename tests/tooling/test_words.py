@@ -1,0 +1,60 @@
+"""Pages are plain English: no word of the list, and lines of at most 100 characters."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.pages import PAGES
+
+# A word that hides its subject, or an old name; `docs/glossary.md` has the terms.
+WORDS = (
+    "nobody", "somebody", "whoever", "anybody", "someone", "so many", "by turns", "of late",
+    "for ever", "ours", "theirs", "one's own", "given up", "gave up", "give up", "gives up",
+    "giving up", "drop rank", "repaired", "went without", "goes without", "go without",
+    "dead man", "critical range", "that is none",
+)  # fmt: skip
+FOUND = re.compile(r"(?<![\w`./-])(" + "|".join(WORDS) + r")(?![\w`-])", re.IGNORECASE)
+# "What the engine waits for is counted." hides its noun; a question and a heading do not.
+HEADLESS = re.compile(r"(?:^|(?<=[.:;] ))(?:What|Who|Whoever)\b[^.?:|]*\.(?:\s|$)", re.MULTILINE)
+WIDTH = 100
+
+
+def prose(page: Path) -> str:
+    """Without fenced blocks and code spans."""
+    text = re.sub(r"^( *)```.*?^\1```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]*`", "`x`", text)
+
+
+def too_wide(page: Path) -> list[int]:
+    """Lines of prose. Tables and links cannot be wrapped; blocks show what programs print."""
+    inside, found = False, []
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            inside = not inside
+        cannot = line.lstrip().startswith(("|", "!", "#")) or "](" in line
+        if len(line) > WIDTH and not inside and not cannot:
+            found.append(number)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_word_of_the_list(page: Path) -> None:
+    assert [match[0] for match in FOUND.finditer(prose(page))] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_sentence_without_its_noun(page: Path) -> None:
+    assert [match[0][:60] for match in HEADLESS.finditer(prose(page))] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lines_are_wrapped(page: Path) -> None:
+    assert too_wide(page) == []
+
+
+def test_the_checks_find_what_they_are_for() -> None:
+    assert FOUND.search("It was given up of late.")
+    assert not FOUND.search("`given_up` and `ours` are names")
+    assert HEADLESS.search("What the engine waits for is counted.")
+    assert not HEADLESS.search("What does it cost? Nothing.")
