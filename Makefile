@@ -25,7 +25,7 @@ PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=dlcpd.requests --cov=switchcfg \
 	--cov-branch --cov-report=term --cov-fail-under=95
 
-.PHONY: venv test cov e2e-switch e2e-deploy screenshots attack faults drill fuzz soak conformance demo docs configuration-reference lint format types contracts check system-deps clean
+.PHONY: venv test test-all cov e2e-switch e2e-deploy screenshots attack faults drill fuzz soak conformance demo docs configuration-reference lint format types contracts check system-deps clean
 
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -42,7 +42,12 @@ $(DEMO_STAMP): pyproject.toml constraints.txt
 	$(PIP_INSTALL) -e '.[demo]'
 	touch $@
 
-test: cov e2e-switch e2e-deploy
+# Everything that needs no processes, namespaces, root, browser or switches, and the main paths.
+test: $(STAMP)
+	$(BIN)/pytest -q -n auto --dist worksteal -m "main_path or not (processes or netns or heavy)"
+
+# Every test. CI runs it.
+test-all: cov e2e-switch e2e-deploy
 	$(BIN)/pytest -n auto --dist worksteal --durations 25 $(addprefix --ignore=,$(PURE_TESTS) $(SERIAL_TESTS) tests/switches tests/deploy tests/page)
 	$(BIN)/pytest $(SERIAL_TESTS)
 
@@ -126,7 +131,7 @@ types: $(STAMP)
 contracts: $(STAMP)
 	$(BIN)/lint-imports
 
-check: lint types contracts test
+check: lint types contracts test-all
 
 # System tools of the emulated fabrics and of the tests of switches; says what it could not install.
 system-deps:

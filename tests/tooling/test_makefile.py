@@ -45,3 +45,11 @@ def test_the_tests_install_all_even_after_the_demo(checkout: Path) -> None:
     assert "-e '.[client,demo,dev," in planned
     # Then the demo has what it needs as well.
     assert "touch .venv/.installed-for-the-demo .venv/.installed" in planned
+
+
+def test_the_fast_tests_are_some_of_all_tests(checkout: Path) -> None:
+    fast, every = commands(checkout, "test"), commands(checkout, "test-all")
+    assert '-m "main_path or not (processes or netns or heavy)"' in fast
+    assert "--cov" not in fast
+    assert "-m" not in every.partition("--durations")[2].split()
+    assert "--cov-fail-under=95" in every

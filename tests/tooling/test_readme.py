@@ -33,7 +33,10 @@ pytestmark = pytest.mark.timeout(600)  # seconds; the wheel is built, and machin
 LINES: Final[steps.Table] = {
     "make demo": Run("dlcpctl demo --share 0.02", prints="no promise is broken"),
     "make system-deps": Elsewhere(".ci/run::system-deps"),
-    "make test": Elsewhere(".ci/run::test"),
+    "make test": Elsewhere(
+        "tests/tooling/test_makefile.py::test_the_fast_tests_are_some_of_all_tests"
+    ),
+    "make test-all": Elsewhere(".ci/run::test-all"),
     "pip install -c constraints.txt '.[client]'": Elsewhere(".ci/run::venv"),
     "torchrun --nproc-per-node 2 examples/train_ddp.py": Elsewhere(
         "tests/tooling/test_quickstart.py::test_a_step_does_what_the_page_says"

@@ -1,0 +1,105 @@
+"""Tests that start Python processes are marked `processes`: `make test` leaves them out.
+
+A process of Python costs half a second to three seconds of CPU before its first line. A module is
+marked if it, or a module of tests that it imports, imports what starts processes. A test that
+starts one without the mark fails, so the marks are complete.
+"""
+
+import ast
+import multiprocessing.process
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+STARTERS: Final = ("subprocess", "multiprocessing", "dlcpd.starter", "dlcp_lab.ranks",
+                   "dlcp_lab.faults", "asyncio.subprocess")  # fmt: skip
+# Folders whose tests all belong to `make test-all`: real machines, browsers, switches, attacks.
+WHOLE: Final = ("attack", "conformance", "deploy", "faults", "page", "path_mtu", "switches")
+OURS: Final = ("dlcpd", "dlcpctl", "switchcfg", "torchrun")  # commands that are Python
+STARTED: Final = "tests.process"  # audited: multiprocessing starts a process
+
+
+class _Running:
+    """The test under way, where it must not start a process."""
+
+    item: pytest.Item | None = None
+
+
+def _imports(file: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+@cache
+def _starts_processes(file: Path) -> bool:
+    """Whether a module of tests imports what starts processes; circles count as what they reach."""
+    seen, left = {file}, [file]
+    while left:
+        for name in _imports(left.pop()):
+            if name.startswith(STARTERS):
+                return True
+            below = ROOT / (name.replace(".", "/") + ".py")
+            if name.startswith("tests.") and below.is_file() and below not in seen:
+                seen.add(below)
+                left.append(below)
+    return False
+
+
+def _is_python(command: object) -> bool:
+    name = Path(str(command)).name
+    return name.startswith("python") or name in OURS
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if _Running.item is None or event not in ("subprocess.Popen", "os.posix_spawn", STARTED):
+        return
+    if event != STARTED:
+        command = arguments[0] or arguments[1][0]
+        if not _is_python(command):
+            return
+    name, _Running.item = _Running.item.nodeid, None
+    raise RuntimeError(f"{name} starts a process: tests/kinds.py does not know that")
+
+
+def _announced(start: Any) -> Any:
+    def started(process: multiprocessing.process.BaseProcess) -> None:
+        sys.audit(STARTED)
+        start(process)
+
+    return started
+
+
+def pytest_configure() -> None:
+    multiprocessing.process.BaseProcess.start = _announced(  # type: ignore[method-assign]  # watched
+        multiprocessing.process.BaseProcess.start
+    )
+    sys.addaudithook(_audit)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        conftest = item.path.with_name("conftest.py")
+        starts = _starts_processes(item.path) or (
+            conftest.is_file() and _starts_processes(conftest)
+        )
+        if folder in WHOLE or starts:
+            item.add_marker(pytest.mark.processes)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Any:
+    _Running.item = None if item.get_closest_marker("processes") else item
+    try:
+        return (yield)
+    finally:
+        _Running.item = None
