@@ -1,21 +1,21 @@
-"""Everything switchcfg raises on purpose. `code` is a stable token, for JSON output and tests."""
+"""Exceptions that switchcfg raises. `code` is a stable token, for JSON output and tests."""
 
 from collections.abc import Sequence
 
 
 class SwitchcfgError(Exception):
-    """Root of all intended errors; catch it at a process edge only."""
+    """Base class of all errors of switchcfg; catch it at a process edge only."""
 
     code = "internal"
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The text, as people read it."""
+        """The message, line by line, for output to a terminal."""
         return (str(self),)
 
 
 class BadUsage(SwitchcfgError):
-    """What was typed is no command line of switchcfg; `usage` says what would be."""
+    """The command line is invalid; `usage` shows the valid form."""
 
     code = "bad_usage"
 
@@ -37,13 +37,13 @@ class CannotExpress(SwitchcfgError):
 
 
 class BadState(SwitchcfgError):
-    """What a device says of itself cannot be understood, or is not safe to build on."""
+    """A device's configuration cannot be parsed, or is not safe to plan from."""
 
     code = "bad_state"
 
 
 class Refused(SwitchcfgError):
-    """A device would not take, or would silently not do, what the intent wants; nothing is done."""
+    """A device would refuse or silently ignore part of the intent; nothing is changed."""
 
     code = "refused"
 
@@ -63,31 +63,31 @@ class BadPlan(SwitchcfgError):
 
 
 class Moved(SwitchcfgError):
-    """A device is no longer what it was when the plan was made; plan anew."""
+    """A device's configuration changed since the plan was made; plan again."""
 
     code = "moved"
 
 
 class Unreachable(SwitchcfgError):
-    """A device does not answer, or not as it should; the text says what to look at."""
+    """A device does not answer, or answers wrongly; the text says what to look at."""
 
     code = "unreachable"
 
 
 class Busy(SwitchcfgError):
-    """Somebody else's commit is pending on the device."""
+    """Another commit is pending on the device."""
 
     code = "busy"
 
 
 class CommitFailed(SwitchcfgError):
-    """A device refused a step, or did not become what was planned; it was brought back."""
+    """A device refused a step, or its state differs from the plan; the change was rolled back."""
 
     code = "commit_failed"
 
 
 class NotKept(SwitchcfgError):
-    """What was done to a device cannot be written down here."""
+    """The record of a change to a device cannot be written on this machine."""
 
     code = "not_kept"
 

@@ -1,1 +1,1 @@
-"""The command `switchcfg`, and how changes reach devices step by step."""
+"""The command `switchcfg`: its options, its output, and the workflow of a change."""

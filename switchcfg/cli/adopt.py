@@ -1,7 +1,7 @@
-"""`switchcfg import`: an intent that begins with what a device has today, and keeps it.
+"""`switchcfg import`: writes an intent that preserves a device's present configuration.
 
-What a plan would refuse is asked of the platform itself, so this says what `plan` says later. What
-an intent cannot say stands in comments, and so does what a person has to decide.
+The platform itself finds conflicts, so the result agrees with `plan`. Configuration that an intent
+cannot express, and decisions that the operator must make, are listed in comments.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,31 +20,31 @@ from switchcfg.platforms.known import PLATFORMS
 from switchcfg.platforms.platform import Fit, FittingPlatform, Platform, is_ours
 
 NOTHING: Final = Keep({}, (), (), ())
-RATE: Final = 100 * 10**9  # bit/s, where neither the device nor the operator says it
+RATE: Final = 100 * 10**9  # bit/s, if the rate is unknown
 SHOWN: Final = 8  # names that one comment lists
 WIDTH: Final = 96  # columns of a comment
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an operator says of a device that no intent knows yet."""
+    """The operator's description of a device that is not in an intent yet."""
 
     name: str
     platform: str
     address: str
-    ports: tuple[str, ...]  # () = all that the device tells of
-    rate: int  # bit/s; 0 = what the device tells, or RATE
+    ports: tuple[str, ...]  # () = all that the device reports
+    rate: int  # bit/s; 0 = by the device or the port's name, else RATE
 
 
 def skeleton(asked: Asked) -> Intent:
-    """An intent with nothing but the device, to reach it by. Raises: BadIntent."""
+    """An intent with only the device, for the connection to it. Raises: BadIntent."""
     ports = asked.ports or (PORT_PATTERNS[asked.platform][1],)
     rates = _by_rate(asked, ports, {})
     return _parsed(asked, _text(asked, rates, NOTHING, ()))
 
 
 def intent(asked: Asked, present: State) -> str:
-    """The text of the intent. Raises: BadIntent where no port is known."""
+    """The text of the intent. Raises: BadIntent if no port is known."""
     platform = PLATFORMS[asked.platform]
     ports = list(asked.ports) or _ports(asked.platform, present)
     if not ports:
@@ -63,11 +63,11 @@ def _parsed(asked: Asked, text: str) -> Intent:
     return parse(text, f"import {asked.name}")
 
 
-# --- what is there ---------------------------------------------------------------------------
+# --- present configuration -------------------------------------------------------------------
 
 
 def _ports(platform: str, present: State) -> list[str]:
-    """Names of ports that a state has, in any kind of its objects."""
+    """Names of the ports in a state, from objects of interfaces, ports and queues."""
     shape = PORT_PATTERNS[platform][0]
     kinds = ("interface", "port")
     names = {
@@ -81,7 +81,7 @@ def _ports(platform: str, present: State) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Rate:
-    """Of ports that are alike."""
+    """The common rate of some ports."""
 
     bits: int  # per second
     guessed: bool
@@ -130,7 +130,7 @@ def _keeping(bare: Intent, queues: tuple[int, ...]) -> Intent:
 
 
 def _lossless(platform: FittingPlatform, wanted: Intent, present: State) -> list[str]:
-    """Problems by the rule of queues with flow control."""
+    """Problems of the rule `lossless`, about queues with flow control."""
     [device] = wanted.devices
     fit: Fit = platform.fit(wanted, device, platform.render(wanted, device).state, present)
     return [each for each in fit.problems if each.startswith("lossless:")]
@@ -139,7 +139,7 @@ def _lossless(platform: FittingPlatform, wanted: Intent, present: State) -> list
 def _profiles(
     platform: Platform, bare: Intent, ports: Iterable[str], present: State
 ) -> tuple[str, ...]:
-    """Profiles of others on ports, which ours would take the place of."""
+    """Foreign profiles on ports, which switchcfg's would replace."""
     if not isinstance(platform, CommandPlatform):
         return ()
     found = (present.get(Place(kind, port, "")) for kind in platform.binds for port in ports)
@@ -147,11 +147,11 @@ def _profiles(
     return tuple(sorted(names))
 
 
-# --- in words --------------------------------------------------------------------------------
+# --- text ------------------------------------------------------------------------------------
 
 
 def _text(asked: Asked, by_rate: Rates, keep: Keep, profiles: Sequence[str]) -> str:
-    """TOML. Everything in quotes has been checked, or is when it is parsed."""
+    """The intent as TOML. Quoted values have been checked, or are checked when it is parsed."""
     address = f"address = {_quoted(asked.address)}\n" if asked.address else ""
     head = (
         f"# What {printable(asked.name)} has today, kept. Read it, and plan, before you apply.\n"
@@ -191,7 +191,7 @@ def _groups(by_rate: Rates) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """As TOML has it; what cannot stand there is an error when it is read."""
+    """A TOML string. A value that it cannot hold causes an error when the text is parsed."""
     return '"' + printable(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -217,7 +217,7 @@ def _verdict(wanted: Intent, platform: Platform, present: State) -> Iterator[str
 
 
 def _others(platform: Platform, bare: Intent, present: State) -> Iterator[str]:
-    """What is there and no intent says: named, since this is all that import knows of it."""
+    """Notes that list present configuration which the intent does not include."""
     owns = platform.owns(bare)
     there: dict[str, dict[str, None]] = {}
     for place, value in sorted(present.items()):
@@ -233,7 +233,7 @@ def _others(platform: Platform, bare: Intent, present: State) -> Iterator[str]:
 
 
 def _wrapped(note: str) -> Iterator[str]:
-    """Lines of a comment; nothing of a device ends one."""
+    """The lines of a comment; text of a device cannot end a comment."""
     text = printable(note)
     indent = text[: len(text) - len(text.lstrip())]
     line = ""

@@ -1,4 +1,4 @@
-"""The grammar of `switchcfg`; main.py runs the commands."""
+"""The command line of `switchcfg`; main.py runs the commands."""
 
 import argparse
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Its options name the command as `command`."""
+    """The parser; it stores the name of the command as `command`."""
     made = _Parser(prog="switchcfg", description=description)
     made.add_argument("--version", action="version", version=f"switchcfg {version('dlcpd')}")
     commands = made.add_subparsers(required=True, metavar="COMMAND", dest="command")
@@ -36,7 +36,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def documented() -> argparse.ArgumentParser:
-    """The grammar as manual pages and completions show it."""
+    """The parser as manual pages and completions show it."""
     return parser("Configure switches so that they honour dlcpd's traffic classes.")
 
 

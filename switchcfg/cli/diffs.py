@@ -1,4 +1,4 @@
-"""What devices themselves say that a plan changes, in their own words and beside ours."""
+"""Collects, shortens and prints the diffs that devices themselves make of a plan."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -7,14 +7,14 @@ from switchcfg.cli.output import tell
 from switchcfg.cli.workflow import TellDiff
 from switchcfg.intent.intent import Device
 
-LINES: Final = 5000  # of one device: six for each of 800 ports, as EOS prints a changed one
+LINES: Final = 5000  # of one device: EOS prints 6 per changed port, for 800 ports
 WIDTH: Final = 1000  # characters of one line
 NONE: Final = "has no diff of its own"
-NOT_BEFORE: Final = f"{NONE} before it is changed"  # NX-OS has one then
+NOT_BEFORE: Final = f"{NONE} before it is changed"  # NX-OS has one after a change
 
 
 def shortened(diff: str) -> str:
-    """No longer than anybody reads; it ends by saying what is left out."""
+    """The diff, cut to LINES lines of WIDTH characters; a last line counts the omitted lines."""
     lines = diff.splitlines()
     shown = [each if len(each) <= WIDTH else f"{each[:WIDTH]}..." for each in lines[:LINES]]
     left = len(lines) - len(shown)
@@ -22,7 +22,7 @@ def shortened(diff: str) -> str:
 
 
 class Diffs:
-    """Those of all devices, by name; None for one that has none."""
+    """Diffs of all devices, by name; None: the device has none."""
 
     def __init__(self, none: str = NONE) -> None:
         self.found: dict[str, str | None] = {}
@@ -32,7 +32,7 @@ class Diffs:
         self.found[device.name] = shortened(diff) if diff is not None else None
 
     def status(self, name: str) -> str:
-        """In few words."""
+        """The status of one device."""
         if name not in self.found:
             return "nothing to do"
         if (diff := self.found[name]) is None:
@@ -40,14 +40,14 @@ class Diffs:
         return "says what changes" if diff else "says that nothing changes"
 
     def lines(self, device: Device) -> Iterator[str]:
-        """As people read it. It is indented: no line of a device's looks like one of ours."""
+        """Lines for output. The diff is indented, so that it cannot imitate lines of switchcfg."""
         diff = self.found.get(device.name) or ""
         yield f"{device.name} ({device.platform}): {self.status(device.name)}{':' if diff else ''}"
         for line in diff.splitlines():
             yield f"  {line.expandtabs()}".rstrip()
 
     def telling(self, device: Device) -> TellDiff:
-        """Adds it, and says so at once."""
+        """A function that adds the diff of a device and prints it."""
 
         def told(diff: str | None) -> None:
             self.add(device, diff)

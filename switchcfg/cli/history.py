@@ -1,4 +1,4 @@
-"""`switchcfg history`: who applied what to which device, when, and by which plan."""
+"""`switchcfg history`: time, device, plan, operator and state of each applied plan."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -8,7 +8,7 @@ from switchcfg.plan.plan import digest
 from switchcfg.plan.text import signs
 
 Entries = Sequence[tuple[str, Record | Damaged]]
-SHORT: Final = 8  # digits of a hash that people are shown, as `apply` and `doctor` do
+SHORT: Final = 8  # digits of a plan's hash in text output, as in `apply` and `doctor`
 
 
 def lines(entries: Entries) -> Iterator[str]:
@@ -22,7 +22,7 @@ def lines(entries: Entries) -> Iterator[str]:
 
 
 def document(entries: Entries) -> dict[str, Any]:
-    """The same for programs, with whole hashes."""
+    """The history as a JSON value, with full hashes."""
     return {"history": [_entry(device, entry) for device, entry in entries]}
 
 

@@ -23,15 +23,15 @@ from switchcfg.platforms.platform import Platform
 
 SAME: Final = 0
 FAILED: Final = 1
-CHANGES: Final = 2  # as `terraform plan -detailed-exitcode` has it
+CHANGES: Final = 2  # as in `terraform plan -detailed-exitcode`
 PLAN: Final = ".plan.json"  # after the name of a device
-FOLDER_FOR_ALL, FILE_FOR_ALL = 0o777, 0o666  # less the umask: they hold no secrets
+FOLDER_FOR_ALL, FILE_FOR_ALL = 0o777, 0o666  # before the umask; no secrets
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command."""
     words = sys.argv[1:] if arguments is None else arguments
-    as_json = "--json" in words  # what is no command line is told as it asks for, too
+    as_json = "--json" in words  # also for errors of the command line itself
     try:
         options = parser(__doc__).parse_args(words)
         return COMMANDS[options.command](options)
@@ -44,14 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tell("switchcfg: interrupted")
         return 130  # 128 + SIGINT, as a shell reports it
     except BrokenPipeError:  # `switchcfg plan ... | head`
-        sys.stderr.close()  # or the interpreter complains when it flushes at its end
+        sys.stderr.close()  # else the interpreter reports an error when it flushes at exit
         return FAILED
     except OSError as exc:  # such as a folder that cannot be written
         return _failed("os_error", str(exc), as_json=as_json)
 
 
 def _failed(code: str, message: str, *, as_json: bool) -> int:
-    """Tell what ended the whole command."""
+    """Report the error that ended the command; returns the exit code."""
     tell(f"switchcfg: {message} [{code}]")
     if as_json:
         put_json({"error": error_document(code, message)})
@@ -97,7 +97,7 @@ def _plan(options: argparse.Namespace) -> int:
         with HeldFolder.open(options.out, make=FOLDER_FOR_ALL) as out:
             for each in found.plans:
                 out.replace(f"{each.device}{PLAN}", dump(each).encode(), FILE_FOR_ALL)
-            for name in found.report.outcome.failed:  # or `apply` would take the one of before
+            for name in found.report.outcome.failed:  # else `apply` would take the old plan
                 out.remove(f"{name}{PLAN}", missing_ok=True)
     return _print_planned(found, options)
 
@@ -105,7 +105,10 @@ def _plan(options: argparse.Namespace) -> int:
 def _from_files(
     intent: Intent, devices: Sequence[Device], options: argparse.Namespace
 ) -> on_devices.Planned:
-    """Plans of all devices whose file there is. Raises: BadState."""
+    """Plans from saved configurations; errors are reported per device.
+
+    Raises: BadState for several devices and a path that is not a folder.
+    """
     if len(devices) > 1 and not options.present.is_dir():
         why = "several devices: give --only, or a folder with a file DEVICE.* for each"
         raise BadState(f"{options.present}: {why}")
@@ -128,7 +131,7 @@ def _from_file(intent: Intent, device: Device, options: argparse.Namespace) -> P
 
 
 def _state(platform: Platform, file: Path) -> State:
-    """What a device said of itself. Raises: BadState."""
+    """The state in a saved configuration. Raises: BadState."""
     said = _read(file, BadState)
     try:
         return platform.read(said)
@@ -170,7 +173,7 @@ def _diff(options: argparse.Namespace) -> int:
 
 
 def _saved(intent: Intent, options: argparse.Namespace) -> dict[str, Plan]:
-    """The saved plans that are meant, by device. Raises: BadPlan, BadIntent."""
+    """The saved plans of the selected devices, by device. Raises: BadPlan, BadIntent."""
     found = [load(_read(file, BadPlan), str(file)) for file in _plan_files(options.plans)]
     return selection.plans(intent, found, options)
 
@@ -213,7 +216,7 @@ def _history(options: argparse.Namespace) -> int:
 
 
 def _plan_files(paths: Sequence[Path]) -> Iterator[Path]:
-    """Files as they are, and the plans of folders. Raises: BadPlan."""
+    """The files, and the plan files of folders. Raises: BadPlan for a folder without any."""
     for path in paths:
         found = sorted(path.glob(f"*{PLAN}")) if path.is_dir() else [path]
         if not found:
@@ -247,7 +250,7 @@ def _print_plans(plans: Sequence[Plan]) -> None:
 def _print_planned(
     found: on_devices.Planned, options: argparse.Namespace, *, total: bool = True
 ) -> int:
-    """Plans, errors, a table of all devices, and the sum. Gives the exit code."""
+    """Print errors, plans, a table of devices and (`total`) a summary; returns the exit code."""
     plans, report = found.plans, found.report
     report.tell_errors()
     if options.json:
@@ -276,7 +279,7 @@ def _intent(file: Path) -> Intent:
 
 
 def _present(path: Path, device: Device) -> Path:
-    """The file in which the user saved what the device says of itself.
+    """The file with a device's saved configuration: `path`, or DEVICE.* in this folder.
 
     Raises: BadState.
     """

@@ -1,4 +1,4 @@
-"""The commands that talk to devices."""
+"""The commands that connect to devices."""
 
 import argparse
 import asyncio
@@ -28,14 +28,14 @@ Work = Callable[[Device, Driver], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """Plans of all devices that there is one for, and what became of the others."""
+    """The plans that could be made, and the report of all devices."""
 
     plans: list[Plan]
     report: Report
 
 
 def planned(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> Planned:
-    """A plan for each device, from what it says of itself now."""
+    """A plan for each device, from its present state."""
     make = planner(options)
 
     async def work(device: Device, driver: Driver) -> Plan:
@@ -60,14 +60,14 @@ def _plans(
 
 
 def as_planned(devices: Sequence[Device], found: Mapping[str, Plan], outcome: Outcome) -> Planned:
-    """The plans in the intent's order, and what they come to in words."""
+    """The plans in the order of `devices`, and a report with their numbers of changes."""
     said = {name: text.count(len(each.changes), "change") for name, each in found.items()}
     plans = [found[device.name] for device in devices if device.name in found]
     return Planned(plans, Report(devices, outcome, said))
 
 
 def present(intent: Intent, device: Device, options: argparse.Namespace) -> State:
-    """What one device is. Raises: Unreachable, BadState, CannotExpress."""
+    """The present state of one device. Raises: Unreachable, BadState, CannotExpress."""
     platform, found = PLATFORMS[device.platform], list[State]()
 
     async def work(_: Device, driver: Driver) -> None:
@@ -80,7 +80,7 @@ def present(intent: Intent, device: Device, options: argparse.Namespace) -> Stat
 
 
 def planner(options: argparse.Namespace) -> Callable[[Intent, Device, Platform, State], Plan]:
-    """`plan` or `removal`, with the checks that were asked for."""
+    """`plan`, or `removal` with --remove; with --yang, the result is checked by the models."""
     make = removal if options.remove else plan
     if options.yang is None:
         return make
@@ -97,10 +97,10 @@ def planner(options: argparse.Namespace) -> Callable[[Intent, Device, Platform, 
 
 
 def apply(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace) -> bool:
-    """Bring devices to what their plans want. False where one failed."""
+    """Apply the plans of devices. False: a device failed."""
     devices = [intent.device(name) for name in plans]
     report, told = Report(devices), Diffs()
-    one_at_a_time = asyncio.Lock()  # or probes would count each other's datagrams
+    one_at_a_time = asyncio.Lock()  # else probes would count each other's datagrams
 
     async def probe() -> Sequence[str]:
         async with one_at_a_time:
@@ -153,9 +153,9 @@ def _planned_as(wanted: Plan, device: Device) -> Plan:
 
 
 def diff(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace) -> bool:
-    """Print what devices themselves say that their plans would change; nothing is changed.
+    """Print the devices' own diffs of their plans, without a change.
 
-    False where one failed.
+    False: a device failed.
     """
     devices = [intent.device(name) for name in plans]
     told = Diffs(NOT_BEFORE)
@@ -180,7 +180,7 @@ def _tell_progress(outcome: Outcome, devices: Sequence[Device]) -> None:
 
 
 def _rolled(report: Report, options: argparse.Namespace, told: Diffs) -> bool:
-    """Say what became of all, where a failure stops the rest."""
+    """Print the report of a rollout, which stops at a failure. False: a device failed."""
     more = {"diffs": told.found} if options.diff else {}
     succeeded = report.close(as_json=options.json, **more)
     outcome = report.outcome
@@ -194,7 +194,7 @@ def _rolled(report: Report, options: argparse.Namespace, told: Diffs) -> bool:
 
 
 def rollback(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> bool:
-    """Take the last apply of each back, as carefully as it was done. False where one failed."""
+    """Undo the last apply of each device, in the same workflow. False: a device failed."""
     report = Report(devices)
 
     async def work(device: Device, driver: Driver) -> None:
@@ -213,7 +213,7 @@ def rollback(intent: Intent, devices: Sequence[Device], options: argparse.Namesp
 
 
 def drift(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> Planned:
-    """What would bring devices back to what was last applied from here."""
+    """Plans that would restore the state that was last applied from this host."""
 
     async def work(device: Device, driver: Driver) -> Plan:
         platform, record = PLATFORMS[device.platform], records.last(options.records, device.name)
@@ -227,7 +227,7 @@ def drift(intent: Intent, devices: Sequence[Device], options: argparse.Namespace
 
 
 def confirm(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> bool:
-    """Keep what is pending. False where one failed."""
+    """Confirm pending commits. False: a device failed."""
 
     async def work(device: Device, driver: Driver) -> None:
         await workflow.confirm(driver, device.name, tell)
@@ -240,7 +240,7 @@ def confirm(intent: Intent, devices: Sequence[Device], options: argparse.Namespa
 
 
 def abort(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> bool:
-    """Revert what is pending, now. False where one failed."""
+    """Revert pending commits now. False: a device failed."""
 
     async def work(device: Device, driver: Driver) -> None:
         await driver.abort()
@@ -253,7 +253,7 @@ def abort(intent: Intent, devices: Sequence[Device], options: argparse.Namespace
 
 
 def doctor(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> bool:
-    """Print what keeps each device from being configured. True: nothing does."""
+    """Print reasons why devices cannot be configured. True: all devices answered, with none."""
     complaints: dict[str, list[str]] = {}
 
     async def work(device: Device, driver: Driver) -> None:
@@ -295,7 +295,7 @@ async def _save(device: Device, driver: Driver, options: argparse.Namespace) -> 
 def _every(
     intent: Intent, devices: Sequence[Device], options: argparse.Namespace, work: Work
 ) -> Outcome:
-    """Do it to all devices, whatever becomes of each."""
+    """Run `work` on all devices, regardless of failures."""
     do = _connected(intent, options, work)
     return asyncio.run(every(devices, do, at_once=options.at_once))
 
@@ -324,7 +324,7 @@ async def _driver(
 
 
 def traffic(intent: Intent, options: argparse.Namespace) -> bool:
-    """Print what the network does to each code point. True: all that is asked of it.
+    """Print how the network treats each code point. True: the verdict passes.
 
     Raises: CannotExpress, Unreachable, CommitFailed.
     """

@@ -1,7 +1,7 @@
-"""All that the command prints goes through here.
+"""Prints all output of the command, with unprintable characters escaped.
 
-Names, errors and values come from devices and files, and may hold what steers a terminal: escape
-sequences (C0 and C1), marks that turn the direction of text, ends of lines that forge another one.
+Names, errors and values come from devices and files, and may contain terminal controls: escape
+sequences (C0 and C1), marks that change the direction of text, line ends that forge a line.
 """
 
 import json
@@ -13,7 +13,7 @@ from switchcfg.errors import SwitchcfgError
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """Text with every character that is not printed as itself written as an escape, but `keep`."""
+    """The text, with unprintable characters as escapes, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in keep else _escape(char) for char in text)
@@ -27,12 +27,12 @@ def _escape(char: str) -> str:
 
 
 def tell(line: str) -> None:
-    """One line for people, on standard error."""
+    """Print one line to standard error."""
     sys.stderr.write(f"{printable(line)}\n")
 
 
 def tell_error(exc: SwitchcfgError, device: str) -> None:
-    """An error, on standard error; it names the device that it is about."""
+    """Print an error of a device to standard error, with the device's name."""
     named = re.search(rf"(?<![\w.-]){re.escape(device)}(?![\w-])", str(exc))
     before = "switchcfg: " if named else f"switchcfg: {device}: "
     *lines, last = exc.lines
@@ -42,21 +42,21 @@ def tell_error(exc: SwitchcfgError, device: str) -> None:
 
 
 def put(line: str) -> None:
-    """One line of what was asked for, on standard output."""
+    """Print one line of the result to standard output."""
     sys.stdout.write(f"{printable(line)}\n")
 
 
 def put_text(text: str) -> None:
-    """Lines of what was asked for, as they are."""
+    """Print text of the result to standard output, with its line ends and tabs."""
     sys.stdout.write(printable(text, keep="\n\t"))
 
 
 def put_json(document: Any) -> None:
-    """What was asked for, for programs; they too may print it, so it is ASCII."""
+    """Print the result as JSON. It is ASCII, because programs may print it to a terminal."""
     text = json.dumps(document, indent=1).replace("\x7f", "\\u007f")
     sys.stdout.write(f"{text}\n")
 
 
 def error_document(code: str, message: str) -> dict[str, str]:
-    """How every error is told in JSON."""
+    """An error as a JSON value."""
     return {"code": code, "message": message}

@@ -1,7 +1,6 @@
-"""`switchcfg ports`: what each port of an intent gets, before any device is asked.
+"""`switchcfg ports`: queues and thresholds of each port of an intent, without a device.
 
-In bytes as the intent comes to them; where a platform rounds them, or takes less than it is asked
-for, `plan` says so.
+Bytes are those of the intent; `plan` reports platforms that round them or that support less.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ COLUMNS: Final = ("queue", "class", "code points", "limit", "ECN marks", "drops"
 
 
 def lines(intent: Intent, device: Device) -> Iterator[str]:
-    """For people: a table per group of ports that are alike."""
+    """Text output: a table per port group."""
     yield f"{device.name} ({device.platform}):"
     if why := not_to_be_had(intent, device, ABLE[device.platform]):
         yield f"  refused: {why}"
@@ -41,7 +40,7 @@ def lines(intent: Intent, device: Device) -> Iterator[str]:
 
 
 def document(intent: Intent, devices: Sequence[Device]) -> dict[str, Any]:
-    """For programs: device -> port -> its profile and queues."""
+    """JSON output: device -> port -> its profile and queues."""
     return {
         "devices": {
             device.name: {
@@ -59,7 +58,7 @@ def document(intent: Intent, devices: Sequence[Device]) -> dict[str, Any]:
 
 
 def _profile(intent: Intent, device: Device, group: PortGroup) -> str:
-    """What the device calls it, or begins to."""
+    """The name of a port group's profile on the device, or the beginning of its name."""
     name = group_name(intent, group)
     return name.replace("-", "_") if device.platform == "sonic" else name
 
@@ -96,7 +95,8 @@ def _lossless_row(each: Lossless) -> tuple[str, ...]:
 def _drops(
     intent: Intent, device: Device, queue: Queue
 ) -> Iterator[tuple[tuple[int, ...], int, int]]:
-    """Code points that are dropped before the queue is full, and from where to where."""
+    """(code points, begin, certain): bytes of queue where drops begin, and where all are dropped,
+    for drops before the queue is full."""
     able = ABLE[device.platform]
     if queue.mark and not able.own_mark and len(queue.bands) == 1:
         ect = {
@@ -105,7 +105,7 @@ def _drops(
             for dscp, sent in zip(each.dscp, each.ect, strict=True)
         }
         bare = tuple(dscp for dscp in queue.dscps if not ect.get(dscp, False))
-        if bare:  # one curve for both: it marks what is ECT, and drops what is not
+        if bare:  # one curve for both: it marks ECT packets and drops Not-ECT packets
             yield bare, *queue.mark
         return
     for band in queue.bands:

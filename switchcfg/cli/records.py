@@ -1,8 +1,7 @@
-"""What was applied, kept on the machine that applied it: to roll back, to tell drift from work, and
-to say who did what when.
+"""Records of applied plans, on the machine that applied them: for rollback, drift and history.
 
-FOLDER/DEVICE/TIME.json: the plan, who applied it, what the device was before, and a hash over all.
-While nobody has confirmed it, TIME.pending: it may revert. TIME.undone was rolled back.
+FOLDER/DEVICE/TIME.json: the plan, its operator, the device's configuration before, and a hash over
+all. TIME.pending: not confirmed, may revert. TIME.undone: rolled back.
 """
 
 import hashlib
@@ -24,33 +23,33 @@ from switchcfg.plan.plan import Plan
 
 VERSION: Final = 1
 ENDING: Final = ".json"
-UNDONE, PENDING = ".undone", ".pending"  # of a record that was rolled back; not confirmed yet
+UNDONE, PENDING = ".undone", ".pending"  # endings of records rolled back, and not confirmed yet
 STATES: Final = {ENDING: "applied", PENDING: "pending", UNDONE: "rolled back"}
-PROBE: Final = ".probe"  # a file that is made to see that one can be
-KEPT: Final = 100  # records of a device; the oldest go
+PROBE: Final = ".probe"  # a file that tests whether the folder can be written
+KEPT: Final = 100  # records per device; the oldest are removed
 TIME: Final = "%Y%m%dT%H%M%S"
 
 
 def default_folder() -> Path:
-    """Where XDG wants state."""
+    """The state folder of switchcfg (XDG Base Directory Specification)."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "switchcfg"
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One apply that was confirmed."""
+    """One applied plan."""
 
     file: Path
     plan: Plan
-    snapshot: str  # what the device said of itself before
-    who: str  # "": written before that was noted
-    undone: str  # by whom it was rolled back, and when; "" where it was not
-    diff: str | None  # what the device itself said that it changes, where it was asked and could
+    snapshot: str  # the device's configuration before
+    who: str  # USER@HOST; "": not recorded
+    undone: str  # USER@HOST and time of the rollback; "": not rolled back
+    diff: str | None  # the device's own diff; None: not requested, or the device has none
 
     @property
     def state(self) -> str:
-        """What became of it."""
+        """The state of the record: applied, pending or rolled back."""
         return STATES[self.file.suffix]
 
     @property
@@ -73,7 +72,7 @@ class Damaged:
 
 
 def prepare(folder: Path, device: str) -> None:
-    """Before a device is touched: can it be written down? Raises: NotKept."""
+    """Check, before a change, that a record can be written. Raises: NotKept."""
     with _writing(folder), HeldFolder.open(folder / device, make=PRIVATE_FOLDER) as home:
         home.replace(PROBE, b"")
         home.remove(PROBE)
@@ -88,11 +87,11 @@ def keep(
     pending: bool = False,
     diff: str | None = None,
 ) -> Path:
-    """Write a record; other users may not read it. The oldest go where there are too many.
+    """Write a record that only this user may read. Of more than KEPT, the oldest are removed.
 
     Raises: NotKept.
     """
-    settle(folder, plan.device, confirmed=False)  # one that was pending before has reverted
+    settle(folder, plan.device, confirmed=False)  # an earlier pending commit has reverted
     home = folder / plan.device
     body = {
         "switchcfg record": VERSION,
@@ -112,18 +111,18 @@ def keep(
 
 
 def _write(home: HeldFolder, name: str, body: Mapping[str, object]) -> None:
-    """As a whole, or not at all."""
+    """Write a record with its seal, atomically."""
     home.replace(name, json.dumps({**body, "seal": _seal(body)}).encode())
 
 
 def _names(home: HeldFolder) -> list[str]:
-    """The records of a device, the oldest first."""
+    """File names of the records of a device, the oldest first."""
     return sorted(name for name in home.names() if "-" in name and Path(name).suffix in STATES)
 
 
 @contextmanager
 def _reading(folder: Path, device: str) -> Iterator[HeldFolder | None]:
-    """What a device has; None: nothing was applied to it. Raises: BadPlan."""
+    """Open the folder of a device's records; None: there is none. Raises: BadPlan."""
     try:
         home = HeldFolder.open(folder / device)
     except FileNotFoundError:
@@ -136,15 +135,15 @@ def _reading(folder: Path, device: str) -> Iterator[HeldFolder | None]:
 
 
 def _records_of(folder: Path, device: str) -> list[Path]:
-    """Raises: BadPlan."""
+    """Files of the records of a device, the oldest first. Raises: BadPlan."""
     with _reading(folder, device) as home:
         return [folder / device / name for name in _names(home)] if home else []
 
 
 def history(folder: Path, devices: Sequence[str], most: int) -> list[tuple[str, Record | Damaged]]:
-    """The last records of these devices, or of all, with the device; the oldest first.
+    """(device, record) of the last `most` records of these devices, or of all; the oldest first.
 
-    Raises: BadPlan for a device that has none.
+    Raises: BadPlan for a device without records.
     """
     homes = sorted(home.name for home in folder.glob("*") if home.is_dir())
     there = [name for name in homes if _records_of(folder, name)]
@@ -170,7 +169,7 @@ def _when(file: Path) -> str:
 
 
 def settle(folder: Path, device: str, *, confirmed: bool) -> None:
-    """What was pending was confirmed, or it is gone. Raises: NotKept."""
+    """Mark pending records as confirmed, or remove them. Raises: NotKept."""
     with _writing(folder), suppress(FileNotFoundError), HeldFolder.open(folder / device) as home:
         for name in home.names():
             if name.endswith(PENDING):
@@ -181,7 +180,7 @@ def settle(folder: Path, device: str, *, confirmed: bool) -> None:
 
 
 def last(folder: Path, device: str) -> Record:
-    """The last one that was not rolled back. Raises: BadPlan."""
+    """The last confirmed record that was not rolled back. Raises: BadPlan."""
     found = [file for file in _records_of(folder, device) if file.suffix == ENDING]
     if not found:
         raise BadPlan(f"{device}: no record in {folder}: nothing was applied from here")
@@ -189,7 +188,7 @@ def last(folder: Path, device: str) -> Record:
 
 
 def undo(record: Record, who: str = "") -> None:
-    """It was rolled back. Raises: NotKept."""
+    """Mark a record as rolled back. Raises: NotKept."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     body = {
         "switchcfg record": VERSION,

@@ -1,4 +1,4 @@
-"""What became of every device that a command was about: for people a table, for programs JSON."""
+"""Report of a command: the result of every device, as a table or as JSON."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from switchcfg.intent.intent import Device
 
 @dataclass(slots=True)
 class Report:
-    """All of them, whatever became of each."""
+    """The results of all devices of a command."""
 
     devices: Sequence[Device]
     outcome: Outcome = field(default_factory=Outcome)
-    said: dict[str, str] = field(default_factory=dict)  # of those that did not fail, in few words
+    said: dict[str, str] = field(default_factory=dict)  # device -> status, unless it failed
 
     def status(self, name: str) -> str:
-        """One device's."""
+        """The status of one device."""
         if exc := self.outcome.failed.get(name):
             return f"failed: {exc.code}"
         if name in self.outcome.left:
@@ -26,7 +26,7 @@ class Report:
         return self.said.get(name, "done")
 
     def table(self) -> Iterator[str]:
-        """A line per device, where there are several."""
+        """A heading and a line per device, if there are several devices."""
         if len(self.devices) < 2:
             return
         rows = [("device", "platform", "status")]
@@ -36,7 +36,7 @@ class Report:
             yield f"{name:{wide}}  {platform:{narrow}}  {status}"
 
     def document(self) -> dict[str, Any]:
-        """The same for programs, with the errors whole."""
+        """The report as a JSON value, with full error messages."""
         failed = self.outcome.failed.items()
         return {
             "done": self.outcome.done,
@@ -49,12 +49,13 @@ class Report:
         }
 
     def tell_errors(self) -> None:
-        """Every error, by device."""
+        """Print every error, by device."""
         for name, exc in self.outcome.failed.items():
             tell_error(exc, name)
 
     def close(self, *, as_json: bool, **more: object) -> bool:
-        """Say how it ended, where nothing but that was asked for. False: a device failed."""
+        """Print errors and the table; `as_json`: also the document and `more`. False: a device
+        failed."""
         self.tell_errors()
         for line in self.table():
             tell(line)

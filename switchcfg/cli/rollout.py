@@ -1,4 +1,4 @@
-"""Many devices: a canary, then one side of the ECMP groups at a time, and a stop at a failure."""
+"""Rolls changes out: a canary, then one side of the ECMP groups at a time; stops at a failure."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -8,7 +8,7 @@ from typing import Final
 from switchcfg.errors import SwitchcfgError
 from switchcfg.intent.intent import Device
 
-AT_ONCE: Final = 8  # devices of one side
+AT_ONCE: Final = 8  # devices in progress at the same time
 
 Do = Callable[[Device], Awaitable[None]]
 Ended = Callable[["Outcome"], None]
@@ -16,7 +16,7 @@ Ended = Callable[["Outcome"], None]
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of each device, by name."""
+    """The result of each device, by name."""
 
     done: list[str] = field(default_factory=list)
     failed: dict[str, SwitchcfgError] = field(default_factory=dict)
@@ -24,7 +24,8 @@ class Outcome:
 
 
 def waves(devices: Sequence[Device]) -> list[list[Device]]:
-    """Who may be changed at one time. The first one is alone; so is who has no side."""
+    """Groups of devices that may be changed at the same time. The first device is alone; so is
+    each device without a side."""
     if not devices:
         return []
     canary, *others = devices
@@ -35,15 +36,15 @@ def waves(devices: Sequence[Device]) -> list[list[Device]]:
             sides.setdefault(each.side, []).append(each)
         else:
             out.append([each])
-    # The canary's side goes on where it began: until it is through, the others carry everything.
+    # The canary's side comes next: until it is done, the other sides carry all traffic.
     return [*out, *sorted(sides.values(), key=lambda wave: wave[0].side != canary.side)]
 
 
 async def roll(
     devices: Sequence[Device], do: Do, *, at_once: int = AT_ONCE, ended: Ended = lambda _: None
 ) -> Outcome:
-    """Do it to all, wave by wave. After a failure nobody is begun; who is begun is finished.
-    `ended` is told after each."""
+    """Run `do` on all devices, wave by wave. After a failure no device is begun; running ones are
+    finished. `ended` is called after each device."""
     outcome = Outcome()
     room = asyncio.Semaphore(at_once)
 
@@ -61,7 +62,7 @@ async def roll(
 
 
 async def every(devices: Sequence[Device], do: Do, *, at_once: int = AT_ONCE) -> Outcome:
-    """Do it to all, whatever becomes of each: for what does not put the fabric at risk."""
+    """Run `do` on all devices, regardless of failures: for work that does not risk the fabric."""
     outcome = Outcome()
     room = asyncio.Semaphore(at_once)
 

@@ -1,4 +1,4 @@
-"""Which devices of an intent a command is about: --only and --skip."""
+"""Selects the devices of a command: --only and --skip."""
 
 import argparse
 from collections.abc import Collection, Iterable, Sequence
@@ -10,13 +10,13 @@ from switchcfg.intent.intent import Device, Intent
 from switchcfg.intent.table import among
 from switchcfg.plan.plan import Plan
 
-SHOWN: Final = 12  # names that an error repeats
+SHOWN: Final = 12  # names that an error lists
 
 
 def devices(intent: Intent, options: argparse.Namespace) -> list[Device]:
-    """In the intent's order.
+    """The selected devices, in the intent's order.
 
-    Raises: BadIntent for a name that is in it nowhere, and where none is left; BadUsage.
+    Raises: BadIntent for a pattern that matches no device, and if no device is left; BadUsage.
     """
     names = [each.name for each in intent.devices]
     only, skip = _patterns(options.only), _patterns(options.skip)
@@ -34,17 +34,17 @@ def devices(intent: Intent, options: argparse.Namespace) -> list[Device]:
 
 
 def plans(intent: Intent, found: Iterable[Plan], options: argparse.Namespace) -> dict[str, Plan]:
-    """Those of the devices that are meant, by name.
+    """The plans of the selected devices, by name.
 
-    Raises: BadIntent as above, and for a plan of a device that is in no intent; BadPlan where
-    --only names one that has no plan.
+    Raises: BadIntent as `devices`, and for a plan of a device that is not in the intent; BadPlan
+    if a pattern of --only matches no plan, and if no plan is left.
     """
     by_name = {each.device: each for each in found}
     for name in by_name:
         intent.device(name)
     for pattern in _patterns(options.only):
         if not any(fnmatchcase(name, pattern) for name in by_name):
-            devices(intent, options)  # a name in no intent is the better error
+            devices(intent, options)  # first report a name that is not in the intent
             raise BadPlan(f"no plan of {pattern!r} (there are: {_some(list(by_name))})")
     meant = {each.name for each in devices(intent, options)}
     chosen = {name: each for name, each in by_name.items() if name in meant}
@@ -54,9 +54,9 @@ def plans(intent: Intent, found: Iterable[Plan], options: argparse.Namespace) ->
 
 
 def _patterns(values: Sequence[str] | None) -> list[str]:
-    """Of options that may be repeated, and hold several with commas between."""
+    """The patterns of a repeatable option with comma-separated values. Raises: BadUsage."""
     found = [part.strip() for value in values or () for part in value.split(",")]
-    if not all(found):  # a script's variable that is empty must not mean every device
+    if not all(found):  # an empty variable in a script must not select all devices
         raise BadUsage("--only and --skip need names, with one comma between two of them")
     return found
 

@@ -1,8 +1,8 @@
-"""Checks what a SONiC switch would be against SONiC's YANG models. Needs pyang and yanglint.
+"""Checks a planned CONFIG_DB against SONiC's YANG models. Needs pyang and yanglint.
 
-The models are the user's: a switch has those of its own release in /usr/local/yang-models. pyang
-reads from them which table is which list and what its keys are; yanglint judges: it is libyang's,
-which SONiC itself uses.
+The user supplies the models: a switch has those of its own release in /usr/local/yang-models. pyang
+reads from them the lists and keys of tables. yanglint validates; it is part of libyang, which SONiC
+itself uses.
 """
 
 import re
@@ -22,9 +22,9 @@ Tables = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 def check(tables: Tables, models: Path) -> list[str]:
-    """What the models say against these tables of CONFIG_DB; tables without a model are named.
+    """Violations of the models by these tables of CONFIG_DB, and tables without a model.
 
-    Raises: CannotExpress where the tools or the models are not there, or are no models.
+    Raises: CannotExpress if the tools or the models are missing, or the files cannot be read.
     """
     lint = shutil.which("yanglint")
     if lint is None:
@@ -43,7 +43,7 @@ def check(tables: Tables, models: Path) -> list[str]:
 
 
 def _containers(models: Path, tables: Tables) -> dict[str, Any]:
-    """Table -> its container, with all groupings in place."""
+    """Table -> its container, with all groupings expanded."""
     try:
         from pyang import context, repository  # noqa: PLC0415  # an extra
     except ImportError as exc:
@@ -77,7 +77,7 @@ def _read(models: Path) -> dict[str, str]:
 
 
 def _table(container: Any, rows: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[str]]:
-    """A table as XML, and what has no place in it."""
+    """(a table as XML, problems of keys and fields that the model lacks)."""
     out, problems = "", []
     for key, fields in rows.items():
         where = _place(container, key)
@@ -95,7 +95,7 @@ def _table(container: Any, rows: Mapping[str, Mapping[str, Any]]) -> tuple[str, 
 
 
 def _place(container: Any, key: str) -> tuple[Any, list[str]] | None:
-    """The container or list entry that a key of CONFIG_DB stands for, and its key leaves."""
+    """(container or list of a key of CONFIG_DB, its key leaves); None: the model has none."""
     parts = key.split("|")
     for child in container.i_children:
         if child.keyword == "container" and child.arg == key:
@@ -114,7 +114,7 @@ def _field(node: Any, name: str, value: Any) -> Iterator[str]:
             values = value if isinstance(value, list) else value.split(",") if listed else [value]
             yield from (_leaf(name, each) for each in values)
             return
-    # In maps the fields are entries: DSCP_TO_TC_MAP|name has a field for each code point.
+    # In maps, fields are entries of a list: DSCP_TO_TC_MAP|name has a field for each code point.
     for child in node.i_children:
         if child.keyword == "list" and len(child.i_key) == 1:
             [key] = child.i_key
@@ -132,7 +132,7 @@ def _linted(lint: str, models: Path, files: Sequence[str], text: str) -> list[st
     with TemporaryDirectory(prefix="switchcfg-") as folder:
         data = Path(folder, "config.xml")
         data.write_text(text, encoding="utf-8")
-        # Twice -i: implement what is imported, too, for models refer to data of each other.
+        # -i twice: implement imported models, too, because models refer to each other's data.
         argv = (lint, "-i", "-i", "-t", "config", "-p", str(models), *files, str(data))
         try:
             done = subprocess.run(

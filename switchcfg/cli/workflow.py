@@ -13,15 +13,15 @@ from switchcfg.plan.state import Change, State, after
 from switchcfg.platforms.platform import Platform
 
 REVERT_AFTER: Final = 120  # seconds; NVUE's and Junos's own default are ten minutes, EOS has none
-SHOWN: Final = 5  # values that an error names
+SHOWN: Final = 5  # values that an error lists
 
 Tell = Callable[[str], None]
-TellDiff = Callable[[str | None], None]  # what a device says that it changes; None: it cannot
+TellDiff = Callable[[str | None], None]  # takes the device's own diff; None: it has none
 Probe = Callable[[], Awaitable[Sequence[str]]]
 
 
 async def present(driver: Driver, platform: Platform) -> State:
-    """What a device is. Raises: Unreachable, BadState."""
+    """The present state of a device. Raises: Unreachable, BadState."""
     return platform.read(await driver.get())
 
 
@@ -35,14 +35,14 @@ async def apply(  # noqa: PLR0913  # all but the first three by keyword
     probe: Probe | None = None,
     diff: TellDiff | None = None,
 ) -> str:
-    """Bring one device to what its plan wants, until `confirm` or for so many seconds; gives what
-    it said of itself before. `probe` asks the network what is wrong with it now; `diff` is told
-    what the device itself says of the change. Without `seconds` it is as long as the plan's steps
-    may take.
+    """Commit the plan of one device; it reverts after `seconds` unless confirmed. Returns the
+    device's configuration before. `probe` returns problems of traffic after the change; `diff` is
+    called with the device's own diff. `seconds` is by default REVERT_AFTER, or longer if the steps
+    may take longer.
 
-    Raises: before anything is done BadPlan, where that is not long enough, and Moved, where the
-    device is no longer what was planned for; Busy, CommitFailed, Unreachable. Whatever is raised,
-    the device is or will be as before.
+    Raises: before any change BadPlan, if `seconds` is too short for the steps, and Moved, if the
+    device's state changed since the plan; Busy, CommitFailed, Unreachable. After any error, the
+    device has reverted or will revert.
     """
     needs = 60 * (plan.minutes + 1) if plan.minutes else 0
     seconds = max(REVERT_AFTER, needs) if seconds is None else seconds
@@ -78,7 +78,7 @@ async def apply(  # noqa: PLR0913  # all but the first three by keyword
 
 
 async def preview(driver: Driver, platform: Platform, plan: Plan) -> str | None:
-    """What a device itself says that a plan would change; nothing is. None: it cannot say so.
+    """The device's own diff of a plan, without a change. None: it has none before a commit.
 
     Raises: Moved, Busy, CommitFailed, Unreachable.
     """
@@ -87,7 +87,7 @@ async def preview(driver: Driver, platform: Platform, plan: Plan) -> str | None:
 
 
 async def _as_planned(driver: Driver, platform: Platform, plan: Plan) -> str:
-    """What a device says of itself, which is what was planned for. Raises: Busy, Moved."""
+    """The device's configuration, if it is as planned for. Raises: Busy, Moved."""
     if (found := await driver.pending()) is not None:
         raise busy(plan.device, found.who)
     snapshot = await driver.get()
@@ -96,18 +96,19 @@ async def _as_planned(driver: Driver, platform: Platform, plan: Plan) -> str:
 
 
 def operator() -> str:
-    """Who works here, for others and for later."""
+    """USER@HOST of this process, for pending commits and records."""
     return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 async def confirm(driver: Driver, device: str, tell: Tell) -> None:
-    """Keep what is pending. Raises: NothingPending, Unreachable."""
+    """Keep the pending commit. Raises: NothingPending, Unreachable."""
     await driver.confirm()
     tell(f"{device}: confirmed")
 
 
 async def _abort(driver: Driver, device: str, tell: Tell) -> None:
-    """What led here is worth more than an error of this; the device reverts by itself anyway."""
+    """Revert now. An error is only printed: it must not hide the caller's, and the device reverts
+    by itself."""
     try:
         await driver.abort()
     except SwitchcfgError as exc:
@@ -117,7 +118,7 @@ async def _abort(driver: Driver, device: str, tell: Tell) -> None:
 
 
 def differing(wanted: State, found: State, changes: Sequence[Change]) -> list[str]:
-    """Where a device is not what the changes were to make of it."""
+    """Changed places whose value is not as wanted, in words; at most SHOWN, then a count."""
     wrong = [
         f"{place} is {found.get(place)}, not {wanted.get(place)}"
         for place in (change.place for change in changes)

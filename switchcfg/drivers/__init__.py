@@ -1,1 +1,1 @@
-"""How devices are reached: one interface, one module per protocol."""
+"""Drivers that connect to devices: one interface, one module per protocol."""

@@ -1,8 +1,8 @@
-"""A commit that reverts by itself, on any device with a POSIX shell. Pure: scripts only.
+"""Auto-revert scripts for any device with a POSIX shell. Pure: generates scripts only.
 
-The device itself waits and restores, so it does not matter what becomes of us or of the network. A
-folder per device in /run is lock and state: what is there goes with a reboot, as do tc and nft.
-Renaming `armed` decides who acts, timer, confirm or abort: rename(2) succeeds once.
+The device itself waits and restores, so the revert does not depend on switchcfg or the network. A
+folder per device in /run is lock and state; a reboot clears it, as it clears tc and nft. Renaming
+`armed` decides between timer, confirm and abort: rename(2) succeeds once.
 """
 
 import shlex
@@ -14,8 +14,8 @@ from switchcfg.errors import Busy, CommitFailed, NothingPending, SwitchcfgError
 
 FOLDER: Final = "/run/switchcfg"
 BUSY, DISARMED, NONE, RESTORING, RUNNING = 75, 76, 77, 78, 79  # exit codes of scripts below
-STEP_ENDS: Final = 30  # seconds that restoring waits for a step that is under way, then ends it
-# A step that went on while we restore, or after, would leave a half: both hold the same lock.
+STEP_ENDS: Final = 30  # seconds that the restore waits for a running step before it kills it
+# A step and a restore that overlap would leave a partial configuration: both hold the same lock.
 _RESTORE: Final = f"""\
 exec 9>"$dir/lock"
 if ! flock -w {STEP_ENDS} 9; then
@@ -24,7 +24,7 @@ if ! flock -w {STEP_ENDS} 9; then
 fi
 sh -eu "$dir/restore"
 """
-# A step that may take our connection away: it goes on without one, and leaves how it ended.
+# A step that may cut the SSH connection: it continues without one and stores its exit code.
 _LONG: Final = f"""\
 dir=$0
 exec 9>"$dir/lock" >"$dir/said" 2>&1
@@ -45,7 +45,7 @@ exec >"$dir/log" 2>&1
 set -e
 {_RESTORE}rm -rf "$dir"
 """
-# A number may be another process's by now; its command line tells. The timer leads its session.
+# The process id may have been reused: check the command line. The timer leads its session.
 _ALIVE: Final = """\
 timer=$(cat "$dir/timer" 2>/dev/null || :)
 alive() {
@@ -60,10 +60,11 @@ class AutoRevert:
     """The scripts for one device."""
 
     device: str
-    folder: str = FOLDER  # of the host that waits: the device's, or one of ours
+    folder: str = FOLDER  # on the host that runs the timer: the device, or the one that applies
 
     def arm(self, restore: str, seconds: int, who: str) -> str:
-        """Takes the lock and starts the timer. Exit code BUSY: somebody else has it; says who."""
+        """Takes the lock and starts the timer (seconds). Exit code BUSY: another commit has the
+        lock; prints its `who`."""
         return f"""\
 {self._here}umask 077
 mkdir -p {shlex.quote(self.folder)}
@@ -79,7 +80,7 @@ echo $! >"$dir/timer"
 """
 
     def step(self, payload: str) -> str:
-        """Does one step while the timer runs. Exit code DISARMED: it does not any more."""
+        """Runs one step while the timer runs. Exit code DISARMED: the timer no longer runs."""
         return f"""\
 {self._here}[ -e "$dir/armed" ] || exit {DISARMED}
 exec 9>"$dir/lock"
@@ -89,8 +90,8 @@ echo $$ >"$dir/step"
 {payload}"""
 
     def begin(self, payload: str) -> str:
-        """Begins a step that goes on by itself, whatever becomes of our connection: `ended` asks
-        for it. The folder that it may use is that of its own file, $0."""
+        """Starts a step that continues if the connection is lost; `ended` asks for its end. The
+        step may use the folder of its own file, $0."""
         return f"""\
 {self._here}[ -e "$dir/armed" ] || exit {DISARMED}
 rm -f "$dir/ended"
@@ -98,8 +99,8 @@ rm -f "$dir/ended"
 """
 
     def ended(self) -> str:
-        """Asks for what `begin` began. Exit code RUNNING: it has not ended; DISARMED: it may not
-        go on; else its own, with what it said."""
+        """Asks for the step that `begin` started. Exit code RUNNING: it has not ended; DISARMED:
+        the timer no longer runs; else the step's own, with its output."""
         return f"""\
 {self._here}[ -e "$dir/armed" ] || exit {DISARMED}
 [ -e "$dir/ended" ] || exit {RUNNING}
@@ -108,15 +109,15 @@ exit "$(cat "$dir/ended")"
 """
 
     def confirm(self) -> str:
-        """Keeps what was done. Exit code NONE: nothing was pending."""
+        """Keeps the changes. Exit code NONE: no commit was pending."""
         return f"""\
 {self._here}mv "$dir/armed" "$dir/confirmed" 2>/dev/null || exit {NONE}
 {_ALIVE}{_STOP}rm -rf "$dir"
 """
 
     def abort(self) -> str:
-        """Restores now, or again where the timer could not. Exit code NONE: there is nothing to
-        restore; RESTORING: the timer does so at this moment; else that of the restoring script."""
+        """Restores now, or again if the timer's restore failed. Exit code NONE: there is nothing
+        to restore; RESTORING: the timer is restoring; else that of the restore script."""
         return f"""\
 {self._here}{_ALIVE}[ -d "$dir" ] || exit {NONE}
 if ! mv "$dir/armed" "$dir/fired" 2>/dev/null; then
@@ -130,7 +131,8 @@ fi
 """
 
     def pending(self) -> str:
-        """Says who, seconds left, and what went wrong: a line each. Nothing: none is pending."""
+        """Prints `who`, then the seconds left, then the log of a failed restore. No output: no
+        commit is pending."""
         return f"""\
 {self._here}[ -d "$dir" ] || exit 0
 cat "$dir/who" 2>/dev/null || echo 'an unknown commit'
@@ -145,15 +147,15 @@ cat "$dir/log" 2>/dev/null || :
 
 
 def _file(name: str, text: str) -> str:
-    """Lines that write a file of the folder."""
+    """Script lines that write a file of the folder."""
     end = "END"
-    while end in text:  # a line of a script that ends ours would run the rest of it
+    while end in text:  # a delimiter inside the text would end it early and run the rest
         end += "D"
     return f"""cat >"$dir/{name}" <<'{end}'\n{text}{end}\n"""
 
 
 def refusal(device: str, code: int, said: str) -> SwitchcfgError:
-    """What an exit code of these scripts means; `said` is their output."""
+    """The error for a nonzero exit code of these scripts; `said` is their output."""
     text = said.strip()
     if code == BUSY:
         return busy(device, text)

@@ -1,4 +1,4 @@
-"""Drivers of devices without a revert of their own: the scripts of `auto_revert` do it."""
+"""Base class of drivers for devices that cannot revert themselves: uses auto-revert scripts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from switchcfg.platforms.platform import Step
 
 
 class ByAutoRevert(ABC):
-    """Commit, confirm, abort and pending of `Driver`; such devices have no diff of their own."""
+    """Commit, confirm, abort and pending of `Driver`; `diff` gives None."""
 
     def __init__(self, auto_revert: AutoRevert) -> None:
         self._auto_revert = auto_revert
@@ -24,7 +24,7 @@ class ByAutoRevert(ABC):
         try:
             await self._carry_out(commit.steps)
         except Unreachable:
-            raise  # it reverts, or we could not say so anyway
+            raise  # the timer reverts it; an abort would not reach the device
         except SwitchcfgError:
             await self.abort()
             raise
@@ -42,12 +42,15 @@ class ByAutoRevert(ABC):
 
     @abstractmethod
     async def _run(self, script: str) -> str:
-        """One of the auto-revert scripts, where he is. Raises: what its exit code means."""
+        """Run an auto-revert script on the host with the timer; returns its output.
+
+        Raises: the `refusal` of its exit code.
+        """
 
     @abstractmethod
     async def _carry_out(self, steps: Sequence[Step]) -> None:
-        """On the device, one after the other; the auto-revert is armed."""
+        """Run the steps on the device in order; the auto-revert is armed."""
 
     def _restoring(self, restore: str) -> str:
-        """A platform's restoring script, as the auto-revert host runs it."""
+        """A platform's restore script, as the host with the timer runs it."""
         return restore

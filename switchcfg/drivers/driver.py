@@ -1,4 +1,4 @@
-"""What every driver does, in NAPALM's verbs: a commit reverts by itself unless it is confirmed."""
+"""Interface of all drivers, with NAPALM's verbs: a commit reverts unless it is confirmed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from switchcfg.platforms.platform import Step
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A commit that nobody has confirmed yet."""
+    """A commit that is not confirmed yet."""
 
-    who: str  # as its `Commit` says
-    seconds: float  # until it reverts; 0 and less: it should have, see `problem`
+    who: str  # `who` of its `Commit`
+    seconds: float  # until it reverts; at most 0: overdue, see `problem`
     problem: str = ""  # why it could not revert
 
 
 def busy(device: str, who: str) -> Busy:
-    """The error for a device whose last commit nobody has confirmed."""
+    """The error for a device with a pending commit."""
     return Busy(
         f"{device}: a commit is pending: {who}; it reverts by itself; `switchcfg confirm` keeps "
         "it, `switchcfg abort` reverts it now"
@@ -26,65 +26,64 @@ def busy(device: str, who: str) -> Busy:
 
 
 def host_and_port(address: str, default: int) -> tuple[str, int]:
-    """HOST, or HOST:PORT; an IPv6 address, with its many colons, is a host."""
+    """Split HOST or HOST:PORT; an address with several colons is an IPv6 host."""
     host, colon, port = address.rpartition(":")
     return (host, int(port or default)) if colon and ":" not in host else (address, default)
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a device shall do, and what brings it back."""
+    """The steps for a device, and their undo."""
 
     steps: tuple[Step, ...]
     restore: str  # a script; "" where the device reverts by itself
     seconds: int  # until it reverts
-    who: str  # one line, for others who find it pending
-    diff: bool = False  # also ask the device what this changes
+    who: str  # one line: identifies the commit to other users while it is pending
+    diff: bool = False  # also ask the device for its diff
 
 
 class Driver(Protocol):
-    """One device. Not for use by two tasks at once.
+    """One device. Not safe for concurrent use by two tasks.
 
-    Every method raises Unreachable where the device does not answer in time.
+    Every method raises Unreachable if the device does not answer in time.
     """
 
     async def get(self) -> str:
-        """What the device says of itself, in its platform's words."""
+        """The device's configuration, as `Platform.read` takes it."""
 
     async def diff(self, steps: Sequence[Step]) -> str | None:
-        """What the device itself says that these steps would change, in its own words; "": nothing.
-        None: it has no way to say so before they are done. Nothing that runs is touched, and
-        nothing is left behind.
+        """The device's own diff for these steps; "": no change. None: the device has no diff before
+        a commit. The running configuration is not changed, and no candidate remains.
 
-        Raises: Busy where a commit is pending, or somebody is typing; CommitFailed where a step is
-        refused.
+        Raises: Busy if a commit is pending or another user edits the candidate; CommitFailed if a
+        step is refused.
         """
 
     async def commit(self, commit: Commit) -> str | None:
-        """Do the steps, after the device has been told to revert. Gives what the device itself says
-        that they change, where that was asked for; None: it has no way to say so.
+        """Arm the auto-revert, then run the steps. Returns the device's own diff if `commit.diff`
+        is set; None: no diff.
 
-        Raises: Busy where another commit is pending; CommitFailed where a step was refused:
-        then the device has been brought back.
+        Raises: Busy if another commit is pending; CommitFailed if a step was refused: then the
+        device has been rolled back.
         """
 
     async def confirm(self) -> None:
-        """Keep what was committed. Raises: NothingPending, where it has reverted meanwhile."""
+        """Keep the commit. Raises: NothingPending if it has reverted."""
 
     async def abort(self) -> None:
-        """Revert now. Raises: NothingPending; CommitFailed where the device could not."""
+        """Revert now. Raises: NothingPending; CommitFailed if the device could not revert."""
 
     async def save(self) -> str:
-        """Make what is confirmed outlast a restart, with all else that the device runs.
+        """Write the whole running configuration to the startup configuration.
 
-        Gives why it will not; "": it will. Raises: CommitFailed.
+        Returns why the changes will not survive a restart; "": they will. Raises: CommitFailed.
         """
 
     async def pending(self) -> Pending | None:
-        """A commit that is not confirmed, or could not be reverted."""
+        """The commit that is not confirmed, or could not be reverted."""
 
     async def examine(self) -> Sequence[str]:
-        """What keeps this device from being configured; nothing: it is ready."""
+        """Reasons why this device cannot be configured; empty: it is ready."""
 
     async def close(self) -> None:
-        """Let go of the connection; what is pending stays so."""
+        """Close the connection; a pending commit stays pending."""

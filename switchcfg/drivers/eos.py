@@ -1,8 +1,8 @@
-"""Arista EOS over eAPI, by NAPALM. Needs the extra `eos` (napalm).
+"""Driver for Arista EOS over eAPI, with NAPALM. Needs the extra `eos` (napalm).
 
-A configuration session is a candidate, and commits with a timer: EOS reverts by itself. Confirming
-also writes the startup configuration, all of it: that is NAPALM's way, and outlasts a restart.
-Who logs in comes from the environment: see `switchcfg.drivers.login`, kind EOS.
+A configuration session is a candidate, and commits with a timer: EOS reverts by itself. NAPALM's
+confirm also writes the whole running configuration to the startup configuration. Credentials come
+from the environment: see `switchcfg.drivers.login`, kind EOS.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ TIMEOUT: Final = 60  # seconds for one call
 PORT: Final = 443
 LONGEST: Final = 86_399  # seconds; NAPALM writes the timer as a time of day
 T = TypeVar("T")
-logging.getLogger("pyeapi").setLevel(logging.CRITICAL)  # what it logs, it raises as well
+logging.getLogger("pyeapi").setLevel(logging.CRITICAL)  # it raises everything that it logs
 
 
 class EosDriver:
-    """eAPI keeps no connection; a session on the switch has a name, which others may use."""
+    """One EOS switch. eAPI has no connection; any client may use a session by its name."""
 
     def __init__(self, device: str, address: str, *, login: Login, state: Path) -> None:
-        """`state`: a folder for notes of who committed, which the switch does not keep."""
+        """`state`: a folder for notes of `who` per commit, which the switch does not store."""
         self.device, self.address = device, address
         self._login = login
         self._note = Note(state / f"{device}.eos")
@@ -60,7 +60,7 @@ class EosDriver:
             switch.discard_config()
 
     def _load(self, switch: Any, steps: Sequence[Step]) -> str:
-        """Into a session of its own, whose name this gives; one that is refused is gone."""
+        """Load the steps into a new session and return its name; a refused session is removed."""
         if found := self._pending(switch):
             raise busy(self.device, found.who)
         name = f"switchcfg_{secrets.token_hex(8)}"
@@ -98,7 +98,7 @@ class EosDriver:
         how()
 
     async def save(self) -> str:
-        return ""  # NAPALM has, with `confirm`
+        return ""  # NAPALM's confirm has saved
 
     async def pending(self) -> Pending | None:
         return await self._call(self._pending)
@@ -118,7 +118,7 @@ class EosDriver:
 
     async def close(self) -> None:
         if self._opened is not None:
-            self._opened.config_session = None  # or closing takes back what is pending
+            self._opened.config_session = None  # else closing aborts the pending commit
             switch, self._opened = self._opened, None
             await asyncio.to_thread(switch.close)
 
@@ -153,5 +153,5 @@ class EosDriver:
 
 def _timers(switch: Any) -> dict[str, float]:
     """Session -> seconds until it reverts; -1: unknown."""
-    found: dict[str, float] = switch._get_pending_commits()  # noqa: SLF001  # tells no other way
+    found: dict[str, float] = switch._get_pending_commits()  # noqa: SLF001  # not public
     return found

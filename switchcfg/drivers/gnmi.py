@@ -1,9 +1,9 @@
-"""Devices that speak gNMI. Needs the extra `gnmi` (pygnmi).
+"""Driver for devices with gNMI. Needs the extra `gnmi` (pygnmi).
 
-gNMI has no commit that reverts by itself, so the host that applies does it: a process of its own,
-which outlives this one, but not the host or its network. `Set` is one transaction.
+gNMI has no commit that reverts by itself, so the host that applies runs the auto-revert: a separate
+process, which outlives this one, but not the host or its network. `Set` is one transaction.
 
-Who logs in comes from the environment: see `switchcfg.drivers.login`, kind GNMI.
+Credentials come from the environment: see `switchcfg.drivers.login`, kind GNMI.
 """
 
 import asyncio
@@ -37,14 +37,14 @@ TIMEOUT: Final = 10  # seconds for one call
 PATH: Final = "openconfig-qos:qos"
 KIND: Final = "GNMI"  # of login
 T = TypeVar("T")
-logging.getLogger("pygnmi").setLevel(logging.CRITICAL)  # what it logs, it raises as well
+logging.getLogger("pygnmi").setLevel(logging.CRITICAL)  # it raises everything that it logs
 
 
 class GnmiDriver(ByAutoRevert):
     """One device; a channel per call."""
 
     def __init__(self, device: str, address: str, *, login: Login, folder: Path) -> None:
-        """`folder`: where pending commits of this host are kept, for as long as it runs."""
+        """`folder`: for the pending commits of this host."""
         super().__init__(AutoRevert(device, str(folder)))
         self.device, self.address = device, address
         self._login = login
@@ -55,7 +55,7 @@ class GnmiDriver(ByAutoRevert):
                 answer = client.get(path=[PATH], encoding="json_ietf", datatype="config")
             except gNMIException as exc:
                 if _status(exc) == grpc.StatusCode.NOT_FOUND:
-                    return "{}"  # nothing is configured yet
+                    return "{}"  # no QoS configuration yet
                 raise
             try:
                 return json.dumps(_tree(answer))
@@ -79,7 +79,7 @@ class GnmiDriver(ByAutoRevert):
         return "gNMI cannot ask for it: whether it outlasts a restart is up to the device"
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: there is no lasting connection."""
 
     async def _call(self, what: Callable[[Any], T]) -> T:
         return await asyncio.to_thread(call, self.device, self.address, self._login, what)
@@ -89,7 +89,7 @@ class GnmiDriver(ByAutoRevert):
             await self._call(partial(_set, payload=step.payload))
 
     def _restoring(self, restore: str) -> str:
-        """A script for this host that sends a Set."""
+        """A script for this host that sends `restore` as a Set."""
         words = starter.command("switchcfg.drivers.gnmi", self.device, self.address)
         files = {"CA": self._login.ca, "CERT": self._login.cert, "KEY": self._login.key}
         environment = "".join(
@@ -98,10 +98,11 @@ class GnmiDriver(ByAutoRevert):
         return f"unset PYTHONPATH\n{environment}{shlex.join(words)} <<'BODY'\n{restore}\nBODY\n"
 
     async def _run(self, script: str) -> str:
-        """Run one of the auto-revert scripts here. User and password are inherited, not written.
+        """Run an auto-revert script on this host. User and password are inherited, not written.
 
-        The scripts name the folder by its path, so no other user may be able to exchange it:
-        UnsafePath, an OSError.
+        The scripts use the folder by its path, so another user must not be able to replace it.
+
+        Raises: UnsafePath, an OSError; the `refusal` of the exit code.
         """
         HeldFolder.open(self._auto_revert.folder, make=PRIVATE_FOLDER).close()
         done = await asyncio.to_thread(
@@ -113,11 +114,11 @@ class GnmiDriver(ByAutoRevert):
 
 
 def call(device: str, address: str, login: Login, what: Callable[[Any], T]) -> T:
-    """Do something with a client. Raises: Unreachable; CommitFailed where the device refuses."""
+    """Call `what` with a client. Raises: Unreachable; CommitFailed if the device refuses."""
     files = (
         {"path_root": login.ca, "path_cert": login.cert, "path_key": login.key}
         if login.cert
-        else {"path_cert": login.ca}  # alone it is the root; none at all would trust anybody
+        else {"path_cert": login.ca}  # alone it is the root; without it any server is trusted
     )
     target = host_and_port(address, PORT)
     try:
@@ -145,7 +146,7 @@ def call(device: str, address: str, login: Login, what: Callable[[Any], T]) -> T
 
 
 def _greet(target: tuple[str, int], login: Login) -> None:
-    """One TLS handshake: it says at once, and in words, what gRPC tries for long in silence."""
+    """One TLS handshake: fails at once with a clear error, where gRPC retries silently."""
     context = ssl.create_default_context(cafile=login.ca)
     context.set_alpn_protocols(["h2"])
     if login.cert:
@@ -160,9 +161,9 @@ def _set(client: Any, payload: str) -> None:
 
 
 def _tree(answer: dict[str, Any]) -> dict[str, Any]:
-    """{PATH: all of it}: a device may answer with the value of the path, or from above it.
+    """{PATH: value}: a device may answer with the value of the path, or with a tree around it.
 
-    Raises: BadState for an answer in pieces, of which one alone would be taken for all.
+    Raises: BadState for an answer in pieces: one piece would be taken for the whole value.
     """
     values = [
         update["val"]
@@ -187,7 +188,7 @@ def _said(exc: gNMIException) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """`switchcfg.drivers.gnmi DEVICE ADDRESS <BODY`: one Set, for the auto-revert."""
+    """Send one Set, for the auto-revert: `switchcfg.drivers.gnmi DEVICE ADDRESS <BODY`."""
     device, address = words
     body = sys.stdin.read()
     try:

@@ -1,4 +1,4 @@
-"""Which driver reaches which platform."""
+"""Chooses the driver of a platform."""
 
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from switchcfg.platforms.platform import NetconfPlatform, Platform, ShellPlatfor
 
 
 def driver_for(intent: Intent, device: Device, *, ssh_config: Path | None, state: Path) -> Driver:
-    """A driver that has not connected yet. `state`: where this host keeps what is pending.
+    """A driver that has not connected yet. `state`: folder for notes of pending commits.
 
-    Raises: CannotExpress, where there is none, or its library is not installed.
+    Raises: CannotExpress if there is no driver, or its library is not installed.
     """
     platform, address = PLATFORMS[device.platform], device.address or device.name
     try:
@@ -64,7 +64,7 @@ def driver_for(intent: Intent, device: Device, *, ssh_config: Path | None, state
 
 
 def _extra(platform: Platform) -> str:
-    """What to install for it."""
+    """The extra of dlcpd with the library of a platform's driver."""
     if isinstance(platform, (ShellPlatform, Nvue)):
         return "ssh"
     if isinstance(platform, NetconfPlatform):

@@ -1,8 +1,8 @@
-"""Who logs in where SSH does not: from the environment, and from nowhere else.
+"""Credentials for devices without SSH, read from the environment only.
 
-SWITCHCFG_GNMI_CA and so on, or SWITCHCFG_EOS_CA: the file with who signs devices' certificates is
-needed, because servers are always verified; _CERT and _KEY (files), _USER and _PASSWORD as the
-devices ask for them.
+SWITCHCFG_<KIND>_CA, such as SWITCHCFG_GNMI_CA, is required: the file of the CA that signs the
+devices' certificates, because servers are always verified. _CERT and _KEY (files), _USER and
+_PASSWORD are used if the devices need them.
 """
 
 import os
@@ -14,7 +14,7 @@ from switchcfg.errors import Unreachable
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How to log in. Files are checked when they are used."""
+    """Credentials of one kind of device. Files are checked when they are used."""
 
     ca: str
     cert: str
@@ -23,16 +23,16 @@ class Login:
     password: str
 
     def __repr__(self) -> str:
-        return f"Login(ca={self.ca!r})"  # a password is nothing for a traceback
+        return f"Login(ca={self.ca!r})"  # keeps the password out of tracebacks
 
 
 def prefix(kind: str) -> str:
-    """What the variables of one kind of device begin with."""
+    """Prefix of the environment variables of one kind of device."""
     return f"SWITCHCFG_{kind}_"
 
 
 def login(kind: str, environment: Mapping[str, str] = os.environ) -> Login:
-    """For one kind of device. Raises: Unreachable where what is needed is missing."""
+    """Credentials for one kind of device. Raises: Unreachable if a required variable is missing."""
     before = prefix(kind)
     found = {
         name.lower(): environment.get(before + name, "")

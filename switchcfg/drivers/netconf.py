@@ -1,9 +1,9 @@
-"""Devices that speak NETCONF (RFC 6241) with a candidate. Needs the extra `netconf` (ncclient).
+"""Driver for NETCONF devices (RFC 6241) with a candidate. Needs the extra `netconf` (ncclient).
 
-The device reverts by itself: that is what a confirmed commit is (section 8.4). With version 1.1 of
-it, a commit has a name and another session may confirm it; with 1.0 it lives as long as ours.
-Who logs in, with which key: ~/.ssh/config, as for ssh(1); but the port is of the address. Host keys
-are checked, always.
+The device reverts by itself: a confirmed commit (section 8.4). In version 1.1 of the capability, a
+commit has a name and another session may confirm it; in 1.0 it ends with the session.
+User and key come from ~/.ssh/config, as for ssh(1), but the port comes from the address. Host keys
+are always checked.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from switchcfg.drivers.note import Note
 from switchcfg.errors import BadState, CommitFailed, NothingPending, Unreachable
 from switchcfg.platforms.platform import Netconf, Step
 
-TIMEOUT: Final = 60  # seconds for one call; a commit on a full router takes ten
+TIMEOUT: Final = 60  # seconds for one call; a commit on a full router takes 10
 PORT: Final = 830
 CAPABILITY: Final = "urn:ietf:params:netconf:capability"
 NAMED: Final = f"{CAPABILITY}:confirmed-commit:1.1"
@@ -32,18 +32,18 @@ T = TypeVar("T")
 
 
 class NetconfDriver:
-    """Over one session, opened when it is first needed."""
+    """One device, over one session that is opened on first use."""
 
     def __init__(
         self, device: str, address: str, dialect: Netconf, *, ssh_config: Path | None, state: Path
     ) -> None:
-        """`state`: a folder for the names of pending commits, which the device does not tell."""
+        """`state`: a folder for the names of pending commits, which the device does not report."""
         self.device, self.address = device, address
         self._dialect = dialect
         self._ssh_config = ssh_config or Path.home() / ".ssh" / "config"
         self._note = Note(state / f"{device}.netconf")
         self._session: Any = None
-        self._unnamed = False  # a commit of ours is pending that only this session may confirm
+        self._unnamed = False  # a commit without a name is pending; only this session may confirm
 
     async def get(self) -> str:
         return await self._call(
@@ -69,7 +69,7 @@ class NetconfDriver:
     def _commit(self, session: Any, commit: Commit) -> str | None:
         with self._loaded(session, commit.steps):
             said = self._compared(session) if commit.diff and self._dialect.compare else None
-            # Not validated before: netconfd 2.13 then forgets to commit, and says "ok".
+            # No validate first: after it, netconfd 2.13 does not commit, and answers "ok".
             name = f"switchcfg-{secrets.token_hex(8)}" if self._named(session) else None
             if name:
                 self._note.write(name, commit.who, commit.seconds)
@@ -83,8 +83,8 @@ class NetconfDriver:
 
     @contextmanager
     def _loaded(self, session: Any, steps: Sequence[Step]) -> Iterator[None]:
-        """With the steps in the candidate, and nothing else. An error takes them out again; so does
-        the device, when a session with the lock is lost (RFC 6241, 8.3.5.2)."""
+        """Hold the candidate locked, with only the steps in it. An error discards them; so does the
+        device when the session with the lock is lost (RFC 6241 section 8.3.5.2)."""
         with session.locked("candidate"):
             session.discard_changes()
             try:
@@ -126,7 +126,7 @@ class NetconfDriver:
             session.commit()
 
     def _take(self) -> str | None:
-        """The name of what is pending, which it is no more. Raises: NothingPending."""
+        """Forget the pending commit and return its name; None: no name. Raises: NothingPending."""
         if self._unnamed:
             self._unnamed = False
             return None
@@ -141,14 +141,14 @@ class NetconfDriver:
 
     async def save(self) -> str:
         def copy(session: Any) -> str:
-            if STARTUP in session.server_capabilities:  # else what runs is what it starts with
+            if STARTUP in session.server_capabilities:  # else running is the startup, too
                 session.copy_config(source="running", target="startup")
             return ""
 
         return await self._call(copy)
 
     async def pending(self) -> Pending | None:
-        """What this host has committed. Of others the device tells by refusing the lock."""
+        """The pending commit of this host; for other hosts' commits the device refuses the lock."""
         noted = self._note.read()
         return noted[1] if noted is not None and noted[1].seconds > 0 else None
 

@@ -1,4 +1,4 @@
-"""What this host knows of a pending commit, where the device itself does not tell."""
+"""Stores a pending commit's name on this host, where the device does not report it."""
 
 import json
 import time
@@ -13,21 +13,21 @@ from switchcfg.drivers.driver import Pending
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A file per device. It goes when the commit is confirmed or aborted, or its time is up.
+    """A file per device, removed when the commit is confirmed or aborted.
 
-    What another user could have put there is refused: UnsafePath, an OSError.
+    Raises: UnsafePath, an OSError, for a file that another user could have written.
     """
 
     file: Path
 
     def write(self, name: str, who: str, seconds: float) -> None:
-        """Before the commit: a note of what is not there after all does no harm."""
+        """Write the note before the commit: a note without a commit is harmless."""
         text = json.dumps([name, who, time.time() + seconds])
         with holding(self.file, make=PRIVATE_FOLDER) as (folder, file):
             folder.replace(file, text.encode())
 
     def read(self) -> tuple[str, Pending] | None:
-        """The commit's name, and what it is; None: there is no note."""
+        """(the commit's name, the commit); None: there is no note."""
         try:
             with holding(self.file) as (folder, file):
                 name, who, until = json.loads(folder.read(file))

@@ -1,13 +1,13 @@
-"""Cumulus Linux by NVUE's own command `nv`, over SSH. Needs the extra `ssh` (asyncssh).
+"""Driver for Cumulus Linux with NVUE's command `nv`, over SSH. Needs the extra `ssh` (asyncssh).
 
-A revision that is applied with `--confirm` goes back by itself unless it is confirmed: NVUE does
-that, so it does not matter what becomes of us. The revision's message says whose it is, and until
-when, so another host is told so by the switch.
+NVUE reverts a revision that is applied with `--confirm` unless it is confirmed, so the revert does
+not depend on switchcfg. The revision's message holds `who` and the deadline, so other hosts can
+read both from the switch.
 
-Who logs in: see `switchcfg.drivers.ssh`. Sources: Cumulus Linux 5.9 and 5.11, "NVUE CLI"
+Login: see `switchcfg.drivers.ssh`. Sources: Cumulus Linux 5.9 and 5.11, "NVUE CLI"
 (`apply --confirm`, `-m`, `detach`, auto save); NVUE reference, "Config Commands" (`config
 revision`). `--confirm-yes`, `--confirm-no`, seconds as `90s` and the state `confirm` of a revision
-are in no document; NAPALM's community driver for Cumulus and NVIDIA's own tests of NVOS use them.
+are undocumented; NAPALM's community driver for Cumulus and NVIDIA's own tests of NVOS use them.
 """
 
 import json
@@ -22,7 +22,7 @@ from switchcfg.drivers.ssh import Remote
 from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
 from switchcfg.platforms.platform import Step
 
-TIMEOUT: Final = 600.0  # seconds of one script: each `nv set` is a request of its own
+TIMEOUT: Final = 600.0  # seconds for one script: each `nv set` is a separate request
 OLDEST: Final = (5, 9)
 OURS: Final = "switchcfg"  # the first word of a revision's message
 _MESSAGE: Final = re.compile(rf"{OURS} until (\d+): (.*)")
@@ -33,8 +33,8 @@ UNREADY: Final = (
     "who logs in has changes that are not applied: `nv config diff` shows them, `nv config detach` "
     "puts them aside"
 )
-_DIFF: Final = "--"  # a line; what `nv config diff` said comes after it
-# `detach` keeps the candidate as a revision of its own, which not every release can delete.
+_DIFF: Final = "--"  # a line; the output of `nv config diff` follows it
+# `detach` keeps the candidate as a revision, which not every release can delete.
 _PUT_ASIDE: Final = """\
 put_aside() {
     revision=$(nv config detach 2>/dev/null | sed -n 's/.*rev_id: *\\([0-9][0-9]*\\).*/\\1/p')
@@ -66,14 +66,14 @@ trap - EXIT
 printf '\\n{_DIFF}\\n%s\\n' "$diff"
 """
         said, _, diff = (await self._typed(commit.steps, then)).rpartition(f"\n{_DIFF}\n")
-        # Declined, invalid, or nothing to apply: not all of these are an exit code.
+        # Declined, invalid or empty changes: not all of these have a nonzero exit code.
         if (await self._mine()) is None:
             await self._remote.run(f"{_PUT_ASIDE}put_aside\n")
             raise CommitFailed(f"{self.device}: not applied: {_last(said)}")
         return diff.strip("\n") if commit.diff else None
 
     async def _typed(self, steps: Sequence[Step], then: str) -> str:
-        """What `then` says, with the steps in the candidate."""
+        """The output of the script `then`, run with the steps in the candidate."""
         if (found := await self._unconfirmed()) is not None:
             raise busy(self.device, found[1].who)
         said = await self._remote.run(_typing(steps, then))
@@ -125,12 +125,12 @@ printf '\\n{_DIFF}\\n%s\\n' "$diff"
         await self._remote.close()
 
     async def _mine(self) -> str | None:
-        """The revision of switchcfg's that waits to be confirmed, from whichever host."""
+        """The unconfirmed revision of switchcfg, from any host; None: there is none."""
         found = await self._unconfirmed()
         return found[0] if found is not None and found[2] else None
 
     async def _unconfirmed(self) -> tuple[str, Pending, bool] | None:
-        """(revision, what it is, is it switchcfg's?) of what waits to be confirmed."""
+        """(revision, its commit, whether switchcfg made it) of the unconfirmed revision."""
         now, _, rest = (await self._remote.run(REVISIONS)).partition("\n")
         try:
             revisions = json.loads(rest)
@@ -150,11 +150,11 @@ printf '\\n{_DIFF}\\n%s\\n' "$diff"
 
 
 def _typing(steps: Sequence[Step], then: str) -> str:
-    """A script that types the steps. A line that is refused ends it, without a candidate. A lost
-    connection may do so, too, or it goes on: what is applied then reverts.
+    """A script that runs the steps' commands, then `then`. A refused command ends it and discards
+    the candidate. A lost connection may end it, too; if not, the applied changes revert.
 
-    What a user types goes into one candidate, so only one of us may type at a time: the lock is on
-    `nv` itself, and nothing is left of it.
+    All commands of a user share one candidate, so only one switchcfg may run at a time. The lock is
+    on the file of `nv`, so no lock file remains.
     """
     lines = (line.strip() for step in steps for line in step.payload.splitlines())
     typed = "\n".join(_quoted(line) for line in lines if line)
@@ -171,7 +171,7 @@ unready=$(nv config diff)
 
 
 def _quoted(line: str) -> str:
-    """A command of a plan, for a shell. Raises: CommitFailed for any other command."""
+    """A command of a plan, quoted for a shell. Raises: CommitFailed for any other command."""
     words = line.split()
     if words[:2] not in (["nv", "set"], ["nv", "unset"]):
         raise CommitFailed(f"{line!r}: a plan for NVUE has `nv set` and `nv unset` only")
@@ -183,7 +183,7 @@ def _last(said: str) -> str:
 
 
 def _texts(tree: Any, name: str) -> Iterator[str]:
-    """Every text of that name: releases nest what they tell of a revision differently."""
+    """Every text of that name at any depth: releases nest a revision's fields differently."""
     if isinstance(tree, dict):
         for key, value in tree.items():
             if key == name and isinstance(value, str):

@@ -1,14 +1,14 @@
-"""Cisco NX-OS over NX-API, by NAPALM's client of it. Needs the extra `nxos` (napalm).
+"""Driver for Cisco NX-OS over NX-API, with NAPALM's client. Needs the extra `nxos` (napalm).
 
-NX-OS has checkpoints to go back to, and for single lines no timer that does. Its scheduler is the
-timer: a job on the switch that rolls back, so it does not matter what becomes of us. It counts in
-minutes of the switch's own clock: a change lasts about a minute longer than was asked for. What is
-pending is all on the switch, so any host sees whose it is, and may confirm it.
+NX-OS has checkpoints, but no commit timer for single lines. The timer is a job of its scheduler
+that rolls back on the switch, so the revert does not depend on switchcfg. The scheduler counts in
+minutes of the switch's clock, so a change lasts about a minute longer than requested. All state of
+a pending commit is on the switch, so any host can see its `who` and confirm it.
 
-NX-OS goes on after a line that it refuses, and what was typed before is in force: every line's
-answer is read, and after a refusal all of them are taken back.
+NX-OS continues after a refused line, and the lines before it are in force: every line's answer is
+read, and after a refusal all lines are rolled back.
 
-Who logs in comes from the environment: see `switchcfg.drivers.login`, kind NXOS. Sources: Cisco
+Credentials come from the environment: see `switchcfg.drivers.login`, kind NXOS. Sources: Cisco
 Nexus 9000 NX-OS 10.x, "Programmability Guide" (NX-API CLI) and "System Management Configuration
 Guide" ("Configuring Rollback", "Configuring the Scheduler").
 """
@@ -33,11 +33,11 @@ TIMEOUT: Final = 300  # seconds for one request; a rollback of a large configura
 PORT: Final = 443
 KIND: Final = "NXOS"  # of login
 OLDEST: Final = (10, 2)
-CHECKPOINTS: Final = 10  # that a switch keeps of its users'
+CHECKPOINTS: Final = 10  # user checkpoints that a switch can keep
 MARGIN: Final = 5.0  # seconds before a rollback in which it is too late to confirm
 WHO: Final = 80  # characters of a checkpoint's description
-NAME: Final = "switchcfg"  # of the job, of its schedule, and of the checkpoint that it goes back to
-LOCK: Final = "switchcfg-lock"  # a checkpoint: its name is given once, its description says who
+NAME: Final = "switchcfg"  # of the job, its schedule, and the checkpoint that it restores
+LOCK: Final = "switchcfg-lock"  # a checkpoint: its name is unique, its description is `who`
 BACK: Final = f"rollback running-config checkpoint {NAME} atomic"
 DIFF: Final = f"show diff rollback-patch checkpoint {NAME} running-config"
 CLEAR: Final = (
@@ -59,11 +59,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a switch says of a commit of switchcfg's."""
+    """A commit of switchcfg, as found on a switch."""
 
     who: str
-    armed: bool  # is there a schedule? Without one nothing was done, or all was confirmed
-    seconds: float = 0.0  # until it goes back
+    armed: bool  # has a schedule; without one nothing was done, or all was confirmed
+    seconds: float = 0.0  # until it reverts
     status: str = ""  # of the job, once it has run
 
     @property
@@ -78,7 +78,7 @@ class Found:
 
 
 class NxosDriver:
-    """NX-API keeps no connection."""
+    """One NX-OS switch. NX-API has no connection."""
 
     def __init__(self, device: str, address: str, *, login: Login) -> None:
         self.device, self.address = device, address
@@ -102,7 +102,7 @@ class NxosDriver:
         self._arm(switch, commit)
         try:
             for section in _sections(commit):
-                if time.monotonic() > ends:  # what came after the rollback would stay
+                if time.monotonic() > ends:  # lines sent after the rollback would stay
                     raise CommitFailed(f"{self.device}: time ran out before all was done")
                 _say(switch, "configure terminal", *section)
             return _patch(switch) if commit.diff else None
@@ -111,9 +111,10 @@ class NxosDriver:
             raise
 
     def _arm(self, switch: Any, commit: Commit) -> None:
-        """One request, which the switch ends even if we do not."""
+        """Take the lock, then schedule the rollback in one request: the switch completes it even
+        if switchcfg ends. Raises: Busy; CommitFailed, NXAPICommandError."""
         [clock] = _say(switch, "show clock")
-        # Rounded up: what was asked for is the least time in which it can be confirmed.
+        # Rounded up: the requested seconds are the least time left for a confirm.
         until = _clock(clock) + timedelta(seconds=commit.seconds + MARGIN + 59)
         who = re.sub(r"[^\w.@:-]+", " ", commit.who)[:WHO]
         try:
@@ -131,7 +132,7 @@ class NxosDriver:
                 f"job name {NAME}",
                 f"time start {until.strftime(WHEN)}",
                 "end",
-                # With the schedule in it: a rollback must not take away the job that does it.
+                # The checkpoint includes the schedule: a rollback must not remove its own job.
                 f"checkpoint {NAME}",
             )
         except (NXAPICommandError, CommitFailed):
@@ -164,7 +165,7 @@ class NxosDriver:
         return found
 
     def _back(self, switch: Any) -> None:
-        """Now. What could not be rolled back stays pending, and says so."""
+        """Roll back now. Raises: CommitFailed; then the commit stays pending."""
         [said] = _say(switch, BACK)
         if not _BACK.search(said):
             raise CommitFailed(f"{self.device}: not rolled back: {said.strip()}")
@@ -184,10 +185,10 @@ class NxosDriver:
         return await self._call(lambda switch: list(_complaints(switch, self._login.user)))
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Does nothing: there is no connection."""
 
     def _look(self, switch: Any) -> Found | None:
-        """What is there of a commit; what has gone back is cleared away."""
+        """The commit on the switch, if any; the remains of a reverted one are removed."""
         clock, checkpoints = _say(switch, "show clock", "show checkpoint summary")
         lock = re.search(
             rf"^\d+\) {LOCK}:(.*?)(?=^\d+\)|\Z)", checkpoints, re.DOTALL | re.MULTILINE
@@ -239,9 +240,9 @@ class NxosDriver:
 
 
 def _say(switch: Any, *commands: str) -> list[str]:
-    """What each says, in one request; the switch stops at the first that it refuses.
+    """The output of each command, in one request; the switch stops at the first refused command.
 
-    Raises: NXAPICommandError; CommitFailed for a refusal that is only in the words of an answer.
+    Raises: NXAPICommandError; CommitFailed for a refusal that only the text of an answer shows.
     """
     answers = [answer["result"] or "" for answer in switch.show_list(list(commands), raw_text=True)]
     for command, said in zip(commands, answers, strict=True):
@@ -251,7 +252,8 @@ def _say(switch: Any, *commands: str) -> list[str]:
 
 
 def _sections(commit: Commit) -> Iterator[list[str]]:
-    """A request for each: the switch ends one that it has begun, whatever becomes of us."""
+    """The lines of each section, for one request each: the switch completes a request that it has
+    begun, even if switchcfg ends."""
     section: list[str] = []
     for line in (line for step in commit.steps for line in step.payload.splitlines()):
         if section and not line.startswith(" "):
@@ -263,7 +265,7 @@ def _sections(commit: Commit) -> Iterator[list[str]]:
 
 
 def _clear(switch: Any) -> None:
-    """What is there of a commit that did nothing: each may be missing."""
+    """Remove the remains of a commit that changed nothing; each may be missing."""
     for command in CLEAR[1:3]:
         _quietly(switch, "configure terminal", command)
     for command in CLEAR[4:]:
@@ -274,18 +276,18 @@ def _quietly(switch: Any, *commands: str) -> None:
     try:
         _say(switch, *commands)
     except (NXAPICommandError, CommitFailed):
-        return  # it is not there
+        return  # the object does not exist
 
 
 def _running(switch: Any) -> str:
-    """Without the lines that are anew each time, such as when it was asked."""
+    """The running configuration, without comments, which hold the time of the request."""
     [said] = _say(switch, "show running-config")
     lines = (line for line in said.splitlines() if not line.startswith("!"))
     return "".join(f"{line}\n" for line in lines)
 
 
 def _patch(switch: Any) -> str:
-    """The commands that lead from the checkpoint to what runs now. Raises: CommitFailed."""
+    """The commands from the checkpoint to the running configuration. Raises: CommitFailed."""
     [said] = _say(switch, DIFF)
     _, found, patch = said.partition("Generating Rollback Patch")
     if not found and not _EMPTY.search(said):
@@ -308,7 +310,7 @@ def _scheduled(switch: Any, who: str, clock: str) -> Found:
 
 
 def _clock(said: str) -> datetime:
-    """The switch's own. Raises: ValueError."""
+    """The switch's clock from the output of `show clock`. Raises: ValueError."""
     found = _CLOCK.search(said)
     if found is None:
         raise ValueError(f"`show clock` says {said.strip()!r}")
@@ -316,12 +318,12 @@ def _clock(said: str) -> datetime:
 
 
 def _time(text: str, form: str) -> datetime:
-    """Of the switch's own zone, whichever that is: all that is compared is in it."""
+    """A time in the switch's own zone, marked as UTC: only such times are compared."""
     return datetime.strptime(text, form).replace(tzinfo=UTC)
 
 
 def _complaints(switch: Any, user: str) -> Iterator[str]:
-    """What would keep a change from being made, or from going back by itself."""
+    """Reasons why a change could not be made, or could not revert by itself."""
     commands = ("show version", "show feature", "show checkpoint summary", "show user-account")
     version, features, checkpoints, accounts = _say(switch, *commands)
     found = _VERSION.search(version)

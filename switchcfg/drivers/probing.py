@@ -18,8 +18,8 @@ from switchcfg.traffic.judge import ECT0, LOAD, NOT_ECT, TAGS, Verdict, judge, p
 
 PORT: Final = 33_700  # of UDP; above what traceroute uses
 TAG_SECONDS: Final = 1.0
-TAG_RATE: Final = 500_000  # bit/s of small datagrams: nobody's queue
-SPARE: Final = 20.0  # seconds that the receiver listens beyond all phases, unless it hears the end
+TAG_RATE: Final = 500_000  # bit/s of small datagrams: too few to fill a queue
+SPARE: Final = 20.0  # seconds that the receiver listens beyond all phases if END is lost
 END_SECONDS: Final = 0.2
 SOURCE_PORTS: Final = 32
 SCRIPT: Final = Path(probe.__file__).read_text(encoding="utf-8")
@@ -27,7 +27,7 @@ SCRIPT: Final = Path(probe.__file__).read_text(encoding="utf-8")
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """Two hosts by their SSH names, and what the second one is called on the fabric."""
+    """Two hosts by their SSH names, and the second one's address on the fabric."""
 
     sender: str
     receiver: str
@@ -39,7 +39,7 @@ class Between:
 async def verdict(
     classes: Sequence[TrafficClass], between: Between, *, config: Path | None
 ) -> Verdict:
-    """What the network does to tags on the way. Raises: Unreachable, CommitFailed."""
+    """How the network between the hosts treats tags. Raises: Unreachable, CommitFailed."""
     lasts = TAG_SECONDS + (between.seconds if between.load else 0) + SPARE
     sender = await _login(between.sender, config)
     async with sender, await _login(between.receiver, config) as receiver:
@@ -63,14 +63,14 @@ async def _login(host: str, config: Path | None) -> asyncssh.SSHClientConnection
 async def _measure(
     classes: Sequence[TrafficClass], between: Between, sender: Any, counting: "asyncio.Task[Any]"
 ) -> Verdict:
-    await asyncio.sleep(1.0)  # until it listens; what is sent before is lost and no harm
+    await asyncio.sleep(1.0)  # until it listens; the loss of earlier datagrams is harmless
     dscps = [dscp for _, dscp in points(classes)]
     both = [dscp << 2 | ecn for dscp in dscps for ecn in (NOT_ECT, ECT0)]
     to = ("send", between.address, PORT)
     await _probe(sender, between.sender, *to, TAGS, TAG_RATE, TAG_SECONDS, *both)
     sent: dict[int, int] = {}
     if between.load:
-        # As dlcpd sends: the last drop precedence of several is not ECT.
+        # ECT as dlcpd sends it: the last drop precedence of several is Not-ECT.
         tos = [
             dscp << 2 | (ECT0 if ect else NOT_ECT)
             for each in classes
@@ -89,7 +89,8 @@ async def _measure(
 
 
 def _distinct(routes: Sequence[Sequence[str]]) -> int:
-    """How many there are; a router that did not answer this time does not make another one."""
+    """The number of distinct routes of full length: a router that did not answer shortens a route
+    and must not make another one."""
     longest = max(map(len, routes), default=0)
     return len({tuple(route) for route in routes if len(route) == longest})
 
@@ -100,7 +101,7 @@ async def _receive(connection: Any, between: Between, seconds: float) -> dict[st
 
 
 async def _probe(connection: Any, host: str, *words: object) -> Any:
-    """The last line that the probe says, which is JSON."""
+    """Run the probe; returns the last line of its output, which is JSON."""
     command = f"python3 -I - {shlex.join(map(str, words))}"
     try:
         done = await connection.run(command, input=SCRIPT, timeout=300)

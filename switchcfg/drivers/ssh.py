@@ -1,7 +1,7 @@
-"""Devices with a POSIX shell behind SSH. Needs the extra `ssh` (asyncssh).
+"""Driver for devices with a POSIX shell over SSH. Needs the extra `ssh` (asyncssh).
 
-Whom to log in as, with which key, through which jump host, on which port: ~/.ssh/config says, as
-for ssh(1), and keys come from the agent or its files. Host keys are checked, always.
+User, key, jump host and port come from ~/.ssh/config, as for ssh(1); keys come from the agent or
+from key files. Host keys are always checked.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from switchcfg.errors import Unreachable
 from switchcfg.platforms.platform import Shell, Step
 
 CONNECT_TIMEOUT: Final = 15.0  # seconds, login included
-KEEPALIVE: Final = 10  # seconds; after three without an answer the connection counts as lost
-POLL: Final = 1.0  # seconds between questions whether a long step has ended
-# Root does it by itself; others by sudo without a password, or not at all.
+KEEPALIVE: Final = 10  # seconds; after 3 without an answer the connection counts as lost
+POLL: Final = 1.0  # seconds between checks whether a long step has ended
+# Root needs no sudo; other users need sudo without a password.
 SHELL: Final = 'if [ "$(id -u)" = 0 ]; then exec sh -eu; else exec sudo -n sh -eu; fi'
 _EXAMINE: Final = """\
 for tool in setsid flock sleep grep tr date {tools}; do
@@ -42,23 +42,23 @@ async def connect(name: str, config: Path | None) -> asyncssh.SSHClientConnectio
 
 
 class StillRunning(Exception):
-    """A step that was begun has not ended."""
+    """A long step has not ended."""
 
 
 class Remote:
-    """Scripts for `sh`, over one connection that is made when it is first needed."""
+    """Runs scripts with `sh`, over one connection that is opened on first use."""
 
     def __init__(self, device: str, address: str, *, config: Path | None, timeout: float) -> None:
-        """`config` is read instead of ~/.ssh/config; `timeout` is of one script."""
+        """`config` is read instead of ~/.ssh/config; `timeout`: seconds for one script."""
         self.device, self.address = device, address
         self._config, self._timeout = config, timeout
         self._connection: asyncssh.SSHClientConnection | None = None
 
     async def run(self, script: str) -> str:
-        """What a script says. Raises: Unreachable, StillRunning, or what its exit code means."""
+        """The output of a script. Raises: Unreachable, StillRunning, the `refusal` of its code."""
         try:
             connection = await self._connect()
-            # As a function: a shell whose input ends early then runs nothing, instead of a part.
+            # As a function: a shell whose input is cut off runs nothing, instead of a part.
             whole = f"main() {{\n{script}\n}}\nmain\n"
             done = await connection.run(SHELL, input=whole, timeout=self._timeout)
         except asyncssh.TimeoutError as exc:
@@ -93,7 +93,7 @@ class Remote:
 
 
 class SshDriver(ByAutoRevert):
-    """Devices that the auto-revert scripts run on."""
+    """One device that runs the auto-revert scripts itself."""
 
     def __init__(self, device: str, address: str, shell: Shell, *, config: Path | None) -> None:
         """`config` is read instead of ~/.ssh/config."""
@@ -127,7 +127,7 @@ class SshDriver(ByAutoRevert):
                 await self._run(self._auto_revert.step(script))
 
     async def _until_it_ends(self, step: Step) -> None:
-        """Raises: CommitFailed, with what it said; Unreachable."""
+        """Wait for a long step. Raises: CommitFailed, with the step's output; Unreachable."""
         try:
             async with asyncio.timeout(60 * step.minutes):
                 while True:

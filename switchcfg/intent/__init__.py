@@ -1,1 +1,1 @@
-"""What the network is to do: one TOML file, checked as a whole."""
+"""The intent: wanted queues and classes of the switches, from one TOML file."""

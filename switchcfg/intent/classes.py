@@ -1,6 +1,7 @@
-"""Traffic classes: the table that daemons and switches share, or an intent's own in its form.
+"""Traffic classes: the table that daemons and switches share, or an intent's own table.
 
-switchcfg reads the file and imports no other code of the daemon than how files are opened.
+Both have the same form. switchcfg reads the shared file and imports no other code of the daemon
+than file access (`dlcpd.ipc`) and `dlcpd.starter`.
 """
 
 import tomllib
@@ -12,14 +13,14 @@ from switchcfg.intent.table import Source, Table
 from switchcfg.intent.toml_lines import lines_of
 
 MAX_CLASSES: Final = 8  # one per queue of an ordinary switch port
-DROP_PRECEDENCES: Final = 3  # what a host tells apart, as assured forwarding does (RFC 2597)
+DROP_PRECEDENCES: Final = 3  # per class, as in assured forwarding (RFC 2597)
 MAX_DSCP: Final = 63  # six bits (RFC 2474 section 3)
 SHARED: Final = ("dlcpd.contract", "traffic_classes.toml")
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficClass:
-    """One row. `dscp[d]` and `ect[d]` are of drop precedence d. 0 is protected."""
+    """One class. `dscp[d]` and `ect[d]` belong to drop precedence d; 0 is protected."""
 
     name: str
     rank: int  # 0 is served first
@@ -29,14 +30,14 @@ class TrafficClass:
 
 
 def shared_classes() -> tuple[TrafficClass, ...]:
-    """The table that ships with dlcpd, by rank."""
+    """The classes of the table that ships with dlcpd, by rank."""
     text = files(SHARED[0]).joinpath(SHARED[1]).read_text(encoding="utf-8")
     source = Source(SHARED[1], lines_of(text))
     return read_classes(Table(tomllib.loads(text), (), source))
 
 
 def read_classes(table: Table) -> tuple[TrafficClass, ...]:
-    """The classes of a table, by rank. `share` is an equal part where none is given.
+    """The classes of a table, by rank. The default of `share` is an equal part.
 
     Raises: BadIntent.
     """

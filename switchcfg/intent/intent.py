@@ -1,4 +1,4 @@
-"""What the network is to do, in words of no vendor: one TOML file, checked as a whole. Pure."""
+"""Parses and checks an intent: a vendor-neutral TOML file of queues and classes. Pure."""
 
 import re
 import tomllib
@@ -27,15 +27,15 @@ from switchcfg.intent.port_names import (
 from switchcfg.intent.table import Source, Table, among
 from switchcfg.intent.toml_lines import lines_of
 
-SCHEMA: Final = 1  # of the file; a change that breaks old files counts up
-QUEUES: Final = 8  # of a port: what every platform here has
-MAX_TEXT: Final = 1 << 20  # characters of a file: a fabric of some thousand switches
+SCHEMA: Final = 1  # of the file; incremented by a change that breaks old files
+QUEUES: Final = 8  # per port, on every platform here
+MAX_TEXT: Final = 1 << 20  # characters of a file: a fabric of a few thousand switches
 MAX_DEVICES: Final = 4096
 MAX_RATE: Final = FASTEST * MEMBERS  # bit/s, of a port-channel
-MIN_BUFFER, MAX_BUFFER = 1 << 14, 1 << 28  # bytes of a port: ten packets; more than chips have
-MIN_TRIM, MAX_TRIM = 64, 9216  # bytes: headers have to be left, and no packet is longer
+MIN_BUFFER, MAX_BUFFER = 1 << 14, 1 << 28  # bytes per port: ten packets; more than any chip has
+MIN_TRIM, MAX_TRIM = 64, 9216  # bytes: room for the headers; the longest packet
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # RFC 1123, and '_'
-PREFIX: Final = re.compile(r"[A-Z][A-Z0-9]{1,11}")  # objects' names: SONiC allows 32 characters
+PREFIX: Final = re.compile(r"[A-Z][A-Z0-9]{1,11}")  # of objects' names; SONiC: 32 characters in all
 GROUP: Final = re.compile(r"[A-Z][A-Z0-9]{0,7}")
 NAME_OF_PORT: Final = re.compile(r"[A-Za-z][A-Za-z0-9/:._\[\]-]{0,63}")  # or a range of them
 FILE: Final = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
@@ -44,38 +44,38 @@ ADDRESS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}")  # a name, IPv4
 Read = Callable[[str], str]
 
 SPRAY: Final = ("hash", "packet", "keep")
-# Where a drop precedence begins to be dropped and is dropped wholly, as parts of its queue: the
-# protected one when the queue is full, the others so early that it never is.
+# Per drop precedence: the fractions of the queue at which drops begin and at which all are dropped.
+# The protected one is dropped when the queue is full; the others so early that it never is.
 CURVES: Final = ((1.0, 1.0), (0.5, 0.8), (0.2, 0.5))
-MARK: Final = (0.2, 0.5)  # likewise ECN: with the last drop precedence, which sends Not-ECT
+MARK: Final = (0.2, 0.5)  # the same for ECN: as the last drop precedence, which sends Not-ECT
 
 
 @dataclass(frozen=True, slots=True)
 class Queueing:
-    """How ports treat what waits."""
+    """How ports queue, drop and mark packets."""
 
     buffer: int  # bytes of a port, for all classes together
-    rest: str  # class that takes every DSCP that no class names
+    rest: str  # the class of every DSCP that no class names
     curves: tuple[tuple[float, float], ...]  # [drop precedence] = (begin, certain)
     mark: tuple[float, float] | None  # None: no ECN
-    trim: int  # bytes that are left of a packet which has no room; 0: it is dropped
+    trim: int  # bytes to which a packet without room is cut; 0: it is dropped
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """What is somebody else's."""
+    """Foreign configuration that switchcfg must preserve, and profiles that it may replace."""
 
-    dscp: Mapping[int, int]  # DSCP -> queue that it goes to today and shall go to
-    queues: tuple[int, ...]  # that no class may use, those of `dscp` included
-    ports: tuple[str, ...]  # that no device entry may name
-    replaces: tuple[str, ...]  # profiles of others on ports that ours may take the place of
+    dscp: Mapping[int, int]  # DSCP -> its queue, today and after the change
+    queues: tuple[int, ...]  # queues that no class may use, those of `dscp` included
+    ports: tuple[str, ...]  # ports that no device entry may name
+    replaces: tuple[str, ...]  # foreign profiles on ports that switchcfg's may replace
 
 
 @dataclass(frozen=True, slots=True)
 class PortGroup:
     """Ports of one device that are configured alike."""
 
-    name: str  # "" = the device's first; part of the names of what it needs on the device
+    name: str  # part of the names of its objects on the device; "" = no such part
     ports: tuple[str, ...]
     rate: int  # bit/s
     buffer: int  # bytes
@@ -87,26 +87,26 @@ class Device:
 
     name: str
     platform: str
-    address: str  # where its management answers; "" = its name
-    side: str  # of the ECMP groups: devices of two sides are never changed at one time
-    pool: str  # SONiC's buffer pool of our queues; "" = the one that there is
-    reload: bool  # SONiC may restart all its services where its release takes no patch
+    address: str  # management address; "" = its name
+    side: str  # of the ECMP groups: devices of two sides are never changed at the same time
+    pool: str  # SONiC: buffer pool of switchcfg's queues; "" = the only one
+    reload: bool  # SONiC: may restart all services where the release takes no patch
     groups: tuple[PortGroup, ...]
-    dscp_ipv6: bool = True  # Junos: the chip has classifiers of their own for IPv6
+    dscp_ipv6: bool = True  # Junos: the chip has separate classifiers for IPv6
 
     @property
     def ports(self) -> tuple[str, ...]:
-        """All of them, in the file's order."""
+        """The ports of all groups, in the file's order."""
         return tuple(port for group in self.groups for port in group.ports)
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """The whole file."""
+    """A parsed intent file."""
 
     fabric: str
-    prefix: str  # of the name of everything that switchcfg makes
-    spray: str  # "hash": ECMP over layer 4; "packet": per packet where it can; "keep": untouched
+    prefix: str  # of the name of every object that switchcfg makes
+    spray: str  # "hash": ECMP by layer 4; "packet": per packet where supported; "keep": unchanged
     classes: tuple[TrafficClass, ...]  # by rank
     queueing: Queueing
     keep: Keep
@@ -114,7 +114,7 @@ class Intent:
     lossless: tuple[Lossless, ...] = ()  # by priority
 
     def device(self, name: str) -> Device:
-        """Raises: BadIntent, with the names that there are."""
+        """The device of this name. Raises: BadIntent, with the known names."""
         for each in self.devices:
             if each.name == name:
                 return each
@@ -123,8 +123,8 @@ class Intent:
 
 
 def parse(text: str, name: str, read: Read | None = None) -> Intent:
-    """Read an intent; `name` is the file's, for errors. `read` gives the text of a file that it
-    names, or raises BadIntent.
+    """Read an intent. `name`: of the file, for errors. `read`: returns the text of a file that the
+    intent names, or raises BadIntent.
 
     Raises: BadIntent naming file, line and field.
     """
@@ -132,7 +132,7 @@ def parse(text: str, name: str, read: Read | None = None) -> Intent:
         raise BadIntent(f"{name}: {len(text)} characters, at most {MAX_TEXT}")
     try:
         values = tomllib.loads(text)
-    except ValueError as exc:  # TOMLDecodeError says line and column itself
+    except ValueError as exc:  # TOMLDecodeError names line and column
         raise BadIntent(f"{name}: {exc}") from exc
     except RecursionError as exc:
         raise BadIntent(f"{name}: nested too deeply") from exc
@@ -200,7 +200,7 @@ def _keep(table: Table, classes: tuple[TrafficClass, ...]) -> Keep:
 
 
 def _devices(root: Table, read: Read | None, buffer: int, keep: Keep) -> tuple[Device, ...]:
-    """Those of the file, then those of its inventory; each on its template."""
+    """The devices of the file, then those of its inventory, each with its template applied."""
     templates = root.table("template")
     rows = [*root.tables("device"), *_inventory(root, read)]
     devices: dict[str, Device] = {}
@@ -210,7 +210,7 @@ def _devices(root: Table, read: Read | None, buffer: int, keep: Keep) -> tuple[D
         if found.name in devices:
             raise table.error("name", f"{found.name!r} is there twice")
         devices[found.name] = found
-        for name in templates.values:  # one that nobody takes yet is to be right, too
+        for name in templates.values:  # unused templates are checked, too
             _refuse_unknown(templates.table(name), table.known)
     if not 1 <= len(devices) <= MAX_DEVICES:
         raise root.error("device", f"{len(devices)} devices, need 1..{MAX_DEVICES} ([[device]])")
@@ -232,7 +232,7 @@ def _inventory(root: Table, read: Read | None) -> Iterator[Table]:
 
 
 def _on_template(table: Table, templates: Table) -> Table:
-    """The table of a device, with what its template says where it says nothing itself."""
+    """The table of a device; its template supplies the keys that it lacks."""
     name = table.text("template", NAME, "name of a template", "")
     if not name:
         return table
@@ -292,7 +292,7 @@ def _group(table: Table, platform: str, buffer: int) -> PortGroup:
 
 
 def _ports(table: Table, key: str, *default: tuple[str, ...]) -> tuple[str, ...]:
-    """Names and ranges of ports, one by one."""
+    """Port names, with ranges expanded."""
     out: list[str] = []
     for text in table.texts(key, NAME_OF_PORT, "name of a port", *default):
         try:
@@ -317,4 +317,4 @@ def _refuse_bad_ports(table: Table, device: Device, keep: Keep) -> None:
         seen.add(port)
 
 
-assert MAX_CLASSES <= QUEUES  # noqa: S101  # every class can have a queue where none is kept
+assert MAX_CLASSES <= QUEUES  # noqa: S101  # one queue per class, if no queue is kept

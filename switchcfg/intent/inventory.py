@@ -1,8 +1,8 @@
-"""Devices out of a JSON file: a list of our own, or what NetBox's API answers. Pure.
+"""Reads devices from a JSON file: a plain list, or an answer of NetBox's API. Pure.
 
-A list has objects with the keys of [[device]]. NetBox's `/api/dcim/devices/` has `results`; of each
-the name, the platform's slug and the primary address are read, and which template it takes: by its
-role, or by `switchcfg_template` of its custom fields, which have `switchcfg_side` too.
+A list has objects with the keys of [[device]]. NetBox's `/api/dcim/devices/` has `results`, of
+which the name, the platform's slug and the primary address are read. The template is the custom
+field `switchcfg_template`, else the role; the side is the custom field `switchcfg_side`.
 """
 
 import json
@@ -13,8 +13,8 @@ from switchcfg.errors import BadIntent
 from switchcfg.intent.table import Source, Table
 from switchcfg.intent.toml_lines import Path
 
-MAX_TEXT: Final = 1 << 26  # characters; NetBox has some thousand of a device
-# Slugs that people give to platforms, with '-' for '_': other names than ours.
+MAX_TEXT: Final = 1 << 26  # characters; NetBox writes a few thousand per device
+# Common platform slugs in NetBox, with '-' for '_' -> the platform's name in an intent.
 SLUGS: Final[Mapping[str, str]] = {
     "arista-eos": "eos",
     "cisco-nxos": "nxos", "cisco-nx-os": "nxos", "nx-os": "nxos",
@@ -25,7 +25,7 @@ SLUGS: Final[Mapping[str, str]] = {
 
 
 def rows(text: str, name: str) -> Iterator[Table]:
-    """A table for each device. Raises: BadIntent naming the file and the device."""
+    """One table per device. Raises: BadIntent naming the file and the device."""
     source = Source(name, None)
     if len(text) > MAX_TEXT:
         raise BadIntent(f"{name}: {len(text)} characters, at most {MAX_TEXT}")
@@ -52,7 +52,7 @@ def _object(row: Any, path: Path, source: Source) -> Mapping[str, Any]:
 
 
 def _refuse_pages(answer: Mapping[str, Any], source: Source) -> None:
-    """A part of the devices would look like all of them."""
+    """Raises: BadIntent for one page of several: its devices would be taken for all."""
     count = answer.get("count", len(answer["results"]))
     if answer.get("next") or count != len(answer["results"]):
         why = (
@@ -63,7 +63,7 @@ def _refuse_pages(answer: Mapping[str, Any], source: Source) -> None:
 
 
 def _netbox(row: Mapping[str, Any], path: Path, source: Source) -> Table:
-    """The keys of [[device]], each with the place that it comes from."""
+    """The keys of [[device]], each with its path in NetBox's answer."""
     found: dict[str, tuple[Any, Path]] = {}
 
     def take(key: str, *way: str) -> None:
@@ -85,5 +85,5 @@ def _netbox(row: Mapping[str, Any], path: Path, source: Source) -> Table:
         slug = values["platform"].lower().replace("_", "-")
         values["platform"] = SLUGS.get(slug, slug)
     if isinstance(values.get("address"), str):
-        values["address"] = values["address"].partition("/")[0]  # the length of its prefix
+        values["address"] = values["address"].partition("/")[0]  # without prefix length
     return Table(values, path, source, {key: (source, at) for key, (_, at) in found.items()})

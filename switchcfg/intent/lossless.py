@@ -1,7 +1,7 @@
-"""Lossless classes: traffic of others, such as RoCE, that is paused and not dropped (PFC).
+"""Lossless classes: other traffic, such as RoCE, that is paused instead of dropped (PFC).
 
-They stand beside the classes of dlcpd. A lossless class has the queue and the traffic class of its
-priority's number, on every platform.
+They exist in addition to the classes of dlcpd. On every platform, a lossless class has the queue
+and the traffic class with the number of its priority.
 """
 
 import re
@@ -15,9 +15,9 @@ from switchcfg.intent.table import Table
 PRIORITIES: Final = 8  # of PFC: three bits of a VLAN tag (IEEE 802.1Qbb)
 NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,15}")
 CABLE: Final = re.compile(r"(\d{1,5})m")
-MAX_CABLE: Final = 40_000  # metres; what vendors' calculations of headroom go up to
+MAX_CABLE: Final = 40_000  # metres; the limit of vendors' headroom calculations
 MIN_MARK, MAX_MARK = 1 << 12, 1 << 28  # bytes of a queue
-# Where a queue begins to mark and marks all: what the RoCE mode of Cumulus Linux 5.x has.
+# Bytes of queue at which marking begins and at which all is marked: RoCE mode of Cumulus Linux 5.x.
 MARK: Final = (150_000, 1_500_000)
 
 
@@ -28,10 +28,10 @@ class Lossless:
     name: str
     priority: int  # of PFC; its queue and its traffic class have the same number
     dscp: tuple[int, ...]
-    share: int  # percent of what strict queues leave, as a weight among those that are not strict
-    cable: int  # metres, for the headroom; 0: as the switch has it
+    share: int  # percent of the rate that strict queues leave: a weight among non-strict queues
+    cable: int  # metres, for the headroom; 0: the switch's value stays
     mark: tuple[int, int] | None  # bytes of queue (begin, certain) of ECN; None: it does not mark
-    cnp: int | None  # code point of what its receivers send back: goes to the first strict queue
+    cnp: int | None  # DSCP of its congestion notifications, which go to the first strict queue
 
 
 def read_lossless(
@@ -40,7 +40,7 @@ def read_lossless(
     keep_dscp: Collection[int],
     keep_queues: Collection[int],
 ) -> tuple[Lossless, ...]:
-    """By priority. Raises: BadIntent."""
+    """The lossless classes, by priority. Raises: BadIntent."""
     found: dict[int, Lossless] = {}
     names = {each.name for each in classes}
     points = {dscp: f"class {each.name!r} sends it" for each in classes for dscp in each.dscp}
@@ -63,7 +63,7 @@ def read_lossless(
         found[one.priority] = one
         cnps.append((table, one.cnp))
     mine = {dscp for each in classes for dscp in each.dscp}
-    for table, cnp in cnps:  # a class of ours may send it: then it has a strict queue already
+    for table, cnp in cnps:  # a DSCP of a traffic class is allowed: it has a strict queue already
         if cnp in points and cnp not in mine:
             raise table.error("cnp", f"code point {cnp}: {points[cnp]}")
     return tuple(found[priority] for priority in sorted(found))

@@ -1,4 +1,4 @@
-"""Names of ports: what each platform calls them, ranges of them, port-channels, speeds. Pure."""
+"""Port names: patterns per platform, ranges, port-channels and speeds. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-MAX_PORTS: Final = 1024  # of one range: more than a chassis has
+MAX_PORTS: Final = 1024  # in one range: more than a chassis has
 
-# Platform -> (what a port's name looks like, an example). Nothing that passes can end a line,
-# quote or comment of a configuration.
+# Platform -> (pattern of a port's name, an example). No match contains a character that ends a
+# line, quote or comment of a configuration.
 PORT_PATTERNS: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
     "sonic": (re.compile(r"Ethernet\d{1,4}"), "Ethernet0"),
     "eos": (re.compile(r"Ethernet\d{1,3}(/\d{1,3}){0,2}|Port-Channel\d{1,4}"), "Ethernet1/1"),
@@ -25,11 +25,11 @@ PORT_PATTERNS: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
 class Channels:
     """Port-channels of a platform: several links as one port."""
 
-    shape: re.Pattern[str]  # what the name of one looks like, in any spelling that people use
-    name: str = ""  # before its number, where queues are bound to the channel; "": to its members
+    shape: re.Pattern[str]  # of a port-channel's name, in every common spelling
+    name: str = ""  # the name before its number; "": queues are bound to members, not the channel
 
     def problem(self, name: str) -> str:
-        """Why a port-channel of this name cannot be configured; "": it can, or is none."""
+        """Why a port-channel cannot have this name; "": it can, or is not a port-channel."""
         found = self.shape.fullmatch(name)
         if not found:
             return ""
@@ -40,11 +40,11 @@ class Channels:
 
 
 _ANY_CHANNEL: Final = re.compile(r"(?i:port-?channel|bond|ae|po|team)(\d{1,4})")
-# Where queues and profiles of a port-channel are bound. EOS: Arista's AVD, service_profile of
-# port-channel interfaces. NX-OS: a policy of a member has no effect, one of the channel has
-# (Nexus 9000 QoS guide). Junos: one configuration for all members, none for single ones (CoS guide,
-# "Configuring Schedulers on Aggregated Interfaces"). SONiC: QUEUE and PORT_QOS_MAP are by rows of
-# PORT (its YANG). NVUE, Linux: a bond hands packets to queues of its members.
+# Where queues and profiles of a port-channel are bound. EOS: to the channel (Arista's AVD,
+# service_profile of port-channel interfaces). NX-OS: to the channel; a policy of a member has no
+# effect (Nexus 9000 QoS guide). Junos: one configuration for all members (CoS guide, "Configuring
+# Schedulers on Aggregated Interfaces"). SONiC: QUEUE and PORT_QOS_MAP have keys of PORT (its YANG).
+# NVUE, Linux: a bond hands packets to queues of its members.
 CHANNELS: Final[Mapping[str, Channels]] = {
     "sonic": Channels(_ANY_CHANNEL),
     "eos": Channels(_ANY_CHANNEL, "Port-Channel"),
@@ -54,41 +54,41 @@ CHANNELS: Final[Mapping[str, Channels]] = {
     "linux": Channels(re.compile(r"(?:bond|team)(\d{1,4})")),
 }
 
-# What a port's name says of its speed: bit/s at most.
+# Highest speed, in bit/s, by the beginning of a port's name.
 _SPEEDS: Final[Mapping[str, Sequence[tuple[str, int]]]] = {
     "junos": (("ge-", 10**9), ("xe-", 10 * 10**9)),
 }
 SLOWEST: Final = 10 * 10**6  # bit/s of an Ethernet port of a switch
-FASTEST: Final = 1_600 * 10**9  # and of any port
+FASTEST: Final = 1_600 * 10**9  # bit/s of any port
 MEMBERS: Final = 64  # links of one port-channel, at most
 
 
 def is_channel(platform: str, name: str) -> bool:
-    """A port-channel that this platform binds queues to?"""
+    """Whether the name is that of a port-channel to which this platform binds queues."""
     channels = CHANNELS.get(platform)
-    if channels is None:  # its devices have names of any kind
+    if channels is None:  # OpenConfig: any spelling
         return bool(_ANY_CHANNEL.fullmatch(name))
     return bool(channels.name) and name.startswith(channels.name)
 
 
 def speed_of(platform: str, name: str) -> int:
-    """Bit/s at most, by a port's name; 0: it does not say."""
+    """Highest speed in bit/s that a port's name implies; 0: it implies none."""
     return next((most for start, most in _SPEEDS.get(platform, ()) if name.startswith(start)), 0)
 
 
 def speed_problem(platform: str, name: str, rate: int) -> str:
-    """Why a port of this name has no such rate; "": it may have."""
+    """Why a port of this name cannot have this rate (bit/s); "": it can."""
     links = MEMBERS if is_channel(platform, name) else 1
     most = speed_of(platform, name) or FASTEST * links
     if rate > most:
         return f"{name} has {in_words(most)} at most, not {in_words(rate)}"
-    if rate < SLOWEST and platform != "linux":  # where a rate shapes, it may be any
+    if rate < SLOWEST and platform != "linux":  # Linux shapes to the rate, which may be any
         return f"{name}: no port of a switch has {in_words(rate)}"
     return ""
 
 
 def in_words(rate: int) -> str:
-    """100Gbit: as an intent says it."""
+    """A rate in bit/s as an intent writes it: "100Gbit"."""
     for unit, factor in (("Gbit", 10**9), ("Mbit", 10**6), ("kbit", 10**3)):
         if rate >= factor and rate % factor == 0:
             return f"{rate // factor}{unit}"
@@ -99,7 +99,8 @@ _RANGE: Final = re.compile(r"([^\[\]]*)\[(\d{1,4})-(\d{1,4})(?:/(\d{1,2}))?\]([^
 
 
 def expand(text: str) -> list[str]:
-    """Ethernet0, 4, 8 and 12 for "Ethernet[0-12/4]"; a name without brackets is itself.
+    """The names of a range: Ethernet0, 4, 8 and 12 for "Ethernet[0-12/4]". A name without
+    brackets gives itself.
 
     Raises: ValueError.
     """
@@ -118,12 +119,12 @@ def expand(text: str) -> list[str]:
 
 
 def compact(names: Sequence[str]) -> list[str]:
-    """What `expand` makes these names of, in their order: "Ethernet[0-12/4]", "Ethernet[1-8]/1"."""
+    """The inverse of `expand`, in the same order: "Ethernet[0-12/4]", "Ethernet[1-8]/1"."""
     return min((_compact(names, which) for which in (-1, -2)), key=len)
 
 
 def _compact(names: Sequence[str], which: int) -> list[str]:
-    """By the last number of each name (-1), or by the one before it (-2)."""
+    """Ranges over the last number of each name (`which` -1), or the one before it (-2)."""
     out: list[str] = []
     parts = (_parts(name, which) for name in names)
     for (prefix, suffix), group in groupby(parts, lambda part: (part[0], part[2])):
@@ -137,8 +138,8 @@ def _compact(names: Sequence[str], which: int) -> list[str]:
 
 
 def _parts(name: str, which: int) -> tuple[str, str, str]:
-    """Before, in and after one number of a name; all is before it where it has none of those, or
-    one that `expand` would not give as it is."""
+    """(prefix, number, suffix); (name, "", "") if there is no such number or `expand` could not
+    reproduce it."""
     found = list(re.finditer(r"[0-9]+", name))
     if len(found) < -which or not re.fullmatch(r"0|[1-9]\d{0,3}", found[which][0]):
         return name, "", ""
@@ -146,7 +147,7 @@ def _parts(name: str, which: int) -> tuple[str, str, str]:
 
 
 def _runs(numbers: Iterable[str]) -> Iterator[tuple[str, str, int]]:
-    """(first, last, step) of what goes up evenly."""
+    """(first, last, step) of each run with an even, positive step; ("", "", 0) for no number."""
     run: list[int] = []
     for text in numbers:
         if not text:

@@ -1,4 +1,4 @@
-"""Reads one TOML table key by key. Every error names file, line and field; an unread key is one."""
+"""Reads a TOML table key by key. Errors name file, line and field; an unread key is an error."""
 
 import difflib
 import re
@@ -14,13 +14,13 @@ _SIZES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SIZE: Final = re.compile(r"(\d{1,12})(?:([KMG])(?:iB)?)?", re.IGNORECASE)
 _RATES: Final = {"k": 10**3, "m": 10**6, "g": 10**9}
 _RATE: Final = re.compile(r"(\d{1,6})([kmg])bit", re.IGNORECASE)
-SHOWN: Final = 40  # characters of a wrong value that an error repeats
-LIKE: Final = 0.65  # of difflib: "enc" for "ecn", and no two keys of one table
+SHOWN: Final = 40  # characters of a wrong value that an error quotes
+LIKE: Final = 0.65  # difflib's cutoff: "enc" is like "ecn"; no two keys of one table are alike
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a document came from."""
+    """The file of a document, and the lines of its keys."""
 
     name: str  # as the user wrote it
     lines: Mapping[Path, int] | None  # None: not known
@@ -33,7 +33,7 @@ class Source:
 
 
 def among(word: str, known: Collection[str], shown: int = 30) -> str:
-    """What a word may have been meant as, and which ones there are."""
+    """A suggestion for a misspelled word, if any is near, and at most `shown` known words."""
     near = difflib.get_close_matches(word, known, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     names = sorted(known)
@@ -42,7 +42,7 @@ def among(word: str, known: Collection[str], shown: int = 30) -> str:
 
 
 def bits_per_second(value: Any) -> int:
-    """Of "25Gbit". Raises: ValueError."""
+    """The bit/s of a rate such as "25Gbit". Raises: ValueError."""
     found = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
     if not found:
         raise ValueError(f'{_show(value)} is no rate; write "25Gbit" or "800Mbit"')
@@ -56,37 +56,37 @@ class Table:
     values: Mapping[str, Any]
     path: Path
     source: Source
-    elsewhere: Mapping[str, tuple[Source, Path]] = field(default_factory=dict)  # where keys stand
+    elsewhere: Mapping[str, tuple[Source, Path]] = field(default_factory=dict)  # origin of keys
     _read: set[str] = field(default_factory=set)
 
     def at(self, key: str) -> tuple[Source, Path]:
-        """Where a key stands, in this table unless it came from elsewhere."""
+        """Source and path of a key: of this table, unless the key came from elsewhere."""
         return self.elsewhere.get(key, (self.source, (*self.path, key)))
 
     def on(self, base: "Table") -> "Table":
-        """This table, with the values of another one where it says nothing itself."""
+        """This table, with the values of `base` for the keys that it lacks."""
         theirs = {key: base.at(key) for key in base.values if key not in self.values}
         values = {**base.values, **self.values}
         return Table(values, self.path, self.source, {**self.elsewhere, **theirs})
 
     @property
     def known(self) -> frozenset[str]:
-        """All keys that were asked for."""
+        """All keys that were read or expected."""
         return frozenset(self._read)
 
     def error(self, key: str | None, why: str) -> BadIntent:
-        """About one key, or about the whole table."""
+        """An error about one key, or about the whole table (None)."""
         source, path = (self.source, self.path) if key is None else self.at(key)
         return source.error(path, why)
 
     def done(self) -> None:
-        """Raises: BadIntent for a key that nobody asked for."""
+        """Raises: BadIntent for a key that was not read."""
         for key in self.values:
             if key not in self._read:
                 raise self.error(key, f"unknown key {key!r}{among(key, self._read)}")
 
     def expect(self, *keys: str) -> None:
-        """Keys that are so alike that one would be taken for a misspelling of the other."""
+        """Mark keys as known that are so alike that one looks like a misspelling of the other."""
         self._read.update(keys)
 
     def has(self, key: str) -> bool:
@@ -94,8 +94,8 @@ class Table:
         return key in self.values
 
     def _note(self, key: str) -> None:
-        """This key is known. Where it is absent and a misspelling of it is there, that is the error
-        to report: that something is missing would be another one's consequence.
+        """Mark a key as known. If it is absent and a misspelling of it is present, report the
+        misspelling: the missing key is only its consequence.
 
         Raises: BadIntent.
         """
@@ -106,7 +106,7 @@ class Table:
                 raise self.error(near, f"unknown key {near!r}; did you mean {key!r}?")
 
     def text(self, key: str, shape: re.Pattern[str], what: str, default: Any = _REQUIRED) -> str:
-        """A string that matches `shape` wholly; `what` tells the user what that is."""
+        """A string that matches all of `shape`; `what` names it in errors."""
         return str(self._checked(key, default, lambda value: _text(value, shape, what)))
 
     def one_of(self, key: str, choices: Sequence[str], default: Any = _REQUIRED) -> str:
@@ -157,7 +157,7 @@ class Table:
         return tuple(self._checked(key, default, lambda v: tuple(_ramp(each) for each in _list(v))))
 
     def size(self, key: str, low: int, high: int, default: Any = _REQUIRED) -> int:
-        """Bytes: a number, or "256KiB"; units are powers of 1024."""
+        """A size in bytes, from a number or "256KiB"; units are powers of 1024."""
         return int(self._checked(key, default, lambda value: _size(value, low, high)))
 
     def sizes(self, key: str, low: int, high: int, default: Any = _REQUIRED) -> tuple[int, int]:
@@ -173,7 +173,7 @@ class Table:
         return begin, certain
 
     def rate(self, key: str, low: int, high: int, default: Any = _REQUIRED) -> int:
-        """Bit/s: "100Gbit"; units are powers of 1000."""
+        """A rate in bit/s, from "100Gbit"; units are powers of 1000."""
 
         def read(value: Any) -> int:
             return _integer(bits_per_second(value), low, high)
@@ -181,7 +181,7 @@ class Table:
         return int(self._checked(key, default, read))
 
     def table(self, key: str) -> "Table":
-        """A table inside this one; an empty one where it is absent."""
+        """A table inside this one; an empty table if it is absent."""
         value = self.values.get(key, {})
         self._note(key)
         if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""On which line of a TOML text each key stands, which `tomllib` does not say. Pure."""
+"""Finds the line of each key of a TOML text, which `tomllib` does not tell. Pure."""
 
 import re
 import tomllib
@@ -7,11 +7,11 @@ from typing import Any, Final
 
 Path = tuple[str | int, ...]  # keys, and positions in arrays of tables
 
-# What can hide a bracket or a line's end from a reader that goes line by line.
+# Brackets, and the tokens that can hide a bracket or the end of a line.
 _TOKEN: Final = re.compile(
     r'"""|\'\'\'|"(?:\\.|[^"\\])*"|\'[^\']*\'|#.*|[\[\]{}]',
 )
-# The end of a string that goes over several lines, which may have two quotes before it.
+# The end of a multi-line string; two of the string's own quotes may precede it.
 _END: Final = {
     '"""': re.compile(r'(?:\\.|[^\\])*?"{3,5}'),
     "'''": re.compile(r".*?'{3,5}"),
@@ -22,13 +22,13 @@ _KEY: Final = re.compile(r"""\s*((?:"(?:\\.|[^"\\])*"|'[^']*'|[A-Za-z0-9_\-.\s])
 def lines_of(text: str) -> dict[Path, int]:
     """Path -> line, from 1, of every header and key of a text that `tomllib` accepts.
 
-    Keys inside a value (inline tables) have no entry: ask `line_at`, which goes up.
+    Keys inside a value (inline tables) have no entry: `line_at` finds the table around them.
     """
     return _Scan().run(text)
 
 
 def line_at(lines: Mapping[Path, int], path: Path) -> int:
-    """The line of `path`, or of the nearest table around it; 1 where nothing is known."""
+    """The line of `path`, or of the nearest table around it; 1 if none is known."""
     for length in range(len(path), 0, -1):
         if path[:length] in lines:
             return lines[path[:length]]
@@ -36,24 +36,24 @@ def line_at(lines: Mapping[Path, int], path: Path) -> int:
 
 
 class _Scan:
-    """Where a line stands: in which table, and inside which value that goes on."""
+    """State of a scan by lines: the current table, and the value that is still open."""
 
     def __init__(self) -> None:
         self.lines: dict[Path, int] = {}
         self.table: Path = ()
         self.last: dict[Path, int] = {}  # array of tables -> its newest element
-        self.depth = 0  # brackets open
-        self.quote = ""  # of the multi-line string that is open
+        self.depth = 0  # open brackets
+        self.quote = ""  # delimiter of the open multi-line string
 
     def run(self, text: str) -> dict[Path, int]:
         for number, line in enumerate(text.split("\n"), start=1):
             if not self.depth and not self.quote:
-                line = self._statement(line, number)  # noqa: PLW2901  # what is left of it
+                line = self._statement(line, number)  # noqa: PLW2901  # its remainder
             self._skip(line)
         return self.lines
 
     def _statement(self, line: str, number: int) -> str:
-        """Note what the line begins; what remains is a value."""
+        """Note the header or key that begins on this line; returns the value after the key."""
         stripped = line.strip()
         if stripped.startswith("["):
             self._header(stripped, number)

@@ -1,1 +1,1 @@
-"""From an intent and the state of a device to what the device is told."""
+"""Plans: the difference between a device and an intent, and the steps that remove it."""

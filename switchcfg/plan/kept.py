@@ -1,4 +1,4 @@
-"""What of today's way through a switch an intent keeps, and what contradicts it. Pure."""
+"""DSCP-to-queue mappings of a switch that the intent must preserve, and conflicts. Pure."""
 
 from collections.abc import Mapping
 
@@ -8,10 +8,9 @@ from switchcfg.intent.intent import Intent
 def kept(
     intent: Intent, where: str, today: Mapping[int, tuple[int, int]]
 ) -> tuple[dict[int, int], list[str]]:
-    """Code points that go to kept queues and must go on to do so, and problems by name of the rule.
+    """(DSCP -> kept queue that it must still go to, problems that begin with the rule's name).
 
-    `today` says of each DSCP by which traffic class (or priority) to which queue it goes on
-    `where`: a port, or a whole switch.
+    `today`: DSCP -> (traffic class or priority, queue) on `where`, which is a port or a switch.
     """
     classes = {dscp: each.name for each in intent.classes for dscp in each.dscp}
     found: dict[int, int] = {}
@@ -39,15 +38,15 @@ def kept(
 
 
 def lossless(intent: Intent, where: str, queue: int) -> list[str]:
-    """The problem of a queue with flow control that a class of ours would come to."""
+    """The problem of a queue with foreign flow control that a traffic class would use."""
     if queue in intent.keep.queues or any(each.priority == queue for each in intent.lossless):
         return []
     return [f"lossless: {where} queue {queue} has PFC: name it in [keep] queues"]
 
 
 def left_out(intent: Intent, where: str, today: Mapping[int, int]) -> list[str]:
-    """Problems of code points that flow control of others protects today, and that would go
-    elsewhere: `today` says to which queue each goes, by what others have made."""
+    """Problems of code points that foreign flow control protects today and that the intent would
+    send to another queue. `today`: DSCP -> queue, by foreign configuration."""
     has = {each.priority: each for each in intent.lossless}
     classes = {dscp: each.name for each in intent.classes for dscp in each.dscp}
     lost: dict[tuple[int, str], list[int]] = {}  # (queue, class that sends it or "") -> code points

@@ -1,7 +1,7 @@
-"""A plan: what one device will be told, and why, bound to what the device was. Pure.
+"""A plan: the changes and steps for one device, bound to the state they were made for. Pure.
 
-It is saved as JSON and applied as saved. Its seal is a hash of all the rest: it tells an
-accident or an edit, not an attacker, who could write another plan as well.
+It is saved as JSON and applied as saved. Its seal is a hash of all other fields. The seal detects
+damage and edits, not an attacker, who could compute it as well.
 """
 
 import hashlib
@@ -26,12 +26,12 @@ from switchcfg.platforms.platform import (
 
 VERSION: Final = 1
 MAX_TEXT: Final = 1 << 26  # characters of a saved plan
-MAX_SHOWN: Final = 20  # findings that an error names
+MAX_SHOWN: Final = 20  # problems that an error lists
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """For one device."""
+    """The changes of one device."""
 
     device: str
     platform: str
@@ -39,28 +39,28 @@ class Plan:
     fingerprint: str  # of the device's state when the plan was made
     changes: tuple[Change, ...]
     steps: tuple[Step, ...]
-    degraded: tuple[str, ...]  # what of the intent the platform cannot do
+    degraded: tuple[str, ...]  # parts of the intent that the platform cannot do
 
     @property
     def minutes(self) -> int:
-        """How long its longest step may take, where that is long."""
+        """The most minutes that a long step may take; 0 if no step is long."""
         return max((step.minutes for step in self.steps), default=0)
 
     @property
     def disrupts(self) -> tuple[str, ...]:
-        """What traffic will notice."""
+        """Effects on traffic, each once."""
         return tuple(dict.fromkeys(text for step in self.steps for text in step.disrupts))
 
     def check(self, present: State) -> None:
-        """Raises: Moved, where the device is no longer what was planned for."""
+        """Raises: Moved if the device's state changed since the plan."""
         if fingerprint(present) != self.fingerprint:
             raise Moved(f"{self.device}: its configuration changed since the plan; plan again")
 
 
 def plan(intent: Intent, device: Device, platform: Platform, present: State) -> Plan:
-    """What makes of `present` what the intent wants.
+    """The plan that turns `present` into the state that the intent wants.
 
-    Raises: CannotExpress; Refused with every rule that the outcome would break.
+    Raises: CannotExpress; Refused with every rule that the resulting state would break.
     """
     rendered = platform.render(intent, device)
     fit = _fit(intent, device, platform, rendered.state, present)
@@ -79,10 +79,10 @@ def plan(intent: Intent, device: Device, platform: Platform, present: State) -> 
 
 
 def removal(intent: Intent, device: Device, platform: Platform, present: State) -> Plan:
-    """What takes away all that switchcfg made there; what others made stays, and is named where
-    it is beside ours.
+    """The plan that removes all that switchcfg made. Foreign configuration stays; settings of the
+    whole switch that stay are listed in `degraded`.
 
-    Raises: Refused with every rule that only the outcome would break.
+    Raises: Refused with every rule that the resulting state breaks and the present one does not.
     """
     owns = platform.owns(intent)
     back = GivenBack({}, ())
@@ -105,10 +105,10 @@ def removal(intent: Intent, device: Device, platform: Platform, present: State) 
 
 
 def reverse(done: Plan, device: Device, platform: Platform, present: State) -> Plan:
-    """What takes a plan back that has been applied.
+    """The plan that undoes an applied plan.
 
-    Raises: Moved, where something that the plan set has changed again; Refused where the device
-    does not take it back.
+    Raises: Moved if a value that the plan set has changed since; Refused if the device does not
+    take the changes.
     """
     changes = tuple(change.reverse() for change in done.changes)
     try:
@@ -125,14 +125,14 @@ def reverse(done: Plan, device: Device, platform: Platform, present: State) -> P
 
 
 def refuse(platform: Platform, device: Device, state: State) -> None:
-    """Raises: Refused."""
+    """Check a whole state by the platform's rules. Raises: Refused."""
     found = platform.check(state, device)
     if found:
         raise refused(f"{device.name}: refused", found)
 
 
 def not_taken(device: Device, taken: Taken) -> list[str]:
-    """The problems that are left with what the operator allows on this device."""
+    """The problems that remain; a full reload solves some, if the operator allows it."""
     if device.reload:
         return list(taken.problems)
     how = "a full reload does; it needs your consent: [[device]] reload = true"
@@ -140,7 +140,7 @@ def not_taken(device: Device, taken: Taken) -> list[str]:
 
 
 def refused(title: str, found: Sequence[str]) -> Refused:
-    """The error that names them, or the first of many."""
+    """The error that lists the problems, at most MAX_SHOWN."""
     rest = len(found) - MAX_SHOWN
     more = [f"... and {rest} more"] if rest > 0 else []
     return Refused(title, [*found[:MAX_SHOWN], *more])
@@ -176,12 +176,12 @@ def _plan(
 
 
 def digest(plan: Plan) -> str:
-    """Tells one plan from all others: the seal that it is saved with."""
+    """The seal of a saved plan, which identifies it."""
     return _seal(_body(plan))
 
 
 def dump(plan: Plan) -> str:
-    """JSON, with a seal over all of it."""
+    """The plan as JSON, with a seal over all of it."""
     body = _body(plan)
     return json.dumps({**body, "seal": _seal(body)}, indent=1) + "\n"
 
@@ -191,7 +191,7 @@ def _body(plan: Plan) -> dict[str, Any]:
 
 
 def load(text: str, name: str) -> Plan:
-    """What `dump` wrote.
+    """The plan that `dump` wrote; `name`: of its file, for errors.
 
     Raises: BadPlan.
     """

@@ -1,9 +1,8 @@
-"""From classes to the queues of a port, in bytes, within what a platform can tell apart. Pure.
+"""Assigns classes to the queues of a port, in bytes, within the abilities of a platform. Pure.
 
-A platform with one curve per queue can still tell two drop precedences apart: where it marks ECT
-packets, it drops those that are Not-ECT at the same thresholds (RFC 3168 section 7), and that is
-how the last drop precedence is sent. Without ECN it takes a queue more per class, where there
-are enough.
+A platform with one curve per queue still distinguishes two drop precedences. Where it marks ECT
+packets, it drops Not-ECT packets at the same thresholds (RFC 3168 section 7); the last drop
+precedence is sent as Not-ECT. Without ECN, a class takes a second queue while queues are free.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,20 +13,20 @@ from switchcfg.intent.classes import TrafficClass
 from switchcfg.intent.intent import QUEUES, Intent, PortGroup
 from switchcfg.intent.lossless import Lossless
 
-MIN_QUEUE = 1 << 13  # bytes; five full packets: less would drop what never met congestion
+MIN_QUEUE = 1 << 13  # bytes; five full packets: a smaller queue would drop without congestion
 
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a platform can tell apart."""
+    """The abilities of a platform."""
 
     curves: int  # drop precedences by DSCP inside one queue; 1 = one curve for all
-    own_mark: bool  # ECN has thresholds of its own, apart from those of dropping
-    spray: tuple[str, ...]  # modes of the intent that it can be set to
-    bare_curve: bool = False  # what is sent as Not-ECT has a curve of its own where others mark
-    trim: bool = False  # what has no room goes on as its first bytes
-    lossless: int = 0  # classes of [[lossless]] that it can have
-    no_lossless: str = "switchcfg knows none there"  # why it can have none
+    own_mark: bool  # ECN thresholds are separate from drop thresholds
+    spray: tuple[str, ...]  # supported values of `spray` of an intent
+    bare_curve: bool = False  # Not-ECT packets have a drop curve besides the ECN thresholds
+    trim: bool = False  # a packet without room is cut to its first bytes, not dropped
+    lossless: int = 0  # most classes of [[lossless]]
+    no_lossless: str = "switchcfg knows none there"  # why it has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +35,8 @@ class Band:
 
     rank: int
     dscps: tuple[int, ...]
-    begin: int  # bytes of queue: below, nothing is dropped
-    certain: int  # bytes of queue: above, everything is; equal to the limit = tail drop
+    begin: int  # bytes of queue below which nothing is dropped
+    certain: int  # bytes of queue above which everything is dropped; the limit = tail drop
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class Queue:
     """One queue of a port."""
 
     index: int  # QUEUES - 1 is served first
-    name: str  # of its class, or classes
+    name: str  # of its class, or of its classes joined by "+"
     limit: int  # bytes
     share: float  # of the port's buffer
     bands: tuple[Band, ...]  # by drop precedence, the protected first
@@ -53,16 +52,16 @@ class Queue:
 
     @property
     def dscps(self) -> tuple[int, ...]:
-        """All that it takes."""
+        """The DSCPs of all bands."""
         return tuple(dscp for band in self.bands for dscp in band.dscps)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The queues of one port group, the first served first, and what they lack.
+    """The queues of one port group, in service order, and `degraded`: the deviations.
 
-    `queues` are strict. The queue of a lossless class is the one of its priority's number; such
-    queues share what the strict ones leave, by weight.
+    `queues` are strict. A lossless class has the queue with the number of its priority. Lossless
+    queues share by weight the rate that the strict ones leave.
     """
 
     queues: tuple[Queue, ...]
@@ -71,7 +70,7 @@ class Layout:
     lossless: tuple[Lossless, ...] = ()
 
     def rank_of(self) -> dict[int, int]:
-        """Every DSCP of a class -> its drop precedence, as far as the platform tells them apart."""
+        """DSCP of a class -> its drop precedence, as far as the platform distinguishes them."""
         bands = [band for queue in self.queues for band in queue.bands]
         return {dscp: band.rank for band in bands for dscp in band.dscps}
 
@@ -88,18 +87,18 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one queue will take: ranks of a class, or of several that share it."""
+    """The content of one queue: drop precedences of a class, or of classes that share it."""
 
     name: str
     share: float
     ranks: tuple[tuple[int, int, bool], ...]  # (drop precedence, DSCP, is ECT)
-    shallow: bool = False  # holds a last drop precedence alone: as deep as that rank may fill
+    shallow: bool = False  # last drop precedence alone; the limit is the end of its curve
 
 
 def lay_out(intent: Intent, group: PortGroup, able: Abilities) -> Layout:
-    """Deal the classes to queues and work the fractions out in bytes.
+    """Assign the classes to queues and compute the fractions in bytes.
 
-    Raises: CannotExpress where everything is kept for others.
+    Raises: CannotExpress if no queue is free.
     """
     taken = {*intent.keep.queues, *(each.priority for each in intent.lossless)}
     free = [each for each in reversed(range(QUEUES)) if each not in taken]
@@ -118,7 +117,7 @@ def lay_out(intent: Intent, group: PortGroup, able: Abilities) -> Layout:
 
 
 def _with_cnps(intent: Intent, first: Queue) -> Queue:
-    """The first queue, with what receivers of lossless classes send back: late, it is of no use."""
+    """The first queue, with the CNPs of lossless classes, which are of no use when late."""
     sent = {dscp for each in intent.classes for dscp in each.dscp}
     cnps = {each.cnp for each in intent.lossless if each.cnp is not None}
     protected, *others = first.bands
@@ -177,13 +176,13 @@ def _part(classes: Sequence[TrafficClass]) -> _Part:
 
 
 def _ecn_tells(part: _Part) -> bool:
-    """Is the last drop precedence, and it alone, sent as Not-ECT?"""
+    """Whether the last drop precedence, and no other, is sent as Not-ECT."""
     last = max(rank for rank, _, _ in part.ranks)
     return last > 0 and all(ect == (rank < last) for rank, _, ect in part.ranks)
 
 
 def _split(part: _Part, last: int) -> Iterator[_Part]:
-    """The last drop precedence in a shallow queue of its own, below the others."""
+    """Two parts: the last drop precedence gets a shallow queue below that of the others."""
     above = tuple(each for each in part.ranks if each[0] < last)
     below = tuple(each for each in part.ranks if each[0] == last)
     yield _Part(part.name, part.share, above)
@@ -191,7 +190,7 @@ def _split(part: _Part, last: int) -> Iterator[_Part]:
 
 
 def _moved(name: str, intent: Intent, rank: int) -> list[str]:
-    """Where one curve both marks and drops, the marks' is meant: it is for more packets."""
+    """The deviation where one curve marks and drops: ECN's thresholds win, for more packets."""
     mark, drop = intent.queueing.mark, intent.queueing.curves[rank]
     if mark is None or mark == drop:
         return []

@@ -1,4 +1,4 @@
-"""Rates of an intent against the speeds that a device tells of its ports. Pure."""
+"""Checks the rates of an intent against the port speeds that a device reports. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -7,13 +7,13 @@ from switchcfg.intent.intent import Device
 from switchcfg.intent.port_names import in_words
 from switchcfg.plan.state import State
 
-# Where a platform's state has the speed of a port: the kind of the object, its field, bit/s of one.
+# Where a platform's state has the speed of a port: (kind of the object, its field, unit in bit/s).
 TOLD: Final[Mapping[str, tuple[str, str, int]]] = {"sonic": ("PORT", "speed", 10**6)}
 
 
 def speeds(platform: str, present: State) -> dict[str, int]:
-    """Port -> bit/s, of those that the device tells; what is no number the platform's own rules
-    name."""
+    """Port -> bit/s, where the device reports it. Values that are not numbers are left to the
+    platform's own rules."""
     told = TOLD.get(platform)
     if told is None:
         return {}
@@ -26,7 +26,7 @@ def speeds(platform: str, present: State) -> dict[str, int]:
 
 
 def too_fast(device: Device, present: State) -> list[str]:
-    """Problems by name of the rule."""
+    """Ports slower than the intent's rate; each problem begins with the rule's name."""
     has = speeds(device.platform, present)
     return [
         f"rate: {port} has {in_words(has[port])}, not {in_words(group.rate)}"

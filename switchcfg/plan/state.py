@@ -1,8 +1,7 @@
-"""The state of a device as a flat map, and the difference of two of them. Pure.
+"""The state of a device as a flat map, and the difference of two states. Pure.
 
-Every platform's configuration becomes `Place -> value`, with text exactly as the device
-takes it but one spelling per value. So what a plan does is decided in one place, whatever
-the platform: a plan is the entries that differ.
+Every platform's configuration becomes `Place -> value`: text exactly as the device takes it, with
+one spelling per value. A plan is the entries that differ, so one function serves all platforms.
 """
 
 import hashlib
@@ -14,11 +13,11 @@ from typing import NamedTuple
 
 
 class Place(NamedTuple):
-    """Where one value stands."""
+    """The position of one value in a configuration."""
 
     kind: str  # of the object: a table, a section
     name: str  # of the object
-    field: str  # "" = the object itself, where it can be there without any field
+    field: str  # "" = the object itself, where it can exist without a field
 
     def __str__(self) -> str:
         return " ".join(filter(None, self))
@@ -30,7 +29,7 @@ Owns = Callable[[Place, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One value that changes. None = not there."""
+    """One value that changes. None = absent."""
 
     place: Place
     before: str | None
@@ -38,18 +37,18 @@ class Change:
 
     @property
     def sign(self) -> str:
-        """Made (+), removed (-) or changed (~)."""
+        """+ for added, - for removed, ~ for changed."""
         return "+" if self.before is None else "-" if self.after is None else "~"
 
     def reverse(self) -> "Change":
-        """What takes it back."""
+        """The change that undoes this one."""
         return Change(self.place, self.after, self.before)
 
 
 def difference(present: State, desired: State, owns: Owns) -> tuple[Change, ...]:
-    """What makes of `present` what `desired` wants, in the order of places.
+    """The changes from `present` to `desired`, in the order of places.
 
-    What `desired` does not name is removed where `owns(place, value)`, and left alone elsewhere.
+    A value that `desired` lacks is removed if `owns(place, value)`, and left alone otherwise.
     """
     ours = {place for place, value in present.items() if owns(place, value)}
     return tuple(
@@ -60,9 +59,9 @@ def difference(present: State, desired: State, owns: Owns) -> tuple[Change, ...]
 
 
 def after(present: State, changes: Iterable[Change]) -> dict[Place, str]:
-    """What `present` is once the changes are made.
+    """`present` with the changes applied.
 
-    Raises: ValueError where a change does not begin with what is there.
+    Raises: ValueError if the `before` of a change is not the present value.
     """
     out = dict(present)
     for change in changes:
@@ -76,13 +75,13 @@ def after(present: State, changes: Iterable[Change]) -> dict[Place, str]:
 
 
 def fingerprint(state: State) -> str:
-    """SHA-256 of a state: equal where, and only where, all values are."""
+    """SHA-256 of a state: equal if and only if all values are."""
     rows = sorted([*place, value] for place, value in state.items())
     return hashlib.sha256(json.dumps(rows, ensure_ascii=False).encode()).hexdigest()
 
 
 def objects(state: State) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """(kind, name, fields) of each object, in order."""
+    """(kind, name, fields) of each object, in the order of places."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for place in sorted(state):
         found.setdefault((place.kind, place.name), {})[place.field] = state[place]
@@ -91,7 +90,7 @@ def objects(state: State) -> Iterator[tuple[str, str, dict[str, str]]]:
 
 
 def tables(state: State) -> dict[str, dict[str, dict[str, str]]]:
-    """Kind -> name -> fields, in order."""
+    """Kind -> name -> fields, in the order of places."""
     out: dict[str, dict[str, dict[str, str]]] = {}
     for kind, name, fields in objects(state):
         out.setdefault(kind, {})[name] = fields
@@ -99,7 +98,7 @@ def tables(state: State) -> dict[str, dict[str, dict[str, str]]]:
 
 
 def natural(text: str) -> tuple[tuple[int, str], ...]:
-    """To sort by: Ethernet2 before Ethernet10."""
+    """Sort key for natural order: Ethernet2 before Ethernet10."""
     return tuple(
         (int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)
     )

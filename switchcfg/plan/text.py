@@ -1,4 +1,4 @@
-"""A plan for people: what changes, what traffic notices, what is degraded. Pure."""
+"""A plan as readable text: changes, effects on traffic, degraded parts. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -6,11 +6,11 @@ from typing import Final
 from switchcfg.plan.plan import Plan
 from switchcfg.plan.state import Change
 
-FEW: Final = 8  # values of one object that are shown; more are counted
+FEW: Final = 8  # values of one object that are shown; the rest is only counted
 
 
 def lines(plan: Plan) -> Iterator[str]:
-    """The plan of one device."""
+    """The lines that show the plan of one device."""
     yield f"{plan.device} ({plan.platform}):"
     if not plan.changes:
         yield "  no changes"
@@ -42,14 +42,14 @@ def summary(plans: Sequence[Plan]) -> str:
 
 
 def signs(plans: Sequence[Plan]) -> tuple[int, int, int]:
-    """How many values are made, changed and removed."""
+    """The numbers of values that are added, changed and removed."""
     changes = [change for plan in plans for change in plan.changes]
     made, changed, removed = (sum(c.sign == sign for c in changes) for sign in "+~-")
     return made, changed, removed
 
 
 def count(number: int, what: str) -> str:
-    """1 change, 2 changes."""
+    """A number and its noun: "1 change", "2 changes"."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 

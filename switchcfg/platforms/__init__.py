@@ -1,1 +1,1 @@
-"""The kinds of switches."""
+"""Platforms: one kind of switch each, with its configuration language."""

@@ -1,4 +1,4 @@
-"""What platforms have in common whose configuration is command lines. Pure."""
+"""Base class of platforms that are configured by command lines. Pure."""
 
 import re
 from abc import ABC, abstractmethod
@@ -23,45 +23,45 @@ from switchcfg.platforms.platform import (
     render_groups,
 )
 
-SHOWN: Final = 4  # ports that an error names
+SHOWN: Final = 4  # ports that an error lists
 
 
 def number_of(name: str) -> int:
-    """The queue in the name of one: `c-out-8q-q3`, `3`; a default one is 0."""
+    """The number in a queue's name: 3 for `c-out-8q-q3` or `3`; 0 if there is none."""
     found = re.search(r"(\d+)$", name)
     return int(found[1]) if found else 0
 
 
 class CommandPlatform(ABC):
-    """Names of ours are parts of places, but for interfaces and the system: those are bound by
-    their value."""
+    """A platform of command lines. A place's name begins with the name of switchcfg's object; for
+    interfaces and the system, the value has that name."""
 
     name: str
     able: Abilities
     grammar: Grammar
-    mode: str  # in which the lines are typed
-    degraded: tuple[str, ...] = ()  # whatever the intent
-    binds: tuple[str, ...] = ()  # kinds of lines that bind a profile of ours to a port
-    # Kinds of lines that say on all of the switch which class a code point has, which queue a class
+    mode: str  # configuration mode of the lines
+    degraded: tuple[str, ...] = ()  # deviations for every intent
+    binds: tuple[str, ...] = ()  # kinds of lines that bind a profile to a port
+    # Kinds of lines, for the whole switch: code point -> traffic class, traffic class -> queue
     points: str = ""
     classes: str = ""
     shared: tuple[str, ...] = ()  # kinds of all lines of the whole switch
-    marks: str = ""  # kind of the lines by which a profile marks in a queue
-    lists_ports = False  # whether a device tells of all its ports, as kind `port`
-    said: str = ""  # what a device is asked to tell of itself
-    signs: str = ""  # one of its lines matches this, in every answer; "": any text is read
-    strange: str = "(?!)"  # no line matches this, or the answer is another platform's
+    marks: str = ""  # kind of a profile's lines that turn on ECN in a queue
+    lists_ports = False  # whether the configuration lists all ports, as kind `port`
+    said: str = ""  # the command that prints the configuration
+    signs: str = ""  # matches a line of every answer; "": any text is read
+    strange: str = "(?!)"  # a line that matches shows the answer of another platform
 
     @abstractmethod
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
         """The state that one port group needs, on its ports and on the switch."""
 
     def lacking(self, intent: Intent, device: Device) -> Iterable[str]:
-        """What of the lossless classes it cannot do, in words."""
+        """Deviations of the lossless classes, in words."""
         return ()
 
     def disrupts(self, changes: Sequence[Change]) -> tuple[str, ...]:
-        """What traffic notices of them."""
+        """Effects of the changes on traffic."""
         return ()
 
     def render(self, intent: Intent, device: Device) -> Rendered:
@@ -77,11 +77,11 @@ class CommandPlatform(ABC):
         return owns
 
     def defaults(self, present: State) -> State:
-        """What its lines of the whole switch are where its configuration has none."""
+        """Default values of lines of the whole switch that the configuration lacks."""
         return {}
 
     def queues(self, present: State) -> Mapping[int, tuple[int, int]]:
-        """Code point -> its traffic class and queue, of lines of the kind `points`."""
+        """Code point -> (traffic class, queue), from lines of the kind `points`."""
         found: dict[int, tuple[int, int]] = {}
         every = {**self.defaults(present), **present}
         for place, value in every.items():
@@ -93,22 +93,22 @@ class CommandPlatform(ABC):
         return found
 
     def flow_controlled(self, present: State, port: str = "") -> Iterable[int]:
-        """Queues of a port, or of any, that have flow control."""
+        """Queues with flow control, of one port or (port "") of any."""
         return ()
 
     def protected(self, intent: Intent, present: State, port: str) -> Iterable[int]:
-        """Those of a port whose flow control is not ours."""
+        """Queues of a port with foreign flow control."""
         return self.flow_controlled(present, port)
 
     def marked(self, present: State, profile: str) -> Iterable[int]:
-        """Queues that mark (ECN), by a profile."""
+        """Queues in which a profile marks (ECN)."""
         for place in present:
             name, *queue = place.name.split(SEPARATOR)
             if place.kind == self.marks and name == profile:
                 yield number_of(queue[0])
 
     def conflicts(self, intent: Intent, device: Device, present: State) -> Iterable[str]:
-        """What others have there that ours can be neither beside nor in place of."""
+        """Problems of foreign configuration that can neither coexist nor be replaced."""
         return ()
 
     def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
@@ -133,8 +133,8 @@ class CommandPlatform(ABC):
     def _kept_points(
         self, intent: Intent, device: Device, present: State
     ) -> Mapping[int, tuple[int, int]]:
-        """Where code points go. Those of classes that go to a queue by default only, and to one
-        that others make nothing of, may go elsewhere."""
+        """Code point -> (traffic class, queue) that must be preserved. Code points of classes
+        may move if their queue is the default and has no foreign flow control or ECN."""
         default = self.defaults(present)
         mine = {dscp for each in intent.classes for dscp in each.dscp}
         used = set(self.flow_controlled(present))
@@ -151,7 +151,7 @@ class CommandPlatform(ABC):
         return {dscp: way for dscp, way in today.items() if not free(dscp, way[1])}
 
     def _replaced(self, intent: Intent, port: str, present: State) -> Iterator[str]:
-        """What a port has in the place of ours, and what must not end with it."""
+        """Problems of a port's foreign profiles, which switchcfg's would replace."""
         for kind in self.binds:
             theirs = present.get(Place(kind, port, "")) or self.inherited(present, kind)
             if not theirs or is_ours(intent, theirs):
@@ -168,8 +168,8 @@ class CommandPlatform(ABC):
                 )
 
     def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:
-        """Lines of the whole switch have no name of ours: those that are as this intent sets them
-        are taken for ours, but for what it keeps."""
+        """Lines of the whole switch have no name of switchcfg: those with the intent's value count
+        as switchcfg's, unless the intent keeps them."""
         back: dict[Place, str | None] = {}
         stays: list[str] = []
         default = self.defaults({})
@@ -186,19 +186,19 @@ class CommandPlatform(ABC):
         return GivenBack(back, tuple(stays))
 
     def _shared(self, intent: Intent, device: Device) -> State:
-        """What of the whole switch the intent sets."""
+        """The values of the whole switch that the intent sets."""
         try:
             state = self.render(intent, device).state
         except CannotExpress:
-            return {}  # then nothing was ever applied
+            return {}  # then it was never applied
         return {place: value for place, value in state.items() if place.kind in self.shared}
 
     def inherited(self, present: State, kind: str) -> str:
-        """The profile of a port that has none of its own; "": nobody's."""
+        """The profile that a port inherits if none is bound to it; "": none."""
         return ""
 
     def lost(self, intent: Intent, theirs: str, present: State) -> str:
-        """What ours in the place of a profile may not end, in words."""
+        """Functions of a foreign profile that its replacement must not end, in words; "": none."""
         found = sorted(set(intent.keep.queues) & set(self.marked(present, theirs)))
         return f"ECN in kept queue {found[0]}" if found else ""
 
@@ -209,7 +209,7 @@ class CommandPlatform(ABC):
         return self.grammar.write(state)
 
     def recognises(self, text: str) -> bool:
-        """Is this what such a device says of itself? One without a line of ours says much else."""
+        """Whether the text is an answer of this platform, even if no line matches the grammar."""
         own, other = (re.search(each, text, re.MULTILINE) for each in (self.signs, self.strange))
         document = text.lstrip().startswith(("<", "{", "["))
         return own is not None and other is None and not document
@@ -226,7 +226,7 @@ class CommandPlatform(ABC):
         return ""
 
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
-        """One: these devices take a candidate as a whole, or a script without a gap."""
+        """One step: these devices take a whole candidate, or one script."""
         lines = self.grammar.commands(changes, after(present, changes))
         payload = "".join(f"{line}\n" for line in lines)
         return (Step(self.mode, payload, self.disrupts(changes)),)

@@ -1,14 +1,14 @@
-"""Arista EOS: command lines as `show running-config` has them. Pure.
+"""Platform Arista EOS: command lines of `show running-config`. Pure.
 
-EOS colours by DSCP (`drop-precedence`) and has ECN thresholds of their own, so it can say all
-of an intent but per-packet spraying. Source: Arista's AVD templates and its RoCE guides;
+EOS sets the drop precedence by DSCP (`drop-precedence`) and has separate ECN thresholds, so it can
+express all of an intent but per-packet spraying. Source: Arista's AVD templates and RoCE guides;
 `uc-tx-queue` is the name on Trident, Tomahawk and XP chips.
 
-It prints code points of one class on one line, and no defaults: reading fills them in. A queue is
-strict unless it says `no priority`, so `priority strict` says nothing and no rule knows it. None is
-strict below one that says so.
+EOS prints code points of one class on one line, and no defaults: reading adds them. A queue is
+strict unless it has `no priority`, so `priority strict` has no rule. No queue is strict below one
+with `no priority`.
 
-Flow control is a port's own or its profile's; the headroom behind it is EOS's to work out.
+Flow control is configured on a port or in its profile; EOS computes the headroom.
 """
 
 import re
@@ -25,12 +25,12 @@ from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
 from switchcfg.platforms.in_turn import below, in_words, percents
 from switchcfg.platforms.platform import group_name, is_ours
 
-KBYTE: Final = 1000  # bytes; what EOS calls kbytes
-# It hashes layer 4 by itself. Two lossless classes are what chips have headroom for.
+KBYTE: Final = 1000  # bytes of a kbyte of EOS
+# EOS hashes layer 4 by default. Chips have headroom for two lossless classes.
 ABLE: Final = Abilities(curves=3, own_mark=True, spray=("hash",), lossless=2)
 
-# Of the switch, where its configuration says nothing ("Quality of Service" of the EOS manual)
-DEFAULT_TC: Final = (1, 0, 2, 3, 4, 5, 6, 7)  # by the first three bits of a code point
+# Defaults of the switch ("Quality of Service" of the EOS manual)
+DEFAULT_TC: Final = (1, 0, 2, 3, 4, 5, 6, 7)  # traffic class by the first 3 bits of a code point
 DEFAULTS: Final[State] = {
     **{Place("dscp", str(dscp), ""): str(DEFAULT_TC[dscp >> 3]) for dscp in range(64)},
     **{Place("traffic-class", str(tc), ""): str(tc) for tc in range(QUEUES)},
@@ -45,7 +45,7 @@ _RANGE: Final = "minimum-threshold <min> kbytes maximum-threshold <max> kbytes"
 
 
 def _spell(line: str) -> str:
-    """With what EOS leaves out where it is the default."""
+    """A line, with the default values that EOS omits."""
     if line.startswith("random-detect ecn minimum") and " max-mark-probability " not in line:
         head, weight, tail = line.partition(" weight ")
         line = f"{head} max-mark-probability 100{weight}{tail}"
@@ -100,7 +100,7 @@ GRAMMAR: Final = Grammar(
 
 
 class Eos(CommandPlatform):
-    """EOS 4.30 and later, which commits a session as a whole."""
+    """EOS 4.30 and later. A configuration session is committed as a whole."""
 
     name, able, grammar, mode = "eos", ABLE, GRAMMAR, "configure session"
     binds, points, classes = ("interface profile",), "dscp", "traffic-class"
@@ -140,7 +140,7 @@ class Eos(CommandPlatform):
                 yield queue
 
     def conflicts(self, intent: Intent, device: Device, present: State) -> Iterator[str]:
-        """The map of code points is the switch's, and other ports may have flow control, too."""
+        """The code-point map is that of the switch, and other ports may have flow control, too."""
         theirs = set(self.protected(intent, present, ""))
         theirs -= {q for port in device.ports for q in self.protected(intent, present, port)}
         ways = self.queues(present).items()
@@ -149,7 +149,8 @@ class Eos(CommandPlatform):
         )
 
     def lost(self, intent: Intent, theirs: str, present: State) -> str:
-        """Flow control on priorities that are lossless in the intent goes on, as ours."""
+        """As the base class; also flow control, except on the intent's lossless priorities, which
+        switchcfg's profile continues."""
         goes_on = {str(each.priority) for each in intent.lossless}
         for place in present:
             profile, _, priority = place.name.rpartition(SEPARATOR)
@@ -159,7 +160,8 @@ class Eos(CommandPlatform):
 
 
 def _controlled(present: State, port: str) -> Iterator[tuple[str, int]]:
-    """(profile, queue) with flow control, of a port or of any; "": it is the port's own."""
+    """(profile, queue) with flow control, of one port or (port "") of any. Profile "": it is
+    configured on the port itself."""
     bound = present.get(Place("interface profile", port, ""), "")
     for place in present:
         owner, _, priority = place.name.rpartition(SEPARATOR)
@@ -170,7 +172,7 @@ def _controlled(present: State, port: str) -> Iterator[tuple[str, int]]:
 
 
 def _maps(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
-    """Of the whole switch. Traffic class = transmit queue, on every EOS platform of one chip."""
+    """Maps of the whole switch. Traffic class = transmit queue, on single-chip EOS platforms."""
     colour = layout.rank_of()
     for dscp, queue in layout.queue_of(intent).items():
         rank = colour.get(dscp, 0)
@@ -199,19 +201,19 @@ def _queue(name: str, queue: Queue) -> Iterator[tuple[Place, str]]:
     if queue.mark:
         yield Place("queue ecn", name, ""), f"{_kbytes(*queue.mark)} 100 0"
     for band in queue.bands:
-        if band.begin < queue.limit:  # else a full queue drops it without being told
+        if band.begin < queue.limit:  # else tail drop, which needs no line
             where = f"{name}{SEPARATOR}{band.rank}"
             yield Place("queue drop", where, ""), f"{_kbytes(band.begin, band.certain)} 100 0"
 
 
 def _lossless(name: str, each: Lossless) -> Iterator[tuple[Place, str]]:
-    """Priority = traffic class = queue, as in `_maps`."""
+    """Lines of a lossless class. Priority = traffic class = queue, as in `_maps`."""
     yield Place("profile pfc", name, ""), ""
     if each.mark:
         yield Place("queue ecn", name, ""), f"{_kbytes(*each.mark)} 100 0"
 
 
 def _kbytes(begin: int, certain: int) -> str:
-    """Two thresholds; EOS takes no zero, and the second above the first."""
+    """Thresholds in kbytes from bytes; EOS requires 0 < first < second."""
     low = max(begin // KBYTE, 1)
     return f"{low} {max(certain // KBYTE, low + 1)}"

@@ -1,10 +1,9 @@
-"""Command lines and values, both ways, by one table of templates. Pure.
+"""Converts between command lines and values, by one table of templates. Pure.
 
 One line of a configuration is one value of a `State`. A template's `{name}` is part of the
-place, its `<value>` part of the value: "qos map traffic-class {tc} to tx-queue <queue>". So a
-template prints and reads, and what it prints it reads back: a property test holds it to that.
-`{name+}` is a part of which devices print several values on one line, and take one: each is read
-as a line of its own.
+place, its `<value>` part of the value: "qos map traffic-class {tc} to tx-queue <queue>". The same
+template writes and reads; a property test checks that reading inverts writing. For `{name+}`,
+devices print several names on one line and accept one: each is read as a separate line.
 """
 
 import re
@@ -18,8 +17,8 @@ from switchcfg.errors import BadState
 from switchcfg.plan.state import Change, Place, State, natural
 from switchcfg.platforms.several import members
 
-SEPARATOR: Final = "|"  # between the parts of a place's name; no device has it in one
-WORD: Final = re.compile(r"[^\s|]{1,128}")  # what may stand in a template: never a line's end
+SEPARATOR: Final = "|"  # between the parts of a place's name; no device allows it in a name
+WORD: Final = re.compile(r"[^\s|]{1,128}")  # a value for a template: never a line's end
 MAX_TEXT: Final = 1 << 24  # characters of a device's configuration
 MOST: Final = 1 << 18  # values of a device
 _HOLE: Final = re.compile(r"\{(\w+)(\+?)\}|<(\w+)>")
@@ -31,32 +30,32 @@ class Rule:
 
     kind: str
     path: tuple[str, ...]  # the sections around it and the line itself
-    undo: str  # what takes the line back, in the same sections
-    adds: bool = False  # a second line stands beside the first instead of replacing it
-    joins: bool = False  # and says more of one list: `1,2` and `3` are `1,2,3`
+    undo: str  # the command that removes the line, in the same sections
+    adds: bool = False  # a second line is added to the first instead of replacing it
+    joins: bool = False  # and continues its list: `1,2` and `3` are `1,2,3`
 
     def lines(self, name: str, value: str) -> tuple[str, ...]:
         """The sections and the line for one value."""
         return tuple(self._fill(text, name, value) for text in self.path)
 
     def undo_lines(self, name: str, value: str) -> tuple[str, ...]:
-        """The sections and what takes the line back."""
+        """The sections and the command that removes the line."""
         return (*self.lines(name, value)[:-1], self._fill(self.undo, name, value))
 
     def joined(self, first: str, second: str) -> str:
-        """The value of two lines for one place; the first is "" where there is one line."""
+        """The value of two lines for one place; `first` is "" if there is only one line."""
         if not self.joins or not first:
             return second
         return ",".join(sorted({*first.split(","), *second.split(",")}, key=natural))
 
     def fits(self, value: str) -> bool:
-        """Has this rule as many holes as `value` has words?"""
+        """Whether this rule has as many holes as `value` has words."""
         return len(self._holes[1]) == len(value.split())
 
     def match(self, path: Sequence[str]) -> tuple[list[str], str] | None:
-        """(names, the value of each), where the lines are of this kind.
+        """(names, their common value) if the lines are of this kind; else None.
 
-        Raises: BadState for a list that no device has.
+        Raises: BadState for a list that is too long.
         """
         if len(path) != len(self.path):
             return None
@@ -72,7 +71,7 @@ class Rule:
 
     @cached_property
     def _holes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of the parts of the place, and of the value, in the order of the lines."""
+        """(names of the place's holes, names of the value's holes), in the order of the lines."""
         found = [hole for text in self.path for hole in _HOLE.finditer(text)]
         return tuple(h[1] for h in found if h[1]), tuple(h[3] for h in found if h[3])
 
@@ -109,23 +108,23 @@ def _shape(text: str) -> str:
 class Grammar:
     """The rules of one command language."""
 
-    rules: tuple[Rule, ...]  # in the order in which a device wants to hear them
-    indent: int = 0  # columns per section; 0 = every line stands for itself
+    rules: tuple[Rule, ...]  # in the order in which a device takes them
+    indent: int = 0  # columns per section; 0 = there are no sections
     comment: str = "!"
-    spell: Callable[[str], str] = str.strip  # a line as the rules spell it; "": it says nothing
-    # Sections that begin so are there whatever stands in them.
+    spell: Callable[[str], str] = str.strip  # normalises a line for the rules; "": ignore it
+    # Sections with these beginnings exist even when empty.
     permanent: tuple[str, ...] = ("interface ", "system qos")
 
     def write(self, state: State) -> str:
         """All lines, each section once, in the order of rules and names.
 
-        Raises: BadState for what no rule can say.
+        Raises: BadState for a value that no rule matches.
         """
         paths = [self._lines(place, value) for place, value in self._in_order(state.items())]
         return "".join(f"{line}\n" for line in self.nest(paths))
 
     def read(self, text: str) -> dict[Place, str]:
-        """The values of all lines that a rule knows; others are not ours to look at.
+        """The values of all lines that match a rule; other lines are ignored.
 
         Raises: BadState.
         """
@@ -144,8 +143,8 @@ class Grammar:
         return out
 
     def commands(self, changes: Sequence[Change], then: State) -> list[str]:
-        """What a device is told so that it holds `then`: first what cannot be overwritten is
-        taken back, then values are set, then removed, bindings before what they bind to."""
+        """The commands that lead to the state `then`. First they remove values that cannot be
+        overwritten, then set values, then remove values, bindings before the bound objects."""
         replaced, wanted, gone = [], [], []
         for change in changes:
             if change.after is not None:
@@ -159,11 +158,11 @@ class Grammar:
         return self.nest([*paths, *self._removals(gone, then)])
 
     def undone(self, gone: Iterable[tuple[Place, str]]) -> list[str]:
-        """What takes each value back by itself, where every line stands for itself."""
+        """The commands that remove each value, in a language without sections."""
         return [self._undo(*each)[-1] for each in reversed(self._in_order(gone))]
 
     def _removals(self, gone: list[tuple[Place, str]], then: State) -> Iterator[tuple[str, ...]]:
-        """Line by line, or the outermost section that nothing is left in."""
+        """Commands that remove each line, or the outermost section that becomes empty."""
         left = {section for item in then.items() for section in _sections(self._lines(*item))}
         told: set[tuple[str, ...]] = set()
         for place, value in reversed(self._in_order(gone)):
@@ -185,7 +184,7 @@ class Grammar:
         return self._rule(place, value).undo_lines(place.name, value)
 
     def nest(self, paths: Iterable[tuple[str, ...]]) -> list[str]:
-        """Lines with their sections, a section not repeated while it goes on."""
+        """Lines with their sections; consecutive lines of a section share its header."""
         out: list[str] = []
         open_: tuple[str, ...] = ()
         for path in paths:
@@ -201,7 +200,7 @@ class Grammar:
         return out
 
     def _in_order(self, values: Iterable[tuple[Place, str]]) -> list[tuple[Place, str]]:
-        """By outermost section, then section, then rule: each section stands there once."""
+        """Sort by outermost section, section, rule and name, so that each section occurs once."""
         order = {rule.kind: at for at, rule in reversed(list(enumerate(self.rules)))}
         first = {rule.path[0]: at for at, rule in reversed(list(enumerate(self.rules)))}
 
@@ -220,7 +219,7 @@ class Grammar:
         raise BadState(f"no command says {place.kind} {place.name} = {value!r}")
 
     def _paths(self, text: str) -> Iterator[tuple[str, ...]]:
-        """Each line with the sections that it stands in."""
+        """Each line with the sections around it."""
         sections: list[tuple[int, str]] = []
         for raw in text.splitlines():
             line = raw.strip()

@@ -1,7 +1,7 @@
-"""Queues that are served in turn, on platforms that cannot have all of ours strict. Pure.
+"""Weighted queues, on platforms that cannot serve all traffic classes strictly. Pure.
 
-Lossless classes share what strict queues leave. EOS and NX-OS have no strict queue below one that
-is not, Junos has five levels: classes of ours that would be there take their turn as well.
+Lossless classes share the rate that strict queues leave. EOS and NX-OS have no strict queue below a
+weighted one, Junos has five levels: traffic classes below these limits get weighted queues, too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,18 +9,18 @@ from typing import Final
 
 from switchcfg.plan.queues import Layout, Queue
 
-LEAST: Final = 10  # percent for a class of ours, whatever lossless classes ask for: no starving
+LEAST: Final = 10  # percent for a weighted traffic class, so that lossless classes cannot starve it
 
 
 def below(layout: Layout) -> list[Queue]:
-    """Our queues below the highest lossless one, the highest first."""
+    """The queues of traffic classes below the highest lossless queue, the highest first."""
     top = max((each.priority for each in layout.lossless), default=-1)
     return [queue for queue in layout.queues if queue.index < top]
 
 
 def percents(layout: Layout, ours: Sequence[Queue]) -> dict[int, int]:
-    """Queue -> percent of what strict queues leave: of lossless classes, and of `ours`, which
-    share what those leave. Together never above 100."""
+    """Queue -> percent of the rate that strict queues leave: shares of lossless classes, and equal
+    parts of the rest for the queues in `ours`. The sum is at most 100."""
     if not layout.lossless:
         return {}
     asked = sum(each.share for each in layout.lossless)
@@ -34,7 +34,7 @@ def percents(layout: Layout, ours: Sequence[Queue]) -> dict[int, int]:
 
 
 def in_words(layout: Layout, ours: Sequence[Queue], why: str) -> Iterator[str]:
-    """What of the intent that is not, for a plan to say; `why` ends the sentence."""
+    """The deviations from the intent, for a plan; `why` ends the sentence."""
     if not layout.lossless:
         return
     found = percents(layout, ours)

@@ -1,6 +1,6 @@
-"""Patches between two documents of tables, keys and fields: RFC 6902, and RFC 7396. Pure.
+"""JSON patches between two documents of tables, keys and fields: RFC 6902 and RFC 7396. Pure.
 
-An empty table is left out rather than kept: SONiC's patch sorter refuses one.
+The patch removes a table instead of leaving it empty: SONiC's patch sorter refuses an empty table.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ Document = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 def patch(before: Document, after: Document) -> list[dict[str, Any]]:
-    """The operations that make `after` of `before`; additions come before removals."""
+    """The operations of RFC 6902 from `before` to `after`; removals come last."""
     found = list(_difference((), before, after))
     return [op for op in found if op["op"] != "remove"] + [
         op for op in found if op["op"] == "remove"
@@ -18,7 +18,7 @@ def patch(before: Document, after: Document) -> list[dict[str, Any]]:
 
 
 def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What to write over `before`, where null removes; `after` has no nulls of its own."""
+    """The merge patch (RFC 7396) from `before` to `after`, which must not contain null."""
     out: dict[str, Any] = {key: None for key in before.keys() - after.keys()}
     for key, value in after.items():
         old = before.get(key)
@@ -31,7 +31,7 @@ def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
 
 
 def pointer(path: tuple[str, ...]) -> str:
-    """RFC 6901."""
+    """The JSON pointer of a path (RFC 6901)."""
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path)
 
 

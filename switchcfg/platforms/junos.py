@@ -1,11 +1,11 @@
-"""Juniper Junos and Junos EVO: `set` lines, as `show configuration | display set` has them. Pure.
+"""Platform Junos and Junos EVO: `set` lines of `show configuration | display set`. Pure.
 
-Junos colours by DSCP (loss priority), and its thresholds are fill levels in percent of a
-queue's buffer. Only one level is certain to starve those below it (strict-high), and that one has
-no ECN; what follows is said as degraded. Sources: docs/switches.md names Juniper's pages.
+Junos sets the drop precedence (loss priority) by DSCP; its thresholds are fill levels in percent of
+a queue's buffer. Only strict-high is certain to be served before the levels below it, and it has no
+ECN; plans list both as degraded. Sources: docs/switches.md names Juniper's pages.
 
-A lossless class is a forwarding class with `no-loss`; a congestion notification profile turns PFC
-for its code points on at a port, and knows the cable.
+A lossless class is a forwarding class with `no-loss`. A congestion notification profile turns on
+PFC for its code points on a port, and holds the cable length.
 """
 
 import re
@@ -39,8 +39,8 @@ ABLE: Final = Abilities(curves=3, own_mark=False, spray=("hash", "packet"), loss
 LOSS: Final = ("low", "medium-high", "high")  # by drop precedence
 PER_PACKET: Final = "per-packet"
 LEVELS: Final = ("strict-high", "high", "medium-high", "medium-low", "low")  # by order of queues
-STRICT: Final = len(LEVELS) - 1  # queues of ours above the level of lossless classes
-# Queues of Junos' own classes that drop: all classes of a queue have to drop, or none.
+STRICT: Final = len(LEVELS) - 1  # queues of traffic classes above the level of lossless classes
+# Queues of Junos' own lossy classes: the classes of a queue must be all lossy or all lossless.
 DROPPING: Final = {0: "best-effort", 7: "network-control"}
 
 _COS: Final = "class-of-service"
@@ -50,7 +50,7 @@ _HASH: Final = "policy-options policy-statement {policy} then load-balance per-p
 
 
 def _rule(kind: str, line: str, undo: str = "") -> Rule:
-    """`undo` where a line is taken back by less than the line itself."""
+    """A rule of one line. `undo`: the deleted part, if it is less than the whole line."""
     return Rule(kind, (f"set {line}",), f"delete {undo or line}")
 
 
@@ -67,7 +67,7 @@ GRAMMAR: Final = Grammar(
             f"{_COS} forwarding-classes class {{class}} pfc-priority <priority>",
             f"{_COS} forwarding-classes class {{class}} pfc-priority",
         ),
-        _rule("pfc tagged", f"{_PFC} input ieee-802.1 code-point {{bits}} pfc"),  # never written
+        _rule("pfc tagged", f"{_PFC} input ieee-802.1 code-point {{bits}} pfc"),  # foreign
         _rule("pfc input", f"{_PFC} input dscp code-point {{bits}} pfc"),
         _rule("pfc cable", f"{_PFC} input cable-length <metres>", f"{_PFC} input cable-length"),
         _rule(
@@ -146,7 +146,7 @@ GRAMMAR: Final = Grammar(
 )
 
 
-# Entries of lists: a device keeps one that nothing is left in, so each goes with its last line.
+# Entries of lists: a device keeps an empty entry, so each is deleted with its last line.
 _WORD: Final = r"[^ ]+"
 _ENTRY: Final = re.compile(
     f"{_COS} ("
@@ -161,7 +161,7 @@ _ENTRY: Final = re.compile(
 
 
 class Junos(CommandPlatform):
-    """Junos 22 and later on QFX, Junos EVO on PTX and QFX: one candidate, committed as a whole."""
+    """Junos 22 and later on QFX, Junos EVO on PTX and QFX. A candidate is committed as a whole."""
 
     name, able, grammar, mode = "junos", ABLE, GRAMMAR, "configure private"
     binds = BINDS
@@ -223,7 +223,7 @@ class Junos(CommandPlatform):
         named = super().owns(intent)
 
         def owns(place: Place, value: str) -> bool:
-            if place.kind == "balance mode":  # has no name, but is what `spray` says
+            if place.kind == "balance mode":  # has no name: the value identifies it
                 return value == PER_PACKET and intent.spray != "keep"
             return named(place, value)
 
@@ -244,9 +244,9 @@ class Junos(CommandPlatform):
         return Taken((*left_without(there, changes), *unread(there, changes)), ())
 
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
-        """One candidate."""
+        """One step: the candidate."""
         then = after(present, changes)
-        # A port has one such profile, whose name is part of the line: another does not replace it.
+        # A port has one PFC profile, named in the line's path: a new line does not replace it.
         named = {change.place for change in changes if change.place.kind == "interface pfc"}
         gone = [
             change
@@ -259,7 +259,7 @@ class Junos(CommandPlatform):
         return (Step(self.mode, payload, self.disrupts(changes)),)
 
     def _deletes(self, gone: Sequence[Change], then: State) -> Iterator[str]:
-        """Line by line, or the outermost entry that nothing is left in."""
+        """Commands that delete each line, or the outermost entry that becomes empty."""
         left: set[str] = set()
         for place, value in then.items():
             if place.kind == junos_text.UNREAD:
@@ -302,7 +302,7 @@ def _class(intent: Intent, queue: int) -> str:
 
 
 def _classes(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
-    """Of the whole switch."""
+    """Lines of the whole switch: classifiers, forwarding classes and the PFC profile."""
     colour = layout.rank_of()
     for dscp, queue in layout.queue_of(intent).items():
         where = (intent.prefix, _class(intent, queue), LOSS[colour.get(dscp, 0)], f"{dscp:06b}")
@@ -333,7 +333,7 @@ def _ports(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[P
         where = f"{map_}{SEPARATOR}{_class(intent, queue.index)}"
         yield Place("scheduler map", where, ""), scheduler
         yield Place("scheduler priority", scheduler, ""), LEVELS[min(order, STRICT)]
-        percent = max(int(queue.share * 100 + 1e-9), 1)  # together never above 100
+        percent = max(int(queue.share * 100 + 1e-9), 1)  # rounded down: the sum is at most 100
         yield Place("scheduler buffer", scheduler, ""), str(percent)
         marks = replace(queue, mark=None) if order == 0 else queue
         if marks.mark:
@@ -348,7 +348,7 @@ def _ports(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[P
 
 
 def _lossless(intent: Intent, group: PortGroup, each: Lossless) -> Iterator[tuple[Place, str]]:
-    """Its scheduler: no buffer of its own, as lossless traffic has a part of what all share."""
+    """Scheduler of a lossless class. No buffer size: lossless traffic uses a shared pool."""
     map_ = group_name(intent, group)
     scheduler = f"{map_}-Q{each.priority}"
     where = f"{map_}{SEPARATOR}{_class(intent, each.priority)}"
@@ -360,11 +360,11 @@ def _lossless(intent: Intent, group: PortGroup, each: Lossless) -> Iterator[tupl
 
 
 def _drops(intent: Intent, scheduler: str, queue: Queue) -> Iterator[tuple[Place, str]]:
-    """A profile per drop precedence. What is ECT is marked by its profile, so it needs one too."""
+    """A profile per drop precedence; the ECT packets need one, too, because it marks them."""
     for band in queue.bands:
         marks = queue.mark if band.rank == 0 else None
         if band.begin >= queue.limit and not marks:
-            continue  # a full queue drops it without being told
+            continue  # tail drop needs no profile
         levels = _between(*(marks or (band.begin, band.certain)), queue.limit)
         yield from _drop(intent, scheduler, LOSS[band.rank], levels)
 
@@ -372,7 +372,7 @@ def _drops(intent: Intent, scheduler: str, queue: Queue) -> Iterator[tuple[Place
 def _drop(
     intent: Intent, scheduler: str, loss: str, levels: tuple[int, int]
 ) -> Iterator[tuple[Place, str]]:
-    """A profile is called after its fill levels."""
+    """A drop profile and its use for one loss priority. Its name has its fill levels (percent)."""
     begin, certain = levels
     profile = f"{intent.prefix}-{begin}-{certain}"
     yield Place("scheduler drop", f"{scheduler}{SEPARATOR}{loss}", ""), profile
@@ -382,7 +382,7 @@ def _drop(
 
 
 def _between(begin: int, certain: int, limit: int) -> tuple[int, int]:
-    """The nearest fill levels, of which the second is above the first; 0 is only what is 0."""
+    """The nearest fill levels in percent; the second is above the first. Only 0 bytes give 0."""
     low = min(max(_nearest(begin, limit), 1 if begin else 0), 99)
     return low, min(max(_nearest(certain, limit), low + 1), 100)
 
@@ -394,7 +394,7 @@ def _nearest(part: int, whole: int) -> int:
 def _balance(intent: Intent) -> Iterator[tuple[Place, str]]:
     if intent.spray == "keep":
         return
-    policy = f"{intent.prefix}-ECMP"  # "per-packet" there means per flow on today's hardware
+    policy = f"{intent.prefix}-ECMP"  # its "per-packet" means per flow on current hardware
     yield Place("balance policy", policy, ""), ""
     yield Place("balance export", policy, ""), ""
     if intent.spray == "packet":
@@ -402,7 +402,7 @@ def _balance(intent: Intent) -> Iterator[tuple[Place, str]]:
 
 
 def _compared(reply: str) -> str:
-    """What `show | compare` prints, in a reply to get-configuration. Raises: BadState."""
+    """The output of `show | compare` in a reply to get-configuration. Raises: BadState."""
     found = re.search(
         r"<configuration-output[^>]*?(?:/>|>(.*?)</configuration-output>)", reply, re.DOTALL
     )
@@ -412,7 +412,8 @@ def _compared(reply: str) -> str:
 
 
 def _lines(reply: str) -> str:
-    """The `set` lines in a reply to get-configuration; a reply of another form as it is."""
+    """The `set` lines in a reply to get-configuration. A reply with configuration in another form
+    is returned unchanged, any other reply as ""."""
     found = re.search(r"<configuration-set[^>]*>(.*?)</configuration-set>", reply, re.DOTALL)
     if found:
         return unescape(found[1])

@@ -1,9 +1,9 @@
-"""What others have on a Junos device that ours has to stand beside: RoCE above all. Pure.
+"""Adapts the wanted state to foreign configuration of a Junos device, such as RoCE. Pure.
 
 A lossless queue is a forwarding class with `no-loss`, PFC is a congestion notification profile on
-a port. A kept queue keeps its class: our classifiers send its code points there, and our scheduler
-maps give it the scheduler that the port gives it today. A lossless class of the intent takes the
-place of theirs, where all that theirs pauses is in it.
+a port. A kept queue keeps its class: switchcfg's classifiers send its code points there, and its
+scheduler maps use the scheduler that the port has today. The intent's lossless classes replace a
+foreign PFC profile if they include all traffic that it pauses.
 """
 
 import re
@@ -19,15 +19,15 @@ from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.junos_text import OTHER, UNREAD
 from switchcfg.platforms.platform import group_name, is_ours
 
-# Kinds of lines: of a classifier, and of what binds it to a port.
+# Kinds of lines: of a classifier -> of its binding to a port.
 CLASSIFIERS: Final = {
     "classifier": "interface classifier",
     "classifier ipv6": "interface classifier ipv6",
 }
 BINDS: Final = ("interface map", *CLASSIFIERS.values())
-# Classes that are there without a line, and their queues; others differ by chip.
+# Built-in classes and their queues; the queues of other built-in classes differ by chip.
 DEFAULTS: Final = {"best-effort": 0, "fcoe": 3, "no-loss": 4}
-# On a port, what ours cannot stand beside, and what no line of ours replaces.
+# Lines of a port that conflict with switchcfg's and that no line of switchcfg replaces.
 _IN_THE_WAY: Final = re.compile(
     r"((unit (0|\*) )?(classifiers (dscp|dscp-ipv6|inet-precedence)|forwarding-class|"
     r"output-traffic-control-profile|scheduler-map)|forwarding-class-set|"
@@ -38,31 +38,31 @@ Home = tuple[str, str]  # forwarding class, loss priority
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """A device's state, by what is asked of it."""
+    """A device's state, indexed for queries."""
 
     state: State
     rows: Mapping[str, Mapping[tuple[str, ...], str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, state: State) -> "Present":
-        """Lines by kind and by the parts of their names."""
+        """Index a state: `rows` is kind -> parts of the name -> value."""
         rows: dict[str, dict[tuple[str, ...], str]] = {}
         for place, value in state.items():
             rows.setdefault(place.kind, {})[tuple(place.name.split(SEPARATOR))] = value
         return cls(state, rows)
 
     def bound(self, kind: str, port: str) -> str:
-        """What a port has of a kind; "" for nothing."""
+        """The value that is bound to a port, by kind of line; "": none."""
         return self.state.get(Place(kind, port, ""), "")
 
     def queue(self, name: str) -> int | None:
-        """The queue of a forwarding class."""
+        """The queue of a forwarding class; None: unknown."""
         found = self.state.get(Place("class queue", name, ""), "")
         return int(found) if found.isdecimal() else DEFAULTS.get(name)
 
     def controlled(self, port: str, ours: Callable[[str], bool] = lambda _: False) -> set[int]:
-        """Queues with flow control: of the switch's lossless classes, and by the port's profile;
-        but for those classes and profiles that are `ours`, by name."""
+        """Queues with flow control: of the switch's lossless classes, and by the port's profile.
+        Classes and profiles whose name satisfies `ours` are left out."""
         classes = [name for (name,) in self.rows.get("class no-loss", {})]
         found = {self.queue(name) for name in classes if not ours(name)}
         profile = self.bound("interface pfc", port)
@@ -78,11 +78,11 @@ class Present:
         return {each for each in found if each is not None}
 
     def protected(self, intent: Intent, port: str) -> set[int]:
-        """Queues with flow control of others."""
+        """Queues with foreign flow control."""
         return self.controlled(port, lambda name: is_ours(intent, name))
 
     def ways(self, port: str) -> dict[str, dict[int, Home]]:
-        """Kind of classifier -> code point -> where it goes on a port."""
+        """Kind of classifier -> code point -> its class and loss priority on a port."""
         found: dict[str, dict[int, Home]] = {}
         for kind, binds in CLASSIFIERS.items():
             if name := self.bound(binds, port):
@@ -101,7 +101,7 @@ class Present:
 
 
 def problems(intent: Intent, port: str, present: Present) -> Iterator[str]:
-    """What stands in the way of ours on a port, by name of the rule."""
+    """Conflicts of a port's foreign configuration; each begins with the rule's name."""
     for queue in sorted(present.protected(intent, port)):
         yield from lossless(intent, port, queue)
     yield from _pauses(intent, port, present)
@@ -123,11 +123,11 @@ def problems(intent: Intent, port: str, present: Present) -> Iterator[str]:
             f"kept: {port} has `{line}` by {where!r}, which lines of its own would end: write them "
             f"for {port} itself, or name the port in [keep] ports"
         )
-        break  # the first says it
+        break  # one is enough
 
 
 def unread(present: Present, changes: Sequence[Change]) -> Iterator[str]:
-    """What is said about lines that changes come near, by name of the rule."""
+    """Applied groups, and deactivations that affect changed ports; the rule's name first."""
     names = [each.place.name for each in changes if each.place.kind.startswith("interface")]
     ports = {name.split(SEPARATOR)[0] for name in names}
     for what in map(SEPARATOR.join, present.rows.get(UNREAD, {})):
@@ -146,8 +146,8 @@ def unread(present: Present, changes: Sequence[Change]) -> Iterator[str]:
 
 
 def mixed(intent: Intent, device: Device, present: Present) -> Iterator[str]:
-    """Classes of others on queues of lossless classes: all of a queue are lossless, or none, and
-    they are paused alike."""
+    """Conflicts of foreign classes on queues of lossless classes: the classes of a queue must be
+    all lossless or all lossy, with the same PFC priority."""
     has = {str(each.priority) for each in intent.lossless}
     for (name,), queue in present.rows.get("class queue", {}).items():
         if queue not in has or is_ours(intent, name):
@@ -161,7 +161,7 @@ def mixed(intent: Intent, device: Device, present: Present) -> Iterator[str]:
 
 
 def _pauses(intent: Intent, port: str, present: Present) -> Iterator[str]:
-    """What a port's profile of others pauses, and ours in its place would not."""
+    """Traffic that a port's foreign PFC profile pauses, and its replacement would not."""
     theirs = present.bound("interface pfc", port)
     if not intent.lossless or is_ours(intent, theirs):
         return
@@ -192,8 +192,8 @@ def _pauses(intent: Intent, port: str, present: Present) -> Iterator[str]:
 
 
 def left_without(present: Present, changes: Sequence[Change]) -> Iterator[str]:
-    """Ports with PFC where changes would take away what serves their lossless queues, or feeds,
-    and leave them PFC."""
+    """Ports that would keep PFC, while changes remove the scheduler map or the classifier of their
+    lossless queues."""
     without = {c.place.name for c in changes if c.place.kind == "interface pfc" and c.after is None}
     for change in changes:
         kind, port, _ = change.place
@@ -214,7 +214,7 @@ def left_without(present: Present, changes: Sequence[Change]) -> Iterator[str]:
 
 
 def _by_pattern(port: str, present: Present) -> Iterator[tuple[str, str]]:
-    """(pattern, line) of what is configured for ports of many names at once."""
+    """(pattern, line) of lines for name patterns that match the port."""
     said = {
         "interface map": "scheduler-map",
         "interface pfc": "congestion-notification-profile",
@@ -233,7 +233,7 @@ def _by_pattern(port: str, present: Present) -> Iterator[tuple[str, str]]:
 def beside(
     intent: Intent, device: Device, rendered: State, present: Present
 ) -> tuple[dict[Place, str], list[str]]:
-    """What is rendered, made to leave kept queues to the classes of others; and problems."""
+    """(the rendered state, with kept queues left to their foreign classes; problems)."""
     homes, found = _homes(intent, device, present)
     state: dict[Place, str] = {}
     for place, value in rendered.items():
@@ -257,7 +257,7 @@ def beside(
 def _homes(
     intent: Intent, device: Device, present: Present
 ) -> tuple[dict[str, dict[int, Home]], list[str]]:
-    """Kind of classifier -> code point of a kept queue -> where it goes on; and problems."""
+    """(kind of classifier -> code point of a kept queue -> class and loss priority; problems)."""
     homes: dict[str, dict[int, Home]] = {kind: {} for kind in CLASSIFIERS}
     found: list[str] = []
     for port in device.ports:
@@ -283,7 +283,7 @@ def _homes(
         for dscp, queue in intent.keep.dscp.items():
             if queue in classes:
                 homes[kind].setdefault(dscp, (classes[queue], "low"))
-    # Without one of its own, IPv6 is classified as IPv4 is, or not at all.
+    # Without its own classifier, IPv6 is classified as IPv4, or not at all.
     homes["classifier ipv6"] = homes["classifier"] | homes["classifier ipv6"]
     return homes, found
 
@@ -291,7 +291,7 @@ def _homes(
 def _schedulers(
     intent: Intent, group: PortGroup, present: Present
 ) -> tuple[dict[Place, str], list[str]]:
-    """Lines of a group's scheduler map for the classes of kept queues; and problems."""
+    """(lines of a group's scheduler map for the classes of kept queues; problems)."""
     map_ = group_name(intent, group)
     state: dict[Place, str] = {}
     found: list[str] = []

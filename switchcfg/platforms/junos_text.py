@@ -1,7 +1,7 @@
-"""`set` lines of Junos as devices print them, one spelling per line. Pure.
+"""Normalises Junos `set` lines to one spelling per setting. Pure.
 
-What `show configuration | display set` has, also where it was typed or saved by hand: lists in
-brackets, several settings of a class in one line, names of code points.
+Reads `show configuration | display set`, and hand-written variants: lists in brackets, several
+settings of a class in one line, names of code points.
 """
 
 import re
@@ -12,11 +12,11 @@ from switchcfg.errors import BadState
 from switchcfg.plan.state import Place
 from switchcfg.platforms.grammar import MAX_TEXT, SEPARATOR, Grammar
 
-OTHER: Final = "interface other"  # what else an interface has: read, never written
-UNREAD: Final = "not read"  # what says of lines that they are not in force, or that others are
-DEEPEST: Final = 16  # words of what a line stands in; class-of-service has ten
+OTHER: Final = "interface other"  # other lines of an interface: read, never written
+UNREAD: Final = "not read"  # statements that deactivate lines, and groups that are applied
+DEEPEST: Final = 16  # words of the hierarchy around a line; class-of-service has 10
 ASK: Final = "`show configuration | display set`"
-# What else such an output has: lines about lines, a prompt, the name of the routing engine.
+# Other lines of such an output: statements about lines, a prompt, the routing engine's name.
 _ABOUT: Final = re.compile(
     r"(deactivate|activate|protect|unprotect|annotate|edit|top) .*|[\w.-]+@[\w.-]+[>#%].*|"
     r"\{\w+:\w+\}|\[edit.*\]|#.*|/\*.*"
@@ -36,7 +36,7 @@ _ALIAS: Final = re.compile(
     r"set class-of-service code-point-aliases dscp(?:-ipv6)? (\S+) ([01]{6})"
 )
 _BITS: Final = re.compile(r"[01]{6}")
-# Names that Junos has for code points by itself (RFC 2474, 2597, 3246).
+# Junos' built-in names of code points (RFC 2474, 2597, 3246).
 NAMES: Final = {
     "be": 0, "ef": 46, "nc1": 48, "nc2": 56,
     **{f"cs{each}": 8 * each for each in range(1, 8)},
@@ -45,10 +45,10 @@ NAMES: Final = {
 
 
 def read(text: str, grammar: Grammar) -> dict[Place, str]:
-    """The values of all lines that a rule knows, and what else interfaces have. Lines that are
-    deactivated have none; they, and lines of groups that are applied, are named as not read.
+    """The values of all lines that match a rule, and the other lines of interfaces (kind OTHER).
+    Deactivated lines have no value; they, and applied groups, are listed as kind UNREAD.
 
-    Raises: BadState for what is no output of Junos.
+    Raises: BadState for text that is not output of Junos.
     """
     if len(text) > MAX_TEXT:
         raise BadState(f"configuration of {len(text)} characters, at most {MAX_TEXT}")
@@ -63,7 +63,7 @@ def read(text: str, grammar: Grammar) -> dict[Place, str]:
         found = _INTERFACE.fullmatch(line)
         if not found or any(rule.match((line,)) for rule in grammar.rules):
             continue
-        if not _BARE.fullmatch(found[2]):  # an entry that nothing is in
+        if not _BARE.fullmatch(found[2]):  # an empty entry
             out[Place(OTHER, f"{found[1]}{SEPARATOR}{found[2]}", "")] = ""
     return out | {Place(UNREAD, what, ""): "" for what in _unread(raw, lines, inactive, grammar)}
 
@@ -71,7 +71,7 @@ def read(text: str, grammar: Grammar) -> dict[Place, str]:
 def _unread(
     raw: Sequence[str], lines: Sequence[str], inactive: Collection[str], grammar: Grammar
 ) -> Iterator[str]:
-    """What is said about lines that matter here."""
+    """The `deactivate` statements and applied groups that affect class-of-service lines."""
     matter: dict[str, None] = {}
     for line in _lines(raw, ()):
         if (paths := [each for each in _heads(line) if each in inactive]) and (
@@ -85,7 +85,7 @@ def _unread(
 
 
 def _heads(line: str) -> Iterator[str]:
-    """Everything that a line stands in, and itself, as `deactivate` names it."""
+    """The hierarchy levels around a line, and the line itself, as `deactivate` names them."""
     words = line.split(" ", DEEPEST)
     return (" ".join(words[1:end]) for end in range(2, len(words) + 1))
 
@@ -101,11 +101,11 @@ def _lines(raw: Sequence[str], inactive: Collection[str]) -> Iterator[str]:
 
 
 def _settings(line: str) -> Iterator[str]:
-    """A line for each setting."""
+    """One line per setting."""
     if found := _LIST.fullmatch(line):
         for each in found[2].split():
             yield from _settings(f"{found[1]} {each}")
-    elif found := _QUEUE.fullmatch(line):  # the older of two ways to say it
+    elif found := _QUEUE.fullmatch(line):  # the older form
         rest = f" {found[3]}" if found[3] else ""
         yield from _settings(
             f"set class-of-service forwarding-classes class {found[2]} queue-num {found[1]}{rest}"

@@ -18,7 +18,7 @@ PLATFORMS: Final[Mapping[str, Platform]] = {
     each.name: each for each in (Eos(), Junos(), Linux(), Nvue(), Nxos(), OpenConfig(), Sonic())
 }
 
-# What each of them can tell apart.
+# The abilities of each platform.
 ABLE: Final[Mapping[str, Abilities]] = {
     Eos.name: eos.ABLE, Junos.name: junos.ABLE, Linux.name: linux.ABLE, Nvue.name: nvue.ABLE,
     Nxos.name: nxos.ABLE, OpenConfig.name: openconfig.ABLE, Sonic.name: sonic.ABLE,

@@ -1,14 +1,14 @@
-"""A Linux switch: htb with a FIFO per class; nftables classifies, marks and drops early. Pure.
+"""Platform Linux: htb with a FIFO per class; nftables classifies, marks and drops early. Pure.
 
 Every kernel since 5.16 has these parts (why not ets and red: docs/decisions.md). htb is strict
-where a class is guaranteed next to nothing, may borrow all, and has a priority of its own.
-Queues have no names, so ours are told by the handle of the root; rules are in a table of our own.
+if each class has a negligible guaranteed rate, may borrow all, and has a distinct priority.
+Queues have no names, so the root's handle identifies switchcfg's; rules are in its own table.
 
-Every queue has virtual queues, one per threshold: a token bucket that drains a little slower than
-the link, and is as full as the queue its packets wait in. While one is full its port is in a set,
-and stays there for some packets in the mean: ECT packets are marked, those of a drop precedence
-dropped. The lower ones drain more slowly and forget later, so that the last drop precedence does
-not take what the dropping of others has freed. How it was measured: docs/decisions.md.
+Every queue has virtual queues, one per threshold: a token bucket that drains slightly slower than
+the link, and is as full as the queue that its packets wait in. While it is full, its port is in a
+set, and stays there for some packets on average: ECT packets are marked, those of a drop precedence
+are dropped. Lower virtual queues drain more slowly and release later, so that the last drop
+precedence does not take the space that other drops freed. Measurements: docs/decisions.md.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,12 +37,12 @@ ABLE: Final = Abilities(
     curves=3, own_mark=True, spray=("hash",), no_lossless="its queues are software's, without PFC"
 )
 SHAPED: Final = 0.98  # of the port's rate; at 1.0 the driver's own queue fills instead
-DRAIN: Final = (0.94, 0.98)  # of the port's rate: of the lowest virtual queue, and the highest
-GUARANTEED: Final = 8000  # bit/s: what a class is guaranteed is served before any priority
+DRAIN: Final = (0.94, 0.98)  # fraction of the port's rate: lowest and highest virtual queue
+GUARANTEED: Final = 8000  # bit/s: small, as guaranteed rates are served before any priority
 HASH: Final = "net.ipv4.fib_multipath_hash_policy"
-PACKET: Final = 1514  # bytes; nft's byte buckets hold a second at least, so it counts packets
-SMALL: Final = 300  # bytes; acknowledgements are not what fills a queue
-RELEASE: Final = (32, 16)  # packets in the mean until a full one is forgotten; the same order
+PACKET: Final = 1514  # bytes; buckets count packets: nft's byte buckets hold at least one second
+SMALL: Final = 300  # bytes; shorter packets, such as acknowledgements, do not fill a queue
+RELEASE: Final = (32, 16)  # mean packets until a port leaves the set; in the order of DRAIN
 FINE, COARSE = 8_000, 1_000_000  # bit/s; tc shows rates from 1 Gbit/s on as whole megabits
 DEGRADED: Final = (
     f"rate: ports are shaped to {SHAPED:.0%} of theirs, so that the queue is here",
@@ -74,7 +74,7 @@ class Linux:
         return owns
 
     def write(self, state: State) -> str:
-        """A script that makes it, where nothing of it is there yet."""
+        """A script that sets up the state on a switch that has none of it."""
         changes = [Change(place, None, state[place]) for place in sorted(state)]
         return "#!/bin/sh\nset -eu\n" + "".join(step.payload for step in self.steps({}, changes))
 
@@ -103,7 +103,7 @@ class Linux:
         return linux_text.restore(before, changes)
 
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
-        """Queues are made before rules point at them, and removed after none does."""
+        """Queues are made before the rules that use them, and removed after those rules."""
         then = after(present, changes)
         made, removed, disrupts = linux_text.queue_commands(changes, then)
         steps = [
@@ -127,7 +127,7 @@ def _group(intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, s
 
 
 def shaped(rate: int) -> int:
-    """Bit/s that a port of this rate is held to, such that tc shows it as it was set."""
+    """Shaping rate (bit/s) of a port of this rate, rounded so that tc prints it as it was set."""
     unit = COARSE if rate >= 1000 * COARSE else FINE
     return max(int(rate * SHAPED) // unit, 1) * unit
 
@@ -143,10 +143,10 @@ def _queues(port: str, group: PortGroup, layout: Layout) -> Iterator[tuple[Place
 
 
 def _rules(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[str]:
-    """Lines of a port's chain. A queue waits behind those before it, and their packets count."""
+    """Lines of a port's chain. A queue waits for the queues before it, so their packets count."""
     first, rest = layout.queues[0], layout.rest
     yield f"meta priority set {_classid(rest)}"
-    # Address resolution or LACP that starves behind data would cut the link.
+    # If data starved ARP or LACP, the link would go down.
     yield f"meta protocol != {{ 2048, 34525 }} meta priority set {_classid(first.index)}"
     for queue in layout.queues:
         if queue.index != rest:
@@ -160,7 +160,7 @@ def _rules(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class VirtualQueue:
-    """One threshold of a queue, and what happens above it."""
+    """One threshold of a queue, and the actions above it."""
 
     size: int  # packets
     marks: bool
@@ -168,11 +168,11 @@ class VirtualQueue:
 
 
 def virtual_queues(queue: Queue) -> list[VirtualQueue]:
-    """The lowest first. Ramps are cut in their middle; those that are equal then are one."""
+    """Virtual queues, the lowest first. A ramp becomes its middle; equal thresholds are merged."""
     marks = _packets(*queue.mark) if queue.mark else 0
     drops: dict[int, tuple[int, ...]] = {}
     for band in queue.bands:
-        if band.begin < queue.limit:  # else a full queue drops it without being told
+        if band.begin < queue.limit:  # else tail drop, which needs no rule
             size = _packets(band.begin, band.certain)
             drops[size] = drops.get(size, ()) + band.dscps
     sizes = sorted({*drops, *([marks] if marks else [])})
@@ -184,17 +184,17 @@ def _packets(begin: int, certain: int) -> int:
 
 
 def _congestion(intent: Intent, group: PortGroup, queue: Queue, fed: str) -> Iterator[str]:
-    """Rules of a queue, for its own packets and for those that it waits behind (`fed`)."""
+    """Rules of a queue. `fed`: the class ids of its own packets and of those served before it."""
     found = virtual_queues(queue)
     before = f"@{intent.prefix}-{_minor(queue.index)}"
     names = [f"{before}{'abcd'[n]}-{group.name or 'over'}" for n in range(len(found))]
     mine = f"meta priority {_classid(queue.index)}"
     for number, name in enumerate(names):
-        # While a higher one is full, so is this.
+        # While a higher virtual queue is full, this one is full, too.
         unless = f" oif != {names[number + 1]}" if number + 1 < len(names) else ""
         mod = round(_between(RELEASE, number, len(names)))
         yield f"meta priority {fed}{unless} numgen random mod {mod} < 1 delete {name} {{ oif }}"
-    # Before the buckets: what is dropped must not fill them.
+    # Before the buckets: dropped packets must not fill them.
     for virtual, name in zip(found, names, strict=True):
         if virtual.drops:
             for family in ("ip", "ip6"):
@@ -211,7 +211,7 @@ def _congestion(intent: Intent, group: PortGroup, queue: Queue, fed: str) -> Ite
 
 
 def _between(ends: tuple[float, float], number: int, count: int) -> float:
-    """The first end for the first of so many, the second for the last."""
+    """Linear interpolation: `ends[0]` for number 0, `ends[1]` for number count - 1."""
     first, last = ends
     return first + (last - first) * number / max(count - 1, 1)
 
@@ -225,7 +225,7 @@ def _classid(index: int) -> str:
 
 
 def _set(values: Sequence[object]) -> str:
-    """As nft prints it: braces from two on."""
+    """Values as nft prints them: in braces if there are two or more."""
     if len(values) == 1:
         return str(values[0])
     return "{ " + ", ".join(map(str, values)) + " }"

@@ -1,8 +1,8 @@
-"""What tc, nft and sysctl are told, and what they tell. Pure.
+"""Writes commands for tc, nft and sysctl, and reads their output. Pure.
 
-`tc -batch` stops at the first bad line with those before it done, `nft -f` is atomic: whoever
-runs these scripts takes a snapshot first. Rules are compared as nft prints them, with numbers
-for names (`-nn`), since a table that was changed by hand would still carry our comment.
+`tc -batch` stops at the first bad line and keeps the lines before it, `nft -f` is atomic: take a
+snapshot before running these scripts. Rules are compared as nft prints them, with numbers for names
+(`-nn`): a comment would not reveal that a table was changed by hand.
 """
 
 import json
@@ -14,17 +14,17 @@ from switchcfg.errors import BadState
 from switchcfg.plan.state import Change, Place, State
 from switchcfg.platforms.grammar import SEPARATOR
 
-HANDLE: Final = "dc"  # of our root queues, in hex
+HANDLE: Final = "dc"  # of switchcfg's root queues, in hex
 TOP: Final = "1"  # minor number of the class that holds all others
-PACKET: Final = 1514  # bytes; one packet per round among what htb thinks equal
-BURST_TIME: Final = 0.26e-3  # seconds of rate that leave at once: 32 KiB of 1 Gb/s
+PACKET: Final = 1514  # bytes: htb's quantum, one packet per round of equal priorities
+BURST_TIME: Final = 0.26e-3  # seconds of rate sent in one burst: 32 KiB at 1 Gb/s
 MIN_BURST: Final = 4096  # bytes; less than two packets would throttle a slow port
 MAX_TEXT: Final = 1 << 24  # characters of a snapshot
 
 ROOT, CLASS, FIFO = "root", "class", "fifo"  # values: default minor; rate ceil prio; bytes
 RULE, SETTING = "rule", "sysctl"
 PORT, FOREIGN = "port", "foreign root"  # only read
-_KERNELS: Final = "0:"  # handle of the queues that nobody has set
+_KERNELS: Final = "0:"  # handle of the kernel's default queues
 
 _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _RATE: Final = r"(\d+)([KMGT]?)bit"
@@ -48,13 +48,13 @@ _TABLE, _CHAIN = re.compile(r"table netdev (\S+) \{"), re.compile(r"chain (\S+) 
 _OVER: Final = re.compile(r"@([\w-]+)")
 
 
-# --- what is told --------------------------------------------------------------------
+# --- commands ------------------------------------------------------------------------
 
 
 def queue_commands(
     changes: Iterable[Change], then: State
 ) -> tuple[list[str], list[str], list[str]]:
-    """Lines for `tc -batch` that make queues, lines that remove some, and what traffic notices."""
+    """(lines for `tc -batch` that make queues, lines that remove queues, effects on traffic)."""
     made: list[str] = []
     removed: list[str] = []
     disrupts: list[str] = []
@@ -81,7 +81,7 @@ def queue_commands(
 
 
 def rule_commands(changes: Sequence[Change], then: State) -> Iterator[str]:
-    """Shell commands: each table that changes is replaced as a whole, then settings."""
+    """Shell commands: replace each table that changes as a whole, then set sysctls."""
     tables = {row.place.name.split(SEPARATOR)[0]: None for row in changes if row.place.kind == RULE}
     for table in tables:
         rules = {
@@ -96,7 +96,7 @@ def rule_commands(changes: Sequence[Change], then: State) -> Iterator[str]:
 
 
 def restore(before: State, changes: Sequence[Change]) -> str:
-    """A script that makes what was there before, from whatever was reached on the way."""
+    """A script that restores the state `before`, whichever of the changes were made."""
     back = [change.reverse() for change in changes]
     queues = [row.place for row in back if row.place.kind in {ROOT, CLASS, FIFO}]
     out = []
@@ -108,14 +108,14 @@ def restore(before: State, changes: Sequence[Change]) -> str:
 
 
 def batch(command: str, lines: Sequence[str]) -> str:
-    """A shell command that reads these lines; nothing for none."""
+    """A shell command with these lines as its input; "" for no lines."""
     if not lines:
         return ""
     return "".join(f"{line}\n" for line in (f"{command} <<'END'", *lines, "END"))
 
 
 def snapshot(table: str, ports: Sequence[str]) -> str:
-    """A shell script whose output `read` understands: all that is ours, and these ports."""
+    """A shell script whose output `read` takes: all that switchcfg made, and these ports."""
     wanted = " ".join(ports)
     return f"""\
 echo '@@ qdiscs'
@@ -138,7 +138,7 @@ sysctl net.ipv4.fib_multipath_hash_policy
 
 
 def _made(wanted: State) -> list[str]:
-    """The root, then classes from the outermost, then their queues."""
+    """Lines for the root, then classes from the outermost, then their queues."""
     order = (ROOT, CLASS, FIFO)
     lines = []
     for place in sorted(wanted, key=lambda place: (order.index(place.kind), place)):
@@ -164,7 +164,7 @@ def _line(kind: str, port: str, minor: str, words: Sequence[str]) -> str:
 
 
 def _table(name: str, rules: State) -> list[str]:
-    """Text for `nft -f` that replaces a table, or removes it where no rule is left."""
+    """Text for `nft -f` that replaces a table, or removes it if no rule is left."""
     lines = [f"table netdev {name} {{ }}", f"delete table netdev {name}"]
     if not rules:
         return lines
@@ -189,11 +189,11 @@ def _of_port(place: Place, port: str) -> bool:
     return place.kind in {ROOT, CLASS, FIFO} and place.name.split(SEPARATOR)[0] == port
 
 
-# --- what is said --------------------------------------------------------------------
+# --- output --------------------------------------------------------------------------
 
 
 def read(text: str) -> dict[Place, str]:
-    """The state that a snapshot, or a script of ours, tells of.
+    """The state in the output of `snapshot`, or in a script of `Linux.write`.
 
     Raises: BadState.
     """
@@ -235,7 +235,7 @@ def _json(text: str) -> list[dict[str, Any]]:
 
 
 def _qdisc(row: dict[str, Any], ports: Iterable[str]) -> Iterator[tuple[Place, str]]:
-    """Of one queue of one of the ports: its place and value, if it has one."""
+    """Place and value of one queue, if it is on one of the ports and of a known kind."""
     port, kind, handle = (str(row.get(key, "")) for key in ("dev", "kind", "handle"))
     if port not in ports:
         return
@@ -258,7 +258,7 @@ def _classes(port: str, text: str) -> Iterator[tuple[Place, str]]:
 
 
 def _script(text: str) -> Iterator[tuple[Place, str]]:
-    """Queues and settings of a script of ours."""
+    """Queues and settings in a script of `Linux.write`."""
     for line in text.splitlines():
         if found := _MADE_ROOT.match(line):
             yield Place(ROOT, found["port"], ""), found["minor"]
@@ -272,7 +272,7 @@ def _script(text: str) -> Iterator[tuple[Place, str]]:
 
 
 def _rules(text: str) -> Iterator[tuple[Place, str]]:
-    """Every rule of every chain, in nft's words but for numbers, which are decimal."""
+    """Every rule of every chain as nft prints it, but with decimal numbers."""
     table = chain = ""
     number = 0
     for line in map(str.strip, text.splitlines()):
@@ -291,5 +291,5 @@ def _rules(text: str) -> Iterator[tuple[Place, str]]:
 def bits(text: str) -> int:
     """Bit/s of a rate as tc writes it."""
     found = re.fullmatch(_RATE, text)
-    assert found is not None  # noqa: S101  # the patterns above let nothing else in
+    assert found is not None  # noqa: S101  # the patterns above match nothing else
     return int(found[1]) * _UNITS[found[2]]

@@ -1,11 +1,11 @@
-"""NVIDIA Cumulus Linux: `nv set` lines, as `nv config show -o commands` has them. Pure.
+"""Platform NVIDIA Cumulus Linux: `nv set` lines of `nv config show -o commands`. Pure.
 
-One WRED curve per traffic class; ECN without `red` drops by tail alone, so both are on, but for
+One WRED curve per traffic class. ECN without `red` has only tail drop, so both are on, except for
 lossless classes. Source: Cumulus Linux 5.x documentation, "Quality of Service" and "RDMA over
 Converged Ethernet".
 
-`nv config show -o commands` has what was set, defaults not, and one line for all that is set alike:
-`swp1-2,32`, `dscp 0-7`. Each is read by itself, and set and unset by itself.
+`nv config show -o commands` prints no defaults, and one line for equal settings: `swp1-2,32`,
+`dscp 0-7`. Each is read, set and unset separately.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +21,9 @@ from switchcfg.platforms.commands import CommandPlatform, number_of
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
 from switchcfg.platforms.platform import Fit, GivenBack, Rendered, group_name, is_ours
 
-# It hashes layer 4 by itself, and has one lossless priority group (its reference, "QoS").
+# Cumulus hashes layer 4 by default, and has one lossless priority group (its reference, "QoS").
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",), lossless=1)
-# shared-alpha of a queue by its share of the buffer, the first that is not below it
+# (share of the buffer, shared-alpha): a queue gets the first row whose share is not below its own
 ALPHAS: Final = ((0.06, "alpha_1_8"), (0.12, "alpha_1_4"), (0.25, "alpha_1_2"), (1.0, "alpha_1"))
 _THERE: Final = "so what ours says for the whole switch does not count there"
 ELSEWHERE: Final = {
@@ -79,7 +79,7 @@ GRAMMAR: Final = Grammar(
         _rule("pfc cable", f"{_PFC} cable-length <metres>"),
         _rule("interface profile", "interface {port+} qos congestion-control profile <profile>"),
         _rule("interface pfc", "interface {port+} qos pfc profile <profile>"),
-        # Read, never written: what others have.
+        # Foreign lines: read, never written.
         _rule("roce", "qos roce"),
         _rule("roce", "qos roce {what} <value>"),
         _rule("interface pause", "interface {port+} qos link-pause profile <profile>"),
@@ -115,7 +115,7 @@ class Nvue(CommandPlatform):
 
     def defaults(self, present: State) -> State:
         if present.get(Place("mapping trust", "", "")) not in {"l3", "both"}:
-            return {}  # it does not look at code points
+            return {}  # the switch does not classify by code point
         return {Place("mapping dscp", str(dscp), ""): str(dscp >> 3) for dscp in range(64)}
 
     def flow_controlled(self, present: State, port: str = "") -> Iterator[int]:
@@ -136,7 +136,7 @@ class Nvue(CommandPlatform):
                 f"roce: {device.name} has `nv set qos roce`, which makes default-global of its "
                 f"own on all ports: set its parts by themselves, or leave {device.name} out"
             )
-        theirs = set[int]()  # on any port: the map of code points is the whole switch's
+        theirs = set[int]()  # on any port: the code-point map is that of the whole switch
         for place in present:
             if place.kind == "pfc" and not is_ours(intent, place.name.split(SEPARATOR)[0]):
                 number = place.name.split(SEPARATOR)[1]
@@ -158,7 +158,8 @@ class Nvue(CommandPlatform):
                     yield f"profile: {port} has {profile!r} ({kind.split()[1]}), {why}"
 
     def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
-        """A port has one profile: what its kept queues have in the present one goes into ours."""
+        """As the base class. A port has one profile: the settings of its kept queues are copied
+        from the present profile into switchcfg's."""
         found = super().fit(intent, device, rendered, present)
         kept: dict[Place, str] = {}
         problems = list(found.problems)
@@ -181,7 +182,8 @@ class Nvue(CommandPlatform):
         return Fit(beside.state, beside.gives_way, tuple(dict.fromkeys(problems)))
 
     def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:
-        """Memory for lossless traffic stays where others have PFC, or have dealt it."""
+        """As the base class. Memory for lossless traffic stays if there is foreign PFC, or if the
+        pools differ from switchcfg's."""
         found = super().given_back(intent, device, present)
         if nvue_lossless.memory_is_ours(intent, present):
             return found
@@ -191,7 +193,7 @@ class Nvue(CommandPlatform):
         return GivenBack(back, (*found.stays, *stays))
 
     def lost(self, intent: Intent, theirs: str, present: State) -> str:
-        return ""  # `fit` takes it along
+        return ""  # `fit` copies the settings of kept queues
 
     def disrupts(self, changes: Sequence[Change]) -> tuple[str, ...]:
         if any(change.place.kind in BUFFERS for change in changes):
@@ -200,13 +202,13 @@ class Nvue(CommandPlatform):
 
 
 def _roce(present: State) -> bool:
-    """Has somebody turned the RoCE mode of the whole switch on?"""
+    """Whether the RoCE mode of the whole switch is on."""
     said = [value for place, value in present.items() if place.kind == "roce"]
     return bool(said) and not {"off", "disabled"} & set(said)
 
 
 def _curves(present: State, profile: str, queues: Sequence[int]) -> Iterator[tuple[Place, str]]:
-    """What a profile says of some queues."""
+    """The curve settings of a profile for some queues."""
     for place, value in present.items():
         if place.kind.startswith("curve "):
             name, tc = place.name.split(SEPARATOR)
@@ -215,7 +217,7 @@ def _curves(present: State, profile: str, queues: Sequence[int]) -> Iterator[tup
 
 
 def _global(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
-    """Of the whole switch. Switch priority = traffic class = queue."""
+    """Lines of the whole switch. Switch priority = traffic class = queue."""
     yield Place("mapping trust", "", ""), "l3"
     for dscp, index in sorted(layout.queue_of(intent).items()):
         yield Place("mapping dscp", str(dscp), ""), str(index)

@@ -1,9 +1,9 @@
-"""Lossless classes on Cumulus Linux: a PFC profile per port, the rest of the whole switch. Pure.
+"""Lossless classes on Cumulus Linux: PFC profiles per port, other settings per switch. Pure.
 
-A port has one PFC profile, and without one `default-global`. Where somebody else's does what the
-intent says it stays; ours takes its place where [keep] replaces names it, and where it would end no
-PFC that the intent has not. Memory for lossless traffic has to be set aside before ("Flow Control
-Buffers" of "Quality of Service"): all of it is for lossy traffic by default.
+A port has one PFC profile, by default `default-global`. A foreign profile stays if it matches the
+intent. It is replaced if [keep] replaces names it and all its PFC is in the intent. Memory for
+lossless traffic must be reserved ("Flow Control Buffers" of "Quality of Service"): by default, all
+memory is for lossy traffic.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ HALF: Final = (
 
 
 def settings(name: str, layout: Layout, ports: Sequence[str]) -> Iterator[tuple[Place, str]]:
-    """As on a switch that has no PFC yet."""
+    """Lines for lossless classes on a switch without PFC."""
     for each in layout.lossless:
         tc = str(each.priority)
         yield Place("scheduler mode", tc, ""), "dwrr"
@@ -42,7 +42,7 @@ def settings(name: str, layout: Layout, ports: Sequence[str]) -> Iterator[tuple[
 
 
 def pfc_of_others(intent: Intent, present: State) -> bool:
-    """Has somebody else a PFC profile with priorities?"""
+    """Whether there is a foreign PFC profile with priorities."""
     return any(
         place.kind == "pfc" and not is_ours(intent, place.name.split(SEPARATOR)[0])
         for place in present
@@ -50,13 +50,13 @@ def pfc_of_others(intent: Intent, present: State) -> bool:
 
 
 def memory_is_ours(intent: Intent, present: State) -> bool:
-    """Is it dealt as we deal it, and needed by nobody else?"""
+    """Whether the pools are as switchcfg sets them, and no foreign PFC needs them."""
     there = {place.name: value for place, value in present.items() if place.kind == "pool"}
     return there == POOLS and not pfc_of_others(intent, present)
 
 
 class Beside:
-    """Ours made to go beside what a switch has: `state`, `gives_way` and `problems`."""
+    """The wanted state, adapted to a switch's PFC: `state`, `gives_way` and `problems`."""
 
     def __init__(self, intent: Intent, device: Device, state: State, present: State) -> None:
         self.intent, self.device, self.present = intent, device, present
@@ -72,8 +72,8 @@ class Beside:
         self._unused()
 
     def _weightless(self) -> Iterator[Place]:
-        """Queues that have no weight any more: of ours that are strict now, and of lossless classes
-        that have gone, as our profiles tell."""
+        """Weights to remove: of queues that become strict, and of former lossless classes, which
+        switchcfg's PFC profiles on the switch still name."""
         lossless = {str(each.priority) for each in self.intent.lossless}
         for place in self.present:
             name, *tc = place.name.split(SEPARATOR)
@@ -85,7 +85,7 @@ class Beside:
                 yield Place("scheduler mode", tc[0], "")
 
     def _memory(self) -> Iterator[Place]:
-        """What we have set aside, where the last class goes and nobody else needs it."""
+        """Pools to remove with the last lossless class, unless foreign PFC needs them."""
         had = any(p.kind == "pfc rx" and is_ours(self.intent, p.name) for p in self.present)
         if had and not self.intent.lossless and memory_is_ours(self.intent, self.present):
             yield from (Place("pool", pool, "") for pool in POOLS)
@@ -113,11 +113,11 @@ class Beside:
             )
 
     def _marks(self, port: str) -> None:
-        """A port without a profile of its own marks by that of the whole switch, until it has ours:
-        what that says of a queue with PFC of others does not end without a word."""
+        """A port without its own congestion profile marks by `default-global` until it gets
+        switchcfg's. Report ECN of queues with foreign PFC that would change by that."""
         own = self.present.get(Place("interface profile", port, ""))
         if own is not None or GLOBAL in self.intent.keep.replaces:
-            return  # an own one is asked about in any case
+            return  # `fit` checks a port's own profile
         for each in self.intent.lossless:
             where = f"{GLOBAL}{SEPARATOR}{each.priority}"
             kinds = ("curve min", "curve max")
@@ -137,7 +137,7 @@ class Beside:
         return {int(number) for name, number in parts if name == profile and number.isdecimal()}
 
     def _differs(self, profile: str, priorities: set[int]) -> str:
-        """What of a profile is not as the intent says; "": nothing."""
+        """How a PFC profile differs from the intent; "": not at all."""
         for each in self.intent.lossless:
             if each.priority not in priorities:
                 return f"not on {each.priority}"
@@ -151,7 +151,8 @@ class Beside:
         return ""
 
     def _scheduler(self) -> None:
-        """That of the whole switch: what serves PFC of others is not changed without a word."""
+        """Report scheduler settings of the whole switch that would change while there is foreign
+        PFC, and weights above 100 % in total."""
         for each in self.intent.lossless:
             tc = str(each.priority)
             mode = self.present.get(Place("scheduler mode", tc, ""))
@@ -190,7 +191,7 @@ class Beside:
             )
 
     def _unused(self) -> None:
-        """Our profile, where no port takes it."""
+        """Leave out switchcfg's profiles that no port uses."""
         bound = {value for place, value in self.state.items() if place.kind == "interface pfc"}
         for place in [each for each in self.state if each.kind.startswith("pfc")]:
             if place.name.split(SEPARATOR)[0] not in bound:

@@ -1,12 +1,12 @@
-"""Cisco NX-OS on Nexus 9000: command lines as `show running-config` has them. Pure.
+"""Platform Cisco NX-OS on Nexus 9000: command lines of `show running-config`. Pure.
 
-One curve per queue, shared by dropping and ECN unless `non-ecn` says another for what is Not-ECT;
-strict-priority queues must be the highest and adjacent; queuing policies are disruptive. Source:
+A queue has one curve for drops and ECN, unless `non-ecn` sets another for Not-ECT packets.
+Strict-priority queues must be the highest and adjacent; queuing policies are disruptive. Source:
 Nexus 9000 QoS guides 10.x; for `random-detect non-ecn` the command reference 9.3(x), "R Commands".
-That all queues but the last may be strict at levels of their own depends on the queuing template.
+Whether all queues but the last can have separate strict levels depends on the queuing template.
 
-A class that is never dropped is one of the network-qos policy, of which the switch has one; a port
-has flow control where its mode is on. Headroom is what NX-OS gives for cables of up to 100 m.
+A lossless class belongs to the network-qos policy, of which the switch has one; a port has flow
+control where its mode is on. NX-OS provides headroom for cables of up to 100 m.
 """
 
 import re
@@ -23,10 +23,10 @@ from switchcfg.platforms.in_turn import below, in_words, percents
 from switchcfg.platforms.platform import Fit, GivenBack, Rendered, group_name, is_ours
 from switchcfg.platforms.several import members
 
-# It hashes layer 4 by itself. Two lossless classes are what chips have headroom for.
+# NX-OS hashes layer 4 by default. Chips have headroom for two lossless classes.
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",), bare_curve=True, lossless=2)
-MTU: Final = 9216  # bytes; the largest that a port can have, as in all of Cisco's RoCE guides
-FAR: Final = 100  # metres of cable, beyond which headroom has to be told
+MTU: Final = 9216  # bytes; a port's maximum, as in all of Cisco's RoCE guides
+FAR: Final = 100  # metres of cable beyond which headroom must be configured
 
 _CLASS: Final = "class-map type qos match-any {class}"
 _MARK: Final = ("policy-map type qos {policy}", "class {class}")
@@ -43,11 +43,11 @@ _ETHERNET: Final = re.compile(r"(Ethernet|port-channel)[\d/]+")
 
 
 def _spell(line: str) -> str:
-    """Thresholds in bytes, code points one by one in their order."""
+    """A line with thresholds in bytes, and code points listed one by one in numeric order."""
     for head in ("match dscp ", "match cos "):
         if line.startswith(head):
             return head + ",".join(sorted(members(line.removeprefix(head)), key=natural))
-    if line.startswith("pause ") and " pfc-cos " in line:  # with a buffer of its own, or without
+    if line.startswith("pause ") and " pfc-cos " in line:  # with or without a buffer size
         return f"pause pfc-cos {line.rpartition(' ')[2]}"
     if line.startswith(("random-detect minimum", "random-detect non-ecn", "queue-limit ")):
         return _SIZE.sub(lambda hit: f"{int(hit[1]) * UNITS[hit[2]]} bytes", line)
@@ -83,7 +83,7 @@ GRAMMAR: Final = Grammar(
         Rule("queue limit", (*_QUEUE, "queue-limit <limit> bytes"), "no queue-limit <limit> bytes"),
         Rule("class mtu", (*_NETWORK, "mtu <bytes>"), "no mtu <bytes>"),
         Rule("class pause", (*_NETWORK, "pause pfc-cos <cos>"), "no pause pfc-cos <cos>"),
-        # Read, never written: what others have.
+        # Foreign lines: read, never written.
         Rule("queue marks", (*_QUEUE, "random-detect threshold <how> ecn"), ""),
         Rule(
             "all match",
@@ -110,7 +110,7 @@ GRAMMAR: Final = Grammar(
             (_PORT, "priority-flow-control mode <mode>"),
             "no priority-flow-control mode <mode>",
         ),
-        Rule("interface pfc", (_PORT, "priority-flow-control mode <mode> <how>"), ""),  # never ours
+        Rule("interface pfc", (_PORT, "priority-flow-control mode <mode> <how>"), ""),  # foreign
         Rule("port", (_PORT,), ""),
         Rule(
             "interface mark",
@@ -176,7 +176,7 @@ class Nxos(CommandPlatform):
         }
 
     def flow_controlled(self, present: State, port: str = "") -> Iterator[int]:
-        """Where a port does not say `off`, its neighbour may turn it on (DCBX)."""
+        """As the base class. Unless a port's mode is `off`, its neighbour may turn it on (DCBX)."""
         if present.get(Place("interface pfc", port, "")) == "off":
             return
         for queue, _ in _pauses(present, present.get(_SYSTEM, "")):
@@ -187,7 +187,8 @@ class Nxos(CommandPlatform):
             yield from self.flow_controlled(present, port)
 
     def conflicts(self, intent: Intent, device: Device, present: State) -> Iterator[str]:
-        """The switch has one network-qos policy, which ours would replace."""
+        """As the base class: ports with mode `off`, and the switch's one network-qos policy, which
+        switchcfg's would replace."""
         theirs = present.get(_SYSTEM, "")
         if not intent.lossless:
             return
@@ -208,7 +209,8 @@ class Nxos(CommandPlatform):
                 )
 
     def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
-        """A port that is on in more words stays so; one that was made so by us goes off again."""
+        """As the base class. `on` with more words stays; `on` by switchcfg is removed when the
+        intent no longer has it."""
         found = super().fit(intent, device, rendered, present)
         stays = {
             place: value
@@ -237,7 +239,7 @@ class Nxos(CommandPlatform):
         )
 
     def disrupts(self, changes: Sequence[Change]) -> tuple[str, ...]:
-        """Carving buffers anew for classes that are never dropped concerns all ports."""
+        """Buffers for lossless classes are re-allocated on all ports."""
         kinds = {change.place.kind: change.place.name for change in reversed(changes)}
         found: list[str] = []
         if not kinds.keys().isdisjoint({"system network", "class pause"}):
@@ -248,7 +250,7 @@ class Nxos(CommandPlatform):
 
 
 def _pauses(present: State, active: str) -> Iterator[tuple[int, str]]:
-    """(queue, CoS) of what a network-qos policy never drops; "" for a CoS that it does not say."""
+    """(queue, CoS) of the lossless classes of a network-qos policy; CoS "": not configured."""
     for place, cos in present.items():
         policy, _, name = place.name.partition(SEPARATOR)
         if place.kind == "class pause" and policy == active:
@@ -257,7 +259,7 @@ def _pauses(present: State, active: str) -> Iterator[tuple[int, str]]:
 
 
 def _switched_on(intent: Intent, present: State) -> Iterator[Place]:
-    """Ports of ours with flow control, while the switch has our policy for it: that is by us."""
+    """Flow control of ports that switchcfg turned on: port and switch have its policies."""
     if is_ours(intent, present.get(_SYSTEM, "")):
         for place, value in present.items():
             bound = present.get(Place("interface queue", place.name, ""), "")
@@ -266,7 +268,8 @@ def _switched_on(intent: Intent, present: State) -> Iterator[Place]:
 
 
 def _kept_ways(intent: Intent, policy: str, present: State) -> Iterator[str]:
-    """What a policy sends to kept queues, or to lossless ones, and ours would not."""
+    """Code points and CoS that a policy sends to kept or lossless queues, and switchcfg's would
+    not."""
     homes = {dscp: each.priority for each in intent.lossless for dscp in each.dscp}
     homes |= intent.keep.dscp
     how = {each.priority: "lossless" for each in intent.lossless}
@@ -285,7 +288,7 @@ def _kept_ways(intent: Intent, policy: str, present: State) -> Iterator[str]:
 
 
 def _marking(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
-    """DSCP -> qos-group = queue. The rest falls through to the system's own last class."""
+    """DSCP -> qos-group = queue. All other packets fall through to the system's last class."""
     points: dict[int, list[int]] = {}
     for dscp, queue in sorted(layout.queue_of(intent).items()):
         if queue != layout.rest:
@@ -313,12 +316,12 @@ def _queuing(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple
 
 
 def _class(index: int) -> str:
-    """The names that the system gives its eight queues."""
+    """The system's name of a queue."""
     return f"c-out-8q-q{index}" if index else "c-out-8q-q-default"
 
 
 def _queue(name: str, queue: Queue, percent: int | None) -> Iterator[tuple[Place, str]]:
-    """`percent` of what the strict ones leave, where it is in turn with others."""
+    """Lines of one queue. `percent`: share of the rate that strict queues leave; None: strict."""
     if queue.index and percent is None:
         yield Place("queue priority", name, ""), str(QUEUES - queue.index)
     else:
@@ -336,7 +339,7 @@ def _marks(name: str, mark: tuple[int, int] | None) -> Iterator[tuple[Place, str
 
 
 def _network(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[Place, str]]:
-    """Of the whole switch, and what turns it on at a port."""
+    """The network-qos policy of the whole switch, and flow control of the group's ports."""
     if not layout.lossless:
         return
     policy = f"{intent.prefix}-NETWORK"

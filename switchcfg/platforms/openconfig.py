@@ -1,7 +1,7 @@
-"""OpenConfig QoS over gNMI: config containers as objects, their leaves as fields. Pure.
+"""Platform OpenConfig QoS over gNMI: config containers as objects, leaves as fields. Pure.
 
-Model: openconfig-qos 2.2.0 (2026-04). It knows one curve per queue, no drop precedence, no
-ECN thresholds apart from those of dropping, no flow control, and nothing of ECMP.
+Model: openconfig-qos 2.2.0 (2026-04). It has one curve per queue, no drop precedence, no separate
+ECN thresholds, no flow control and no ECMP.
 """
 
 import json
@@ -44,7 +44,7 @@ REVERT: Final = "revert: gNMI has no commit that reverts; the host that applies 
 
 
 class OpenConfig:
-    """Whatever serves openconfig-qos over gNMI."""
+    """Any device that serves openconfig-qos over gNMI."""
 
     name: Final = "openconfig"
 
@@ -75,7 +75,7 @@ class OpenConfig:
             keeps, wrong = kept(intent, port, {dscp: (q, q) for dscp, (q, _) in through.items()})
             problems += wrong
             to = {dscp: through[dscp][1] for dscp in keeps}
-            # Two queues of one number would be one too many.
+            # Reuse the foreign forwarding group: a second queue of its number would conflict.
             theirs = {q: group for q, group in through.values() if not is_ours(intent, group)}
             to |= {dscp: theirs[q] for dscp, q in intent.keep.dscp.items() if q in theirs}
             problems += [
@@ -101,12 +101,12 @@ class OpenConfig:
         return ()
 
     def restore(self, before: State, changes: Sequence[Change]) -> str:
-        """A Set: it does no harm where nothing was done yet, as deletes need not find anything."""
+        """The body of a Set. It is harmless before any step: a delete may match nothing."""
         [back] = self.steps(after(before, changes), [change.reverse() for change in changes])
         return back.payload
 
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
-        """One Set, which the device does wholly or not at all: delete comes first in it."""
+        """One Set, an atomic transaction; its deletes come first."""
         then = after(present, changes)
         had, has = ({(kind, name) for kind, name, _ in objects(each)} for each in (present, then))
         touched = {(c.place.kind, c.place.name) for c in changes}
@@ -116,7 +116,7 @@ class OpenConfig:
             f"{path(c.place.kind, c.place.name)}/config/{c.place.field}"
             for c in changes
             if c.before and c.place.field and (c.place.kind, c.place.name) in has
-            # What is added to a list would stand beside what is there.
+            # An update adds to a list instead of replacing it, so delete the list first.
             if c.after is None or c.place.field in INTEGER_LISTS
         ]
         updates: dict[str, dict[str, Any]] = {}
@@ -138,12 +138,12 @@ class OpenConfig:
 
 
 def _ports(found: Iterable[tuple[str, str]]) -> set[str]:
-    """Interfaces that something is bound to, among (kind, name) of objects."""
+    """Interfaces with a bound object, among (kind, name) of objects."""
     return {name.split(SEPARATOR)[0] for kind, name in found if kind.startswith("interface")}
 
 
 def _outermost(paths: Sequence[str]) -> list[str]:
-    """Without those that go with another one."""
+    """The paths that are not below another one."""
     out: list[str] = []
     for each in sorted(paths):
         if not out or not each.startswith(f"{out[-1]}/"):
@@ -206,7 +206,7 @@ def _scheduler(where: str, intent: Intent, queue: Queue) -> Iterator[tuple[Place
 
 
 def _curve(profile: str, queue: Queue) -> Iterator[tuple[Place, str]]:
-    assert queue.mark  # noqa: S101  # asked by the caller
+    assert queue.mark  # noqa: S101  # the caller checks it
     yield Place("curve", profile, ""), ""
     for leaf, value in (
         ("min-threshold", str(queue.mark[0])),

@@ -1,6 +1,6 @@
-"""What others have on an OpenConfig device that ours has to stand beside. Pure.
+"""Adapts the wanted state to foreign configuration of an OpenConfig device. Pure.
 
-The model knows no flow control: what tells of a lossless queue is that the intent keeps it.
+The model has no flow control: only `[keep]` of the intent marks a lossless queue.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +10,12 @@ from switchcfg.plan.state import Change, Place, State
 from switchcfg.platforms.openconfig_tree import FAMILIES, SEPARATOR
 from switchcfg.platforms.platform import is_ours
 
-KEPT = "-KEEP-"  # in the name of a term that sends to a group of others
+KEPT = "-KEEP-"  # in the name of a term with a foreign forwarding group
 Tables = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
 def others(intent: Intent, port: str, there: Tables) -> Iterator[str]:
-    """What others have on a port that ours would end, or that ours cannot stand beside."""
+    """Problems of foreign configuration of a port that would be replaced, or that conflicts."""
     for name, fields in there.get("interface-ref", {}).items():
         means = f"{fields.get('interface', name)}.{fields.get('subinterface', '0')}"
         if name == port or means == f"{port}.0":
@@ -37,7 +37,7 @@ def others(intent: Intent, port: str, there: Tables) -> Iterator[str]:
 
 
 def _queues(intent: Intent, port: str, there: Tables) -> Iterator[str]:
-    """Queues of others on a port, by whose numbers ours would go."""
+    """Problems of a port's foreign queues with numbers that traffic classes would use."""
     for name in there.get("interface-queue", {}):
         where, _, queue = name.partition(SEPARATOR)
         number = _number(queue, there)
@@ -51,7 +51,7 @@ def _queues(intent: Intent, port: str, there: Tables) -> Iterator[str]:
 
 
 def _bound(port: str, there: Tables) -> Iterator[tuple[str, str, str]]:
-    """(kind, name, what is bound) of a port's classifiers and scheduler."""
+    """(kind, name, bound object) of a port's classifiers and scheduler policy."""
     names = (("interface-classifier", f"{port}{SEPARATOR}{each}") for each in FAMILIES)
     for kind, name in (*names, ("interface-scheduler", port)):
         theirs = there.get(kind, {}).get(name, {}).get("name")
@@ -60,7 +60,7 @@ def _bound(port: str, there: Tables) -> Iterator[tuple[str, str, str]]:
 
 
 def _served(intent: Intent, port: str, policy: str, there: Tables) -> Iterator[str]:
-    """Kept queues that a scheduler policy serves."""
+    """Problems of kept queues that a foreign scheduler policy serves."""
     for name, fields in there.get("scheduler-input", {}).items():
         queue = fields.get("queue", "")
         number = _number(queue, there)
@@ -77,7 +77,7 @@ def _number(queue: str, there: Tables) -> int | None:
 
 
 def ways(port: str, there: Tables) -> dict[int, tuple[int, str]]:
-    """Code point -> number of its queue, and its forwarding group, by a port's classifiers."""
+    """Code point -> (number of its queue, forwarding group), by a port's classifiers."""
     found: dict[int, tuple[int, str]] = {}
     for kind, name, classifier in _bound(port, there):
         if kind != "interface-classifier":
@@ -96,7 +96,7 @@ def ways(port: str, there: Tables) -> dict[int, tuple[int, str]]:
 
 
 def keep(intent: Intent, rendered: State, groups: Mapping[int, str]) -> dict[Place, str]:
-    """What is rendered, but that code points go on to those forwarding groups of others."""
+    """The rendered state, with code points sent to their foreign forwarding groups in `groups`."""
     state = dict(rendered)
     sets = [each for each in state if each.field == "dscp-set"]
     for place in sets:
@@ -127,7 +127,7 @@ def keep(intent: Intent, rendered: State, groups: Mapping[int, str]) -> dict[Pla
 
 
 def left_without(there: Tables, changes: Sequence[Change]) -> Iterator[str]:
-    """Ports that changes would leave without the classifier that feeds a kept queue."""
+    """Problems of ports that would lose the classifier of a kept queue."""
     feeds = {
         name.split(SEPARATOR)[0]: fields.get("target-group", "")
         for name, fields in there.get("term-action", {}).items()
@@ -143,5 +143,5 @@ def left_without(there: Tables, changes: Sequence[Change]) -> Iterator[str]:
 
 
 def classifier_name(intent: Intent, family: str) -> str:
-    """What ours of a family is called."""
+    """The name of switchcfg's classifier for an address family."""
     return intent.prefix if family == FAMILIES[0] else f"{intent.prefix}-{family}"

@@ -1,8 +1,8 @@
-"""The JSON of OpenConfig's /qos (RFC 7951), as objects and from them. Pure.
+"""Converts between the JSON of OpenConfig's /qos (RFC 7951) and objects. Pure.
 
-A key of a list is no field: that the entry is there says it. An interface's own entry is no object
-either, nor is its interface-ref where that says what the key says: both go with the last thing
-that is bound there.
+A list's key is not a field: the entry's existence implies it. An interface's own entry is not an
+object, nor is an interface-ref that repeats the key: both are removed with the last binding of the
+interface.
 """
 
 import re
@@ -14,7 +14,7 @@ from switchcfg.plan.state import Place, State, natural, objects
 
 MODULE: Final = "openconfig-qos"
 ROOT: Final = f"{MODULE}:qos"
-FAMILIES: Final = ("IPV4", "IPV6")  # a classifier is of one of them
+FAMILIES: Final = ("IPV4", "IPV6")  # a classifier has one of them
 SEPARATOR: Final = "|"  # between the keys of a name
 
 # Kind -> its config container under /qos; {} takes the next part of a name.
@@ -39,8 +39,8 @@ PATHS: Final[Mapping[str, str]] = {
     "interface-queue": "interfaces/interface[interface-id={}]/output/queues/queue[name={}]",
 }
 INTERFACE: Final = "interfaces/interface[interface-id={}]"
-OTHER: Final = "interface-other"  # what else an interface has: read, never written
-# What /qos has at its top: by that its value is known without its name.
+OTHER: Final = "interface-other"  # other leaves of an interface: read, never written
+# Top-level names of /qos: they identify its value in an answer without its name.
 TOP: Final = frozenset(
     ("config", "interfaces", "classifiers", "forwarding-groups", "queues", "scheduler-policies",
      "buffer-allocation-profiles", "queue-management-profiles", "packet-trim", "state")
@@ -49,10 +49,10 @@ TOP: Final = frozenset(
 INTEGERS: Final = ("queue-id", "sequence", "subinterface", "max-drop-probability-percent")
 FLAGS: Final = ("enable-ecn", "drop")
 INTEGER_LISTS: Final = ("dscp-set",)
-IDENTITIES: Final = ("type", "input-type", "priority")  # may say the module that they are of
-MAX_DEPTH: Final = 16  # of containers below an interface; the model has six
+IDENTITIES: Final = ("type", "input-type", "priority")  # may have a module name as prefix
+MAX_DEPTH: Final = 16  # of containers below an interface; the model has 6
 _SEGMENT: Final = re.compile(r"([\w-]+)(?:\[([\w-]+)=(\{\})\])?")
-SCHEDULERS: Final = ("ONE_RATE_TWO_COLOR", "TWO_RATE_THREE_COLOR")  # identities: others are enums
+SCHEDULERS: Final = ("ONE_RATE_TWO_COLOR", "TWO_RATE_THREE_COLOR")  # identities, not enums
 _QUALIFIED: Final = re.compile(r"openconfig-[\w-]+:([\w-]+)")
 
 
@@ -84,14 +84,14 @@ def tree(state: State) -> dict[str, Any]:
 
 
 def config_of(kind: str, name: str, fields: Mapping[str, str]) -> dict[str, Any]:
-    """The leaves of an object: its key is among them."""
+    """The leaves of an object, its key included."""
     _, key = _segment(PATHS[kind].rpartition("/")[2])
     out = {key: _to_json(key, name.rpartition(SEPARATOR)[2])} if key else {}
     return out | {leaf: _to_json(leaf, fields[leaf]) for leaf in fields if leaf}
 
 
 def lists(kind: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(path, key) of each entry of a list on the way to an object."""
+    """(path, key leaf) of each list entry on the path to an object."""
     if kind == OTHER:
         kind, name = "interface-ref", name.split(SEPARATOR, maxsplit=1)[0]
     at, keys = ROOT, iter(name.split(SEPARATOR))
@@ -106,7 +106,7 @@ def lists(kind: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def read(document: Mapping[str, Any]) -> dict[Place, str]:
-    """Every object of a Get of /qos, with or without the name of its root and of modules within.
+    """All objects in the answer to a Get of /qos, with or without root and module names.
 
     Raises: BadState.
     """
@@ -130,14 +130,14 @@ def read(document: Mapping[str, Any]) -> dict[Place, str]:
 def _segment(text: str) -> tuple[str, str | None]:
     """(container or list, key of the list) of a part of a path."""
     found = _SEGMENT.fullmatch(text)
-    assert found, text  # noqa: S101  # PATHS is ours
+    assert found, text  # noqa: S101  # PATHS is a constant
     return found[1], found[2]
 
 
 def _root(document: Mapping[str, Any]) -> Any:
-    """What /qos is. A device may answer with it, or from above it; `{}` is one without QoS.
+    """The value of /qos. A device may answer with it, or with a tree around it; `{}`: no QoS.
 
-    Raises: BadState for what is the answer to something else.
+    Raises: BadState for the answer to another request.
     """
     for name in (ROOT, "qos"):
         if name in document:
@@ -150,7 +150,7 @@ def _root(document: Mapping[str, Any]) -> Any:
 
 
 def _members(at: Mapping[str, Any]) -> dict[str, Any]:
-    """By name alone, where the model is OpenConfig's; what vendors add to it is not read."""
+    """Members by name without their module; members of vendors' modules are left out."""
     out: dict[str, Any] = {}
     for name, value in at.items():
         found = _QUALIFIED.fullmatch(name)
@@ -162,9 +162,9 @@ def _members(at: Mapping[str, Any]) -> dict[str, Any]:
 def _find(
     at: Any, segments: Sequence[str], name: tuple[str, ...], *, whole: bool = False
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """(keys, config) of each object on a path, or all of it where `whole`.
+    """(keys, config) of each object on a path; with `whole`, all members instead of config.
 
-    Raises: BadState where the tree has another form.
+    Raises: BadState if the tree has another form.
     """
     if not isinstance(at, dict):
         raise BadState(f"{'/'.join(segments)}: the device's answer is no container there")
@@ -173,7 +173,7 @@ def _find(
         config = at if whole else at.get("config", {})
         if not isinstance(config, dict):
             raise BadState(f"{SEPARATOR.join(name)}: config is no container")
-        if whole or "config" in at:  # an entry without is operational state
+        if whole or "config" in at:  # an entry without config is operational state
             yield name, _members(config)
         return
     container, key = _segment(segments[0])
@@ -192,14 +192,17 @@ def _find(
         yield from _find(row, segments[1:], below, whole=whole)
 
 
-# Of an interface, what kinds of objects have by themselves.
+# Paths below an interface that have a kind of object.
 _KNOWN: Final = frozenset(
     ("interface-ref", "output/scheduler-policy", "input/classifiers", "output/queues")
 )
 
 
 def _rest(at: Any, where: str, depth: int) -> Iterator[tuple[str, str]]:
-    """(path, value) of every configured leaf of an interface that no kind of object has."""
+    """(path, value) of every configured leaf of an interface that belongs to no kind of object.
+
+    Raises: BadState for too many levels.
+    """
     if depth == 0:
         raise BadState(f"{where}: nested too deeply")
     for name, value in _members(at).items():
@@ -217,7 +220,7 @@ def _rest(at: Any, where: str, depth: int) -> Iterator[tuple[str, str]]:
 
 
 def _says_its_key(interface: str, fields: Mapping[str, str]) -> bool:
-    """Does an interface-ref add nothing to the key? The model wants no subinterface of a port."""
+    """Whether an interface-ref only repeats the key; the model has no subinterface for a port."""
     return (
         fields.get("interface", interface) == interface and fields.get("subinterface", "0") == "0"
     )
@@ -234,7 +237,7 @@ def _to_json(leaf: str, value: str) -> Any:
 
 
 def _from_json(leaf: str, value: Any) -> str:
-    """One spelling: no lists that are ordered otherwise, no names of modules."""
+    """A value in one spelling: lists in natural order, identities without module names."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""What every platform does: intent to state, state to text and back, changes to steps. Pure."""
+"""Interface of all platforms: intent to state, state to text and back, changes to steps. Pure."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ MAX_JSON: Final = 1 << 26  # characters; a full configuration of a chassis has a
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What a device shall be, and what of the intent it cannot be."""
+    """The wanted state of a device, and the deviations from the intent."""
 
     state: State
     degraded: tuple[str, ...]
@@ -23,75 +23,75 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What a device shall be, made to go beside what others have there."""
+    """The wanted state of a device, adapted to its foreign configuration."""
 
     state: State
-    gives_way: frozenset[Place]  # values of others that cannot stay beside it
+    gives_way: frozenset[Place]  # may be removed although no name marks them as switchcfg's
     problems: tuple[str, ...]  # `RULE: what is wrong`: refused
 
 
 @dataclass(frozen=True, slots=True)
 class GivenBack:
-    """What of a whole switch a removal brings back, since no name says whose it is."""
+    """Effects of a removal on values of the whole switch, which have no name of switchcfg."""
 
-    values: Mapping[Place, str | None]  # as the intent sets them -> as they were; None: not there
-    stays: tuple[str, ...]  # what somebody else set, in words
+    values: Mapping[Place, str | None]  # place -> value to restore; None: remove
+    stays: tuple[str, ...]  # foreign or kept values that stay, in words
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a device says to changes, by its release."""
+    """Whether a device's release takes changes."""
 
     problems: tuple[str, ...]  # `RULE: what is wrong`: refused
-    doubts: tuple[str, ...]  # what only the device itself knows
+    doubts: tuple[str, ...]  # changes that the device may refuse
     by_reload: tuple[str, ...] = ()  # refused as well, unless the operator allows a full reload
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that a device is told; what follows waits until it has been done."""
+    """One unit of changes for a device; the next step waits until it has ended."""
 
     title: str
     payload: str  # in the device's own language
-    disrupts: tuple[str, ...] = ()  # what traffic notices
-    minutes: int = 0  # it may take so long, and cut our connection meanwhile; 0: it does neither
+    disrupts: tuple[str, ...] = ()  # effects on traffic
+    minutes: int = 0  # of a long step, which may cut the connection; 0: a short step
 
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """How a device with a POSIX shell is asked and told. All are scripts for `sh -eu`."""
+    """How to read and configure a device with a POSIX shell. Scripts are for `sh -eu`."""
 
-    snapshot: str  # says what `Platform.read` understands
-    tools: tuple[str, ...]  # commands that must be there
-    script: Callable[[Step], str]  # does one step
-    timeout: float = 60.0  # seconds that one script may take
-    save: str = ""  # makes what runs outlast a restart; "" where nothing does
+    snapshot: str  # script whose output `Platform.read` takes
+    tools: tuple[str, ...]  # required commands
+    script: Callable[[Step], str]  # the script of one step
+    timeout: float = 60.0  # seconds for one script
+    save: str = ""  # script that saves the running configuration; "": there is none
 
 
 @dataclass(frozen=True, slots=True)
 class Netconf:
-    """How a NETCONF device is asked and told: RPCs as XML, without their <rpc>."""
+    """How to read and configure a NETCONF device: RPCs as XML, without their <rpc>."""
 
-    ask: str
-    said: Callable[[str], str]  # the reply to `ask` -> what `Platform.read` understands
-    load: Callable[[Step], str]  # puts one step into the candidate
-    undo: str = ""  # puts there what was before the last commit; needed before version 1.1
-    compare: str = ""  # asks what the candidate changes; "" where nothing says so
-    compared: Callable[[str], str] = str  # the reply to `compare` -> what it says
+    ask: str  # gets the configuration
+    said: Callable[[str], str]  # the reply to `ask` -> text for `Platform.read`
+    load: Callable[[Step], str]  # loads one step into the candidate
+    undo: str = ""  # loads the configuration before the last commit; for confirmed-commit 1.0
+    compare: str = ""  # gets the candidate's diff; "": the device has none
+    compared: Callable[[str], str] = str  # the reply to `compare` -> the diff
 
 
 def is_ours(intent: Intent, name: str) -> bool:
-    """Did switchcfg give this name? Ours are the prefix, alone or before a part of their own."""
+    """Whether switchcfg gave this name: the prefix, alone or followed by "-" or "_"."""
     return name == intent.prefix or name.startswith((f"{intent.prefix}-", f"{intent.prefix}_"))
 
 
 def group_name(intent: Intent, group: PortGroup) -> str:
-    """What a port group's profiles are called: the prefix, and the group's name if it has one."""
+    """The name of a port group's profiles: the prefix, and the group's name if it has one."""
     return "-".join(filter(None, (intent.prefix, group.name)))
 
 
 def not_to_be_had(intent: Intent, device: Device, able: Abilities) -> str:
-    """What of the intent a platform cannot do, and must not leave out without a word; "": all."""
+    """Why a platform cannot express the intent, not even degraded; "": it can."""
     if intent.queueing.trim and not able.trim:
         return f"[queues] trim: switchcfg has packet trimming on SONiC, not on {device.platform}"
     if intent.lossless and not able.lossless:
@@ -110,7 +110,7 @@ def render_groups(
     able: Abilities,
     state_of: Callable[[Intent, PortGroup, Layout], Mapping[Place, str]],
 ) -> Rendered:
-    """The states of all port groups together, and what their layouts lack.
+    """The states of all port groups together, and the deviations of their layouts.
 
     Raises: CannotExpress.
     """
@@ -126,7 +126,7 @@ def render_groups(
 
 
 def foreign(name: str, said: str, text: str) -> BadState:
-    """The error for a text that is not what such a device says of itself."""
+    """The error for a text that is not a configuration of platform `name`."""
     begin = text.strip().split("\n")[0][:40]
     kinds = {"": "nothing", "{": "JSON", "[": "JSON", "<": "HTML or XML"}
     found = kinds.get(begin[:1], f"text that begins with {begin!r}")
@@ -156,22 +156,22 @@ class Platform(Protocol):
     def name(self) -> str: ...
 
     def render(self, intent: Intent, device: Device) -> Rendered:
-        """Raises: CannotExpress."""
+        """The state that the intent wants. Raises: CannotExpress."""
 
     def owns(self, intent: Intent) -> Owns:
-        """Which values of a device switchcfg made, and may remove."""
+        """A predicate: whether switchcfg made a value of a device, and may remove it."""
 
     def write(self, state: State) -> str:
-        """A state as the platform's own text: what `render` prints and golden files hold."""
+        """A state as the platform's own text, as `switchcfg render` and golden files have it."""
 
     def read(self, text: str) -> State:
-        """What a device tells of itself, or what `write` printed.
+        """The state in a device's answer, or in the output of `write`.
 
         Raises: BadState.
         """
 
     def check(self, state: State, device: Device) -> Sequence[str]:
-        """What a device would refuse, or silently not do, of a whole state; by name of the rule."""
+        """Parts of a whole state that a device would refuse or ignore; the rule's name first."""
 
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
         """The changes in the device's language, in an order that is safe at every step."""
@@ -183,10 +183,10 @@ class Platform(Protocol):
 
 @runtime_checkable
 class FittingPlatform(Platform, Protocol):
-    """One where what others made says how ours must be, and whether it can be at all."""
+    """A platform whose foreign configuration constrains the wanted state."""
 
     def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
-        """`rendered` as it suits `present`. A second time, on the outcome, it changes nothing."""
+        """`rendered`, adapted to `present`. Idempotent: with the result present, no change."""
 
     def takes(self, present: State, changes: Sequence[Change]) -> Taken:
         """Whether a device of this release takes these changes."""
@@ -194,23 +194,23 @@ class FittingPlatform(Platform, Protocol):
 
 @runtime_checkable
 class SharedPlatform(Platform, Protocol):
-    """One on which some of what ours sets has no name: it is the switch's."""
+    """A platform on which switchcfg sets values of the whole switch, which have no name."""
 
     def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:
-        """What a removal does with it."""
+        """The effects of a removal on these values."""
 
 
 @runtime_checkable
 class ShellPlatform(Platform, Protocol):
-    """One that is reached through a shell."""
+    """A platform that is reached through a shell."""
 
     def shell(self, intent: Intent, device: Device) -> Shell:
-        """How to ask and tell it."""
+        """How to read and configure a device."""
 
 
 @runtime_checkable
 class NetconfPlatform(Platform, Protocol):
-    """One that is reached over NETCONF."""
+    """A platform that is reached over NETCONF."""
 
     def netconf(self) -> Netconf:
-        """How to ask and tell it."""
+        """How to read and configure a device."""

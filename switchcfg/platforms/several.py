@@ -1,4 +1,4 @@
-"""Several names in one word or line, as devices print them. Pure.
+"""Expands lists and ranges of names, as devices print them. Pure.
 
 EOS: `0 1 2 3`; NVUE: `0-7,12`, `swp1-2,32`, `swp1-swp4,swp6`, `swp1s0-3`; NX-OS: `8-10,12`.
 """
@@ -9,16 +9,16 @@ from typing import Final
 
 from switchcfg.errors import BadState
 
-MOST: Final = 4096  # names in one list; no switch has as many ports
+MOST: Final = 4096  # names in one list: more than a switch has ports
 _RANGE: Final = re.compile(r"(\d{1,9})-(\d{1,9})")
 _SPELLED: Final = re.compile(r"(\D*)(\d{1,9})-(\D*)(\d{1,9})")  # swp1-swp4
 _NUMBERS: Final = re.compile(r"(.*?)(\d+(?:-\d+)?)")
 
 
 def members(text: str) -> list[str]:
-    """The names, one by one. A number alone goes on with what the name before it begins with.
+    """The names, one by one. A number alone takes the stem of the name before it.
 
-    Raises: BadState for more than anything has.
+    Raises: BadState for more than MOST names.
     """
     found: list[str] = []
     stem = ""

@@ -1,7 +1,7 @@
-"""SONiC: CONFIG_DB tables as objects, their fields as values. Pure.
+"""Platform SONiC: CONFIG_DB tables as objects, their fields as values. Pure.
 
-Table and field names, value ranges and what orchagent refuses: sonic-yang-models and
-qosorch.cpp of sonic-swss (master of 2026-08). All values are strings there.
+Source of table and field names, value ranges and refusals of orchagent: sonic-yang-models and
+qosorch.cpp of sonic-swss (master of 2026-08). All values in CONFIG_DB are strings.
 """
 
 import json
@@ -40,7 +40,7 @@ MAPS: Final = (
 )  # fmt: skip
 PROFILES: Final = ("SCHEDULER", "WRED_PROFILE", "BUFFER_PROFILE")
 BINDINGS: Final = ("QUEUE", "PORT_QOS_MAP", "BUFFER_QUEUE", "BUFFER_PG")
-# What PORT_QOS_MAP of others refers to: without it models would call that dangling.
+# Tables that foreign PORT_QOS_MAP rows refer to: without them, YANG finds dangling references.
 THEIRS: Final = (
     "DOT1P_TO_TC_MAP", "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP", "TC_TO_DSCP_MAP",
 )  # fmt: skip
@@ -48,23 +48,23 @@ READ: Final = (
     *MAPS, *PROFILES, *BINDINGS, *THEIRS, "BUFFER_POOL", "CABLE_LENGTH", "SWITCH_HASH",
     "SWITCH_TRIMMING", "PORT",
 )  # fmt: skip
-LISTS: Final = ("ecmp_hash", "lag_hash")  # fields that hold a list; in a State with commas
+LISTS: Final = ("ecmp_hash", "lag_hash")  # fields that hold a list; comma-separated in a State
 HASH: Final = "SRC_IP,DST_IP,IP_PROTOCOL,L4_SRC_PORT,L4_DST_PORT"
 CHECKPOINT: Final = "switchcfg"
-TIMEOUT: Final = 900.0  # seconds; SONiC's own tests allow a patch as much
+TIMEOUT: Final = 900.0  # seconds for one script; SONiC's own tests allow a patch as much
 RELOADS: Final = (
     "the whole switch restarts its services: all its ports are down and nothing passes it, for "
     "minutes"
 )
-PATIENCE: Final = 600  # seconds that ports have to come back after a reload
-RELOAD: Final = 20  # minutes: services stop, start and bring ports up in two to five
+PATIENCE: Final = 600  # seconds that ports may take to come up after a reload
+RELOAD: Final = 20  # minutes; services restart and bring ports up in 2 to 5
 SNAPSHOT: Final = "sonic-cfggen -d --print-data"
 ROLL_BACK: Final = f"""\
 [ -e "${{0%/*}}/checkpoint" ] || exit 0  # nothing was done
 config rollback {CHECKPOINT}
 config delete-checkpoint {CHECKPOINT}
 """
-# A patch back would be refused as well. -f: it may be in the middle of the reload that it undoes.
+# A patch back would be refused as well. -f: the reload to undo may still be running.
 RELOAD_BACK: Final = f"""\
 before=${{0%/*}}/before.json
 if [ ! -e "$before" ] || {SNAPSHOT} | cmp -s - "$before"; then exit 0; fi  # nothing was done
@@ -86,13 +86,13 @@ whole = json.load(open(sys.argv[1]))
 merge(whole, json.load(open(sys.argv[2])))
 json.dump(whole, sys.stdout, indent=4)
 """
-LEAST_ALPHA, MOST_ALPHA = -8, 7  # of dynamic_th: a queue may take 2**th of what is free
+LEAST_ALPHA, MOST_ALPHA = -8, 7  # of dynamic_th: a queue may take 2**th of the free buffer
 
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",), trim=True, lossless=MOST)
 
 
 class Sonic:
-    """Community SONiC. Which releases take patches of ours: sonic_releases.py."""
+    """Community SONiC. sonic_releases.py has the releases that take switchcfg's patches."""
 
     name: Final = "sonic"
 
@@ -134,7 +134,7 @@ class Sonic:
         return Taken((), tuple(doubts(present, changes)), tuple(refuses(present, changes)))
 
     def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:
-        """PFC where it is ours, and its headroom, which have no name."""
+        """As `SharedPlatform`, for PFC that switchcfg set, and its headroom."""
         return given_back(intent, device, present)
 
     def restore(self, before: State, changes: Sequence[Change]) -> str:
@@ -146,19 +146,19 @@ class Sonic:
         return Shell(ask, tools, _script, TIMEOUT, "config save -y >/dev/null\n")
 
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
-        if refuses(present, changes):  # and who plans has the operator's consent
+        if refuses(present, changes):  # planning required the operator's consent
             return (_reload(present, changes),)
         return tuple(_steps(present, changes))
 
 
 def document(state: State) -> dict[str, dict[str, dict[str, Any]]]:
-    """Tables -> keys -> fields, as CONFIG_DB has them."""
+    """Table -> key -> fields, in the form of CONFIG_DB."""
     out: dict[str, dict[str, dict[str, Any]]] = {}
     for table, key, values in objects(state):
         fields = {
             name: value.split(",") if name in LISTS else value for name, value in values.items()
         }
-        fields.pop("", None)  # an object without fields is {} there
+        fields.pop("", None)  # CONFIG_DB has {} for an object without fields
         out.setdefault(table, {})[key] = fields
     return out
 
@@ -197,18 +197,18 @@ def _maps(intent: Intent, group: PortGroup, layout: Layout) -> Iterator[tuple[Pl
         yield Place("DSCP_TO_TC_MAP", name, str(dscp)), str(queue)
     for tc in range(QUEUES):
         yield Place("TC_TO_QUEUE_MAP", name, str(tc)), str(tc)
-        if not intent.keep.queues:  # else who keeps them has a map of priority groups too
+        if not intent.keep.queues:  # kept queues have a foreign map of priority groups
             yield Place("TC_TO_PRIORITY_GROUP_MAP", name, str(tc)), "0"
 
 
 def _trims(intent: Intent, layout: Layout, queue: Queue) -> bool:
-    """All but the first, where what is left of packets goes."""
+    """Whether a queue trims: all but the first queue, which takes the trimmed packets."""
     return bool(intent.queueing.trim) and queue.index != layout.queues[0].index
 
 
 def _buffer_name(intent: Intent, group: PortGroup, layout: Layout, queue: Queue) -> str:
-    """Another name where it trims, for whether it does can be set and not taken away again: neither
-    orchagent nor the validators of patches remove that field."""
+    """A queue's buffer profile. A trimming one has another name: neither orchagent nor the
+    validators of patches can remove the field again."""
     return _name(intent, group, queue) + "_TRIM" * _trims(intent, layout, queue)
 
 
@@ -232,7 +232,7 @@ def _buffer(name: str, queue: Queue) -> Iterator[tuple[Place, str]]:
 
 
 def _thresholds(intent: Intent, device: Device, state: State, present: State) -> State:
-    """In bytes where the pool is static, as a profile of such a pool has to be."""
+    """The state, with thresholds in bytes for profiles of a static pool, which requires them."""
     out = dict(state)
     for group in device.groups:
         layout = lay_out(intent, group, ABLE)
@@ -246,7 +246,8 @@ def _thresholds(intent: Intent, device: Device, state: State, present: State) ->
 
 
 def _alpha(queue: Queue) -> int:
-    """The power of two nearest to share / (1 - share): a queue alone then takes that share."""
+    """log2 of the power of two nearest to share / (1 - share), with which a queue alone takes its
+    share."""
     share = min(max(queue.share, 2.0**LEAST_ALPHA), 0.99)
     return min(max(round(math.log2(share / (1 - share))), LEAST_ALPHA), MOST_ALPHA)
 
@@ -293,7 +294,7 @@ def _read(text: str) -> dict[Place, str]:
 
 
 def _row(tables: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
-    """{} where there is none."""
+    """The fields of a row; {} if there is none."""
     rows = tables.get(place.kind, {})
     row = rows.get(place.name, {}) if isinstance(rows, dict) else {}
     return row if isinstance(row, dict) else {}
@@ -311,10 +312,10 @@ def _value(place: Place, value: object) -> str:
 
 
 def _steps(present: State, changes: Sequence[Change]) -> Iterator[Step]:
-    """Define, bind port by port, remove: nothing is ever bound to what is not there.
+    """Define, bind port by port, remove: no binding ever dangles.
 
-    One patch that unbinds and removes at once took upstream's sorter 146 steps and 97 s
-    where two took 22 and 4.5 s; and bindings take a port down, so each port is a step.
+    One patch that unbinds and removes took upstream's sorter 146 steps and 97 s; two patches took
+    22 steps and 4.5 s. A binding takes its port down, so each port is a step.
     """
     define = [c for c in changes if c.place.kind not in BINDINGS and c.after is not None]
     remove = [c for c in changes if c.place.kind not in BINDINGS and c.after is None]
@@ -339,19 +340,19 @@ def _steps(present: State, changes: Sequence[Change]) -> Iterator[Step]:
 
 
 def _reload(present: State, changes: Sequence[Change]) -> Step:
-    """All at once: the switch begins anew with what it is, and the changes."""
+    """One step: the switch reloads its configuration with the changes."""
     then = document(after(present, changes))
     payload = json.dumps(merge_patch(document(present), then), indent=2)
     return Step("reload the switch", f"{payload}\n", (RELOADS,), RELOAD)
 
 
 def _script(step: Step) -> str:
-    """Shell commands that do it."""
+    """Shell commands that run a step."""
     return _reloading(step) if step.minutes else _patching(step)
 
 
 def _patching(step: Step) -> str:
-    """The first one takes the checkpoint that undoing goes back to."""
+    """Apply a step's patch. The first step takes the checkpoint that the restore uses."""
     return (
         'if [ ! -e "$dir/checkpoint" ]; then\n'
         f"    config delete-checkpoint {CHECKPOINT} >/dev/null 2>&1 || :\n"
@@ -364,7 +365,7 @@ def _patching(step: Step) -> str:
 
 
 def _reloading(step: Step) -> str:
-    """It has ended when the ports that were up are up again."""
+    """Reload with a step's changes; ends when all ports that were up are up again."""
     return f"""\
 dir=${{0%/*}}
 up() {{

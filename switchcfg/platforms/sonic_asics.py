@@ -1,8 +1,8 @@
-"""SONiC switches of several ASICs are refused by name. Pure.
+"""Refuses SONiC switches with several ASICs. Pure.
 
-Each of their ASICs is a network namespace with a CONFIG_DB of its own, `asic0` and on; that of the
-host has no queues, so a plan for it would do nothing. `show runningconfiguration all` prints all of
-them, by namespace, and DEVICE_METADATA of each says what the ASIC is for (sonic-utilities;
+Each ASIC is a network namespace (`asic0` and on) with its own CONFIG_DB. The host's CONFIG_DB has
+no queues, so a plan for it would have no effect. `show runningconfiguration all` prints all of
+them by namespace, and DEVICE_METADATA of each has the role of the ASIC (sonic-utilities;
 sonic-py-common, multi_asic.py; sonic-yang-models, sonic-device_metadata).
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from switchcfg.errors import BadState
 
-# Asked before anything else; the answer is of the shape that `show runningconfiguration all` has.
+# Runs before the snapshot; its output has the form of `show runningconfiguration all`.
 ASK: Final = """\
 if ip netns list 2>/dev/null | grep -q '^asic[0-9]'; then
     echo '{"localhost": {}, "asic0": {}}'
@@ -26,7 +26,7 @@ _WHY: Final = (
 
 
 def refuse_several(document: Mapping[str, Any]) -> None:
-    """Raises: BadState for what a switch of several ASICs says."""
+    """Raises: BadState for the configuration of a switch with several ASICs, or of one ASIC."""
     if any(re.fullmatch(r"asic\d+", key) for key in document):
         raise BadState(f"a switch of several ASICs: {_WHY}")
     match document.get("DEVICE_METADATA"):

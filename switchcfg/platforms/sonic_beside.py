@@ -1,7 +1,7 @@
-"""Lossless classes of ours beside what a SONiC switch has. Pure.
+"""Adapts lossless classes to the PFC that a SONiC switch has. Pure.
 
-PFC of others is used where it does what the intent says: then nothing of it changes, and a removal
-leaves it. What differs has to be named in [keep] replaces.
+Foreign PFC that matches the intent is used: switchcfg does not change it, and a removal leaves it.
+Foreign objects that differ must be named in [keep] replaces.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from switchcfg.platforms.sonic_lossless import (
 )
 
 MAP_PFC_PG: Final = "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP"
-# Kind of objects that lossless classes have -> the field that refers to one.
+# Kind of a lossless class's objects -> the field that refers to such an object.
 REFERRED: Final = {
     MAP_PFC: "pfc_to_queue_map",
     MAP_PG: "tc_to_pg_map",
@@ -38,16 +38,16 @@ REFERRED: Final = {
 
 
 class Beside:
-    """Ours made to go beside what a switch has. `state`, `gives_way` and `problems` are the answer;
-    what others have is read from `tables`."""
+    """The wanted state, adapted to a switch's PFC: `state`, `gives_way` and `problems`. `tables`:
+    the switch's present state."""
 
     def __init__(self, intent: Intent, device: Device, state: State, tables: Tables) -> None:
         self.intent, self.device, self.tables = intent, device, tables
         self.state = dict(state)
         self.gives_way: set[Place] = set()
         self.problems: list[str] = []
-        self._lengths: dict[str, str] = {}  # port with PFC of ours -> its CABLE_LENGTH then
-        self._groups: dict[tuple[str, str], str] = {}  # (our map, traffic class) -> what is kept
+        self._lengths: dict[str, str] = {}  # port with switchcfg's PFC -> its wanted CABLE_LENGTH
+        self._groups: dict[tuple[str, str], str] = {}  # (map, kept traffic class) -> its group
         self.wanted = {each.priority for each in intent.lossless}
         self._cables()
         for group in device.groups:
@@ -61,10 +61,10 @@ class Beside:
             self._unused()
             self._fits()
 
-    # --- PFC that is there ---------------------------------------------------------------
+    # --- foreign PFC ---------------------------------------------------------------------
 
     def _theirs(self, port: str) -> None:
-        """All that is left to ours are the scheduler and the curve, where they differ."""
+        """A port with foreign PFC: switchcfg sets only scheduler and curve, if they differ."""
         binding = self.tables["PORT_QOS_MAP"][port]
         enabled = {int(each) for each in binding["pfc_enable"].split(",") if each.isdecimal()}
         if absent := sorted(self.wanted - enabled):
@@ -102,7 +102,8 @@ class Beside:
             self.problems += left_out(self.intent, port, known)
 
     def _pauses(self, port: str, binding: Mapping[str, str], each: Lossless) -> None:
-        """Some platforms have a map of their own for it, which is nobody's to change here."""
+        """Check the map of priorities to priority groups, which some platforms have; switchcfg
+        never changes it."""
         priority = str(each.priority)
         group = self._bound(binding, "pfc_to_pg_map", MAP_PFC_PG).get(priority, "none")
         if "pfc_to_pg_map" in binding and group != priority:
@@ -112,7 +113,7 @@ class Beside:
             )
 
     def _length(self, port: str) -> None:
-        """One of a port, for PFC of others as well."""
+        """Report a changed CABLE_LENGTH: a port has one, which foreign PFC uses as well."""
         for name, row in self.tables.get("CABLE_LENGTH", {}).items():
             wanted = self.state.get(Place("CABLE_LENGTH", name, port))
             there = row.get(port, "0m")
@@ -127,8 +128,8 @@ class Beside:
                 )
 
     def _queue(self, port: str, each: Lossless) -> None:
-        """Its scheduler and curve stay where they are as the intent says, or are named in
-        [keep] replaces."""
+        """Keep a queue's scheduler and curve if they match the intent; else [keep] replaces must
+        name them."""
         key = f"{port}|{each.priority}"
         row = self._row("QUEUE", port, each.priority)
         used = {
@@ -145,13 +146,14 @@ class Beside:
         if len(stay) == len(used):
             self._drop("QUEUE", key, *used)
             return
-        for field in stay:  # beside another field of ours its value is said, too
+        for field in stay:  # a row with one field of switchcfg needs the other's value, too
             if field in row:
                 self.state[Place("QUEUE", key, field)] = row[field]
-        self.gives_way.add(Place("QUEUE", key, "wred_profile"))  # where the intent has none
+        self.gives_way.add(Place("QUEUE", key, "wred_profile"))  # if the intent has none
 
     def _scheduler(self, name: str, each: Lossless) -> str | None:
-        """What of a scheduler is not as the intent says; "": nothing. None: it is ours to set."""
+        """How a foreign scheduler differs from the intent; "": not at all. None: set
+        switchcfg's."""
         if not name or is_ours(self.intent, name):
             return None
         found = self.tables.get("SCHEDULER", {}).get(name, {})
@@ -162,7 +164,7 @@ class Beside:
         return f"{kind} {weight}".strip() + f", and the intent says DWRR {each.share}: {hint}"
 
     def _curve(self, name: str, each: Lossless) -> str | None:
-        """The same of a curve."""
+        """As `_scheduler`, for a curve."""
         if is_ours(self.intent, name) or (not name and each.mark):
             return None
         found = self.tables.get("WRED_PROFILE", {}).get(name, {})
@@ -176,7 +178,7 @@ class Beside:
         shown = " to ".join(there) if there else "none"
         return f"which marks {shown}, and the intent says {marked}: {hint}"
 
-    # --- PFC that is or becomes ours -------------------------------------------------------
+    # --- PFC of switchcfg ------------------------------------------------------------------
 
     def _ours(self, port: str) -> None:
         binding = self.tables.get("PORT_QOS_MAP", {}).get(port, {})
@@ -205,7 +207,7 @@ class Beside:
             self._headroom(port, each)
 
     def _headroom(self, port: str, each: Lossless) -> None:
-        """Asked for where the buffer model is dynamic; the traditional one goes by PFC itself."""
+        """Request headroom in the dynamic buffer model; in the traditional one it follows PFC."""
         if self.tables.get(MODEL.kind, {}).get(MODEL.name, {}).get(MODEL.field) != "dynamic":
             return
         for key, fields in self.tables.get("BUFFER_PG", {}).items():
@@ -216,8 +218,8 @@ class Beside:
         self.state[Place("BUFFER_PG", f"{port}|{each.priority}", "profile")] = "NULL"
 
     def _buffer(self, port: str, each: Lossless, name: str) -> None:
-        """Its queue has the buffer of lossless queues already, or gets a copy of it that is ours,
-        and can be taken away again."""
+        """The queue already has the lossless buffer profile, or gets a copy of it with switchcfg's
+        name, which can be removed again."""
         key = f"{port}|{each.priority}"
         if self._row("BUFFER_QUEUE", port, each.priority).get("profile") == BUFFER:
             self._drop("BUFFER_QUEUE", key, "profile")
@@ -234,7 +236,7 @@ class Beside:
         self.state |= {Place("BUFFER_PROFILE", profile, field): v for field, v in there.items()}
 
     def _ended(self) -> None:
-        """PFC of ours that the intent no longer has, and headroom that is for nothing then."""
+        """Release PFC of switchcfg that the intent no longer has, and its headroom."""
         for port in self.tables.get("PORT_QOS_MAP", {}):
             if not pfc_is_ours(self.intent, self.tables, port):
                 continue
@@ -243,9 +245,9 @@ class Beside:
             self.gives_way |= {place} | headroom(self.tables, port, beyond=wanted)
 
     def _fits(self) -> None:
-        """Is there room for headroom, where the switch says what it takes?
+        """Report headroom that exceeds the pool, if the switch shows the sizes.
 
-        Not where the pool has an xoff of its own: that is shared, and dealt out several times over.
+        A pool with xoff is not checked: its headroom is shared and oversubscribed.
         """
         profiles = self.tables.get("BUFFER_PROFILE", {})
         pool = self.tables.get("BUFFER_POOL", {}).get(INGRESS, {})
@@ -273,14 +275,14 @@ class Beside:
     # --- of the whole switch ------------------------------------------------------------------
 
     def _cables(self) -> None:
-        """The row that there is, whatever it is called."""
+        """Use the row of CABLE_LENGTH, whatever its name, if there is only one."""
         rows = list(self.tables.get("CABLE_LENGTH", {}))
         if len(rows) == 1 and rows != [CABLES]:
             for place in [each for each in self.state if each.kind == "CABLE_LENGTH"]:
                 self.state[place._replace(name=rows[0])] = self.state.pop(place)
 
     def _unused(self) -> None:
-        """Maps and profiles that no port of ours needs, since what others have is used."""
+        """Leave out maps and profiles that no port refers to, because foreign ones are used."""
         bindings = ("PORT_QOS_MAP", "QUEUE")
         used = {
             (place.field, value) for place, value in self.state.items() if place.kind in bindings
@@ -294,7 +296,7 @@ class Beside:
         return self.tables.get(table, {}).get(binding.get(field, ""), {})
 
     def _row(self, table: str, port: str, index: int) -> Mapping[str, str]:
-        """Of a queue or a priority group, by itself or in a range."""
+        """The fields of a queue or priority group, whose row may be a range."""
         rows = self.tables.get(table, {})
         return next((rows[key] for key in rows if index in numbered(port, key)), {})
 

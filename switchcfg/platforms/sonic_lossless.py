@@ -1,11 +1,11 @@
-"""Lossless classes on SONiC: what they are, and whose PFC is. Pure.
+"""Lossless classes on SONiC: their settings, and the owner of a port's PFC. Pure.
 
-A port has one list of priorities with PFC (PORT_QOS_MAP, pfc_enable), so it is either ours or
-somebody else's. It is ours where its pfc_to_queue_map is.
+A port has one list of priorities with PFC (PORT_QOS_MAP, pfc_enable), so its PFC is either
+switchcfg's or foreign. It is switchcfg's if the port's pfc_to_queue_map is.
 
-Headroom is the switch's to work out, from speed and CABLE_LENGTH: in the traditional buffer model
-buffermgrd makes BUFFER_PG and pg_lossless_SPEED_CABLE_profile of each port by its pfc_enable, in
-the dynamic one for rows of BUFFER_PG whose profile is NULL (sonic-swss, buffermgr.cpp; "Dynamic
+The switch computes headroom from speed and CABLE_LENGTH. In the traditional buffer model,
+buffermgrd makes BUFFER_PG and pg_lossless_SPEED_CABLE_profile of each port by its pfc_enable; in
+the dynamic one, for rows of BUFFER_PG whose profile is NULL (sonic-swss, buffermgr.cpp; "Dynamic
 Buffer Calculation" of sonic-net/SONiC).
 """
 
@@ -21,11 +21,11 @@ from switchcfg.platforms.platform import GivenBack, is_ours
 
 Tables = Mapping[str, Mapping[str, Mapping[str, str]]]
 
-MOST: Final = 2  # classes: what buffers of common ASICs are dealt for
+MOST: Final = 2  # lossless classes: the default buffers of common ASICs have room for 2
 MODEL: Final = Place("DEVICE_METADATA", "localhost", "buffer_model")
 BUFFER: Final = "egress_lossless_profile"  # of SONiC's buffer templates
 INGRESS: Final = "ingress_lossless_pool"
-CABLES: Final = "AZURE"  # the row of CABLE_LENGTH in its templates
+CABLES: Final = "AZURE"  # the row of CABLE_LENGTH in SONiC's templates
 HEADROOM: Final = re.compile(r"NULL|pg_lossless_\w+_profile")
 MAP_PFC: Final = "MAP_PFC_PRIORITY_TO_QUEUE"
 MAP_PG: Final = "TC_TO_PRIORITY_GROUP_MAP"
@@ -39,7 +39,7 @@ NOT_ECT: Final = (
 
 
 def degraded(intent: Intent, layouts: Sequence[Layout]) -> Iterator[str]:
-    """What of them SONiC has less exactly."""
+    """Deviations of lossless classes on SONiC, in words."""
     top = max((each.priority for each in intent.lossless), default=-1)
     for name in dict.fromkeys(q.name for each in layouts for q in each.queues if q.index < top):
         yield BELOW.format(name, top)
@@ -49,7 +49,7 @@ def degraded(intent: Intent, layouts: Sequence[Layout]) -> Iterator[str]:
 
 
 def settings(name: str, layout: Layout, ports: Sequence[str]) -> Iterator[tuple[Place, str]]:
-    """As on a switch that has no PFC yet; `name` is what a port group's maps are called."""
+    """Settings for a switch without PFC; `name`: of the port group's maps."""
     lossless = layout.lossless
     for priority in range(QUEUES):
         yield Place(MAP_PFC, name, str(priority)), str(priority)
@@ -77,19 +77,19 @@ def settings(name: str, layout: Layout, ports: Sequence[str]) -> Iterator[tuple[
 
 
 def pfc_is_ours(intent: Intent, tables: Tables, port: str) -> bool:
-    """Did we enable it there?"""
+    """Whether switchcfg set the PFC of a port."""
     binding = tables.get("PORT_QOS_MAP", {}).get(port, {})
     return is_ours(intent, binding.get("pfc_to_queue_map", ""))
 
 
 def pfc_of_others(intent: Intent, tables: Tables, port: str) -> bool:
-    """Has somebody else enabled it there?"""
+    """Whether a port has foreign PFC."""
     enabled = tables.get("PORT_QOS_MAP", {}).get(port, {}).get("pfc_enable")
     return bool(enabled) and not pfc_is_ours(intent, tables, port)
 
 
 def given_back(intent: Intent, device: Device, present: State) -> GivenBack:
-    """What a removal does with what has no name of ours."""
+    """The effects of a removal on values that have no name of switchcfg."""
     found = tables_of(present)
     back: set[Place] = set()
     for port in found.get("PORT_QOS_MAP", {}):
@@ -104,7 +104,7 @@ def given_back(intent: Intent, device: Device, present: State) -> GivenBack:
 
 
 def headroom(tables: Tables, port: str, beyond: set[int]) -> set[Place]:
-    """A port's headroom for priority groups that are none of these."""
+    """A port's headroom in rows with a priority group that is not in `beyond`."""
     found: set[Place] = set()
     for key, fields in tables.get("BUFFER_PG", {}).items():
         members = set(numbered(port, key))
@@ -114,7 +114,7 @@ def headroom(tables: Tables, port: str, beyond: set[int]) -> set[Place]:
 
 
 def numbered(port: str, key: str) -> Sequence[int]:
-    """The numbers in PORT|FIRST-LAST, where it is this port's."""
+    """The numbers of the key PORT|FIRST-LAST; () if it is another port's or invalid."""
     owner, _, numbers = key.rpartition("|")
     first, _, last = numbers.partition("-")
     if owner != port or not (first.isdecimal() and (last or first).isdecimal()):

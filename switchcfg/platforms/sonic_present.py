@@ -1,8 +1,8 @@
-"""What a SONiC switch already has, and how ours goes beside it. Pure.
+"""Adapts the wanted state to the configuration that a SONiC switch has. Pure.
 
-A switch from the factory serves RoCE: maps called AZURE, priority flow control on 3 and 4, and
+The factory configuration serves RoCE: maps called AZURE, priority flow control on 3 and 4, and
 rows of BUFFER_QUEUE for ranges of queues (sonic-buildimage, qos_config.j2 and buffers_config.j2).
-What an intent keeps must go where it goes today; what it does not keep must not be lossless.
+Mappings to kept queues must stay; a queue that is not kept must not have foreign flow control.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,14 +17,14 @@ from switchcfg.platforms.sonic_beside import Beside
 from switchcfg.platforms.sonic_lossless import pfc_is_ours
 
 DSCP_MAP: Final = "DSCP_TO_TC_MAP"
-POOL: Final = "egress_lossy_pool"  # the one of SONiC's buffer templates, where they have it
-# Tables whose keys are PORT|QUEUE, or PORT|FIRST-LAST for several queues alike.
+POOL: Final = "egress_lossy_pool"  # of most of SONiC's buffer templates
+# Tables whose keys are PORT|QUEUE, or PORT|FIRST-LAST for several queues.
 PER_QUEUE: Final = ("QUEUE", "BUFFER_QUEUE")
 Tables = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
 def fit(intent: Intent, device: Device, rendered: State, present: State) -> Fit:
-    """Raises nothing: what cannot be is among the problems."""
+    """The wanted state, adapted to `present`. Raises nothing: conflicts are in `problems`."""
     tables = tables_of(present)
     state, problems = dict(rendered), list[str]()
     for port in device.ports:
@@ -60,12 +60,12 @@ def _binding(tables: Tables, port: str) -> Mapping[str, str]:
 
 
 def _bound(tables: Tables, port: str, field: str, table: str) -> Mapping[str, str]:
-    """The map that a port uses; {} without one."""
+    """The map that a port uses; {}: none."""
     return tables.get(table, {}).get(_binding(tables, port).get(field, ""), {})
 
 
 def _lossless(intent: Intent, tables: Tables, port: str) -> Iterator[str]:
-    """Queues of priorities with flow control of others that a class of ours would come to."""
+    """Problems of queues with foreign flow control that a traffic class would use."""
     if pfc_is_ours(intent, tables, port):
         return
     enabled = _binding(tables, port).get("pfc_enable", "")
@@ -77,7 +77,7 @@ def _lossless(intent: Intent, tables: Tables, port: str) -> Iterator[str]:
 
 
 def _today(tables: Tables, port: str) -> dict[int, tuple[int, int]]:
-    """Code point -> its traffic class and queue; what is no number the rules name."""
+    """Code point -> (traffic class, queue); values that are not numbers are left to the rules."""
     tcs = _bound(tables, port, "dscp_to_tc_map", DSCP_MAP)
     queues = _bound(tables, port, "tc_to_queue_map", "TC_TO_QUEUE_MAP")
     return {
@@ -96,22 +96,23 @@ def _egress(tables: Tables) -> list[str]:
 
 
 def _pool(device: Device, tables: Tables) -> str | None:
-    """The buffer pool of our queues; None where there are several, and none that is ours to take.
+    """The buffer pool of switchcfg's queues; None: there are several, and the choice is unclear.
 
-    Not every template has egress_lossy_pool: many have one pool for all that leaves.
+    Not every template has egress_lossy_pool: many have one egress pool.
     """
     there = _egress(tables)
     if device.pool or POOL in there or not there:
-        return device.pool or POOL  # where there is none the rules say that it dangles
+        return device.pool or POOL  # if it is absent, the rules report a dangling reference
     return there[0] if len(there) == 1 else None
 
 
 def _split(
     device: Device, wanted: State, tables: Tables
 ) -> tuple[dict[Place, str], frozenset[Place]]:
-    """Rows for ranges of queues that ours are among: one row for each of the others instead.
+    """(rows to add, values to remove): a row for a range that includes queues of switchcfg becomes
+    one row for each other queue.
 
-    SONiC's own commands refuse rows that overlap, and which of them holds depends on their order.
+    SONiC's own commands refuse overlapping rows; which row applies depends on their order.
     """
     rows: dict[Place, str] = {}
     gives_way: set[Place] = set()
@@ -133,7 +134,7 @@ def _split(
 
 
 def _range(text: str) -> Sequence[int]:
-    """The queues of FIRST-LAST; () for what the rules refuse anyway."""
+    """The queues of FIRST-LAST; () for other or invalid text."""
     first, dash, last = text.partition("-")
     if not (dash and first.isdecimal() and last.isdecimal()):
         return ()

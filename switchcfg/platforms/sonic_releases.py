@@ -1,10 +1,10 @@
-"""What `config apply-patch` of a SONiC release takes. Pure.
+"""Predicts which changes `config apply-patch` of a SONiC release takes. Pure.
 
-YANG judges what a configuration is, these rules how it may change: an operation on BUFFER_PROFILE
-or WRED_PROFILE that no rule of the switch allows ends the whole patch ("Modification of ... table
+YANG validates a configuration, these rules its changes: an operation on BUFFER_PROFILE or
+WRED_PROFILE that no rule of the switch allows fails the whole patch ("Modification of ... table
 is illegal"). From sonic-utilities, generic_config_updater: gcu_field_operation_validators.conf.json
-and field_operation_validators.py of the branches 202205 to 202605. Rolling back to a checkpoint is
-a patch as well, so a change is taken only where the way back is.
+and field_operation_validators.py of the branches 202205 to 202605. A rollback to a checkpoint is
+a patch as well, so a change is accepted only if its undo is, too.
 """
 
 import re
@@ -16,9 +16,9 @@ from switchcfg.plan.state import Change, Place, State, after, tables
 VERSION: Final = Place("VERSIONS", "DATABASE", "VERSION")
 HWSKU: Final = Place("DEVICE_METADATA", "localhost", "hwsku")
 OBJECTS: Final = 202511  # the first release that takes new and removed objects
-# Field -> the first release that takes another value for it, where it knows the switch's ASIC. WRED
-# before 202505: of one profile of others alone. The names of ours have a digit, which matters up to
-# then: a part of a path with a digit counts as the name of a port there, and is passed over.
+# Field -> first release that takes a new value for it, if it knows the switch's ASIC. Before
+# 202505, WRED fields: only of one foreign profile. Until then, the digit in names of switchcfg's
+# profiles matters: a path element with a digit counts as a port name there, and is skipped.
 IN_PLACE: Final[Mapping[tuple[str, str], int]] = {
     ("BUFFER_PROFILE", "dynamic_th"): 0,
     ("WRED_PROFILE", "green_min_threshold"): 202505,
@@ -29,7 +29,7 @@ Objects = Mapping[str, Mapping[str, str]]
 
 
 def release(state: State) -> int | None:
-    """Such as 202405, as the version of CONFIG_DB says; 0: before 2023, None: it says nothing."""
+    """The release, such as 202405, from CONFIG_DB's version; 0: before 2023, None: unknown."""
     version = state.get(VERSION)
     if version is None:
         return None
@@ -38,7 +38,7 @@ def release(state: State) -> int | None:
 
 
 def refuses(present: State, changes: Sequence[Change]) -> list[str]:
-    """Problems, by name of the rule, of changes that the switch would take no patch for."""
+    """Problems of changes that the switch would not take as a patch; the rule's name first."""
     found = release(present)
     if found is None:
         return []
@@ -70,7 +70,7 @@ def refuses(present: State, changes: Sequence[Change]) -> list[str]:
 
 
 def doubts(present: State, changes: Sequence[Change]) -> Iterator[str]:
-    """What the switch may refuse, and nothing that is read here says whether it does."""
+    """Changes that the switch may refuse; its configuration does not show whether it does."""
     if release(present) is None:
         yield f"release: the switch does not say which: planned for {OBJECTS} and later"
     before, then = tables(present), tables(after(present, changes))
@@ -89,7 +89,7 @@ def _guarded(found: int) -> Sequence[str]:
 
 
 def _objects(name: str, old: Objects, new: Objects) -> Iterator[str]:
-    """Of BUFFER_PROFILE, from the release on that takes objects: what is no operation on one."""
+    """Problems of BUFFER_PROFILE, in releases that take new and removed objects."""
     if bool(old) != bool(new):
         yield f"release: {name} takes no patch that adds or removes the whole table BUFFER_PROFILE"
     gone = [old[key] for key in old.keys() - new.keys()]
@@ -98,7 +98,7 @@ def _objects(name: str, old: Objects, new: Objects) -> Iterator[str]:
 
 
 def _in_place(parts: Sequence[tuple[str, Objects, Objects]]) -> dict[tuple[str, str], bool]:
-    """(table, field) of objects that stay, with another value -> is there one before and after."""
+    """(table, field) that changes in objects that stay -> whether all have an old and new value."""
     found: dict[tuple[str, str], bool] = {}
     for table, old, new in parts:
         for key in old.keys() & new.keys():

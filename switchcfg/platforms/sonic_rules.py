@@ -1,7 +1,7 @@
-"""What SONiC refuses or silently drops, of a whole CONFIG_DB. Pure.
+"""Rules for a whole CONFIG_DB: values that SONiC refuses or silently drops. Pure.
 
-YANG catches part of it when a patch is applied; what orchagent alone notices leaves a line
-in syslog and a value in CONFIG_DB that does nothing. So all of it is asked here, before.
+YANG catches some when a patch is applied. Those that only orchagent notices leave a line in syslog
+and a value in CONFIG_DB without effect. So all of them are checked before a patch is applied.
 """
 
 import re
@@ -27,7 +27,7 @@ HASH_FIELDS: Final = (
     "INNER_IP_PROTOCOL", "INNER_DST_IP", "INNER_SRC_IP", "INNER_L4_DST_PORT",
     "INNER_L4_SRC_PORT", "IPV6_FLOW_LABEL", "RDMA_BTH_OPCODE", "RDMA_BTH_DEST_QP",
 )  # fmt: skip
-# Field of a binding or profile -> table that its value must be in.
+# (table, field) of a reference -> table that must have the object.
 REFERENCES: Final[Mapping[tuple[str, str], str]] = {
     ("QUEUE", "scheduler"): "SCHEDULER",
     ("QUEUE", "wred_profile"): "WRED_PROFILE",
@@ -38,9 +38,9 @@ REFERENCES: Final[Mapping[tuple[str, str], str]] = {
     ("BUFFER_QUEUE", "profile"): "BUFFER_PROFILE",
     ("BUFFER_PROFILE", "pool"): "BUFFER_POOL",
 }
-# Whose names YANG restricts; a scheduler may be, and by default is, called scheduler.0.
+# Tables whose names YANG restricts; SCHEDULER is not one: its default names are like scheduler.0.
 NAMED: Final = ("DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP", "WRED_PROFILE")
-# Table -> (largest key, largest value) of its entries, which are numbers both.
+# Table -> (largest key, largest value) of its entries; both are numbers.
 MAP_RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "DSCP_TO_TC_MAP": (63, 15),
     "TC_TO_QUEUE_MAP": (15, QUEUES - 1),
@@ -50,7 +50,7 @@ MAP_RANGES: Final[Mapping[str, tuple[int, int]]] = {
 
 
 def check(state: State, device: Device) -> list[str]:
-    """`RULE: what is wrong`, in the order of tables."""
+    """Problems as `RULE: what is wrong`, in the order of tables."""
     found = dict[str, None]()
     tables = tables_of(state)
     for table, rows in tables.items():
@@ -172,7 +172,7 @@ RULES: Final = {
 
 
 def _device(tables: Mapping[str, Mapping[str, Mapping[str, str]]], device: Device) -> Iterator[str]:
-    """What must already be there, and what our queues may not meet."""
+    """Problems of a device's ports: missing ports, PFC without maps, classes without a queue."""
     ports = tables.get("PORT", {})
     for port in device.ports:
         if port not in ports:

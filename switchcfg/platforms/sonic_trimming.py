@@ -1,8 +1,8 @@
-"""Packet trimming on SONiC: what a queue has no buffer for goes on as its first bytes. Pure.
+"""Packet trimming on SONiC: a packet without buffer is forwarded as its first bytes. Pure.
 
-One size, DSCP and queue for the whole switch (SWITCH_TRIMMING), and queues whose buffer profile
-says so. Fields and what cannot be taken away again: SONiC's design document "Packet Trimming" and
-sonic-trimming.yang; which ASIC: gcu_field_operation_validators.conf.json of sonic-utilities.
+The whole switch has one size, DSCP and queue (SWITCH_TRIMMING); a queue trims if its buffer profile
+says so. Fields, and which cannot be removed again: SONiC's design document "Packet Trimming" and
+sonic-trimming.yang; ASICs: gcu_field_operation_validators.conf.json of sonic-utilities.
 """
 
 import re
@@ -16,7 +16,7 @@ from switchcfg.platforms.platform import is_ours
 from switchcfg.platforms.sonic_releases import HWSKU, release
 
 FIRST: Final = 202505  # release
-# HWSKUs of ASICs that trim -> the first release that knows them: Spectrum-4 and 5 and Tomahawk 5,
+# (HWSKUs of ASICs that trim, first release that supports them): Spectrum-4 and 5 and Tomahawk 5,
 # then Tomahawk 6.
 ASICS: Final = (
     (re.compile(r"(ACS|Mellanox)-SN5(400|600|610N|640)(-.*)?"), FIRST),
@@ -31,7 +31,7 @@ USELESS: Final = (
 
 
 def settings(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
-    """What is left of a packet goes where the first class goes."""
+    """Lines of SWITCH_TRIMMING: trimmed packets use the DSCP and the queue of the first class."""
     for field, value in (
         ("size", intent.queueing.trim),
         ("dscp_value", intent.classes[0].dscp[0]),
@@ -41,7 +41,7 @@ def settings(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
 
 
 def problems(intent: Intent, rendered: State, present: State) -> Iterator[str]:
-    """Why this switch does not trim as the intent wants."""
+    """Why this switch cannot trim as the intent wants; each begins with the rule's name."""
     if not intent.queueing.trim:
         return
     found, hwsku = release(present), present.get(HWSKU, "")

@@ -1,1 +1,1 @@
-"""Whether the network honours tags: probes on hosts, and the judgement of what arrived."""
+"""Tests whether the network honours DSCP and ECN: probes on hosts, and a verdict."""

@@ -1,4 +1,4 @@
-"""What a network does to tags, judged from what was sent and what arrived. Pure."""
+"""Judges how a network treats DSCP and ECN, from counts of sent and arrived datagrams. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,30 +8,30 @@ from switchcfg.intent.classes import TrafficClass
 
 NOT_ECT, ECT0, CE = 0, 2, 3
 TAGS, LOAD = 0, 1  # phases
-SLACK = 0.05  # by how much a later class may do better than an earlier one
+SLACK = 0.05  # fraction by which a later class may keep more than an earlier one
 
 Counts = Mapping[tuple[int, int, int], int]  # (phase, TOS sent, TOS arrived) -> datagrams
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One code point."""
+    """The result for one code point."""
 
     name: str  # class and drop precedence
     dscp: int
-    tag: str  # what became of it
-    ecn: str  # what became of ECT(0)
-    kept: float | None  # fraction that arrived under load; None: there was none
+    tag: str  # "honoured", "rewritten to N", "bleached" or "lost"
+    ecn: str  # fate of ECT(0): "survives", "cleared" or "lost"
+    kept: float | None  # fraction that arrived under load; None: no load was sent
     passes: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Of one direction between two hosts."""
+    """The result for one direction between two hosts."""
 
     rows: tuple[Row, ...]
-    order: str  # whether classes and drop precedences are served in their order; "" without a load
-    paths: int  # distinct ones that source ports reach
+    order: str  # "in order", or how classes and drop precedences are misordered; "" without a load
+    paths: int  # distinct paths that source ports reach
 
     @property
     def passes(self) -> bool:
@@ -39,7 +39,7 @@ class Verdict:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is not as it should be."""
+        """Failed code points, and a wrong order under load, one text each."""
         rows = tuple(
             f"{row.name} (DSCP {row.dscp}): tag {row.tag}, ECN {row.ecn}"
             for row in self.rows
@@ -49,7 +49,7 @@ class Verdict:
 
 
 def points(classes: Sequence[TrafficClass]) -> list[tuple[str, int]]:
-    """(name, DSCP) of every code point, in the order in which it should be kept."""
+    """(name, DSCP) of every code point; the first should lose least, the last most."""
     return [
         (each.name if len(each.dscp) == 1 else f"{each.name}, rank {rank}", dscp)
         for each in classes
@@ -60,7 +60,7 @@ def points(classes: Sequence[TrafficClass]) -> list[tuple[str, int]]:
 def judge(
     classes: Sequence[TrafficClass], sent: Mapping[int, int], counts: Counts, paths: int
 ) -> Verdict:
-    """`sent`: datagrams of the load by TOS; empty without one."""
+    """The verdict. `sent`: TOS -> datagrams of the load; empty without a load."""
     rows = tuple(_row(name, dscp, sent, counts) for name, dscp in points(classes))
     return Verdict(rows, _order(classes, rows) if sent else "", paths)
 
@@ -87,7 +87,8 @@ def _row(name: str, dscp: int, sent: Mapping[int, int], counts: Counts) -> Row:
 
 
 def _order(classes: Sequence[TrafficClass], rows: Sequence[Row]) -> str:
-    """A class keeps no less than later ones, and a drop precedence no less than the next."""
+    """The first violation, or "in order": a class keeps no less than later ones, and a drop
+    precedence no less than the next."""
     kept = {row.dscp: row.kept or 0.0 for row in rows}
     if min(kept.values()) > 1.0 - SLACK:
         return "nothing was lost: the load is too small to tell"
@@ -106,7 +107,7 @@ def _order(classes: Sequence[TrafficClass], rows: Sequence[Row]) -> str:
 
 
 def lines(verdict: Verdict) -> list[str]:
-    """A table, and what all rows together say."""
+    """The verdict as a table, then its order and its number of paths."""
     head = ("", "DSCP", "tag", "ECN", "kept", "")
     table = [head] + [
         (

@@ -14,16 +14,16 @@ MAGIC = b"switchcfg"
 IP_RECVERR, IP_RECVTOS, IP_MTU_DISCOVER = 11, 13, 10  # linux/in.h; Python does not name them all
 ERROR = struct.Struct("=IBBBBII")  # linux/errqueue.h: errno, origin, type, code, pad, info, data
 TICK = 0.001  # seconds of traffic at a time
-HOP_WAIT = 0.3  # seconds for an answer of a router
+HOP_WAIT = 0.3  # seconds to wait for a router's answer
 MOST_HOPS = 8
 END = 255  # the phase that ends counting
-AFTER_END = 0.5  # seconds for what is still on its way
+AFTER_END = 0.5  # seconds to wait for datagrams in flight
 
 
 def receive(port: int, seconds: float) -> dict[str, int]:
-    """Count until the sender ends, or time is up.
+    """Count until the sender ends, or `seconds` are over.
 
-    "PHASE SENT ARRIVED" -> datagrams, the last two TOS bytes.
+    "PHASE SENT ARRIVED" -> datagrams; SENT and ARRIVED are TOS bytes.
     """
     counts: dict[str, int] = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
@@ -51,8 +51,11 @@ def receive(port: int, seconds: float) -> dict[str, int]:
 def send(
     to: tuple[str, int], phase: int, rate: float, seconds: float, tos: list[int]
 ) -> dict[str, int]:
-    """Datagrams with these TOS bytes by turns, at `rate` bit/s in all; how many of each."""
-    size = 1400 if phase == 1 else 64  # load, and what must not be a load
+    """Send datagrams with these TOS bytes in rotation, at `rate` bit/s in total.
+
+    TOS -> datagrams sent.
+    """
+    size = 1400 if phase == 1 else 64  # bytes; outside the load phase, datagrams must not be a load
     sockets = []
     for value in tos:
         door = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -63,14 +66,14 @@ def send(
     due = begin = time.monotonic()
     turn = 0
     while (now := time.monotonic()) < begin + seconds:
-        due = max(due, now - 10 * TICK)  # what a pause missed is not made up for
+        due = max(due, now - 10 * TICK)  # no burst after a pause
         while due <= now:
             value, door = sockets[turn % len(sockets)]
             head = MAGIC + bytes((phase, value))
             try:
                 door.send(head + bytes(size - len(head)))
                 sent[str(value)] += 1
-            except OSError:  # nobody listens yet, or the queue of this host is full
+            except OSError:  # the receiver does not listen yet, or this host's queue is full
                 pass
             turn += 1
             due += size * 8 / rate
@@ -79,12 +82,12 @@ def send(
 
 
 def trace(address: str, port: int, ports: int) -> list[list[str]]:
-    """The routers on the way from each of so many source ports."""
+    """The routers on the route from each of `ports` source ports."""
     return [_hops(address, port) for _ in range(ports)]
 
 
 def _hops(address: str, port: int) -> list[str]:
-    """One socket, hence one source port: each TTL from 1 until nobody answers."""
+    """Routers on one source port's route: each TTL from 1 until none answers."""
     found: list[str] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
         door.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
@@ -93,7 +96,7 @@ def _hops(address: str, port: int) -> list[str]:
             door.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, ttl)
             try:
                 door.send(MAGIC)
-            except OSError:  # an answer to an earlier one
+            except OSError:  # an ICMP error for an earlier datagram
                 door.send(MAGIC)
             who = _answer(door)
             if not who or who == address:
@@ -104,7 +107,7 @@ def _hops(address: str, port: int) -> list[str]:
 
 def _answer(door: socket.socket) -> str:
     poll = select.poll()
-    poll.register(door, 0)  # an error is always told
+    poll.register(door, 0)  # POLLERR is always reported
     if not poll.poll(HOP_WAIT * 1000):
         return ""
     try:
@@ -118,7 +121,7 @@ def _answer(door: socket.socket) -> str:
 
 
 def say(what: object) -> None:
-    """One line of JSON."""
+    """Print one line of JSON."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
