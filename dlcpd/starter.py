@@ -1,14 +1,14 @@
-"""How Python processes of ours are started, so that they import no file of a user's folder.
+"""Starts dlcpd's Python processes so that they import no file of a user's folder.
 
-Python looks into the working directory (`-m`), the script's folder and PYTHONPATH before it looks
-into the standard library: a queue.py or numpy/ of a training would be imported by the daemon. So a
-process of ours is started by this file, run by its path, with `command` and `environment`:
+Python searches the working directory (`-m`), the script's folder and PYTHONPATH before the standard
+library: the daemon would import a queue.py or numpy/ of a training. So a dlcpd process is started
+by this file, run by its path, with `command` and `environment`:
 
     python -P .../dlcpd/starter.py [FOLDER ...] MODULE [ARGUMENT ...]
 
-MODULE runs as by `python -m`. What the process imports, it finds in this order:
+MODULE runs as by `python -m`. The process searches for imports in this order:
 
-1. our packages: where this file is, so that parent and child are of one version
+1. dlcpd's packages: where this file is, so that parent and child are of one version
 2. the standard library
 3. each FOLDER: those of the parent's sys.path in which packages are installed (*.dist-info)
 4. the interpreter's own packages, as `site` finds them
@@ -47,7 +47,7 @@ def command(module: str, *arguments: str) -> list[str]:
 
 
 def environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Without PYTHONPATH: there Python finds a sitecustomize before this file runs."""
+    """Without PYTHONPATH: Python would run its sitecustomize before this file."""
     return {name: value for name, value in variables.items() if name != "PYTHONPATH"}
 
 
@@ -77,13 +77,13 @@ def _command(module: str) -> int:
 
 
 class _Ours:
-    """Finds our packages in PLACES, whatever sys.path says."""
+    """Finds dlcpd's packages in PLACES, before sys.path."""
 
     @staticmethod
     def find_spec(
         name: str, _path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """As of a finder in sys.meta_path."""
+        """As finders in sys.meta_path do."""
         if name not in OURS:
             return None
         from importlib.machinery import PathFinder  # noqa: PLC0415  # likewise
@@ -103,7 +103,7 @@ def _arrange(installed: Sequence[str]) -> None:
 
 
 def _forget_folders_of_the_user() -> None:
-    """Take from sys.path what PYTHONPATH names, and the script's folder or the working one."""
+    """Remove from sys.path the folders of PYTHONPATH, and the script's or the working folder."""
     if not sys.flags.safe_path:
         del sys.path[0]
     named = "" if sys.flags.ignore_environment else os.environ.get("PYTHONPATH", "")

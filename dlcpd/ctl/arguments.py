@@ -1,4 +1,4 @@
-"""The grammar of `dlcpctl`: the commands of this package, and those that others add."""
+"""The grammar of `dlcpctl`: the commands of this package and of other packages."""
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping

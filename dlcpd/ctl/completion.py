@@ -1,4 +1,4 @@
-"""`dlcpctl completion`: a script with which a shell completes what is typed after `dlcpctl`."""
+"""`dlcpctl completion`: a script with which a shell completes arguments of `dlcpctl`."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from dlcpd.ctl.output import Output
 
 
 def completion(top: argparse.ArgumentParser, options: argparse.Namespace, output: Output) -> int:
-    """To stdout, as it is: a shell reads it."""
+    """Print the script to stdout, unescaped: a shell reads it."""
     import shtab  # noqa: PLC0415  # an extra
 
     complete(top)
@@ -22,9 +22,9 @@ def completion(top: argparse.ArgumentParser, options: argparse.Namespace, output
 
 
 def complete_files(parser: argparse.ArgumentParser, how: Any) -> None:
-    """Where a path is wanted, files are offered; in all commands below."""
+    """Complete file names for arguments that are paths, in all commands below `parser`."""
     for action in parser._actions:  # noqa: SLF001  # argparse has no public way to its arguments
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  # likewise
             for below in action.choices.values():
                 complete_files(below, how)
         elif action.type is Path or action.dest in ("json", "socket"):

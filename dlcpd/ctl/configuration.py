@@ -1,4 +1,4 @@
-"""`dlcpctl config`: whether a file is valid, what it comes to on this host, and what keys mean."""
+"""`dlcpctl config`: checks files, shows the values in use on this host, and explains keys."""
 
 import argparse
 import dataclasses
@@ -12,7 +12,7 @@ from dlcpd.daemon.effective import resolved, to_toml, value_text
 
 
 def check(options: argparse.Namespace, output: Output) -> int:
-    """One line per file. Exit code 2 at the first that is not valid.
+    """Print a line per file. Exit code 2 at the first that is not valid.
 
     Raises: BadConfig.
     """
@@ -26,7 +26,7 @@ def check(options: argparse.Namespace, output: Output) -> int:
 
 
 def show(options: argparse.Namespace, output: Output) -> int:
-    """What "auto" means on this host is filled in. Raises: BadConfig."""
+    """Print the values in use, with "auto" resolved on this host. Raises: BadConfig."""
     written = load(options.file) if options.file else Config()
     config = resolved(written)
     if options.changed:
@@ -42,7 +42,7 @@ def show(options: argparse.Namespace, output: Output) -> int:
 
 
 def differences(config: Config, from_: Config) -> dict[str, dict[str, Any]]:
-    """Keys of `config` by table that `from_` has otherwise."""
+    """Keys of `config`, by table, whose values differ from those of `from_`."""
     one, other = dataclasses.asdict(config), dataclasses.asdict(from_)
     found = {
         table: {key: value for key, value in keys.items() if value != other[table][key]}
@@ -52,7 +52,7 @@ def differences(config: Config, from_: Config) -> dict[str, dict[str, Any]]:
 
 
 def explain(options: argparse.Namespace, output: Output) -> int:
-    """Raises: BadConfig for a key that there is not."""
+    """Raises: BadConfig for an unknown key."""
     found = matching(options.key) if options.key else list(settings())
     output.line("\n\n".join(setting.text() for setting in found))
     output.document([dataclasses.asdict(setting) for setting in found])

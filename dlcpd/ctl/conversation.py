@@ -1,4 +1,4 @@
-"""What commands of `dlcpctl` say to a daemon, over its session socket."""
+"""Requests of `dlcpctl` to a daemon, over its session socket."""
 
 import os
 import socket
@@ -18,11 +18,11 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class Conversation:
-    """With the daemon that listens at `path`. None: at the usual socket, or, where nobody does, a
-    private daemon of this user. Greeted. Use as a context manager.
+    """With the daemon that listens at `path`. None: at the usual socket, or, if none listens there,
+    with a private daemon of this user. Sends Hello. Use as a context manager.
 
-    Raises, here and in `ask`: DaemonUnavailable, NotPermitted, BadMessage, or what the daemon
-    refuses with; here, BadConfig where there are several private ones.
+    Raises, here and in `ask`: DaemonUnavailable, NotPermitted, BadMessage, or the daemon's refusal;
+    here, BadConfig if there are several private ones.
     """
 
     def __init__(self, path: str | None) -> None:
@@ -38,7 +38,7 @@ class Conversation:
             raise
 
     def ask(self, request: Message, wanted: type[Answer]) -> Answer:
-        """The answer to a request, of the kind that belongs to it."""
+        """The answer to a request, of the type `wanted`."""
         with self._named():
             self._sock.sendall(encode(request))
             data = self._sock.recv(MAX_FRAME + 1)
@@ -55,7 +55,7 @@ class Conversation:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Errors of the socket as ours."""
+        """Errors of the socket as DlcpErrors, which name the path."""
         path = self._path
         try:
             yield

@@ -1,4 +1,4 @@
-"""`dlcpctl drain`: ends a daemon as SIGTERM does, and says what it waits for."""
+"""`dlcpctl drain`: ends a daemon as SIGTERM does, and shows the work that it waits for."""
 
 import argparse
 import os
@@ -13,12 +13,12 @@ from dlcpd.ctl.output import Output
 from dlcpd.ctl.status import query
 from dlcpd.daemon.config import DaemonTable
 
-LOOK: Final = 0.5  # seconds between looks at what is still open
+LOOK: Final = 0.5  # seconds between polls of the open work
 
 
 def drain(options: argparse.Namespace, output: Output) -> int:
-    """Exit code 1 where the daemon has not ended within `--wait` seconds. A private daemon ends
-    with its trainers, and is refused.
+    """Exit code 1 if the daemon has not ended within `--wait` seconds. A private daemon is refused:
+    it ends with its trainers.
 
     Raises: DaemonUnavailable, NotPermitted.
     """
@@ -39,7 +39,10 @@ def drain(options: argparse.Namespace, output: Output) -> int:
 
 
 def _checked(report: dict[str, Any]) -> int:
-    """The daemon's process id, if here it is one of a dlcpd: in another container it is not."""
+    """The daemon's process id, if it names a dlcpd here: across containers it does not.
+
+    Raises: DaemonUnavailable, NotPermitted for a private daemon.
+    """
     pid: int | None = report.get("pid")
     if pid is None:
         raise DaemonUnavailable(
@@ -80,7 +83,7 @@ def _signal(process: int, pid: int) -> None:
 
 
 def _watch(process: int, socket: str, wait: float, output: Output) -> bool:
-    """Say what changes, until the process ends or the time is over."""
+    """Print changes of the open work for `wait` seconds; True once the process has ended."""
     until, said = time.monotonic() + wait, ""
     while (left := until - time.monotonic()) > 0:
         if select.select([process], [], [], min(LOOK, left))[0]:
@@ -96,7 +99,7 @@ def _watch(process: int, socket: str, wait: float, output: Output) -> bool:
 
 
 def open_work(report: dict[str, Any]) -> str:
-    """Sessions with operations that are not done; sessions alone are waited for by nobody."""
+    """Sessions with open operations; a daemon does not wait for sessions without any."""
     known = report["engine"].get("sessions", {})
     rows = [
         f"{session['job']} rank {session['rank']} ({engine['open']} open)"

@@ -1,4 +1,4 @@
-"""What a setting means: read from the dataclasses that define the configuration."""
+"""Explanations of settings, read from the dataclasses that define the configuration."""
 
 import ast
 import dataclasses
@@ -25,17 +25,17 @@ class Setting:
     default: str  # as TOML writes it
     allowed: str
     meaning: str  # its comment
-    reason: str  # why the default, where the engine's own configuration says so
+    reason: str  # for the default, from the engine's configuration; "" = none
 
     def text(self) -> str:
-        """For people: what it is, then what it means."""
+        """For people: default, allowed values, meaning."""
         lines = [f"[{self.table}] {self.key} = {self.default}", f"  allowed: {self.allowed}"]
         lines += [f"  {text}" for text in (self.meaning, self.reason) if text]
         return "\n".join(lines)
 
 
 def settings() -> Iterator[Setting]:
-    """All of them, table by table."""
+    """All settings, table by table."""
     engine = comments(EngineConfig)
     for table in dataclasses.fields(Config):
         example: Any = getattr(Config(), table.name)
@@ -54,7 +54,7 @@ def settings() -> Iterator[Setting]:
 
 
 def _plain(value: Any) -> Any:
-    """Rows of a list of tables as tables."""
+    """`value`, with dataclasses in a tuple as dicts."""
     if isinstance(value, tuple):
         return [
             dataclasses.asdict(row) if dataclasses.is_dataclass(row) else row  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def _allowed(field: "dataclasses.Field[Any]") -> str:
 
 
 def comments(kind: type) -> dict[str, str]:
-    """What the comments beside and above each field of a dataclass say, in one line."""
+    """The comments beside and above each field of a dataclass, as one line per field."""
     source = inspect.cleandoc(inspect.getsource(kind))
     lines = source.splitlines()
     [made] = ast.parse(source).body
@@ -89,7 +89,7 @@ def comments(kind: type) -> dict[str, str]:
 
 
 def _comment(lines: list[str], first: int, after: int) -> str:
-    """Of the field that takes lines first..after: those above it, and what follows on them."""
+    """The comment of the field on lines first..after: above it, then beside it."""
     above = list[str]()
     while first and lines[first - 1].lstrip().startswith("#"):
         first -= 1
@@ -99,7 +99,7 @@ def _comment(lines: list[str], first: int, after: int) -> str:
 
 
 def matching(key: str) -> list[Setting]:
-    """Those that `key` names: "network.entropy", "entropy", or a whole table, "network".
+    """The settings that `key` names: "network.entropy", "entropy", or a whole table, "network".
 
     Raises: BadConfig with the nearest names.
     """

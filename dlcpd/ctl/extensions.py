@@ -1,7 +1,7 @@
-"""Commands of `dlcpctl` that other packages bring, found by their entry points.
+"""Commands of `dlcpctl` that other packages provide as entry points.
 
-An entry point of the group `dlcpctl.commands` names a function that gets what
-`add_subparsers` returned and adds its command with `dlcpd.ctl.grammar.command`.
+An entry point of the group `dlcpctl.commands` names a function that gets the result of
+`add_subparsers` and adds its command with `dlcpd.ctl.grammar.command`.
 """
 
 import argparse
@@ -21,11 +21,11 @@ def installed() -> list[EntryPoint]:
 
 
 def extend(commands: Commands, entries: Iterable[EntryPoint]) -> None:
-    """Add their commands. One that cannot be loaded says so when it is called, and only then."""
+    """Add their commands. A command that cannot be loaded fails only when it is called."""
     for entry in entries:
         try:
             add = entry.load()
-        except Exception as exc:  # whatever is wrong with it, `status` must work
+        except Exception as exc:  # `status` must work even if another package is broken
             _add_broken(commands, entry, f"{type(exc).__name__}: {exc}")
         else:
             add(commands)

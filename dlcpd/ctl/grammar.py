@@ -1,4 +1,4 @@
-"""What the commands of `dlcpctl` are made of, whichever package they come from."""
+"""Building blocks for the commands of `dlcpctl`, in all packages."""
 
 import argparse
 import importlib
@@ -15,28 +15,28 @@ Commands = Any  # argparse has no public name for what add_subparsers returns
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Something that a command imports and that `pip install dlcpd` alone does not bring."""
+    """A module that a command imports and that `pip install dlcpd` alone does not install."""
 
     module: str  # as it is imported
     project: str  # as it is installed
-    extra: str  # of dlcpd, that installs it
+    extra: str  # of dlcpd, which installs it
 
 
 @dataclass(frozen=True, slots=True)
 class OnDemand:
-    """A function whose module is imported at the first call, so that a command imports no other."""
+    """A function whose module is imported at its first call: a command imports only its own."""
 
     module: str
     name: str
 
     def __call__(self, *arguments: Any) -> Any:
-        """Its result."""
+        """Import the function, and call it."""
         return getattr(importlib.import_module(self.module), self.name)(*arguments)
 
 
 class LateParser(argparse.ArgumentParser):
     """A command whose arguments are added at its first use, since their modules take long to
-    import. `fill` adds them; None: they are there."""
+    import. `fill` adds them; None: they were added."""
 
     fill: Callable[[argparse.ArgumentParser], None] | None = None
 
@@ -47,7 +47,7 @@ class LateParser(argparse.ArgumentParser):
             fill(self)
 
     def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
-        """As argparse."""
+        """As in argparse, with the arguments added."""
         self.complete()
         return super().parse_known_args(*arguments, **options)
 
@@ -71,8 +71,8 @@ def late(commands: Commands, name: str, text: str, module: str) -> None:
 def prepare(
     made: argparse.ArgumentParser, run: Callable[..., int], *, needs: Sequence[Need] = ()
 ) -> None:
-    """Make a parser that of a command. `run(options, output)` gives the exit code, once all it
-    `needs` is there."""
+    """Make a parser a command's. `run(options, output)` returns the exit code; it is called only if
+    all modules in `needs` are installed."""
     made.add_argument("--json", metavar="FILE", help='also write JSON; "-" = to stdout')
     made.set_defaults(run=run, needs=tuple(needs), full_name=made.prog.removeprefix("dlcpctl "))
 
@@ -94,7 +94,7 @@ def command(
 
 
 def check_needs(full_name: str, needs: Sequence[Need]) -> None:
-    """Look for what a command needs, without importing it.
+    """Check that the modules a command needs are installed, without importing them.
 
     Raises: BadConfig with the pip command that installs what is missing.
     """
@@ -120,4 +120,4 @@ def whole(low: int, high: int) -> "type[int]":
             raise argparse.ArgumentTypeError(f"{text!r} is no whole number {low}..{high}")
         return value
 
-    return parse  # type: ignore[return-value]  # argparse calls it, and wants nothing more
+    return parse  # type: ignore[return-value]  # argparse only calls it

@@ -1,6 +1,6 @@
-"""`dlcpctl keys`: who this host is to its peers, and who may be a peer of it.
+"""`dlcpctl keys`: this host's key pair, and the hosts that are authorised as its peers.
 
-Works on the files of one folder, and needs no daemon: a running one takes changes of the
+Works on the files of one folder, and needs no daemon: a running one applies changes of the
 authorised hosts within seconds.
 """
 
@@ -40,7 +40,7 @@ SOON: Final = "daemons with this folder take it within seconds, others when they
 
 
 def new(options: argparse.Namespace, output: Output) -> int:
-    """Make an identity, where there is none."""
+    """Make an identity. Raises: BadConfig if there is one already."""
     file = _identity_file(options)
     try:
         made = Identity(check_host(options.host or socket.gethostname()), KeyPair.new())
@@ -67,8 +67,8 @@ def new(options: argparse.Namespace, output: Output) -> int:
 
 
 def _hand_over(file: Path) -> str:
-    """Let the service of this host read its identity, where root makes it: its daemon is no root.
-    What to say of it. Raises: OSError."""
+    """If root makes the identity of this host's service, give the file to the service's user.
+    Returns a remark for the output, or "". Raises: OSError."""
     if os.geteuid() or file.parent != KEYS:
         return ""
     user = service_user()
@@ -80,7 +80,7 @@ def _hand_over(file: Path) -> str:
 
 
 def show(options: argparse.Namespace, output: Output) -> int:
-    """Print what other hosts authorise."""
+    """Print the public key, which other hosts authorise."""
     file = _identity_file(options)
     if not file.exists():
         raise BadConfig(f"{file}: this host has no identity; `dlcpctl keys new` makes one")
@@ -91,7 +91,7 @@ def show(options: argparse.Namespace, output: Output) -> int:
 
 
 def authorise(options: argparse.Namespace, output: Output) -> int:
-    """Let the hosts of some files be peers."""
+    """Authorise the hosts of some files as peers."""
     folder = options.keys / AUTHORISED
     # All are read before one is written.
     given = [parse_public_untrusted(_text(file), str(file)) for file in options.files]
@@ -114,7 +114,7 @@ def authorise(options: argparse.Namespace, output: Output) -> int:
 
 
 def revoke(options: argparse.Namespace, output: Output) -> int:
-    """Let a host, or one key of it, be a peer no more."""
+    """Revoke a host, or one of its keys."""
     folder = options.keys / AUTHORISED
     known = _authorised(folder)
     if not any(public.host == options.host for _, public in known):
@@ -135,7 +135,7 @@ def revoke(options: argparse.Namespace, output: Output) -> int:
 
 
 def list_hosts(options: argparse.Namespace, output: Output) -> int:
-    """Print who may be a peer."""
+    """Print the authorised hosts and their keys."""
     folder, file = options.keys / AUTHORISED, _identity_file(options)
     own = _identity(file).pair.text if file.exists() and os.access(file, os.R_OK) else ""
     known = _authorised(folder)
@@ -168,7 +168,7 @@ def _identity(file: Path) -> Identity:
 
 
 def _authorised(folder: Path) -> list[tuple[Path, PublicKeys]]:
-    """Raises: BadConfig for the first file that is wrong."""
+    """Raises: BadConfig for the first malformed file."""
     files = sorted(folder.glob(f"[!.]*{SUFFIX}")) if folder.is_dir() else []
     return [(file, read_public(file)) for file in files]
 
@@ -185,7 +185,7 @@ def _joined(public: PublicKeys, before: PublicKeys) -> PublicKeys:
 
 
 def _without(file: Path, public: PublicKeys, key: str) -> tuple[str, ...]:
-    """Take `key` out of a file, or remove the file; the keys that are left. Raises: BadConfig."""
+    """Remove `key` from a file, or the file; returns the keys left. Raises: BadConfig, OSError."""
     keys = tuple(each for each in public.keys if key and each != key)
     if keys == public.keys:
         raise BadConfig(f"{public.host}: has no key {key}; it has {', '.join(public.keys)}")
@@ -197,7 +197,7 @@ def _without(file: Path, public: PublicKeys, key: str) -> tuple[str, ...]:
 
 
 def _write_public(folder: Path, public: PublicKeys) -> None:
-    """In place of what other files say of the host. Raises: OSError, BadConfig."""
+    """Write the host's file, and remove its other files. Raises: OSError, BadConfig."""
     file = folder / f"{public.host}{SUFFIX}"
     write(file, public.text(), OF_ALL, replace=True, make=FOLDER)
     for other, known in _authorised(folder):
@@ -216,7 +216,7 @@ def _text(file: Path) -> str:
 
 @contextmanager
 def _may_write(folder: Path) -> Iterator[None]:
-    """Raises: BadConfig for an OSError within."""
+    """Turn an OSError within into BadConfig."""
     try:
         yield
     except OSError as exc:

@@ -1,4 +1,4 @@
-"""`dlcpctl ledger`: what was waived, by whom, on which way and path, of what and when."""
+"""`dlcpctl ledger`: sums of waived segments by rank, way, path, name and step."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -11,8 +11,8 @@ from dlcpd.ctl.sessions import bound_used
 from dlcpd.ctl.status import query
 from dlcpd.ledger.survey import UNKNOWN, Choice, Loss, Sum, Survey
 
-LIVE: Final = 1000  # rows; what a daemon gives out at once
-ALL: Final = 1 << 62  # steps, beyond all
+LIVE: Final = 1000  # rows; the most that a daemon returns at once
+ALL: Final = 1 << 62  # steps; no training has as many
 SHOWN: Final = 20  # rows of a table for people; documents have all
 RANKS: Final = ("job", "rank", "engine", "operations", "failed", "steps", "waived", "KB",
                 "of bound(%)", "missing")  # fmt: skip
@@ -30,7 +30,7 @@ Table = tuple[str, tuple[str, ...], list[list[Any]]]  # title, header, rows
 
 
 def ledger(options: argparse.Namespace, output: Output) -> int:
-    """Sum up ledgers of folders, or what a daemon remembers. Exit code 1 where a file is damaged.
+    """Sum up ledgers of folders, or a daemon's newest rows. Exit code 1 if a file is damaged.
 
     Raises: BadLedger, BadConfig, or as `query`.
     """

@@ -1,6 +1,6 @@
-"""The command `dlcpctl`. Reads command line and environment; nobody else does.
+"""The command `dlcpctl`; the only module that reads command line and environment.
 
-Exit code: 0 ok, 1 failed or a promise broken, 2 bad usage, 130 interrupted.
+Exit code: 0 ok, 1 failed or a check did, 2 bad usage, 130 interrupted.
 """
 
 import os
@@ -26,7 +26,7 @@ INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell reports it
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command."""
     options = parser(os.environ, installed()).parse_args(arguments)
-    before = signal.signal(signal.SIGTERM, _interrupt)  # so that what was started is stopped
+    before = signal.signal(signal.SIGTERM, _interrupt)  # so that started processes are stopped
     try:
         check_needs(options.full_name, options.needs)
         code: int = options.run(options, Output(options.json))
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _complain("interrupted; everything it started is stopped", INTERRUPTED)
     except BrokenPipeError:  # `dlcpctl status | head`
-        sys.stderr.close()  # or the interpreter complains when it flushes at its end
+        sys.stderr.close()  # else the interpreter reports an error when it flushes at exit
         return FAILED
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -8,11 +8,11 @@ from typing import Any, TextIO
 from dlcpd.contract.printable import lines
 from dlcpd.ctl.output_file import OutputFile
 
-STDOUT = "-"  # as --json's value: JSON alone on stdout, and what people read on stderr
+STDOUT = "-"  # as --json's value: only JSON on stdout, text for people on stderr
 
 
 class Output:
-    """One command's way to talk.
+    """The output of one command.
 
     Raises: BadConfig when the JSON file cannot be written, before anything is measured.
     """
@@ -26,15 +26,15 @@ class Output:
         self._text: TextIO = sys.stderr if json_to == STDOUT else sys.stdout
 
     def line(self, text: str = "") -> None:
-        """A line for people, or several; what is no printable ASCII is escaped."""
+        """A line for people, or several; all but printable ASCII is escaped."""
         print(lines(text), file=self._text, flush=True)
 
     def progress(self, text: str) -> None:
-        """A line about work that takes long."""
+        """A line about the progress of long work, to stderr."""
         print(f"# {lines(text)}", file=sys.stderr, flush=True)
 
     def document(self, value: Any) -> None:
-        """The result for programs, if it was asked for.
+        """The result for programs, if --json was given.
 
         Raises: BadConfig.
         """

@@ -1,7 +1,7 @@
-"""A file for a result that an option of the command line names: written as a whole, or not at all.
+"""An output file that an option of the command line names: written as a whole, or not at all.
 
-No link in its place is followed. A result of root is refused where another user may write to a
-folder above it; other users may write results to a folder that they share.
+Links are not followed. If root writes, the path is refused if another user may write to a folder
+above it; other users may write to a shared folder.
 """
 
 import os
@@ -22,7 +22,7 @@ FOR_ALL: Final = 0o666  # less the umask
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
-    """What `option` names."""
+    """The file at `path` that `option` names."""
 
     option: str
     path: Path
@@ -31,7 +31,7 @@ class OutputFile:
         return f"{self.option} {self.path}"
 
     def check(self) -> None:
-        """Before anything is measured. Leaves what is there as it is: a run may still fail.
+        """Check the path before anything is measured. Changes nothing: a run may still fail.
 
         Raises: BadConfig.
         """
@@ -78,7 +78,7 @@ class OutputFile:
 
 
 def _mode_of(folder: HeldFolder, name: str) -> int:
-    """That of the file that is replaced. Raises: UnsafePath for a link, or what is no file."""
+    """Mode of the file to replace, or FOR_ALL. Raises: UnsafePath if it is a link or no file."""
     with suppress(FileNotFoundError):
         descriptor = folder.descriptor_of(name, os.O_PATH)
         try:

@@ -1,7 +1,7 @@
-"""Private daemons: those that trainings of this user started.
+"""Finds private daemons, which trainings of this user started.
 
-Each listens in a folder of its own (dlcpd/ipc/socket_folder.py), whose path the kernel lists for
-this network namespace: a training in a container is found from inside of it.
+Each listens in its own folder (dlcpd/ipc/socket_folder.py). The kernel lists the paths for this
+network namespace: a training in a container is found only from inside of it.
 """
 
 import os
@@ -19,8 +19,8 @@ from dlcpd.daemon.config import DaemonTable
 from dlcpd.ipc.socket_folder import NAME, SOCKET
 
 SOCKETS: Final = Path("/proc/net/unix")
-MAX_DOORS: Final = 256  # a host has as many trainings as GPUs
-# A listening (00010000) SOCK_SEQPACKET (0005) with the path of a door: proc_pid_net(5).
+MAX_DOORS: Final = 256  # a host has at most as many trainings as GPUs
+# A listening (00010000) SOCK_SEQPACKET (0005) at a private daemon's path: proc_pid_net(5).
 _DOOR: Final = re.compile(
     rf"^\S+: \S+ \S+ 00010000 0005 \S+ +\d+ (/(?:.*/)?{NAME.pattern}/{SOCKET})$", re.MULTILINE
 )
@@ -29,17 +29,17 @@ _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 @dataclass(frozen=True, slots=True)
 class Private:
-    """One that answers. `pid`: the rank that started it."""
+    """A private daemon that answers. `pid`: the process that started it."""
 
     name: str  # path of its socket, as --socket takes it
     pid: int
 
 
 def reach(name: str | None) -> str:
-    """Where to connect to. None: the usual socket; where nobody listens there, the private daemon
+    """The path to connect to. None: the usual socket, or, if none listens there, the private daemon
     of this user.
 
-    Raises: BadConfig naming them where there are several.
+    Raises: BadConfig, which names them, if there are several.
     """
     if name is not None:
         return name
@@ -54,7 +54,7 @@ def reach(name: str | None) -> str:
 
 
 def mine() -> Iterator[Private]:
-    """Those of this user; of every user for root, its own first."""
+    """The private daemons of this user; for root of all users, its own first."""
     user = os.getuid()
     listed = sorted(set(_DOOR.findall(SOCKETS.read_text(errors="replace"))))
     owners = ((name, _owner(name)) for name in listed)
@@ -66,8 +66,8 @@ def mine() -> Iterator[Private]:
 
 
 def _owner(name: str) -> int | None:
-    """Who owns the folder of a socket, where nobody else can enter it; anybody can have the kernel
-    list such a path."""
+    """User id of the owner of a socket's folder; None if others may enter it: any user can make the
+    kernel list such a path."""
     try:
         found = os.lstat(os.path.dirname(name))
     except OSError:
@@ -76,9 +76,9 @@ def _owner(name: str) -> int | None:
 
 
 def _listener(where: str) -> tuple[int, int] | None:
-    """Process and user of who listens there; None: nobody, or not for us."""
+    """Process id and user id of the listener; None: none, or this user may not connect."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-        sock.setblocking(False)  # somebody's full queue holds nobody up
+        sock.setblocking(False)  # a full queue must not block
         try:
             sock.connect(where)
         except OSError:

@@ -1,10 +1,10 @@
-"""Numbers as people write them."""
+"""Lists of numbers as ranges, like "2-5,8"."""
 
 from collections.abc import Iterable
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Like "2-5,8": what `daemon.config.cpu_numbers` reads."""
+    """Like "2-5,8", as `daemon.config.cpu_numbers` reads it."""
     rows: list[list[int]] = []
     for number in sorted(set(numbers)):
         if rows and number == rows[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""`dlcpctl replay`: bounded operations computed again from ledgers, and compared bit for bit."""
+"""`dlcpctl replay`: recomputes bounded operations from ledgers, and compares bit for bit."""
 
 import argparse
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ SHOWN = 8  # operations that a line names
 
 
 def replay_ledgers(options: argparse.Namespace, output: Output) -> int:
-    """Exit code 1 where something differs, or nothing could be computed.
+    """Exit code 1 if a result differs, or none could be computed.
 
     Raises: BadLedger, BadConfig.
     """

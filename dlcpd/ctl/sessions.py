@@ -19,7 +19,7 @@ PATH_HEADER: Final = (
 
 
 def sessions(options: argparse.Namespace, output: Output) -> int:
-    """Print a daemon's sessions. Exit code 1 where one is broken."""
+    """Print a daemon's sessions. Exit code 1 if one is broken."""
     rows = list(session_rows(query(options.socket, 0)))
     _show(SESSION_HEADER, rows, output, left=1)
     broken = SESSION_HEADER.index("broken")
@@ -27,7 +27,7 @@ def sessions(options: argparse.Namespace, output: Output) -> int:
 
 
 def paths(options: argparse.Namespace, output: Output) -> int:
-    """Print what became of each class of datagrams on each path to each peer."""
+    """Print the counts of each traffic class on each path to each peer."""
     _show(PATH_HEADER, list(path_rows(query(options.socket, 0))), output, left=3)
     return 0
 
@@ -40,7 +40,7 @@ def _show(
 
 
 def session_rows(report: dict[str, Any]) -> Iterator[list[Any]]:
-    """A row per session; None where the engine does not know it yet, or does not answer."""
+    """A row per session; None for values of an engine that does not know it yet or answer."""
     known = report["engine"].get("sessions", {})
     for session in report["sessions"]:
         engine = known.get(str(session["session"]), {})
@@ -62,13 +62,13 @@ def session_rows(report: dict[str, Any]) -> Iterator[list[Any]]:
 
 
 def bound_used(engine: dict[str, Any]) -> float | None:
-    """Percent of what bounded operations may waive that the latest did, smoothed."""
+    """Waived / allowed segments of the latest bounded operations, smoothed, in percent."""
     totals = engine.get("totals", {})
     return 100.0 * totals["used"] if totals.get("allowed") else None
 
 
 def path_rows(report: dict[str, Any]) -> Iterator[list[Any]]:
-    """A row per peer, path and class that has sent anything; one where none has."""
+    """A row per peer, path and class that was used; one per path without any."""
     known = report["engine"].get("sessions", {})
     for session in report["sessions"]:
         for peer in known.get(str(session["session"]), {}).get("peers", []):
@@ -92,15 +92,15 @@ def _numbers(space: dict[str, Any]) -> list[Any]:
 
 
 def loss(sent: int, lost: int) -> float | None:
-    """Percent."""
+    """Lost datagrams in percent; None if none were sent."""
     return 100.0 * lost / sent if sent else None
 
 
 def microseconds(seconds: float | None) -> int | None:
-    """None stays None, and what was never measured is none."""
+    """Seconds as microseconds; None for None and for 0: not measured."""
     return round(seconds * 1e6) if seconds else None
 
 
 def condition(path: dict[str, Any]) -> str:
-    """Of a path that the engine reports, in a word."""
+    """State of a path, in a word."""
     return "down" if not path["up"] else "gray" if path.get("gray") else "up"

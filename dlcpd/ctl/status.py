@@ -1,4 +1,4 @@
-"""`dlcpctl status` and `dlcpctl peers`: what a daemon says about itself."""
+"""`dlcpctl status` and `dlcpctl peers`: a daemon's report as text and tables."""
 
 import argparse
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ from dlcpd.ctl.output import Output
 
 def query(path: str | None, ledger: int) -> dict[str, Any]:
     """The report of the daemon that listens at `path`; keys in docs/ipc.md, "Status". None: at the
-    usual socket, or, where nobody does, of a private daemon of this user.
+    usual socket, or, if none listens there, of a private daemon of this user.
 
-    Raises: DaemonUnavailable, NotPermitted, BadMessage, or what the daemon refused with; BadConfig
-        where there are several private ones.
+    Raises: DaemonUnavailable, NotPermitted, BadMessage, or the daemon's refusal; BadConfig if there
+    are several private ones.
     """
     with Conversation(path) as daemon:
         return daemon.ask(StatusRequest(ledger), Status).report
@@ -29,7 +29,7 @@ def status(options: argparse.Namespace, output: Output) -> int:
     """Print one daemon's state. Exit code 1 when its engine does not answer."""
     report = query(options.socket, options.ledger)
     for line in status_lines(report):
-        output.line(one_line(line))  # a name with a newline in it forges none
+        output.line(one_line(line))  # a newline in a name must not forge a line
     output.document(report)
     return 1 if "error" in report["engine"] else 0
 
@@ -44,7 +44,7 @@ def peers(options: argparse.Namespace, output: Output) -> int:
 
 
 def status_lines(report: dict[str, Any]) -> Iterator[str]:
-    """The report for people, a line each."""
+    """The report for people, line by line."""
     data = ", ".join(f"{address}:{port}" for address, port in report["endpoints"]["data"])
     state = "draining" if report["draining"] else "serving"
     yield f"{report['host']}: dlcpd {report['version']}, {state} for {report['uptime']:.0f} s"
@@ -111,7 +111,7 @@ def _sessions(sessions: list[dict[str, Any]], engine: dict[str, Any]) -> Iterato
 
 
 def _silent(peers: list[dict[str, Any]]) -> Iterator[str]:
-    """Peers that are suspected."""
+    """Lines on suspected peers."""
     for peer in peers:
         if silent := peer.get("silent"):
             yield (
@@ -121,7 +121,7 @@ def _silent(peers: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _paths(peers: list[dict[str, Any]]) -> Iterator[str]:
-    """Those that somebody should look at."""
+    """Lines on paths that are down or gray."""
     for peer in peers:
         for number, path in enumerate(peer["paths"]):
             if (how := _condition(path)) in ("down", "gray"):
@@ -168,7 +168,7 @@ PEER_HEADER: Final = (
 
 
 def peer_rows(report: dict[str, Any]) -> Iterator[list[Any]]:
-    """A row per peer and path; the engine's numbers are None for a peer it does not know yet."""
+    """A row per peer and path; the engine's values are None for a peer it does not know yet."""
     known = report["engine"].get("sessions", {})
     for session in report["sessions"]:
         flows = {
@@ -181,14 +181,14 @@ def peer_rows(report: dict[str, Any]) -> Iterator[list[Any]]:
 
 
 def _condition(path: dict[str, Any]) -> str | None:
-    """Of a path, in a word; None where nothing is known of it."""
+    """State of a path, in a word; None if unknown."""
     if not path:
         return None
     return "down" if not path.get("up", True) else "gray" if path.get("gray") else "up"
 
 
 def _mtu(path: dict[str, Any]) -> str | None:
-    """Bytes of the largest packet that is known to pass; None where none is yet."""
+    """Bytes of the largest packet that is known to pass; None if unknown."""
     if path.get("mtu_search") == State.BLOCKED.value:
         return f"<{LEAST_MTU}"
     return str(path["mtu"]) if path.get("mtu") else None

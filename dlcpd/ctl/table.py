@@ -24,7 +24,7 @@ def _line(row: Sequence[str], widths: Sequence[int], left: int) -> str:
 
 
 def _cell(value: object) -> str:
-    """Text of a value; None means that there is nothing to say."""
+    """Text of a value; "-" for None."""
     if value is None:
         return "-"
     return f"{value:.2f}" if isinstance(value, float) else one_line(str(value))

@@ -1,4 +1,4 @@
-"""Events of engines as a timeline that Perfetto and chrome://tracing show.
+"""Events of engines as a timeline for Perfetto and chrome://tracing.
 
 Format: "Trace Event Format" (Google, 2016). Spans of operations and transfers overlap, so they are
 nestable asynchronous events ("b", "e"); batches and arrivals are instants ("i"); reductions and
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from dlcpd.contract.traffic import traffic_classes
 
-FIRST_PROCESS: Final = 1 << 30  # beyond every process id of Linux (2^22): other traces keep theirs
+FIRST_PROCESS: Final = 1 << 30  # beyond all process ids of Linux (2^22): for merged traces
 STEPS: Final = 1  # thread: a span per step
 REDUCTIONS: Final = 2  # thread
 PEERS: Final = 16  # thread of rank 0's data; two for each rank
@@ -29,7 +29,7 @@ class Where(NamedTuple):
 
 @dataclass(slots=True)
 class Operation:
-    """What one operation went through. Times in microseconds; 0: it did not come to that."""
+    """The history of one operation. Times in microseconds; 0: not reached."""
 
     name: str = ""
     ticket: int = 0
@@ -43,27 +43,27 @@ class Operation:
     returned: int = 0  # the client was told
     failed: str = ""  # code
     retransmitted: int = 0  # segments
-    # rank, transfer -> segments that the rank went without; both agree again where an ACK was lost
+    # rank, transfer -> waived segments; agreed again, with the same key, if an ACK was lost
     agreed: dict[tuple[int, int], int] = field(default_factory=dict)
     last: int = 0  # the newest event of it
     sent: dict[tuple[int, int], int] = field(default_factory=dict)  # rank, transfer -> first batch
 
     @property
     def start(self) -> int:
-        """When it was submitted, as far as that is known."""
+        """Time of submission, or of the begin if that is unknown or earlier."""
         return min(self.stamp or self.begun, self.begun)
 
     @property
     def end(self) -> int:
-        """When its client had the result, or the last that is known of it."""
+        """Time when the client got the result, or of the latest known event."""
         return self.returned or self.result or self.last
 
 
 def timeline(events: dict[int, list[Event]], sessions: list[Row], steps: int) -> list[Row]:
-    """Trace events of what began in the first `steps` steps.
+    """Trace events of the operations that began in the first `steps` steps.
 
-    `events`: of each engine. `sessions`: of the daemon's status, for names. A step begins where the
-    first name of a session comes again; what had begun before the recording did is left out.
+    `events`: by engine. `sessions`: of the daemon's status, for names. A step begins where the
+    first name of a session repeats. Operations that began before the recording are left out.
     """
     places: dict[Where, list[Event]] = {}
     for engine, rows in events.items():
@@ -78,10 +78,10 @@ def timeline(events: dict[int, list[Event]], sessions: list[Row], steps: int) ->
 
 
 def merged(ours: list[Row], epoch: int, profile: Row) -> Row:
-    """A profile of torch.profiler of the same host, with `ours` on its clock.
+    """A profile of torch.profiler of the same host, with `ours`, events of dlcpd, on its clock.
 
-    `epoch`: microseconds from our clock to the epoch's. torch's are those of the epoch, less
-    `baseTimeNanoseconds`.
+    `epoch`: microseconds from the events' clock to the epoch's. The profile's times are the
+    epoch's, less `baseTimeNanoseconds`.
     """
     shift = epoch - profile.get("baseTimeNanoseconds", 0) / 1000
     moved = [row | {"ts": row["ts"] + shift} if "ts" in row else row for row in ours]
@@ -124,14 +124,14 @@ class _Process:
             yield self._row("X", STEPS, f"step {number}", cat="step", ts=start, dur=end - start)
 
     def _operation(self, key: tuple[int, ...], op: Operation) -> Iterator[Row]:
-        """The whole, and in it what it waited for."""
+        """Spans of the whole operation, and of its phases within."""
         same = {"cat": "operation", "id": f"{self._pid}.{'.'.join(map(str, key))}"}
         told: Row = {
             "collective": op.kind,
             "bytes": op.size,
             "bound": op.bound,
             "number": key[2],
-            # As a client's own ranges have them; text, for viewers read numbers as float64.
+            # As in the client's profiler ranges; text, since viewers read numbers as float64.
             "session": str(self._where.session),
             "operation": op.ticket,
             "segments sent again": op.retransmitted,
@@ -152,7 +152,7 @@ class _Process:
                 yield from self._span(same, name, start, end, {})
 
     def _span(self, same: Row, name: str, start: int, end: int, told: Row) -> Iterator[Row]:
-        """`same`: category and id, which those that are within each other share."""
+        """`same`: category and id, which nested spans share."""
         yield self._row("b", STEPS, name, ts=start, args=told, **same)
         yield self._row("e", STEPS, name, ts=max(end, start), **same)
 
@@ -207,7 +207,8 @@ class _Process:
 
 
 def _operations(rows: Iterable[Event]) -> dict[tuple[int, ...], Operation]:
-    """By stream, its peer and number; those of which the beginning was recorded, in that order."""
+    """Operations by stream, its peer and number, in order; without those begun before the
+    recording."""
     rows = list(rows)
     found, by_ticket = dict[tuple[int, ...], Operation](), dict[int, Operation]()
     for row in rows:
@@ -250,7 +251,7 @@ def _happened(op: Operation, at: int, what: str, more: list[Any]) -> None:
 def _chosen(
     operations: dict[tuple[int, ...], Operation], steps: int
 ) -> tuple[dict[tuple[int, ...], Operation], list[int]]:
-    """Those of the first `steps` steps; and where steps begin, and the last one ends."""
+    """Operations of the first `steps` steps; begins of the steps, and the end of the last."""
     chosen, edges, first = dict[tuple[int, ...], Operation](), list[int](), ""
     for key, operation in operations.items():
         first = first or operation.name

@@ -1,4 +1,4 @@
-"""`dlcpctl top`: sessions, paths, rates and who is late, drawn again and again."""
+"""`dlcpctl top`: sessions, paths, rates and late ranks, redrawn periodically."""
 
 import argparse
 import shutil
@@ -24,14 +24,14 @@ PATH_HEADER: Final = (
     "job", "rank", "host", "path", "is", "packets/s", "Mbit/s", "loss(%)", "rtt(us)", "queue(us)",
     "window", "queued",
 )  # fmt: skip
-# Another screen, and no cursor; home; clear to the end of the line, and of the screen (ECMA-48).
+# Alternate screen without cursor; home; clear to the end of the line, of the screen (ECMA-48).
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _HOME, _END, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A report and when it was asked for, in seconds of a monotonic clock."""
+    """A report, and its time in seconds of a monotonic clock."""
 
     report: dict[str, Any]
     at: float
@@ -40,7 +40,7 @@ class Sample:
 def top(options: argparse.Namespace, output: Output) -> int:
     """Draw until Ctrl-C; `--once`: one frame of rates over one interval.
 
-    Raises: BadConfig, DaemonUnavailable, or what the daemon refused with.
+    Raises: BadConfig, DaemonUnavailable, or the daemon's refusal.
     """
     before = _sample(options.socket)
     if options.once:
@@ -84,7 +84,7 @@ def _draw_on(options: argparse.Namespace, before: Sample, out: TextIO) -> None:
 
 
 def screen(lines: Sequence[str], size: tuple[int, int] | None = None) -> str:
-    """What draws them over what is there: cut to the terminal, columns and rows."""
+    """The text that draws `lines` over the screen, cut to `size`: columns and rows."""
     width, height = size or shutil.get_terminal_size()
     shown = [line[:width] for line in lines[:height]]
     if len(lines) > height:
@@ -93,7 +93,7 @@ def screen(lines: Sequence[str], size: tuple[int, int] | None = None) -> str:
 
 
 def frame(now: Sample, before: Sample) -> Iterator[str]:
-    """The lines of one picture; rates are those since `before`."""
+    """The lines of one frame; rates since `before`."""
     report = now.report
     state = "draining" if report["draining"] else "serving"
     yield one_line(
@@ -112,7 +112,7 @@ def frame(now: Sample, before: Sample) -> Iterator[str]:
 
 
 def document(now: Sample, before: Sample) -> dict[str, Any]:
-    """The same for programs."""
+    """The frame for programs."""
     return {
         "seconds": now.at - before.at,
         "alarms": list(alarms(now.report)),
@@ -122,7 +122,7 @@ def document(now: Sample, before: Sample) -> dict[str, Any]:
 
 
 def alarms(report: dict[str, Any]) -> Iterator[str]:
-    """What somebody should look at, a line each."""
+    """The alarms in a report, one per line."""
     if "error" in report["engine"]:
         yield f"ENGINE: {report['engine']['error']}"
     if report.get("truncated") or report["engine"].get("truncated"):
@@ -219,14 +219,14 @@ def _paths(report: dict[str, Any]) -> dict[tuple[int, int, int], tuple[str, str,
 
 
 def _bytes(path: dict[str, Any]) -> int | None:
-    """Sent on all classes; None where the engine does not say."""
+    """Bytes sent on all classes; None if the engine does not report them."""
     spaces = path.get("classes", {}).values()
     counts = [space["bytes"] for space in spaces if "bytes" in space]
     return sum(counts) if counts else None
 
 
 def _rate(new: int | None, old: int | None, span: float) -> float | None:
-    """Per second; None where one of them is not known. A count that fell began anew."""
+    """Per second; None if a count is unknown, or fell: then it restarted."""
     if new is None or old is None or span <= 0 or new < old:
         return None
     return (new - old) / span

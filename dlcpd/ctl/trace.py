@@ -1,4 +1,4 @@
-"""`dlcpctl trace`: record some steps of what a daemon's sessions do, and write a timeline."""
+"""`dlcpctl trace`: records some steps of a daemon's sessions, and writes a timeline."""
 
 import argparse
 import gzip
@@ -15,13 +15,13 @@ from dlcpd.ctl.output import Output
 from dlcpd.ctl.output_file import OutputFile
 from dlcpd.ctl.timeline import Event, Row, merged, timeline
 
-LOOK: Final = 0.1  # seconds between two looks whether the steps are complete
-REST: Final = 0.2  # seconds that operations of the last step get to end
-EPOCH: Final = "microseconds to the epoch"  # in otherData: from the events' clock
+LOOK: Final = 0.1  # seconds between checks whether the steps are complete
+REST: Final = 0.2  # seconds for the operations of the last step to end
+EPOCH: Final = "microseconds to the epoch"  # in otherData: the offset from the events' clock
 
 
 def trace(options: argparse.Namespace, output: Output) -> int:
-    """Record and write. Exit code 1 where fewer steps came than were asked for."""
+    """Record and write. Exit code 1 if fewer steps came than were asked for."""
     to = OutputFile("-o", options.output)
     to.check()
     if options.join:
@@ -53,16 +53,16 @@ def trace(options: argparse.Namespace, output: Output) -> int:
 
 
 class Recorded(NamedTuple):
-    """What came of a recording."""
+    """The result of a recording."""
 
     document: Row  # in the Trace Event Format
     steps: int  # complete ones, at most as many as were asked for
     events: int
-    full: bool  # it ended for want of room
+    full: bool  # it ended for lack of space
 
 
 def record(daemon: Conversation, steps: int, timeout: float) -> Recorded:
-    """The timeline of so many steps, or of what there was in `timeout` seconds."""
+    """The timeline of `steps` steps, or of those within `timeout` seconds."""
     before = daemon.ask(StatusRequest(0), Status).report
     recording = Recording(daemon, before["features"]["engines"])
     complete = recording.run(steps, timeout)
@@ -75,14 +75,15 @@ def record(daemon: Conversation, steps: int, timeout: float) -> Recorded:
 
 
 class Recording:
-    """Of all engines of a daemon."""
+    """A recording of all engines of a daemon."""
 
     def __init__(self, daemon: Conversation, engines: int) -> None:
         self._daemon, self._engines = daemon, range(engines)
-        self.full = False  # one has ended for want of room
+        self.full = False  # an engine's recording ended for lack of space
 
     def run(self, steps: int, timeout: float) -> int:
-        """Record until so many steps are complete, or `timeout` seconds. How many there are."""
+        """Record until `steps` steps are complete, for `timeout` seconds at most. Returns their
+        number."""
         until = time.monotonic() + timeout
         self._all("start")
         found = self._all("look")
@@ -96,7 +97,7 @@ class Recording:
         return self._steps(found)
 
     def take(self) -> tuple[dict[int, list[Event]], int]:
-        """Events by engine; and microseconds from their clock to the epoch's."""
+        """Events by engine; microseconds from their clock to the epoch's."""
         events: dict[int, list[Event]] = {}
         answer: Row = {}
         for engine in self._engines:
@@ -122,7 +123,7 @@ class Recording:
 
 
 def _join(ours: Path, profile: Path, to: OutputFile, output: Output) -> int:
-    """Write a trace of ours and a profile of torch.profiler as one."""
+    """Write a trace of dlcpctl and a profile of torch.profiler as one file."""
     trace_, theirs = _read(ours), _read(profile)
     about = trace_.get("otherData")
     epoch = about.get(EPOCH) if isinstance(about, dict) else None

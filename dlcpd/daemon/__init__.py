@@ -1,1 +1,1 @@
-"""The control process: sessions of local clients, peers' controls, the engine's keeper."""
+"""The control process: sessions of local clients, messages to peers, supervision of engines."""

@@ -1,7 +1,7 @@
-"""Socket activation: the session socket as a service manager hands it over, already listening.
+"""Socket activation: the service manager passes a session socket that already listens.
 
-It outlives the daemon, so who connects while one daemon ends and the next one starts waits in the
-socket's backlog. Source: sd_listen_fds(3).
+The socket outlives the daemon: a client that connects between two daemons waits in its backlog.
+Source: sd_listen_fds(3).
 """
 
 import socket
@@ -16,12 +16,12 @@ FIRST: Final = 3  # SD_LISTEN_FDS_START
 def activated(
     environ: Mapping[str, str], pid: int, take: Callable[[int], socket.socket]
 ) -> socket.socket | None:
-    """What `take` makes of the descriptor that was handed to process `pid`; None: there is none.
+    """`take`'s socket for the descriptor passed to process `pid`; None: none was passed.
 
-    Raises: BadConfig for several, and what `take` raises.
+    Raises: BadConfig for several descriptors; the errors of `take`.
     """
     count = environ.get("LISTEN_FDS", "")
-    if not count or environ.get("LISTEN_PID") != str(pid):  # it was meant for a parent of ours
+    if not count or environ.get("LISTEN_PID") != str(pid):  # for a parent process
         return None
     if count != "1":
         raise BadConfig(

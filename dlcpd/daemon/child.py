@@ -1,7 +1,7 @@
 """A child process on the event loop that inherits this process's ignored and blocked signals.
 
-asyncio's own children do not: libuv gives each of them every signal's default action again, so a
-scheduler's signal would end an engine that has yet to say what it ignores.
+Children of asyncio do not: libuv resets all their signals to the default action, so a scheduler's
+signal would end an engine before it ignores signals.
 """
 
 import asyncio
@@ -38,20 +38,20 @@ class Child:
 
     @property
     def returncode(self) -> int | None:
-        """Exit status, below 0 of a signal; None until `wait` would return."""
+        """Exit status, -N after signal N; None until `wait` would return."""
         return self._process.returncode
 
     async def wait(self) -> None:
-        """Until it has ended."""
+        """Wait until the process has ended."""
         await self._over.wait()
 
     def kill(self) -> None:
-        """End it at once; nothing where it has ended."""
+        """End the process at once; no effect if it has ended."""
         self._process.kill()
 
     def _await(self) -> None:
-        """On a thread: a kernel may have no other way (pidfd: Linux 5.3). The loop reaps it, so
-        that its exit status can be read there at any time."""
+        """Wait on a thread: kernels before Linux 5.3 have no pidfd. The event loop reaps the
+        process, so that it can read the exit status at any time."""
         with suppress(ChildProcessError):  # `kill` found that it had ended, and has reaped it
             os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         with suppress(RuntimeError):  # the loop has closed

@@ -1,8 +1,8 @@
-"""Commands of `dlcpd` that other packages bring, found by their entry points.
+"""Commands of `dlcpd` that other packages provide as entry points.
 
 An entry point of the group `dlcpd.commands` names a function that gets the arguments after the
-command and returns an exit code. `dlcpd server` is one: it needs the client, which the daemon does
-without.
+command and returns an exit code. An example is `dlcpd server`: it needs the client package, which
+the daemon does not need.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ GROUP: Final = "dlcpd.commands"
 def found(arguments: Sequence[str]) -> Callable[[Sequence[str]], int] | None:
     """The command that the first argument names; None: the arguments are the daemon's own.
 
-    Raises: BadConfig for a command that no installed package brings, or that cannot be loaded.
+    Raises: BadConfig for a command that no installed package provides, or that cannot be loaded.
     """
     if not arguments or arguments[0].startswith("-"):
         return None

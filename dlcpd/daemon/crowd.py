@@ -1,4 +1,4 @@
-"""Who is let stay when more come than there is room for: nobody can keep others out by number."""
+"""Bounded table with fair eviction: the oldest entry of the largest owner goes."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -7,8 +7,9 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Crowd(Generic[T]):
-    """Members, each of an owner - a user, an address. When it is full, who comes takes the place
-    of the oldest member of whoever has most: those who have few stay, and so does who is quick.
+    """Members, each of an owner: a user or an address. When full, a new member replaces the oldest
+    member of the owner with most members. So owners with few members keep them, and members that
+    leave soon are rarely evicted.
     """
 
     def __init__(self, most: int) -> None:
@@ -20,7 +21,7 @@ class Crowd(Generic[T]):
         return len(self._owners)
 
     def add(self, owner: Hashable, member: T) -> T | None:
-        """Let `member` in. The one that has to leave for it, if any: it is forgotten here."""
+        """Add `member`. Returns the member that was removed for it, or None."""
         leaves = self.oldest() if len(self) >= self._most else None
         if leaves is not None:
             self.discard(leaves)
@@ -29,7 +30,7 @@ class Crowd(Generic[T]):
         return leaves
 
     def discard(self, member: T) -> None:
-        """Forget `member`, if it is here."""
+        """Remove `member`, if present."""
         owner = self._owners.pop(member, None)
         if owner is None:
             return
@@ -38,6 +39,6 @@ class Crowd(Generic[T]):
             del self._members[owner]
 
     def oldest(self) -> T | None:
-        """The oldest member of the owner who has most; None of nobody."""
+        """The oldest member of the owner with most members; None if empty."""
         largest = max(self._members.values(), key=len, default=None)
         return next(iter(largest)) if largest else None

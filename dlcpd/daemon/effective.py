@@ -1,4 +1,4 @@
-"""The configuration in force: what "auto" means on this machine, and what the engine is told."""
+"""The configuration in force: "auto" resolved on this machine, and the engines' configurations."""
 
 import json
 import os
@@ -20,12 +20,12 @@ from dlcpd.io.config import EngineConfig
 from dlcpd.io.udp.encryption import CHOICES
 from dlcpd.ipc.memory_limit import memory_limit
 
-CPUS_PER_ENGINE: Final = 8  # a trainer and its data loaders want the others
+CPUS_PER_ENGINE: Final = 8  # a trainer and its data loaders need the others
 MOST_BY_ITSELF: Final = 4  # engines: about 40 Gb/s
-OF_A_GROUP: Final = 2  # the part of a control group's memory that may be held for sessions: the
-# rest is for programs, buffers of sockets and page tables
-OF_A_MACHINE: Final = 4  # the part of a machine's: most is for trainers
-OF_ALL: Final = 4  # the part of that which one session may have
+OF_A_GROUP: Final = 2  # sessions may hold 1/2 of a control group's memory: the rest
+# is for programs, socket buffers and page tables
+OF_A_MACHINE: Final = 4  # sessions may hold 1/4 of a machine's memory: most is for trainers
+OF_ALL: Final = 4  # one session may hold 1/4 of that
 LEAST_SESSION: Final = 64_000_000  # bytes
 _NOWHERE: Final = ("192.0.2.1", 9)  # RFC 5737: a documentation address, never a real host
 
@@ -45,9 +45,9 @@ def default_address() -> str:
 
 
 def resolved(config: Config, *, embedded: bool = False) -> Config:
-    """`config` with every "auto" and every empty host replaced by this machine's facts.
+    """`config` with every "auto" and every empty host replaced by this machine's values.
 
-    `embedded`: for a private daemon, which is a user's and has no part in this host's keys.
+    `embedded`: for a private daemon, which runs as a user and does not use this host's keys.
     """
     address = default_address()
     daemon, network = config.daemon, config.network
@@ -90,7 +90,7 @@ def _log_level(given: str, *, embedded: bool) -> str:
 
 
 def _keys(given: str, name: str, *, embedded: bool) -> str:
-    """Path of a file or directory of keys."""
+    """Path of a file or directory of keys; "" = none."""
     if given != AUTO:
         return given
     usual = KEYS / name
@@ -98,15 +98,15 @@ def _keys(given: str, name: str, *, embedded: bool) -> str:
 
 
 def _engines(network: NetworkTable) -> int:
-    """What "auto" means: one for every CPUS_PER_ENGINE that this process may use, or as many as
-    have CPUs of their own."""
+    """Number of engines for "auto": 1 to MOST_BY_ITSELF, one for CPUS_PER_ENGINE CPUs that this
+    process may use; or one per entry of engine_cpus."""
     if network.engine_cpus:
         return len(network.engine_cpus)
     return min(max(len(os.sched_getaffinity(0)) // CPUS_PER_ENGINE, 1), MOST_BY_ITSELF)
 
 
 def engine_configs(config: Config) -> list[EngineConfig]:
-    """What each engine is told. `config` is resolved."""
+    """The configuration of each engine, from the resolved `config`."""
     assert isinstance(config.network.engines, int)  # noqa: S101  # resolved
     return [
         _engine_config(config, number, config.network.engines)
@@ -157,7 +157,7 @@ def _engine_config(config: Config, engine: int, engines: int) -> EngineConfig:
 
 
 def agreed(config: Config) -> dict[str, int]:
-    """Settings that are equal on all hosts of a job, as their hellos compare them."""
+    """Settings that must be equal on all hosts of a job; hellos compare them."""
     network = config.network
     return {
         "chunk_bytes": network.chunk_bytes,
@@ -168,7 +168,7 @@ def agreed(config: Config) -> dict[str, int]:
 
 
 def to_toml(config: Config) -> str:
-    """The text of a configuration file that says the same."""
+    """`config` as the text of a configuration file."""
     tables = []
     for name, table in asdict(config).items():
         lines = [f"{key} = {value_text(value)}" for key, value in table.items()]
@@ -177,7 +177,7 @@ def to_toml(config: Config) -> str:
 
 
 def value_text(value: Any) -> str:
-    """As TOML writes it."""
+    """`value` in TOML."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {value_text(v)}" for key, v in value.items()) + " }"
     if isinstance(value, (tuple, list)):

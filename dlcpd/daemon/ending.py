@@ -1,4 +1,4 @@
-"""What ends a daemon: a signal, or of a private one its trainer's end."""
+"""The end of a daemon: on a signal; of a private daemon, with its trainer."""
 
 import asyncio
 import os
@@ -13,22 +13,23 @@ PARENT_POLL: Final = 1.0  # seconds; an embedded daemon outlives its trainer by 
 
 
 class Ending:
-    """`wait` until somebody asks for the end; then `drain`."""
+    """`wait` until the end is requested, then `drain`."""
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
-        self._hurried = asyncio.Event()  # asked again, for a faster one
+        self._hurried = asyncio.Event()  # requested again: end at once
 
     async def wait(self) -> None:
-        """Until something asks for the end."""
+        """Wait until the end is requested."""
         await self._asked.wait()
 
     def ask(self) -> None:
-        """Nothing is left to serve."""
+        """Request the end: nothing is left to serve."""
         self._asked.set()
 
     def on_signal(self, *, embedded: bool) -> None:
-        """First signal: drain. Second: at once. A private daemon ends with its trainers only."""
+        """First signal: drain. Second: end at once. A private daemon ends with its trainers
+        only."""
         if embedded:
             return
         loop = asyncio.get_running_loop()
@@ -36,7 +37,7 @@ class Ending:
             loop.add_signal_handler(number, self._signalled, number.name)
 
     def with_parent(self, parent: int) -> None:
-        """End when the trainer does: a worker it forked may hold the session socket open."""
+        """End when the trainer ends: a worker that it forked may keep the session socket open."""
         if os.getppid() != parent:
             log.info("parent_gone", pid=parent)
             self._asked.set()
@@ -44,7 +45,7 @@ class Ending:
             asyncio.get_running_loop().call_later(PARENT_POLL, self.with_parent, parent)
 
     async def drain(self, engines: Engines, seconds: float) -> None:
-        """End the engines, after open operations unless somebody is in a hurry."""
+        """End the engines: open operations may finish for `seconds`, or until a second request."""
         stop = asyncio.ensure_future(engines.stop(seconds))
         hurry = asyncio.ensure_future(self._hurried.wait())
         await asyncio.wait((stop, hurry), return_when=asyncio.FIRST_COMPLETED)
@@ -53,7 +54,7 @@ class Ending:
         await stop
 
     def error(self, host: str) -> DaemonLost:
-        """What clients that are still there get."""
+        """The error for clients that are still connected."""
         return DaemonLost(f"dlcpd on {host} was stopped")
 
     def _signalled(self, name: str) -> None:

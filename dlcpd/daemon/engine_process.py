@@ -1,4 +1,4 @@
-"""The engine: a child process that is spoken to over one SEQPACKET socket."""
+"""The engine as a child process, controlled over one SEQPACKET socket."""
 
 import asyncio
 import contextlib
@@ -32,18 +32,18 @@ from dlcpd.io.config import EngineConfig
 
 ENGINE: Final = tuple(starter.command("dlcpd.io.engine"))
 START_TIMEOUT: Final = 30.0  # seconds; importing numpy takes 10 s on a cold, loaded machine
-REPORT_TIMEOUT: Final = 1.0  # seconds; an engine that is silent for longer is a finding itself
+REPORT_TIMEOUT: Final = 1.0  # seconds; then the report says that the engine did not answer
 STOP_GRACE: Final = 2.0  # seconds beyond the drain before the engine is killed
-# Commands that wait, beyond the 50 or so in the socket's buffer. An engine may be busy for seconds
-# with one operation: that is no reason to end it, and with it all its sessions.
-BEHIND: Final = 64  # what can be put off, or told together, is
-BUSY: Final = 1024  # no session is opened; those that are there add a few commands each at most
+# Queued commands, beyond about 50 in the socket's buffer. An engine may be busy for seconds with
+# one operation: that is no reason to end it and all its sessions.
+BEHIND: Final = 64  # from here on, commands that can be deferred or merged are
+BUSY: Final = 1024  # from here on, no session is opened; open ones add a few commands each
 MAX_REPORTS: Final = 16  # requests the engine has not answered
-END_WAIT: Final = 0.2  # seconds from an engine's last word to its end; 1 ms where CPUs are idle
+END_WAIT: Final = 0.2  # seconds from an engine's closed socket to its exit; 1 ms on idle CPUs
 
 
 class EngineProcess:
-    """Owns the child. `on_event` gets its events, `on_exit` its unexpected end."""
+    """Owns the child. `on_event` gets its events, `on_exit` a text if it ends unexpectedly."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class EngineProcess:
         command: Sequence[str] = ENGINE,
     ) -> None:
         self._on_event, self._on_exit, self._command = on_event, on_exit, command
-        # by kind of answer: requests without one, in their order
+        # by kind of answer: unanswered requests, oldest first
         self._asked: dict[type, deque[asyncio.Future[dict[str, Any]]]] = {
             Report: deque(),
             Traced: deque(),
         }
-        self._serving = False  # between EngineReady and our own stop
+        self._serving = False  # between EngineReady and `stop` or `kill`
         self._process: Child
         self._channel: PacketChannel
         self._ready: asyncio.Future[EngineReady]
@@ -66,7 +66,7 @@ class EngineProcess:
     async def start(self, config: EngineConfig, environ: Mapping[str, str]) -> EngineReady:
         """Start the child and wait for its sockets.
 
-        Raises: DlcpError with the engine's own code and text, or DaemonLost.
+        Raises: DlcpError with the engine's own code and text; DaemonLost; OSError.
         """
         loop = asyncio.get_running_loop()
         self._ready = loop.create_future()
@@ -107,20 +107,20 @@ class EngineProcess:
         self._channel.send(pack(command), descriptors)
 
     def listen(self) -> None:
-        """Take in now what the engine has said already."""
+        """Handle the engine's packets that have already arrived."""
         self._channel.read_waiting()
 
     @property
     def waiting(self) -> int:
-        """Commands that the engine has not taken."""
+        """Number of queued commands that the engine has not taken."""
         return self._channel.waiting
 
     async def report(self, ledger: int, within: float = REPORT_TIMEOUT) -> dict[str, Any]:
-        """The engine's report; {"error": ...} when it does not answer `within` so many seconds."""
+        """The engine's report; {"error": ...} if no answer comes `within` seconds."""
         return await self._ask(ReportRequest(ledger), Report, within)
 
     async def trace(self, what: str) -> dict[str, Any]:
-        """How the recording stands; {"error": ...} when the engine does not answer in time."""
+        """State of the recording; {"error": ...} if the engine does not answer in time."""
         return await self._ask(TraceRequest(what), Traced)
 
     async def _ask(
@@ -185,14 +185,14 @@ class EngineProcess:
                 DaemonLost(f"the engine {how} before it was ready; see above")
             )
         elif self._serving:
-            self.kill()  # one whose socket is closed does nothing more, and may hang
+            self.kill()  # without its socket it does nothing more, and may hang
             self._on_exit(f"the engine (process {self.pid}) {how}")
 
 
 def _how_it_ended(process: Child) -> str:
-    """Of a child that is ending: in words; "" where that cannot be told."""
+    """How a child ended, in words; "" if unknown."""
     code = process.returncode
-    if code is None:  # not reaped yet, which is left to the event loop
+    if code is None:  # not reaped yet: the event loop does that
         code = _exit_code(process.pid)
     if code is None:
         return ""
@@ -204,7 +204,7 @@ def _how_it_ended(process: Child) -> str:
 
 
 def _exit_code(pid: int) -> int | None:
-    """Of a child, which is not reaped; as of `Process.returncode`. None: it goes on, or is gone."""
+    """Exit status of a child, without reaping it; as `Child.returncode`. None: runs, or is gone."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:

@@ -1,19 +1,20 @@
-"""The reports of several engines (dlcpd/io/report.py) as one of the same form."""
+"""Merges the reports of several engines (dlcpd/io/report.py) into one of the same form."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Report = dict[str, Any]
-_ADDED = ("submitted", "open", "residual_bytes", "residual_evicted")  # of a session's fields
+_ADDED = ("submitted", "open", "residual_bytes", "residual_evicted")  # fields of a session
 _LISTED = ("late", "waiting", "ledger")
-_LARGEST = "used"  # of a session's totals: the others are added
+_LARGEST = "used"  # of a session's totals; the others are added
 
 
 def joined(answers: Mapping[int, Report], of: int = 1) -> Report:
-    """Counts are added; the paths of engine 1 follow those of engine 0, and so on.
+    """One report: counts are added; the paths of engine 1 follow those of engine 0, and so on.
 
-    `answers` by engine, of so many; "error" says which did not answer, and why.
+    `answers`: by engine; `of`: number of engines. "error" names engines that did not answer, and
+    why.
     """
     if of == len(answers) == 1:
         return answers[min(answers)]
@@ -63,7 +64,7 @@ def _session(parts: list[Report]) -> Report:
 
 
 def _peer(same: list[Report]) -> Report:
-    """One peer, as several engines know it."""
+    """One peer, merged from the reports of several engines."""
     added = {name: sum(peer[name] for peer in same) for name in ("queued", "missing")}
     silent = max(peer["silent"] for peer in same)
     paths = [path for peer in same for path in peer["paths"]]
@@ -71,7 +72,7 @@ def _peer(same: list[Report]) -> Report:
 
 
 def _totals(parts: list[Report]) -> Report:
-    """Each engine counts its part of a divided operation as one of its own."""
+    """Merged totals. Each engine counts its part of a divided operation as an operation."""
     whole: Report = {}
     for name in parts[0]:
         values = [part[name] for part in parts]

@@ -1,4 +1,4 @@
-"""The place of one engine: the process that runs there, and the next one after it has ended."""
+"""Supervises one engine: starts its process, and a new one after it has ended."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -14,40 +14,39 @@ from dlcpd.io.commands import Command, EngineReady, Event, UdpAddress
 from dlcpd.io.config import EngineConfig
 from dlcpd.ipc.seqpacket import close_all
 
-# Seconds: an engine that ended sooner than this after its start ended at once, and the next one
-# waits before it starts.
+# Seconds. An engine that lived for less "ended at once": the next one starts after a delay.
 SHORT_LIFE: Final = 30.0
-FIRST_DELAY: Final = 0.1  # seconds, doubled with each that ended at once
+FIRST_DELAY: Final = 0.1  # seconds, doubled for each further engine that ended at once
 MAX_DELAY: Final = 30.0  # seconds; the engine takes a second of CPU to start
-# Engines that ended at once, in a row: new sessions do not wait for the next, which is 6 s away.
+# Engines in a row that ended at once: new sessions do not wait for the next one, 6 s later.
 FAILING: Final = 7
 
 
 class State(Enum):
-    """Of an engine's place."""
+    """State of an engine's slot."""
 
     UP = "up"
-    STARTING = "starting"  # a new engine is about to be there
-    FAILING = "failing"  # likewise, and the last ones ended at once
+    STARTING = "starting"  # a new engine is being started
+    FAILING = "failing"  # likewise, after FAILING engines that ended at once
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What the daemon wants to hear, each with the engine's number."""
+    """Callbacks of the daemon; each gets the engine's number first."""
 
     event: Callable[[int, Event], None]
-    ended: Callable[[int, str], None]  # unexpectedly; how
+    ended: Callable[[int, str], None]  # unexpectedly; the text says how
     changed: Callable[[int], None]  # it is up, or failing
 
 
 def delay_after(short_lives: int) -> float:
-    """Seconds until a new engine starts, after so many in a row that ended at once."""
+    """Seconds until a new engine starts, after `short_lives` in a row ended at once."""
     return min(FIRST_DELAY * 2.0 ** (short_lives - 1), MAX_DELAY) if short_lives else 0.0
 
 
 class EngineSlot:
-    """Owns the process. An engine that ends is replaced until `stop`, with the same configuration;
-    its UDP ports may be others."""
+    """Owns the process. Until `stop`, an engine that ends is replaced by one with the same
+    configuration; its UDP ports may differ."""
 
     def __init__(self, number: int, news: News, command: Sequence[str] = ENGINE) -> None:
         self.number = number
@@ -64,14 +63,14 @@ class EngineSlot:
         self._short_lives = 0
 
     async def start(self, config: EngineConfig, environ: Mapping[str, str]) -> EngineReady:
-        """Start the first engine. Raises: DlcpError, if it cannot; none follows it then."""
+        """Start the first engine. Raises: DlcpError, OSError; then no other is started."""
         self._config, self._environ = config, environ
         await self._begin()
         return self.ready
 
     @property
     def process(self) -> EngineProcess | None:
-        """The engine; None while there is none that serves."""
+        """The engine; None while none serves."""
         return self._process if self.state is State.UP else None
 
     @property
@@ -80,8 +79,8 @@ class EngineSlot:
         return self.ready.endpoints
 
     def send(self, command: Command, descriptors: Sequence[int] = ()) -> None:
-        """Queue a command. Takes over the descriptors. An engine that is not there needs none: no
-        session is its."""
+        """Queue a command. Takes over the descriptors. Without an engine the command is dropped:
+        then no session is open here."""
         if self.process is None:
             close_all(descriptors)
         else:
@@ -99,7 +98,7 @@ class EngineSlot:
         return f"engine {self.number} {how} ({self.reason})"
 
     def report(self) -> dict[str, Any]:
-        """For the status: docs/ipc.md."""
+        """The engine's fields in the status report (docs/ipc.md)."""
         pid = self.process.pid if self.process else 0
         return {
             "state": self.state.value,

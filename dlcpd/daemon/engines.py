@@ -16,8 +16,8 @@ from dlcpd.io.config import EngineConfig
 
 
 class Engines:
-    """`on_event` gets an engine's number and event; `on_exit` the number of one that ended
-    unexpectedly, and how; `on_change` the number of one that is up again, or that fails."""
+    """`on_event` gets an engine's number and event; `on_exit` its number, and how it ended
+    unexpectedly; `on_change` its number when it is up again, or fails."""
 
     def __init__(
         self,
@@ -37,9 +37,9 @@ class Engines:
     async def start(
         self, configs: Sequence[EngineConfig], environ: Mapping[str, str]
     ) -> list[EngineReady]:
-        """Start one per configuration and wait for their sockets.
+        """Start one engine per configuration and wait for their sockets.
 
-        Raises: DlcpError, the first engine's that could not start; none runs then.
+        Raises: DlcpError, OSError of the first engine that could not start; then none runs.
         """
         self._slots = [
             EngineSlot(number, self._news, self._command) for number in range(len(configs))
@@ -53,27 +53,27 @@ class Engines:
         raise next(answer for answer in found if isinstance(answer, BaseException))
 
     def choose(self, count: int, load: Counter[int]) -> tuple[int, ...]:
-        """Engines for a new job: `count`, or all for 0, of those that do not fail; those with the
-        least `load` first. In ascending order. None where all of them fail."""
+        """Engines for a new job, ascending: the `count` (0: all) with the least `load`, without
+        those in state FAILING. Empty if all are."""
         usable = [slot.number for slot in self._slots if slot.state is not State.FAILING]
         usable.sort(key=lambda number: (load[number], number))
         return tuple(sorted(usable[: count or len(usable)]))
 
     def endpoints(self, engine: int) -> list[UdpAddress]:
-        """Where peers reach an engine, one for each path."""
+        """UDP addresses of an engine, one per path."""
         return self._slots[engine].endpoints
 
     @property
     def addresses(self) -> list[UdpAddress]:
-        """Those of all engines, one after the other."""
+        """UDP addresses of all engines, in the order of their numbers."""
         return [end for slot in self._slots for end in slot.endpoints]
 
     def state(self, engine: int) -> State:
-        """Whether an engine serves, or will."""
+        """State of an engine's slot."""
         return self._slots[engine].state
 
     def conditions(self, engines: Sequence[int]) -> str:
-        """For errors: what is wrong with these of them."""
+        """For errors: the problems of these engines; empty if all serve."""
         return "; ".join(filter(None, (self._slots[engine].condition for engine in engines)))
 
     def send(self, engine: int, command: Command, descriptors: Sequence[int] = ()) -> None:
@@ -86,8 +86,8 @@ class Engines:
             slot.send(command)
 
     def listen(self) -> None:
-        """Take in what engines have said already, before something else is acted upon."""
-        if not self._listening:  # what they said may lead here again
+        """Handle the engines' packets that have already arrived, before the caller goes on."""
+        if not self._listening:  # a packet's handler may call this again
             self._listening = True
             try:
                 for slot in self._slots:
@@ -97,17 +97,17 @@ class Engines:
                 self._listening = False
 
     def behind(self, engine: int) -> bool:
-        """Whether what can be put off should be."""
+        """Whether commands to an engine that can be deferred should be."""
         process = self._slots[engine].process
         return process is not None and process.waiting >= BEHIND
 
     @property
     def busy(self) -> bool:
-        """Whether one of them is too far behind for anything new."""
+        """Whether an engine is too far behind for a new session."""
         return any(slot.process.waiting >= BUSY for slot in self._slots if slot.process)
 
     async def report(self, ledger: int) -> dict[str, Any]:
-        """What the engines know, as one report; "error" in it says which do not answer in time."""
+        """The engines' reports as one; its "error" names engines that did not answer in time."""
         each = ledger // len(self._slots)
         numbers = [slot.number for slot in self._slots if slot.process]
         asked = (slot.process.report(each) for slot in self._slots if slot.process)
@@ -120,19 +120,19 @@ class Engines:
         return joined(answers | failing, of=len(self._slots))
 
     def states(self) -> list[dict[str, Any]]:
-        """How each engine stands, for the status."""
+        """State of each engine, for the status report."""
         return [slot.report() for slot in self._slots]
 
     async def trace(self, engine: int, what: str) -> dict[str, Any]:
-        """How the recording of one engine stands (docs/trace.md)."""
+        """State of one engine's recording (docs/trace.md)."""
         slot = self._slots[engine]
         if slot.process is None:
             return {"error": slot.condition}
         return await slot.process.trace(what)
 
     async def answer(self, within: float) -> bool:
-        """Whether all engines that are up answer `within` so many seconds. One that is down is
-        being replaced: that is no reason to end the others."""
+        """Whether all engines that are up answer `within` seconds. An engine that is down is being
+        replaced: no reason to end the others."""
         up = [slot.process for slot in self._slots if slot.process]
         reports = await asyncio.gather(*(engine.report(0, within) for engine in up))
         return not any("error" in report for report in reports)

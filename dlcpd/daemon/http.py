@@ -1,5 +1,5 @@
-"""A server of HTTP for a few clients, none of which can keep it: a thread for each request, few at
-once; a request is as long, and takes as long, as one of a browser may.
+"""An HTTP server for a few clients, none of which can block it: one thread per request, few at
+once, with limits on a request's size and time.
 """
 
 import io
@@ -12,15 +12,15 @@ from typing import Any, Final
 
 from dlcpd.ipc.accepting import REST, Short, accept
 
-TIMEOUT: Final = 5.0  # seconds: for a whole request to come, and for a write of the answer
-MAX_REQUEST: Final = 16_384  # bytes; browsers send one or two thousand, and cookies of the host
+TIMEOUT: Final = 5.0  # seconds: to receive a whole request, and for a write of the answer
+MAX_REQUEST: Final = 16_384  # bytes; browsers send 1,000 to 2,000, and cookies of the host
 _END: Final = b"\r\n\r\n"
 
 
 class FewAtOnce(ThreadingHTTPServer):
-    """`at_once`: requests; who comes while there are as many is hung up on. Raises: OSError."""
+    """`at_once`: most requests at a time; more connections are closed. Raises: OSError."""
 
-    daemon_threads = True  # one that reads from a silent client must not keep the process
+    daemon_threads = True  # a thread that waits for a silent client must not keep the process
 
     def __init__(self, address: tuple[str, int], handler: Any, *, at_once: int) -> None:
         self.address_family = AF_INET6 if ":" in address[0] else AF_INET
@@ -28,12 +28,12 @@ class FewAtOnce(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        """Without the look into DNS that HTTPServer adds: it can take seconds."""
+        """Bind without HTTPServer's DNS lookup: it can take seconds."""
         TCPServer.server_bind(self)
 
     def get_request(self) -> Any:
-        """The next connection; this thread rests where none can be accepted. Raises: OSError
-        where there is none, which the serving loop expects."""
+        """The next connection. Raises: OSError if there is none, which the serving loop expects; if
+        none can be accepted, after REST seconds."""
         try:
             connection = accept(self.socket)
         except Short as exc:
@@ -44,7 +44,7 @@ class FewAtOnce(ThreadingHTTPServer):
         return connection
 
     def serve_forever(self, poll_interval: float = 0.5) -> None:
-        """Until `shutdown`. A poll that fails, as for want of memory, ends nothing."""
+        """Serve until `shutdown`. A failed poll, as for lack of memory, is retried."""
         while True:
             try:
                 super().serve_forever(poll_interval)
@@ -70,16 +70,16 @@ class FewAtOnce(ThreadingHTTPServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hung up, was silent, or said too much: nobody needs to know."""
+        """Log nothing: a client hung up, was silent, or sent too much."""
 
 
 class WholeRequest(BaseHTTPRequestHandler):
-    """Reads a request before it looks at it, within TIMEOUT and MAX_REQUEST. One per connection."""
+    """Receives a whole request first, within TIMEOUT and MAX_REQUEST. One per connection."""
 
     timeout = TIMEOUT
 
     def setup(self) -> None:
-        """Raises: OSError where no request comes in time, or too long a one."""
+        """Raises: OSError if no request comes in time, or it is too long."""
         super().setup()
         self.rfile.close()
         self.rfile = io.BytesIO(self._head())

@@ -16,7 +16,7 @@ from typing import Any, Final
 SOCKET: Final = Path("/run/systemd/journal/socket")
 PRIORITIES: Final = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3}  # of syslog
 MAX_VALUE: Final = 2048  # characters of one value: a hostile text must not flood the journal
-# What somebody may want to be called for, whatever version says it: `journalctl MESSAGE_ID=`.
+# Events worth an alert, by ids that all versions share: `journalctl MESSAGE_ID=`.
 MESSAGE_IDS: Final = {
     "ready": "65d5862b4dc94f569a78aab551eb6f5a",
     "stopped": "3af252ae92054fada21665bb51a21224",
@@ -36,14 +36,14 @@ MESSAGE_IDS: Final = {
 
 
 class Journal(logging.Handler):
-    """Sends entries to the journal at `to`; what it does not take goes to `otherwise`."""
+    """Sends entries to the journal at `to`; entries that it does not take go to `otherwise`."""
 
     def __init__(self, to: Path, lines: logging.Formatter, otherwise: logging.Handler) -> None:
         super().__init__()
         self._to, self._otherwise = str(to), otherwise
         self.setFormatter(lines)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.setblocking(False)  # a journal that hangs holds no session up
+        self._socket.setblocking(False)  # a journal that hangs must block no session
 
     def emit(self, record: logging.LogRecord) -> None:
         entry = encode(fields(record) | {"MESSAGE": self.format(record)})
@@ -58,7 +58,7 @@ class Journal(logging.Handler):
 
 
 def fields(record: logging.LogRecord) -> dict[str, str]:
-    """What an entry can be found by."""
+    """The fields of an entry, without its message."""
     event = record.getMessage()
     found = {
         "PRIORITY": str(PRIORITIES[record.levelname]),
@@ -74,7 +74,7 @@ def fields(record: logging.LogRecord) -> dict[str, str]:
 
 
 def _of(key: str, value: Any) -> dict[str, str]:
-    """A session is a job and a rank; a peer is a rank of it, on a host."""
+    """Fields of one value: a session's job and rank, a peer's rank and host, or the value."""
     if key == "SESSION" and hasattr(value, "membership"):
         job, rank = value.name
         return {"DLCPD_JOB": job, "DLCPD_RANK": str(rank)}
@@ -84,7 +84,7 @@ def _of(key: str, value: Any) -> dict[str, str]:
 
 
 def encode(entry: Mapping[str, str]) -> bytes:
-    """The datagram."""
+    """The datagram of an entry."""
     parts = list[bytes]()
     for key, value in entry.items():
         data = value.encode(errors="backslashreplace")

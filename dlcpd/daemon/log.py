@@ -21,8 +21,8 @@ _LOGGER: Final = logging.getLogger("dlcpd")
 def configure(level: str, style: str, *, to_journal: Path | None = None) -> None:
     """Log to stderr from now on: `level` as in logging, `style` "logfmt" or "json".
 
-    `to_journal`: stderr is systemd's journal, which takes entries with fields at this socket. What
-    it does not take there it gets as a line with its priority.
+    `to_journal`: stderr is systemd's journal; entries with fields go to this socket of it. An entry
+    that the socket does not take goes to stderr, as a line with its priority.
     """
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     lines = _Json() if style == "json" else _Logfmt()
@@ -37,12 +37,12 @@ def configure(level: str, style: str, *, to_journal: Path | None = None) -> None
 
 
 def debug(event: str, **fields: Any) -> None:
-    """For whoever looks for a fault in dlcpd itself."""
+    """Details for debugging dlcpd itself."""
     _LOGGER.debug(event, extra={"dlcpd": fields})
 
 
 def info(event: str, **fields: Any) -> None:
-    """What an operator wants to find later."""
+    """An event that an operator may look for later."""
     _LOGGER.info(event, extra={"dlcpd": fields})
 
 
@@ -72,7 +72,7 @@ def _plain(value: Any) -> Any:
 
 
 def journal_of(stream: str) -> Path | None:
-    """The journal's socket where stderr is the stream that JOURNAL_STREAM names, "device:inode"."""
+    """The journal's socket if stderr is `stream` ("device:inode", JOURNAL_STREAM), else None."""
     found = os.fstat(sys.stderr.fileno())
     return SOCKET if stream == f"{found.st_dev}:{found.st_ino}" else None
 

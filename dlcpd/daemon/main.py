@@ -92,14 +92,14 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
 
 
 def _configuration(options: argparse.Namespace) -> Config:
-    """What command line and file say now, resolved. Raises: BadConfig."""
+    """Read command line, environment and file, and resolve them. Raises: BadConfig."""
     file = options.check_config or options.config
     config = _with_log_level(load(file) if file else Config(), os.environ.get(LOG, ""))
     return resolved(_with_ledger(config, options), embedded=options.embedded)
 
 
 def _with_log_level(config: Config, level: str) -> Config:
-    """What the environment says goes before what the file says. Raises: BadConfig."""
+    """The environment overrides the file. Raises: BadConfig."""
     if not level:
         return config
     if level not in LEVELS:
@@ -108,14 +108,14 @@ def _with_log_level(config: Config, level: str) -> Config:
 
 
 def _door(options: argparse.Namespace) -> socket.socket | None:
-    """The listening socket that somebody else made, if one did. Raises: BadConfig."""
-    if options.embedded:  # what a service manager handed over is the trainer's, if it is anybody's
+    """The listening socket that another process passed, or None. Raises: BadConfig."""
+    if options.embedded:  # LISTEN_FDS, if set, is meant for the trainer
         return None if options.listen_fd is None else inherited_listener(options.listen_fd)
     return activated(os.environ, os.getpid(), partial(inherited_listener, option="LISTEN_FDS"))
 
 
 def _place(options: argparse.Namespace, door: socket.socket | None) -> SocketFolder | None:
-    """The folder of the listening socket, where it is ours to remove."""
+    """The folder of the listening socket, if this process is to remove it."""
     if door is None or options.listen_folder_fd is None:
         return None
     os.set_inheritable(options.listen_folder_fd, False)
@@ -123,7 +123,7 @@ def _place(options: argparse.Namespace, door: socket.socket | None) -> SocketFol
 
 
 def _with_ledger(config: Config, options: argparse.Namespace) -> Config:
-    """What the command line says of a ledger goes before what the file says."""
+    """The ledger options of the command line override the file."""
     if options.ledger is None:
         return config
     inputs = options.ledger_inputs or config.ledger.inputs
@@ -169,7 +169,7 @@ def _inherited(
 
 
 def _raise_descriptor_limit() -> None:
-    """A job of 256 ranks takes three descriptors a peer; the usual soft limit is 1024."""
+    """Raise the soft limit, usually 1024: a job of 256 ranks takes three descriptors a peer."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

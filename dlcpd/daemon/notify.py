@@ -7,14 +7,14 @@ from typing import Final
 
 READY: Final = "READY=1"
 ALIVE: Final = "WATCHDOG=1"
-# What a manager tells one process; the processes that this one starts are not meant.
+# Variables that a manager sets for one process, and not for its children.
 _OF_MANAGER: Final = ("NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_")
 
 
 def notify(target: str, state: str) -> None:
-    """Send `state`, such as READY, to NOTIFY_SOCKET's value; empty: nobody asked.
+    """Send `state`, such as READY, to `target`, NOTIFY_SOCKET's value; empty: send nothing.
 
-    A manager that does not listen is not our failure: the datagram is then dropped.
+    If the manager does not listen, the datagram is dropped.
     Source: sd_notify(3).
     """
     if not target:
@@ -49,5 +49,5 @@ def watchdog_limit(environ: Mapping[str, str], pid: int) -> float:
 
 
 def for_children(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what the manager told this process alone."""
+    """The environment without the variables that the manager set for this process alone."""
     return {name: value for name, value in environ.items() if not name.startswith(_OF_MANAGER)}

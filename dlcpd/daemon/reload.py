@@ -1,17 +1,17 @@
-"""What of a configuration that is read again takes effect at once, and what waits for a start."""
+"""Reload: the settings that take effect at once, and those that wait for a restart."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from dlcpd.daemon.config import Config
 
-# Keys of [daemon]. All others are facts by now: sockets, memory, what peers and engines were told.
+# Keys of [daemon]. All others are in use: sockets, memory, values that peers and engines have.
 LIVE: Final = ("allowed_users", "drain_timeout", "log_format", "log_level")
 
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """`config`: the one in force from now on. `changed`, `waiting`: keys as "table.key"."""
+    """`config`: in force from now on. `changed`, `waiting` (for a restart): as "table.key"."""
 
     config: Config
     changed: tuple[str, ...]
@@ -19,7 +19,7 @@ class Reloaded:
 
 
 def reloaded(old: Config, new: Config) -> Reloaded:
-    """`old` with what may change of `new` while a daemon runs. Both are resolved."""
+    """`old` with the settings of `new` that may change at run time. Both are resolved."""
     values = {key: getattr(new.daemon, key) for key in LIVE}
     config = replace(old, daemon=replace(old.daemon, **values))
     return Reloaded(config, _differences(old, config), _differences(config, new))

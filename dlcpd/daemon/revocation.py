@@ -9,23 +9,23 @@ from dlcpd.daemon import log
 from dlcpd.daemon.peers.authorised import Authorised
 
 POLL: Final = 2.0  # seconds; a look at 1,000 files takes 2 ms
-MAX_PROBLEMS: Final = 8  # lines of the log, of one reading
+MAX_PROBLEMS: Final = 8  # log lines per reading
 
 
 class KeyWatch:
-    """Looks at the files of keys; `revoked` hears of those that are gone."""
+    """Watches the files of keys; `revoked` gets the keys that are gone."""
 
     def __init__(self, known: Authorised, revoked: Callable[[Collection[str]], None]) -> None:
         self._known, self._revoked = known, revoked
 
     def start(self) -> None:
-        """Look for other files now and then; SIGHUP is for who cannot wait."""
+        """Look for changes now and every POLL seconds; on SIGHUP, `look` is called at once."""
         if self._known.folder:
             self.look()
             asyncio.get_running_loop().call_later(POLL, self.start)
 
     def look(self) -> None:
-        """Read them again."""
+        """Read the files again; log and apply changes."""
         before = self._known.problems
         found = self._known.read()
         if found.problems != before:

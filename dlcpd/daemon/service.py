@@ -44,7 +44,7 @@ STOP_MARGIN: Final = 10.0  # seconds that the end takes beyond the drain, at mos
 
 
 class Service:
-    """Runs once. `config` is resolved; `read_again` reads it again, when SIGHUP asks for it."""
+    """Runs once. `config` is resolved; `read_again` reads it again, on SIGHUP."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Service:
         read_again: Callable[[], Config] | None = None,
     ) -> None:
         self._config, self._read_again = config, read_again
-        # Of jobs' secrets no daemon knows, should it be started where one is set.
+        # A daemon must not know a job's secret, even if it is set where the daemon starts.
         self._environ = {
             k: v for k, v in for_children(environ).items() if not k.startswith("DLCPD_JOB_SECRET")
         }
@@ -83,8 +83,8 @@ class Service:
     async def run(
         self, session_socket: socket.socket | None = None, door: socket.socket | None = None
     ) -> int:
-        """Serve until a signal, or - embedded - the end of `session_socket`'s
-        client and of all that came through `door`. Exit code.
+        """Serve until a signal or, embedded, until the client of `session_socket` and all that came
+        through `door` have ended. Returns the exit code.
 
         Without `session_socket`, `door` is the session socket that a service manager listens on.
 
@@ -119,7 +119,7 @@ class Service:
         return await self._shut_down()
 
     async def _until_asked_to_end(self) -> None:
-        """Answer the manager's watchdog meanwhile, if it has one."""
+        """Wait for the end; meanwhile answer the manager's watchdog, if there is one."""
         if not self._watchdog_limit:
             await self._ending.wait()
             return
@@ -180,7 +180,7 @@ class Service:
         access: Access,
         parent: int,
     ) -> None:
-        """Listen, or serve the client that is there already and those that come through `door`.
+        """Listen, or serve the client of `session_socket` and those that come through `door`.
 
         Raises: AddressUnavailable, BadConfig.
         """
@@ -238,7 +238,7 @@ class Service:
             authorised=self._trust.authorised.folder or "any key",
         )
         anybody = not (self._trust.authorised.folder or is_loopback(self._facts.control))
-        if anybody and not self._embedded:  # those warn of jobs alone: one may have a secret
+        if anybody and not self._embedded:  # private ones warn per job: it may have a secret
             log.warning("any_key", text=f"where a job has no secret, {UNPROVED}: {HOW_TO_PROVE}")
         notify(self._notify_target, READY)
 
@@ -248,18 +248,18 @@ class Service:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
 
     def _reload(self) -> None:
-        """SIGHUP: keys, and what of the configuration can change while the daemon runs."""
+        """SIGHUP: read the keys, and the settings that can change at run time."""
         notify(self._notify_target, reloading())
         self._keys.look()
         try:
             if self._read_again:
                 self._take_over(reloaded(self._config, self._read_again()))
-        except (BadConfig, OSError) as exc:  # what is in force stays, all of it
+        except (BadConfig, OSError) as exc:  # all of the old configuration stays in force
             log.error("reload_refused", code=BadConfig.code, text=exc)
         notify(self._notify_target, READY)
 
     def _take_over(self, found: Reloaded) -> None:
-        """Raises: BadConfig for a user that this host has not, OSError."""
+        """Raises: BadConfig for a user that this host does not have, OSError."""
         daemon = found.config.daemon
         access = Access.configured(daemon.allowed_users, daemon.socket_group)
         if not self._door:  # else the manager decides about the file
@@ -301,7 +301,8 @@ class Service:
         self._dispatch.engine_event(engine, event)
 
     def _engine_lost(self, engine: int, text: str) -> None:
-        """An engine takes its sessions along, and no others: a new one is about to start."""
+        """End the sessions of an engine that ended, and no others: a new engine is being
+        started."""
         self._counters["engine_lost"] += 1
         if self._peers is None:  # the other engines are still starting: there are no sessions
             return
@@ -332,7 +333,8 @@ class Service:
         self._end_if_unused()
 
     def _end_if_unused(self) -> None:
-        """A private daemon ends with its last client, once peers have what that promised."""
+        """End a private daemon after its last client, once that client's operations are
+        delivered."""
         if self._embedded and not len(self._server) and not len(self._sessions):
             self._ending.ask()
 

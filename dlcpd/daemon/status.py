@@ -1,4 +1,4 @@
-"""What StatusRequest is answered with. Keys: docs/ipc.md, "Status"."""
+"""The answer to StatusRequest. Keys: docs/ipc.md, "Status"."""
 
 import os
 from collections import Counter
@@ -12,17 +12,17 @@ from dlcpd.daemon.sessions.session import Session
 from dlcpd.daemon.sessions.sessions import Sessions
 from dlcpd.ipc.seqpacket import encode
 
-MOST_ROWS: Final = 1024  # of a list, where a status is too long
+MOST_ROWS: Final = 1024  # of a list, if a status is too long
 _LISTS: Final = frozenset({"peers", "late", "waiting", "ledger"})  # of a session
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What does not change while the daemon runs."""
+    """Values that do not change while the daemon runs."""
 
     host: str
     control: str  # endpoint of the peers
-    features: dict[str, Any]  # how many engines, and of engine 0's sockets
+    features: dict[str, Any]  # number of engines, and features of engine 0's sockets
     started_at: float  # loop time
 
 
@@ -50,9 +50,9 @@ def report(
 
 
 def fitting(status: dict[str, Any]) -> bytes:
-    """The packet of Status. What makes it too long for one is left out: ledgers first, then the
-    last rows of the longest lists of sessions, which begin with peers in alarm, and sessions as
-    the last resort. Counters, and what engines say of themselves, always stay."""
+    """The packet of Status. If it is too long, rows are left out: ledgers first, then the last rows
+    of the longest lists of sessions, which begin with peers in alarm, and sessions as the last
+    resort. Counters, and the engines' values beside sessions, always stay."""
     packet = encode(Status(status))
     if len(packet) <= MAX_FRAME:
         return packet
@@ -69,7 +69,7 @@ def fitting(status: dict[str, Any]) -> bytes:
 
 
 def _with_rows(status: dict[str, Any], most: int) -> dict[str, Any]:
-    """No list of a session has more than `most` rows, and there is no ledger."""
+    """`status` with at most `most` rows per list of a session, and without ledgers."""
     engine = status["engine"]
     if "sessions" in engine:
         sessions = {key: _cut(session, most) for key, session in engine["sessions"].items()}

@@ -1,4 +1,4 @@
-"""Who records events of operations (docs/trace.md), if anybody: one connection at a time."""
+"""Recordings of operations' events (docs/trace.md): by one connection at a time."""
 
 import asyncio
 from typing import Any
@@ -9,7 +9,7 @@ from dlcpd.daemon.engines import Engines
 
 
 class Tracing:
-    """What connections ask of recordings. A recording ends with the connection that began it."""
+    """Connections' requests for recordings. A recording ends with the connection that began it."""
 
     def __init__(self, engines: Engines) -> None:
         self._engines = engines
@@ -17,7 +17,7 @@ class Tracing:
         self._ending: asyncio.Task[None] | None = None
 
     async def ask(self, who: object, request: TraceRequest) -> dict[str, Any]:
-        """Do what a connection asks, and say how the recording stands.
+        """Pass a connection's request on; returns the state of the recording.
 
         Raises: TooMany, BadMessage.
         """
@@ -34,7 +34,7 @@ class Tracing:
             raise BadMessage(f"nothing is recorded that one could {request.what}")
 
     def release(self, who: object) -> None:
-        """A connection is closed: what it records is of use to nobody."""
+        """A connection is closed: forget its recording."""
         if self._owner is who:
             self._owner = None
             self._ending = asyncio.get_running_loop().create_task(self._forget())

@@ -1,4 +1,4 @@
-"""Signs of life for a service manager, which restarts a daemon that gives none."""
+"""Watchdog pings to the service manager, which restarts a daemon that sends none."""
 
 import asyncio
 from typing import Final
@@ -7,14 +7,14 @@ from dlcpd.daemon import log
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.notify import ALIVE, notify
 
-ROUNDS: Final = 4  # of the manager's limit: asked in one, answered in the next; once it may fail
+ROUNDS: Final = 4  # per limit of the manager: ask in one, answer in the next; one may fail
 
 
 async def watch(engines: Engines, target: str, limit: float) -> None:
-    """Tell the manager at `target` again and again, at least every `limit` seconds, that control
-    runs and all engines answer. What does not come is what tells it.
+    """Tell the manager at `target`, at least every `limit` seconds, that the control process runs
+    and all engines answer. A missing ping makes the manager restart the daemon.
 
-    An engine that is busy answers late: silent for less than half of `limit`, it does no harm.
+    A busy engine answers late: silence of less than half of `limit` does no harm.
     """
     pause = limit / ROUNDS
     while True:

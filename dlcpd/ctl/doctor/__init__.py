@@ -1,5 +1,5 @@
-"""`dlcpctl doctor`: what of this host and of the way to its peers would disturb a training.
+"""`dlcpctl doctor`: finds problems of this host, and of the network to its peers.
 
-Each check is two functions: one looks (`look_at_...`: the kernel, files, sockets) and gives
-plain facts, one judges them and is pure.
+Each check is two functions: `look_at_...` reads facts from the kernel, files or sockets;
+`judge_...` makes rows of them, and is pure.
 """

@@ -7,7 +7,7 @@ from typing import Final
 from dlcpd.ctl.grammar import Commands, OnDemand, command, whole
 
 PORT: Final = 7417  # TCP, of --listen
-SECONDS: Final = 600  # that a listener runs; enough to start the command on the other host
+SECONDS: Final = 600  # that a listener runs; time to start the command on the other host
 DAY: Final = 86_400
 
 

@@ -1,4 +1,4 @@
-"""What the control groups of this process leave it: CPU time and memory. Versions 1 and 2."""
+"""Limits of this process's control groups: CPU time and memory. Versions 1 and 2."""
 
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -10,19 +10,20 @@ UNLIMITED: Final = 1 << 60  # bytes; version 1 writes 2^63 less a page for "none
 
 
 def cpu_quota(root: Path = ROOT, groups: str | None = None) -> float | None:
-    """CPUs that the group may use on average, the least of it and those above; None: all."""
+    """CPUs that the group may use on average: the least of its and its parents' quota; None:
+    all."""
     quotas = [_quota(folder) for folder in folders("cpu", root, groups)]
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def memory_left(root: Path = ROOT, groups: str | None = None) -> int | None:
-    """Bytes that the group may still take, the least of it and those above; None: no limit."""
+    """Bytes that the group may still take: the least of its and its parents'; None: no limit."""
     rests = [_rest(folder) for folder in folders("memory", root, groups)]
     return min((rest for rest in rests if rest is not None), default=None)
 
 
 def folders(controller: str, root: Path, groups: str | None = None) -> Iterator[Path]:
-    """Those that govern this process, from its own up. `groups`: the text of SELF."""
+    """Folders of this process's control groups, its own first. `groups`: the text of SELF."""
     for line in (_own_groups() if groups is None else groups).splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

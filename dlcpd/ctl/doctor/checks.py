@@ -14,11 +14,11 @@ Check = tuple[str, Callable[[], Iterable[Row]]]
 
 
 def local_rows(config: Config, file: Path | None, socket: str) -> Iterator[Row]:
-    """Rows of this host. `config` as it was written, `socket` where clients connect."""
+    """Rows of this host. `config` is not resolved; `socket`: where clients connect."""
     for name, check in _checks(config, file, socket):
         try:
             yield from check()
-        except OSError as exc:  # a kernel, or a container, that does not let us look
+        except OSError as exc:  # a kernel or a container forbids the check
             yield warn(
                 name,
                 f"cannot be looked at: {exc}",

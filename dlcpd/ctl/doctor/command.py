@@ -13,7 +13,7 @@ from dlcpd.daemon.effective import resolved
 
 
 def doctor(options: argparse.Namespace, output: Output) -> int:
-    """Look, and say what was found. Exit code 1 where a row says fail.
+    """Run the checks, and print their rows. Exit code 1 if a row says fail.
 
     Raises: BadConfig, AddressUnavailable.
     """

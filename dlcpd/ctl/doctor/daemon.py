@@ -1,4 +1,4 @@
-"""The daemon itself: version and data path, its configuration, its ports, and a running one."""
+"""Checks of the daemon: version, data path, configuration, ports, and the running daemon."""
 
 import errno
 import importlib.util
@@ -35,7 +35,7 @@ def judge_version() -> Row:
 
 
 def judge_data_path(setting: str, encryption: str) -> Row:
-    """Which of the two would run: looked at as an engine does."""
+    """The data path that an engine would choose: compiled or numpy."""
     check = "data path"
     if encryption != NONE:
         if importlib.util.find_spec("cryptography") is None:
@@ -66,7 +66,7 @@ def judge_data_path(setting: str, encryption: str) -> Row:
 
 
 def judge_configuration(config: Config, file: Path | None) -> Row:
-    """That it is valid is known: what it says that a user may not mean."""
+    """`config` is valid: this warns of settings that may not be intended."""
     check, daemon = "configuration", config.daemon
     try:
         Access.configured(daemon.allowed_users, daemon.socket_group)
@@ -80,7 +80,7 @@ def judge_configuration(config: Config, file: Path | None) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A daemon behind the client socket, or why there is none."""
+    """The daemon that answers at the session socket, or why none does."""
 
     socket: str
     report: dict[str, Any] | None = None
@@ -90,8 +90,8 @@ class Running:
 
 
 def look_at_daemon(path: str) -> Running:
-    """Ask it for its status; it has five seconds."""
-    exists = os.path.exists(path)  # a path that may not be looked at is none
+    """Ask the daemon for its status, for at most 5 s."""
+    exists = os.path.exists(path)  # False also for a path that may not be read
     try:
         return Running(path, query(path, 0), exists=exists)
     except NotPermitted as exc:
@@ -101,7 +101,7 @@ def look_at_daemon(path: str) -> Running:
 
 
 def judge_daemon(found: Running, version: str = __version__) -> Row:
-    """Whether this user's ranks could use it."""
+    """Whether this user's ranks can use the daemon."""
     check = "daemon"
     if found.refused:
         return fail(
@@ -132,7 +132,7 @@ def judge_daemon(found: Running, version: str = __version__) -> Row:
 
 
 def judge_granted(report: dict[str, Any], wanted: int) -> Row:
-    """What the running daemon's own sockets got, whoever asks here. `wanted`: bytes."""
+    """Receive buffers of the running daemon's own sockets. `wanted`: bytes."""
     check, features = "daemon's sockets", report["features"]
     granted = features["receive_buffer"]
     said = f"receive buffers of {granted} bytes; data path {features['data_path']}"
@@ -147,14 +147,14 @@ def judge_granted(report: dict[str, Any], wanted: int) -> Row:
 
 
 def ports(config: Config) -> list[Port]:
-    """Those that a daemon with this resolved configuration binds, engine by engine; 0 = any."""
+    """Ports that a daemon with this resolved configuration binds, engine by engine; 0 = any."""
     control = ("TCP", config.daemon.control_address, config.daemon.control_port)
     data = [("UDP", *path) for engine in engine_configs(config) for path in engine.paths]
     return [control, *data]
 
 
 def look_at_ports(wanted: Iterable[Port]) -> list[Port]:
-    """Those of them that somebody holds."""
+    """Those of `wanted` that are in use."""
     return [port for port in wanted if port[2] and _taken(port)]
 
 
@@ -162,19 +162,19 @@ def _taken(port: Port) -> bool:
     kind = socket.SOCK_STREAM if port[0] == "TCP" else socket.SOCK_DGRAM
     family = socket.AF_INET6 if ":" in port[1] else socket.AF_INET
     with socket.socket(family, kind) as sock:
-        if port[0] == "TCP":  # as the daemon does: what lingers in TIME_WAIT is free
+        if port[0] == "TCP":  # as the daemon does: ports in TIME_WAIT are free
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind(port[1:])
         except OSError as exc:
-            return exc.errno == errno.EADDRINUSE  # an address that is not ours has its own row
+            return exc.errno == errno.EADDRINUSE  # a foreign address has its own row
         return False
 
 
 def judge_ports(
     wanted: Sequence[Port], taken: Sequence[Port], paths: Sequence[LocalPath], *, running: bool
 ) -> Row:
-    """`running`: a daemon of this host answers, so what is taken is its own."""
+    """`running`: a daemon of this host answers, so the taken ports are its own."""
     check = "ports"
     if taken and not running:
         return fail(
@@ -193,7 +193,7 @@ def judge_ports(
 
 
 def _named(ports: Iterable[Port]) -> str:
-    """By protocol and address, with ranges of numbers."""
+    """Ports as text, by protocol and address, with ranges of numbers."""
     by_address: dict[tuple[str, str], list[int]] = {}
     for protocol, address, number in ports:
         by_address.setdefault((protocol, address), []).append(number)

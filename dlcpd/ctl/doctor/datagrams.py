@@ -1,8 +1,7 @@
-"""Datagrams between `dlcpctl doctor --peer` and `--listen`: a probe, and what arrived of it.
+"""Datagrams between `dlcpctl doctor --peer` and `--listen`: a probe, and its answer.
 
-They are no part of the daemon's protocol. An answer is never longer than its probe, so
-that a made-up source gains nobody anything, and a listener answers only to a token that it gave
-over TCP.
+They are no part of the daemon's protocol. An answer is never longer than its probe, so a forged
+source gains no amplification, and a listener answers only to a token that it gave over TCP.
 """
 
 import struct
@@ -36,7 +35,8 @@ class Probe(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What arrived of a probe: its TOS byte, and as the how-manieth of this sender it came."""
+    """How a probe arrived: its TOS byte, its size, and its number in the sender's order of
+    arrival."""
 
     token: bytes
     serial: int
@@ -53,7 +53,7 @@ class Answer(NamedTuple):
 
 
 def probe_untrusted(data: bytes) -> Probe | None:
-    """None: it is none."""
+    """The probe in `data`; None if it is malformed."""
     if len(data) < LEAST:
         return None
     magic, kind, tos, reply, token, serial = _PROBE_FORM.unpack_from(data)
@@ -63,7 +63,7 @@ def probe_untrusted(data: bytes) -> Probe | None:
 
 
 def answer_untrusted(data: bytes) -> Answer | None:
-    """None: it is none."""
+    """The answer in `data`; None if it is malformed."""
     if len(data) < _ANSWER_FORM.size:
         return None
     magic, kind, tos, size, token, serial, arrival, wall = _ANSWER_FORM.unpack_from(data)

@@ -1,4 +1,4 @@
-"""What a device does for the kernel, by the ethtool ioctl, as far as it answers without root."""
+"""Offloads of a network device, from the ethtool ioctl; needs no root."""
 
 import array
 import fcntl
@@ -15,7 +15,7 @@ _MOST: Final = 1024  # features; Linux 6 has about 64
 
 
 def features(device: str) -> dict[str, bool]:
-    """Whether each is active, by the kernel's name for it. Raises: OSError."""
+    """Whether each feature is active, by the kernel's name for it. Raises: OSError."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sizes = _ask(sock, device, struct.pack("=IIQI", _GET_SIZES, 0, 1 << _FEATURES, 0))
         count = min(struct.unpack_from("=I", sizes, 16)[0], _MOST)
@@ -39,7 +39,7 @@ def _named(names: bytes, states: bytes, count: int) -> dict[str, bool]:
 
 
 def _ask(sock: socket.socket, device: str, request: bytes) -> bytes:
-    """The kernel answers into the request."""
+    """The kernel's answer, which it writes into the request's buffer. Raises: OSError."""
     buffer = array.array("B", request)
     pointer, _ = buffer.buffer_info()
     fcntl.ioctl(sock, _SIOCETHTOOL, struct.pack("16sQ16x", device.encode(), pointer))

@@ -1,4 +1,4 @@
-"""What `doctor --listen` says over TCP to who connects: who it is, and where to send probes."""
+"""The greeting of `doctor --listen` over TCP: its version and host, and the sockets to probe."""
 
 import ipaddress
 import json
@@ -15,7 +15,7 @@ MOST_TEXT: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A socket that answers. `held`: a daemon has the configured port, this is another one."""
+    """A socket that answers. `held`: a daemon holds the configured port; this is another port."""
 
     path: int  # number in [network] paths; -1: control
     address: str
@@ -77,5 +77,5 @@ def _end(row: dict[str, Any]) -> End:
     port = int(row["port"])
     if not 0 < port < 1 << 16:
         raise ValueError(f"{port} is no port")
-    address = ipaddress.ip_address(_text(row["address"]))  # no name: nothing is looked up
+    address = ipaddress.ip_address(_text(row["address"]))  # no name: no DNS lookup
     return End(int(row["path"]), str(address), port, bool(row["held"]))

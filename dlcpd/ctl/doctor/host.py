@@ -1,4 +1,4 @@
-"""What the host leaves the daemon: CPUs, memory, descriptors; and its clock."""
+"""Resources of the host for the daemon: CPUs, memory, descriptors; and its clock."""
 
 import os
 import resource
@@ -10,15 +10,15 @@ from dlcpd.ctl.doctor import cgroup
 from dlcpd.ctl.doctor.rows import Row, fail, good, warn
 from dlcpd.ctl.ranges import ranges
 
-ENOUGH_DESCRIPTORS: Final = 4096  # 256 ranks take three each, and peers may have a fourth of all
-ENOUGH_MEMORY: Final = 1 << 30  # bytes; an arena has what is registered, and scratch of some chunks
+ENOUGH_DESCRIPTORS: Final = 4096  # 256 ranks take three each, and peers may have 1/4 of all
+ENOUGH_MEMORY: Final = 1 << 30  # bytes; an arena holds registered tensors and some scratch chunks
 CLOCKSOURCE: Final = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 SLOW_CLOCKS: Final = ("hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies")  # microseconds a read
 
 
 @dataclass(frozen=True, slots=True)
 class Cpus:
-    """CPUs, and who wants them."""
+    """CPUs, and the engines that need them."""
 
     allowed: frozenset[int]  # by affinity
     quota: float | None  # by control group, as a number of CPUs
@@ -27,12 +27,12 @@ class Cpus:
 
 
 def look_at_cpus(engines: int, pinned: tuple[tuple[int, ...], ...]) -> Cpus:
-    """Those that this process may use."""
+    """CPUs that this process may use."""
     return Cpus(frozenset(os.sched_getaffinity(0)), cgroup.cpu_quota(), engines, pinned)
 
 
 def judge_cpus(found: Cpus) -> Row:
-    """Every engine works all the time while gradients travel, and the trainer does as well."""
+    """While gradients are exchanged, every engine and the trainer are always busy."""
     check, wanted = "CPUs", {number for cpus in found.pinned for number in cpus}
     if missing := wanted - found.allowed:
         return fail(
@@ -84,7 +84,7 @@ class Memory:
 
 
 def look_at_memory(meminfo: Path = Path("/proc/meminfo")) -> Memory:
-    """Of the host, and of this process's control group."""
+    """Memory of the host, and of this process's control group."""
     return Memory(_available(meminfo), cgroup.memory_left())
 
 
@@ -98,7 +98,7 @@ def _available(meminfo: Path) -> int | None:
 
 
 def judge_memory(found: Memory) -> Row:
-    """Arenas are charged to whoever touches a page first: the trainer, mostly."""
+    """A page of an arena is charged to the process that touches it first: mostly the trainer."""
     check = "memory"
     rests = [rest for rest in (found.available, found.group) if rest is not None]
     if not rests:
@@ -119,7 +119,7 @@ def judge_memory(found: Memory) -> Row:
 
 
 def look_at_clock() -> str:
-    """What the kernel reads the time from; empty where it does not say."""
+    """The kernel's clock source; empty if unknown."""
     try:
         return CLOCKSOURCE.read_text().strip()
     except OSError:
@@ -127,7 +127,7 @@ def look_at_clock() -> str:
 
 
 def judge_clock(source: str) -> Row:
-    """Every turn of an engine and every arrival reads it."""
+    """An engine reads the clock at every wake-up and every arrival."""
     check = "clock"
     if source in SLOW_CLOCKS:
         return warn(

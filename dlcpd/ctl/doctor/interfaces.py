@@ -1,4 +1,4 @@
-"""Which interface data would use and why, what it carries, and what its device does."""
+"""Checks of the interfaces that data would use: choice, MTU, speed and offloads."""
 
 import fcntl
 import ipaddress
@@ -23,14 +23,14 @@ IN_HARDWARE: Final = "tx-udp-segmentation"
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One of this host's, with an address."""
+    """An interface of this host, with an address."""
 
     address: str
     name: str
     up: bool
     mtu: int
     speed: int  # Mbit/s; 0: not known
-    features: dict[str, bool]  # of the device, by ethtool's names; empty: it does not say
+    features: dict[str, bool]  # of the device, by ethtool's names; empty: unknown
 
     @property
     def loopback(self) -> bool:
@@ -38,7 +38,7 @@ class Interface:
 
 
 def look_at_interfaces() -> list[Interface]:
-    """All that have an address. Raises: OSError."""
+    """All interfaces that have an address. Raises: OSError."""
     return [_interface(address, name) for address, name in netlink.addresses().items()]
 
 
@@ -71,7 +71,7 @@ def _features(name: str) -> dict[str, bool]:
 def judge_interfaces(
     interfaces: Iterable[Interface], paths: Iterable[str], *, chosen: bool
 ) -> Iterator[Row]:
-    """Rows of each path's address. `chosen`: by configuration, and not by the routing table."""
+    """Rows for each path's address. `chosen`: by the configuration, not by the routing table."""
     known = list(interfaces)
     by_address = {interface.address: interface for interface in known}
     for number, address in enumerate(dict.fromkeys(paths)):

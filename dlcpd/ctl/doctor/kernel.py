@@ -1,4 +1,4 @@
-"""What the kernel can do: bursts of datagrams, socket buffers, sealed and huge shared memory."""
+"""Checks of the kernel: UDP GSO and GRO, socket buffers, sealed and huge shared memory."""
 
 import os
 import socket
@@ -14,24 +14,24 @@ from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.udp import mmsg
 from dlcpd.io.udp.udp_path import size_buffers
 
-PIECE: Final = 1000  # bytes of each datagram of the burst that is tried
+PIECE: Final = 1000  # bytes of each datagram of the test burst
 PIECES: Final = 4
 PATIENCE: Final = 1.0  # seconds for a datagram over loopback
 RMEM_MAX: Final = Path("/proc/sys/net/core/rmem_max")
 SHMEM_HUGE: Final = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
-UNUSED_HUGE: Final = ("never", "deny")  # values of it with which MADV_HUGEPAGE does nothing
+UNUSED_HUGE: Final = ("never", "deny")  # values for which MADV_HUGEPAGE has no effect
 
 
 @dataclass(frozen=True, slots=True)
 class Segmentation:
-    """What became of a burst over loopback."""
+    """How a burst passed over loopback."""
 
     gso: bool  # one call sent several datagrams
     gro: bool  # one call received several
 
 
 def look_at_segmentation() -> Segmentation:
-    """Send one burst to a socket of our own, and receive it."""
+    """Send one burst to another socket of this process, and receive it."""
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
@@ -46,7 +46,7 @@ def look_at_segmentation() -> Segmentation:
             first = receiver.recv(1 << 16)
         except OSError:  # TimeoutError is one
             return Segmentation(gso=False, gro=joins)
-        if len(first) == PIECE * PIECES:  # one datagram of all, or all that GRO left joined
+        if len(first) == PIECE * PIECES:  # the whole burst: GRO joined it, or nothing split it
             return Segmentation(gso=joins, gro=joins)
         return Segmentation(gso=len(first) == PIECE, gro=False)
 
@@ -77,7 +77,7 @@ def judge_segmentation(found: Segmentation, *, offload: bool, release: str) -> R
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Of a socket's receive buffer, in bytes."""
+    """Sizes of a socket's receive buffer, in bytes."""
 
     wanted: int
     granted: int
@@ -85,18 +85,18 @@ class Buffer:
 
 
 def look_at_buffer(wanted: int) -> Buffer:
-    """Ask for it as an engine of this user would."""
+    """Request a receive buffer as an engine of this user would."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         granted = size_buffers(sock, wanted)
     try:
         limit = int(RMEM_MAX.read_text())
-    except (OSError, ValueError):  # a namespace of its own does not show it before Linux 6.x
+    except (OSError, ValueError):  # hidden in a network namespace before Linux 6.x
         limit = 0
     return Buffer(wanted, granted, limit)
 
 
 def judge_buffer(found: Buffer) -> Row:
-    """A burst that finds the buffer full is lost, as if the network had dropped it."""
+    """A burst that overflows the buffer is lost, as if the network had dropped it."""
     check, limit = "receive buffer", found.limit or "unknown here"
     if found.granted < found.wanted:
         return warn(
@@ -112,7 +112,7 @@ def judge_buffer(found: Buffer) -> Row:
 
 
 def look_at_sealing() -> str:
-    """Why no arena can be made; empty where one can."""
+    """Why no arena can be made; empty if one can."""
     try:
         os.close(create_arena(1 << 16))
     except ArenaFull as exc:
@@ -133,7 +133,7 @@ def judge_sealing(problem: str) -> Row:
 
 
 def look_at_huge_pages() -> str:
-    """The kernel's setting for shared memory; empty where it has none."""
+    """The kernel's setting for shared memory; empty if it has none."""
     try:
         text = SHMEM_HUGE.read_text()
     except OSError:
@@ -143,7 +143,7 @@ def look_at_huge_pages() -> str:
 
 
 def judge_huge_pages(setting: str) -> Row:
-    """They gained 5 % for tensors in the arena, and nothing for others: no reason to warn."""
+    """Huge pages gained 5 % for tensors in the arena, and nothing for others: no warning."""
     check = "huge pages"
     if not setting or setting in UNUSED_HUGE:
         where = f"echo advise > {SHMEM_HUGE}" if setting else "this kernel has none"

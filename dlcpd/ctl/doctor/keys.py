@@ -1,4 +1,4 @@
-"""Which hosts may be peers: asked of the running daemon, or looked at as it would at its start."""
+"""Check of the authorised hosts: from the running daemon, or from files as a daemon reads them."""
 
 import os
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from dlcpd.daemon.sessions.admission import HOW_TO_PROVE, UNPROVED
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """`folder` of the authorised hosts, "" = any key; `hosts` that it names."""
+    """`folder` of the authorised hosts, "" = any key; `hosts`: how many it names."""
 
     folder: str = ""
     hosts: int = 0
     problem: str = ""  # the first
-    hidden: str = ""  # a file of another user, who runs the daemon
+    hidden: str = ""  # the key file of another user's daemon
 
 
 def look_at_keys(table: SecurityTable, report: dict[str, Any] | None) -> Keys:
-    """`table` is resolved; `report` is that of a running daemon, which knows best."""
+    """`table` is resolved; `report` is that of a running daemon, and has precedence."""
     if report is not None:
         known = report["security"]
         return Keys(known["authorised"], known["hosts"], next(iter(known["problems"]), ""))
@@ -36,7 +36,7 @@ def look_at_keys(table: SecurityTable, report: dict[str, Any] | None) -> Keys:
 
 
 def _of_this_user(file: str) -> bool:
-    """Root may read all, and is not who a daemon with the file of another user runs as."""
+    """Readable is not enough: root can read the file of another user's daemon."""
     return os.access(file, os.R_OK) and os.stat(file).st_uid in (0, os.geteuid())
 
 

@@ -1,5 +1,5 @@
-"""`dlcpctl doctor --listen`: the other end of another host's probes, on the addresses and ports
-that a daemon with this configuration would have."""
+"""`dlcpctl doctor --listen`: answers another host's probes, on the addresses and ports that a
+daemon with this configuration would have."""
 
 import errno
 import os
@@ -22,12 +22,12 @@ from dlcpd.io.udp import mmsg
 from dlcpd.io.udp.udp_path import size_buffers
 from dlcpd.ipc.accepting import REST, Short, accept
 
-MAX_PEERS: Final = 64  # connected at once: who comes when all are taken replaces the oldest
-POLL: Final = 0.2  # seconds between looks at whether to stop
-AT_ONCE: Final = 256  # datagrams of a socket before the others have their turn
+MAX_PEERS: Final = 64  # connected at once: one more replaces the oldest
+POLL: Final = 0.2  # seconds between checks whether to stop
+AT_ONCE: Final = 256  # datagrams of a socket per wake-up
 BUFFER: Final = 4 << 20  # bytes; a thousand probes of 1,280 B, with the kernel's own part
 MAX_SOURCES: Final = 1024  # sockets of one peer; it needs a few for each path
-CONTROL: Final = -1  # in the place of a path's number
+CONTROL: Final = -1  # instead of a path's number
 LONGEST: Final = 1 << 16
 
 Sender = tuple[str, int]
@@ -35,7 +35,7 @@ Sender = tuple[str, int]
 
 @dataclass(slots=True)
 class Peer:
-    """One connection. The token is good while it lasts."""
+    """One connection. The token is valid while it lasts."""
 
     sock: socket.socket
     token: bytes
@@ -78,7 +78,7 @@ class Listener:
             except OSError as exc:
                 if exc.errno != errno.EADDRINUSE:
                     raise
-                return End(CONTROL, address, port, held=True)  # connects all the same
+                return End(CONTROL, address, port, held=True)  # the daemon accepts TCP as well
             return End(CONTROL, address, port, held=False)
         return End(CONTROL, address, self._tcp(address, 0).getsockname()[1], held=False)
 
@@ -114,12 +114,12 @@ class Listener:
 
     @property
     def ends(self) -> Iterator[End]:
-        """All that answer, control first."""
+        """All sockets that answer, control first."""
         yield self._control
         yield from self._data
 
     def serve(self, seconds: float, stop: Callable[[], bool] = lambda: False) -> None:
-        """Answer until the time is over, or `stop` says so, which is asked all POLL seconds."""
+        """Answer for `seconds`, or until `stop`, called every POLL seconds, returns True."""
         until = time.monotonic() + seconds
         while not stop() and (left := until - time.monotonic()) > 0:
             self._wake_listeners()
@@ -147,7 +147,7 @@ class Listener:
             self._hang_up(next(iter(self._peers.values())))
         peer = Peer(sock, os.urandom(TOKEN))
         self._peers[peer.token] = peer
-        # It has nothing to say: what makes its socket readable is its end, or a stranger.
+        # A peer must not send: a readable socket means its end, or a foreign client.
         self._selector.register(sock, selectors.EVENT_READ, lambda _: self._hang_up(peer))
         greeting = Greeting(
             __version__,
@@ -164,7 +164,7 @@ class Listener:
 
     def _hang_up(self, peer: Peer) -> None:
         if self._peers.pop(peer.token, None) is None:
-            return  # it made room for another since it became readable
+            return  # already closed, to make room for another
         self._selector.unregister(peer.sock)
         peer.sock.close()
 
@@ -174,7 +174,7 @@ class Listener:
                 data, ancillary, _, sender = sock.recvmsg(LONGEST, tos.ROOM)
             except BlockingIOError:
                 return
-            except OSError:  # ICMP about an answer of ours
+            except OSError:  # ICMP about an earlier answer
                 continue
             probe = probe_untrusted(data)
             peer = self._peers.get(probe.token) if probe else None
@@ -192,7 +192,7 @@ class Listener:
             tos.send(sock, answer.pack(probe.reply_size), probe.tos, sender)
 
     def close(self) -> None:
-        """Give every port back."""
+        """Close all sockets."""
         for peer in list(self._peers.values()):
             self._hang_up(peer)
         for sock in self._sockets:

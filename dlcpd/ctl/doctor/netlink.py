@@ -1,4 +1,4 @@
-"""Which interface has which address, asked of the kernel (rtnetlink(7)). Needs no root."""
+"""Addresses of interfaces, from the kernel (rtnetlink(7)). Needs no root."""
 
 import errno
 import os

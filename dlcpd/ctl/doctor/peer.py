@@ -1,4 +1,4 @@
-"""Looks at one peer: whether it is reached, whether it is of our kind, and every path to it."""
+"""Checks one peer: whether it can be reached, its version and settings, and every path to it."""
 
 import errno
 import os
@@ -29,14 +29,14 @@ from dlcpd.io.udp.udp_path import tos_of_tags
 
 CONNECT: Final = 3.0  # seconds for TCP: the first try and one more
 FIRST: Final = 1.0  # seconds for an answer while the round trip is not known
-LEAST_PATIENCE: Final = 0.3  # seconds for an answer from then on, where hosts are busy
-ROUND_TRIPS: Final = 4  # likewise, where they are far
+LEAST_PATIENCE: Final = 0.3  # seconds for an answer from then on; hosts may be busy
+ROUND_TRIPS: Final = 4  # likewise, as a multiple of the round trip
 PORTS: Final = 4  # source ports per path: routers send six ICMP at once, and then one a second
 
 
 def peer_rows(config: Config, host: str, port: int) -> Iterator[Row]:
-    """Everything about the peer at `host`, whose listener has this TCP port. `config` is
-    resolved. Takes some seconds, and half a minute per path where hardly anything passes."""
+    """All rows of the peer at `host`, whose listener has this TCP port. `config` is resolved. Takes
+    some seconds; half a minute per path with heavy loss."""
     try:
         line = _connect(host, port)
     except OSError as exc:
@@ -93,7 +93,7 @@ def _unreachable(host: str, port: int, exc: OSError) -> Row:
 
 
 def _control_of_the_daemon(config: Config, host: str) -> Iterator[Row]:
-    """Without a listener: where all hosts have the same port, whether something is there."""
+    """Without a listener: whether the control port, if all hosts have the same, answers."""
     port = config.daemon.control_port
     if not port:
         return
@@ -111,7 +111,7 @@ def _control_of_the_daemon(config: Config, host: str) -> Iterator[Row]:
 
 
 def _connects(control: End) -> str:
-    """Why not; empty where it does."""
+    """Why the control port cannot be reached; empty if it can."""
     try:
         _connect(control.address, control.port).close()
     except OSError as exc:
@@ -151,7 +151,7 @@ def _ways(config: Config, greeting: Greeting) -> Iterator[Row]:
 
 
 def _mtus() -> dict[str, int]:
-    """Of this host's interfaces, by address."""
+    """MTUs of this host's interfaces, by address."""
     try:
         known: Sequence[Interface] = look_at_interfaces()
     except OSError:
@@ -162,7 +162,7 @@ def _mtus() -> dict[str, int]:
 def _look(
     config: Config, greeting: Greeting, near: tuple[str, dict[str, int]], end: End, reply: Reply
 ) -> Way:
-    """Ask everything about one path. Routes come first and sizes last: routers limit their ICMP."""
+    """Probe one path. Routes come first and sizes last: routers limit their ICMP."""
     local, mtus = near
     rtt = reply.arrived_at - reply.sent_at
     patience = min(max(LEAST_PATIENCE, ROUND_TRIPS * rtt), FIRST)

@@ -1,4 +1,4 @@
-"""Sends probes to a `doctor --listen` and collects its answers, over many sockets at once."""
+"""Sends probes to a `doctor --listen` and collects answers, over many sockets at once."""
 
 import errno
 import select
@@ -14,16 +14,16 @@ from dlcpd.io.discovery.icmp import RouteProbe
 from dlcpd.io.udp import mmsg
 from dlcpd.ipc import kernel_errors
 
-TRIES: Final = 3  # of a probe that nothing answers: a loss of 5 % fakes one in 8,000
-PENDING: Final = 64  # ICMP errors taken note of in a row
-MOST_REPLIES: Final = 4096  # taken in at once: more than was asked
+TRIES: Final = 3  # of a probe without an answer: at 5 % loss, one false result in 8,000
+PENDING: Final = 64  # ICMP errors handled in a row
+MOST_REPLIES: Final = 4096  # at once: more than were asked for
 LONGEST: Final = 1 << 16
 
 Address = tuple[str, int]
 
 
 class Wish(NamedTuple):
-    """What to ask on a socket."""
+    """The parameters of a probe."""
 
     tos: int = 0
     size: int = LEAST
@@ -31,7 +31,7 @@ class Wish(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """An answer, and how it came back."""
+    """An answer, and how it arrived."""
 
     answer: Answer
     tos: int  # of the answer, as it arrived here; it was sent with that of the probe
@@ -45,14 +45,14 @@ class _Asked(NamedTuple):
 
 
 class Prober:
-    """One source port, aimed at one port of the peer. Raises: OSError."""
+    """A socket with one source port, connected to one port of the peer. Raises: OSError."""
 
     def __init__(self, local: str, remote: Address, token: bytes) -> None:
         family = socket.AF_INET6 if ":" in local else socket.AF_INET
         self.sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
             self.sock.bind((local, 0))
-            self.sock.connect(remote)  # the kernel tells it of ICMP errors, and lets in no others
+            self.sock.connect(remote)  # for ICMP errors, and against foreign datagrams
             mmsg.never_fragment(self.sock)
             tos.receive(self.sock)
             self._route = RouteProbe(self.sock)
@@ -63,10 +63,10 @@ class Prober:
         self._routers: deque[str] = deque(maxlen=PENDING)
         self._next = 0
         self._waiting: dict[int, _Asked] = {}  # by serial
-        self.refused = False  # a host on the way, or the peer, said that nobody is there
+        self.refused = False  # ICMP of the peer or a router: unreachable
 
     def ask(self, position: int, wish: Wish) -> bool:
-        """Send a probe, for the answer that `replies` gives `position`. False: it is too long for
+        """Send a probe; `replies` returns its answer with `position`. False: it is too long for
         this host's own device."""
         data = self._note(position, wish)
         for _ in range(PENDING):
@@ -79,17 +79,17 @@ class Prober:
         return True
 
     def ask_router(self, position: int, hop: int) -> None:
-        """A probe that expires at router number `hop`: see `routers`, or reaches the peer."""
+        """Send a probe that expires at router number `hop` (see `routers`), or reaches the peer."""
         self._route.send(self._note(position, Wish()), hop, self.remote)
 
     def _note(self, position: int, wish: Wish) -> bytes:
-        """The bytes of a probe whose answer is known from now on."""
+        """The bytes of a new probe, which is registered for its answer."""
         self._next += 1
         self._waiting[self._next] = _Asked(position, time.monotonic())
         return Probe(self._token, self._next, *wish).pack()
 
     def replies(self) -> list[tuple[int, Reply]]:
-        """What has arrived since, with the position that it was asked for."""
+        """Replies that have arrived since the last call, with the position of their probe."""
         found: list[tuple[int, Reply]] = []
         for _ in range(MOST_REPLIES):
             try:
@@ -111,7 +111,7 @@ class Prober:
         return found
 
     def forget(self) -> None:
-        """Answers that are still to come are of no interest any more."""
+        """Ignore answers that are still to come."""
         self._waiting.clear()
 
     def _take_note(self, error: int) -> None:
@@ -124,7 +124,7 @@ class Prober:
         self._routers.extend(news.router for news in self._route.answers())
 
     def routers(self) -> list[str]:
-        """Who has sent ICMP since this was called last."""
+        """Addresses that have sent ICMP since the last call."""
         self._hear()
         heard = list(self._routers)
         self._routers.clear()
@@ -137,8 +137,8 @@ class Prober:
 def ask(
     wishes: Sequence[tuple[Prober, Wish]], patience: float, tries: int = TRIES
 ) -> dict[int, Reply]:
-    """By position in `wishes`: what was answered of `tries` probes each, which are sent all at
-    once and waited for `patience` seconds."""
+    """Replies by position in `wishes`. Sends all probes at once, up to `tries` times each, and
+    waits `patience` seconds after each try."""
     found: dict[int, Reply] = {}
     possible = set(range(len(wishes)))
     for _ in range(tries):
@@ -157,7 +157,7 @@ def ask(
 def collect(
     probers: Iterable[Prober], found: dict[int, Reply], wanted: int, patience: float
 ) -> None:
-    """Take in replies until there are `wanted`, or `patience` seconds are over."""
+    """Add replies to `found` until it has `wanted`, or for `patience` seconds."""
     by_fd = {prober.sock.fileno(): prober for prober in probers}
     poll = select.poll()
     for fd in by_fd:
@@ -170,4 +170,4 @@ def collect(
             if by_fd[fd].refused:
                 poll.unregister(fd)
         if left <= 0:
-            return  # after one last look: a busy host may have run this late
+            return  # after a last poll: a busy host may run this late

@@ -1,6 +1,6 @@
-"""What is asked about a path by probes: its MTU, what it does to marks, losses, and its routes.
+"""Probes of a path: its MTU, its treatment of DSCP and ECN, its losses and its routes.
 
-Each takes a few round trips; `patience` is what an answer may take, in seconds.
+Each takes a few round trips; `patience`: seconds to wait for an answer.
 """
 
 import time
@@ -15,21 +15,21 @@ from dlcpd.ctl.doctor.prober import Prober, Reply, Wish, ask, collect
 
 AT_ONCE: Final = 16  # sizes of a round: four rounds find one of 7,720
 DATAGRAMS: Final = 128  # per source port, for losses
-SIZE: Final = 1200  # bytes of these, that pass nearly everywhere
-PAUSE: Final = 0.002  # seconds between those of one port, unless all were answered before
+SIZE: Final = 1200  # bytes of each; passes nearly everywhere
+PAUSE: Final = 0.002  # seconds between datagrams of a port, unless all were answered before
 MAX_HOPS: Final = 8  # routers; a data centre has five
 HOP_PATIENCE: Final = 0.3  # seconds for ICMP of one hop of all ports
-LOOK: Final = 0.005  # seconds between looks meanwhile
+LOOK: Final = 0.005  # seconds between polls meanwhile
 
 
 def sizes_between(low: int, high: int) -> list[int]:
-    """At most AT_ONCE sizes above `low`, up to `high`, that divide what is between evenly."""
+    """At most AT_ONCE sizes above `low`, up to `high`, evenly spaced."""
     count = min(high - low, AT_ONCE)
     return [low + (high - low) * step // count for step in range(1, count + 1)]
 
 
 def largest(passes: Callable[[Sequence[int]], set[int]], low: int, high: int) -> int:
-    """The largest size of low..high of which `passes` says so; 0: not even the lowest does."""
+    """The largest size of low..high that `passes`; 0: not even `low` does."""
     if low not in passes([low]):
         return 0
     while low < high:
@@ -50,7 +50,7 @@ class Mtu:
 
 
 def ask_mtu(prober: Prober, patience: float) -> Mtu:
-    """By probes that must not be fragmented; needs no ICMP."""
+    """Find the MTU by probes with DF set; needs no ICMP."""
     headers = 48 if ":" in prober.remote[0] else 28
 
     def passes(sizes: Sequence[int]) -> set[int]:
@@ -66,7 +66,7 @@ def ask_mtu(prober: Prober, patience: float) -> Mtu:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A TOS byte: as it was sent, as it arrived there, and as that of the answer came back."""
+    """A TOS byte: as it was sent, as it arrived there, and as the answer's arrived here."""
 
     sent: int
     there: int | None  # None: no answer came
@@ -74,7 +74,7 @@ class Mark:
 
 
 def ask_marks(prober: Prober, wanted: Sequence[int], patience: float) -> list[Mark]:
-    """Send one datagram, and be sent one, with each of these."""
+    """Exchange one probe and answer with each of these TOS bytes."""
     found = ask([(prober, Wish(tos=value)) for value in wanted], patience)
     return [
         Mark(value, found[n].answer.tos, found[n].tos) if n in found else Mark(value, None, None)
@@ -84,16 +84,16 @@ def ask_marks(prober: Prober, wanted: Sequence[int], patience: float) -> list[Ma
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Of one source port."""
+    """Losses of one source port."""
 
     sent: int
     lost: int  # there or back
-    reordered: int  # that came there after a later one
+    reordered: int  # arrived there after a later one
     rtt: float | None  # seconds; of the quickest answer
 
 
 def ask_losses(probers: Sequence[Prober], patience: float) -> list[Losses]:
-    """DATAGRAMS from each port, in small steps: what is lost is not lost to a burst."""
+    """Send DATAGRAMS from each port, one at a time: losses are not due to bursts."""
     found: dict[int, Reply] = {}
     for turn in range(DATAGRAMS):
         for number, prober in enumerate(probers):
@@ -118,7 +118,7 @@ def _losses(found: dict[int, Reply], number: int, ports: int) -> Losses:
 
 
 def overtaken(arrivals: Sequence[int]) -> int:
-    """How many, of numbers in the order of sending, are below one before them."""
+    """How many of `arrivals`, in the order of sending, are below an earlier one."""
     highest = count = 0
     for arrival in arrivals:
         count += arrival < highest
@@ -127,8 +127,8 @@ def overtaken(arrivals: Sequence[int]) -> int:
 
 
 def ask_routes(probers: Sequence[Prober]) -> list[tuple[str, ...]]:
-    """The routers that each port's datagrams cross, SILENT for one that does not say; empty
-    where the peer was not reached. As traceroute does."""
+    """The routers that each port's datagrams cross, as of traceroute; SILENT for a router that does
+    not answer; empty if the peer was not reached."""
     routes: list[list[str]] = [[] for _ in probers]
     arrived: set[int] = set()
     for hop in range(1, MAX_HOPS + 1):
@@ -145,10 +145,10 @@ def ask_routes(probers: Sequence[Prober]) -> list[tuple[str, ...]]:
 
 
 def _ask_hop(probers: Sequence[Prober], hop: int) -> list[str | None]:
-    """Of each: the router at that distance, SILENT if none answers, None if it was the peer."""
+    """By prober: the router at that distance, SILENT if none answers, None if it was the peer."""
     found: dict[int, str | None] = {}
     for number, prober in enumerate(probers):
-        prober.routers()  # those of earlier hops
+        prober.routers()  # drops those of earlier hops
         prober.ask_router(number, hop)
     until = time.monotonic() + HOP_PATIENCE
     over = False
@@ -165,7 +165,7 @@ def _ask_hop(probers: Sequence[Prober], hop: int) -> list[str | None]:
 
 
 def ways(routes: Iterable[Sequence[str]]) -> list[Sequence[str]]:
-    """Those that differ; one with silent routers may be any that fits, so it adds none."""
+    """Distinct routes. A route with silent routers that fits another one does not count."""
     found: list[Sequence[str]] = []
     for route in sorted(routes, key=lambda route: list(route).count(SILENT)):
         if not any(_fits(route, other) for other in found):

@@ -1,4 +1,4 @@
-"""Judges whether a peer is reached, and whether it is of our kind."""
+"""Judges whether a peer can be reached, and whether its version and settings fit."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -9,11 +9,11 @@ from dlcpd.ctl.doctor.prober import Reply
 from dlcpd.ctl.doctor.rows import Row, fail, good, warn
 from dlcpd.ctl.ranges import ranges
 
-CLOCKS: Final = 1.0  # seconds of offset from which logs of two hosts cannot be read together
+CLOCKS: Final = 1.0  # seconds of offset; beyond, logs of two hosts cannot be read together
 
 
 class Tried(NamedTuple):
-    """A data port of the peer, and what came of a probe."""
+    """A data port of the peer, and the result of a probe."""
 
     end: End
     answered: bool
@@ -21,7 +21,7 @@ class Tried(NamedTuple):
 
 
 def judge_greeting(greeting: Greeting, host: str, ours: dict[str, int]) -> Iterator[Row]:
-    """Version, and the settings that hosts of a job agree on."""
+    """The peer's version, and the settings that must be equal on hosts of a job."""
     name = greeting.host
     if greeting.version != __version__:
         yield fail(
@@ -46,7 +46,7 @@ def judge_greeting(greeting: Greeting, host: str, ours: dict[str, int]) -> Itera
 
 
 def judge_control(greeting: Greeting, problem: str) -> Row:
-    """`problem`: why it cannot be connected to."""
+    """`problem`: why the port cannot be reached; empty if it can."""
     control, check = greeting.control, f"{greeting.host}: control port"
     where = f"TCP {control.address} port {control.port}"
     if problem:
@@ -60,7 +60,7 @@ def judge_control(greeting: Greeting, problem: str) -> Row:
 
 
 def no_way(host: str, end: End, local: str, exc: OSError) -> Row:
-    """A socket towards that port could not even be made."""
+    """The row for a port towards which no socket could be made."""
     return fail(
         f"{host}, path {end.path}: UDP",
         f"no way from {local} to {end.address}: {exc.strerror}",
@@ -69,7 +69,7 @@ def no_way(host: str, end: End, local: str, exc: OSError) -> Row:
 
 
 def judge_reach(host: str, path: int, tried: Sequence[Tried]) -> Row:
-    """Of the data ports of one path: those of each engine."""
+    """`tried`: the data ports of one path, of all engines."""
     check = f"{host}, path {path}: UDP"
     closed = [one for one in tried if not one.answered]
     if not closed:
@@ -88,7 +88,7 @@ def judge_reach(host: str, path: int, tried: Sequence[Tried]) -> Row:
 
 
 def _named(tried: Sequence[Tried]) -> str:
-    """They are of one path, and so of one address."""
+    """Ports as text; all are of one path, and so of one address."""
     ports = ranges(one.end.port for one in tried)
     return f"UDP {tried[0].end.address} port{'s' if len(tried) > 1 else ''} {ports}"
 

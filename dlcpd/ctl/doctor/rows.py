@@ -1,4 +1,4 @@
-"""What a check found, as a row."""
+"""The result of a check, as a row."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ HEADER: Final = ("", "check", "found")
 
 
 class Verdict(Enum):
-    """How it is. WARN: a training runs, slower or less safe; FAIL: it does not run."""
+    """WARN: a training runs, slower or less safe; FAIL: it does not run."""
 
     PASS = "pass"  # noqa: S105  # no password
     WARN = "warn"
@@ -20,7 +20,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`found` is a fact. `fix` is a command to type or a setting, wherever something is wrong."""
+    """`found`: a fact. `fix`: a command or a setting that solves the problem; "" = no problem."""
 
     check: str
     verdict: Verdict
@@ -57,7 +57,7 @@ def fail(check: str, found: str, fix: str) -> Row:
 
 
 def text(rows: Iterable[Row]) -> str:
-    """A table, each fix under what it is for."""
+    """A table, with each fix below its row."""
     return table.render(HEADER, list(_cells(rows)), left=len(HEADER))
 
 
@@ -69,6 +69,6 @@ def _cells(rows: Iterable[Row]) -> Iterator[tuple[str, str, str]]:
 
 
 def summary(rows: Iterable[Row]) -> str:
-    """The counts, in a line."""
+    """The number of rows by verdict, in a line."""
     verdicts = [row.verdict for row in rows]
     return ", ".join(f"{verdicts.count(verdict)} {verdict.value}" for verdict in Verdict)

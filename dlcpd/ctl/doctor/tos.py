@@ -1,4 +1,4 @@
-"""The TOS byte of IPv4 and IPv6: DSCP and ECN of what is sent, and of what arrives."""
+"""The TOS byte of IPv4 and IPv6: DSCP and ECN of sent and of received datagrams."""
 
 import socket
 import struct
@@ -13,7 +13,7 @@ _KINDS: Final = (
 
 
 def receive(sock: socket.socket) -> None:
-    """From now on what arrives comes with its TOS byte."""
+    """Have the kernel pass the TOS byte of each received datagram."""
     if sock.family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
     else:
@@ -21,12 +21,12 @@ def receive(sock: socket.socket) -> None:
 
 
 def received(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """That of an arrived datagram."""
+    """The TOS byte of a received datagram; 0 if the kernel did not pass it."""
     return next((data[0] for level, kind, data in ancillary if (level, kind) in _KINDS), 0)
 
 
 def send(sock: socket.socket, data: bytes, tos: int, to: Any = None) -> int:
-    """Send; the error number where the kernel does not take it, or 0."""
+    """Send; the error number if the kernel refuses it, or 0."""
     level, kind = _KINDS[sock.family == socket.AF_INET6]
     try:
         sock.sendmsg([data], [(level, kind, struct.pack("@i", tos))], socket.MSG_DONTWAIT, to)
@@ -36,10 +36,10 @@ def send(sock: socket.socket, data: bytes, tos: int, to: Any = None) -> int:
 
 
 def dscp(tos: int) -> int:
-    """The six bits."""
+    """The six bits of DSCP."""
     return tos >> 2
 
 
 def ecn(tos: int) -> int:
-    """The two bits."""
+    """The two bits of ECN."""
     return tos & _ECN

@@ -1,4 +1,4 @@
-"""Judges what probes found of one path to a peer."""
+"""Judges the results of probes of one path to a peer."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ from dlcpd.ctl.doctor.questions import Losses, Mark, Mtu, ways
 from dlcpd.ctl.doctor.rows import Row, fail, good, warn
 
 LARGEST: Final = MOST + 28  # bytes of a packet that is tried, with the headers of IPv4 and UDP
-HEAVY_LOSS: Final = 0.15  # fraction that slows down whatever the bound is (docs/network.md)
+HEAVY_LOSS: Final = 0.15  # fraction that slows a training down at any bound (docs/network.md)
 Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """From one of this host's addresses to one of the peer's data ports."""
+    """The results of probes from a local address to a data port of the peer."""
 
     peer: str
     path: int
@@ -34,7 +34,7 @@ class Way:
 
 
 def judge(way: Way) -> Iterator[Row]:
-    """Four rows; whether the peer answers at all was judged before."""
+    """Four rows for a path whose peer answers."""
     name = f"{way.peer}, path {way.path}"
     yield judge_mtu(f"{name}: MTU", way)
     yield judge_marks(f"{name}: DSCP, ECN", way.marks)
@@ -43,7 +43,7 @@ def judge(way: Way) -> Iterator[Row]:
 
 
 def judge_mtu(check: str, way: Way) -> Row:
-    """By what passes with DF set."""
+    """The row of the MTU, from probes with DF set."""
     there, mine = way.mtu.there, min(way.interface_mtu, LARGEST)
     if not there:
         return fail(
@@ -70,7 +70,7 @@ def judge_mtu(check: str, way: Way) -> Row:
 
 
 def judge_marks(check: str, marks: Sequence[Mark]) -> Row:
-    """Unmarked, datagrams arrive and are served without regard to class."""
+    """Without marks, datagrams arrive, but switches ignore their class."""
     silent = [mark.sent for mark in marks if mark.there is None]
     if silent:
         return fail(
@@ -96,7 +96,7 @@ def judge_marks(check: str, marks: Sequence[Mark]) -> Row:
 
 
 def _unmarked(sent: int, arrived: int | None) -> int:
-    """ECN of an arrival; CE stands for the ECT that it was: a switch may mark."""
+    """ECN of an arrival; CE counts as the ECT that was sent: a switch may mark."""
     value = tos.ecn(arrived or 0)
     return tos.ecn(sent) if value == Ecn.CE and tos.ecn(sent) != Ecn.NOT_ECT else value
 
@@ -119,7 +119,7 @@ def _points(values: Sequence[int]) -> str:
 
 
 def judge_losses(check: str, way: Way) -> Row:
-    """Few datagrams say little: less than the alarm's fraction is no finding."""
+    """Few datagrams prove little: up to the alarm's fraction there is no warning."""
     sent = sum(port.sent for port in way.losses)
     lost = sum(port.lost for port in way.losses)
     late = sum(port.reordered for port in way.losses)
@@ -147,7 +147,7 @@ def judge_losses(check: str, way: Way) -> Row:
 
 
 def judge_routes(check: str, way: Way) -> Row:
-    """How many real ways there are, as far as routers say."""
+    """The number of distinct routes, as far as routers answer."""
     reached = [route for route in way.routes if route]
     if not reached:
         direct = "no router between, or none that answers"

@@ -1,1 +1,1 @@
-"""`dlcpctl page`: a daemon's status for a browser, asked for as `top` asks."""
+"""`dlcpctl page`: a daemon's status for browsers, polled as by `dlcpctl top`."""

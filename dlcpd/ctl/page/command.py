@@ -1,4 +1,4 @@
-"""`dlcpctl page`: serve it until Ctrl-C."""
+"""`dlcpctl page`: serves the status page until Ctrl-C."""
 
 import argparse
 import ipaddress
@@ -14,7 +14,7 @@ from dlcpd.daemon.config import address_of, listening
 
 
 def page(options: argparse.Namespace, output: Output) -> int:
-    """Serve. A daemon that is not there yet is waited for.
+    """Serve the page. If no daemon answers yet, the page waits for it.
 
     Raises: BadConfig, AddressUnavailable.
     """
@@ -38,14 +38,14 @@ def page(options: argparse.Namespace, output: Output) -> int:
 
 
 def _token(options: argparse.Namespace, *, loopback: bool) -> tuple[str, bool]:
-    """What browsers must know, "" for nothing; and whether the URL tells it."""
+    """The token that browsers need, "" = none; and whether the printed URL has it."""
     if options.token_file:
         return from_file(options.token_file), False
     return ("", False) if loopback else (drawn(), True)
 
 
 def _reached(host: str) -> str:
-    """As a URL has it; the name of this machine for an address that stands for all."""
+    """`host` in a URL; this machine's name for the unspecified address."""
     if ipaddress.ip_address(host).is_unspecified:
         return socket.gethostname()
     return f"[{host}]" if ":" in host else host

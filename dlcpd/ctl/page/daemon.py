@@ -1,4 +1,4 @@
-"""The daemon behind the page, asked for all browsers that look."""
+"""Requests of the page to its daemon, shared by all browsers."""
 
 import threading
 import time
@@ -11,15 +11,15 @@ from dlcpd.ctl.top import alarms
 from dlcpd.ctl.trace import record
 from dlcpd.daemon.config import DaemonTable
 
-FRESH: Final = 1.0  # seconds that a report serves other requests, which so cost an engine nothing
+FRESH: Final = 1.0  # seconds for which further requests get the same report
 LEDGER: Final = 200  # newest rows of the ledger: losses by tensor of the latest operations
-RECORDING: Final = 20  # seconds for the steps to come: a person waits
-MAX_STEPS: Final = 20  # of a recording for the page; `dlcpctl trace` takes more
+RECORDING: Final = 20  # seconds to wait for the steps; the user waits
+MAX_STEPS: Final = 20  # of a recording for the page; `dlcpctl trace` allows more
 Document = dict[str, Any]
 
 
 class Daemon:
-    """That listens at `socket`. Threads may call it."""
+    """The daemon at `socket`, as for Conversation. Thread-safe."""
 
     def __init__(self, socket: str | None) -> None:
         self._socket = socket
@@ -28,7 +28,7 @@ class Daemon:
         self._at = float("-inf")
 
     def status(self) -> Document:
-        """The report as `dlcpctl status --json` has it, and what somebody should look at.
+        """The report as of `dlcpctl status --json`, and its alarms.
 
         Raises: as Conversation does.
         """
@@ -45,7 +45,7 @@ class Daemon:
             return self._newest
 
     def trace(self, steps: int) -> Document:
-        """What `dlcpctl trace` writes, of so many steps.
+        """Record `steps` steps as `dlcpctl trace` does.
 
         Raises: as Conversation does; TooMany while another request records.
         """
@@ -60,6 +60,6 @@ class Daemon:
 
 
 def _for_browsers(report: Document) -> Document:
-    """Numbers of sessions as text: they have 64 bits, and JavaScript's numbers 53."""
+    """Session numbers as text: they have 64 bits, JavaScript's numbers 53."""
     sessions = [row | {"session": str(row["session"])} for row in report["sessions"]]
     return report | {"sessions": sessions}

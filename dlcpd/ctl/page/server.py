@@ -1,4 +1,4 @@
-"""The page's HTTP: five files of ours, and two questions to the daemon. It changes nothing."""
+"""HTTP server of the page: static files, and two requests to the daemon. It changes nothing."""
 
 import ipaddress
 import json
@@ -16,7 +16,7 @@ from dlcpd.ctl.page.daemon import MAX_STEPS, Daemon
 from dlcpd.ctl.page.token import told
 from dlcpd.daemon.http import FewAtOnce, WholeRequest
 
-# A page asks for one thing at a time, and for its files at once; a handful of people look.
+# A page requests one thing at a time, and its files at once; for a handful of users.
 MAX_REQUESTS: Final = 12
 WEB: Final = resources.files("dlcpd.ctl") / "web"
 FILES: Final = {
@@ -29,7 +29,7 @@ FILES: Final = {
     "/uplot.css": ("uplot.css", "text/css; charset=utf-8"),
 }
 HEADERS: Final = {
-    # Nothing from elsewhere, nothing inline: what peers call themselves cannot run, whatever it is.
+    # Nothing from other servers, nothing inline: names that peers choose can never run.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -44,12 +44,12 @@ JSON: Final = "application/json"
 
 
 def is_loopback(host: str) -> bool:
-    """Of an address, as `listening` takes it."""
+    """Whether an address, as `listening` takes it, is loopback."""
     return ipaddress.ip_address(host).is_loopback
 
 
 def server(address: tuple[str, int], daemon: Daemon, token: str) -> HTTPServer:
-    """One that listens; `token` is "" where none is needed. Raises: AddressUnavailable."""
+    """A server that listens; `token`: "" = none is needed. Raises: AddressUnavailable."""
     try:
         handler = type("Looks", (_Looks,), {"daemon": daemon, "token": token})
         return FewAtOnce(address, handler, at_once=MAX_REQUESTS)
@@ -66,16 +66,16 @@ _STEPS: Final = re.compile("[1-9][0-9]{0,3}")  # one spelling of each number, in
 def names_us(host: str) -> bool:
     """Whether a request's Host is an address or `localhost`, and no name of a web page.
 
-    A name that somebody lets point here gives the pages under it what this server answers (DNS
-    rebinding); the addresses themselves are nobody's name.
+    DNS rebinding: a page whose name resolves to this host could read this server's answers. Pages
+    cannot have an address as their name.
     """
     try:
         name = urlsplit(f"//{host}").hostname or ""
         if name == "localhost":
             return True
         address = ipaddress.ip_address(name)
-        # 0.0.0.0, in any spelling, is where old browsers, which say nothing of the site that asks,
-        # let pages of other sites reach this host.
+        # Old browsers, which do not send Sec-Fetch-Site, let pages of other sites reach this host
+        # by 0.0.0.0, in any spelling.
         return not (getattr(address, "ipv4_mapped", None) or address).is_unspecified
     except ValueError:
         return False
@@ -101,7 +101,7 @@ class _Looks(WholeRequest):
             self._record(dict(parse_qsl(target.query)).get("steps", ""))
 
     def _refusal(self, path: str) -> tuple[HTTPStatus, str] | None:
-        """Why this request gets nothing, or None. The files say nothing: they are for everybody."""
+        """Why this request is refused, or None. The files hold no secrets: all may read them."""
         if not self.token and not names_us(self.headers.get("Host", "")):
             return HTTPStatus.MISDIRECTED_REQUEST, "ask for it by address or localhost"
         if path in FILES:
@@ -110,7 +110,7 @@ class _Looks(WholeRequest):
             return HTTPStatus.NOT_FOUND, "there is /, /status and /trace"
         if self.token and not told(self.token, self.headers.get("Authorization")):
             return HTTPStatus.UNAUTHORIZED, "the token is missing or wrong"
-        # Browsers say so themselves, and no page of another site can take it back.
+        # Browsers set this header, and a page of another site cannot change it.
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
             return HTTPStatus.FORBIDDEN, "for this server's own page"
         return None
@@ -141,5 +141,5 @@ class _Looks(WholeRequest):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # as it is called
-        """Says nothing: a line per look of a browser is no news."""
+    def log_message(self, format: str, *args: Any) -> None:  # names of BaseHTTPRequestHandler
+        """Log nothing: a line per request of a browser has no use."""

@@ -1,4 +1,4 @@
-"""What a browser has to know beyond loopback: the page's token."""
+"""The page's token, which browsers need beyond loopback."""
 
 import hmac
 import secrets
@@ -9,19 +9,19 @@ from dlcpd.contract.errors import BadConfig
 from dlcpd.ipc.held_folder import read_trusted
 from dlcpd.ipc.safe_path import UnsafePath
 
-BYTES: Final = 16  # random ones of a token that is drawn here: nobody guesses 128 bits
-MIN_LENGTH: Final = 32  # characters of one in a file; so many hexadecimal digits have 128 bits
+BYTES: Final = 16  # random bytes of a new token: 128 bits cannot be guessed
+MIN_LENGTH: Final = 32  # characters of a token in a file: 128 bits in hexadecimal digits
 MAX_LENGTH: Final = 1024
 _SCHEME: Final = "Bearer "
 
 
 def drawn() -> str:
-    """A new one."""
+    """A new token."""
     return secrets.token_hex(BYTES)
 
 
 def from_file(file: Path) -> str:
-    """The one in a file. Raises: BadConfig where others may read it, or it can be guessed."""
+    """The token in a file. Raises: BadConfig if others may read it, or it is too short."""
     try:
         found = read_trusted(file, MAX_LENGTH + 1, forbidden=0o077).strip()
     except UnsafePath as exc:
@@ -41,6 +41,6 @@ def from_file(file: Path) -> str:
 
 
 def told(token: str, authorization: str | None) -> bool:
-    """Whether a request's Authorization says it. Takes as long for every wrong one."""
+    """Whether a request's Authorization has the token. Compares in constant time."""
     given = (authorization or "").removeprefix(_SCHEME)
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), token.encode())

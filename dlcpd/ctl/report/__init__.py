@@ -1,1 +1,1 @@
-"""`dlcpctl report`: what a training or a benchmark left, as one HTML file to look at."""
+"""`dlcpctl report`: results of a training or a benchmark, as one HTML file."""

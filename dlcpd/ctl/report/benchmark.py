@@ -1,4 +1,4 @@
-"""What `dlcpctl bench`, `demo` and `verify` write with --json. Pure."""
+"""Section of a report from the JSON of `dlcpctl bench`, `demo` and `verify`. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -19,16 +19,16 @@ from dlcpd.ctl.report.parts import (
     versus,
 )
 
-# Parts of a row that say what it is of, in the order of a label; the system that ran comes last.
+# Keys of a row that make its label, in this order; the system that ran comes last.
 _OF: Final = ("collective", "task", "network", "model", "size", "codec")
 _SYSTEM: Final = ("transport", "system")
 _PARTS: Final = ("rows", "checks", "claims", "data", "runs", "times", "costs", "header", "account")
-MAX_GROUPS: Final = 6  # charts of times, one for each; more are in the table
-COLOURS: Final = {"gloo": "orange", "nccl": "purple"}  # of others; ours are blue
+MAX_GROUPS: Final = 6  # with a chart of times each; more are only in the table
+COLOURS: Final = {"gloo": "orange", "nccl": "purple"}  # others are blue
 
 
 def of_document(found: Row) -> Section:
-    """Raises: KeyError, TypeError, ValueError or AttributeError for what is no such document."""
+    """Raises: KeyError, TypeError, ValueError or AttributeError for any other document."""
     command = f"dlcpctl {found['command']}"
     rows = [row for row in found.get("rows", []) if isinstance(row, dict)]
     sentences = [
@@ -58,7 +58,7 @@ def of_document(found: Row) -> Section:
 
 
 def _conditions(found: Row) -> Iterator[str]:
-    """Under which the figures are true."""
+    """The conditions of the measurement."""
     parts = [found["conditions"]] if "conditions" in found else []
     if "hosts" in found:
         parts.append(f"{found['hosts']} hosts on one machine")
@@ -90,7 +90,7 @@ def _colour(row: Row) -> str:
 
 
 def _gains(rows: Iterable[Row]) -> Iterator[str]:
-    """Against Gloo in the same run, wherever rows say so."""
+    """Comparisons with Gloo in the same run, from rows that have them."""
     for row in rows:
         ratio, by_seed = row.get("ratio"), row.get("over_gloo")
         if isinstance(ratio, dict):
@@ -100,7 +100,7 @@ def _gains(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _runs_said(runs: Sequence[Row]) -> Iterator[str]:
-    """Of trainings of the demo: medians over seeds."""
+    """Step times of the demo's trainings over Gloo's: medians over seeds."""
     by: dict[tuple[str, str], list[float]] = {}
     for run in runs:
         by.setdefault((run["task"], run["transport"]), []).append(run["step_seconds"])
@@ -242,7 +242,7 @@ def _checks_said(checks: Sequence[Row]) -> Iterator[str]:
 
 
 def _generic(title: str, rows: Sequence[Row]) -> Iterator[Block]:
-    """Rows as a table, whatever is in them; samples are in charts."""
+    """Rows with any keys, as a table; without samples, which are in charts."""
     if not rows:
         return
     names = [

@@ -1,4 +1,4 @@
-"""`dlcpctl report`: read, and write the HTML file."""
+"""`dlcpctl report`: reads the inputs, and writes the HTML file."""
 
 import argparse
 from datetime import UTC, datetime

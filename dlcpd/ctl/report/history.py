@@ -1,4 +1,4 @@
-"""Metrics of a training, window by window, as `handle.report_to(json_lines(FILE))` writes. Pure."""
+"""Section from a training's metrics by window, of `handle.report_to(json_lines(FILE))`. Pure."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from dlcpd.ctl.report.parts import Block, Row, Section, lines, percent, seconds, table
 
 PREFIX = "dlcp/"  # of report_to, by default
-LITTLE = 0.02  # of a step; who waits for less gains nothing from a faster network
+LITTLE = 0.02  # of a step; if ranks wait for less, a faster network gains nothing
 
 
 def of_windows(found: Sequence[Row]) -> Section:
-    """`found`: a map of metrics each; `step` is where its window ends. Raises: as of_document."""
+    """`found`: a map of metrics per window; `step` is its last step. Raises: as of_document."""
     windows = [{key.removeprefix(PREFIX): value for key, value in row.items()} for row in found]
     columns: dict[str, list[Any]] = {n: [row.get(n) for row in windows] for n in windows[-1]}
     columns.setdefault("step", _ends(windows))

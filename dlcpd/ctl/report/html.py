@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing else, not even a network."""
+"""A report as one self-contained HTML file."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ _STYLES: Final = ("uplot.css", "look.css")
 
 
 def document(sections: Sequence[Section], made: str) -> str:
-    """`made`: when and by what, a line. What is shown is data for report.js, and never HTML."""
+    """`made`: a line on when and by what. The content is data for report.js, never HTML."""
     styles = [(_WEB / name).read_text() for name in _STYLES]
     scripts = [(_WEB / name).read_text() for name in _SCRIPTS]
     data = {"sections": [asdict(section) for section in sections], "made": made}
@@ -42,12 +42,12 @@ def document(sections: Sequence[Section], made: str) -> str:
 
 
 def _inert(data: object) -> str:
-    """JSON that ends no element, whatever names are in it."""
+    """JSON that cannot end its HTML element, for any names in it."""
     return json.dumps(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
-    """These scripts and styles and no others; nothing from elsewhere."""
+    """A policy for these scripts and styles only; nothing from other servers."""
     return (
         f"default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
         f"script-src {_hashes(scripts)}; style-src {_hashes(styles)}"

@@ -1,4 +1,4 @@
-"""What `dlcpctl report` reads, found by what is in it and not by its name."""
+"""Inputs of `dlcpctl report`, recognised by their content, not by their names."""
 
 import gzip
 import json
@@ -22,7 +22,7 @@ READ: Final = (
 
 
 def sections(place: Path) -> list[Section]:
-    """Raises: BadConfig, BadLedger."""
+    """The sections for the file or folder at `place`. Raises: BadConfig, BadLedger."""
     if place.is_dir():
         return of_folder(place)
     found = _parsed(place)

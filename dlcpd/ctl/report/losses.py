@@ -1,4 +1,4 @@
-"""Ledgers (docs/ledger.md): what was waived, by tensor and by step."""
+"""Sections from ledgers (docs/ledger.md): waived segments by tensor and by step."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from dlcpd.ledger.reader import Ledger, find
 
 @dataclass(slots=True)
 class Tensor:
-    """Operations of one name, of one rank."""
+    """The operations of one rank that have the same name."""
 
     size: int = 0  # bytes
     bound: float = 0.0
@@ -69,7 +69,7 @@ def _section(ledger: Ledger) -> Section:
 
 
 def by_tensor(ledger: Ledger) -> dict[str, Tensor]:
-    """What this rank waived of its contributions. Raises: BadLedger."""
+    """Waived segments of this rank's contributions, by name. Raises: BadLedger."""
     found = dict[str, Tensor]()
     for plan, ended in ledger.entries:
         one = found.setdefault(plan.name, Tensor())

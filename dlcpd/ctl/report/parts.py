@@ -1,4 +1,4 @@
-"""What a report is made of: plain values, that report.js draws and that tests compare. Pure."""
+"""Parts of a report: plain values, which report.js draws and tests compare. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ WORTH: Final = 1.02  # a ratio below is no gain; the benchmarks' own verdicts us
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Of one input. `sentences`: what somebody who reads nothing else should know."""
+    """The section of one input. `sentences`: its summary."""
 
     title: str
     sentences: Sequence[str]
@@ -22,7 +22,7 @@ class Section:
 
 
 def table(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> Block:
-    """Cells are text, or numbers, or None for what is not known."""
+    """Cells are text, numbers, or None for unknown values."""
     return {"kind": "table", "title": title, "header": list(header), "rows": [*map(list, rows)]}
 
 
@@ -34,7 +34,7 @@ def ranges(title: str, unit: str, rows: Iterable[tuple[str, float, float, float,
 
 
 def lines(title: str, unit: str, x: str, series: Mapping[str, Sequence[Any]]) -> Block:
-    """The first of `series` is where on the x axis the others are."""
+    """The first of `series` has the x values of the others."""
     names = list(series)
     return {
         "kind": "lines",
@@ -53,7 +53,7 @@ def spread(samples: Sequence[float]) -> tuple[float, float, float]:
 
 
 def versus(what: str, ratio: float, low: float | None = None, high: float | None = None) -> str:
-    """A sentence on Gloo's time over ours, which says so where nothing was gained."""
+    """A sentence on `ratio`, Gloo's time / dlcpd's; it also says if nothing was gained."""
     between = f" ({low:.2f} to {high:.2f} in eight of ten)" if low is not None else ""
     if ratio >= WORTH:
         return f"{what}: {ratio:.2f} times as fast as Gloo{between}."
@@ -68,7 +68,7 @@ def percent(share: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes, in powers of 1024, as benchmarks are asked for them."""
+    """Bytes as text, in powers of 1024, as the benchmarks' options have them."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= unit:
             return f"{count / unit:.4g} {name}"
@@ -76,7 +76,7 @@ def size(count: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """For people."""
+    """Seconds as text, with a fitting unit."""
     for unit, name in ((1.0, "s"), (1e-3, "ms")):
         if value >= unit:
             return f"{value / unit:.3g} {name}"

@@ -1,4 +1,4 @@
-"""A file of `dlcpctl trace`. Pure."""
+"""Section from a file of `dlcpctl trace`. Pure."""
 
 from collections.abc import Iterator
 from statistics import median
@@ -12,7 +12,7 @@ Event = dict[str, Any]
 
 
 def of_trace(events: list[Event]) -> Section:
-    """`events` of others, such as torch.profiler's, are left out. Raises: as of_document."""
+    """Leaves out `events` of other programs, such as torch.profiler. Raises: as of_document."""
     ours = [event for event in events if event.get("pid", 0) >= FIRST_PROCESS]
     names = {
         event["pid"]: event["args"]["name"]
@@ -62,7 +62,7 @@ def _row(name: str, events: list[Event]) -> list[Any]:
 
 
 def _sums(events: list[Event]) -> dict[str, float]:
-    """Milliseconds of all operations in each phase."""
+    """Milliseconds in each phase, summed over all operations."""
     sums, open_ = dict.fromkeys(PHASES, 0.0), dict[str, list[Event]]()
     for event in events:
         if event.get("cat") != "operation":
@@ -72,7 +72,7 @@ def _sums(events: list[Event]) -> dict[str, float]:
             inside.append(event)
             continue
         began = inside.pop()
-        if "collective" not in began["args"]:  # which the operation as a whole has
+        if "collective" not in began["args"]:  # only the whole operation has it
             sums[began["name"]] += (event["ts"] - began["ts"]) / 1e3
     return sums
 

@@ -1,5 +1,5 @@
 "use strict";
-/* What the status page and reports are drawn with. Text of others becomes text nodes, never HTML. */
+/* Drawing for the status page and reports. Received text becomes text nodes, never HTML. */
 
 /** An element. `more`: class, title, style (a map of properties), and on (a map of handlers). */
 function h(tag, more, ...children) {
@@ -53,13 +53,13 @@ const Say = {
   },
 };
 
-/** A colour of look.css, as a canvas takes it. */
+/** A colour of look.css, for a canvas. */
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
 /**
- * Lines over x. series: [{label, colour, dash}]; `unit` is said beside values; `time`: x is seconds
+ * Lines over x. series: [{label, colour, dash}]; `unit` follows values; `time`: x is seconds
  * of the epoch. `set([xs, ys, ...])` draws; null is a gap.
  */
 const WHOLE = [1, 2, 5].flatMap((digit) => Array.from({ length: 9 }, (_, zeros) => digit * 10 ** zeros)).sort((a, b) => a - b);
@@ -91,7 +91,7 @@ function lines(place, { series, unit = "", time = false, x = "", height = 170 })
     plot = made();
     requestAnimationFrame(last);
   }
-  // Without a pointer on it, the legend says the newest values.
+  // Without a pointer on the chart, the legend shows the newest values.
   const last = () => { if (plot.cursor.idx === null || plot.cursor.idx === undefined) plot.setLegend({ idx: data[0].length - 1 }); };
   anew();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", anew);

@@ -1,15 +1,15 @@
 "use strict";
-/* The status page: asks /status again and again, and keeps in this tab what charts need. */
+/* The status page: polls /status, and keeps the charts' data in this tab. */
 
-const EVERY = 2000; // milliseconds between two looks
+const EVERY = 2000; // milliseconds between polls
 const KEPT = 900; // points of a chart: half an hour
-const ALARMS = 8; // lines of them
-const RECENT = 60; // seconds that "last minute" looks back
+const ALARMS = 8; // lines that are shown
+const RECENT = 60; // seconds of "last minute"
 const part = (id) => document.querySelector(id);
 
 const page = {
   token: sessionStorage.getItem("token") || "",
-  reports: [], // those of the last minute: {at (seconds), report}
+  reports: [], // of the last minute: {at (seconds), report}
   history: new Map(), // by session: {job, rank, columns}
   chosen: "",
   trace: null,
@@ -61,7 +61,7 @@ const pathsOf = (engine) => (engine.peers || []).flatMap((peer) => peer.paths);
 const total = (rows, key) => rows.reduce((sum, row) => sum + (row[key] || 0), 0);
 const classesOf = (paths) => paths.flatMap((path) => Object.entries(path.classes || {}));
 const bytesOf = (paths) => classesOf(paths).reduce((sum, [, space]) => sum + (space.bytes || 0), 0);
-const same = (report, then) => then && then.pid === report.pid; // else its counts began anew
+const same = (report, then) => then && then.pid === report.pid; // else its counts restarted
 
 /** later - earlier, of counts that only grow; null where one is not known. */
 function grown(later, earlier) {
@@ -71,7 +71,7 @@ function grown(later, earlier) {
 
 const share = (part, whole) => (part === null || !whole ? null : part / whole);
 
-/** One more point of each session's charts. */
+/** Add a point to each session's charts. */
 function remember(at, report, before) {
   const span = before ? at - before.at : 0;
   for (const session of report.sessions) {
@@ -140,7 +140,7 @@ function showAlarms(alarms, report) {
     put("#alarms", h("span", { class: "well" }, what));
     return;
   }
-  // One dead link is an alarm for each pair of ranks: those of paths come last, and the map below has all.
+  // A dead link raises an alarm per pair of ranks: path alarms come last; the map shows all.
   const sorted = [...alarms.filter((line) => !line.startsWith("PATH")), ...alarms.filter((line) => line.startsWith("PATH"))];
   const more = sorted.length - ALARMS;
   put("#alarms", ...sorted.slice(0, ALARMS).map((line) => {
@@ -206,7 +206,7 @@ function places(report) {
   return found;
 }
 
-/** What a cell says: text, and how hot it is, 0..1. `then`: the same path a minute ago. */
+/** A cell's text, and its heat, 0..1. `then`: the same path a minute ago. */
 const MEASURES = {
   recent: (path, then) => lossCell(share(grown(path.lost, then.lost), grown(path.sent, then.sent))),
   loss: (path) => lossCell(share(path.lost, path.sent)),
@@ -301,7 +301,7 @@ function showClasses(engine) {
       Say.number(sum.again), Say.number(sum.marked), Say.bytes(sum.bytes)])));
 }
 
-/** From the newest rows of the ledger: transfers that lost something, by tensor. */
+/** Transfers with waived segments, by tensor, from the newest rows of the ledger. */
 function showTensors(engine, totals) {
   const found = new Map();
   for (const row of engine.ledger || []) {
@@ -356,7 +356,7 @@ function take(token) {
 const given = new URLSearchParams(location.hash.slice(1)).get("token");
 if (given) {
   take(given);
-  history.replaceState(null, "", location.pathname); // it stays out of screenshots and bookmarks
+  history.replaceState(null, "", location.pathname); // keeps it out of screenshots and bookmarks
 }
 part("#token").addEventListener("submit", (event) => {
   event.preventDefault();

@@ -1,5 +1,5 @@
 "use strict";
-/* Draws what `dlcpctl report` found: sections of sentences, charts and tables. */
+/* Draws a report of `dlcpctl report`: sections of sentences, charts and tables. */
 
 (() => {
   const COLOURS = ["blue", "orange", "purple", "green", "grey", "red"];
@@ -36,13 +36,13 @@
   const verdict = (value) => (BAD.includes(value) ? h("span", { class: "bad" }, value)
     : value === "held" || value === "holds" ? h("span", { class: "good" }, value) : value);
 
-  /** A sentence; one that is no good news stands out. */
+  /** A sentence; bad news is highlighted. */
   function sentence(text) {
     const bad = /^(BROKEN|FALLS SHORT|WRONG)|no gain|ABOVE/.test(text);
     return h("li", { class: bad ? "bad" : "" }, text);
   }
 
-  /** Pairs of what a map says, those of maps in it included. */
+  /** Keys and values of a map and of the maps in it. */
   function flat(map, before = "") {
     return Object.entries(map).flatMap(([key, value]) =>
       value !== null && typeof value === "object" && !Array.isArray(value) ? flat(value, `${before}${key}.`)

@@ -1,5 +1,5 @@
 "use strict";
-/* A file of `dlcpctl trace` (docs/trace.md): what each operation of some steps waited for. */
+/* Draws a file of `dlcpctl trace` (docs/trace.md): the phases of each operation. */
 
 const Timeline = (() => {
   const PHASES = [
@@ -24,7 +24,7 @@ const Timeline = (() => {
     return [...processes.values()].filter((one) => one.operations.length);
   }
 
-  /** The outermost span of an id is the operation, those in it are its phases. */
+  /** The outermost span of an id is the operation, the spans in it are its phases. */
   function nest(open, to, event) {
     const key = `${event.pid} ${event.id}`;
     const inside = open.get(key);
@@ -39,7 +39,7 @@ const Timeline = (() => {
     } else if (inside) inside.made.end = event.ts;
   }
 
-  /** Seconds that the operations of a process were in each phase, together. */
+  /** Seconds in each phase, summed over the operations of a process. */
   function sums(process) {
     const found = Object.fromEntries(PHASES.map(([name]) => [name, 0]));
     for (const one of process.operations)

@@ -1,1 +1,1 @@
-"""The session socket: who may connect, and what is said on a connection."""
+"""The session socket: access control, and the messages of a connection."""

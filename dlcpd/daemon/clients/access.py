@@ -1,4 +1,4 @@
-"""Who may open the session socket: by its file's mode and group, then by user id."""
+"""Access to the session socket: by its file's mode and group, then by user id."""
 
 import grp
 import os
@@ -13,12 +13,12 @@ from dlcpd.daemon.config import ANYONE
 ROOT: Final = 0
 OWN_GROUP: Final = -1  # as os.chown takes it
 FOR_GROUP: Final = 0o660
-FOR_ALL: Final = 0o666  # where a list of users decides: the kernel tells who connects
+FOR_ALL: Final = 0o666  # a list of users decides: the kernel tells the user of a connection
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`users`: ids that are admitted; None: whoever the file's `group` and `mode` let in."""
+    """`users`: admitted user ids; None: all users that the file's `group` and `mode` admit."""
 
     users: frozenset[int] | None
     group: int
@@ -28,7 +28,7 @@ class Access:
     def configured(cls, users: Iterable[int | str], group: int | str = "") -> Self:
         """From [daemon] allowed_users and socket_group; "" = no group.
 
-        Raises: BadConfig for a name nobody has.
+        Raises: BadConfig for a name that this host does not have.
         """
         users = tuple(users)
         number = OWN_GROUP if group == "" else _group_id(group)

@@ -13,7 +13,7 @@ from dlcpd.daemon import log
 from dlcpd.ipc.kernel_errors import Failures
 from dlcpd.ipc.seqpacket import close_all, receive_now, send_now
 
-MAX_OUTBOX: Final = 64  # packets waiting for a reader that does not read; then it is cut off
+MAX_OUTBOX: Final = 64  # packets; a reader that leaves more unread is disconnected
 MAX_WAITING: Final = 512  # packets: the default buffer of 208 KiB holds 278 of the smallest
 
 
@@ -22,11 +22,11 @@ def _log(reason: str) -> None:
 
 
 class PacketChannel:
-    """Owns `sock`. Calls `on_packet` with each packet and `on_end` once, when the other end left.
+    """Owns `sock`. Calls `on_packet` with each packet, and `on_end` once, when the channel ends.
 
-    One packet per wake-up: the loop is level-triggered, so a flooding peer cannot
-    keep others from their turn. `count` gets the names of failed calls. One that fails is tried
-    again; a channel that is gone, or that goes on failing, ends.
+    Reads one packet per wake-up: the loop is level-triggered, so a flooding peer cannot starve
+    others. `count` gets the names of failed calls. A failed call is retried; a channel that is gone
+    or keeps failing ends.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class PacketChannel:
         max_outbox: int | None = MAX_OUTBOX,
         count: Callable[[str], None] = _log,
     ) -> None:
-        """Raises: OSError; `sock` is the caller's then."""
+        """Raises: OSError; then the caller still owns `sock`."""
         sock.setblocking(False)
         self._loop, self._sock = loop, sock
         self._on_packet, self._on_end = on_packet, on_end
@@ -52,8 +52,8 @@ class PacketChannel:
     def send(self, data: bytes, descriptors: Sequence[int] = ()) -> None:
         """Send in order, now or when there is room. Takes over the descriptors.
 
-        Too much unread output ends the channel: `on_end` is called soon after. None as
-        `max_outbox`: whoever sends looks at `waiting` first.
+        More than `max_outbox` unread packets end the channel: `on_end` is called soon after. With
+        `max_outbox` None the sender must check `waiting` first.
         """
         self._outbox.append((data, descriptors))
         if not self._open:
@@ -65,17 +65,18 @@ class PacketChannel:
 
     @property
     def waiting(self) -> int:
-        """Packets that the other end has no room for yet."""
+        """Number of packets that the other end has no room for yet."""
         return len(self._outbox)
 
     def read_waiting(self) -> None:
-        """Take now what has come already, at most what the socket's buffer holds."""
+        """Handle the packets that have already arrived, at most MAX_WAITING: a full socket
+        buffer."""
         for _ in range(MAX_WAITING):
             try:
                 data = receive_now(self._sock, MAX_FRAME) if self._open else None
-            except OSError:  # the loop finds it
+            except OSError:  # the next read from the loop reports it
                 return
-            if not data:  # the end of the other end waits for the loop
+            if not data:  # empty, or closed by the other end: the loop handles that
                 return
             self._on_packet(data)
 
@@ -126,7 +127,7 @@ class PacketChannel:
         self._loop.remove_writer(self._sock.fileno())
 
     def _go_on_later(self) -> None:
-        """When the socket can be written."""
+        """Continue when the socket is writable."""
         try:
             self._loop.add_writer(self._sock.fileno(), self._flush)
         except OSError as exc:

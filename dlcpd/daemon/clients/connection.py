@@ -1,4 +1,4 @@
-"""One client on the session socket: which frames it may send when, and the answers."""
+"""One client on the session socket: its state, the messages legal in it, and the answers."""
 
 import asyncio
 import os
@@ -36,7 +36,7 @@ _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 class State(Enum):
-    """How far a client has come."""
+    """State of a client's connection."""
 
     NEW = auto()
     GREETED = auto()
@@ -46,7 +46,7 @@ class State(Enum):
 
 
 class Input(Enum):
-    """What moves it."""
+    """Events that change the state."""
 
     HELLO = auto()  # from the client
     JOIN = auto()  # from the client
@@ -69,7 +69,7 @@ TRANSITIONS: Final[dict[tuple[State, Input], State]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reception:
-    """What every connection of this daemon shares."""
+    """Objects that all connections of this daemon share."""
 
     welcome: Welcome
     sessions: Sessions
@@ -80,7 +80,7 @@ class Reception:
 
 
 def credentials(sock: socket.socket) -> tuple[int, int]:
-    """Process and user id at the other end, as the kernel noted them when it connected."""
+    """Process id and user id of the other end when it connected, from the kernel."""
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(raw)
     return pid, uid
@@ -96,8 +96,8 @@ class Connection:
         reception: Reception,
         moved: Callable[["Connection"], None],
     ) -> None:
-        """`moved` is called after each change of `state`. Raises: OSError; `sock` is the caller's
-        then."""
+        """`moved` is called after each change of `state`. Raises: OSError; then the caller still
+        owns `sock`."""
         self._loop, self._reception, self._moved = loop, reception, moved
         self.state = State.NEW
         self.session: Session | None = None
@@ -122,7 +122,7 @@ class Connection:
         self._refuse(error)
 
     def lost(self, error: DlcpError) -> None:
-        """The session or the daemon ended without the client's doing: say why, and close."""
+        """The session or the daemon ended, not by the client: send the reason, and close."""
         self._refuse(error)
         self.close(error)
 
@@ -141,7 +141,7 @@ class Connection:
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
-        tell = log.info if self._client else log.debug  # who said nothing is not worth a line
+        tell = log.info if self._client else log.debug  # a silent client is not worth a line
         tell("client_left", client=self._client, session=session, code=why.code, text=why)
         self._reception.closed(self)
 
@@ -182,7 +182,7 @@ class Connection:
         log.info("joining", session=self.session, client=self._client, world=join.world_size)
 
     def _answer(self, request: Message, answer: Coroutine[Any, Any, None]) -> None:
-        """Have the engines asked; one request at a time."""
+        """Run `answer`; one request at a time. Raises: BadMessage, TooMany."""
         name = type(request).__name__
         if self.state is State.NEW or (self._reporting and not self._reporting.done()):
             answer.close()
@@ -232,12 +232,12 @@ def refusal(error: DlcpError) -> Refused:
 def _watch_process(
     loop: asyncio.AbstractEventLoop, pid: int, on_end: Callable[[], None]
 ) -> int | None:
-    """Call `on_end` when process `pid` ends. None: it is not visible here, as from a container, or
-    nothing is left to watch it with."""
+    """Call `on_end` when process `pid` ends. Returns its pidfd; None: it has ended, is not visible
+    here (another container), or cannot be watched."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
-        loop.call_soon(on_end)  # it ended before we looked
+        loop.call_soon(on_end)  # it has ended already
         return None
     except OSError:
         return None

@@ -1,4 +1,4 @@
-"""A client's Join, checked: who the peers are and where."""
+"""Checks a client's Join, and makes the links to its peers."""
 
 import secrets
 from typing import Final
@@ -9,11 +9,11 @@ from dlcpd.daemon.peers.membership import Link
 from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.io.udp.stranger_filter import PREFIX_BITS
 
-SECRET_BYTES: Final = 32  # as many as the keys that data are encrypted with
+SECRET_BYTES: Final = 32  # the size of the keys that encrypt data
 
 
 def links_of(request: Join, prefix: int) -> dict[int, Link]:
-    """A silent link to every other rank, each with a token of its own that begins with `prefix`.
+    """A link to every other rank, in state SILENT, with its own token that begins with `prefix`.
 
     Raises: BadMessage.
     """
@@ -36,12 +36,12 @@ def _link(peer: PeerRow, token: int) -> Link:
 
 
 def token_prefix() -> int:
-    """What all tokens of a daemon's life begin with: a number that strangers do not know."""
+    """A random number, not 0, with which all tokens of this daemon process begin."""
     return secrets.randbelow((1 << PREFIX_BITS) - 1) + 1
 
 
 def _tokens(count: int, prefix: int) -> list[int]:
-    """Different random numbers that nobody can guess, in what follows the prefix."""
+    """Distinct tokens: `prefix`, then random bits that cannot be guessed."""
     rest = 64 - PREFIX_BITS
     tokens: set[int] = set()
     while len(tokens) < count:

@@ -1,4 +1,4 @@
-"""The session socket: who may connect, how many at once."""
+"""The server of the session socket: admits clients by user and number."""
 
 import asyncio
 import contextlib
@@ -27,8 +27,8 @@ from dlcpd.ipc.seqpacket import encode, receive_now, send_now
 from dlcpd.ipc.socket_folder import BACKLOG
 
 SPARE_CONNECTIONS: Final = 64  # beyond max_sessions: status requests and clients not yet joined
-MAX_SILENT: Final = 64  # connections that have not said Hello; they have no other's place
-HELLO_TIMEOUT: Final = 10.0  # seconds until a silent one is closed: a client says it at once
+MAX_SILENT: Final = 64  # connections before Hello; not counted in max_connections
+HELLO_TIMEOUT: Final = 10.0  # seconds until a connection without Hello is closed
 PARTING: Final = 1.0  # seconds a refused connection stays open, so that the answer can be read
 
 
@@ -38,7 +38,7 @@ class Listener(socket.socket):
     lock: SocketLock | None = None
 
     def close(self) -> None:
-        """As of every socket; then another daemon may have the file's place."""
+        """Close the socket, then unlock: another daemon may take the path."""
         super().close()
         lock, self.lock = self.lock, None
         if lock is not None:
@@ -49,9 +49,9 @@ class Listener(socket.socket):
 def listen(path: Path, access: Access) -> Listener:
     """A listening SEQPACKET socket at `path`; a stale file there is replaced.
 
-    Its directory is made if only that is missing, as /run/dlcpd is after each start of a host.
+    Its directory is made if the parent exists, as for /run/dlcpd after each boot.
 
-    Raises: AddressUnavailable; BadConfig for a group that this user may not give it.
+    Raises: AddressUnavailable; BadConfig for a group that this user may not set.
     """
     _make_directory(path)
     try:
@@ -64,7 +64,7 @@ def listen(path: Path, access: Access) -> Listener:
         _clear(path)
         sock.bind(str(path))
         protect(path, access)
-        sock.listen(BACKLOG)  # nobody can connect before: the file has its mode and group by now
+        sock.listen(BACKLOG)  # no client can connect earlier: mode and group are set
     except OSError as exc:
         sock.close()
         raise AddressUnavailable(f"[daemon] socket {path}: {exc.strerror or exc}") from exc
@@ -80,9 +80,9 @@ def listen(path: Path, access: Access) -> Listener:
 
 
 def protect(path: Path, access: Access) -> None:
-    """Give a socket's file the mode and the group that `access` says.
+    """Set mode and group of a socket's file as `access` says.
 
-    Raises: OSError; BadConfig for a group that this user may not give it.
+    Raises: OSError; BadConfig for a group that this user may not set.
     """
     path.chmod(access.mode)
     try:
@@ -97,7 +97,7 @@ def protect(path: Path, access: Access) -> None:
 def _make_directory(path: Path) -> None:
     folder = path.parent
     if folder.is_dir():
-        return  # who owns it, and each folder above, the lock looks at
+        return  # SocketLock checks the owner of it and of each folder above
     try:
         with holding(folder, shared=True) as (above, name):
             above.folder(name, make=0o755).close()
@@ -114,7 +114,7 @@ def _make_directory(path: Path) -> None:
 def _clear(path: Path) -> None:
     """Remove the socket file of a daemon that is gone.
 
-    Raises: AddressUnavailable when somebody answers on it, or it is no socket.
+    Raises: AddressUnavailable if the socket is in use, or the file is no socket.
     """
     if not path.exists():
         return
@@ -128,7 +128,7 @@ def _clear(path: Path) -> None:
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
             return
-        except OSError as exc:  # a full backlog, another socket type: somebody lives there
+        except OSError as exc:  # a full backlog, another socket type: in use
             raise AddressUnavailable(f"[daemon] socket {path} is in use: {exc.strerror}") from exc
     raise AddressUnavailable(
         f"[daemon] socket {path}: another daemon answers on it; stop it or choose another path"
@@ -138,8 +138,9 @@ def _clear(path: Path) -> None:
 class Server:
     """Accepts clients and keeps their connections.
 
-    Nobody takes the places of others by connecting: who says nothing makes room for the next, and
-    so does, for the client of another user, the oldest of the user who has most without a session.
+    Connecting cannot exhaust the places. A connection before Hello makes room for the next one. At
+    the limit, the oldest connection without a session, of the user with most of these, makes room
+    for a client of another user.
     """
 
     def __init__(
@@ -158,17 +159,17 @@ class Server:
         self._connections: set[Connection] = set()
         self._silent: Crowd[Connection] = Crowd(MAX_SILENT)
         self._hello_due: dict[Connection, asyncio.TimerHandle] = {}
-        # Greeted, without a session. Who comes is counted when it connects, so this never fills.
+        # Greeted, without a session. Never full: connections are counted when they connect.
         self._idle: Crowd[Connection] = Crowd(max_connections + MAX_SILENT + 1)
         self._parting: dict[socket.socket, asyncio.TimerHandle] = {}  # the oldest first
 
     def __len__(self) -> int:
-        """Clients that are connected."""
+        """Number of connected clients."""
         return len(self._connections)
 
     def serve(self, listener: socket.socket, file: Path | None = None) -> None:
-        """Accept on `listener` until `close`, which removes its `file`; None: it has none, or the
-        file is another process's.
+        """Accept on `listener` until `close`, which removes `file`; None: no file, or another
+        process owns it.
         """
         self._listener, self._file = listener, file
         self._accepting = AcceptLoop(
@@ -176,18 +177,18 @@ class Server:
         )
 
     def admit(self, users: frozenset[int] | None) -> None:
-        """Admit these from now on; who is connected stays."""
+        """Admit these users from now on; connected clients stay."""
         self._users = users
 
     def leave_waiting(self) -> None:
-        """Accept nobody any more: who connects waits for the daemon that has `listener` next."""
+        """Stop accepting: new clients wait in the backlog for the next daemon on this listener."""
         if self._listener and self._accepting:
             self._accepting.close()
             self._listener.close()
             self._listener = self._accepting = None
 
     def adopt(self, sock: socket.socket) -> Connection:
-        """Serve a client that is connected already; its user is not asked for."""
+        """Serve a client that is already connected, without a check of its user."""
         connection = Connection(self._loop, sock, self._reception, self._moved)
         self._connections.add(connection)
         return connection
@@ -209,7 +210,7 @@ class Server:
             self._part(sock)
 
     def _accepted(self, sock: socket.socket, _address: object) -> None:
-        """Raises: OSError, where the client has gone; `sock` is the caller's then."""
+        """Raises: OSError if the client has gone; then the caller still owns `sock`."""
         if refused := self._objection(sock):
             self._turn_away(sock, refused)
         else:
@@ -223,7 +224,7 @@ class Server:
         self._hello_due[connection] = due
 
     def _moved(self, connection: Connection) -> None:
-        """A connection is in another state."""
+        """The state of a connection changed."""
         self._silent.discard(connection)
         self._idle.discard(connection)
         if due := self._hello_due.pop(connection, None):
@@ -235,7 +236,7 @@ class Server:
         leaves.lost(TooMany("others wait to connect, and this connection has no session"))
 
     def _silent_leaves(self) -> bool:
-        """Whether one that has said nothing has made room."""
+        """Close the oldest connection before Hello; False: there is none."""
         silent = self._silent.oldest()
         if silent:
             self._make_room(silent)
@@ -257,7 +258,7 @@ class Server:
         return None
 
     def _turn_away(self, sock: socket.socket, error: DlcpError) -> None:
-        """Answer and hang up, but not at once: closing on an unread Hello destroys the answer."""
+        """Send the error and close later: closing with an unread Hello would destroy the answer."""
         self._reception.count(f"refused_{error.code}")
         with contextlib.suppress(OSError):
             send_now(sock, encode(refusal(error)))

@@ -1,7 +1,7 @@
-"""The lock beside a session socket's file: who holds it may look at that file, and replace it.
+"""The lock file beside a session socket: its holder may check and replace the socket's file.
 
-Two daemons that start at once over the file of one that was killed would each take it for stale,
-and each the other's fresh socket with it. A daemon holds the lock as long as it lives.
+If two daemons start at once after a killed one, each would take the socket's file for stale, and
+remove the new socket of the other. A daemon holds the lock as long as it lives.
 """
 
 import fcntl
@@ -13,13 +13,13 @@ from dlcpd.contract.errors import AddressUnavailable
 from dlcpd.ipc.held_folder import HeldFolder
 
 SUFFIX: Final = ".lock"
-TRIES: Final = 8  # a daemon that ends removes the file that another has opened already
+TRIES: Final = 8  # an ending daemon may remove the file after another opened it
 
 
 class SocketLock:
-    """Of the socket in `folder`, which it holds open. `name` is that of the socket's file.
+    """The lock of the socket file `name` in `folder`, which it keeps open.
 
-    Raises: AddressUnavailable where another daemon has it; OSError.
+    Raises: AddressUnavailable if another daemon holds the lock; OSError.
     """
 
     def __init__(self, folder: HeldFolder, name: str) -> None:
@@ -37,7 +37,7 @@ class SocketLock:
             raise
 
     def release(self) -> None:
-        """Remove the lock's file and let the next daemon have its place."""
+        """Remove the lock's file, and unlock."""
         if self._descriptor >= 0:
             self._folder.remove(self._name + SUFFIX, missing_ok=True)
             os.close(self._descriptor)
@@ -62,7 +62,7 @@ class SocketLock:
         )
 
     def _current(self, descriptor: int) -> bool:
-        """Whether what is locked is still what has the name."""
+        """Whether the locked file is still the file of that name."""
         try:
             named = self._folder.status(self._name + SUFFIX)
         except FileNotFoundError:

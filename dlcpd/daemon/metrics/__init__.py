@@ -1,1 +1,1 @@
-"""What Prometheus scrapes: which metrics there are, their values, and the port that serves them."""
+"""Metrics for Prometheus: their definitions, their values, and the port that serves them."""

@@ -16,14 +16,14 @@ from dlcpd.core.session.totals import BUCKETS
 from dlcpd.daemon.metrics import families
 from dlcpd.daemon.metrics.families import COUNTER, FAMILIES, HISTOGRAM, PRESSED, Family
 
-MAX_LABEL: Final = 128  # characters: as long as a job's name may be
+MAX_LABEL: Final = 128  # characters: the longest name of a job
 _ENDS: Final = [*(f"{seconds:g}" for seconds in BUCKETS), "+Inf"]
 Labels = tuple[str, ...]
 Row = dict[str, Any]
 
 
 class Samples:
-    """Every family, with what was added to it."""
+    """Every family, with the samples that were added to it."""
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {family.name: _empty(family) for family in FAMILIES}
@@ -32,22 +32,22 @@ class Samples:
         return iter(self._made.values())
 
     def add(self, family: Family, labels: Labels, value: float) -> None:
-        """One more series of a family."""
+        """Add a series to a family."""
         self._made[family.name].add_metric(labels, value)
 
     def add_all(self, some: Sequence[Family], labels: Labels, row: Row) -> None:
-        """The values of `row` that families are read from; what it lacks has no sample."""
+        """Add the values of `row` that families are read from; a missing value has no sample."""
         for family in some:
             if (value := row.get(family.key)) is not None:
                 self._made[family.name].add_metric(labels, float(value))
 
     def add_each(self, family: Family, labels: Labels, counts: dict[str, int]) -> None:
-        """A series for each name, which becomes the last label."""
+        """Add a series for each name, which becomes the last label."""
         for name, count in counts.items():
             self.add(family, (*labels, name), count)
 
     def add_times(self, family: Family, labels: Labels, took: list[int], seconds: float) -> None:
-        """A histogram: how many operations by bucket, and all their seconds."""
+        """Add a histogram: `took`, operations by bucket; `seconds`, the sum of their times."""
         buckets = list(zip(_ENDS, accumulate(took), strict=True))
         self._made[family.name].add_metric(labels, buckets, seconds)
 
@@ -61,7 +61,7 @@ def _empty(family: Family) -> Metric:
 
 
 def samples(report: Row) -> Samples:
-    """All metrics of a daemon. Of an engine that did not answer there are none."""
+    """All metrics of a daemon; none of an engine that did not answer."""
     out, engine = Samples(), report["engine"]
     _daemon(out, report, engine)
     known = engine.get("sessions", {})

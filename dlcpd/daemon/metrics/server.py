@@ -1,5 +1,5 @@
-"""The port that Prometheus scrapes. Threads of their own serve it: control's event loop only makes
-the report, as it does for `dlcpctl status`, and only when somebody asks.
+"""The port that Prometheus scrapes, served by its own threads. The event loop of the control
+process only makes the report, as for `dlcpctl status`, and only for a scrape.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from dlcpd.contract.errors import AddressUnavailable, BadConfig
 from dlcpd.daemon import log
 from dlcpd.daemon.http import TIMEOUT, FewAtOnce, WholeRequest
 
-MAX_SCRAPES: Final = 4  # at once; a pair of Prometheus servers, and somebody with curl
-FRESH: Final = 1.0  # seconds that a report serves other scrapes, which so cost an engine nothing
+MAX_SCRAPES: Final = 4  # at once; a pair of Prometheus servers, and curl
+FRESH: Final = 1.0  # seconds for which further scrapes get the same report
 Report = dict[str, Any]
 Ask = Callable[[], Awaitable[Report]]
 
@@ -31,7 +31,7 @@ def check_installed() -> None:
 
 
 class Reports:
-    """A collector of prometheus_client: for its threads, what the event loop knows."""
+    """A collector of prometheus_client, whose threads get the report from the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ask: Ask) -> None:
         self._loop, self._ask = loop, ask
@@ -60,7 +60,7 @@ class Reports:
 
 
 class MetricsServer:
-    """Serves from its making until `close`."""
+    """Serves from construction until `close`."""
 
     def __init__(self, address: tuple[str, int], loop: asyncio.AbstractEventLoop, ask: Ask) -> None:
         """Raises: AddressUnavailable."""
@@ -78,13 +78,13 @@ class MetricsServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens; the port is the one that it got."""
+        """Address and port it listens on; port 0 is resolved."""
         host, port = self._server.server_address[:2]
         return str(host), int(port)
 
     async def close(self) -> None:
-        """Serve no more."""
-        await asyncio.to_thread(self._server.shutdown)  # it waits for the thread to look up
+        """Stop serving."""
+        await asyncio.to_thread(self._server.shutdown)  # waits for the next poll of the thread
         self._server.server_close()
 
 
@@ -97,7 +97,7 @@ class _Server(FewAtOnce):
 
 
 def _handler(reports: Reports) -> Any:
-    """The request handler class: prometheus_client's, that says why where there are no metrics."""
+    """prometheus_client's request handler; answers 503 if the daemon does not answer in time."""
     from prometheus_client import CollectorRegistry, MetricsHandler  # noqa: PLC0415  # an extra
 
     made = CollectorRegistry(auto_describe=False)

@@ -1,1 +1,1 @@
-"""The controls of other hosts: messages over ZeroMQ, keys, and who has joined."""
+"""Control processes of other hosts: messages over ZeroMQ, keys, and membership."""

@@ -1,7 +1,7 @@
-"""Which keys may be peers, and whose they are: a directory with a file of public keys per host.
+"""The authorised keys and their hosts: a directory with a file of public keys per host.
 
-It is read again when it changes. A file that cannot be understood keeps its last good meaning: a
-slip of an editor ends no job, and what other files say takes effect all the same.
+It is read again when it changes. A malformed file keeps its last valid content: a typing error ends
+no job, and the other files take effect.
 """
 
 import os
@@ -13,7 +13,7 @@ from dlcpd.contract.errors import BadConfig
 from dlcpd.daemon.peers.key_files import PublicKeys, read_public
 from dlcpd.ipc.held_folder import HeldFolder
 
-SUFFIX: Final = ".toml"  # others, and hidden ones, are an editor's or a writer's own
+SUFFIX: Final = ".toml"  # other files, and hidden ones, are temporary ones of editors or writers
 MAX_FILES: Final = 8192  # hosts, as many as there can be lines to peers; 16 MB of keys at most
 
 Stamp = tuple[int, int, int]  # of a file: inode, time of change in ns, bytes
@@ -21,15 +21,15 @@ Stamp = tuple[int, int, int]  # of a file: inode, time of change in ns, bytes
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What looking again found."""
+    """The result of a new reading."""
 
     added: frozenset[str]  # keys
     revoked: frozenset[str]
-    problems: tuple[str, ...]  # files that could not be understood, and why
+    problems: tuple[str, ...]  # malformed files, and why
 
 
 class Authorised:
-    """Without a `folder` every key may be a peer: whichever the job's store names."""
+    """Without a `folder` every key is allowed: the job's store names the peers' keys."""
 
     def __init__(self, folder: Path | None, own: str) -> None:
         """`own` is this daemon's key: ranks of one daemon are peers too.
@@ -45,19 +45,19 @@ class Authorised:
 
     @property
     def hosts(self) -> int:
-        """How many are authorised."""
+        """Number of authorised hosts."""
         return len(set(self._hosts.values()))
 
     def allows(self, key: str) -> bool:
-        """Whether its holder may be heard and spoken to."""
+        """Whether messages from and to the holder of `key` are allowed."""
         return self.folder is None or key in self._hosts or key == self._own
 
     def host_of(self, key: str) -> str:
-        """Whose key it is; "" where no file says."""
+        """The host of `key`; "" if no file names it."""
         return self._hosts.get(key, "")
 
     def read(self) -> Reading:
-        """Read what has changed since the last time."""
+        """Read the files that changed since the last reading."""
         if self.folder is None:
             return Reading(frozenset(), frozenset(), ())
         before = self._hosts
@@ -72,8 +72,8 @@ class Authorised:
     def _understood(
         self, stamps: dict[str, Stamp]
     ) -> tuple[dict[str, tuple[Stamp, PublicKeys]], dict[str, str], tuple[str, ...]]:
-        """Files, hosts by key, and what is wrong."""
-        assert self.folder is not None  # noqa: S101  # `read` looked
+        """Files, hosts by key, and problems."""
+        assert self.folder is not None  # noqa: S101  # checked by `read`
         files, hosts, problems = {}, dict[str, str](), list[str]()
         for name, stamp in sorted(stamps.items()):
             known = self._files.get(name)
@@ -95,14 +95,14 @@ class Authorised:
 
 
 def _stamps(folder: Path) -> dict[str, Stamp]:
-    """Of its files. Raises: OSError, BadConfig."""
+    """Stamps of the files in `folder`. Raises: OSError, BadConfig."""
     found: dict[str, Stamp] = {}
     with HeldFolder.open(folder) as held:
         for name in held.names():
             if not name.endswith(SUFFIX) or name.startswith("."):
                 continue
             try:
-                stat = os.stat(name, dir_fd=held.descriptor)  # of what a link leads to
+                stat = os.stat(name, dir_fd=held.descriptor)  # follows links
             except FileNotFoundError:  # removed just now, or a link to nothing
                 continue
             found[name] = stat.st_ino, stat.st_ctime_ns, stat.st_size

@@ -1,7 +1,7 @@
-"""CurveZMQ (ZeroMQ RFC 26): who is at the other end, proved, and what it says, encrypted.
+"""CurveZMQ (ZeroMQ RFC 26): authenticates both ends and encrypts messages.
 
-Both sides of the handshake, and the cipher that each ends with. The cryptography is libsodium's.
-Pure: no socket, no clock. Keys are 32 bytes; each handshake draws a short-term pair as well.
+Both sides of the handshake, and the cipher that results. The cryptography is libsodium's. Pure: no
+socket, no clock. Keys are 32 bytes; each handshake also draws a short-term pair.
 """
 
 import hmac
@@ -16,12 +16,12 @@ from dlcpd.daemon.peers.frames import BrokenStream, frame
 from dlcpd.daemon.peers.keys import KEY_BYTES, KeyPair
 
 MORE: Final = 1  # flags of a message: another part follows
-COMMAND: Final = 2  # it is for the protocol, such as a heartbeat, and no message
-_NONCE: Final = 8  # bytes of a counter; a message of the handshake that is random has 16
+COMMAND: Final = 2  # a command of the protocol, such as a heartbeat
+_NONCE: Final = 8  # bytes of a counter; random nonces have 16
 _LONG_NONCE: Final = 16
 _BOX: Final = 16  # bytes that encryption adds
 _COOKIE: Final = 96
-OVERHEAD: Final = 33  # bytes of a frame that are no message: name, nonce, encryption and flags
+OVERHEAD: Final = 33  # bytes of a frame beside the message: name, nonce, encryption and flags
 _HELLO: Final = b"\x05HELLO"
 _HELLO_BYTES: Final = 200
 _HELLO_VERSION: Final = b"\x01\x00" + bytes(72)  # the padding: HELLO is longer than its answer
@@ -31,17 +31,17 @@ _INITIATE: Final = b"\x08INITIATE"
 _VOUCH_BYTES: Final = 2 * KEY_BYTES + _BOX
 _READY: Final = b"\x05READY"
 _ERROR: Final = b"\x05ERROR"
-_MAX_REASON: Final = 64  # characters of a code of an error
+_MAX_REASON: Final = 64  # characters of an error's code
 _MESSAGE: Final = b"\x07MESSAGE"
-# Nonces: these and a counter of 8 bytes, or 16 random ones.
+# Nonces: these prefixes and a counter of 8 bytes, or 16 random bytes.
 _N_HELLO, _N_WELCOME, _N_VOUCH = b"CurveZMQHELLO---", b"WELCOME-", b"VOUCH---"
 _N_INITIATE, _N_READY = b"CurveZMQINITIATE", b"CurveZMQREADY---"
-_N_ERROR = b"CurveZMQERROR---"  # ours: RFC 26 leaves errors in clear, where anybody can forge them
+_N_ERROR = b"CurveZMQERROR---"  # not of RFC 26: its errors are in clear, and can be forged
 _N_CLIENT, _N_SERVER = b"CurveZMQMESSAGEC", b"CurveZMQMESSAGES"
 
 
 class TurnedAway(BrokenStream):
-    """The holder of the server's key does not let us in; `reason` is the code that it gave."""
+    """The server, authenticated, refused this client; `reason` is its error code."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"turned away: {reason}")
@@ -49,14 +49,14 @@ class TurnedAway(BrokenStream):
 
 
 class Cipher:
-    """Messages of one connection, in order: none can be left out, repeated or changed unseen."""
+    """Encrypts the messages of one connection. Rejects changed, replayed and reordered ones."""
 
     def __init__(self, shared: bytes, ours: bytes, theirs: bytes, sent: int, received: int) -> None:
         self._shared, self._ours, self._theirs = shared, ours, theirs
         self._sent, self._received = sent, received  # counters of the last nonces
 
     def seal(self, message: bytes, flags: int = 0) -> bytes:
-        """The frame of a message."""
+        """The frame of an encrypted message."""
         self._sent += 1
         nonce = self._sent.to_bytes(_NONCE, "big")
         box = crypto_box_afternm(bytes([flags]) + message, self._ours + nonce, self._shared)
@@ -83,21 +83,21 @@ class Cipher:
 
 
 class ClientHandshake:
-    """Who connects. It talks to the holder of `server_key` and to nobody else."""
+    """The connecting side. It accepts only the holder of `server_key`."""
 
     def __init__(self, keys: KeyPair, server_key: bytes) -> None:
         self._keys, self._server_key, self._short = keys, server_key, KeyPair.new()
         self._shared = b""
 
     def hello(self) -> bytes:
-        """The frame that begins. Raises: BrokenStream for a key that is none."""
+        """The frame HELLO. Raises: BrokenStream for an invalid server key."""
         nonce = (1).to_bytes(_NONCE, "big")
         box = _seal(bytes(64), _N_HELLO + nonce, self._server_key, self._short.secret)
         body = _HELLO + _HELLO_VERSION + self._short.public + nonce + box
         return frame(body, command=True)
 
     def initiate(self, welcome: bytes) -> bytes:
-        """The frame that answers WELCOME. Raises: BrokenStream."""
+        """The frame INITIATE, which answers WELCOME. Raises: BrokenStream."""
         _check(welcome, _WELCOME, _WELCOME_BYTES)
         start = len(_WELCOME) + _LONG_NONCE
         nonce = _N_WELCOME + welcome[len(_WELCOME) : start]
@@ -113,7 +113,7 @@ class ClientHandshake:
         return frame(_INITIATE + cookie + nonce + box, command=True)
 
     def finish(self, ready: bytes) -> Cipher:
-        """The server let us in. Raises: BrokenStream; TurnedAway where it says that it does not."""
+        """The cipher, after READY. Raises: BrokenStream; TurnedAway if the server sent ERROR."""
         if ready.startswith(_ERROR):
             raise TurnedAway(_reason(ready, self._shared))
         start = len(_READY) + _NONCE
@@ -126,32 +126,32 @@ class ClientHandshake:
 
 
 class ServerHandshake:
-    """Who was connected to. Whom it lets in is the caller's to decide, after `client`: it goes on
-    with `ready`, or ends with `error`.
+    """The listening side. After `client` the caller decides: `ready` admits the client, `error`
+    refuses it.
     """
 
     def __init__(self, keys: KeyPair) -> None:
         self._keys = keys
-        self._short: KeyPair  # made, like the cookie, for who knows our key and for nobody else
+        self._short: KeyPair  # made, like the cookie, only for a client that knows the server's key
         self._cookie = self._client_short = self._shared = b""
         self._received = 0
 
     def welcome(self, hello: bytes) -> bytes:
-        """The frame that answers HELLO. Raises: BrokenStream."""
+        """The frame WELCOME, which answers HELLO. Raises: BrokenStream."""
         _check(hello, _HELLO + _HELLO_VERSION[:2], _HELLO_BYTES)
         start = len(_HELLO) + len(_HELLO_VERSION)
         self._client_short = hello[start : start + KEY_BYTES]
         nonce, box = hello[start + KEY_BYTES :][:_NONCE], hello[start + KEY_BYTES + _NONCE :]
         _open(box, _N_HELLO + nonce, self._client_short, self._keys.secret)
         self._short = KeyPair.new()
-        self._cookie = secrets.token_bytes(_COOKIE)  # the state stays here, so it says nothing
+        self._cookie = secrets.token_bytes(_COOKIE)  # random: the state is kept here
         random = secrets.token_bytes(_LONG_NONCE)
         plain = self._short.public + self._cookie
         box = _seal(plain, _N_WELCOME + random, self._client_short, self._keys.secret)
         return frame(_WELCOME + random + box, command=True)
 
     def client(self, initiate: bytes) -> bytes:
-        """The key of the client, which INITIATE proves that it has. Raises: BrokenStream."""
+        """The client's key; INITIATE proves that the client holds it. Raises: BrokenStream."""
         start = len(_INITIATE) + _COOKIE + _NONCE
         least = start + 2 * _BOX + _LONG_NONCE + 3 * KEY_BYTES
         cookie = initiate[len(_INITIATE) : len(_INITIATE) + _COOKIE]
@@ -171,14 +171,14 @@ class ServerHandshake:
         return key
 
     def ready(self) -> tuple[bytes, Cipher]:
-        """The frame that lets the client in, and what comes then."""
+        """The frame READY, which admits the client, and the cipher."""
         nonce = (1).to_bytes(_NONCE, "big")
         box = crypto_box_afternm(_metadata(b"ROUTER"), _N_READY + nonce, self._shared)
         cipher = Cipher(self._shared, _N_SERVER, _N_CLIENT, sent=1, received=self._received)
         return frame(_READY + nonce + box, command=True), cipher
 
     def error(self, reason: str) -> bytes:
-        """The frame that turns the client away, for a reason that only it can read."""
+        """The frame ERROR, which refuses the client; only the client can read `reason`."""
         nonce = (1).to_bytes(_NONCE, "big")
         box = crypto_box_afternm(reason.encode(), _N_ERROR + nonce, self._shared)
         text = (nonce + box).hex().encode()  # RFC 23: printable, and shorter than 256
@@ -230,7 +230,7 @@ def _reason(error: bytes, shared: bytes) -> str:
 
 
 def _metadata(socket_type: bytes) -> bytes:
-    """What libzmq looks at; a reader of this protocol passes it over."""
+    """Metadata that libzmq checks; dlcpd ignores what it receives."""
     pairs = ((b"Socket-Type", socket_type), (b"Identity", b""))
     return b"".join(
         bytes([len(name)]) + name + len(value).to_bytes(4, "big") + value for name, value in pairs

@@ -1,6 +1,6 @@
 """Greeting and frames of ZMTP 3.0 (ZeroMQ RFC 23), cut out of a stream. Pure: no socket, no clock.
 
-Nothing is stored but the one frame that is arriving, and its size is looked at before its bytes.
+Only the arriving frame is stored, and its size is checked before its bytes are read.
 """
 
 from enum import Enum, auto
@@ -9,7 +9,7 @@ from typing import Final
 from dlcpd.contract.errors import PeerError
 
 GREETING_BYTES: Final = 64
-MAX_HANDSHAKE_FRAME: Final = 512  # bytes; the longest, INITIATE, has 257 and the metadata's
+MAX_HANDSHAKE_FRAME: Final = 512  # bytes; the longest, INITIATE, has 257 plus metadata
 LENGTH_BYTES: Final = 8  # of a frame with more than SHORT bytes
 SHORT: Final = 255
 _SIGNATURE: Final = b"\xff" + bytes(8) + b"\x7f"
@@ -19,13 +19,13 @@ _LONG, _COMMAND = 2, 4  # flags of a frame; 1 would be MORE, which CURVE encrypt
 
 
 class BrokenStream(PeerError):
-    """What came over a connection is not this protocol, or not from whom it should be."""
+    """Data of a connection violate the protocol, or fail authentication."""
 
     code = "broken_stream"
 
 
 def greeting(*, as_server: bool) -> bytes:
-    """What either side sends first."""
+    """The greeting, which either side sends first."""
     start = _SIGNATURE + _VERSION + _MECHANISM + bytes([as_server])
     return start.ljust(GREETING_BYTES, b"\0")
 
@@ -47,7 +47,7 @@ def frame(body: bytes, *, command: bool = False) -> bytes:
 
 
 class _Piece(Enum):
-    """What arrives now."""
+    """The piece of the stream that arrives now."""
 
     GREETING = auto()
     HEADER = auto()
@@ -56,7 +56,7 @@ class _Piece(Enum):
 
 
 class FrameReader:
-    """Read `wanted` bytes or fewer from the stream, `feed` them, and so on."""
+    """Cuts a stream into frames: read at most `wanted` bytes, `feed` them, repeat."""
 
     def __init__(self) -> None:
         self.limit = MAX_HANDSHAKE_FRAME  # bytes of a frame
@@ -90,13 +90,13 @@ class FrameReader:
     def _header(self, flags: int, size: int) -> None:
         if flags & ~(_LONG | _COMMAND):
             raise BrokenStream(f"a frame with the flags {flags:#04x}")
-        if flags & _LONG:  # of the 8 bytes of its length, `size` is the first
+        if flags & _LONG:  # `size` is the first of the 8 bytes of the length
             self._data.append(size)
             self._piece, self._size = _Piece.LENGTH, LENGTH_BYTES
         else:
             self._expect_body(size)
 
     def _expect_body(self, size: int) -> None:
-        if not 0 < size <= self.limit:  # none of this protocol is empty
+        if not 0 < size <= self.limit:  # no frame of this protocol is empty
             raise BrokenStream(f"a frame of {size} B, at most {self.limit}")
         self._piece, self._size = _Piece.BODY, size

@@ -1,4 +1,4 @@
-"""One connection to the port of the controls: its handshake, then its messages."""
+"""One connection to the control port: its handshake, then its messages."""
 
 import asyncio
 import contextlib
@@ -22,37 +22,37 @@ HANDSHAKE: Final = 5.0  # seconds; then a peer that still waits connects again
 
 
 class State(Enum):
-    """What a connection is to bring next."""
+    """The data that a connection expects next."""
 
     GREETING = auto()
     HELLO = auto()
     INITIATE = auto()
-    NOTHING = auto()  # it proved its key, and waits for a Join that names it
+    NOTHING = auto()  # the peer proved its key, and waits for a Join that names the key
     MESSAGES = auto()
     CLOSED = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """What every connection of a port shares."""
+    """Objects that all connections of a port share."""
 
     keys: KeyPair
     counters: Counter[str]
-    on_message: Callable[[str, bytes], None]  # the key that sent it, and the message
-    proved: Callable[["Incoming"], None]  # it holds its key: `let_in` may follow
+    on_message: Callable[[str, bytes], None]  # the sender's key, and the message
+    proved: Callable[["Incoming"], None]  # the peer holds its key: `let_in` may follow
     ended: Callable[["Incoming"], None]
 
 
 class Incoming:
-    """One connection. Reads a frame a turn: the loop is level-triggered, so others get theirs."""
+    """One connection. Reads one frame per wake-up of the level-triggered loop: starves no other."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, sock: socket.socket, address: str, port: Port
     ) -> None:
-        """Raises: OSError; `sock` is the caller's then."""
+        """Raises: OSError; then the caller still owns `sock`."""
         self.state, self.key = State.GREETING, ""
         self.address = address
-        self.source = _source(address)  # whose it is, as long as it has proved no key
+        self.source = _source(address)  # its owner for eviction, until a key is proved
         self._loop, self._port = loop, port
         set_options(sock)
         self._stream = Stream(sock)
@@ -63,7 +63,7 @@ class Incoming:
         self._timer = loop.call_later(HANDSHAKE, self.end)
 
     def let_in(self) -> None:
-        """Its key is admitted; it may be in already."""
+        """Complete the handshake: the key is admitted. No effect unless the state is NOTHING."""
         if self.state is not State.NOTHING:
             return
         ready, self._cipher = self._handshake.ready()
@@ -75,13 +75,13 @@ class Incoming:
             self.end()
 
     def turn_away(self, reason: str, counter: str) -> None:
-        """Its key is not let in, neither now nor later: tell it so, and hang up."""
+        """Refuse the key for good: send `reason`, and close."""
         with contextlib.suppress(OSError):  # it is gone already
             self._send(self._handshake.error(reason))
         self.end(counter)
 
     def end(self, counter: str = "") -> None:
-        """Close the connection; count why."""
+        """Close the connection; add 1 to `counter`, if given."""
         if self.state is State.CLOSED:
             return
         self.state = State.CLOSED
@@ -124,19 +124,19 @@ class Incoming:
     def _message(self, frame: bytes) -> None:
         assert self._cipher  # noqa: S101  # set before the state
         flags, message = self._cipher.open_untrusted(frame)
-        if flags & MORE:  # a message has one part: none is kept for others to follow
+        if flags & MORE:  # a message has one part: parts are not stored
             self.end("peer_many_parts")
         elif not flags & COMMAND:
             self._port.on_message(self.key, message)
 
     def _send(self, data: bytes) -> None:
-        """What little a server says fits any socket's buffer. Raises: OSError."""
+        """Send at once: a server's few bytes fit any socket's buffer. Raises: OSError."""
         if self._stream.sock.send(data) != len(data):
             raise OSError("no room for a part of the handshake")
 
 
 def _source(host: str) -> bytes:
-    """Whom an address belongs to: of IPv6, a host has a network of its own, 64 bits."""
+    """The owner of an address: the IPv4 address, or the /64 network of an IPv6 address."""
     address = ipaddress.ip_address(host.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).packed[:8]

@@ -1,4 +1,4 @@
-"""Files of keys: a host's identity, which is secret, and the public keys that others know it by.
+"""Files of keys: a host's identity, which is secret, and the public keys that peers know it by.
 
 Both are TOML: `host` and `secret`, or `host` and `keys`. Keys are Z85, which needs no escapes.
 """
@@ -18,7 +18,7 @@ from dlcpd.ipc.held_folder import check_file, holding, read_trusted
 from dlcpd.ipc.safe_path import UnsafePath
 
 MAX_FILE: Final = 4096  # bytes; MAX_KEYS keys, a name of 255 characters, and comments
-MAX_KEYS: Final = 8  # of a host: one, and two while it gets another; the rest is patience
+MAX_KEYS: Final = 8  # of a host: one, or two while it changes; more is tolerance
 OF_OWNER: Final = 0o600
 SERVICE_USER: Final = "dlcpd"  # of the units and the package (deploy/systemd/sysusers.d)
 OF_ALL: Final = 0o644
@@ -27,13 +27,13 @@ _HOST: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # it is a file's 
 
 @dataclass(frozen=True, slots=True)
 class PublicKeys:
-    """By what keys a host is known; the first is the newest."""
+    """The public keys of a host, newest first."""
 
     host: str
     keys: tuple[str, ...]
 
     def text(self) -> str:
-        """The file that says so."""
+        """The text of its file."""
         keys = ",\n".join(f'    "{key}"' for key in self.keys)
         return (
             f"# Public keys of a host's dlcpd: for `dlcpctl keys authorise` on its peers.\n"
@@ -50,11 +50,11 @@ class Identity:
 
     @property
     def public(self) -> PublicKeys:
-        """What peers may know of it."""
+        """The public part, for peers."""
         return PublicKeys(self.host, (self.pair.text,))
 
     def text(self) -> str:
-        """The file that holds it."""
+        """The text of its file, which is secret."""
         return (
             f"# The identity of a host's dlcpd. SECRET: who can read this can speak for the host.\n"
             f'host = "{self.host}"\nsecret = "{key_text(self.pair.secret)}"\n'
@@ -62,7 +62,7 @@ class Identity:
 
 
 def check_host(name: Any) -> str:
-    """Raises: ValueError for what cannot be a host's name in a file of keys."""
+    """`name`, if it can be a host's name in a file of keys. Raises: ValueError."""
     if not isinstance(name, str) or not _HOST.fullmatch(name):
         raise ValueError(
             "host is a name of at most 64 letters, digits, dots, hyphens and underscores"
@@ -83,7 +83,7 @@ def parse_public_untrusted(text: str, source: str) -> PublicKeys:
 
 
 def parse_identity_untrusted(text: str, source: str) -> Identity:
-    """Raises: BadConfig naming `source`, and never quoting it: what it holds is secret."""
+    """Raises: BadConfig, which names `source` and never quotes it: the content is secret."""
     try:
         values = _fields(text, {"host", "secret"})
         secret = key_bytes(_key(values["secret"]))
@@ -93,19 +93,19 @@ def parse_identity_untrusted(text: str, source: str) -> Identity:
 
 
 def read_identity(file: Path, *, of_anyone: bool = False) -> Identity:
-    """`of_anyone`: for root, who looks at the identity of a daemon that another user runs, in a
-    folder of that user.
+    """`of_anyone`: any user may own the file and its folders. For root, which inspects the daemon
+    of another user.
 
-    Raises: BadConfig where it cannot be read, is no identity, or others can read it or put
-    another in its place.
+    Raises: BadConfig if it cannot be read or is no identity, or if other users can read or replace
+    it.
     """
     read = _of_anyone if of_anyone else read_trusted
     return parse_identity_untrusted(_read(file, 0o077, read), str(file))
 
 
 def read_public(file: Path) -> PublicKeys:
-    """Raises: BadConfig where it cannot be read, is no such file, or anybody may write it or put
-    another in its place."""
+    """Raises: BadConfig if it cannot be read or is no such file, if all users may write it, or if
+    another user can replace it."""
     return parse_public_untrusted(_read(file, 0o002, read_trusted), str(file))
 
 
@@ -141,7 +141,7 @@ def remove(file: Path) -> None:
 
 def _of_anyone(file: Path, most: int, *, forbidden: int) -> bytes:
     """As read_trusted, but any user may own the file and the folders above. Raises: OSError."""
-    # A pipe would block, and what is opened is what is looked at.
+    # O_NONBLOCK: a pipe would block. The checks apply to the opened file.
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as opened:
         check_file(os.fstat(descriptor), file, None, forbidden)

@@ -1,4 +1,4 @@
-"""CURVE keys: a control's own pair, and their text, Z85 (ZeroMQ RFC 32)."""
+"""CURVE keys: a control process's key pair, and keys as text in Z85 (ZeroMQ RFC 32)."""
 
 import base64
 from dataclasses import dataclass, field
@@ -21,14 +21,14 @@ _FROM_Z85: Final = bytes.maketrans(_Z85, _B85)
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """`secret` never leaves this process, but for the file of an identity."""
+    """`secret` never leaves this process, except into the file of an identity."""
 
     public: bytes
     secret: bytes = field(repr=False)
 
     @classmethod
     def new(cls) -> "KeyPair":
-        """One that nobody had before."""
+        """A new random pair."""
         return cls(*crypto_box_keypair())
 
     @classmethod
@@ -38,7 +38,7 @@ class KeyPair:
 
     @property
     def text(self) -> str:
-        """The public key, as others write it."""
+        """The public key in Z85."""
         return key_text(self.public)
 
 

@@ -1,4 +1,4 @@
-"""The connection to one peer's control, made again whenever it ends. It only sends."""
+"""The connection to one peer's control process; it only sends, and reconnects when it ends."""
 
 import asyncio
 import errno
@@ -18,17 +18,17 @@ from dlcpd.daemon.peers.keys import KeyPair
 from dlcpd.daemon.peers.stream import Stream, set_options
 
 MAX_QUEUED: Final = 64  # messages to one unreachable peer; a hello is repeated anyway
-RECONNECT: Final = 0.05  # seconds, doubled up to RECONNECT_MAX: who starts late is found soon
+RECONNECT: Final = 0.05  # seconds, doubled up to RECONNECT_MAX: a late peer is found soon
 RECONNECT_MAX: Final = 0.5  # seconds
 CONNECT: Final = 2.0  # seconds; a host that boots is found without TCP's doubling of SYN timers
 REFUSED: Final = "the port of its daemon is closed"
 REOPENED: Final = "the connection to its daemon had to be made anew"
 ENDED: Final = "the connection to its daemon ended, and another one fails"
-HANDSHAKE: Final = 5.0  # seconds; who is early waits as long for a Join, then connects again
+HANDSHAKE: Final = 5.0  # seconds; an early peer waits as long for a Join, then connects again
 
 
 class Line:
-    """`send` keeps the order. What a dying connection had taken and not delivered is lost."""
+    """`send` keeps the order. Messages that an ended connection took, undelivered, are lost."""
 
     def __init__(  # noqa: PLR0913  # the last four by keyword
         self,
@@ -41,29 +41,28 @@ class Line:
         on_turned_away: Callable[[str], None] = lambda reason: None,
         on_lost: Callable[[str], None] = lambda sign: None,
     ) -> None:
-        """`on_turned_away` gets the code for which the peer does not let this daemon in; the line
-        goes on trying, since whoever decides that there may change it. `on_lost` gets a sign, in
-        words, that the daemon to which the line was open has ended: nothing listens at its port any
-        more, or the connection ended and the next one fails, or had to be made anew. A connection
-        that merely ends is no sign.
+        """`on_turned_away` gets the code with which the peer refuses this daemon; the line keeps
+        trying, as the peer's operator may change that. `on_lost` gets a text: a sign that the
+        daemon at the open line has ended. Its port is closed, or the connection ended and the next
+        one failed or had to be made anew. The end of a connection alone is no sign.
         """
         self._loop, self._target, self._server_key = loop, target, server_key
         self._keys, self._counters, self._on_turned_away = keys, counters, on_turned_away
         self._on_lost, self._was_open = on_lost, False
         self._ended = False  # an open connection has ended, and no other one was tried since
-        self._queue: deque[bytes] = deque()  # the first may be under way, in `_out`
-        self._out = b""  # what the socket has not taken of it, or of the handshake
+        self._queue: deque[bytes] = deque()  # the first may be partly sent, see `_out`
+        self._out = b""  # bytes of it, or of the handshake, that the socket has not taken
         self._stream: Stream | None = None
         self._connecting = False
-        self._answers: list[Callable[[bytes], bytes]] = []  # to what the server says, in order
+        self._answers: list[Callable[[bytes], bytes]] = []  # to the server's frames, in order
         self._cipher: Cipher | None = None
         self._delay = RECONNECT
         self._timer: asyncio.TimerHandle | None = None
-        self._on_closed: Callable[[Line], None] | None = None  # set: it ends when all is said
+        self._on_closed: Callable[[Line], None] | None = None  # set: it ends when all is sent
         self._dial()
 
     def send(self, message: bytes) -> bool:
-        """Send, now or when the peer can be reached. False: too many wait already."""
+        """Send, now or when the peer can be reached. False: MAX_QUEUED messages wait already."""
         if len(self._queue) >= MAX_QUEUED:
             return False
         self._queue.append(message)
@@ -72,7 +71,7 @@ class Line:
         return True
 
     def close(self, linger: float, on_closed: Callable[["Line"], None]) -> None:
-        """Nothing follows: end once all is sent, after `linger` seconds at the latest."""
+        """End once all is sent, after `linger` seconds at the latest. No `send` may follow."""
         self._on_closed = on_closed
         if self._queue:
             self._loop.call_later(linger, self.shut)
@@ -98,7 +97,7 @@ class Line:
         return self._stream.sock.fileno(), waits
 
     def turn(self) -> None:
-        """Go on with whatever the socket is ready for."""
+        """Connect, read and write as far as the socket is ready."""
         try:
             if self._connecting:
                 self._connected()
@@ -117,7 +116,7 @@ class Line:
             self._again(self._delay)
 
     def _refused(self) -> None:
-        self._ended = False  # there is a better sign
+        self._ended = False  # REFUSED is a better sign
         self._again(self._delay)
         if self._was_open:
             self._on_lost(REFUSED)
@@ -169,12 +168,12 @@ class Line:
         return b""
 
     def _read(self) -> None:
-        """Answer one step of the handshake. After it a peer has nothing to say here: what comes
-        is not even read, and ends the connection.
+        """Answer one step of the handshake. After the handshake the peer must not send: a byte ends
+        the connection.
 
         Raises: BrokenStream, OSError, EOFError.
         """
-        assert self._stream  # noqa: S101
+        assert self._stream  # noqa: S101  # `turn` runs only with one
         if self._cipher:
             self._expect_silence(self._stream.sock)
         elif (heard := self._stream.receive()) is not None:
@@ -192,7 +191,7 @@ class Line:
 
     def _write(self) -> None:
         """Raises: OSError."""
-        assert self._stream  # noqa: S101
+        assert self._stream  # noqa: S101  # likewise
         sock = self._stream.sock
         while self._out or (self._cipher and self._queue):
             if not self._out and self._cipher:
@@ -213,11 +212,11 @@ class Line:
         self._again(self._delay)
 
     def _again(self, delay: float) -> None:
-        """Connect anew, `delay` seconds later and a little, so that peers do not come in step."""
+        """Reconnect after `delay` seconds plus up to 20 %, so that peers do not synchronise."""
         failed, self._ended = self._ended, self._cipher is not None
         self._hang_up()
         self._delay = min(2 * delay, RECONNECT_MAX)
-        self._set_timer(delay * random.uniform(1.0, 1.2), self._dial)  # noqa: S311
+        self._set_timer(delay * random.uniform(1.0, 1.2), self._dial)  # noqa: S311  # jitter
         if failed:
             self._on_lost(ENDED)
 
@@ -238,7 +237,7 @@ class Line:
 
 
 def linger(lines: Sequence[Line], seconds: float) -> None:
-    """Block until `lines` have sent what they hold, for so long at most: the loop has ended."""
+    """Block the event loop until `lines` have sent their messages, for `seconds` at most."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         poll, by_descriptor = select.poll(), dict[int, Line]()

@@ -1,8 +1,8 @@
-"""The port that peers connect to: who may finish its handshake, and what it says then.
+"""The port that peers connect to: admits connections by key, and receives their messages.
 
-Only keys that are authorised, and that a Join of this host has named, are let in. A peer that is
-early - no Join names its key yet - waits inside its handshake, and is let in the moment one does.
-One whose key is not authorised is told so, and hung up on.
+A connection is admitted if its key is authorised and a Join of this host names it. A peer whose key
+no Join names yet waits inside its handshake until one does. A peer whose key is not authorised gets
+an error, and the connection is closed.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from dlcpd.daemon.peers.incoming import Incoming, Port
 from dlcpd.daemon.peers.trust import Trust
 from dlcpd.ipc.accepting import AcceptLoop, Short
 
-MAX_STRANGERS: Final = 1024  # connections of no admitted key: 4 jobs of MAX_WORLD ranks, early
-STRANGERS_SHARE: Final = 8  # ... and no more than this part of the descriptors
+MAX_STRANGERS: Final = 1024  # connections without an admitted key: 4 early jobs of MAX_WORLD ranks
+STRANGERS_SHARE: Final = 8  # ... and at most 1/8 of the descriptors
 LEAST_STRANGERS: Final = 16
-MAX_PER_KEY: Final = 4  # a daemon has one, by each address it knows of us; the oldest makes room
-QUIET: Final = 10.0  # seconds between two lines of the log about keys that are not authorised
+MAX_PER_KEY: Final = 4  # a daemon has one per address of this host; the oldest makes room
+QUIET: Final = 10.0  # seconds between two warnings about keys that are not authorised
 
 
 class Listener:
-    """Owns `sock`. `on_message` gets the key that sent it and the message, and does not raise."""
+    """Owns `sock`. `on_message` gets the sender's key and the message, and must not raise."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Listener:
         trust: Trust,
         counters: Counter[str],
         on_message: Callable[[str, bytes], None],
-        descriptors: int,  # that this process may have
+        descriptors: int,  # limit of this process
     ) -> None:
         self._loop, self._sock, self._counters = loop, sock, counters
         self._authorised, self._quiet_until = trust.authorised, 0.0
@@ -54,13 +54,14 @@ class Listener:
         return key in self._admitted
 
     def admit(self, key: str) -> None:
-        """One more session names `key`: let in whoever waits with it."""
+        """One more session names `key`: admit the connections that wait with it."""
         self._admitted[key] += 1
         for incoming in list(self._proved.get(key, ())):
             self._let_in(incoming)
 
     def dismiss(self, key: str) -> None:
-        """One session less names `key`. Its connections may stay, as those of strangers."""
+        """One session fewer names `key`. After the last, its connections stay, but may be
+        evicted."""
         self._admitted[key] -= 1
         if self._admitted[key] <= 0:
             del self._admitted[key]
@@ -68,13 +69,13 @@ class Listener:
                 self._add_stranger(incoming)
 
     def revoke(self, keys: Iterable[str]) -> None:
-        """These are not authorised any more: hang up on who holds them."""
+        """`keys` are no longer authorised: close the connections of their holders."""
         for key in keys:
             for incoming in list(self._proved.get(key, ())):
                 incoming.end("peer_revoked")
 
     def close(self) -> None:
-        """Listen to nobody any more."""
+        """Stop listening, and close all connections."""
         self._accepting.close()
         self._sock.close()
         while oldest := self._strangers.oldest():
@@ -83,11 +84,11 @@ class Listener:
             incoming.end()
 
     def _accepted(self, sock: socket.socket, address: tuple[str, int]) -> None:
-        """Raises: OSError, where the peer has gone; `sock` is the caller's then."""
+        """Raises: OSError if the peer has gone; then the caller still owns `sock`."""
         self._add_stranger(Incoming(self._loop, sock, address[0], self._port))
 
     def _stranger_leaves(self) -> bool:
-        """Whether one that no session names has made room."""
+        """Close the oldest connection without an admitted key; False: there is none."""
         oldest = self._strangers.oldest()
         if oldest:
             oldest.end("handshake_refused")

@@ -1,10 +1,10 @@
-"""What one rank knows of its peers, until all of them confirmed. Pure: no socket, no clock.
+"""The links of one rank to its peers, and their state while it joins. Pure: no socket, no clock.
 
-A link is up when the peer's hello echoed our session: then each side has the other's
-endpoints and token. When all are up, the engines here begin to serve the session, and hellos say
-so; when those of all peers do, the join is done: nobody's first packet meets an engine that does
-not know it. Hellos are repeated until then and carry everything, so loss, repetition and order do
-not matter.
+A link is up when the peer's hello echoed the local session: then each side has the other's
+endpoints and token. When all links are up, the local engines begin to serve the session, and hellos
+say so. When the engines of all peers serve it, the join is done: no first packet meets an engine
+that does not know the session. Hellos are repeated until then and carry everything, so loss,
+repetition and order do not matter.
 """
 
 import hmac
@@ -29,7 +29,7 @@ from dlcpd.io.udp.encryption import CHOICES
 
 MAX_NAMED: Final = 8  # ranks listed in one error; the number of the rest follows
 
-# field of a hello -> where an operator makes it equal
+# field of a hello -> how an operator makes it equal
 AGREED: Final = {
     "world_size": "start every rank with the same world size",
     "chunk_bytes": "make [network] chunk_bytes equal on both hosts",
@@ -37,26 +37,26 @@ AGREED: Final = {
     "data_encryption": "make [network] data_encryption equal on both hosts",
     "checksum": "make [network] checksum equal on both hosts",
 }
-# As an operator writes what a hello says by number.
+# Values as an operator writes them; a hello carries the index.
 SETTINGS: Final = {"data_encryption": CHOICES, "checksum": ("off", "on")}
 
 
 class LinkState(Enum):
-    """How far the exchange with one peer has come."""
+    """State of the exchange of hellos with one peer."""
 
     SILENT = auto()  # nothing heard of its present session
-    HEARD = auto()  # its hello came, without our session in it
-    UP = auto()  # its hello echoed our session
+    HEARD = auto()  # its hello came, without the local session in it
+    UP = auto()  # its hello echoed the local session
     GONE = auto()  # it was up, and its session ended
 
 
 class LinkInput(Enum):
-    """What a peer's message means to its link."""
+    """Input of a link, from the peer's messages."""
 
     HELLO = auto()
-    CONFIRM = auto()  # a hello that echoes our session
+    CONFIRM = auto()  # a hello that echoes the local session
     FORGET = auto()  # its session ended before it was up, or another one took its place
-    LEAVE = auto()  # its session, which we were up with, ended
+    LEAVE = auto()  # its session ended, after the link was up
 
 
 LINKS: Final[dict[tuple[LinkState, LinkInput], LinkState]] = {
@@ -79,30 +79,30 @@ class Link:
 
     rank: int
     host: str
-    endpoint: str  # of its control
-    key: str  # its control's CURVE key: only messages under this key speak for the rank
-    token_in: int  # it sends data with this
-    secret_in: str = ""  # it keys its checksums, or its encryption, with this; hexadecimal
-    known_as: str = ""  # the host that its key is authorised for; then its own word does not count
+    endpoint: str  # of its control process
+    key: str  # CURVE key of its control process: only messages under this key speak for the rank
+    token_in: int  # in the data that it sends
+    secret_in: str = ""  # keys the checksums, or the encryption, of these data; hexadecimal
+    known_as: str = ""  # the host that its key is authorised for; overrides its hello
     state: LinkState = LinkState.SILENT
     session: int = 0  # its session; 0 = not known
-    token_out: int = 0  # we send data with this
-    secret_out: str = ""  # and key ours with this
-    seed: int = 0  # its random number, as it tells everybody
+    token_out: int = 0  # in the data that it gets
+    secret_out: str = ""  # keys the checksums, or the encryption, of these data
+    seed: int = 0  # its random number, the same for all peers
     endpoints: list[UdpAddress] = field(default_factory=list)  # of its engines, one per path each
-    engines: int = 1  # that it has
+    engines: int = 1  # number of its engines
     serving: bool = False  # they serve its session
-    leaving: bool = False  # its client left, and its session delivers what it promised
+    leaving: bool = False  # its client left; its session still delivers operations that began
     end_reason: str = ""  # why its session ended, if it said so
 
     def step(self, event: LinkInput) -> None:
-        """Apply `event`; forgetting also forgets what the hello said."""
+        """Apply `event`; FORGET also clears the values of the hello."""
         self.state = LINKS[self.state, event]
         if event is LinkInput.FORGET:
             self.session, self.token_out, self.endpoints, self.serving = 0, 0, [], False
 
     def absorb(self, hello: PeerHello) -> None:
-        """Keep what a hello says about its sender."""
+        """Store the values of a hello."""
         self.session, self.token_out, self.seed = hello.session, hello.token, hello.seed
         self.secret_out = hello.secret
         self.host = self.known_as or hello.host
@@ -110,7 +110,7 @@ class Link:
         self.serving |= hello.serving  # an older hello may come later
 
     def endpoints_of(self, engine: int) -> list[UdpAddress]:
-        """Those of one engine, by path."""
+        """Endpoints of one engine, by path."""
         paths = len(self.endpoints) // self.engines
         return self.endpoints[engine * paths : (engine + 1) * paths]
 
@@ -126,12 +126,12 @@ class Membership:
     rank: int
     session: int
     host: str
-    endpoints: list[list[UdpAddress]]  # by engine of ours, one per path
+    endpoints: list[list[UdpAddress]]  # by local engine, one per path
     agreed: dict[str, int]  # value of each name in AGREED
     links: dict[int, Link]
-    proof: str = field(default="", repr=False)  # that the ranks know the job's secret; "" = none
-    serving: bool = False  # our engines serve the session
-    seed: int = 0  # u64 that nobody outside can guess
+    proof: str = field(default="", repr=False)  # of the job's secret; "" = none
+    serving: bool = False  # the local engines serve the session
+    seed: int = 0  # random u64; only the job's ranks know it
 
     def hello_to(self, link: Link) -> PeerHello:
         """The hello that tells `link` everything it needs."""
@@ -154,13 +154,13 @@ class Membership:
         )
 
     def goodbye_to(self, link: Link, code: str, text: str) -> Goodbye:
-        """Tell `link` that this session ended."""
+        """The message for `link` that this session ended."""
         return Goodbye(
             self.job, self.rank, link.rank, self.session, link.session, code, text[:MAX_REASON]
         )
 
     def leaving_to(self, link: Link, engine: int, text: str, left: SessionLeft) -> Leaving:
-        """Tell `link` that our client left after these operations of an engine."""
+        """The message for `link` that the client left after these operations of an engine."""
         return Leaving(
             self.job,
             self.rank,
@@ -174,7 +174,7 @@ class Membership:
         )
 
     def aborts_to(self, link: Link, engine: int, aborted: list[AbortedRow]) -> Iterator[Abort]:
-        """Tell `link` that this rank gave operations of an engine up."""
+        """The messages for `link` that this rank aborted operations of an engine."""
         for first in range(0, len(aborted), MAX_ABORTED):
             yield Abort(
                 self.job,
@@ -187,7 +187,7 @@ class Membership:
             )
 
     def joining_hello(self, link: Link, hello: PeerHello) -> None:
-        """A hello while this rank is joining.
+        """Handle a hello while this rank is joining.
 
         Raises: RanksDisagree naming both ranks and values; NotAuthorised.
         """
@@ -195,13 +195,13 @@ class Membership:
             return  # sessions of one daemon count up: this one is over
         self._check_proof(link, hello)
         if link.session not in (0, hello.session):
-            link.step(LinkInput.FORGET)  # the peer started again, and so do we with it
+            link.step(LinkInput.FORGET)  # the peer started again: so does the link
         link.absorb(hello)
         self._check_agreement(link, hello)
         link.step(LinkInput.CONFIRM if hello.echo == self.session else LinkInput.HELLO)
 
     def joining_goodbye(self, link: Link, goodbye: Goodbye) -> bool:
-        """A goodbye while joining. True: it is about our join, which cannot succeed any more."""
+        """Handle a goodbye while joining. True: it concerns this join, which must fail."""
         if goodbye.session != link.session:
             return False
         link.end_reason = goodbye.text
@@ -209,7 +209,7 @@ class Membership:
         return goodbye.echo == self.session
 
     def concerns(self, link: Link, message: Goodbye | Abort | Leaving) -> bool:
-        """Whether `message` is from the session that `link` is up with, and about ours."""
+        """Whether `message` is from the session that `link` is up with, to the local session."""
         return (
             link.state is LinkState.UP
             and message.session == link.session
@@ -223,7 +223,8 @@ class Membership:
 
     @property
     def digest_key(self) -> bytes:
-        """What all ranks know, once they have met, and nobody else."""
+        """Key of digests, 8 bytes: rank 0's seed. Only the job's ranks know it, once they have
+        met."""
         seed = self.links[0].seed if 0 in self.links else self.seed
         return seed.to_bytes(8, "little")
 
@@ -239,13 +240,13 @@ class Membership:
 
     @property
     def engines_used(self) -> int:
-        """As many as every rank has, so the same on all: engine k of one speaks to engine k of
-        the others. Known once every link is up."""
+        """The number of engines that every rank has: engine k of one rank speaks to engine k of the
+        others. Known once every link is up."""
         return min([len(self.endpoints), *(link.engines for link in self.links.values())])
 
     @property
     def waiting(self) -> list[Link]:
-        """Links of which we have yet to hear something."""
+        """Links that are not up, or whose engines do not serve yet."""
         return [link for link in self.links.values() if not _ready(link)]
 
     def timed_out(self, timeout: float) -> PeerLost:
@@ -259,14 +260,14 @@ class Membership:
         )
 
     def other_version(self, link: Link, version: int) -> RanksDisagree:
-        """The error when `link` speaks another version of the controls' protocol."""
+        """The error when `link` speaks another version of the control protocol."""
         return RanksDisagree(
             f"ranks disagree on the control protocol: rank {self.rank} on {self.host} speaks "
             f"version {PEER_VERSION}, {link} speaks {version}; install the same dlcpd on both"
         )
 
     def _check_proof(self, link: Link, hello: PeerHello) -> None:
-        """The peer's daemon is the right one; its client may be anybody who may use it."""
+        """The peer's daemon is authenticated; this checks its client. Raises: NotAuthorised."""
         if not hmac.compare_digest(hello.proof.encode(), self.proof.encode()):
             raise NotAuthorised(
                 f"{link}: who joined there as rank {link.rank} of job {self.job!r} does not know "
@@ -276,7 +277,7 @@ class Membership:
     def _check_agreement(self, link: Link, hello: PeerHello) -> None:
         first = zip(self.endpoints[0], link.endpoints_of(0), strict=False)
         for path, (here, there) in enumerate(first):
-            if (":" in here.host) != (":" in there.host):  # the engine would send to neither family
+            if (":" in here.host) != (":" in there.host):  # the engines could not exchange data
                 raise RanksDisagree(
                     f"ranks disagree on path {path}: rank {self.rank} on {self.host} has "
                     f"{here.host}, {link} has {there.host}; use IPv4 or IPv6 on both hosts"

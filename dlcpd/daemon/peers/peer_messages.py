@@ -1,9 +1,9 @@
-"""What controls say to each other over ZeroMQ. Peers are authenticated, and untrusted all the same.
+"""Messages between control processes, over ZeroMQ. Peers are authenticated, but not trusted.
 
 A frame is the msgpack of `[PEER_VERSION, kind, {field: value}]`. Every message goes
 one way, from the sender's DEALER to the receiver's ROUTER, and names both ranks.
-`session` is the sender's session; `echo` is the receiver's session as the sender
-knows it, 0 when it does not: so nobody acts on an earlier life of a job.
+`session` is the sender's session; `echo` is the receiver's session as the sender knows it, 0 =
+unknown: so no message of an earlier run of a job takes effect.
 """
 
 import ipaddress
@@ -57,23 +57,23 @@ class OtherVersion(MalformedPeerMessage):
 
 @dataclass(frozen=True, slots=True)
 class PeerHello:
-    """One rank to another: how to reach me, and what we must agree on."""
+    """One rank to another: the sender's endpoints, and settings that must be equal."""
 
     job: str = string(128)
     from_rank: int = integer(0, MAX_WORLD - 1)
     to_rank: int = integer(0, MAX_WORLD - 1)
     session: int = integer(1, MAX_SESSION)
     echo: int = integer(0, MAX_SESSION)
-    answer: bool = flag()  # the sender does not know yet what it waits to hear of us: answer
+    answer: bool = flag()  # the sender lacks values of the receiver, which is to answer
     serving: bool = flag()  # the sender's engines serve its session
     host: str = string(255)
-    proof: str = string(MAX_PROOF, hidden=True)  # of the job's secret; "" = it has none
-    token: int = integer(1, (1 << 64) - 1)  # to be put into data for the sender
+    proof: str = string(MAX_PROOF, hidden=True)  # of the job's secret; "" = none
+    token: int = integer(1, (1 << 64) - 1)  # in the data for the sender
     # keys the checksums of data for the sender, or their encryption; hexadecimal
     secret: str = string(64, hidden=True)
     seed: int = integer(0, (1 << 64) - 1)  # the sender's, the same to all; rank 0's keys digests
-    # by engine, one per path; all engines of a host have as many
-    endpoints: list[UdpAddress] = rows(MAX_ENGINES * MAX_PATHS, UdpAddress)  # noqa: RUF009
+    # by engine, one per path; all engines of a host have the same number
+    endpoints: list[UdpAddress] = rows(MAX_ENGINES * MAX_PATHS, UdpAddress)  # noqa: RUF009  # field
     engines: int = integer(1, MAX_ENGINES)
     world_size: int = integer(0, 1 << 16)
     chunk_bytes: int = integer(0, 1 << 30)
@@ -98,15 +98,15 @@ class Goodbye:
 class AbortedRow(NamedTuple):
     """An operation of one engine that the sender aborted, and why."""
 
-    stream: int  # on the wire
+    stream: int  # number on the wire
     operation: int
     text: str
-    lost: int = -1  # rank that the sender lost, where that is why
+    lost: int = -1  # rank that the sender lost, if that is why
 
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """The sender gave operations up; its session goes on. Together, as most fail together."""
+    """The sender aborted operations; its session goes on. In one message, as most fail together."""
 
     job: str = string(128)
     from_rank: int = integer(0, MAX_WORLD - 1)
@@ -114,13 +114,13 @@ class Abort:
     session: int = integer(1, MAX_SESSION)
     echo: int = integer(0, MAX_SESSION)
     engine: int = integer(0, MAX_ENGINES - 1)
-    aborted: list[AbortedRow] = rows(MAX_ABORTED, AbortedRow)  # noqa: RUF009
+    aborted: list[AbortedRow] = rows(MAX_ABORTED, AbortedRow)  # noqa: RUF009  # field
 
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
     """The sender's client left, after these operations of one engine: its session delivers them,
-    and then says Goodbye. With `last`, all are told."""
+    and then says Goodbye. `last`: the list is complete."""
 
     job: str = string(128)
     from_rank: int = integer(0, MAX_WORLD - 1)
@@ -129,7 +129,7 @@ class Leaving:
     echo: int = integer(0, MAX_SESSION)
     engine: int = integer(0, MAX_ENGINES - 1)
     text: str = string(MAX_REASON)
-    begun: list[Begun] = rows(MAX_BEGUN, Begun)  # noqa: RUF009
+    begun: list[Begun] = rows(MAX_BEGUN, Begun)  # noqa: RUF009  # field
     last: bool = flag()
 
 
@@ -162,7 +162,7 @@ def unpack_peer_untrusted(data: bytes) -> PeerMessage:
     version, number, values = frame
     if wrong := problem(version, _VERSION):
         raise MalformedPeerMessage("no_frame", f"version {wrong}")
-    if version != PEER_VERSION:  # before the fields: other versions have others
+    if version != PEER_VERSION:  # before the fields: other versions have other fields
         raise OtherVersion(version)
     if type(number) is not int or not 0 <= number < len(_KINDS):
         raise MalformedPeerMessage("unknown_kind", f"a kind is an integer 0..{len(_KINDS) - 1}")
@@ -212,7 +212,7 @@ def _begun_problem(begun: list[Begun]) -> str:
 
 
 def _endpoint_problem(endpoints: list[UdpAddress], engines: int) -> str:
-    """Engines send to these without looking, so each is a real unicast address and port."""
+    """Engines send to these without a check, so each must be a unicast address and port."""
     if not endpoints or len(endpoints) % engines:
         return f"needs as many for each of {engines} engines, and at least one"
     for address, port in endpoints:

@@ -1,4 +1,4 @@
-"""Messages between controls: one port that only receives, one line per peer that only sends."""
+"""Messages between control processes: one port receives, one line per peer sends."""
 
 import asyncio
 import ipaddress
@@ -26,7 +26,7 @@ from dlcpd.daemon.peers.peer_messages import (
 from dlcpd.daemon.peers.trust import Trust
 
 MAX_LINES: Final = 8192  # 32 jobs of MAX_WORLD ranks, a line per peer daemon
-LINES_SHARE: Final = 4  # ... and no more than this part of the descriptors
+LINES_SHARE: Final = 4  # ... and at most 1/4 of the descriptors
 BACKLOG: Final = 512  # a whole job of MAX_WORLD ranks, and its neighbour, may connect at once
 LINGER: Final = 1.0  # seconds, for a goodbye to leave
 _ENDPOINT: Final = re.compile(r"tcp://(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})")
@@ -34,14 +34,14 @@ _ENDPOINT: Final = re.compile(r"tcp://(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{
 
 @dataclass(frozen=True, slots=True)
 class PeerAddress:
-    """Where a peer's control is, and the key that proves it."""
+    """Endpoint of a peer's control process, and the key that authenticates it."""
 
     endpoint: str
     key: str  # CURVE public key, Z85
 
     @classmethod
     def parse_untrusted(cls, endpoint: str, key: str) -> "PeerAddress":
-        """Check what a client says about a peer: it names a port to connect to and a key.
+        """Check the endpoint and the key that a client gives for a peer.
 
         Raises: BadMessage.
         """
@@ -79,12 +79,12 @@ def _is_key(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Who is told what about peers."""
+    """Callbacks for messages and events of peers."""
 
-    message: Callable[[str, PeerMessage], None]  # the key that sent it
-    other_version: Callable[[str, int], None]  # the key whose holder speaks it
-    turned_away: Callable[[PeerAddress, str], None]  # who does not let us in; its code for why
-    lost: Callable[[PeerAddress, str], None]  # whose daemon may have ended; the sign, in words
+    message: Callable[[str, PeerMessage], None]  # the sender's key
+    other_version: Callable[[str, int], None]  # the sender's key, and its version
+    turned_away: Callable[[PeerAddress, str], None]  # a peer refused this host; its error code
+    lost: Callable[[PeerAddress, str], None]  # the daemon may have ended; the sign, in words
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class _Shared:
 
 
 class Peers:
-    """Sends to and receives from peers' controls, as far as their keys are authorised."""
+    """Sends to and receives from control processes whose keys are authorised."""
 
     def __init__(  # noqa: PLR0913  # all but the first three by keyword
         self,
@@ -109,14 +109,14 @@ class Peers:
         counters: Counter[str],
         told: str = "",
     ) -> None:
-        """Listen. `port` 0 takes any; peers are told the address `told` instead, if it is given.
+        """Listen. `port` 0: any free one. `told`: the address that peers get instead, if given.
 
         Raises: AddressUnavailable.
         """
         self._loop, self._counters = loop, counters
         self._news, self.authorised = news, trust.authorised
         self._lines: dict[PeerAddress, _Shared] = {}
-        self._leaving: set[Line] = set()  # whose last words have not left yet
+        self._leaving: set[Line] = set()  # lines that still send their last messages
         self._keys, self.public_key = trust.keys, trust.keys.text
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._max_lines = min(MAX_LINES, descriptors // LINES_SHARE)
@@ -132,7 +132,7 @@ class Peers:
         )
 
     def __len__(self) -> int:
-        """Peer daemons that some session talks to."""
+        """Number of peer daemons that sessions talk to."""
         return len(self._lines)
 
     def admit_all(self, addresses: Iterable[PeerAddress]) -> None:
@@ -150,7 +150,8 @@ class Peers:
             done.append(address)
 
     def dismiss(self, address: PeerAddress) -> None:
-        """One session less; the last one's words still leave, within LINGER."""
+        """One session fewer talks to this peer; after the last, messages still leave, within
+        LINGER."""
         self._listener.dismiss(address.key)
         shared = self._lines[address]
         shared.users -= 1
@@ -160,8 +161,8 @@ class Peers:
             line.close(LINGER, self._leaving.discard)
 
     def send(self, address: PeerAddress, message: PeerMessage) -> None:
-        """Send, or count it as dropped: the peer has not taken MAX_QUEUED messages, or may not
-        be spoken to any more.
+        """Send, or drop and count: MAX_QUEUED messages wait already, or the peer's key is not
+        authorised.
         """
         if not self.authorised.allows(address.key):
             self._counters["peer_revoked"] += 1
@@ -169,7 +170,7 @@ class Peers:
             self._counters["peer_queue_full"] += 1
 
     def revoke(self, keys: Collection[str]) -> None:
-        """These are not authorised any more: neither hear nor speak to their holders."""
+        """`keys` are no longer authorised: close the connections from and to their holders."""
         self._listener.revoke(keys)
         for address, shared in self._lines.items():
             if address.key in keys:
@@ -202,7 +203,7 @@ class Peers:
         self._listener.admit(address.key)
 
     def _received(self, key: str, data: bytes) -> None:
-        """Nothing here may raise: the bytes are a stranger's."""
+        """Must not raise: the bytes are untrusted."""
         if not self._listener.admits(key):
             self._counters["peer_stranger"] += 1  # its session ended, its connection has not
             return

@@ -1,4 +1,4 @@
-"""A TCP connection between controls: its options, and its frames one at a time."""
+"""A TCP connection between control processes: its options, and its frames one at a time."""
 
 import socket
 from typing import Final
@@ -6,11 +6,9 @@ from typing import Final
 from dlcpd.daemon.peers.frames import FrameReader
 
 CHUNK: Final = 65_536  # bytes read at once
-PROBE: Final = (
-    5  # seconds of silence until TCP asks whether the other end is there, and between asks
-)
-PROBES: Final = 2  # unanswered, until a connection that a dead network left half open ends
-UNACKNOWLEDGED: Final = 15_000  # ms that sent data may be, for the same
+PROBE: Final = 5  # seconds of silence until TCP sends a keepalive probe, and between probes
+PROBES: Final = 2  # unanswered probes that end a half-open connection
+UNACKNOWLEDGED: Final = 15_000  # ms until unacknowledged data end it
 
 
 class Stream:
@@ -36,7 +34,7 @@ class Stream:
 
 
 def set_options(sock: socket.socket) -> None:
-    """What both ends of a connection have."""
+    """Set the options that both ends of a connection have."""
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

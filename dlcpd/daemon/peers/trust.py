@@ -1,4 +1,4 @@
-"""A daemon's own key pair, and the directory of those it may speak with, as configured."""
+"""The configured key pair of a daemon, and the authorised keys of its peers."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from dlcpd.daemon.peers.keys import KeyPair
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """`identity` is the file of the keys; "" = they end with this process."""
+    """`identity`: the file of the key pair; "" = the pair ends with this process."""
 
     keys: KeyPair
     authorised: Authorised
@@ -42,7 +42,7 @@ class Trust:
         return cls(keys, Authorised(folder, keys.text), table.identity)
 
     def report(self) -> dict[str, Any]:
-        """For StatusRequest: nothing of it is secret."""
+        """For StatusRequest; contains no secret."""
         known = self.authorised
         return {
             "key": self.keys.text,

@@ -1,1 +1,1 @@
-"""The sessions of this host, and what their clients, peers and engine are told."""
+"""The sessions of this host, and their messages to clients, peers and engines."""

@@ -1,8 +1,8 @@
-"""Operations that peers aborted, on their way to the engines.
+"""Passes operations that peers aborted on to the engines.
 
-When a rank is late, all others abort all that is open at about the same time and each tells
-each: 63 peers and 50 operations make 3,150 pieces of news for every rank, of which 50 are new.
-So they are collected, told once, and told together.
+When a rank is late, all others abort all open operations at about the same time, and each tells
+each: 63 peers and 50 operations make 3,150 rows for every rank, of which 50 are new. So aborts are
+collected, told once, and told in batches.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from dlcpd.daemon.engines import Engines
 from dlcpd.io.commands import MAX_ABORTS, AbortedOperation, AbortOperations, FailedOperation
 
 # Of one session: an engine has at most 1,024 operations open and remembers aborts of 1,024 more
-# that have not begun. What is above waits for its own deadline.
+# that have not begun. Any further operation waits for its own deadline.
 MAX_PENDING: Final = 2048
-MAX_KNOWN: Final = 2 * MAX_PENDING  # of those told, the newest
+MAX_KNOWN: Final = 2 * MAX_PENDING  # the newest that engines know
 LOOK_AGAIN: Final = 0.01  # seconds, while an engine is behind with its commands
 
 _Key = tuple[int, int, int, int]  # engine; rank, for messages only; stream; operation
@@ -25,13 +25,13 @@ _Key = tuple[int, int, int, int]  # engine; rank, for messages only; stream; ope
 
 @dataclass(slots=True)
 class Aborts:
-    """Of one session: what its engines have yet to hear, and what they know."""
+    """Aborts of one session: those that its engines have yet to get, and those they know."""
 
     pending: dict[_Key, AbortedOperation] = field(default_factory=dict)
     _known: OrderedDict[_Key, None] = field(default_factory=OrderedDict)  # in order of age
 
     def add(self, engine: int, aborted: AbortedOperation) -> str:
-        """A peer gave an operation up. Returns why it need not be told, or an empty string."""
+        """A peer aborted an operation. Returns the counter for why no engine need know, or ""."""
         key = _key(engine, aborted.rank, aborted.stream, aborted.operation)
         if key in self.pending or key in self._known:
             return "peer_abort_again"
@@ -41,13 +41,13 @@ class Aborts:
         return ""
 
     def learn(self, engine: int, failed: FailedOperation) -> None:
-        """The engine itself says that an operation has failed: it need not be told."""
+        """An engine reported that an operation failed: it need not be told."""
         for key in {_key(engine, rank, failed.stream, failed.operation) for rank in failed.ranks}:
             self.pending.pop(key, None)
             self._remember(key)
 
     def take(self, engine: int) -> list[AbortedOperation]:
-        """Those that fit one command."""
+        """Remove the aborts that fit one command to `engine`, and return them."""
         keys = [key for key in self.pending if key[0] == engine][:MAX_ABORTS]
         for key in keys:
             self._remember(key)
@@ -55,7 +55,7 @@ class Aborts:
 
     @property
     def engines(self) -> set[int]:
-        """Those that have yet to hear of some."""
+        """Engines that have yet to get aborts."""
         return {key[0] for key in self.pending}
 
     def _remember(self, key: _Key) -> None:
@@ -65,8 +65,8 @@ class Aborts:
 
 
 class AbortQueue:
-    """Passes aborts of all sessions on, at the end of a turn of the loop and not before an engine
-    has room."""
+    """Passes aborts of all sessions on: at the end of an iteration of the loop, once the engine has
+    room."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, engines: Engines, counters: Counter[str]
@@ -76,7 +76,7 @@ class AbortQueue:
         self._scheduled = False
 
     def add(self, session: int, aborts: Aborts, engine: int, aborted: AbortedOperation) -> None:
-        """A peer gave an operation up that an engine may wait for."""
+        """A peer aborted an operation that an engine may wait for."""
         if needless := aborts.add(engine, aborted):
             self._counters[needless] += 1
             return

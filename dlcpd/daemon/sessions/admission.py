@@ -1,4 +1,4 @@
-"""What proves that the peers of a Join are whom it takes them for, and what follows without."""
+"""The proof that the peers of a Join belong to the job, and the policy without a proof."""
 
 import ipaddress
 from collections.abc import Collection
@@ -18,16 +18,16 @@ HOW_TO_PROVE: Final = (
 
 
 class Proof(Enum):
-    """Why a session's peers are believed to be the job's."""
+    """The proof that a session's peers belong to the job."""
 
     KEYS = "authorised keys"
-    SECRET = "the job's secret"  # noqa: S105  # it is none
+    SECRET = "the job's secret"  # noqa: S105  # no password
     HOST = "this host alone"
     NONE = "the job's store alone"
 
 
 def check_keys(links: Collection[Link], authorised: Authorised, host: str) -> None:
-    """Each peer is called by the name that its key is authorised for. `host` is this one.
+    """Name each peer as its key is authorised. `host`: this host's name.
 
     Raises: NotAuthorised.
     """
@@ -45,7 +45,7 @@ def check_keys(links: Collection[Link], authorised: Authorised, host: str) -> No
 def proof_of(
     links: Collection[Link], request_proof: str, authorised: Authorised, own_endpoint: str
 ) -> Proof:
-    """The strongest that there is."""
+    """The strongest proof that there is."""
     if authorised.folder:
         return Proof.KEYS
     if request_proof:
@@ -55,7 +55,7 @@ def proof_of(
 
 
 def refusal(request: Join, host: str) -> NotAuthorised:
-    """Of a job that [security] unproved = "refuse" keeps out."""
+    """The error for a job that [security] unproved = "refuse" rejects."""
     return NotAuthorised(
         f"job {request.job!r}: {UNPROVED}, which [security] unproved on {host} refuses: "
         f"{HOW_TO_PROVE}"
@@ -63,7 +63,7 @@ def refusal(request: Join, host: str) -> NotAuthorised:
 
 
 def is_loopback(endpoint: str) -> bool:
-    """Whether no other host reaches it."""
+    """Whether the address is loopback: no other host reaches it."""
     return ipaddress.ip_address(_address(endpoint)).is_loopback
 
 

@@ -1,4 +1,4 @@
-"""What a peer's message or an engine's event means for a session."""
+"""Applies peers' messages and engines' events to sessions."""
 
 import asyncio
 from collections import Counter
@@ -49,7 +49,7 @@ GOOD_NEWS: Final = frozenset({PathState.UP.value, PathState.CLEAR.value})
 
 
 class Dispatch:
-    """Routes news to sessions. Peers' messages that fit no session are counted and dropped."""
+    """Routes messages and events to sessions. A message that fits none is counted and dropped."""
 
     def __init__(
         self,
@@ -92,9 +92,9 @@ class Dispatch:
                     break
 
     def turned_away(self, address: PeerAddress, code: str) -> None:
-        """The daemon at `address` does not let this one in: end what needs it."""
+        """The daemon at `address` refuses this one: end the sessions that need it."""
         if code != NotAuthorised.code:
-            return  # of a later release: joins time out by name
+            return  # of a later release: joins time out, and name the peer
 
         def why(link: Link) -> NotAuthorised:
             return NotAuthorised(
@@ -112,7 +112,7 @@ class Dispatch:
                     self._engines.send_all(PeerDoubted(session.number, link.rank, sign))
 
     def revoked(self, keys: Collection[str]) -> None:
-        """The operator of this host took the authorisation of these keys back."""
+        """The operator of this host revoked these keys: end the sessions that use them."""
 
         def why(link: Link) -> NotAuthorised:
             return NotAuthorised(f"{link}: its key {link.key} was revoked on this host")
@@ -129,7 +129,7 @@ class Dispatch:
                     self._operations_failed(session, engine, failures)
             case SessionBroken(number, rank, code, text):
                 session = self._sessions.numbered(number)
-                if session and not session.broken:  # else another engine has said so
+                if session and not session.broken:  # else another engine reported it
                     _severity(session, rank, code)(
                         "session_broken", session=session, peer=rank, code=code, text=text
                     )
@@ -160,7 +160,7 @@ class Dispatch:
     def _peer_changed(
         self, session: Session, engine: int, rank: int, state: PeerState, silent: float
     ) -> None:
-        """A peer is suspected, or no longer: told once, however many engines say so."""
+        """A peer is suspected, or no longer: logged once, however many engines report it."""
         told = session.silence.change(engine, rank, state, self._loop.time())
         if told is None:
             return
@@ -176,7 +176,7 @@ class Dispatch:
         )
 
     def _whose(self, session: Session, engine: int, rank: int, path: int) -> dict[str, Any]:
-        """For the log: a path of a peer, and of an engine where there are several."""
+        """Log fields of a peer's path, with the engine if there are several."""
         number = {"engine": engine} if len(self._engines) > 1 else {}
         return {"session": session, "peer": rank, "path": path} | number
 
@@ -222,7 +222,7 @@ class Dispatch:
     def _operations_failed(
         self, session: Session, engine: int, failures: list[FailedOperation]
     ) -> None:
-        """Peers hear of those that failed here first: else every abort would echo for ever."""
+        """Peers get only operations that failed here first: else aborts would echo endlessly."""
         for failed in failures:
             session.aborts.learn(engine, failed)
         first = [failed for failed in failures if failed.code != OperationAborted.code]
@@ -256,7 +256,7 @@ class Dispatch:
         self._sessions.advance(session)
 
     def _replaced(self, session: Session, link: Link) -> None:
-        """A peer's session that our engines know has been replaced."""
+        """A peer's session that the local engines know has been replaced."""
         text = f"{link} joined again: its earlier session is over"
         if session.joined_at:
             self._gone(session, link, text)
@@ -295,14 +295,14 @@ class Dispatch:
             self._aborts.add(session.number, session.aborts, engine, aborted)
 
     def _gone(self, session: Session, link: Link, text: str) -> None:
-        log.info("peer_gone", session=session, peer=link, text=text)  # what it breaks, warns
+        log.info("peer_gone", session=session, peer=link, text=text)  # its effects log warnings
         link.step(LinkInput.LEAVE)
         link.end_reason = text
         self._engines.send_all(PeerGone(session.number, link.rank, text))
 
 
 def _severity(session: Session, rank: int, code: str) -> Callable[..., Any]:
-    """A peer that said goodbye is the usual end of a job; operations that it fails warn."""
+    """The log function for a broken session: info after a peer's goodbye, a job's usual end."""
     if code == ReplicaDivergence.code:
         return log.error
     link = session.membership.links.get(rank)
@@ -310,7 +310,7 @@ def _severity(session: Session, rank: int, code: str) -> Callable[..., Any]:
 
 
 def _join_error(link: Link, goodbye: Goodbye) -> DlcpError:
-    """What a peer's goodbye means to a join: some errors are ours too, others its loss."""
+    """The error of a join after a peer's goodbye: the same if it concerns both, else PeerLost."""
     text = f"{link} left while joining: {goodbye.text}"
     kept = (NotAuthorised.code, RanksDisagree.code)
     return error_for(goodbye.code, text) if goodbye.code in kept else PeerLost(text)

@@ -18,7 +18,7 @@ from dlcpd.ipc.seqpacket import close_all
 
 
 class Client(Protocol):
-    """What a session asks of the connection that joined."""
+    """Interface of the connection that joined."""
 
     uid: int  # user at the other end
 
@@ -29,7 +29,7 @@ class Client(Protocol):
         """The join failed."""
 
     def lost(self, error: DlcpError) -> None:
-        """The session ended without the client's doing."""
+        """The session ended, not by the client."""
 
 
 @dataclass(slots=True)
@@ -42,17 +42,17 @@ class Session:
     arena_bytes: int
     timeout: float  # seconds, of the join
     proof: Proof  # of its peers
-    engines: tuple[int, ...] = ()  # numbers of those that carry it, ascending: see Sessions
-    begun: bool = False  # its engines are there, so peers may hear where
+    engines: tuple[int, ...] = ()  # numbers of its engines, ascending: see Sessions
+    begun: bool = False  # its engines are up, so peers may get their endpoints
     joined_at: float = 0.0  # loop time; 0 = joining
     opened: bool = False  # the engines were told of it
     opening: set[int] = field(default_factory=set)  # engines that do not serve it yet
     broken: str = ""  # why every further operation fails
-    broken_code: str = ""  # likewise, as contract.errors has it
+    broken_code: str = ""  # its code in contract.errors
     parted: bool = False  # the peers were told that it ended
     leaving: DlcpError | None = None  # why the client left, while its session still delivers
-    delivering: set[int] = field(default_factory=set)  # engines that have yet to, then
-    silent: bool = False  # peers have yet to hear that it leaves
+    delivering: set[int] = field(default_factory=set)  # engines that still deliver, while it leaves
+    silent: bool = False  # peers do not know yet that it leaves
     inherits: int = 0  # session whose residuals it takes over
     # not handed on yet: arena, and for each engine its own and the client's end of a lane
     descriptors: list[int] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Session:
 
     @property
     def state(self) -> str:
-        """For reports: joining, open or broken."""
+        """For reports: joining, open, broken or leaving."""
         if self.leaving:
             return "leaving"
         if self.broken:
@@ -80,7 +80,7 @@ class Session:
 
 
 def address_of(link: Link) -> PeerAddress:
-    """Where a link's control is."""
+    """Address of a link's control process."""
     return PeerAddress(link.endpoint, link.key)
 
 
@@ -101,7 +101,7 @@ def resources(arena_bytes: int, engines: int) -> list[int]:
 
 
 def duplicates(descriptor: int, count: int) -> list[int]:
-    """So many more of it.
+    """`count` duplicates of a descriptor.
 
     Raises: TooMany; nothing is left open.
     """
@@ -115,7 +115,7 @@ def duplicates(descriptor: int, count: int) -> list[int]:
 
 
 def cancel_timers(session: Session) -> None:
-    """No hello is repeated and no join times out any more."""
+    """Repeat no more hellos, and let no join time out."""
     for timer in session.timers.values():
         timer.cancel()
     session.timers.clear()
@@ -128,7 +128,7 @@ def close_descriptors(session: Session) -> None:
 
 
 def open_command(session: Session, engine: int) -> OpenSession:
-    """What the engine at a position of the session's is told once every link is up."""
+    """The command for the engine at position `engine` of the session, once every link is up."""
     membership = session.membership
     keyed = bool(membership.agreed["checksum"] or membership.agreed["data_encryption"])
     return OpenSession(
@@ -146,7 +146,7 @@ def open_command(session: Session, engine: int) -> OpenSession:
 
 
 def _for_engine(link: Link, engine: int, *, keyed: bool) -> EnginePeer:
-    """Engines have keys of their own: what one was sent proves nothing to another."""
+    """A peer for one engine. Keys differ by engine: a datagram for one is invalid at another."""
     ends = link.endpoints_of(engine)
     keys = [bytes.fromhex(secret) + bytes([engine]) for secret in (link.secret_in, link.secret_out)]
     secret_in, secret_out = keys if keyed else (b"", b"")

@@ -1,4 +1,4 @@
-"""The sessions of this host, from Join until the client leaves; what engine and peers are told.
+"""The sessions of this host, from Join to leaving: commands to engines, messages to peers.
 
 A session is carried by a set of engines. All local sessions of a job have the same set, chosen when
 the first of them joins. To peers and clients an engine is a position in the session's set, so hosts
@@ -64,14 +64,14 @@ DELIVERY_MARGIN: Final = 5.0  # seconds that an engine may take beyond DELIVERY 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is the same for every session of this daemon."""
+    """Values that all sessions of this daemon share."""
 
     host: str
     engines_per_job: int  # 0: all
-    agreed: dict[str, int]  # what hellos compare, without world_size
+    agreed: dict[str, int]  # settings that hellos compare, without world_size
     max_sessions: int
     max_arena_bytes: int
-    refuse_unproved: bool  # jobs whose peers are what the job's store says, and no more
+    refuse_unproved: bool  # jobs whose peers only the job's store names
 
 
 class Sessions:
@@ -88,7 +88,7 @@ class Sessions:
         self._loop, self._terms, self._peers, self._engines = loop, terms, peers, engines
         self._by_name: dict[tuple[str, int], Session] = {}
         self._by_number: dict[int, Session] = {}
-        # Random start: unlike any earlier life's. Counting up: peers know old from new.
+        # Random start: unlike any earlier process's. Counting up: peers tell old from new.
         self._last_number = secrets.randbits(30) << 32
         self._token_prefix = token_prefix()
         self.draining = False
@@ -153,7 +153,7 @@ class Sessions:
         return session
 
     def _begin(self, session: Session) -> None:
-        """Let peers hear of a session once its engines are there; until then it waits."""
+        """Announce a session to peers once its engines are up; until then it waits."""
         states = [self._engines.state(engine) for engine in session.engines]
         if session.begun or any(state is not State.UP for state in states):
             return
@@ -161,11 +161,11 @@ class Sessions:
         session.membership.endpoints = [self._engines.endpoints(e) for e in session.engines]
         if session.membership.links:
             self._retry(session, RETRY_FIRST)
-        else:  # nobody's hello will complete it
+        else:  # no hello will complete it
             session.timers["alone"] = self._loop.call_soon(self.advance, session)
 
     def engine_changed(self, engine: int) -> None:
-        """An engine is up again, or fails: sessions that wait for it begin, or hear so."""
+        """An engine is up again, or fails: sessions that wait for it begin, or are refused."""
         for session in self:
             if session.begun or engine not in session.engines:
                 continue
@@ -175,24 +175,22 @@ class Sessions:
                 self._begin(session)
 
     def engine_ended(self, engine: int, error: DlcpError) -> None:
-        """An engine is gone, and with it the sessions that it carried; the others go on."""
+        """End the sessions of an engine that ended; the others go on."""
         for session in self:
-            here = (
-                self._by_number.get(session.number) is session
-            )  # not gone by an earlier one's end
+            here = self._by_number.get(session.number) is session  # not ended with an earlier one
             if here and session.begun and engine in session.engines:
                 self.end(session, error)
 
     def addressed(self, message: PeerMessage) -> Session | None:
-        """The session that a peer's message is for: one that is leaving as well."""
+        """The session that a peer's message is for, even if it is leaving."""
         meant = self._by_number.get(message.echo)
         if meant is not None and meant.name == (message.job, message.to_rank):
             return meant
         return self.named(message.job, message.to_rank)
 
     def hello(self, session: Session, link: Link) -> None:
-        """Send our hello to one peer. Peers hear first that an earlier session leaves: else they
-        would take that one for lost."""
+        """Send a hello to one peer; not before peers know that an earlier session leaves: they
+        would count it as lost."""
         if any(other.silent and other.name == session.name for other in self):
             return  # it is repeated
         self._peers.send(address_of(link), session.membership.hello_to(link))
@@ -250,8 +248,8 @@ class Sessions:
         session.client.refused(error)
 
     def leave(self, session: Session, error: DlcpError) -> None:
-        """The client is gone. A session that serves still delivers what it promised; peers hear
-        at once that it begins nothing more."""
+        """The client is gone. An open session still delivers the operations that it began; peers
+        are told at once that it begins no more."""
         if self.stopped or not session.joined_at or session.broken or session.leaving:
             self.close(session, error)
             return
@@ -276,7 +274,7 @@ class Sessions:
             )
 
     def delivered(self, session: Session, engine: int, lacking: str) -> None:
-        """An engine has delivered what a session promised, or aborted: then peers lack something.
+        """An engine ended its delivery of a session; `lacking`: what peers did not get, or "".
 
         Its client may still be connected here, though it has closed its lanes.
         """
@@ -292,8 +290,7 @@ class Sessions:
     def close(self, session: Session, error: DlcpError) -> None:
         """Close a session everywhere.
 
-        If it left because of what an engine told it, the engine told us before: that is the reason
-        which peers shall hear.
+        Events of engines come first: if the client left because of one, peers must get that reason.
         """
         self._engines.listen()
         if self._by_number.get(session.number) is not session:
@@ -301,21 +298,21 @@ class Sessions:
         self._forget(session, error)
 
     def abandon(self, session: Session, error: DlcpError) -> None:
-        """This side gives the session up: close it everywhere and tell the client why."""
+        """End an open session: close it everywhere and tell the client why."""
         leaving = session.leaving
         self.close(session, error)
-        if not leaving:  # else nobody is connected
+        if not leaving:  # else no client is connected
             session.client.lost(error)
 
     def end(self, session: Session, error: DlcpError) -> None:
-        """Give the session up, however far it has come."""
+        """End a session that is joining or open."""
         if session.joined_at:
             self.abandon(session, error)
         else:
             self.refuse(session, error)
 
     def end_all(self, concerns: Callable[[Link], bool], why: Callable[[Link], DlcpError]) -> None:
-        """End each session with a peer that `concerns` is true of."""
+        """End each session with a peer for which `concerns` is true."""
         for session in self:
             link = next(filter(concerns, session.membership.links.values()), None)
             if link:
@@ -332,7 +329,7 @@ class Sessions:
                 self._peers.send(address_of(link), goodbye)
 
     def abort(self, session: Session, engine: int, failures: list[FailedOperation]) -> None:
-        """Tell the peers that wait for operations of an engine that this rank gave them up."""
+        """Tell the peers that wait for operations of an engine that this rank aborted them."""
         membership = session.membership
         for link in membership.links.values():
             rows = [
@@ -379,12 +376,12 @@ class Sessions:
         if proof is Proof.NONE:
             if self._terms.refuse_unproved:
                 raise refusal(request, host)
-            if request.job not in {session.name[0] for session in self}:  # once a job
+            if request.job not in {session.name[0] for session in self}:  # once per job
                 log.warning("peers_unproved", job=request.job, text=f"{UNPROVED}: {HOW_TO_PROVE}")
         return proof
 
     def _check_heir(self, request: Join, client: Client) -> None:
-        """Residuals are gradients: nobody gets another user's. Raises: NotPermitted."""
+        """Residuals are gradients: no user gets those of another. Raises: NotPermitted."""
         former = self._by_number.get(request.inherits)
         if former is not None and former.client.uid != client.uid:
             raise NotPermitted(f"session {request.inherits} belongs to another user")
@@ -401,8 +398,9 @@ class Sessions:
         self.refuse(session, late if session.begun else self._without_engines(session.engines))
 
     def _carriers(self, request: Join) -> tuple[int, ...]:
-        """Engines for a new session: those of the job's other sessions here, or of the session
-        whose residuals it takes over, as an engine keeps them; else those with fewest sessions.
+        """Engines for a new session: those of the session whose residuals it takes over, since the
+        engines keep them; else those of the job's other local sessions; else those with fewest
+        sessions.
 
         Raises: DaemonUnavailable.
         """
@@ -424,7 +422,7 @@ class Sessions:
         )
 
     def _forget(self, session: Session, error: DlcpError) -> None:
-        """Part from the peers and free what the session holds here."""
+        """Tell engines and peers, and free the session's resources."""
         if session.opened:
             self._engines.send_all(CloseSession(session.number, error.code, str(error)))
         self.part(session, error.code, f"{session}: {error}")

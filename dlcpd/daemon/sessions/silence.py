@@ -1,17 +1,17 @@
-"""Which peers of a session are suspected, and which news of that deserve a line of the log."""
+"""The suspected peers of a session, and which changes of that are logged."""
 
 from dataclasses import dataclass, field
 from typing import Final
 
 from dlcpd.core.session.events import PeerState
 
-MOST_LINES: Final = 8  # of suspicions, in QUIET: a cut network silences all peers of a session
+MOST_LINES: Final = 8  # log lines within QUIET: a cut network silences all peers of a session
 QUIET: Final = 10.0  # seconds
 
 
 @dataclass(slots=True)
 class Silence:
-    """Engines suspect a peer each by itself; it is suspected as long as one of them does."""
+    """Each engine suspects peers by itself; a peer is suspected as long as one engine does."""
 
     _engines: dict[int, set[int]] = field(default_factory=dict)  # by rank: those that suspect it
     _logged: set[int] = field(default_factory=set)  # ranks whose suspicion the log has
@@ -19,7 +19,7 @@ class Silence:
     _until: float = 0.0  # `_lines` counts up to then
 
     def change(self, engine: int, rank: int, state: PeerState, now: float) -> bool | None:
-        """An engine's news. None: nothing changed; else whether the log shall have it."""
+        """Apply an engine's report. None: nothing changed; else whether to log it."""
         engines = self._engines.setdefault(rank, set())
         before = bool(engines)
         if state is PeerState.SUSPECTED:
@@ -33,7 +33,7 @@ class Silence:
         return self._may_log(rank, now) if engines else self._ends(rank)
 
     def clear(self) -> None:
-        """The session is over."""
+        """Forget all: the session is over."""
         self._engines.clear()
         self._logged.clear()
 
@@ -47,7 +47,7 @@ class Silence:
         return True
 
     def _ends(self, rank: int) -> bool:
-        """What the log has begun to tell, it tells to the end."""
+        """The end of a suspicion is logged if its start was."""
         known = rank in self._logged
         self._logged.discard(rank)
         return known
