@@ -65,7 +65,7 @@ e2e-deploy: $(STAMP)
 screenshots: $(STAMP)
 	$(BIN)/python -m tests.page.screenshots docs/images
 
-# Attacks on the daemon, and harm by other processes and packets on the network.
+# Attacks, and accidental harm by other processes and hosts.
 attack: $(STAMP)
 	$(BIN)/pytest -q tests/attack
 

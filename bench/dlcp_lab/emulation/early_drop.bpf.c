@@ -1,5 +1,5 @@
-// Early drops by drop precedence on a switch output: a classifier of tc that counts the bytes in each
-// queue. early_drop.py defines the names in capitals and compiles this file for each link rate.
+// Early drops by drop precedence on a switch output: a classifier of tc that counts each queue's
+// bytes. early_drop.py defines the names in capitals and compiles this file for each link rate.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
