@@ -1,7 +1,7 @@
-# One word = one job; `make check` is what CI runs. Each target sets up what it needs.
+# Development tasks. `make check` runs what CI runs. Each target installs its requirements.
 
-# Tests start thousands of processes, which spend a third to a half of their start on compiling
-# where no bytecode is kept.
+# Tests start thousands of processes. Without stored bytecode, compiling takes a third to a half of
+# each start.
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
@@ -9,15 +9,15 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 DEMO_STAMP := .venv/.installed-for-the-demo
 
-# Pure packages are measured by their own tests: the rest of the suite must not hide a gap in them.
+# The coverage of pure packages counts their own tests only: other tests must not hide a gap.
 PURE_TESTS := $(wildcard tests/contract tests/core tests/numerics tests/schedules tests/collectives \
 	tests/requests tests/sim tests/switchcfg)
-# Attacks that leave other tests alone: on files and stores, failing calls, ranks that leave.
+# Attacks that do not disturb other tests: on files and stores, failing calls, ranks that leave.
 QUIET_ATTACKS := $(addprefix tests/attack/, test_store.py test_held_folders.py \
 	test_failing_calls.py test_failing_calls_of_control.py test_completed_is_delivered.py)
-# Not side by side with others: networks that are emulated, whose queues are judged; attacks that
-# take every port and descriptor that there is; pages that are executed from top to bottom. Everything
-# else is processes that mostly wait for each other.
+# Not in parallel with other tests: emulated networks, whose queues are measured; attacks that take
+# all ports and descriptors; pages that are executed from top to bottom. All other tests are
+# processes that mostly wait for each other.
 SERIAL_TESTS := $(filter-out $(QUIET_ATTACKS),$(wildcard tests/attack/test_*.py)) tests/lab \
 	tests/path_mtu tests/tooling/test_readme.py tests/tooling/test_quickstart.py
 TRAFFIC_TESTS := tests/switches/test_traffic.py tests/switches/test_fabric.py
@@ -36,7 +36,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP_INSTALL) -e '.[client,demo,dev,docs,encryption,eos,gnmi,metrics,netconf,nxos,recipes,ssh,yang]'
 	touch $(DEMO_STAMP) $@
 
-# What the demo needs and no more: neither the tools of development nor those of switches.
+# The requirements of the demo only, without tools for development and switches.
 $(DEMO_STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP_INSTALL) -e '.[demo]'
@@ -55,65 +55,64 @@ cov: $(STAMP)
 	$(BIN)/pytest -n auto -m "not heavy" $(PURE_COVERAGE) $(PURE_TESTS)
 	$(BIN)/pytest -n auto -m heavy $(PURE_TESTS)
 
-# Real switches, or what comes nearest: Linux behind sshd, SONiC's CONFIG_DB in Redis, gNMI.
-# They mostly wait, so several at once; but what measures traffic has the machine for itself.
+# Emulated switches: Linux behind sshd, SONiC's CONFIG_DB in Redis, gNMI. The tests mostly wait and
+# run in parallel; those that measure traffic run alone.
 e2e-switch: $(STAMP)
 	$(BIN)/pytest -v -n auto --dist worksteal tests/switches $(addprefix --ignore=,$(TRAFFIC_TESTS))
 	$(BIN)/pytest -v $(TRAFFIC_TESTS)
 
-# What hosts and clusters install: wheel, .deb and its service in a machine that systemd boots,
-# image, manifests of Kubernetes, Slurm's scripts, Ansible's role; and the status page and reports in
-# a browser. A row per check.
+# Tests of all installations: wheel, .deb and its service in a machine that systemd boots, image,
+# Kubernetes manifests, Slurm scripts, Ansible role; and the status page and reports in a browser.
 e2e-deploy: $(STAMP)
 	$(BIN)/pytest -q tests/deploy tests/page
 
-# The pictures of docs/page.md anew: look at them before they are committed.
+# Makes the pictures of docs/page.md. Look at them before you commit them.
 screenshots: $(STAMP)
 	$(BIN)/python -m tests.page.screenshots docs/images
 
-# What an attacker or an unlucky neighbour may do; a row per check.
+# Attacks, and accidental harm by other processes and hosts.
 attack: $(STAMP)
 	$(BIN)/pytest -q tests/attack
 
-# Search on for inputs that reach new code, SECONDS for each target; what does joins the corpus.
+# Searches for inputs that reach new code, SECONDS per target, and adds them to the corpus.
 SECONDS ?= 20
 fuzz: $(STAMP)
 	$(PIP_INSTALL) -e '.[fuzz]'
 	nice -n 10 $(BIN)/python -m tests.fuzz all --seconds $(SECONDS)
 
-# Every fault in every phase, and the table of docs/reliability.md anew.
+# Injects every fault in every phase, and writes the table of docs/reliability.md.
 faults: $(STAMP)
 	$(BIN)/python -m dlcp_lab.faults.matrix --repeat 3 --write docs/reliability.md
 
-# Two jobs on four hosts, random faults, promises checked all the time: SOAK_SECONDS, 20 minutes
-# by default.
+# Two jobs on four hosts with random faults, promises checked all the time, for SOAK_SECONDS
+# (default 20 minutes).
 soak: $(STAMP)
 	$(BIN)/python -m dlcp_lab.faults.soak
 
-# What breaks, and what each tool says of it: the section of docs/operations.md anew.
+# Injects faults, and writes the section of docs/operations.md with the output of each tool.
 drill: $(STAMP)
 	$(BIN)/python -m dlcp_lab.faults.drill --write docs/operations.md
 
-# Suites of PyTorch, accelerate and torchft over the c10d backend, compared with what is expected;
-# pytest runs some of them as well. Those that PyTorch's wheel has not: PYTORCH=a checkout of it.
+# Test suites of PyTorch, accelerate and torchft over the c10d backend, compared with the expected
+# results; pytest runs some of them as well. PYTORCH=CHECKOUT adds those that the wheel lacks.
 conformance: $(STAMP)
 	$(BIN)/python -m tests.conformance.run $(if $(PYTORCH),--pytorch $(PYTORCH))
 
 demo: $(DEMO_STAMP)
 	$(BIN)/dlcpctl demo
 
-# Manual pages and completions of shells, generated from the grammars, as packages install them.
+# Manual pages and shell completions, generated from the commands, as packages install them.
 SHARE := build/share
 .PHONY: pages
 pages: $(STAMP)
 	deploy/pages $(BIN)/python $(SHARE)
 
-# The site of docs/, in site/. A link or an anchor that leads nowhere is an error.
+# The site of docs/, in site/. A broken link or anchor is an error.
 docs: $(STAMP)
 	$(BIN)/sphinx-build --quiet --nitpicky --fail-on-warning --keep-going --doctree-dir build/doctrees \
 		docs site
 
-# docs/configuration.md anew, from the definitions that the programs use.
+# Writes docs/configuration.md from the definitions that the programs use.
 configuration-reference: $(STAMP)
 	$(BIN)/python docs/reference.py
 
@@ -133,7 +132,7 @@ contracts: $(STAMP)
 
 check: lint types contracts test-all
 
-# System tools of the emulated fabrics and of the tests of switches; says what it could not install.
+# Installs system tools of the emulated fabrics and tests; lists those that it could not install.
 system-deps:
 	@.ci/system-deps
 

@@ -1,1 +1,1 @@
-"""Measures and shows what dlcpd does: emulated fabrics, benchmarks, demo and verification."""
+"""Emulated fabrics, benchmarks, demo and verification of dlcpd."""

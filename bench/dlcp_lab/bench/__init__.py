@@ -1,1 +1,1 @@
-"""`dlcpctl bench`: operations and trainings of dlcpd and Gloo by turns."""
+"""`dlcpctl bench`: operations and trainings over dlcpd and Gloo, in alternation."""

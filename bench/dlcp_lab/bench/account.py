@@ -1,4 +1,4 @@
-"""`dlcpctl bench all-reduce --account`: what an operation costs a host, beside its time."""
+"""`dlcpctl bench all-reduce --account`: CPU time, switches and calls per operation and host."""
 
 import argparse
 import os
@@ -24,18 +24,18 @@ COUNTED: Final = ("user", "system", "waited", "displaced", "system_calls")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one operation on one host, by one kind of process: means over operations and hosts."""
+    """Cost per operation and host of one kind of process: means over operations and hosts."""
 
     size: int
     transport: str
     process: str
     user: float  # CPU seconds
     system: float
-    waited: float  # voluntary switches
-    displaced: float  # involuntary ones
+    waited: float  # voluntary context switches
+    displaced: float  # involuntary context switches
     system_calls: float | None  # None: this machine could not count them
-    python_calls: float | None  # of Python and of C; None: nothing that counts them runs there
-    effort: dict[str, float]  # of the engine: datagrams, and its own calls by kind
+    python_calls: float | None  # Python and C functions; None: not counted in this process
+    effort: dict[str, float]  # of the engine: datagrams, and its calls by kind
 
     @property
     def per_gigabyte(self) -> float:
@@ -46,8 +46,8 @@ class Cost:
 def account(
     plans: Sequence[HostPlan], arguments: dict[str, Any], timeout: float, output: Output
 ) -> list[Cost]:
-    """Run the operations twice more: once to see what they cost, once to count Python's calls,
-    which makes everything slower."""
+    """Run the operations twice more: once for their cost, once to count Python calls, which slows
+    everything."""
     plain = _run(plans, arguments | {"count_calls": False}, timeout, output)
     with _counting_calls():
         counted = _run(plans, arguments | {"count_calls": True}, timeout, output)
@@ -64,7 +64,7 @@ def _run(
 
 @contextmanager
 def _counting_calls() -> Iterator[None]:
-    """Engines that start meanwhile count their calls."""
+    """Make engines that start inside the context count their calls."""
     os.environ[COUNT_CALLS] = "1"
     try:
         yield
@@ -75,7 +75,7 @@ def _counting_calls() -> Iterator[None]:
 def costs(
     sizes: Sequence[int], operations: int, plain: Sequence[Any], counted: Sequence[Any]
 ) -> Iterator[Cost]:
-    """From what each rank saw: `plain` and `counted` are [rank][size][transport]."""
+    """Costs by size, transport and process; `plain` and `counted` are [rank][size][transport]."""
     for number, size in enumerate(sizes):
         for transport in plain[0][number]:
             hosts = [rank[number][transport] for rank in plain]
@@ -104,13 +104,13 @@ def _calls(host: dict[str, Any], process: str) -> int | None:
 
 
 def _mean(values: Sequence[float | None], operations: int) -> Any:
-    """Per operation; None where some host does not know."""
+    """Mean per operation; None if a host has no value."""
     known = [value for value in values if value is not None]
     return fmean(known) / operations if len(known) == len(values) else None
 
 
 def lines(found: Sequence[Cost]) -> Iterator[str]:
-    """For people: a table by process, and what each engine did."""
+    """Text: a table by process, and the counts of the engines by size."""
     if not found:
         return
     busy = [cost for cost in found if cost.user + cost.system > 0 or cost.waited >= 1]
@@ -138,7 +138,7 @@ def _cells(cost: Cost) -> list[object]:
 
 
 def add_account(made: argparse.ArgumentParser) -> None:
-    """The option."""
+    """Add the option `--account`."""
     made.add_argument(
         "--account",
         action="store_true",

@@ -1,4 +1,4 @@
-"""One rank of `bench all-reduce --account`: operations one after the other, and what they cost."""
+"""One rank of `bench all-reduce --account`: operations one after the other, and their cost."""
 
 import sys
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Operations = dict[str, Callable[[], None]]  # by transport
 
 
 def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]:
-    """Per size: {transport: what `repeat` operations cost this host}."""
+    """Per size: {transport: cost of `repeat` operations on this host}."""
     join_gloo(conductor)
     session = dlcp_client.connect()
     try:
@@ -28,7 +28,7 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]
             out.append(
                 {name: _cost(conductor, arguments, each) for name, each in operations.items()}
             )
-        conductor.barrier()  # a rank that leaves fails what others have not finished
+        conductor.barrier()  # a rank that leaves fails unfinished operations of its peers
         return out
     finally:
         session.close()
@@ -36,7 +36,7 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]
 
 
 def _operations(session: Any, arguments: dict[str, Any], size: int) -> Operations:
-    """Zeros stay zeros however often they are added up."""
+    """One call per transport, on zeros: a sum of zeros stays zero."""
     dtype, op = TORCH[arguments["dtype"]], arguments["op"]
     count = max(1, size // dtype.itemsize)
     private = torch.zeros(count, dtype=dtype)
@@ -69,12 +69,12 @@ def _cost(
     for _ in range(arguments["repeat"]):
         operation()
     calls = counted.stop() if counted else 0
-    conductor.barrier()  # what other ranks still need of this host is part of its cost
+    conductor.barrier()  # work for other ranks is part of this host's cost
     return meter.stop() | {"python_calls": calls}
 
 
 class _Calls:
-    """Calls of Python and of C that this thread makes, from now on."""
+    """Counts calls of Python and C functions by this thread, from its construction on."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -85,6 +85,6 @@ class _Calls:
             self.count += 1
 
     def stop(self) -> int:
-        """How many."""
+        """Stop counting; returns the number of calls."""
         sys.setprofile(None)
         return self.count

@@ -1,4 +1,4 @@
-"""`dlcpctl bench all-reduce`: dlcpd against Gloo, by turns in the same processes."""
+"""`dlcpctl bench all-reduce`: dlcpd against Gloo, in alternation in the same processes."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ ELEMENT_SIZES: Final = {
     "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int32": 4, "int64": 8,
 }  # fmt: skip
 RETRANSMISSION_MATTERS: Final = (
-    0.005  # share of segments; below, retransmission explains no lost time
+    0.005  # share of segments; below it retransmissions do not explain lost time
 )
 HEADER: Final = (
     "size", "count", "type", "redop", "transport", "time(us)", "p10..p90", "p99",
@@ -43,9 +43,9 @@ class Row:
     algorithm_bandwidth: float
     bus_bandwidth: float
     wrong: int
-    ratio: Spread | None  # Gloo's time over ours, pair by pair; above 1 we are faster
+    ratio: Spread | None  # Gloo's time / dlcpd's, pair by pair; above 1 dlcpd is faster
     segments: dict[str, int]  # sent, retransmitted, waived, reapplied; all ranks together
-    datagram: dict[str, int]  # segment_size and headers, bytes; 0 where it is not ours
+    datagram: dict[str, int]  # segment_size and headers, bytes; 0 for Gloo
     samples: list[float]
 
 
@@ -81,7 +81,7 @@ def _account(plans: Sequence[HostPlan], options: argparse.Namespace, output: Out
 
 
 def check(options: argparse.Namespace) -> None:
-    """Refuse what dlcpd or its client would refuse later.
+    """Refuse options that dlcpd or its client would refuse later.
 
     Raises: BadConfig.
     """
@@ -154,17 +154,17 @@ def rows_of(
 
 
 def _wrong(counts: Sequence[int], segments: dict[str, int], options: argparse.Namespace) -> int:
-    """Wrong elements of all ranks; in bounded mode those that no booked loss explains."""
+    """Wrong elements of all ranks; in bounded mode only those that the ledger does not explain."""
     if options.mode == "exact":
         return sum(counts)
-    # Each waived segment changes its elements on every rank, and again when it comes back.
+    # Each waived segment changes its elements on every rank, and again when it is reapplied.
     segment_size = network_table(options.set).largest_segment
     touched = (segments["waived"] + segments["reapplied"]) * len(counts)
     return max(0, sum(counts) - touched * (segment_size // ELEMENT_SIZES[options.dtype]))
 
 
 def heading(options: argparse.Namespace, plans: Sequence[HostPlan]) -> str:
-    """What was measured, in words."""
+    """Heading: the measurement in words."""
     mode = options.mode
     if mode == "bounded":
         mode += f" ({show_fraction(options.max_loss)})"
@@ -200,7 +200,7 @@ def _cells(row: Row, options: argparse.Namespace) -> list[object]:
 
 
 def overhead(rows: Sequence[Row]) -> Iterator[str]:
-    """How large datagrams were, and what of them is no payload."""
+    """Segment sizes, and the share of headers in the bytes."""
     for segment, headers in dict.fromkeys(
         (row.datagram["segment_size"], row.datagram["headers"]) for row in rows
     ):
@@ -210,7 +210,7 @@ def overhead(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def verdicts(rows: Sequence[Row], options: argparse.Namespace) -> Iterator[str]:
-    """Where dlcpd gains nothing, and why as far as the numbers tell (P10)."""
+    """Sizes without a gain, with the reason as far as the numbers show it (P10); wrong results."""
     ours = [row for row in rows if row.transport == OURS]
     for row in ours:
         if row.ratio and row.ratio.p50 < 1.0:

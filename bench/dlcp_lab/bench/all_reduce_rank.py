@@ -1,4 +1,4 @@
-"""One rank of `bench all-reduce`: times dlcpd and Gloo by turns and counts wrong elements."""
+"""One rank of `bench all-reduce`: times dlcpd and Gloo alternately, counts wrong elements."""
 
 import random
 import time
@@ -29,16 +29,16 @@ class Series:
     """Samples of one transport at one size."""
 
     times: list[float] = field(default_factory=list)  # seconds per operation
-    wrong: int = 0  # elements; for Gloo beyond what another order of addition explains
-    sent: int = 0  # segments, of dlcpd alone
+    wrong: int = 0  # elements; for Gloo beyond the rounding error of another order of addition
+    sent: int = 0  # segments, dlcpd only
     retransmitted: int = 0
     waived: int = 0
     reapplied: int = 0
-    segment_size: int = 0  # bytes of payload in a datagram, the least to any peer
-    headers: int = 0  # bytes of the headers around it: the datagram's, UDP's and IP's
+    segment_size: int = 0  # payload bytes per datagram, smallest of all peers
+    headers: int = 0  # bytes of headers per datagram: dlcpd, UDP and IP
 
     def add(self, cost: Any) -> None:
-        """Book what an operation of dlcpd cost."""
+        """Add the counts of one dlcpd operation."""
         self.sent += cost.sent
         self.retransmitted += cost.retransmitted
         self.waived += cost.waived
@@ -51,7 +51,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is reduced: this rank's part, and the answer."""
+    """One all-reduce: this rank's contribution and the expected result."""
 
     part: Stored
     answer: Stored
@@ -81,7 +81,7 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]
             conductor.progress(f"{size} B: {arguments['warmup']} + {arguments['repeat']} rounds")
             out.append(_Measurement(conductor, session, arguments, size).run())
             out[-1][OURS] |= datagram_sizes(query(conductor.daemon, 0))
-        conductor.barrier()  # a rank that leaves fails what others have not finished
+        conductor.barrier()  # a rank that leaves fails unfinished operations of its peers
         return out
     finally:
         session.close()
@@ -89,14 +89,14 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]
 
 
 def policy_of(arguments: dict[str, Any]) -> dlcp_client.LossPolicy:
-    """That of the operations; `arguments`: mode, max_loss, codec."""
+    """Policy of the operations; `arguments`: mode, max_loss, codec."""
     if arguments["mode"] == "bounded":
         return dlcp_client.bounded(arguments["max_loss"], codec=arguments["codec"])
     return dlcp_client.exact(codec=arguments["codec"])
 
 
 def datagram_sizes(report: dict[str, Any]) -> dict[str, int]:
-    """From a daemon's status: payload of its datagrams, and the headers around it, in bytes."""
+    """From a daemon's status: bytes of payload and of headers per datagram."""
     sizes = [
         peer["segment_size"]
         for session in report["engine"].get("sessions", {}).values()
@@ -141,7 +141,7 @@ class _Measurement:
         return {name: series.plain() for name, series in self.series.items()}
 
     def _round(self) -> None:
-        """One operation each, in random order: neither always finds the other's warm caches."""
+        """One operation per transport, in random order, so that neither always has warm caches."""
         turns = list(self.series)
         self.order.shuffle(turns)
         for name in turns:
@@ -175,7 +175,7 @@ class _Measurement:
         self.series[OURS].add(work.stats)
 
     def _gloo(self, tensor: torch.Tensor) -> None:
-        if self.problem.op == "avg":  # Gloo has none; DDP divides as well
+        if self.problem.op == "avg":  # Gloo has no avg; DDP divides as well
             dist.all_reduce(tensor)
             tensor.div_(self.problem.ranks)
             return
@@ -184,7 +184,7 @@ class _Measurement:
     def _wrong(self, name: str, result: Stored) -> int:
         problem = self.problem
         if name == OURS and self.policy.codec:
-            different = ~np.isfinite(result)  # values are rounded, and the last rounding comes back
+            different = ~np.isfinite(result)  # rounded; the last rounding error is reapplied
         elif name == OURS:
             different = reference.differing(result, problem.answer)
         else:

@@ -37,7 +37,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--sizes", type=sizes, default="4K,1M,16M,64M", help="bytes of tensors (%(default)s)"
     )
-    made.add_argument("--dtype", choices=DTYPES, default="float32")  # those of the reference
+    made.add_argument("--dtype", choices=DTYPES, default="float32")  # dtypes of the reference
     made.add_argument("--op", choices=OPERATIONS, default="sum")
     add_policy(made)
     made.add_argument(

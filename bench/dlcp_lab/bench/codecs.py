@@ -1,4 +1,4 @@
-"""`dlcpctl bench codecs`: bytes, CPU time and what the demo's trainings learn with each codec."""
+"""`dlcpctl bench codecs`: bytes, CPU time and score of the demo's trainings with each codec."""
 
 import argparse
 import os
@@ -22,9 +22,9 @@ from dlcpd.ctl.output import Output
 
 TRANSPORTS: Final = (EXACT, BOUNDED, *CODECS, POWER_SGD)
 HOSTS: Final = 2
-LOSS: Final = 0.01  # injected: something to waive
+LOSS: Final = 0.01  # injected, so that segments are waived
 SEGMENT: Final = 1408  # bytes: loopback stands for Ethernet
-QUICK: Final = 0.05  # of the steps, with --quick: all of them in the warm-up
+QUICK: Final = 0.05  # fraction of the steps with --quick; all are warm-up steps
 TIMEOUT: Final = 3600.0  # seconds for one seed, which takes about five minutes on two cores
 HEADER: Final = (
     "task", "codec", "", "score", "by seed", "worse than exact", "noise", "datagrams/exact",
@@ -43,9 +43,9 @@ class Row:
     codec: str
     score_name: str
     score: list[float]
-    worse: float  # than exact, of the means; negative: better
+    worse: float  # difference of the means to exact; negative: better
     noise: float
-    datagrams: float  # of data, over those of exact
+    datagrams: float  # sent / sent by exact
 
 
 def codecs(options: argparse.Namespace, output: Output) -> int:
@@ -72,7 +72,7 @@ def _plans(seed: int) -> Sequence[HostPlan]:
 
 
 def _train(seed: int, part: float, tasks: dict[str, dict[str, Runs]], output: Output) -> None:
-    """All trainings of one seed, into `tasks`."""
+    """Run all trainings of one seed; the results go into `tasks`."""
     arguments = {"seed": seed, "share": part, "transports": TRANSPORTS}
     work = launch.Work("dlcp_lab.bench.training_rank", arguments, TIMEOUT)
     with running(_plans(seed)) as hosts:
@@ -83,7 +83,7 @@ def _train(seed: int, part: float, tasks: dict[str, dict[str, Runs]], output: Ou
 
 
 def row(transport: str, task: dict[str, Runs]) -> Row:
-    """What the trainings over one transport showed beside those of exact."""
+    """Results of the trainings over one transport, compared with exact."""
     runs, exact = task[transport], task[EXACT]
     name = runs[0][0]["score_name"]
     ours, theirs = ([run[0]["score"] for run in of] for of in (runs, exact))

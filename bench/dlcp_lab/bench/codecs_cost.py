@@ -1,4 +1,4 @@
-"""What a codec costs: bytes on the wire and CPU time, in this process. No network."""
+"""Cost of a codec: bytes on the wire and CPU time in this process. No network."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,23 +11,23 @@ from dlcpd.numerics.codecs import coding
 from dlcpd.numerics.codecs.codec import wire_size
 from dlcpd.numerics.codecs.names import codec_of
 
-VALUES: Final = 1 << 20  # of a transfer: 4 MiB of float32
-ROUNDS: Final = 5  # the fastest counts: what others take of this CPU is no cost of the codec
+VALUES: Final = 1 << 20  # per transfer: 4 MiB of float32
+ROUNDS: Final = 5  # the fastest counts: other load on this CPU is no cost of the codec
 SEED: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one codec, on float32. CPU seconds per 10**9 bytes."""
+    """Cost of one codec on float32. CPU seconds per 10**9 bytes."""
 
     codec: str
-    ratio: float  # bytes on the wire over those of the tensor
-    encode: float  # what is left over included
+    ratio: float  # bytes on the wire / bytes of the tensor
+    encode: float  # residual included
     decode: float
 
 
 def cost(name: str) -> Cost:
-    """Of values as of gradients: many small, few large."""
+    """Measure a codec on values distributed like gradients: many small, few large."""
     codec = codec_of(name)
     rng = np.random.default_rng(SEED)
     numbers = rng.normal(size=VALUES) * np.exp(rng.normal(size=VALUES))
@@ -45,7 +45,7 @@ def _all(work: Iterator[int]) -> None:
 
 
 def _seconds(call: Callable[[], None]) -> float:
-    """CPU time of the fastest of some calls; tables are made in the first."""
+    """CPU seconds of the fastest of ROUNDS calls; an untimed first call builds the tables."""
     call()
     times = []
     for _ in range(ROUNDS):

@@ -1,7 +1,7 @@
 """`dlcpctl bench collectives`: every collective of torch.distributed over dlcpd and over Gloo.
 
-Sizes and bandwidths are those of nccl-tests: the size of a tensor is what its largest buffer on
-one rank holds, and the bus bandwidth what each link carries at least.
+Sizes and bandwidths are those of nccl-tests: the size is that of the largest buffer on one rank,
+and the bus bandwidth is the least that each link carries.
 """
 
 import argparse
@@ -22,7 +22,7 @@ COLLECTIVES: Final = (
     "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter",
     "all_to_all", "send_receive", "barrier",
 )  # fmt: skip
-# Of n ranks' traffic, how often a link carries the size: nccl-tests' factors.
+# nccl-tests' factors for n ranks: 2(n-1)/n for _TWICE, 1 for _WHOLE, else (n-1)/n.
 _TWICE: Final = ("all_reduce",)
 _WHOLE: Final = ("broadcast", "reduce", "send_receive")
 HEADER: Final = (
@@ -36,12 +36,12 @@ class Row:
     """One transport at one size of one collective. Times in seconds, bandwidths in GB/s."""
 
     collective: str
-    size: int  # bytes; 0 of a barrier
+    size: int  # bytes; 0 for a barrier
     transport: str
     time: Spread
     bus_bandwidth: float
     wrong: int  # elements, of all ranks
-    ratio: Spread | None  # Gloo's time over ours, pair by pair; above 1 we are faster
+    ratio: Spread | None  # Gloo's time / dlcpd's, pair by pair; above 1 dlcpd is faster
     samples: list[float]
 
 
@@ -111,7 +111,7 @@ def rows_of(collective: str, size: int, ranks: Sequence[dict[str, Any]]) -> Iter
 
 
 def factor(collective: str, ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth."""
+    """Bus bandwidth / algorithm bandwidth."""
     if collective in _WHOLE:
         return 1.0
     return (2 if collective in _TWICE else 1) * (ranks - 1) / ranks
@@ -133,7 +133,7 @@ def _cells(row: Row) -> list[object]:
 
 
 def verdicts(rows: Sequence[Row]) -> Iterator[str]:
-    """What a reader must not miss."""
+    """Collectives in which Gloo is faster, and wrong results."""
     slower = [row for row in rows if row.ratio and row.ratio.p50 < 1.0]
     if slower:
         names = ", ".join(

@@ -15,12 +15,12 @@ from dlcp_lab.ranks.tensors import join_gloo
 
 BACKENDS: Final = {"dlcpd": "dlcp", "gloo": "gloo"}
 ROOT: Final = 0
-LARGEST: Final = 8  # of the integers that are sent: every sum of them is exact in float32
+LARGEST: Final = 8  # largest integer sent: every sum is exact in float32
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The tensors of one call; `parts[r]` is what rank r brings, of `count` elements."""
+    """The tensors of one call; `parts[r]` is the contribution of rank r, all of one length."""
 
     rank: int
     parts: list[torch.Tensor]
@@ -34,7 +34,7 @@ class Problem:
         return len(self.parts)
 
     def shard(self, source: int, place: int) -> torch.Tensor:
-        """Part `place` of what rank `source` brings."""
+        """Part `place` of the contribution of rank `source`."""
         return self.parts[source].chunk(self.ranks)[place]
 
     @property
@@ -44,8 +44,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A collective. `call` may change `result`, which `start` has made; `expected` is what it
-    must hold then, None where this rank gets nothing."""
+    """A collective. `start` makes the result tensor, `call` writes to it, and `expected` gives its
+    content afterwards: None if this rank receives nothing."""
 
     start: Callable[[Problem], torch.Tensor]
     call: Callable[[Problem, torch.Tensor, Any], object]
@@ -146,7 +146,7 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]
 def _measure(
     conductor: Conductor, groups: dict[str, Any], arguments: dict[str, Any], name: str, size: int
 ) -> dict[str, Any]:
-    """Both transports by turns, in random order: neither always finds the other's warm caches."""
+    """Both transports alternate in random order, so that neither always has warm caches."""
     conductor.progress(f"{name} {size} B: {arguments['warmup']} + {arguments['repeat']} rounds")
     case = CASES[name]
     problem = _problem(conductor, size, arguments["seed"])
@@ -170,7 +170,7 @@ def _measure(
 
 
 def _problem(conductor: Conductor, size: int, seed: int) -> Problem:
-    """Small integers in float32; every part divides by the ranks."""
+    """Small integers in float32; the length of a part is a multiple of the world size."""
     ranks = conductor.world_size
     count = max(size // 4 // ranks, 1) * ranks
     draw = torch.Generator().manual_seed(seed)

@@ -12,7 +12,7 @@ from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
 
-TIMEOUT: Final = 1800.0  # seconds for all of it
+TIMEOUT: Final = 1800.0  # seconds for the whole run
 RANK: Final = "dlcp_lab.bench.cuda_rank"
 
 
@@ -66,8 +66,8 @@ def shown(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
 
 
 def _gpus() -> int:
-    """Raises: BadConfig."""
-    import torch  # noqa: PLC0415  # the rest of dlcpctl does without
+    """Number of GPUs. Raises: BadConfig if there is none."""
+    import torch  # noqa: PLC0415  # other commands need no torch
 
     if not torch.cuda.is_available():
         raise BadConfig(

@@ -1,4 +1,4 @@
-"""One rank of `bench cuda`, started by torchrun: the same steps over each transport, by turns.
+"""One rank of `bench cuda`, started by torchrun: the same steps over one transport after another.
 
 torchrun --nnodes 2 ... -m dlcp_lab.bench.cuda_rank --models resnet50 --write rows.json
 """
@@ -25,12 +25,12 @@ from dlcp_lab.replay.shapes import Layer, Network
 from dlcp_lab.report.statistic import percentile
 
 WARMUP: Final = 5  # steps; DDP regroups its buckets, memory is locked, NCCL connects
-TEXTS: Final = frozenset({"gpt2-small", "transformer"})  # whose samples are whole contexts
+TEXTS: Final = frozenset({"gpt2-small", "transformer"})  # a sample is a whole context
 BUCKET: Final = 25 << 20  # bytes, as DDP's
 
 
 class _Product(torch.autograd.Function):
-    """As many multiply-adds as a layer has: one product of squares forward, two backward."""
+    """The multiply-adds of a layer: one product of square matrices forward, two backward."""
 
     @staticmethod
     def forward(ctx: Any, signal: torch.Tensor, side: int, *parameters: torch.Tensor) -> Any:
@@ -46,7 +46,7 @@ class _Product(torch.autograd.Function):
 
 
 class Computing(nn.Module):
-    """One layer: its parameters, and its arithmetic for `samples`."""
+    """One layer: its parameters, and its arithmetic for `samples` samples."""
 
     def __init__(self, layer: Layer, samples: int) -> None:
         super().__init__()
@@ -55,19 +55,19 @@ class Computing(nn.Module):
         self.side = round((layer.macs * samples) ** (1 / 3))
 
     def forward(self, signal: torch.Tensor) -> torch.Tensor:
-        """The signal as it came."""
+        """The signal, unchanged."""
         out: torch.Tensor = _Product.apply(signal, self.side, *self._parameters.values())  # type: ignore[no-untyped-call]  # torch's own
         return out
 
 
 def computing(network: Network, samples: int, device: torch.device) -> nn.Module:
-    """A network to train: any tensor of one element goes in."""
+    """A network to train; its input is any tensor of one element."""
     return nn.Sequential(*(Computing(layer, samples) for layer in network)).to(device)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What is measured, and where."""
+    """One measurement: network, samples per step, steps, device."""
 
     name: str
     network: Network
@@ -107,7 +107,7 @@ def _row(
 def _model(
     run: Run, transport: str
 ) -> Iterator[tuple[DistributedDataParallel, Callable[[], None]]]:
-    """A model over a transport, and what reduces as many bytes in buckets, and nothing else."""
+    """A model over a transport, and a call that only reduces as many bytes, in buckets."""
     group = dist.new_group(backend="nccl" if transport == "nccl" else "gloo")
     plain = computing(run.network, run.samples, run.device)
     model = DistributedDataParallel(plain, process_group=group)
@@ -138,7 +138,7 @@ def _step(model: DistributedDataParallel, device: torch.device, *, alone: bool =
 
 
 def _times(call: Callable[[], None], run: Run) -> list[float]:
-    """Seconds of each call, from when all ranks are there until this one's device is done."""
+    """Seconds of each call, from a barrier until this rank's device is done."""
     times = []
     for _ in range(WARMUP + run.steps):
         dist.barrier()
@@ -161,7 +161,7 @@ def _multiply(signal: torch.Tensor, side: int) -> None:
 
 
 def main() -> None:
-    """One rank on its GPU; rank 0 writes."""
+    """Run one rank on its GPU; rank 0 writes the rows."""
     parser = argparse.ArgumentParser(prog="cuda_rank")
     parser.add_argument("--models", default="resnet50,gpt2-small")
     parser.add_argument("--samples", type=int, default=32)

@@ -4,9 +4,9 @@
     sudo .venv/bin/dlcpctl lab run -- \\
         .venv/bin/python -m dlcp_lab.bench.gloo_all_reduce --sizes 65536 16777216 --repeat 20
 
-A comparison runs both transports in the same rank processes and alternates them per
-sample, so that whatever disturbs the host disturbs both: import `gloo_group` and
-`all_reduce` for that. Run as a program, each rank prints one JSON line per size.
+A comparison runs both transports in the same rank processes and alternates them per sample, so
+that a disturbance of the host affects both: import `gloo_group` and `all_reduce` for that. Run as
+a program, each rank prints one JSON line per size.
 """
 
 import argparse
@@ -20,11 +20,11 @@ from typing import Final
 import torch
 from torch._C._distributed_c10d import PrefixStore, ProcessGroupGloo, Store, TCPStore
 
-TIMEOUT: Final = timedelta(seconds=60)  # no sample here takes a tenth of it; a dead rank must show
+TIMEOUT: Final = timedelta(seconds=60)  # ten times the longest sample; a dead rank is detected
 
 
 def gloo_group(rank: int, world_size: int, store: Store) -> ProcessGroupGloo:
-    """A Gloo group of its own, beside whatever default group there is. Waits for all ranks.
+    """A Gloo group of its own, independent of a default group. Waits for all ranks.
 
     GLOO_SOCKET_IFNAME in the environment names the interface: Gloo's own choice is the
     address of the host's name, which is loopback on many hosts.
@@ -49,10 +49,10 @@ def measure(
     sizes: Sequence[int],
     repeat: int,
 ) -> dict[int, list[float]]:
-    """Seconds of each all-reduce of float32 by size in bytes; the sizes take turns.
+    """Seconds of each all-reduce of float32 by size in bytes; the sizes alternate.
 
-    Each sample begins when `meet`, a barrier, returns. The first of each size, which also makes
-    connections and touches memory, is left out.
+    Each sample begins when `meet`, a barrier, returns. The first of each size is left out: it also
+    makes connections and touches memory.
     """
     tensors = {size: torch.ones(size // 4) for size in sizes}
     seconds: dict[int, list[float]] = {size: [] for size in sizes}
@@ -68,7 +68,7 @@ def measure(
 
 
 def main() -> None:
-    """One rank; its place comes from the environment, as `dlcpctl lab run` sets it."""
+    """Run one rank; rank, world size and store come from the environment (`dlcpctl lab run`)."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[1 << 16, 1 << 24], help="bytes")
     parser.add_argument("--repeat", type=int, default=20)
@@ -86,7 +86,7 @@ def main() -> None:
     )
     for size, samples in seconds.items():
         print(json.dumps({"transport": "gloo", "rank": rank, "bytes": size, "seconds": samples}))
-    barrier(group)  # nobody leaves, rank 0 and its store least of all, while another measures
+    barrier(group)  # no rank leaves while another measures: rank 0 has the store
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What a process group costs beside Gloo's: to be made and ended, and the memory of a training.
+"""Cost of a process group over dlcpd and Gloo: time to create and destroy it, memory in training.
 
-Two ranks of this machine under torchrun, by turns. `python -m dlcp_lab.bench.group_life`
+Two ranks on this machine under torchrun, in alternation. `python -m dlcp_lab.bench.group_life`
 """
 
 import argparse
@@ -19,9 +19,9 @@ TIMES: Final = ("first init", "later init", "new_group", "destroy")
 
 
 def measured(how: str) -> dict[str, float]:
-    """What rank 0 saw: seconds, and its peak of resident memory in MB.
+    """Measurements of rank 0: seconds, and its peak resident memory in MB.
 
-    Raises: RuntimeError with the last words of a run that failed.
+    Raises: RuntimeError with the end of stderr of a run that failed.
     """
     found: dict[str, float] = json.loads(torchrun.run(RANK, how)[-1])
     return found
@@ -48,7 +48,7 @@ def _megabytes(runs: Sequence[dict[str, float]]) -> tuple[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None, say: Callable[[str], Any] = print) -> int:
-    """Exit status."""
+    """Measure and print; returns the exit status."""
     parser = argparse.ArgumentParser(prog="dlcp_lab.bench.group_life", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="runs of each kind")
     rounds = max(1, parser.parse_args(arguments).rounds)

@@ -20,12 +20,12 @@ WIDTH, LAYERS, STEPS = 2048, 8, 4  # 134 MB of gradients
 
 
 def life(backend: str) -> dict[str, float]:
-    """Seconds of making and ending a group, and one in it, twice."""
+    """Seconds to create a group and a subgroup and to destroy both; two passes."""
     found: dict[str, float] = {}
     store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     for name in ("first init", "later init"):
         rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        # In the place of before, a rank of Gloo may find the address that another one had before.
+        # A prefix per pass: a Gloo rank could otherwise read its peer's address of the last pass.
         place = PrefixStore(name, store)
         began = time.perf_counter()
         dist.init_process_group(backend, store=place, rank=rank, world_size=world)
@@ -41,8 +41,8 @@ def life(backend: str) -> dict[str, float]:
 
 
 def train(how: str) -> None:
-    """Some steps of DDP, by a hook or by the backend. The group is left to the process's end: to
-    free it right after its last operation can hang in Gloo, whose threads want Python's lock."""
+    """STEPS steps of DDP, over a hook or a backend. The group is not destroyed: Gloo can hang if it
+    is freed right after its last operation, because its threads need the GIL."""
     dist.init_process_group("gloo" if how in POLICIES else how)
     layers = [nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)]
     model = DistributedDataParallel(nn.Sequential(*layers))
@@ -57,7 +57,7 @@ def train(how: str) -> None:
 
 
 def main() -> None:
-    """Rank 0 prints what it saw."""
+    """Run; rank 0 prints its measurements as JSON."""
     how, rank = sys.argv[1], int(os.environ["RANK"])
     torch.set_num_threads(1)
     found: dict[str, float] = {} if how in POLICIES else life(how)

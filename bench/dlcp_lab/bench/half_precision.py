@@ -1,7 +1,7 @@
-"""Trainings in 16-bit floats that lose 2 % of their datagrams: what they skip, and what they learn.
+"""Trainings in 16-bit floats with 2 % datagram loss: skipped steps, loss and accuracy.
 
-Two ranks learn digits for 200 steps, with a GradScaler that keeps float16 at its limit; over Gloo,
-exact and bounded, for several seeds. `python -m dlcp_lab.bench.half_precision`
+Two ranks learn digits for 200 steps over Gloo, exact and bounded, for several seeds. A GradScaler
+keeps float16 at its limit. `python -m dlcp_lab.bench.half_precision`
 """
 
 import argparse
@@ -32,7 +32,7 @@ HEADER: Final = ("dtype", "seed", "over", "skipped", "loss", "accuracy", "waived
 
 
 def trained(dtype: str, seeds: int, steps: int) -> list[list[Any]]:
-    """A row for each training, as HEADER has it."""
+    """A row for each training, with the columns of HEADER."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "lossy.toml"
         config.write_text(LOSSY)
@@ -49,7 +49,7 @@ def trained(dtype: str, seeds: int, steps: int) -> list[list[Any]]:
 
 
 def main(arguments: Sequence[str] | None = None, say: Callable[[str], Any] = print) -> int:
-    """Exit status."""
+    """Train and print; returns the exit status."""
     parser = argparse.ArgumentParser(prog="dlcp_lab.bench.half_precision", description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=200)

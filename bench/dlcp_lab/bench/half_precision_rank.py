@@ -14,21 +14,21 @@ from dlcp_client import LossPolicy, bounded, ddp, exact
 from dlcp_lab.training.tasks import HELD_OUT, Digits
 
 WIDTH, BATCH, RATE = 1024, 32, 0.05
-LAST: Final = 20  # steps whose mean loss counts
+LAST: Final = 20  # steps of the mean final loss
 POLICIES: Final = {"gloo": None, "exact": exact(), "bounded": bounded(0.02)}
 
 
 class Scaler(torch.amp.GradScaler):
-    """A GradScaler for gradients of float16, as ShardedGradScaler is one."""
+    """A GradScaler that accepts float16 gradients, as ShardedGradScaler does."""
 
     def _unscale_grads_(self, *arguments: Any) -> Any:
-        return super()._unscale_grads_(*arguments[:-1], True)  # type: ignore[call-arg]
+        return super()._unscale_grads_(*arguments[:-1], True)  # type: ignore[call-arg]  # variadic
 
 
 def train(
     task: Digits, dtype: torch.dtype, seed: int, steps: int, policy: LossPolicy | None
 ) -> list[Any]:
-    """Steps that were skipped, loss, accuracy, segments waived, and sent."""
+    """Skipped steps, final loss, accuracy, segments waived, segments sent."""
     torch.manual_seed(seed)
     net = nn.Sequential(
         nn.Flatten(),
@@ -52,7 +52,7 @@ def train(
         sgd.zero_grad()
         said = model(task.images[picked].to(dtype)).float()
         loss = nn.functional.cross_entropy(said, task.labels[picked])
-        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        scaler.scale(loss).backward()  # type: ignore[no-untyped-call]  # torch's own
         before = scaler.get_scale()
         scaler.step(sgd)
         scaler.update()
@@ -79,7 +79,7 @@ def main() -> None:
             row = train(task, getattr(torch, dtype), seed, steps, policy)
             if dist.get_rank() == 0:
                 print(json.dumps([dtype, seed, name, *row]), flush=True)
-    # To free the group right after its last operation can hang in Gloo.
+    # Gloo can hang if its group is freed right after the last operation.
     dist.barrier()
     sys.stdout.flush()
     os._exit(0)

@@ -1,4 +1,4 @@
-"""What operations cost a host, counted: CPU time, switches, system calls; by process."""
+"""Counts what operations cost a host, by process: CPU time, context switches, system calls."""
 
 import os
 import shutil
@@ -15,20 +15,20 @@ from typing import Any, Final, Self
 
 from dlcpd.ctl.status import query
 
-TICK: Final = os.sysconf("SC_CLK_TCK")  # of CPU time, per second
-ATTACH: Final = 0.5  # seconds until perf counts
-PERF_TIMEOUT: Final = 10.0  # seconds perf may take to say what it counted
+TICK: Final = os.sysconf("SC_CLK_TCK")  # ticks of CPU time per second
+ATTACH: Final = 0.5  # seconds that perf needs to attach
+PERF_TIMEOUT: Final = 10.0  # seconds that perf has to write its count
 _EVENT: Final = "raw_syscalls:sys_enter"
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of one process with all its threads, since it began. Seconds and counts."""
+    """Totals of one process and its threads since it began. Seconds and counts."""
 
     user: float
     system: float
-    waited: int  # times it gave the CPU up: voluntary switches
-    displaced: int  # times it was taken from it
+    waited: int  # voluntary context switches
+    displaced: int  # involuntary context switches
 
     @classmethod
     def of(cls, process: int) -> Self:
@@ -44,7 +44,7 @@ class Usage:
         return cls(int(after_name[11]) / TICK, int(after_name[12]) / TICK, waited, displaced)
 
     def since(self, before: "Usage") -> "Usage":
-        """What came on top of `before`."""
+        """The increase since `before`."""
         return Usage(
             self.user - before.user,
             self.system - before.system,
@@ -54,7 +54,7 @@ class Usage:
 
 
 def processes(daemon: str) -> dict[str, int]:
-    """Control and engines of the daemon that listens at `daemon`, and this process, by role."""
+    """Process ids by role: control process and engines of the daemon at `daemon`, this process."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.connect(daemon)
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -65,10 +65,10 @@ def processes(daemon: str) -> dict[str, int]:
 
 
 class SystemCalls:
-    """perf(1) that counts the system calls of a process, where it may: root has to ask."""
+    """Counts the system calls of a process with perf(1), which needs root."""
 
     def __init__(self, process: int) -> None:
-        self._output = tempfile.NamedTemporaryFile("r", prefix="dlcp-perf-")  # noqa: SIM115
+        self._output = tempfile.NamedTemporaryFile("r", prefix="dlcp-perf-")  # noqa: SIM115  # kept
         perf = shutil.which("perf")
         self._perf = (
             None
@@ -92,7 +92,7 @@ class SystemCalls:
         )
 
     def stop(self) -> int | None:
-        """How many since; None where they could not be counted."""
+        """Calls since the start; None if they could not be counted."""
         if self._perf is None:
             return None
         self._perf.send_signal(signal.SIGINT)
@@ -107,20 +107,20 @@ class SystemCalls:
 
 
 class Meter:
-    """What the processes of this host do between `start` and `stop`."""
+    """Cost of the processes of this host between `start` and `stop`."""
 
     def __init__(self, daemon: str) -> None:
         self._daemon, self._processes = daemon, processes(daemon)
 
     def start(self) -> None:
-        """Count from now on; it takes a while until this returns."""
+        """Start to count; returns after ATTACH seconds."""
         self._calls = {role: SystemCalls(number) for role, number in self._processes.items()}
         time.sleep(ATTACH)
         self._effort = self._of_engine()
         self._before = {role: Usage.of(number) for role, number in self._processes.items()}
 
     def stop(self) -> dict[str, Any]:
-        """By role what `Usage` has and `system_calls`; and the engine's own account, `effort`."""
+        """`processes`: fields of `Usage` and `system_calls` by role; `effort`: engine's counts."""
         used = {
             role: Usage.of(number).since(self._before[role])
             for role, number in self._processes.items()

@@ -1,4 +1,4 @@
-"""Where the hosts of a benchmark stand: on loopback, on an emulated switch, in namespaces."""
+"""Where the hosts of a benchmark run: on loopback, on an emulated switch, in namespaces."""
 
 import argparse
 import os
@@ -19,7 +19,7 @@ from dlcpd.ctl.grammar import whole
 
 
 def add_places(made: argparse.ArgumentParser) -> None:
-    """The options that `places` reads."""
+    """Add the options that `places` reads."""
     made.add_argument(
         "--hosts", type=whole(2, MAX_HOSTS), default=2, help="number of hosts (%(default)s)"
     )
@@ -74,7 +74,7 @@ def add_places(made: argparse.ArgumentParser) -> None:
 
 
 def check_places(options: argparse.Namespace) -> None:
-    """Refuse what cannot be. Raises: BadConfig."""
+    """Refuse impossible options. Raises: BadConfig."""
     if len(options.netns) == 1:
         raise BadConfig("--netns: give at least two hosts, one --netns each")
     network_table(options.set)
@@ -82,7 +82,7 @@ def check_places(options: argparse.Namespace) -> None:
 
 @contextmanager
 def places(options: argparse.Namespace) -> Iterator[Sequence[HostPlan]]:
-    """The hosts that the options ask for; what was made for them is removed afterwards.
+    """The hosts of the options; an emulated switch is removed afterwards.
 
     Raises: BadConfig.
     """
@@ -111,7 +111,7 @@ def _standing(options: argparse.Namespace) -> Iterator[list[HostPlan]]:
 
 
 def where(options: argparse.Namespace, plans: Sequence[HostPlan], *, gloo: bool) -> str:
-    """Where they stand, in words."""
+    """Where the hosts run, in words."""
     text = f"{len(plans)} hosts, one machine"
     if options.switch:
         text = (
@@ -130,7 +130,7 @@ def where(options: argparse.Namespace, plans: Sequence[HostPlan], *, gloo: bool)
 def document(
     command: str, options: argparse.Namespace, plans: Sequence[HostPlan]
 ) -> dict[str, Any]:
-    """The same for --json, with what the machine is."""
+    """The same for --json, with properties of the machine."""
     return {
         "command": command,
         "version": __version__,
@@ -141,7 +141,7 @@ def document(
             "tcp_congestion_control": tcp_congestion_control(),
         },
         "hosts": len(plans),
-        "cpus_per_host": len(plans[0].place.cpus),  # 0 = they share all
+        "cpus_per_host": len(plans[0].place.cpus),  # 0 = hosts share all
         "switch": options.switch,
         "switch_loss": options.switch_loss if options.switch else 0.0,
         "switch_buffer": options.switch_buffer if options.switch else 0,

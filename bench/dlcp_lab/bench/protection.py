@@ -1,7 +1,7 @@
-"""What it costs to protect data: CPU time per payload byte, of sending and receiving together.
+"""Cost of checksum and encryption: CPU time per payload byte, sending and receiving together.
 
-Two sockets on loopback, both ends in one thread; segments go from one array to another as they do
-between two engines, without what decides about them. `python -m dlcp_lab.bench.protection`
+Two sockets on loopback, both ends in one thread. Segments go from one array to another as between
+two engines, without schedule or congestion control. `python -m dlcp_lab.bench.protection`
 """
 
 import argparse
@@ -32,16 +32,16 @@ from dlcpd.io.udp.udp_path import UdpPath
 
 PEER: Final = 1
 TOKEN: Final = 0x5EC0_0000_0000_0001
-SEGMENTS: Final = 1408, MAX_SEGMENT  # bytes: an Ethernet without jumbo frames, and with
+SEGMENTS: Final = 1408, MAX_SEGMENT  # bytes: Ethernet without jumbo frames, and with
 BATCH: Final = 180  # datagrams sent in a row; 1.6 MB at most, well within a receive buffer
-BATCHES: Final = 8  # of a transfer
+BATCHES: Final = 8  # per transfer
 PATIENCE: Final = 5.0  # seconds without a datagram after which the kernel has dropped some
-REFERENCES: Final = "numpy, checksum", "C, checksum"  # what others are compared with
+REFERENCES: Final = "numpy, checksum", "C, checksum"  # other ways are compared with these
 
 
 @dataclass
 class Way:
-    """Two ends that protect what they exchange in one way."""
+    """Two sockets with one data path and one kind of protection."""
 
     name: str
     source: UdpPath
@@ -52,7 +52,7 @@ class Way:
 
     @classmethod
     def plain(cls, data_path: str, *, checksum: bool) -> Self:
-        """Datagrams in clear."""
+        """Datagrams in clear, with or without a checksum."""
         both, keys = compiled(data_path), Keyring()
         config = EngineConfig(receive_buffer=32 << 20)
         source, sink = (UdpPath(0, config, Counter(), Counter(), both, keys=keys) for _ in range(2))
@@ -65,12 +65,12 @@ class Way:
 
     @classmethod
     def encrypted(cls) -> Self:
-        """Datagrams that nobody reads on their way. Raises: BadConfig."""
+        """Encrypted datagrams. Raises: BadConfig."""
         ends = []
         config = EngineConfig(receive_buffer=32 << 20)
         for secrets in ((b"in", b"out"), (b"out", b"in")):
             keys = encryption(AES_256_GCM)
-            assert keys is not None  # noqa: S101  # as was asked for
+            assert keys is not None  # noqa: S101  # a cipher was named
             keys.add(PEER, TOKEN, *secrets)
             ends.append(keys.path(0, config, Counter(), Counter()))
         source, sink = ends
@@ -78,7 +78,7 @@ class Way:
         return cls(f"numpy, {AES_256_GCM}", source, sink)
 
     def transfer(self, payload: np.ndarray, target: np.ndarray, segment: int) -> float:
-        """Carry all of `payload`, which is of whole segments, to `target`; seconds of CPU."""
+        """Carry `payload`, a whole number of segments, to `target`; returns CPU seconds."""
         self.operation += 1
         receiver = TransferReceiver(len(payload) // segment)
         incoming = Incoming(Key(0, self.operation, 0), 1, receiver, target, segment)
@@ -97,7 +97,7 @@ class Way:
         return Transmit(PEER, 0, first, none, payload, segments, segment, none)
 
     def _receive(self, incoming: Incoming, left: int) -> None:
-        """Until no more than `left` segments are missing. Raises: RuntimeError."""
+        """Receive until at most `left` segments are missing. Raises: RuntimeError."""
         while incoming.receiver.missing > left:
             if not select.select([self.sink], [], [], PATIENCE)[0]:
                 raise RuntimeError(f"{self.name}: the kernel dropped datagrams; is it busy?")
@@ -106,13 +106,13 @@ class Way:
                     group.place(incoming)
 
     def close(self) -> None:
-        """Both sockets."""
+        """Close both sockets."""
         self.source.socket.close()
         self.sink.socket.close()
 
 
 def ways() -> Iterator[Way]:
-    """All that this machine has."""
+    """All ways that this machine supports."""
     for data_path in (COMPILED, NUMPY) if installed() else (NUMPY,):
         for checksum in (False, True):
             yield Way.plain(data_path, checksum=checksum)
@@ -120,8 +120,8 @@ def ways() -> Iterator[Way]:
 
 
 def measured(segment: int, rounds: int) -> dict[str, list[float]]:
-    """By way: nanoseconds per payload byte of each round. Ways go by turns; a first round that is
-    not counted warms them."""
+    """Nanoseconds per payload byte of each round, by way. Ways alternate; a first round, which is
+    not counted, warms up."""
     payload = np.random.default_rng(1).integers(0, 256, segment * BATCH * BATCHES, np.uint8)
     target, each = np.zeros_like(payload), list(ways())
     costs: dict[str, list[float]] = {way.name: [] for way in each}
@@ -157,7 +157,7 @@ def main(arguments: list[str] | None = None, say: Callable[[str], None] = print)
 
 
 def _ratio(values: list[float], others: list[float] | None) -> str | None:
-    """Round by round; None where this machine has no such way."""
+    """Ratios round by round; None if this machine lacks the reference."""
     if others is None:
         return None
     return _spread([a / b for a, b in zip(values, others, strict=True)])

@@ -1,4 +1,4 @@
-"""Two ranks of this machine under torchrun, and what rank 0 printed."""
+"""Runs a module on two ranks of this machine under torchrun and returns its output."""
 
 import os
 import signal
@@ -11,9 +11,9 @@ LIMIT: Final = 100.0  # seconds for one run
 
 
 def run(module: str, *arguments: str, limit: float = LIMIT, **variables: str) -> list[str]:
-    """The lines on stdout of `module`, run with more variables of the environment.
+    """The lines on stdout of `module`; `variables` are added to the environment.
 
-    Raises: RuntimeError with the last words of a run that failed, or had not ended in time.
+    Raises: RuntimeError, with the end of stderr if the run failed; after `limit` seconds.
     """
     command = starter.command(
         "torch.distributed.run",

@@ -1,4 +1,4 @@
-"""`dlcpctl bench trace`: what recording events costs, by turns with and without."""
+"""`dlcpctl bench trace`: cost of recording events, in alternation with and without."""
 
 import argparse
 from typing import Final
@@ -13,7 +13,7 @@ from dlcpd.ctl.output import Output
 
 OFF: Final = "off"
 TURNS: Final = (OFF, "on", "off again")  # as in trace_rank, which imports torch
-BLOCK: Final = 5  # operations that are timed together, so that noise of one counts less
+BLOCK: Final = 5  # operations that are timed together, to reduce noise
 
 
 def trace(options: argparse.Namespace, output: Output) -> int:

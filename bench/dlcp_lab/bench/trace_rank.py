@@ -1,4 +1,4 @@
-"""One rank of `bench trace`: the same operation while its daemon records events, and while not."""
+"""One rank of `bench trace`: the same operation with and without recording by its daemon."""
 
 import random
 import time
@@ -14,11 +14,11 @@ from dlcpd.contract.messages import Traced, TraceRequest
 from dlcpd.ctl.conversation import Conversation
 
 RECORDED: Final = "on"
-TURNS: Final = ("off", RECORDED, "off again")  # the last tells what the machine's noise is
+TURNS: Final = ("off", RECORDED, "off again")  # the last shows the machine's noise
 
 
 def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Seconds of each block, by turn; and the events of one block that was recorded."""
+    """Seconds of each block, by turn, and the number of events of one recorded block."""
     join_gloo(conductor)
     session = dlcp_client.connect()
     try:

@@ -1,4 +1,4 @@
-"""`dlcpctl bench training`: end to end on four hosts of a congested fabric, against Gloo."""
+"""`dlcpctl bench training`: trainings on four hosts of a congested fabric, dlcpd against Gloo."""
 
 import argparse
 import os
@@ -32,12 +32,12 @@ from dlcpd.ctl.output import Output
 
 HOSTS: Final = 4
 # Two hosts share two uplinks: 2:1. At three times these rates forwarding, transport and training
-# keep two cores busy, and what is compared then is the cost of a packet.
+# keep two cores busy, and the benchmark would compare CPU time per packet.
 HOST_RATE, SPINE_RATE = "60mbit", "30mbit"
 LOSS: Final = 0.005  # at random, of every switch output
 ECN: Final = 64 * 1024  # bytes of backlog: a quarter of a port's buffer
-PATHS: Final = 8  # source ports: two spines, found by chance
-QUICK: Final = 0.02  # of the steps, with --quick: all of them exact
+PATHS: Final = 8  # source ports, which ECMP hashes to two spines
+QUICK: Final = 0.02  # fraction of the steps with --quick; all are exact
 TIMEOUT: Final = 3600.0  # seconds for one seed, which takes about twelve minutes on two cores
 BURSTS: Final = Udp(3, 0, "24mbit", on=0.05, off=0.45, seconds=TIMEOUT)  # a tenth of the time
 
@@ -46,7 +46,7 @@ Trainings = dict[str, dict[str, Runs]]  # task -> transport -> runs, one per see
 
 @dataclass(slots=True)
 class Goodput:
-    """Which intervals of the flow beside the trainings belong to which of them."""
+    """Assigns the intervals of the background flow to the trainings."""
 
     flow: Any  # dlcp_lab.emulation's Running
     begins: list[tuple[str, int]] = field(default_factory=list)
@@ -115,7 +115,7 @@ def _plan(seed: int, *, classes: bool) -> dict[str, Any]:
 
 
 def _seed(plan: dict[str, Any], part: float, runs: Trainings, output: Output) -> dict[str, float]:
-    """All trainings of one seed, on a fabric of their own, into `runs`; the flow's goodput."""
+    """Run all trainings of one seed on a new fabric, into `runs`; the flow's goodput, bit/s."""
     others = (
         Tcp(2, 1, seconds=TIMEOUT),
         BURSTS,

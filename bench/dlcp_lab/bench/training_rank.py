@@ -12,7 +12,7 @@ from dlcp_lab.training.tasks import TASKS
 
 
 def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]:
-    """What `training_loop.train` tells of each; `arguments`: seed, share of steps, transports."""
+    """Results of `training.loop.train`; `arguments`: seed, share of steps, transports."""
     join_gloo(conductor)
     seed = arguments["seed"]
     order = random.Random(seed)  # equal on all ranks
@@ -26,7 +26,7 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]
                 conductor.barrier(f"{task.name}/{transport}")
                 steps = max(1, round(arguments["share"] * task.steps))
                 out.append(train(conductor, Training(task, transport, steps, seed)))
-        conductor.barrier("end")  # a rank that leaves fails what others have not finished
+        conductor.barrier("end")  # a rank that leaves fails unfinished operations of its peers
     finally:
         dist.destroy_process_group()
     return out

@@ -1,4 +1,4 @@
-"""What `bench training` measured: rows of its tables, and the verdicts on them. Pure."""
+"""Rows of the tables of `bench training`, and the verdicts on them. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ from dlcpd.contract.policy import DEFAULT_MAX_LOSS
 GLOO, EXACT, BOUNDED, CROSSED = "gloo", "exact", "bounded", "bounded, cross-step"
 TRANSPORTS: Final = (GLOO, EXACT, BOUNDED, CROSSED)
 HIGHER_IS_BETTER: Final = ("accuracy",)  # of scores; the others are losses
-QUANTUM: Final = 1 / 360  # of a score: one of the digits that are kept for the accuracy
-LEAST_SEEDS: Final = 2  # that have a spread
-WARMUP: Final = 10  # exact steps before a bounded policy counts: `register`'s default
-LEAST_STEPS: Final = 3 * WARMUP  # of a training that tells what loss does to learning
+QUANTUM: Final = 1 / 360  # least difference of two accuracies: one held-out digit
+LEAST_SEEDS: Final = 2  # seeds that a spread needs
+WARMUP: Final = 10  # exact steps before a bounded policy takes effect: `register`'s default
+LEAST_STEPS: Final = 3 * WARMUP  # a shorter training does not show what loss does to learning
 WORTH: Final = 1.02  # a ratio below is no gain
 
 Runs = list[Run]  # of one task over one transport, one per seed
@@ -39,19 +39,19 @@ class Row:
     transport: str
     step: list[float]  # median step, seconds
     seconds: list[float]  # all steps
-    forward: list[float]  # median forward pass, seconds; what it waited for included
-    over_gloo: list[float]  # Gloo's time for all steps over this one's; above 1 this is faster
+    forward: list[float]  # median forward pass, seconds, its waits included
+    over_gloo: list[float]  # Gloo's time for all steps / this one's; above 1 this is faster
     losses: list[list[float]]  # of training, at MARKS
     score_name: str
     score: list[float]
     waived: list[float]  # share of segments
     retransmitted: list[float]
     replicas: list[str]
-    background: list[float]  # goodput of the TCP flow beside it, bit/s
+    background: list[float]  # goodput of the background TCP flow, bit/s
 
 
 def row(transport: str, task: Trained, goodput: Sequence[float]) -> Row:
-    """Of one transport; `goodput` is that of the flow beside it, by seed."""
+    """The row of one transport; `goodput` is that of the background flow, bit/s by seed."""
     runs, gloo = task[transport], task[GLOO]
     return Row(
         runs[0][0]["task"],
@@ -71,12 +71,12 @@ def row(transport: str, task: Trained, goodput: Sequence[float]) -> Row:
 
 
 def seconds(run: Run) -> float:
-    """All steps, the slowest rank of each."""
+    """Time of all steps, the slowest rank of each."""
     return sum(step_times(run))
 
 
 def share(run: Run, name: str) -> float:
-    """Of the segments sent; 0 over Gloo, which has no books."""
+    """Count `name` as a share of the segments sent; 0 over Gloo, which has no counts."""
     return total(run, name) / max(total(run, "sent"), 1) if run[0]["books"] else 0.0
 
 
@@ -186,7 +186,7 @@ def _quality(name: str, transport: str, task: Trained) -> Check:
 
 
 def honesty(rows: Sequence[Row]) -> Iterator[str]:
-    """Where a transport gains nothing, and why as far as the numbers tell (P10); one task's."""
+    """Transports without a gain on a task, with the reason as far as the numbers show it (P10)."""
     gloo, exact, bounded, crossed = (
         next(one for one in rows if one.transport == transport) for transport in TRANSPORTS
     )
@@ -207,7 +207,7 @@ def honesty(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def gain_over(other: Row, one: Row) -> float:
-    """The other's time for all steps over this one's, pair by pair; the median of the seeds."""
+    """Time of `other` for all steps / time of `one`, pair by pair; the median of the seeds."""
     return median(a / b for a, b in zip(other.seconds, one.seconds, strict=True))
 
 

@@ -1,1 +1,1 @@
-"""`dlcpctl demo`: two models, several transports, and what became of every segment."""
+"""`dlcpctl demo`: two models, several transports, and the fate of every segment."""

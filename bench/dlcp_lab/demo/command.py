@@ -1,4 +1,4 @@
-"""`dlcpctl demo`: two models over Gloo and dlcpd, and what became of every segment."""
+"""`dlcpctl demo`: two models over Gloo and dlcpd, and the fate of every segment."""
 
 import argparse
 import os
@@ -24,14 +24,14 @@ HOSTS: Final = 4
 PATHS: Final = 2
 LOSS: Final = 0.01  # injected
 TIMEOUT: Final = 1800.0  # seconds; the demo takes about three minutes on two idle cores
-QUICK: Final = 0.35  # of the steps, with --quick
+QUICK: Final = 0.35  # fraction of the steps with --quick
 COUNTS: Final = ("sent", "lost", "retransmitted", "waived", "reapplied")
 
 
 def demo(options: argparse.Namespace, output: Output) -> int:
     """Train, print, judge. Exit code 1 when a promise is broken."""
     begin = time.monotonic()
-    # Loopback stands for Ethernet: its own segments would be so long that 1 % of them is none.
+    # Loopback stands for Ethernet: with its own long segments, 1 % of a chunk would be none.
     network = NetworkTable(segment_size=SEGMENT)
     plans = on_loopback(HOSTS, PATHS, network=network, loss=LOSS, digest_every=1)
     output.line(
@@ -60,7 +60,7 @@ def demo(options: argparse.Namespace, output: Output) -> int:
 
 
 def free_port() -> int:
-    """Free a moment ago; torchrun picks its port in the same way."""
+    """A port that was free when it was probed; torchrun picks its port in the same way."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -97,13 +97,13 @@ def tables(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _how(run: Run) -> str:
-    """Transport, and the seed where it is not that of all transports."""
+    """Transport, and the seed unless it is 0, the seed that all transports share."""
     transport: str = run[0]["transport"]
     return f"{transport}, seed {run[0]['seed']}" if run[0]["seed"] else transport
 
 
 def network(booked: Sequence[Run]) -> Iterator[str]:
-    """What became of the datagrams: by class, and by path."""
+    """Fates of the datagrams, by class and by path."""
     seen = [
         ([run[0]["task"], run[0]["transport"]], together(r["books"]["network"] for r in run))
         for run in booked
@@ -116,7 +116,7 @@ def network(booked: Sequence[Run]) -> Iterator[str]:
 
 
 def honesty(tasks: Sequence[Trained]) -> Iterator[str]:
-    """Where dlcpd is no faster here, and why (P10)."""
+    """Trainings in which dlcpd is not faster, with the reason (P10)."""
     for trained in tasks:
         gloo = median(step_times(trained.runs["gloo"]))
         for transport in ("exact", "bounded"):
@@ -130,7 +130,7 @@ def honesty(tasks: Sequence[Trained]) -> Iterator[str]:
 
 
 def other_order(tasks: Sequence[Trained]) -> Iterator[str]:
-    """What another order of addition does to the same training, as Gloo's does. Not judged."""
+    """Effect of Gloo's order of addition on the losses of the same training. Not judged."""
     for trained in tasks:
         yield (
             f"Gloo adds in another order, which moves the losses of {trained.name} by up to "

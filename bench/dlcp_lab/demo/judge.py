@@ -1,9 +1,9 @@
-"""Which promises a task's trainings show to hold, or broken. Pure.
+"""Verdicts on the promises that the trainings of a task show. Pure.
 
-Nothing here is compared with a number that one machine has shown. Training amplifies the last bit
-of a gradient into the second digit of a loss, and that bit depends on the order of addition, the
-instruction set and the libraries: so exact is judged by equal bits against a reference in the same
-run, and learning by the noise of the same run.
+No result is compared with a number measured on another machine. Training amplifies the last bit of
+a gradient into the second digit of a loss, and that bit depends on the order of addition, the
+instruction set and the libraries. So exact mode must equal a reference in the same run bit for bit,
+and learning is judged by the noise of the same run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from dlcp_lab.report.statistic import prediction_limit
 from dlcp_lab.training.learning import Run, distinct, losses_at_marks, replicas, total
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS
 
-SEGMENT: Final = 1408  # bytes of one datagram of the demo: what fits an MTU of 1,500
+SEGMENT: Final = 1408  # bytes per segment in the demo, which fit an MTU of 1,500
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,11 @@ class Trained:
     """The trainings of one task."""
 
     runs: dict[str, Run]  # with seed 0, by transport: gloo, reference, exact, bounded
-    others: list[Run]  # Gloo's with other seeds
+    others: list[Run]  # over Gloo, with other seeds
 
     @property
     def name(self) -> str:
-        """Of the task."""
+        """Name of the task."""
         name: str = self.runs["gloo"][0]["task"]
         return name
 
@@ -46,7 +46,7 @@ def by_task(runs: Sequence[Run]) -> list[Trained]:
 
 
 def judge(trained: Trained) -> Iterator[Check]:
-    """The promises that a training shows."""
+    """Checks of the promises that the trainings show."""
     yield _exact(trained)
     yield _equal(trained)
     yield _bound(trained)
@@ -55,7 +55,7 @@ def judge(trained: Trained) -> Iterator[Check]:
 
 
 def apart(one: Run, other: Run) -> float:
-    """The largest relative difference of their losses at the marks."""
+    """The largest relative difference of the losses of two runs at the marks."""
     pairs = zip(losses_at_marks(one), losses_at_marks(other), strict=True)
     return max(abs(a - b) / b for a, b in pairs)
 
@@ -100,14 +100,14 @@ def _bound(trained: Trained) -> Check:
 
 
 def _reapplied(trained: Trained) -> Check:
-    """What was waived came back, or is still held: byte counts must fit segment counts."""
+    """Waived segments were reapplied or are still held: byte counts must fit segment counts."""
     run, segment = trained.runs["bounded"], SEGMENT
     offenders, held = [], 0
     for number, rank in enumerate(run):
         books = rank["books"]
         owed = books["waived"] - books["reapplied"]
         held += owed
-        # A chunk's last segment may be short, so owed segments are at most this many bytes.
+        # A chunk's last segment may be short: `owed * segment` is the most bytes.
         if not (owed == books["held_bytes"] == 0 or 0 < books["held_bytes"] <= owed * segment):
             offenders.append(f"rank {number} owes {owed} segments, holds {books['held_bytes']} B")
     good = f"{total(run, 'reapplied')} came back, {held} are held for the next step"
@@ -115,10 +115,10 @@ def _reapplied(trained: Trained) -> Check:
 
 
 def _learns(trained: Trained) -> Check:
-    """Bounded loss does no worse than another seed might: see `prediction_limit`.
+    """The final loss of bounded mode is within the range of another seed: see `prediction_limit`.
 
-    Gloo's training with the same seed is one of the samples, so what bounded may add to its loss
-    is several times the spread of the seeds, whatever that is on this machine.
+    Gloo's training with the same seed is one of the samples, so bounded mode may add several times
+    the spread of the seeds on this machine to its loss.
     """
     what = f"{trained.name}: bounded loss costs no learning"
     gloo = trained.runs["gloo"]

@@ -9,17 +9,17 @@ from dlcp_lab.ranks.rank import Conductor
 from dlcp_lab.training.loop import Training, train
 from dlcp_lab.training.tasks import TASKS
 
-# Transport and seed of each training of a task. What dlcpd shows has seed 0; Gloo's others show
-# how far trainings are apart that differ by chance alone.
+# Transport and seed of each training of a task. All transports have seed 0; Gloo's other seeds
+# show the spread of trainings that differ by chance alone.
 TRAININGS: Final = (
     ("gloo", 0), ("reference", 0), ("exact", 0), ("bounded", 0), ("gloo", 1), ("gloo", 2),
 )  # fmt: skip
 
 
 def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every task by every training of TRAININGS; `arguments`: share, of the steps."""
+    """Each training of TRAININGS for each task; `arguments`: share of the steps."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")  # RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say the rest
+    dist.init_process_group("gloo")  # the environment has RANK, WORLD_SIZE and MASTER_*
     out = []
     try:
         for kind in TASKS:

@@ -1,7 +1,7 @@
 """A leaf-spine fabric in network namespaces: real queues, real loss, real routes. Root only.
 
-The simplest plan is two hosts on one switch. See `Plan` for what can be asked for, and
-`Fabric` for what can be done with it.
+The simplest plan is two hosts on one switch. `Plan` has the properties of a fabric, `Fabric` the
+operations on it.
 """
 
 from dlcp_lab.emulation.fabric import Fabric, fabric

@@ -1,4 +1,4 @@
-"""Makes a planned fabric, one batch per tool and namespace: processes are what takes time."""
+"""Makes a planned fabric, in one batch per tool and namespace: starting processes is slow."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
@@ -23,17 +23,17 @@ from dlcp_lab.emulation.topology import (
     switches,
 )
 
-# Left on, a 64 KiB burst would cross the switch as one "packet": one drop, one queue slot.
+# With offloads a 64 KiB burst would cross the switch as one "packet": one drop, one queue slot.
 OFFLOADS: Final = ("tx-udp-segmentation", "tso", "gso", "gro")
 OFF: Final = " ".join(f"{feature} off" for feature in OFFLOADS)
 
-# Path discovery counts hops by the answers of switches, which by default answer sparsely.
+# Path discovery counts hops by ICMP answers of switches, which are rate-limited by default.
 SWITCH_SETTINGS: Final = {
     "ip_forward": "1",
     "fib_multipath_hash_policy": "1",  # addresses and ports
     "icmp_ratelimit": "0",
 }
-# Not in the namespaces of older kernels.
+# Older kernels do not have these per namespace.
 NEW_SETTINGS: Final = {"icmp_msgs_per_sec": "100000", "icmp_msgs_burst": "10000"}
 SEED: Final = "fib_multipath_hash_seed"  # since Linux 6.11; without it, every start hashes anew
 
@@ -41,7 +41,7 @@ SEED: Final = "fib_multipath_hash_seed"  # since Linux 6.11; without it, every s
 def build(name: str, plan: Plan, conditions: Mapping[str, Condition]) -> None:
     """Make all namespaces, links, routes, queues and rules.
 
-    Raises: FabricError; what was made by then is left to the caller.
+    Raises: FabricError; the caller removes the parts that were made by then.
     """
     command("ip", "-batch", "-", stdin="\n".join(_links(name, plan)))
     for node in nodes(plan):
@@ -54,7 +54,7 @@ def build(name: str, plan: Plan, conditions: Mapping[str, Condition]) -> None:
 
 
 def by_switch(plan: Plan) -> dict[str, list[Direction]]:
-    """The directions that each switch looks after."""
+    """The directions whose queues and rules each switch has."""
     found: dict[str, list[Direction]] = defaultdict(list)
     for way in directions(plan).values():
         found[way.switch_port.node].append(way)
@@ -62,7 +62,7 @@ def by_switch(plan: Plan) -> dict[str, list[Direction]]:
 
 
 def route_lines(plan: Plan, node: str, down: Collection[str] = ()) -> Iterator[str]:
-    """Lines for `ip -batch` that set a node's routes, whatever they were."""
+    """Lines for `ip -batch` that add or replace a node's routes."""
     for route in routes(plan, node, down):
         yield f"route replace {_route(route)}"
 
@@ -90,7 +90,7 @@ def _links(name: str, plan: Plan) -> Iterator[str]:
 
 
 def _settings(plan: Plan, node: str) -> Iterator[str]:
-    """Shell commands: what only ethtool and /proc can set."""
+    """Shell commands for settings that only ethtool and /proc have."""
     for port in _ports(plan, node):
         yield f"ethtool -K {port.device} {OFF}"
     if is_host(node):
@@ -98,7 +98,7 @@ def _settings(plan: Plan, node: str) -> Iterator[str]:
     folder = "/proc/sys/net/ipv4"
     for key, value in SWITCH_SETTINGS.items():
         yield f"echo {value} > {folder}/{key}"
-    seed = str(plan.seed + switches(plan).index(node))  # or all switches would choose alike
+    seed = str(plan.seed + switches(plan).index(node))  # else all switches would choose alike
     for key, value in {**NEW_SETTINGS, SEED: seed}.items():
         yield f"if [ -w {folder}/{key} ]; then echo {value} > {folder}/{key}; fi"
 
@@ -117,7 +117,7 @@ def _ports(plan: Plan, node: str) -> list[Port]:
 
 
 def port_lines(plan: Plan, device: str, rate: str) -> Iterator[str]:
-    """The queues of a switch output, and what drops before they are full."""
+    """Lines for `tc -batch`: the queues of a switch output, and its early drops in BPF."""
     yield from queue_lines(plan, device, rate)
     if plan.ecn_bytes and plan.early_drop == "bpf":
         yield from early_drop_lines(plan, device, rate)

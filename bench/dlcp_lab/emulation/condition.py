@@ -1,4 +1,4 @@
-"""How one direction of a link does at the moment: a value, changed by replacing it."""
+"""Rate, loss and cut of one direction of a link: a value, changed by replacing it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,10 +8,10 @@ from dlcp_lab.emulation.topology import Direction, directions, is_host
 
 
 class Cut(StrEnum):
-    """Whether a direction carries anything."""
+    """Whether a direction carries packets."""
 
     NO = "no"
-    SILENT = "silent"  # packets vanish, no route changes: what a grey failure does
+    SILENT = "silent"  # packets vanish and no route changes, as in a gray failure
     CLEAN = "clean"  # the link is down and every switch routes around it
 
 
@@ -22,9 +22,9 @@ class Condition:
     Raises: FabricError.
     """
 
-    rate: str = ""  # "" is as fast as the machine: what hosts send, unless limited
-    loss: float = 0.0  # fraction of packets taken at random
-    burst_loss: float = 0.0  # fraction taken in bursts
+    rate: str = ""  # "" = no limit, the default of hosts
+    loss: float = 0.0  # fraction of packets dropped at random
+    burst_loss: float = 0.0  # fraction dropped in bursts
     burst_length: float = 8.0  # mean packets per burst
     cut: Cut = Cut.NO
 

@@ -1,22 +1,22 @@
 """Marks and early drops on a switch output, as nft rules. Pure.
 
-Every queue has two virtual queues: token buckets that drain a little slower than the link. They
-are fed by the queue's own class and by all that are served before it, so they are as long as
-the backlog its packets wait behind. Above the lower one ECT packets are marked and those of the
-last drop precedence dropped; above the upper one the middle drop precedence as well. Drop
-precedence 0 meets only the end of the real buffer. What has no
-DSCP of the table is never dropped early.
+Every queue has two virtual queues: token buckets that drain a little slower than the link. Packets
+of the queue's class and of all classes served before it fill them, so their length is the backlog
+ahead of the queue's packets. While the lower one is full, ECT packets are marked and packets of the
+last drop precedence are dropped; while the upper one is full, the middle drop precedence is dropped
+too. Packets of drop precedence 0 are dropped only if the real buffer is full. Packets with a DSCP
+outside the table are never dropped early.
 
-A full bucket alone would share what it refuses among all drop precedences, in the order they come.
-So a refusal puts the port into a set, in which it stays for some packets in the mean: while
-there is overload, always. Counted in packets this works at every rate. The lower virtual queue
-drains more slowly, is full while the upper one is, and forgets later, so that the last drop
-precedence does not take what the dropping of others has freed; the upper one does not count it.
+A full bucket alone would refuse packets of all drop precedences, in order of arrival. So a refusal
+puts the port into a set, where it stays for `release` packets on average, and for as long as an
+overload lasts. Counting packets works at every rate. The lower virtual queue drains more slowly, is
+full while the upper one is, and is released later, so that the last drop precedence does not take
+the room that dropping the others has freed. The upper one does not count the last drop precedence.
 
-nft counts bytes only with a bucket of at least one second, so these count packets: each above
-SMALL bytes as a full one. And a full bucket does not know how much more the queue holds: bursts
-of protected packets reach the end of the buffer, a seventh of them at 2:1. early_drop.py does
-without that, where it can run; then only the marks are of here.
+nft counts bytes only with a bucket of at least one second, so these buckets count packets: each
+above SMALL bytes as a full one. A full bucket does not know how much more the queue holds: bursts
+of protected packets reach the end of the buffer, a seventh of them at 2:1. early_drop.py does not
+have this limit; where it can run, only the marks are made here.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,32 +27,32 @@ from dlcp_lab.emulation.plan import Plan, bits_per_second
 from dlcp_lab.emulation.queues import Queue, queues, thresholds
 
 FULL: Final = 1514  # bytes of a full packet with its Ethernet header
-SMALL: Final = 300  # bytes; control and acknowledgements are not what fills a queue
-# Fractions of the link at which the virtual queues drain, below 1 so that they fill before the
-# real one, and packets until a refusal is forgotten. Measured at 2:1 with equal shares of three
-# drop precedences: 96, 46 and 6 % arrive, at 1.1:1 100, 100 and 44 %. Forgetting sooner leaks the
-# droppable, later idles the link after a short burst.
+SMALL: Final = 300  # bytes; smaller packets (control, acknowledgements) do not fill a queue
+# Fractions of the link rate at which the virtual queues drain, below 1 so that they fill before the
+# real one, and packets until a refusal is released. Measured at 2:1 with equal shares of three drop
+# precedences: 96, 46 and 6 % arrive; at 1.1:1 100, 100 and 44 %. An earlier release lets droppable
+# packets pass; a later one leaves the link idle after a short burst.
 LOWER_DRAIN: Final = 0.94
 UPPER_DRAIN: Final = 0.98
 LOWER_RELEASE: Final = 32
 UPPER_RELEASE: Final = 16
-IDLE: Final = "20ms"  # without a packet an overload is over; several ticks of a 250 Hz kernel
-STEPS: Final = 1_000_000  # resolution of a chance
+IDLE: Final = "20ms"  # no packet for this time ends an overload; several ticks of a 250 Hz kernel
+STEPS: Final = 1_000_000  # resolution of `chance`
 
 
 @dataclass(frozen=True, slots=True)
 class VirtualQueue:
     """One token bucket of a queue, and the DSCPs that are dropped while it is full."""
 
-    name: str  # of the nft set that holds the ports where it is full
+    name: str  # of the nft set of the ports on which it is full
     size: int  # bytes
     drops: tuple[int, ...]
     drain: float  # fraction of the link rate
-    release: int  # packets in the mean until a refusal is forgotten
+    release: int  # mean packets until a refusal is released
 
 
 def virtual_queues(plan: Plan) -> list[VirtualQueue]:
-    """Those of all queues of a port."""
+    """The virtual queues of all queues of a port."""
     return [virtual for queue in queues(plan) for virtual in _of(plan, queue)]
 
 
@@ -64,7 +64,7 @@ def congestion_rules(plan: Plan, port: str, rate: str) -> Iterator[str]:
     packets = bits_per_second(rate) / 8 / FULL
     for rank, queue in enumerate(made):
         last = rank == len(made) - 1
-        # The last queue takes what has any other DSCP, or none of the table.
+        # The last queue takes all packets whose DSCP no other queue has.
         fed = "" if last else _among(made[: rank + 1])
         own = _among(made[:rank], but=True) if last else _among([queue])
         yield from _rules(plan, queue, f"meta length > {SMALL} {fed}", packets, port)
@@ -75,7 +75,7 @@ def congestion_rules(plan: Plan, port: str, rate: str) -> Iterator[str]:
 
 
 def chance(fraction: float) -> str:
-    """A match that this fraction of packets meets."""
+    """An nft match that is true for this fraction of packets, at random."""
     return f"numgen random mod {STEPS} < {round(fraction * STEPS)}"
 
 
@@ -96,7 +96,7 @@ def _rules(plan: Plan, queue: Queue, fed: str, packets: float, port: str) -> Ite
     forget = f"{fed} meta oif != @{upper.name} {chance(1.0 / lower.release)}"
     yield f"{forget} delete @{lower.name} {{ meta oif }}"
     yield f"{fed} {chance(1.0 / upper.release)} delete @{upper.name} {{ meta oif }}"
-    # Before the buckets: what is dropped must not fill them.
+    # Before the buckets: dropped packets must not fill them.
     for virtual in (lower, upper):
         if virtual.drops:
             early = f"counter name early_{port}_{queue.name} drop"
@@ -113,7 +113,7 @@ def _bucket(fed: str, virtual: VirtualQueue, packets: float) -> str:
 
 
 def _among(made: Sequence[Queue], *, but: bool = False) -> str:
-    """Match of the DSCPs of these queues, or of all others."""
+    """Match of the DSCPs of these queues; with `but`, of all other DSCPs."""
     dscps = [dscp for queue in made for dscp in queue.dscps]
     return f"ip dscp {'!= ' if but else ''}{_set(dscps)}" if dscps else ""
 

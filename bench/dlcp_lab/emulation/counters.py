@@ -1,4 +1,4 @@
-"""What the directions of a fabric have carried and dropped, read from tc and nft."""
+"""Counters of the directions of a fabric, read from tc and nft: sent, dropped, marked, lost."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,13 +21,13 @@ class QueueStatistics:
     sent_packets: int
     sent_bytes: int
     dropped_packets: int  # the buffer was full
-    early_packets: int  # dropped before, by drop precedence
+    early_packets: int  # dropped early, by drop precedence
     marked_packets: int  # CE was set
 
 
 @dataclass(frozen=True, slots=True)
 class DirectionStatistics:
-    """One direction of a link: the sums of its queues, and what faults took."""
+    """One direction of a link: the sums of its queues, and the packets that faults dropped."""
 
     sent_packets: int
     sent_bytes: int
@@ -36,7 +36,7 @@ class DirectionStatistics:
     marked_packets: int
     lost_packets: int  # by random loss, single or in bursts
     cut_packets: int  # by a silent cut
-    queues: Mapping[str, QueueStatistics]  # by class; empty where a host sends, or others made them
+    queues: Mapping[str, QueueStatistics]  # by class; empty if a host sends, or if `bare`
 
 
 def statistics(name: str, plan: Plan) -> dict[str, DirectionStatistics]:

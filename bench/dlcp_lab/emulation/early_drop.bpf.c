@@ -1,5 +1,5 @@
-// Early drops by drop precedence on a switch output: a classifier of tc that counts what each queue
-// holds. What is in capitals comes from early_drop.py, which compiles this for each link rate.
+// Early drops by drop precedence on a switch output: a classifier of tc that counts each queue's
+// bytes. early_drop.py defines the names in capitals and compiles this file for each link rate.
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
@@ -9,7 +9,7 @@
 
 struct profile {
 	__u32 queue;
-	__u32 most; // bytes before it in the queue above which it is dropped; 0: never early
+	__u32 most; // queue length in bytes from which the packet is dropped; 0: never early
 };
 
 static const struct profile profiles[64] = PROFILES; // by DSCP
@@ -17,7 +17,7 @@ static const __u32 limits[QUEUES] = LIMITS;          // bytes of each queue, mos
 
 struct port {
 	__u64 at;             // ns of the last packet
-	__u64 length[QUEUES]; // bytes that wait in a queue and in those served before it
+	__u64 length[QUEUES]; // bytes in a queue and in all queues served before it
 };
 
 struct {
@@ -55,12 +55,12 @@ SEC("tc") int early_drop(struct __sk_buff *skb)
 
 		if (i == queue)
 			drop = most && length >= most;
-		// What is dropped fills nothing, nor does what finds the buffer full.
+		// Dropped packets do not count, whether early or at a full buffer.
 		if (i >= queue && !drop && length + skb->len <= limits[i])
 			length += skb->len;
 		port->length[i] = length;
 	}
-	return drop ? TO_DROP + queue : 0; // a class that holds nothing; 0: the next filter decides
+	return drop ? TO_DROP + queue : 0; // a class that holds no packet; 0: the next filter decides
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -1,8 +1,8 @@
 """Early drops by drop precedence, exact to the packet, where clang can compile for the kernel.
 
-A classifier counts what each queue holds (early_drop.bpf.c). What nft can do without it
-forgets: a bucket that is full does not know how far beyond that the queue is, and bursts of
-protected packets then meet the end of the buffer (congestion.py).
+A classifier counts the bytes in each queue (early_drop.bpf.c). The rules of nft (congestion.py) are
+less exact: a full bucket does not know how much longer the queue is, and bursts of protected
+packets reach the end of the buffer.
 """
 
 import shutil
@@ -18,18 +18,18 @@ from dlcp_lab.emulation.queues import GUARANTEED, queue_lines, queues, threshold
 from dlcp_lab.emulation.scratch import scratch_folder
 
 SOURCE: Final = Path(__file__).with_name("early_drop.bpf.c")
-# The real queue drains in fits, as timers come; a count that is as fast would fall behind it.
+# The real queue drains in bursts, by timers; a count at the full rate would fall below its length.
 DRAIN: Final = 0.98
-LONGEST: Final = "1000000000ULL"  # ns without a packet after which nothing waits any more
+LONGEST: Final = "1000000000ULL"  # ns without a packet, after which all queues are empty
 HEADERS: Final = Path("/usr/include")
-MINOR: Final = 0x20  # class of the first queue's early drops; those of the others follow
+MINOR: Final = 0x20  # class of the first queue's early drops; the other queues follow
 DSCPS: Final = 64
 FIRST: Final = 1  # preference of the filter
 
 
 @cache
 def available() -> bool:
-    """Whether this machine can compile such a program and its kernel takes it."""
+    """Whether this machine can compile the program and its kernel loads it."""
     if unavailable():
         return False
     plan, scratch = Plan(early_drop="bpf"), f"{own_name()}-s0"
@@ -45,12 +45,12 @@ def available() -> bool:
 
 
 def drop_class(number: int) -> str:
-    """Class of a queue's early drops: a buffer that holds no packet, so that tc counts them."""
+    """Class for a queue's early drops: its buffer holds no packet, so tc counts them as drops."""
     return f"1:{MINOR + number:x}"
 
 
 def early_drop_lines(plan: Plan, device: str, rate: str) -> Iterator[str]:
-    """For `tc -batch`: early drops of a device that has its queues."""
+    """Lines for `tc -batch`: early drops of a device that has its queues."""
     for number in range(len(queues(plan))):
         here = drop_class(number)
         yield f"class add dev {device} parent 1: classid {here} htb rate {GUARANTEED}"
@@ -59,15 +59,15 @@ def early_drop_lines(plan: Plan, device: str, rate: str) -> Iterator[str]:
 
 
 def filter_line(plan: Plan, device: str, rate: str, verb: str = "replace") -> str:
-    """The classifier, before all others. In place of one before, it begins with empty queues."""
+    """The classifier, before all others. If it replaces one, it begins with empty queues."""
     where = f"dev {device} parent 1: protocol all prio {FIRST} handle 1"
     return f"filter {verb} {where} bpf object-file {compiled(plan, rate)} section tc"
 
 
 def definitions(plan: Plan, rate: str) -> tuple[str, ...]:
-    """The macros that make the program that of one port."""
+    """The macros that configure the program for one port."""
     made = queues(plan)
-    profiles = [(len(made) - 1, 0)] * DSCPS  # what has no class is served last
+    profiles = [(len(made) - 1, 0)] * DSCPS  # packets without a class are served last
     for number, queue in enumerate(made):
         lower, upper = thresholds(plan, queue)
         early = dict.fromkeys(queue.dropped_next, upper) | dict.fromkeys(queue.dropped_first, lower)
@@ -85,7 +85,7 @@ def definitions(plan: Plan, rate: str) -> tuple[str, ...]:
 
 @cache
 def _objects() -> "TemporaryDirectory[str]":
-    """Where object files lie until this process ends. Made for the first: most make none."""
+    """Folder of the object files until this process ends; made with the first one."""
     return scratch_folder()
 
 

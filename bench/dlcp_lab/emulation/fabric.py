@@ -1,4 +1,4 @@
-"""A running fabric: hosts to run programs on, links to make worse, counters to read.
+"""A running fabric: hosts that run programs, links that can be impaired, counters.
 
 with fabric(Plan(hosts=4, leaves=2, spines=2)) as net:
     server = net.run(1, ["iperf3", "-s", "-1"])
@@ -28,7 +28,7 @@ GRACE: Final = 2.0  # seconds between SIGTERM and SIGKILL at tear-down
 
 
 class Fabric:
-    """A fabric that stands. Made by `fabric`, or by `labs`; all methods raise FabricError."""
+    """A running fabric. Made by `fabric`, or by `labs`; all methods raise FabricError."""
 
     def __init__(
         self, name: str, plan: Plan, conditions: Mapping[str, Condition] | None = None
@@ -39,7 +39,7 @@ class Fabric:
         self._children: list[subprocess.Popen[Any]] = []
 
     def build(self) -> None:
-        """Make it. What a failure leaves is for `tear_down`."""
+        """Make it. After a failure `tear_down` removes the parts."""
         if not self.plan.early_drop:
             best = "bpf" if self.plan.ecn_bytes and early_drop.available() else "nft"
             self.plan = replace(self.plan, early_drop=best)
@@ -49,7 +49,7 @@ class Fabric:
 
     @property
     def hosts(self) -> int:
-        """How many there are."""
+        """Number of hosts."""
         return self.plan.hosts
 
     def address(self, host: int, rail: int = 0) -> str:
@@ -66,7 +66,7 @@ class Fabric:
         return f"{self.name}-{node}"
 
     def run(self, host: int, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-        """Start a program on a host; whatever still runs when the fabric ends is ended with it."""
+        """Start a program on a host. `tear_down` ends it if it still runs."""
         child = subprocess.Popen(inside(self.host_namespace(host), *argv), **popen)
         self._children.append(child)
         return child
@@ -83,11 +83,11 @@ class Fabric:
         return statistics(self.name, self.plan)
 
     def lost_packets(self) -> int:
-        """Packets that random loss has taken so far, everywhere."""
+        """Packets that random loss has dropped so far, on all links."""
         return sum(way.lost_packets for way in self.statistics().values())
 
     def features(self) -> dict[str, str]:
-        """How this fabric does what can be done in more than one way."""
+        """The means by which this fabric queues, marks, drops early and hashes, by feature."""
         seeded = Path("/proc/sys/net/ipv4", SEED).exists()
         return {
             "queues": _queues(self.plan),
@@ -97,10 +97,9 @@ class Fabric:
         }
 
     def lose(self, fraction: float, link: str = "", *, burst_length: float = 0.0) -> None:
-        """Take this fraction of packets at random from a link, a direction, or everywhere.
+        """Drop this fraction of packets at random on a link, a direction, or everywhere ("").
 
-        With a `burst_length` they go in bursts of so many packets in the mean. Whatever loss
-        there was before ends.
+        With `burst_length`, in bursts of that many packets on average. Replaces an earlier loss.
         """
         if burst_length:
             self._change(link, loss=0.0, burst_loss=fraction, burst_length=burst_length)
@@ -126,10 +125,10 @@ class Fabric:
     def cut(self, link: str, *, silent: bool = False) -> None:
         """Take a link out of service.
 
-        Silent: packets vanish and nobody is told; one direction may be cut alone. Else the
-        link is down and all switches route around it.
+        Silent: packets vanish and no route changes; a single direction can be cut. Else the link is
+        down and all switches route around it.
         """
-        [*_, way] = chosen(self.plan, link)  # refuses what is no link
+        [*_, way] = chosen(self.plan, link)  # raises for an unknown link
         if not silent and link != way.link:
             raise FabricError(f"{link!r}: a clean cut needs a whole link, such as {way.link}")
         self._set_cut(link, Cut.SILENT if silent else Cut.CLEAN)
@@ -141,7 +140,7 @@ class Fabric:
     def _set_cut(self, link: str, cut: Cut) -> None:
         before = self._down()
         for whole in before & {way.link for way in chosen(self.plan, link)}:
-            self._change(whole, cut=Cut.NO)  # what is down comes up both ways
+            self._change(whole, cut=Cut.NO)  # a link comes up in both directions
         self._change(link, cut=cut)
         after = self._down()
         for name in before ^ after:
@@ -155,7 +154,7 @@ class Fabric:
         return {way.link for way in ways if self.conditions[way.name].cut is Cut.CLEAN}
 
     def _change(self, link: str, **changes: Any) -> list[Direction]:
-        """Replace the conditions of what `link` means, and the rules that follow from them."""
+        """Replace the conditions of the directions of `link`, and their rules."""
         ways = chosen(self.plan, link)
         changed = {way.name: replace(self.conditions[way.name], **changes) for way in ways}
         for way in ways:
@@ -178,12 +177,12 @@ class Fabric:
     # Programs
 
     def background(self, *flows: Flow) -> AbstractContextManager[Background]:
-        """Traffic of others while the block runs; it ends by itself after its `seconds`."""
+        """Background traffic while the block runs; each flow ends after its `seconds`."""
         return background(self, flows)
 
     @staticmethod
     def end(children: Sequence[subprocess.Popen[Any]]) -> None:
-        """Ask programs to end, so that they can flush their output, and make sure."""
+        """Send SIGTERM, so that programs can flush their output; after GRACE seconds SIGKILL."""
         for child in children:
             child.terminate()
         for child in children:
@@ -207,9 +206,9 @@ def _queues(plan: Plan) -> str:
 
 @contextmanager
 def fabric(plan: Plan | None = None) -> Iterator[Fabric]:
-    """A fabric of this process, removed at the end, also after a failure.
+    """A fabric of this process, removed at the end and after a failure.
 
-    Left-overs of dead processes are removed first. Raises: FabricError.
+    Fabrics of dead processes are removed first. Raises: FabricError.
     """
     namespaces.check_available()
     namespaces.cleanup()

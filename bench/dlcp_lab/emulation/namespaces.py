@@ -1,7 +1,7 @@
-"""Network namespaces by name: what they need, whose they are, and how they are removed.
+"""Network namespaces of fabrics: their requirements, names, owners and removal.
 
-A namespace is `dlcpd-OWNER-NODE`: the owner is `PID-NUMBER` of a process, which takes it along
-when it dies, or `lab-NAME`, which stays until it is taken down.
+A namespace is `dlcpd-OWNER-NODE`. The owner is `PID-NUMBER`, a process that removes it at its end
+(after a crash `cleanup` does), or `lab-NAME`, which stays until `dlcpctl lab down`.
 """
 
 import itertools
@@ -25,7 +25,7 @@ _numbers: Final = itertools.count()
 
 
 def unavailable() -> str:
-    """Why this host cannot make a fabric, or an empty string."""
+    """The reason why this host cannot make a fabric, or an empty string."""
     absent = [tool for tool in TOOLS if not shutil.which(tool)]
     if absent:
         return f"{', '.join(absent)} not found; install iproute2, nftables and ethtool"
@@ -35,13 +35,13 @@ def unavailable() -> str:
 
 
 def check_available() -> None:
-    """Raises: FabricError."""
+    """Raises: FabricError if this host cannot make a fabric."""
     if reason := unavailable():
         raise FabricError(f"no emulated fabric here: {reason}")
 
 
 def own_name() -> str:
-    """A fabric's name that is this process's own."""
+    """A new name of a fabric of this process."""
     return f"dlcpd-{os.getpid()}-{next(_numbers)}"
 
 
@@ -56,21 +56,21 @@ def namespaces(fabric: str = "") -> list[str]:
 
 
 def cleanup() -> list[str]:
-    """Remove what fabrics of dead processes left behind; gives the names removed."""
+    """Remove the namespaces of dead processes; returns their names."""
     left = [name for name in namespaces() if _owner_died(name)]
     remove(left)
     return left
 
 
 def owners() -> list[int]:
-    """Processes whose fabrics there are."""
+    """Ids of the processes that own a fabric."""
     found = (_OURS.fullmatch(name) for name in namespaces())
     return sorted({int(match[2]) for match in found if match and match[2]})
 
 
 def remove(names: Sequence[str]) -> None:
-    """Kill what runs in these namespaces, and remove them. Those that are gone are no error."""
-    # A process that outlives its namespace's name would keep the links alive, unseen.
+    """Kill the processes in these namespaces and remove them. Missing ones are no error."""
+    # A process that survives would keep the links of the unnamed namespace alive.
     for pid in inhabitants(names):
         try:
             os.kill(pid, signal.SIGKILL)
@@ -83,7 +83,7 @@ def remove(names: Sequence[str]) -> None:
 
 
 def inhabitants(names: Iterable[str]) -> list[int]:
-    """Processes whose network namespace is one of these."""
+    """Ids of the processes whose network namespace is one of these."""
     inodes = set(_inodes(FOLDER / name for name in names))
     return [
         int(entry.name)
@@ -93,12 +93,12 @@ def inhabitants(names: Iterable[str]) -> list[int]:
 
 
 def inside(namespace: str, *argv: str) -> tuple[str, ...]:
-    """A command, to run in a namespace."""
+    """The command line that runs `argv` in a namespace."""
     return ("ip", "netns", "exec", namespace, *argv)
 
 
 def command(*argv: str, stdin: str = "") -> str:
-    """Standard output of a command. Raises: FabricError with its complaint."""
+    """Standard output of a command. Raises: FabricError with its standard error."""
     done = subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False)
     if done.returncode:
         complaint = done.stderr.strip() or f"exit status {done.returncode}"

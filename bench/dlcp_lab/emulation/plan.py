@@ -1,10 +1,10 @@
-"""What a fabric shall be: a checked value, from which everything else is computed."""
+"""The plan of a fabric: a checked value, from which everything else is computed."""
 
 import re
 from dataclasses import dataclass
 from typing import Final
 
-MAX_HOSTS: Final = 250  # one /24 of each rail's 10.x.0.0/16; the last six are the switches'
+MAX_HOSTS: Final = 250  # one /24 of each rail's 10.x.0.0/16; switches have the last six
 MAX_RAILS: Final = 8  # as many as a large training host has network cards
 MAX_PAIRS: Final = 256  # leaf-spine links per rail: two addresses each out of a /23
 SHALLOW_BUFFER: Final = 256 * 1024  # bytes
@@ -15,16 +15,16 @@ _UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
 class FabricError(RuntimeError):
-    """A fabric cannot be planned, made, changed or read; the text says what to do."""
+    """A fabric cannot be planned, made, changed or read. The text has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Hosts on leaves, and every leaf on every spine.
 
-    Host i hangs on leaf `i % leaves`, so neighbouring ranks sit on different leaves and even
-    two hosts use the spines. Rails are kept apart, as rail-optimised fabrics keep them: each
-    has leaves and spines of its own, and every host one interface on each.
+    Host i is on leaf `i % leaves`, so neighbouring ranks are on different leaves and even two hosts
+    use the spines. Rails are separate, as in rail-optimised fabrics: each has its own leaves and
+    spines, and every host has one interface on each.
 
     Raises: FabricError naming the field.
     """
@@ -36,20 +36,20 @@ class Plan:
     host_rate: str = "1gbit"  # leaf to host, in the notation of tc
     spine_rate: str = "1gbit"  # leaf to spine and back
     buffer_bytes: int = SHALLOW_BUFFER  # per switch port
-    loss: float = 0.0  # fraction taken at random by every switch output
-    burst_loss: float = 0.0  # fraction taken in bursts by every switch output
+    loss: float = 0.0  # fraction dropped at random by every switch output
+    burst_loss: float = 0.0  # fraction dropped in bursts by every switch output
     burst_length: float = 8.0  # mean packets per such burst
     classes: bool = False  # one strict priority queue per traffic class
     ecn_bytes: int = 0  # backlog above which ECT packets are marked, droppable ones dropped; 0: off
-    early_drop: str = ""  # what drops by drop precedence: "bpf", "nft"; "" is the best there is
-    bare: bool = False  # switch ports have no queues and no rates: switchcfg shall give them
+    early_drop: str = ""  # mechanism of early drops: "bpf", "nft"; "" = the best available
+    bare: bool = False  # switch ports have no queues and rates: switchcfg configures them
     seed: int = 1  # of the ECMP hash
 
     def __post_init__(self) -> None:
         _within("hosts", self.hosts, 1, MAX_HOSTS)
         _within("rails", self.rails, 1, MAX_RAILS)
         _within("leaves", self.leaves, 1, self.hosts)
-        # Without a second leaf a spine would carry nothing; with one, nothing works without.
+        # With one leaf a spine would carry nothing; with several, a spine is needed.
         _within("spines", self.spines, min(1, self.leaves - 1), (self.leaves - 1) * MAX_PAIRS)
         _within("leaves * spines", self.leaves * self.spines, 0, MAX_PAIRS)
         _within("buffer_bytes", self.buffer_bytes, MIN_BUFFER, 1 << 30)
@@ -66,7 +66,7 @@ class Plan:
 
 
 def bits_per_second(rate: str) -> int:
-    """The number behind "100mbit".
+    """Bits per second of a rate such as "100mbit".
 
     Raises: FabricError.
     """
@@ -77,7 +77,7 @@ def bits_per_second(rate: str) -> int:
 
 
 def check_loss(fraction: float, burst_length: float = 1.0) -> None:
-    """Raises: FabricError."""
+    """Raises: FabricError if a value is out of range."""
     if not 0.0 <= fraction < 1.0:
         raise FabricError(f"loss {fraction}: need 0 <= loss < 1")
     if not 1.0 <= burst_length <= 10_000.0:

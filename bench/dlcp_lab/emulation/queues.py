@@ -1,8 +1,8 @@
 """The queues of a port, as lines for `tc -batch`. Pure.
 
-One FIFO, or with `Plan.classes` one per traffic class in strict priority. htb is strict when
-a class is guaranteed next to nothing and may borrow everything: a guaranteed rate would be
-served before any priority.
+One FIFO, or with `Plan.classes` one per traffic class in strict priority. htb is strict if each
+class has the least guaranteed rate and may borrow the rest: it serves guaranteed rates before
+priorities.
 """
 
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ from dlcpd.contract.traffic import TrafficClass, traffic_classes
 
 BURST_TIME: Final = 0.00026  # seconds of link rate that htb passes at once: 32 KiB of 1 Gb/s
 MIN_BURST: Final = 4096  # bytes; less than two packets would throttle a slow link below its rate
-GUARANTEED: Final = "8kbit"  # per class: the least that htb reckons with
-QUANTUM: Final = 1514  # bytes; one packet per round among what htb thinks equal
-ONLY: Final = "all"  # name of the queue where there are no classes
+GUARANTEED: Final = "8kbit"  # per class: the least rate of htb
+QUANTUM: Final = 1514  # bytes; one packet per round among classes of equal priority
+ONLY: Final = "all"  # name of the queue without classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +27,19 @@ class Queue:
     name: str
     classid: str
     limit: int  # bytes
-    dscps: tuple[int, ...]  # what it takes; the last queue takes the rest as well
+    dscps: tuple[int, ...]  # its DSCPs; the last queue takes all others as well
     dropped_first: tuple[int, ...]  # of these DSCPs under congestion: the last drop precedence
     dropped_next: tuple[int, ...]  # the drop precedences between the first and the last
 
 
 def queues(plan: Plan) -> tuple[Queue, ...]:
-    """The FIFOs of every port, the first served first; none where others make them."""
+    """The FIFOs of every port, in order of service; none if `bare`."""
     if plan.bare:
         return ()
     known = tuple(traffic_classes().values())
     if not plan.classes:
         return (_queue(ONLY, "1:1", plan.buffer_bytes, known),)
-    # What is served last waits longest: less room means less stale data in a queue that starves.
+    # Later queues wait longer and get less room: a queue that starves holds less stale data.
     return tuple(
         _queue(
             each.name,
@@ -52,14 +52,14 @@ def queues(plan: Plan) -> tuple[Queue, ...]:
 
 
 def thresholds(plan: Plan, queue: Queue) -> tuple[int, int]:
-    """Bytes in a queue above which it drops the last drop precedence and marks, and above which it
-    drops the middle ones as well."""
-    lower = min(plan.ecn_bytes, queue.limit // 2)  # of a shallow queue half, or it would tail-drop
+    """Two lengths of a queue in bytes: above the first it marks and drops the last drop precedence,
+    above the second it drops the middle ones as well."""
+    lower = min(plan.ecn_bytes, queue.limit // 2)  # half of a shallow queue, before tail drops
     return lower, (lower + queue.limit) // 2
 
 
 def queue_lines(plan: Plan, device: str, rate: str) -> Iterator[str]:
-    """Give a device its queues."""
+    """Lines for `tc -batch` that give a device its queues."""
     made = queues(plan)
     default = made[-1].classid.partition(":")[2]
     yield f"qdisc add dev {device} root handle 1: htb default {default}"
@@ -69,7 +69,7 @@ def queue_lines(plan: Plan, device: str, rate: str) -> Iterator[str]:
     if not plan.classes:
         return
     to = f"filter add dev {device} parent 1: protocol"
-    # Address resolution that starves behind data would cut the link.
+    # First of all, because ARP that starves behind data would cut the link.
     yield f"{to} arp prio 2 u32 match u32 0 0 flowid {made[0].classid}"
     for queue in made:
         for dscp in queue.dscps:
@@ -78,7 +78,7 @@ def queue_lines(plan: Plan, device: str, rate: str) -> Iterator[str]:
 
 
 def rate_lines(plan: Plan, device: str, rate: str) -> Iterator[str]:
-    """Set the rate of a device that has its root queue; works while traffic flows."""
+    """Lines that set the rate of a device with a root queue; works while traffic flows."""
     burst = max(MIN_BURST, int(bits_per_second(rate) / 8 * BURST_TIME))
     to, most = f"class replace dev {device} parent", f"ceil {rate} burst {burst} cburst {burst}"
     yield f"{to} 1: classid 1:1 htb rate {rate} {most} quantum {QUANTUM}"

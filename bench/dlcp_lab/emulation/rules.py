@@ -1,8 +1,8 @@
-"""What a switch does to packets before they are queued, as nft rules. Pure.
+"""Faults and congestion of a switch before its queues, as nft rules. Pure.
 
-Every direction has one chain, replaced as a whole while traffic flows; its counters are
-objects of their own and go on. Only IP meets it: a link without address resolution would be
-noticed, and a silent cut must not be.
+Every direction has one chain, which is replaced as a whole while traffic flows. Its counters are
+separate objects and keep their values. The chain applies to IP only: dropped ARP would reveal a
+silent cut.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,12 +19,12 @@ MAX_PORTS: Final = 1024  # per switch: 250 hosts and 256 spines fit
 
 
 def chain_name(way: Direction) -> str:
-    """Name of a direction's chain, and the ending of its counters'."""
+    """Name of a direction's chain, and the suffix of its counters."""
     return f"{'in' if way.from_host else 'out'}_{way.switch_port.device}"
 
 
 def table(plan: Plan, ways: Sequence[Direction]) -> str:
-    """The table of one switch, with all that the chains of these directions refer to."""
+    """The table of one switch, with the sets and counters of these directions' chains."""
     held = f"typeof meta oif; size {MAX_PORTS}; flags dynamic"
     sets = [f"set bursting_{side} {{ {held}; }}" for side in ("in", "out")]
     sets += [
@@ -36,7 +36,7 @@ def table(plan: Plan, ways: Sequence[Direction]) -> str:
 
 
 def chain(plan: Plan, way: Direction, condition: Condition) -> str:
-    """One direction's chain, in place of what it was before."""
+    """One direction's chain; replaces an earlier one."""
     name, port = chain_name(way), way.switch_port
     hook = "ingress" if way.from_host else "egress"
     rules = [
@@ -46,7 +46,7 @@ def chain(plan: Plan, way: Direction, condition: Condition) -> str:
         *(() if way.from_host else congestion_rules(plan, name, condition.rate)),
         f"counter name passed_{name}",
     ]
-    # The chain must be there to be emptied.
+    # `flush` needs an existing chain.
     there = _block(f"table {TABLE}", [_block(f"chain {name}", rules[:1])])
     made = _block(f"table {TABLE}", [_block(f"chain {name}", rules)])
     return f"{there}flush chain {TABLE} {name}\n{made}"
@@ -70,10 +70,10 @@ def _faults(way: Direction, condition: Condition) -> Iterator[str]:
 
 
 def _bursts(way: Direction, fraction: float, ends: float) -> Iterator[str]:
-    """Gilbert's channel, one step per packet: the port is in the set while it is bad.
+    """Gilbert's channel, one step per packet: the port is in the set during a burst.
 
-    A burst ends with probability `ends` before each packet, so it takes 1/ends in the mean, and
-    begins as often as makes `fraction` the share of all packets.
+    A burst ends with probability `ends` before each packet, so it drops 1/ends packets on average.
+    Bursts begin so often that `fraction` of all packets is dropped.
     """
     name, port = chain_name(way), f"meta {'iif' if way.from_host else 'oif'}"
     bad = f"@bursting_{name.partition('_')[0]}"

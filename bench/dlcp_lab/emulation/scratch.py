@@ -1,4 +1,4 @@
-"""Temporary folders that carry the id of their process, so that a killed one's can be found."""
+"""Temporary folders named by process id, so that those of killed processes are found."""
 
 import multiprocessing.util
 import os
@@ -14,15 +14,15 @@ _OURS: Final = re.compile(r"dlcp-lab-(\d+)-\w+")
 
 
 def scratch_folder() -> "tempfile.TemporaryDirectory[str]":
-    """A new one, which ends with its object; `cleanup` removes it after a SIGKILL."""
+    """A new folder, removed with the returned object; after a SIGKILL, by `cleanup`."""
     return tempfile.TemporaryDirectory(prefix=f"dlcp-lab-{os.getpid()}-")
 
 
 @contextmanager
 def temporary_folders_apart() -> Iterator[None]:
-    """Temporary folders of this process, and of those that it starts, lie in one of their own: what
-    somebody else makes and leaves meanwhile is not taken for theirs."""
-    multiprocessing.util.get_temp_dir()  # which lasts as long as this process
+    """Put temporary folders of this process and its children into one folder, so that those of
+    other processes are not counted as leaks."""
+    multiprocessing.util.get_temp_dir()  # before: its folder lasts until the process ends
     before = os.environ.get("TMPDIR")
     with scratch_folder() as folder:
         os.environ["TMPDIR"] = tempfile.tempdir = folder
@@ -36,10 +36,10 @@ def temporary_folders_apart() -> Iterator[None]:
 
 
 def cleanup() -> list[Path]:
-    """Remove what dead processes of this user left behind; gives the folders removed."""
+    """Remove the folders of dead processes of this user; returns them."""
     left = [path for path in Path(tempfile.gettempdir()).iterdir() if _is_left(path)]
     for path in left:
-        shutil.rmtree(path, ignore_errors=True)  # another cleanup may be at it as well
+        shutil.rmtree(path, ignore_errors=True)  # another cleanup may run at the same time
     return left
 
 

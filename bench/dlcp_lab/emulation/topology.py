@@ -3,8 +3,8 @@
 Nodes are `h3` (host), `l0` (leaf) and `s1` (spine); rail r has the leaves and spines
 r*n .. r*n+n-1. A link is `h3-l1` or `l1-s0`, one direction of it `l1:h3`.
 
-Rail r is 10.(77+r).0.0/16: host i has .i.2 on eth<r>, its leaf .i.1; a leaf is .254.n+1 and a
-spine .255.n+1 towards whoever traces a route; .252 and .253 are the links between them.
+Rail r is 10.(77+r).0.0/16: host i has .i.2 on eth<r>, its leaf .i.1. In traces of routes leaf n is
+.254.n+1 and spine n is .255.n+1; .252 and .253 are the links between them.
 """
 
 from collections.abc import Collection, Iterator
@@ -27,52 +27,52 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Two ports; `low` is the host's, or the leaf's towards a spine."""
+    """Two ports; `low` is on the host, or on the leaf of a link to a spine."""
 
     low: Port
     high: Port
 
     @property
     def directions(self) -> tuple["Direction", "Direction"]:
-        """Up first."""
+        """Low to high, then high to low."""
         return Direction(self.low, self.high), Direction(self.high, self.low)
 
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """What goes from one port to the other."""
+    """One direction of a link, from port `source` to port `target`."""
 
     source: Port
     target: Port
 
     @property
     def name(self) -> str:
-        """Such as `l1:h3`."""
+        """Name, such as `l1:h3`."""
         return f"{self.source.node}:{self.target.node}"
 
     @property
     def link(self) -> str:
-        """Name of the link it belongs to."""
+        """Name of its link."""
         return "-".join(sorted((self.source.node, self.target.node)))  # h before l before s
 
     @property
     def from_host(self) -> bool:
-        """Whether a host sends it; all others leave through a queue of a switch."""
+        """Whether a host sends in it; the others leave through a queue of a switch."""
         return is_host(self.source.node)
 
     @property
     def switch_port(self) -> Port:
-        """The port where a switch sees it: where it comes in from a host, else where it leaves."""
+        """The switch port of the direction: the target if a host sends, else the source."""
         return self.target if self.from_host else self.source
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A destination and the ways to it; none when it cannot be reached."""
+    """A destination and the ways to it; no ways if it is unreachable."""
 
     subnet: str
     ways: tuple[tuple[str, str], ...]  # gateway and device; several are equal-cost paths
-    source: str = ""  # address that errors on this way carry
+    source: str = ""  # source address of ICMP errors of this route
 
 
 def is_host(node: str) -> bool:
@@ -103,14 +103,14 @@ def host_address(plan: Plan, host: int, rail: int = 0) -> str:
 
 
 def identity(plan: Plan, switch: str) -> str:
-    """The address of a leaf or spine itself, which tells it from all others."""
+    """The address of a leaf or spine itself, unique in the fabric."""
     per_rail, third = (plan.leaves, 254) if switch.startswith("l") else (plan.spines, 255)
     rail, number = divmod(int(switch[1:]), per_rail)
     return f"{_rail(rail)}.{third}.{number + 1}"
 
 
 def links(plan: Plan) -> list[Link]:
-    """All links, those of the hosts first."""
+    """All links, host links first."""
     return [*_host_links(plan), *_spine_links(plan)]
 
 
@@ -134,7 +134,7 @@ def chosen(plan: Plan, name: str) -> list[Direction]:
 
 
 def routes(plan: Plan, node: str, down: Collection[str] = ()) -> list[Route]:
-    """What a node must know beside its own subnets while the links in `down` are out of service."""
+    """Routes of a node to subnets other than its own, without the links in `down`."""
     if is_host(node):
         return _host_routes(plan, int(node[1:]))
     if node.startswith("l"):

@@ -7,12 +7,12 @@ from typing import Final
 
 from dlcp_lab.faults.kinds import Fault
 
-VICTIM: Final = 1  # host and rank whose part breaks; 0 is who looks on
+VICTIM: Final = 1  # host and rank with the fault; host 0 has none
 JOB: Final = "drill"
 
 
 class Tool(StrEnum):
-    """Who is asked, by the name that the page gives it."""
+    """A tool that reports faults, by its name on the page."""
 
     STATUS = "dlcpctl status"
     PEERS = "dlcpctl peers"
@@ -25,8 +25,8 @@ class Tool(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """A tool on a host. `lines`: regular expressions; each must find a line, and only these lines
-    are shown."""
+    """A tool on a host. `lines`: regular expressions; each must match a line of its output, and
+    only these lines are shown."""
 
     tool: Tool
     host: int
@@ -35,12 +35,12 @@ class Voice:
 
 @dataclass(frozen=True, slots=True)
 class Breakage:
-    """One thing that breaks. `memory`: no fault of a training that runs, but bytes of address
+    """One fault of the drill. `memory`: instead of a fault during training, the bytes of address
     space that rank VICTIM has left when it registers."""
 
     title: str
-    how: str  # it was made to happen
-    meaning: str  # for whoever sees it, and what to do
+    how: str  # how it is injected
+    meaning: str  # its effect, and the remedy
     voices: tuple[Voice, ...]
     fault: Fault | None = None
     memory: int = 0

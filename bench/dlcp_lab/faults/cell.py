@@ -1,5 +1,5 @@
-"""One cell of the matrix: a fault in a phase of an operation, how it ends on every rank, what it
-leaves behind, and whether the next operation or the next job works."""
+"""One cell of the matrix: a fault in a phase of an operation, its outcome on every rank, its leaks,
+and whether the next operation or the next job works."""
 
 import os
 import time
@@ -16,37 +16,37 @@ from dlcp_lab.faults.rules import ANY, Drop, Passage, Rule, Way
 from dlcp_lab.faults.trainer import RESULT, Outcome
 from dlcpd.core.wire.header import Header, Kind
 
-VICTIM: Final = 1  # host and rank; a witness has a smaller number, another a greater one
+VICTIM: Final = 1  # host and rank with the fault, between two without
 WORLD: Final = 3
 PATHS: Final = 2
-COUNT: Final = 3 << 16  # elements: a chunk per rank, so that transfer 0 is what a rank contributes
+COUNT: Final = 3 << 16  # elements: a chunk per rank, so that transfer 0 is a contribution
 DEADLINE: Final = 10.0  # seconds of an operation
-JOIN: Final = 4.0  # seconds to join where it is to fail
-OPERATION: Final = 3  # number on the wire: one proves the data path, one shows that all is well
+JOIN: Final = 4.0  # seconds to join, in the cells in which the join fails
+OPERATION: Final = 3  # its number on the wire, after a probe of the data path and a good one
 CONTRIBUTION, RESULTS = 0, 1  # numbers of transfers
-LOST_SEGMENT: Final = 3  # that is offered to be gone without
+LOST_SEGMENT: Final = 3  # the segment that may be waived
 HELD: Final = 1.5  # seconds: long enough for a suspicion
 SET_OFF: Final = 30.0  # seconds in which a phase is reached
-SLACK: Final = 32 * leaks.MB  # of private memory: heaps of trainers go to pieces, caches fill up
-# End by themselves, after seconds.
+SLACK: Final = 32 * leaks.MB  # of private memory: heaps of trainers fragment, caches fill
+# Pauses that end by themselves: seconds.
 PASSING: Final = {Fault.PAUSE_TRAINER: HELD, Fault.PAUSE_DAEMON: HELD, **PAUSES}
 
 
 @dataclass(slots=True)
 class Seen:
-    """What became of a cell."""
+    """Outcome of a cell."""
 
     survivors: list[str] = field(default_factory=list)  # codes, of the other ranks
     victim: str = ""  # code
-    seconds: float | None = None  # until the last survivor had its error's name; None: no error
-    then: str = ""  # what works next: "same session" or "new job"
+    seconds: float | None = None  # from the fault to the last survivor's error; None: no error
+    then: str = ""  # the next operation works in: "same session" or "new job"
     fired: int = 0
     leaks: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)  # of errors
 
 
 class Cell:
-    """Runs once, on a cluster in order."""
+    """Runs one cell once, on an intact cluster."""
 
     def __init__(self, cluster: Cluster, job: Job, fault: Fault, phase: Phase, mode: Mode) -> None:
         self.cluster, self.job = cluster, job
@@ -57,7 +57,7 @@ class Cell:
         self._deadline = DEADLINE + PAUSES.get(fault, 0)
 
     def run(self) -> Seen:
-        """Raises: TimeoutError where somebody hangs; DlcpError where the next job fails."""
+        """Run the cell. Raises: TimeoutError if a rank hangs; DlcpError if the next job fails."""
         before = leaks.held(self._processes())
         folders = leaks.folders()
         seen = Seen()
@@ -89,7 +89,7 @@ class Cell:
             trigger.wait(SET_OFF)
             self.cluster.relay.remove(first)
             if late and self.fault is Fault.RESTART:
-                self.injection.end()  # of nothing that is open
+                self.injection.end()  # the daemon ends without open operations
             if late:
                 self._ask([VICTIM], count=COUNT)
             return self._collect(self._deadline)
@@ -98,7 +98,7 @@ class Cell:
             self.cluster.relay.remove(first)
 
     def _collect(self, deadline: float) -> list[Outcome]:
-        """Of all ranks. The fault ends when the survivors' fate is decided, or by itself."""
+        """Outcomes of all ranks. The fault ends after the survivors' outcomes, or by itself."""
         if self.fault in PASSING:
             time.sleep(PASSING[self.fault])
             self.injection.end()
@@ -134,7 +134,7 @@ class Cell:
             seen.seconds = max(one["at"] for one in others) - self._begun
 
     def _next(self, outcomes: list[Outcome], seen: Seen) -> None:
-        """An operation more in the session where all went well, else in a new one."""
+        """Run one more operation, in the same session if all ranks succeeded, else in a new one."""
         seen.then = "same session"
         if any(one["code"] != RESULT for one in outcomes) or self.fault is Fault.RESTART:
             seen.then = "new job"
@@ -159,8 +159,8 @@ class Cell:
 
 
 def _before(phase: Phase) -> Rule:
-    """What the network does until the fault begins, so that each run meets it in the same state."""
-    if phase is Phase.AGREEING:  # rank 0 misses a segment, and offers to go without it
+    """Rule of the network until the fault begins, so that the state is the same in each run."""
+    if phase is Phase.AGREEING:  # rank 0 misses a segment and proposes to waive it
         return Drop([Way(VICTIM, 0)], partial(_is, CONTRIBUTION, LOST_SEGMENT), most=1)
     if phase is Phase.GATHERING:  # the victim does not have its own result yet
         return Drop([Way(ANY, VICTIM)], partial(_is, RESULTS, None))
@@ -168,7 +168,7 @@ def _before(phase: Phase) -> Rule:
 
 
 def _is(transfer: int, segment: int | None, header: Header) -> bool:
-    """Whether it is data of the operation: of this transfer, and of this segment or of any."""
+    """Whether it is DATA of the operation and of this transfer and segment; None: any segment."""
     return (header.kind, *header.key[1:]) == (Kind.DATA, OPERATION, transfer) and (
         segment in (None, header.segment)
     )
@@ -177,7 +177,7 @@ def _is(transfer: int, segment: int | None, header: Header) -> bool:
 def _says(
     kind: Kind, source: int | None, target: int | None, transfer: int | None
 ) -> Callable[[Passage], bool]:
-    """Whether a datagram of the operation is of this kind and way, and of this transfer."""
+    """A predicate: a datagram of the operation of this kind, way and transfer; None: any."""
 
     def look(passage: Passage) -> bool:
         if source not in (None, passage.source) or target not in (None, passage.target):

@@ -1,5 +1,5 @@
-"""A wall clock that jumps: libfaketime looks at a file at every call, and CLOCK_MONOTONIC, which
-does not jump on real hosts either, stays as it is."""
+"""A wall clock that jumps: libfaketime reads a file at every call. CLOCK_MONOTONIC is unchanged: it
+does not jump on real hosts either."""
 
 import os
 from pathlib import Path
@@ -9,25 +9,25 @@ _LIBRARY: Final = "/usr/lib/{}-linux-gnu/faketime/libfaketimeMT.so.1"
 
 
 def library() -> str:
-    """Where libfaketime is; "" where it is not installed."""
+    """Path of libfaketime; "" if it is not installed."""
     file = _LIBRARY.format(os.uname().machine)
     return file if Path(file).exists() else ""
 
 
 class Clock:
-    """That of all processes with its `environ`; `file` is theirs alone."""
+    """The wall clock of all processes with its `environ`; no other process reads `file`."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def set(self, offset: int) -> None:
-        """Show `offset` seconds more than it is."""
+        """Set the clock `offset` seconds ahead of the real time."""
         new = self._file.with_suffix(".new")
         new.write_text(f"{offset:+d}\n")
-        new.rename(self._file)  # a reader sees either
+        new.rename(self._file)  # atomic for readers
 
     def environ(self) -> dict[str, str]:
-        """The clock is right until it is set."""
+        """Variables for the processes; sets the offset to 0."""
         self.set(0)
         return {
             "LD_PRELOAD": library(),

@@ -1,6 +1,6 @@
 """Hosts of one network on this machine: a daemon each, a relay between them, and jobs on them.
 
-What faults have ended is started again by `repair`; all ends with the context.
+`repair` restarts processes that faults have ended; the context ends all of them.
 """
 
 import itertools
@@ -23,14 +23,14 @@ from dlcpd.core.wire.sizes import BASE
 
 JOIN: Final = 20.0  # seconds; daemons serve already
 DRAIN: Final = 5.0  # seconds
-ENDING: Final = 60.0  # seconds; the next of many engines that ended at once starts after 30 s
+ENDING: Final = 60.0  # seconds; an engine that follows many ended ones starts after 30 s
 LOOK: Final = 0.02  # seconds between two looks at a daemon without an engine
 ANSWER: Final = 60.0  # seconds from a deadline that a trainer may be late on a loaded machine
 
 
 class Cluster:
-    """Hosts number from 0. `serve`: start a daemon on each; jobs over private ones need none.
-    `clocks`: hosts whose wall clock can jump. `metrics`: daemons serve them at METRICS_PORT."""
+    """Hosts are numbered from 0. `serve`: start a daemon on each; jobs over private daemons need
+    none. `clocks`: hosts whose wall clock can jump. `metrics`: daemons serve METRICS_PORT."""
 
     def __init__(
         self,
@@ -64,18 +64,19 @@ class Cluster:
         self._stack.close()
 
     def controls(self) -> list[int]:
-        """Process ids of the daemons' controls, by host."""
+        """Process ids of the control processes, by host."""
         return [host.daemon.process.pid for host in self.hosts]
 
     def processes(self) -> Iterator[tuple[str, int]]:
-        """Controls and engines of the hosts, with their parts."""
+        """Control processes and engines of the hosts: (part, process id)."""
         for number, pid in enumerate(self.controls()):
             yield f"host{number} control", pid
             for engine in children(pid):
                 yield f"host{number} engine", engine
 
     def dead(self) -> list[int]:
-        """Hosts whose daemon has ended. A daemon without an engine starts one, or ends."""
+        """Hosts whose daemon has ended. Waits for daemons without an engine: each starts one or
+        ends. Raises: TimeoutError."""
         until = time.monotonic() + ENDING
         for host in self.hosts:
             process = host.daemon.process
@@ -87,7 +88,7 @@ class Cluster:
         return [number for number, host in members if host.daemon.process.poll() is not None]
 
     def repair(self) -> None:
-        """Start what has ended: daemons, then trainers. Raises: DaemonUnavailable."""
+        """Restart ended daemons, then ended trainers. Raises: DaemonUnavailable."""
         self.restart()
         for job in self.jobs:
             job.repair()
@@ -100,7 +101,7 @@ class Cluster:
         self._start(self.dead())
 
     def plan(self, host: int) -> HostPlan:
-        """What a host is."""
+        """The plan of a host."""
         paths = range(self.network.paths)
         return HostPlan(
             f"host{host}",
@@ -127,7 +128,7 @@ class Cluster:
         return Starting(self.folder / plan.name, plan, clock)
 
     def clock(self, host: int) -> Path:
-        """What the wall clock of a host reads."""
+        """File that sets the wall clock of a host."""
         return self.folder / f"clock{host}"
 
     def _end(self) -> None:
@@ -156,11 +157,11 @@ class Job:
         return len(self.trainers)
 
     def control(self, rank: int) -> int:
-        """Process id of the control that serves a rank."""
+        """Process id of the control process that serves a rank."""
         return self._daemons[rank] if self.embedded else self._cluster.controls()[rank]
 
     def processes(self) -> Iterator[tuple[str, int]]:
-        """Its trainers, with their parts."""
+        """Its trainers: (part, process id)."""
         for rank, trainer in enumerate(self.trainers):
             yield f"{self.name} rank {rank}", trainer.pid
 
@@ -170,47 +171,47 @@ class Job:
         return engine
 
     def begin_join(self, timeout: float = JOIN) -> None:
-        """Have all ranks join a new session."""
+        """Tell all ranks to join a new session."""
         store = self._cluster.folder / f"{self.name}-store{next(self._joins)}"
         for rank, trainer in enumerate(self.trainers):
             trainer.ask("join", place=self._place(rank, str(store), timeout))
 
     def join(self) -> None:
-        """Join a new session on all ranks. Raises: DlcpError, what the first rank met."""
+        """Join a new session on all ranks. Raises: DlcpError of the first rank that failed."""
         self.begin_join()
         told = self.answers(2 * JOIN)
         raise_unless(told)
         self._daemons = [one["daemon"] for one in told]
 
     def all(self, name: str, **arguments: Any) -> list[Outcome]:
-        """Have every rank do the same, and wait for all."""
+        """Run the same call on every rank, and wait for all outcomes."""
         for trainer in self.trainers:
             trainer.ask(name, **arguments)
         return self.answers(arguments.get("deadline", 0.0) + ANSWER)
 
     def answers(self, timeout: float) -> list[Outcome]:
-        """Of every rank. Raises: TimeoutError."""
+        """Outcome of every rank. Raises: TimeoutError."""
         return [trainer.answer(timeout) for trainer in self.trainers]
 
     def close(self) -> None:
-        """Leave the session; dead ranks have."""
+        """Leave the session on all ranks that run."""
         self.all("close")
 
     def repair(self) -> None:
-        """Start trainers that have ended again."""
+        """Restart trainers that have ended."""
         for host, trainer in enumerate(self.trainers):
             if not trainer.alive:
                 trainer.end()
                 self.trainers[host] = self._trainer(host)
 
     def renew(self) -> None:
-        """Start all trainers again: what they do is not known any more."""
+        """Kill and restart all trainers: their state is unknown."""
         for trainer in self.trainers:
             trainer.kill()
         self.repair()
 
     def end(self) -> None:
-        """End the trainers, and so what they own."""
+        """End the trainers, and with them their private daemons."""
         for trainer in self.trainers:
             trainer.end()
 
@@ -222,15 +223,15 @@ class Job:
         return Place(store, rank, self.world, self.name, socket=door, timeout=timeout)
 
     def _private(self, rank: int) -> Path:
-        """The configuration of a private daemon, in place of the host's."""
+        """Configuration file of a private daemon, which replaces the host's daemon."""
         file = self._cluster.folder / f"{self.name}-{rank}.toml"
         file.write_text(self._cluster.plan(rank).configuration(self._cluster.folder))
         return file
 
 
 def raise_unless(told: Sequence[Outcome]) -> None:
-    """Raises: DlcpError, unless all ended well; of the first rank that did not, with the texts of
-    all that did not."""
+    """Raises: DlcpError unless all ranks succeeded; with the code of the first rank that failed and
+    the texts of all."""
     failed = [(rank, one) for rank, one in enumerate(told) if one["code"] != RESULT]
     if failed:
         texts = "; ".join(f"rank {rank}: {one['text']}" for rank, one in failed)

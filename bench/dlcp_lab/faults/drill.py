@@ -1,9 +1,9 @@
-"""The failure drill: break a real training's parts, and show what each tool said of it.
+"""The failure drill: inject faults into a training, and show the output of each tool.
 
     python -m dlcp_lab.faults.drill [--only TITLES] [--write FILE]
 
-Two hosts with two paths, a daemon each, and a DDP training over both. Exit code: 0 every tool said
-what it must, 1 one did not.
+Two hosts with two paths, a daemon each, and a DDP training over both. Exit code: 0 every tool
+printed its expected lines, 1 one did not.
 """
 
 import argparse
@@ -38,7 +38,7 @@ PATHS: Final = 2
 BEGIN: Final = "<!-- drill: begin -->"
 END: Final = "<!-- drill: end -->"
 WARM: Final = "step 20"  # of rank 0: bounded loss begins after 10
-PATIENCE: Final = 120.0  # seconds until a training trains, or a tool says what it must
+PATIENCE: Final = 120.0  # seconds until a training trains, or a tool prints its expected lines
 LOOK: Final = 0.3  # seconds between two looks
 WIDTH: Final = 260  # characters of a line that is shown
 MARGIN: Final = 100  # characters of a line of prose
@@ -46,12 +46,12 @@ MARGIN: Final = 100  # characters of a line of prose
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a tool said, in the lines that matter."""
+    """Output of a tool: the expected lines, and all of it."""
 
     voice: Voice
     lines: tuple[str, ...]
-    missing: tuple[str, ...]  # expressions that found none
-    all: str  # what it said altogether, with what was left out
+    missing: tuple[str, ...]  # expressions without a match
+    all: str  # the whole output
 
 
 class Training:
@@ -84,7 +84,7 @@ class Training:
             )
 
     def wait(self) -> None:
-        """Until it trains. Raises: TimeoutError with what it said last."""
+        """Wait until it trains. Raises: TimeoutError with the end of the logs."""
         until = time.monotonic() + PATIENCE
         while WARM not in self.logs[0].read_text():
             if time.monotonic() > until or self.ended:
@@ -102,7 +102,7 @@ class Training:
         return self._cluster.controls()[rank]
 
     def engine(self, rank: int) -> int:
-        """Likewise, of its engine."""
+        """Process id of the engine that serves a rank."""
         [engine] = children(self.control(rank))
         return engine
 
@@ -120,22 +120,22 @@ class Rank:
 
     @property
     def pid(self) -> int:
-        """Its id."""
+        """Process id."""
         return self.child.process.pid
 
 
 class Drill:
-    """Breaks one thing after the other. A training goes on with the next where it survives."""
+    """Injects one fault after the other. A training that survives one is used for the next."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._training: Training | None = None
         self._trainings = 0
-        self._marks: dict[Path, int] = {}  # bytes of logs that were there before
+        self._marks: dict[Path, int] = {}  # length of each log before the fault, bytes
 
     def run(self, breakage: Breakage) -> list[Heard]:
-        """What each tool said. Raises: TimeoutError, DlcpError where no training begins."""
-        if breakage.memory:  # a training that is not there yet
+        """Output of each tool. Raises: TimeoutError, DlcpError if no training begins."""
+        if breakage.memory:  # the fault is in the start of a training
             self.end()
             self._marks = self._sizes()
             training = self._ready(breakage)
@@ -157,7 +157,7 @@ class Drill:
             self._training = None
 
     def _ready(self, breakage: Breakage) -> Training:
-        """A training that trains, or one that is about to fail for want of memory."""
+        """A running training, or one that will run out of memory."""
         if self._training and self._training.ended:
             self.end()
         self._cluster.repair()
@@ -182,7 +182,7 @@ class Drill:
             injection.end()
 
     def _listen(self, breakage: Breakage, training: Training) -> list[Heard]:
-        """Ask each tool until it has said what it must, or for as long as one can wait."""
+        """Ask each tool until it has printed its expected lines, for at most PATIENCE seconds."""
         begun = time.monotonic()
         heard: dict[int, Heard] = {}
         while time.monotonic() - begun < PATIENCE:
@@ -216,12 +216,12 @@ class Drill:
         return asked[voice.tool]()
 
     def _new(self, log: Path, leave_out: str = "\0") -> str:
-        """What a log has got since the fault began."""
+        """Lines of a log since the fault began, without lines that contain `leave_out`."""
         data = log.read_bytes()[self._marks.get(log, 0) :].decode(errors="replace")
         return "\n".join(line for line in data.splitlines() if leave_out not in line)
 
     def _shorter(self, text: str) -> str:
-        """Without what is this machine's and this minute's, and columns closer together."""
+        """The text without paths, times and ids of this run, and with narrower columns."""
         text = text.replace(str(self._cluster.folder), "/run")
         text = re.sub(r"(?m)^ts=\S+ |^\[rank\d\]: ?", "", text)
         return re.sub(r"(?<=\S)  +", "  ", re.sub(rf"\b{JOB}-[0-9a-f]{{16}}\b", JOB, text))
@@ -241,7 +241,7 @@ def _dlcpctl(*words: str) -> str:
 
 
 def _page(socket: str) -> str:
-    """The alarms of the status page, or why it has none: what it gets to show."""
+    """The alarms that the status page gets, or its error."""
     words = ("page", "--socket", socket, "--listen", "127.0.0.1:0")
     with subprocess.Popen(
         starter.command("dlcpd.ctl.main", *words),
@@ -279,7 +279,7 @@ def wrapped(text: str) -> list[str]:
 
 
 def render(breakage: Breakage, heard: Sequence[Heard]) -> str:
-    """Its section of the page."""
+    """The section of a fault on the page."""
     lines = [
         f"### {breakage.title}",
         "",
@@ -307,7 +307,7 @@ def write(file: Path, sections: Sequence[str]) -> None:
 
 @contextmanager
 def drills(peer_timeout: float = 1.0) -> Iterator[Drill]:
-    """One on a cluster of its own; all ends with the context."""
+    """A drill on a new cluster; both end with the context."""
     with ExitStack() as stack:
         stack.enter_context(temporary_folders_apart())
         drill = Drill(

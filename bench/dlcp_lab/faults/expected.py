@@ -1,4 +1,4 @@
-"""How each cell of the matrix must end. Data, which every run asserts."""
+"""Expected outcome of each cell of the matrix. Data, which every run asserts."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,14 +8,14 @@ from dlcp_lab.faults.trainer import DEAD, RESULT
 
 PEER_LOST: Final = "peer_lost"
 DAEMON_LOST: Final = "daemon_lost"
-# Of a rank that the others have excluded, and that hears of it from the one or the other first.
+# Of a rank that its peers excluded: the code depends on the peer whose message arrives first.
 LEFT_OUT: Final = "peer_lost or operation_aborted"
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Codes that the other ranks, and the rank of the host with the fault, must see; one of
-    several, where they stand with " or " between them."""
+    """Error codes that the other ranks (`survivors`) and the rank of the host with the fault must
+    see. " or " separates alternatives."""
 
     survivors: str
     victim: str
@@ -23,7 +23,7 @@ class Expected:
 
     @property
     def then(self) -> str:
-        """What works next."""
+        """In what the next operation works: "same session" or "new job"."""
         well = self.survivors == self.victim == RESULT and not self.ends_session
         return "same session" if well else "new job"
 
@@ -39,14 +39,14 @@ SAME: Final[dict[Fault, Expected]] = {  # in every phase of an operation
     Fault.PAUSE_DAEMON: FINE,
     Fault.PAUSE_ENGINE: Expected(PEER_LOST, LEFT_OUT),
     Fault.PAUSE_HOST: Expected(PEER_LOST, LEFT_OUT),
-    # Suspected after a second, lost after 30 s; operations go on where the host comes back.
+    # Suspected after a second, lost after 30 s; operations continue if the host comes back.
     **dict.fromkeys(PAUSES, FINE),
     Fault.PAUSE_ENGINE_40: Expected(PEER_LOST, LEFT_OUT),
     Fault.PAUSE_HOST_40: Expected(PEER_LOST, LEFT_OUT),
     Fault.CUT_PATH: FINE,
     Fault.CUT_HOST: Expected(PEER_LOST, LEFT_OUT),
     Fault.PARTITION: Expected(PEER_LOST, LEFT_OUT),
-    # Neither side hears what shows that the other lives, and each gives the other up.
+    # Neither side gets answers, and each counts the other as lost.
     Fault.ONE_WAY: Expected(LEFT_OUT, LEFT_OUT),
     Fault.CORRUPT: FINE,
     Fault.DUPLICATE: FINE,
@@ -57,7 +57,7 @@ SAME: Final[dict[Fault, Expected]] = {  # in every phase of an operation
     Fault.DISK_FULL: FINE,
 }
 OTHERWISE: Final[dict[tuple[Fault, Phase], Expected]] = {
-    # The rank that reaches both has all that it needs, maybe.
+    # The rank that reaches both may already have the whole result.
     (Fault.PARTITION, Phase.GATHERING): Expected("peer_lost or result", LEFT_OUT),
     (Fault.RESTART, Phase.BEFORE_READY): Expected(PEER_LOST, DAEMON_LOST),
     # Clients wait to be accepted, until their own timeout.
@@ -76,7 +76,7 @@ Key = tuple[Fault, Phase, Mode]
 
 
 def cells() -> dict[Key, Expected]:
-    """All that there are, in the order of the table."""
+    """All cells, in the order of the table."""
     found = {}
     for fault in SAME:
         for phase in Phase:
@@ -87,7 +87,7 @@ def cells() -> dict[Key, Expected]:
 
 
 def _expected(fault: Fault, phase: Phase, mode: Mode) -> Expected | None:
-    """None: there is no such cell."""
+    """Expected outcome of a cell; None if it does not exist."""
     special = OTHERWISE.get((fault, phase))
     if phase is Phase.JOINING:
         return special if mode is Mode.EXACT else None

@@ -1,7 +1,7 @@
 """Faults of this machine's processes and of the network between them: begun, ended, counted.
 
-`fired` says how often a fault did something: signals that arrived, datagrams it changed, times it
-was in the way. One that never fired has tested nothing.
+`fired` counts the effects of a fault: signals sent, datagrams changed, connections held. A fault
+that never fired has tested nothing.
 """
 
 import os
@@ -21,18 +21,18 @@ from dlcp_lab.faults.relay import Relay
 from dlcp_lab.faults.rules import Corrupt, Cut, Duplicate, Reorder, Rule, Way
 
 ENDED: Final = 10.0  # seconds in which a killed process is gone
-SHARE: Final = 0.05  # of datagrams that are spoiled
-SPAN: Final = 8  # datagrams that change places
+SHARE: Final = 0.05  # fraction of datagrams that are corrupted or duplicated
+SPAN: Final = 8  # datagrams that are reordered together
 JUMP: Final = 3600  # seconds
-NO_ARENA: Final = 24 << 20  # bytes of address space: less than an arena, enough to tell it
+NO_ARENA: Final = 24 << 20  # bytes of address space: less than an arena, enough to report it
 
 
 class Process(Protocol):
-    """One that can be stopped and killed."""
+    """A process that can be stopped and killed."""
 
     @property
     def pid(self) -> int:
-        """Its id."""
+        """Process id."""
 
 
 class Ranks(Protocol):
@@ -40,32 +40,31 @@ class Ranks(Protocol):
 
     @property
     def trainers(self) -> Sequence[Process]:
-        """Who trains."""
+        """The training processes."""
 
     def control(self, rank: int) -> int:
-        """Process id of the control that serves a rank."""
+        """Process id of the control process that serves a rank."""
 
     def engine(self, rank: int) -> int:
-        """Likewise, of its engine."""
+        """Process id of the engine that serves a rank."""
 
 
 class Injection(Protocol):
-    """A fault. `begin` may be called by any thread, `end` by the one that made it."""
+    """A fault. Any thread may call `begin`; the thread that made it calls `end`."""
 
     @property
     def fired(self) -> int:
-        """How often it did something."""
+        """Number of its effects so far."""
 
     def begin(self) -> None:
-        """Make it happen."""
+        """Inject the fault."""
 
     def end(self) -> None:
-        """Mend what mends itself in the world: a network that is plugged in again. What was
-        killed stays dead."""
+        """End the fault, as when a cable is plugged in again. Killed processes stay dead."""
 
 
 class Kill:
-    """Ends processes, and with them the datagrams of their host that are still under way."""
+    """Kills processes, and drops the datagrams of their host that are in flight."""
 
     def __init__(self, pids: Callable[[], Sequence[int]], relay: Relay, host: int) -> None:
         self.fired = 0
@@ -84,11 +83,11 @@ class Kill:
 
 
 class Terminate:
-    """Asks a process to end; a daemon lets open operations finish first."""
+    """Sends SIGTERM to a process; a daemon lets open operations finish first."""
 
     def __init__(self, pid: Callable[[], int]) -> None:
         self.fired, self._pid = 0, pid
-        self._asked = 0  # process
+        self._asked = 0  # process id
 
     def begin(self) -> None:
         self._asked = self._pid()
@@ -102,7 +101,7 @@ class Terminate:
 
 
 class Pause:
-    """Stops processes, and lets them go on."""
+    """Stops processes with SIGSTOP; they continue at the end."""
 
     def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
         self.fired = 0
@@ -121,8 +120,8 @@ class Pause:
 
 
 class Silence:
-    """Stops the processes of a host, and loses its datagrams that are still under way: the phase
-    decides how an operation ends, and not how much the network holds at that moment."""
+    """Stops the processes of a host, and drops its datagrams in flight, so that the outcome depends
+    on the phase and not on the datagrams in the network."""
 
     def __init__(self, pids: Callable[[], Sequence[int]], relay: Relay, host: int) -> None:
         self._pause, self._relay = Pause(pids), relay
@@ -143,7 +142,7 @@ class Silence:
 
 
 class Disturb:
-    """Rules of the relay, and pairs of hosts whose controls cannot speak."""
+    """Rules of the relay, and pairs of hosts whose control processes cannot communicate."""
 
     def __init__(
         self, relay: Relay, rules: Sequence[Rule], pairs: Sequence[frozenset[int]] = ()
@@ -153,7 +152,7 @@ class Disturb:
 
     @property
     def fired(self) -> int:
-        """Datagrams that were lost or changed, and times that a connection stood still."""
+        """Datagrams dropped or changed, and times that a connection was held."""
         held = self._relay.held - self._held if self._pairs else 0
         return sum(rule.fired for rule in self._rules) + held
 
@@ -172,7 +171,7 @@ class Disturb:
 
 
 class Limit:
-    """Takes a resource away from processes that run: `limits` are soft ones, by prlimit(2)."""
+    """Limits a resource of running processes: `limits` are soft limits by pid, for prlimit(2)."""
 
     def __init__(self, kind: int, limits: Callable[[], dict[int, int]]) -> None:
         self.fired = 0
@@ -206,7 +205,7 @@ class ClockJump:
 
 
 def make(fault: Fault, cluster: Cluster, job: Ranks, victim: int, seed: int = 0) -> Injection:
-    """A fault of host `victim`, or of the rank of `job` there."""
+    """The injection of a fault of host `victim`, or of the rank of `job` on it."""
     relay, hosts = cluster.relay, range(cluster.network.hosts)
     others = [host for host in hosts if host != victim]
     both = [Way(source=victim), Way(target=victim)]
@@ -280,6 +279,6 @@ def _open_files(pid: int) -> int:
 
 
 def _address_space(pid: int) -> int:
-    """Bytes."""
+    """Address space of a process, bytes."""
     pages = Path(f"/proc/{pid}/statm").read_text().split()[0]
     return int(pages) * resource.getpagesize()

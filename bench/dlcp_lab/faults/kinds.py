@@ -1,11 +1,11 @@
-"""What can go wrong, and when."""
+"""Faults, phases of an operation, and modes of a job."""
 
 from enum import StrEnum
 from typing import Final
 
 
 class Fault(StrEnum):
-    """Each is an Injection of dlcp_lab.faults.injections, which counts what it did."""
+    """Faults; dlcp_lab.faults.injections makes an Injection of each, which counts its effects."""
 
     KILL_TRAINER = "kill trainer"
     KILL_DAEMON = "kill daemon"
@@ -13,7 +13,7 @@ class Fault(StrEnum):
     PAUSE_TRAINER = "pause trainer"
     PAUSE_DAEMON = "pause daemon"
     PAUSE_ENGINE = "pause engine"
-    PAUSE_HOST = "pause host"  # all of its processes, as a virtual machine that moves
+    PAUSE_HOST = "pause host"  # all its processes, as in a migration of a virtual machine
     PAUSE_TRAINER_2 = "pause trainer 2 s"
     PAUSE_TRAINER_10 = "pause trainer 10 s"
     PAUSE_TRAINER_40 = "pause trainer 40 s"
@@ -47,25 +47,25 @@ PAUSES: Final = {
     if fault.startswith("pause ") and fault.endswith(" s")
 }
 
-# Faults that last until the others have given the host up.
+# Faults that last until the other hosts count the host as lost.
 SILENCES: Final = frozenset(
     {Fault.PAUSE_ENGINE, Fault.PAUSE_HOST, Fault.CUT_HOST, Fault.PARTITION, Fault.ONE_WAY}
 )
 
 
 class Phase(StrEnum):
-    """Of an operation. What shows that it has begun passes the relay, and waits there for the
-    fault to begin: no clock decides."""
+    """Phase of an operation. The relay holds the datagram that shows its begin until the fault has
+    begun, so that no clock decides. The victim is the host with the fault."""
 
-    JOINING = "joining"  # a session is asked for; no operation yet
-    BEFORE_READY = "before READY"  # the others have submitted, the host that fails has not
-    REDUCING = "reducing"  # its first contribution leaves it
-    GATHERING = "gathering"  # its first result leaves it
-    AGREEING = "agreeing on loss"  # somebody would go without a segment of it, and asks
+    JOINING = "joining"  # a session is requested; no operation yet
+    BEFORE_READY = "before READY"  # all ranks but the victim's have submitted
+    REDUCING = "reducing"  # the victim sends its first contribution
+    GATHERING = "gathering"  # the victim sends its first result
+    AGREEING = "agreeing on loss"  # a peer proposes to waive a segment of the victim
 
 
 class Mode(StrEnum):
-    """How the job works."""
+    """Policy of the job's operations, and the kind of its daemons."""
 
     EXACT = "exact"
     BOUNDED = "bounded"

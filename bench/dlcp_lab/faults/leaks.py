@@ -1,4 +1,4 @@
-"""What the processes of a cluster hold: descriptors, threads, memory, children, folders."""
+"""Detects leaks of a cluster's processes: descriptors, threads, memory, children, folders."""
 
 import contextlib
 import os
@@ -11,27 +11,27 @@ from pathlib import Path
 from typing import Final
 
 MB: Final = 1_000_000
-SETTLE: Final = 10.0  # seconds in which what was closed is gone
+SETTLE: Final = 10.0  # seconds in which closed resources disappear
 LOOK: Final = 0.05  # seconds between two looks
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of one process."""
+    """Resources of one process."""
 
     pid: int
     descriptors: int
     threads: int
     children: int
     private: int  # resident bytes that are neither files nor shared memory
-    shared: int  # bytes of the memfds that it has open
+    shared: int  # bytes of its open memfds
 
 
-Held = dict[str, Usage]  # by the part that a process plays
+Held = dict[str, Usage]  # by the part of the process, such as "host0 engine"
 
 
 def usage(pid: int) -> Usage:
-    """From /proc. Raises: OSError for a process that is gone."""
+    """Resources from /proc. Raises: OSError for a process that has ended."""
     status = Path(f"/proc/{pid}/status").read_text()
     rows = re.findall(r"^(\w+):\s+(\d+)", status, re.MULTILINE)
     numbers = {key: int(number) for key, number in rows}
@@ -48,7 +48,7 @@ def usage(pid: int) -> Usage:
 
 
 def links(pid: int) -> str:
-    """What the descriptors of a process lead to, sorted."""
+    """The open descriptors of a process and their targets, sorted."""
     found = []
     with contextlib.suppress(OSError):
         for entry in Path(f"/proc/{pid}/fd").iterdir():
@@ -58,11 +58,11 @@ def links(pid: int) -> str:
 
 
 def shared_memory(pids: Sequence[int]) -> int:
-    """Bytes that the memfds which these processes have open really occupy, each once."""
+    """Bytes allocated to the open memfds of these processes, each memfd once."""
     found: dict[int, int] = {}
     for pid in pids:
         for entry in Path(f"/proc/{pid}/fd").iterdir():
-            with contextlib.suppress(FileNotFoundError):  # closed meanwhile, as the folder's own
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
                 if os.readlink(entry).startswith("/memfd:"):
                     about = entry.stat()
                     found[about.st_ino] = about.st_blocks * 512
@@ -70,7 +70,7 @@ def shared_memory(pids: Sequence[int]) -> int:
 
 
 def children(pid: int) -> list[int]:
-    """Process ids of a process's children; none when it is gone."""
+    """Process ids of a process's children; none if it has ended."""
     try:
         text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     except OSError:
@@ -79,7 +79,7 @@ def children(pid: int) -> list[int]:
 
 
 def held(processes: Iterable[tuple[str, int]]) -> Held:
-    """By every process (its part, its id) that lives."""
+    """Resources of every live process of (part, process id)."""
     found: Held = {}
     for name, pid in processes:
         with contextlib.suppress(OSError):
@@ -88,7 +88,7 @@ def held(processes: Iterable[tuple[str, int]]) -> Held:
 
 
 def strays(marks: Sequence[str], known: Collection[int]) -> list[str]:
-    """Other processes than `known` that show one of `marks` in their command or environment."""
+    """Processes not in `known` that have one of `marks` in their command or environment."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
@@ -102,13 +102,13 @@ def strays(marks: Sequence[str], known: Collection[int]) -> list[str]:
 
 
 def folders() -> set[str]:
-    """Temporary folders that there are, of this process and of daemons and trainers."""
+    """Temporary folders of this process, daemons and trainers."""
     ours = (f"dlcp-lab-{os.getpid()}-", "dlcpd", "dlcp-client")
     return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith(ours)}
 
 
 def settled(look: Callable[[], Sequence[str]]) -> list[str]:
-    """What `look` still complains of after SETTLE seconds: what was just closed may need some."""
+    """Problems that `look` still finds after SETTLE seconds: closed resources may need some."""
     until = time.monotonic() + SETTLE
     while (found := list(look())) and time.monotonic() < until:
         time.sleep(LOOK)
@@ -116,12 +116,12 @@ def settled(look: Callable[[], Sequence[str]]) -> list[str]:
 
 
 def grown(before: Held, after: Held, slack: int) -> Iterator[str]:
-    """What processes that have lived since `before` hold more. `slack`: bytes of private memory
-    that may have been added."""
+    """Growth of the processes that have lived since `before`. `slack`: bytes by which private
+    memory may grow."""
     for name, now in after.items():
         was = before.get(name)
         if was is None or was.pid != now.pid:
-            continue  # it is a new one
+            continue  # a new process
         for what in ("descriptors", "threads", "children", "shared"):
             if getattr(now, what) > getattr(was, what):
                 grew = f"{getattr(was, what)} -> {getattr(now, what)}"

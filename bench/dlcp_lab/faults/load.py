@@ -1,4 +1,4 @@
-"""A busy machine: processes that compute all the time."""
+"""Load on a machine: processes that compute all the time."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from dlcpd import starter
 def load(per_core: int) -> Iterator[None]:
     """`per_core` processes for each CPU that this process may use compute until the context ends.
 
-    Raises: OSError where there are no processes left.
+    Raises: OSError if a process cannot be started.
     """
     with ExitStack() as stack:
         for _ in range(per_core * len(os.sched_getaffinity(0))):
@@ -25,7 +25,7 @@ def load(per_core: int) -> Iterator[None]:
 
 
 def _compute() -> None:
-    """Until the process that started this one has ended."""
+    """Compute until the parent process has ended."""
     while os.getppid() == int(sys.argv[1]):
         sum(range(100_000))
 

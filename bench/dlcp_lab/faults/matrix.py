@@ -33,10 +33,9 @@ HEADER: Final = ("fault", "phase", *Mode, "its own rank", "next works")
 
 
 class Clusters:
-    """One for each way to run a cell, made when it is needed; a context.
+    """Clusters by kind, each made at its first use; a context.
 
-    Silent peers are lost after `peer_timeout` seconds where a fault lasts until then, else after
-    the default.
+    `peer_timeout` (seconds) applies to faults that last until a peer is lost, else the default.
     """
 
     def __init__(self, peer_timeout: float) -> None:
@@ -45,7 +44,7 @@ class Clusters:
         self._made = dict[tuple[str, float], tuple[Cluster, Job]]()
 
     def of(self, fault: Fault, mode: Mode) -> tuple[Cluster, Job]:
-        """A cluster in order, with a job that is in no session."""
+        """An intact cluster, and a job that is in no session."""
         kind = "clock" if fault is Fault.CLOCK_JUMP else mode if mode is Mode.EMBEDDED else "hosts"
         key = kind, self._peer_timeout if fault in SILENCES else NetworkTable().peer_timeout
         if key not in self._made:
@@ -55,7 +54,7 @@ class Clusters:
         return cluster, job
 
     def forget(self) -> None:
-        """End all: one of them may be out of order."""
+        """End all clusters: one of them may be broken."""
         self._made.clear()
         self._stack.close()
 
@@ -71,7 +70,7 @@ class Clusters:
             )
         )
         job = Job(cluster, "matrix", embedded=private)
-        job.join()  # whatever is made at the first time is there now
+        job.join()  # allocate what the first session allocates
         job.close()
         return cluster, job
 
@@ -85,7 +84,7 @@ class Clusters:
 
 
 def run(clusters: Clusters, key: Key) -> Seen:
-    """One cell. Raises: TimeoutError, DlcpError."""
+    """Run one cell. Raises: TimeoutError, DlcpError."""
     fault, phase, mode = key
     try:
         return Cell(*clusters.of(fault, mode), fault, phase, mode).run()
@@ -95,7 +94,7 @@ def run(clusters: Clusters, key: Key) -> Seen:
 
 
 def problems(seen: Seen, expected: Expected) -> Iterator[str]:
-    """In what a cell ended otherwise than it must."""
+    """Differences between the outcome of a cell and the expected one."""
     if not set(seen.survivors) <= set(expected.survivors.split(" or ")):
         yield f"survivors: {seen.survivors} instead of {expected.survivors}"
     if seen.victim not in expected.victim.split(" or "):
@@ -113,8 +112,8 @@ def possible(key: Key) -> bool:
 
 
 def render(times: dict[Key, list[float]], expected: dict[Key, Expected]) -> str:
-    """The table. A cell says how the survivors' operation ended, and the median of the seconds
-    until the last of them knew."""
+    """The table. A cell has the outcome of the survivors' operation, and the median of the seconds
+    until the last of them had its error."""
     rows = ["| " + " | ".join(HEADER) + " |", "|---" * len(HEADER) + "|"]
     for fault, phases, modes in _rows(expected):
         any_one = next(iter(modes.values()))
@@ -128,8 +127,8 @@ def render(times: dict[Key, list[float]], expected: dict[Key, Expected]) -> str:
 
 
 def _rows(expected: dict[Key, Expected]) -> list[tuple[Fault, list[Phase], dict[Mode, Expected]]]:
-    """Fault, phases and modes of each row. Phases that all end with a result share a row: a result
-    has no time."""
+    """Fault, phases and modes of each row. Phases whose operations succeed share a row, because
+    they have no time to show."""
     by_row: dict[tuple[Fault, Phase], dict[Mode, Expected]] = defaultdict(dict)
     for (fault, phase, mode), one in expected.items():
         by_row[fault, phase][mode] = one
@@ -155,7 +154,7 @@ def _entry(seconds: Sequence[float], expected: Expected) -> str:
 
 
 def write(file: Path, times: dict[Key, list[float]], expected: dict[Key, Expected]) -> None:
-    """Put the table between its marks. What was not measured now keeps the time that it had."""
+    """Put the table between its marks. A cell that was not measured keeps its old time."""
     before, _, rest = file.read_text().partition(BEGIN)
     old, _, after = rest.partition(END)
     table = render(measured(old) | times, expected)
@@ -200,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(
     clusters: Clusters, key: Key, expected: Expected, times: dict[Key, list[float]], repeat: int
 ) -> bool:
-    """Whether the cell ended as it must."""
+    """Run a cell `repeat` times; whether it always ended as expected."""
     name = ", ".join(key)
     if not possible(key):
         print(f"{name}: SKIPPED, libfaketime is not installed")

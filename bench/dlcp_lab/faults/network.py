@@ -1,7 +1,7 @@
 """Addresses of hosts on loopback, and of the relay between them.
 
-Every host, and the relay in the place of every host, has addresses of its own in 127.0.0.0/8, so
-ports can be the same everywhere: whoever sees an address knows the host.
+Every host has its own addresses in 127.0.0.0/8, and the relay has others for every host. So all
+ports are equal, and an address identifies the host.
 """
 
 import itertools
@@ -9,13 +9,13 @@ import os
 from dataclasses import dataclass, field
 from typing import Final
 
-DATA_PORT: Final = 7471  # UDP and TCP, below the ports that the kernel gives out
+DATA_PORT: Final = 7471  # UDP and TCP, below the ephemeral ports
 CONTROL_PORT: Final = 7472
 METRICS_PORT: Final = 7473
 MAX_HOSTS: Final = 90  # a host's relay is that host + 100
 MAX_PATHS: Final = 8  # third octets of a network
 _RELAY: Final = 100
-_networks: Final = itertools.count(37 * os.getpid())  # processes that began beside this one: others
+_networks: Final = itertools.count(37 * os.getpid())  # differs between processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Network:
     number: int = field(default_factory=lambda: next(_networks))
 
     def address(self, host: int, path: int = 0) -> str:
-        """Where a host's daemon is."""
+        """Address of a host's daemon."""
         return f"{self._prefix(path)}.{host + 1}"
 
     def relay(self, host: int, path: int = 0) -> str:
-        """Where the others are told that it is."""
+        """Address of the relay for a host, which its peers are given."""
         return f"{self._prefix(path)}.{host + 1 + _RELAY}"
 
     def host_of(self, address: str) -> int:

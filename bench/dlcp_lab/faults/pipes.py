@@ -1,7 +1,7 @@
-"""Connections of the controls through the relay: copied, or standing still.
+"""TCP connections of control processes through the relay, copied or held.
 
-A connection stands still while its two hosts are cut off from each other: TCP would send again and
-again, and go on after. Which host has made it, the kernel's tables say.
+A connection is held while its two hosts are cut off from each other: TCP would retransmit and then
+continue. The kernel's tables show which host opened it.
 """
 
 import contextlib
@@ -17,19 +17,19 @@ from typing import Final
 from dlcp_lab.faults.network import CONTROL_PORT, Network
 
 READ: Final = 1 << 16  # bytes at a time
-PATIENCE: Final = 1.0  # seconds in which a control takes a few hundred bytes; a stopped one is cut
+PATIENCE: Final = 1.0  # seconds in which a control process reads some hundred bytes; else it is cut
 UNKNOWN: Final = -1  # host
 _TABLE: Final = Path("/proc/net/tcp")
 
 
 class Pipe:
-    """One direction of one connection: what `source` sends goes to `target`."""
+    """One direction of a connection: bytes from `source` go to `target`."""
 
     def __init__(self, source: socket.socket, target: socket.socket, pair: frozenset[int]) -> None:
         self.source, self.target, self.pair = source, target, pair
 
     def copy(self) -> bool:
-        """Pass on what there is; False at the end of either side."""
+        """Copy the available bytes; False at the end of either side."""
         try:
             data = self.source.recv(READ, socket.MSG_DONTWAIT)
             self.target.sendall(data)
@@ -41,7 +41,7 @@ class Pipe:
 
 
 class Pipes:
-    """All of them. Only the relay's thread calls what has no lock."""
+    """All connections. Only the relay's thread may call methods that take no lock."""
 
     def __init__(
         self,
@@ -60,23 +60,23 @@ class Pipes:
             selector.register(listener, selectors.EVENT_READ, partial(self._accept, host))
 
     def cut(self, pairs: Iterable[frozenset[int]]) -> None:
-        """Connections between the hosts of each of these pairs, and only those, stand still."""
+        """Hold the connections between the hosts of each of these pairs, and no others."""
         with self._lock:
             self._cut = frozenset(pairs)
 
     @property
     def held(self) -> int:
-        """How often something was said on a connection that stood still."""
+        """Number of times that data arrived on a connection that was cut."""
         return self._held
 
     def go_on(self) -> None:
-        """Take up those that stand still no more. Part of every turn of the relay."""
+        """Continue connections that are no longer cut. The relay calls it in every iteration."""
         for pipe in [pipe for pipe in self._still if pipe.pair not in self._cut]:
             self._still.discard(pipe)
             self._watch(pipe)
 
     def close(self) -> None:
-        """End all."""
+        """Close all connections and listeners."""
         while self._twins:
             self._end(next(iter(self._twins)))
         for listener in self._listeners:
@@ -86,7 +86,7 @@ class Pipes:
         near, _ = self._listeners[target].accept()
         try:
             far = socket.create_connection((self._network.address(target), CONTROL_PORT), PATIENCE)
-        except OSError:  # nobody listens: it is dead
+        except OSError:  # no listener: the daemon has ended
             near.close()
             return
         near.settimeout(PATIENCE)
@@ -100,7 +100,7 @@ class Pipes:
         self._selector.register(pipe.source, selectors.EVENT_READ, partial(self._turn, pipe))
 
     def _turn(self, pipe: Pipe) -> None:
-        if pipe not in self._twins:  # the other direction ended in this very turn
+        if pipe not in self._twins:  # the other direction ended in this iteration
             return
         if pipe.pair in self._cut:
             self._held += 1
@@ -124,17 +124,17 @@ def _listen(address: str) -> socket.socket:
 
 
 def _owner(address: tuple[str, int], pids: Sequence[int]) -> int:
-    """The host whose control has the socket with this local address."""
+    """The host whose control process has the socket with this local address, or UNKNOWN."""
     wanted = f"socket:[{_inode(*address)}]"
     for host, pid in enumerate(pids):
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process has ended
             if any(_names(entry) == wanted for entry in Path(f"/proc/{pid}/fd").iterdir()):
                 return host
     return UNKNOWN
 
 
 def _names(descriptor: Path) -> str:
-    """What a descriptor leads to; "" where it is closed by now."""
+    """The target of a descriptor; "" if it is closed by now."""
     try:
         return os.readlink(descriptor)
     except OSError:
@@ -142,7 +142,7 @@ def _names(descriptor: Path) -> str:
 
 
 def _inode(host: str, port: int) -> str:
-    """Of the TCP socket of this machine that has a local address."""
+    """Inode of the TCP socket with this local address; "" if there is none."""
     packed = int.from_bytes(socket.inet_aton(host), "little")
     local = f"{packed:08X}:{port:04X}"
     for line in _TABLE.read_text().splitlines()[1:]:

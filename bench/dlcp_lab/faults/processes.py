@@ -1,6 +1,6 @@
-"""Whether a process has ended, asked of the kernel: it need not be a child of this one.
+"""Whether a process, child or not, has ended, from the kernel.
 
-The parent of a trainer, a fork server, tells of its end later: on a busy machine, seconds later.
+The fork server, the parent of the trainers, reports an end later: seconds on a busy machine.
 """
 
 import os
@@ -8,7 +8,7 @@ import select
 
 
 def ended(pid: int, within: float = 0.0) -> bool:
-    """Whether it does nothing any more, or comes to do so within some seconds."""
+    """Whether the process has ended, or ends within `within` seconds."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -1,7 +1,7 @@
-"""Somebody between all hosts, in a thread: what they say to each other passes here.
+"""A relay between all hosts, in a thread: forwards their datagrams and connections.
 
-Datagrams go through rules, one by one and in order of their arrival; connections of the controls
-stand still while their hosts are cut off, as TCP does when its packets are lost.
+Datagrams pass the rules one by one, in order of arrival. Connections of control processes are held
+while their hosts are cut off, like TCP while its packets are lost.
 """
 
 import contextlib
@@ -20,15 +20,15 @@ from dlcp_lab.faults.rules import Passage, Rule
 
 RECEIVE: Final = 8 << 20  # bytes asked for, so that the relay itself loses nothing
 PRIORITY: Final = -15  # of nice(2)
-PER_TURN: Final = 64  # datagrams of one socket before the others get their turn
+PER_TURN: Final = 64  # datagrams of one socket before the next socket
 IDLE: Final = 0.002  # seconds without a datagram, after which rules forward what they hold
 MAX_DATAGRAM: Final = 1 << 16
-WATCH: Final = 60.0  # seconds; longest wait of the loop for anything
+WATCH: Final = 60.0  # seconds; longest wait of the loop
 
 
 @dataclass(eq=False, slots=True)
 class Trigger:
-    """Acts once, before the first datagram that `seen` is true of goes on."""
+    """Calls `act` once, before the first datagram for which `seen` is true is forwarded."""
 
     seen: Callable[[Passage], bool]
     act: Callable[[], None]
@@ -36,18 +36,18 @@ class Trigger:
     error: BaseException | None = None
 
     def look(self, passage: Passage) -> bool:
-        """Whether it acted now."""
+        """Call `act` if `seen` is true; whether it did."""
         if not self.seen(passage):
             return False
         try:
             self.act()
-        except BaseException as exc:  # told to whoever waits for it
+        except BaseException as exc:  # `wait` raises it
             self.error = exc
         self.done.set()
         return True
 
     def wait(self, timeout: float) -> None:
-        """Until it has acted. Raises: TimeoutError; what `act` raised."""
+        """Wait until `act` has run. Raises: TimeoutError; the error of `act`."""
         if not self.done.wait(timeout):
             raise TimeoutError(f"nothing set the fault off within {timeout:g} s")
         if self.error:
@@ -55,12 +55,12 @@ class Trigger:
 
 
 class Relay(threading.Thread):
-    """A context; `network` says where. `pids` gives the control's process id of each host."""
+    """A context. `network` has the addresses; `pids` gives the control process id of each host."""
 
     def __init__(self, network: Network, pids: Callable[[], Sequence[int]]) -> None:
         super().__init__(name="relay", daemon=True)
         self.network, self.passed = network, 0
-        self._lock = threading.Lock()  # what follows is changed by whoever makes the faults
+        self._lock = threading.Lock()  # other threads change the rules and triggers
         self._rules: tuple[Rule, ...] = ()
         self._triggers: tuple[Trigger, ...] = ()
         self._selector = selectors.DefaultSelector()
@@ -77,42 +77,42 @@ class Relay(threading.Thread):
         self._pipes = Pipes(network, pids, self._selector)
 
     def add(self, rule: Rule) -> None:
-        """From now on every datagram goes through it, after those that were there before."""
+        """Pass every datagram through the rule, after all earlier rules."""
         with self._lock:
             self._rules += (rule,)
 
     def remove(self, rule: Rule) -> None:
-        """What it holds back goes on. Nothing where it is not there."""
+        """Remove the rule, if present, and forward the datagrams that it holds."""
         with self._lock:
             self._rules = tuple(each for each in self._rules if each is not rule)
         for passage in rule.rest():
             self._forward(passage)
 
     def when(self, seen: Callable[[Passage], bool], act: Callable[[], None]) -> Trigger:
-        """Have `act` called, in the relay's thread, before a datagram that `seen` knows."""
+        """Call `act` once, in the relay's thread, before a datagram for which `seen` is true."""
         trigger = Trigger(seen, act)
         with self._lock:
             self._triggers += (trigger,)
         return trigger
 
     def forget(self, trigger: Trigger) -> None:
-        """It shall not act any more."""
+        """Remove the trigger, if present."""
         with self._lock:
             self._triggers = tuple(each for each in self._triggers if each is not trigger)
 
     def cut_controls(self, pairs: Iterable[frozenset[int]]) -> None:
-        """Connections of the controls of these pairs of hosts stand still; () lets all go on."""
+        """Hold the control connections of these pairs of hosts; () continues all."""
         self._pipes.cut(pairs)
         self._wake.send(b"!")
 
     @property
     def held(self) -> int:
-        """How often a control said something on a connection that stood still."""
+        """Number of times that data arrived on a connection that was cut."""
         return self._pipes.held
 
     def run(self) -> None:
         """The loop."""
-        with contextlib.suppress(PermissionError):  # processes that compute starve no network
+        with contextlib.suppress(PermissionError):  # load must not starve the network
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), PRIORITY)
         while not self._stopping:
             ready = self._selector.select(IDLE if self._rules else WATCH)
@@ -130,7 +130,7 @@ class Relay(threading.Thread):
                 data, (address, _port) = sock.recvfrom(MAX_DATAGRAM)
             except BlockingIOError:
                 return
-            except OSError:  # ICMP: a host's port is closed. It is dead, which others find out
+            except OSError:  # ICMP: the port of an ended daemon is closed
                 continue
             self._take(Passage(self.network.host_of(address), target, path, data))
 
@@ -149,10 +149,10 @@ class Relay(threading.Thread):
             self._forward(passage)
 
     def _forward(self, passage: Passage) -> None:
-        """As if its source had sent it from the address that the target knows."""
+        """Send it from the relay's address for its source, which the target knows."""
         source = self._sockets[passage.source, passage.path]
         to = (self.network.address(passage.target, passage.path), DATA_PORT)
-        with contextlib.suppress(OSError):  # a full buffer loses it; ICMP speaks of an earlier one
+        with contextlib.suppress(OSError):  # full buffer, or ICMP for an earlier one
             source.sendto(passage.data, to)
 
     def __enter__(self) -> Self:

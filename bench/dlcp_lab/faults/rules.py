@@ -1,4 +1,4 @@
-"""What a network may do to datagrams. Everything is counted, and random by seed alone."""
+"""Rules that drop, corrupt, duplicate or reorder datagrams; counted, and random by seed only."""
 
 import math
 import random
@@ -13,7 +13,7 @@ ANY: Final = -1  # host or path
 
 
 class Passage(NamedTuple):
-    """A datagram on its way."""
+    """A datagram on the way between two hosts."""
 
     source: int  # host
     target: int
@@ -22,7 +22,7 @@ class Passage(NamedTuple):
 
     @property
     def header(self) -> Header | None:
-        """None for what is no datagram of dlcpd."""
+        """Header of the datagram; None if it is malformed."""
         try:
             return Header.unpack_untrusted(self.data)
         except MalformedDatagram:
@@ -30,41 +30,41 @@ class Passage(NamedTuple):
 
 
 class Way(NamedTuple):
-    """Which datagrams a rule is about; ANY = all."""
+    """A filter of datagrams by hosts and path; ANY = all."""
 
     source: int = ANY
     target: int = ANY
     path: int = ANY
 
     def holds(self, passage: Passage) -> bool:
-        """Whether this is one of them."""
+        """Whether the filter matches."""
         wanted = zip(self, passage[:3], strict=True)
         return all(mine in (ANY, its) for mine, its in wanted)
 
 
 class Rule:
-    """Passes everything; `fired` counts the datagrams to which it did something."""
+    """Passes all datagrams; `fired` counts the datagrams that a subclass changed."""
 
     def __init__(self, ways: Sequence[Way]) -> None:
         self.ways, self.fired = tuple(ways), 0
 
     def take(self, passage: Passage) -> Sequence[Passage]:
-        """What goes on in place of a datagram."""
+        """The datagrams to forward in place of one."""
         if not any(way.holds(passage) for way in self.ways):
             return (passage,)
         return self.change(passage)
 
     def change(self, passage: Passage) -> Sequence[Passage]:
-        """The same for one that the rule is about."""
+        """The same for a datagram that matches the rule."""
         return (passage,)
 
     def rest(self) -> Sequence[Passage]:
-        """What it holds back, once nothing else comes."""
+        """Release the datagrams that the rule holds; called when no others arrive."""
         return ()
 
 
 class Cut(Rule):
-    """Nothing passes."""
+    """Drops all datagrams."""
 
     def change(self, passage: Passage) -> Sequence[Passage]:
         self.fired += 1
@@ -72,7 +72,7 @@ class Cut(Rule):
 
 
 class Drop(Rule):
-    """Loses the datagrams that `wanted` is true of: the first `most` of them, or all."""
+    """Drops the first `most` datagrams for whose header `wanted` is true; default: all."""
 
     def __init__(
         self, ways: Sequence[Way], wanted: Callable[[Header], bool], most: float = math.inf
@@ -102,13 +102,13 @@ class Sometimes(Rule):
         return self.spoil(passage)
 
     def spoil(self, passage: Passage) -> Sequence[Passage]:
-        """What goes on in place of it."""
+        """The datagrams to forward in place of a chosen one."""
         return (passage,)
 
 
 class Corrupt(Sometimes):
-    """Turns one bit over, anywhere; the relay's UDP checksum is right again, as behind a device
-    that spoils what it holds in memory."""
+    """Flips one random bit. The UDP checksum is right again, as behind a device that corrupts its
+    memory."""
 
     def spoil(self, passage: Passage) -> Sequence[Passage]:
         spoiled = bytearray(passage.data)
@@ -118,7 +118,7 @@ class Corrupt(Sometimes):
 
 
 class Duplicate(Sometimes):
-    """Sends it twice, and once more after up to KEPT others."""
+    """Forwards a datagram twice, and one of the last KEPT duplicated ones again."""
 
     KEPT: Final = 64
 
@@ -132,7 +132,7 @@ class Duplicate(Sometimes):
 
 
 class Reorder(Rule):
-    """Collects `span` datagrams of all ways, and lets them go in another order."""
+    """Collects `span` datagrams of all ways, and forwards them in random order."""
 
     def __init__(self, ways: Sequence[Way], seed: int, span: int) -> None:
         super().__init__(ways)

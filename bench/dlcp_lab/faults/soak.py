@@ -1,13 +1,13 @@
-"""Two jobs at once on four hosts, and one fault after the other: promises are checked all the time.
+"""Soak test: two jobs on four hosts, one fault after the other, promises checked all the time.
 
     python -m dlcp_lab.faults.soak [--seconds N] [--seed N] [--calm] [--load N]
 
-One job reduces exactly: results equal the reference bit for bit. The other may lose: all ranks hold
-the same bytes, no sender misses more than the bound, and what was produced and what was delivered
-are equal in the end. Every operation ends, with a result or the code of an error, soon after its
-deadline. At every stop nothing has grown: descriptors, threads, memory, processes.
+One job is exact: results equal the reference bit for bit. The other is bounded: all ranks hold the
+same bytes, the missing part of each sender stays within the bound, and all produced values are
+delivered in the end. Every operation ends soon after its deadline, with a result or an error code.
+At every stop no process has more descriptors, threads, children or memory than before.
 With `--load N`, N processes per core compute all the time, there are no faults, `peer_timeout` is
-the default, and no operation may fail: a host that is slow is not lost.
+the default, and no operation may fail: a slow host is not lost.
 Exit code: 0 no promise was broken, 1 one was. The same seed chooses the same faults.
 """
 
@@ -48,30 +48,30 @@ PAUSE: Final = (0.2, 2.0)  # seconds between two
 COUNTS: Final = (16, 5_000, 100_000, 400_000)  # elements
 PER_SESSION: Final = (5, 40)  # operations
 DEADLINE: Final = 8.0  # seconds
-JOIN: Final = 8.0  # seconds to join: a host may be cut off for HOLD, and two cores run all of it
-BUSY: Final = 120.0  # seconds in place of both under load: an operation is to end well
+JOIN: Final = 8.0  # seconds to join: a host may be cut off for HOLD, and two cores run everything
+BUSY: Final = 120.0  # seconds, replaces DEADLINE and JOIN under load: no operation may fail
 AGAIN: Final = 0.5  # seconds from a join that failed to the next
-LATE: Final = 10.0  # seconds after a deadline in which the outcome is known on a loaded machine
-QUIET: Final = 30.0  # seconds between two looks at what is held
+LATE: Final = 10.0  # seconds from a deadline to the outcome, at most, on a loaded machine
+QUIET: Final = 30.0  # seconds between two stops
 REST: Final = 120.0  # seconds in which a job comes to a stop
-SLACK: Final = 32 * leaks.MB  # private memory: heaps of trainers go to pieces, caches fill up
+SLACK: Final = 32 * leaks.MB  # private memory: heaps of trainers fragment, caches fill
 
 
 @dataclass(slots=True)
 class Books:
-    """What happened. Written by several threads, each under `lock`."""
+    """Counts of a run. Several threads write them, each under `lock`."""
 
     operations: Counter[str] = field(default_factory=Counter)  # by job
     sessions: int = 0
-    failures: Counter[str] = field(default_factory=Counter)  # by code, each rank's
-    faults: Counter[str] = field(default_factory=Counter)  # made, by kind
-    fired: Counter[str] = field(default_factory=Counter)  # what they did
+    failures: Counter[str] = field(default_factory=Counter)  # by code, of all ranks
+    faults: Counter[str] = field(default_factory=Counter)  # injected, by kind
+    fired: Counter[str] = field(default_factory=Counter)  # their effects, by kind
     looks: int = 0
     violations: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def violated(self, text: str) -> None:
-        """A promise is broken."""
+        """Record a broken promise."""
         with self.lock:
             self.violations.append(text)
         print(f"VIOLATION: {text}", flush=True)
@@ -92,8 +92,8 @@ class Books:
 
 
 class Driver(threading.Thread):
-    """Runs sessions of one job, until it is told to stop; rests while the gate is shut.
-    `well`: no operation may fail."""
+    """Runs sessions of one job until `stopping`; rests while the gate is closed. `well`: no
+    operation may fail."""
 
     def __init__(
         self, job: Job, seed: int, books: Books, gate: threading.Event, *, well: bool = False
@@ -106,7 +106,7 @@ class Driver(threading.Thread):
         self.resting, self.stopping = threading.Event(), False
 
     def run(self) -> None:
-        """All sessions."""
+        """Run sessions, one after the other."""
         while not self.stopping:
             self.resting.set()
             self._gate.wait()
@@ -115,13 +115,13 @@ class Driver(threading.Thread):
                 break
             try:
                 self._session()
-            except Exception as exc:  # a thread that dies unseen would hide it
+            except Exception as exc:  # the thread would end without a report
                 self._books.violated(f"{self.job.name}: {type(exc).__name__}: {exc}")
                 self.job.renew()
         self.resting.set()
 
     def _session(self) -> None:
-        """Join, reduce some, leave."""
+        """Join, run some operations, leave."""
         self.job.repair()
         self.job.begin_join(self._join)
         limit = time.monotonic() + self._join
@@ -137,7 +137,7 @@ class Driver(threading.Thread):
             self._books.sessions += 1
         count, begun = self._random.choice(COUNTS), 1
         operations = self._random.randint(*PER_SESSION)
-        # A digit of the sums counts to seven: then what was waived has to come back.
+        # A digit of the sums counts to seven: before that, waived values must be reapplied.
         for number in range(begun, operations + 1):
             if not self._operation(number, count):
                 return
@@ -150,7 +150,7 @@ class Driver(threading.Thread):
         return self._all("reduce", number=number, count=self._random.choice(COUNTS))
 
     def _all(self, name: str, **arguments: int) -> bool:
-        """One operation on all ranks; whether it went well."""
+        """One operation on all ranks; whether all succeeded."""
         limit = time.monotonic() + self._deadline
         outcomes = self.job.all(name, deadline=self._deadline, **arguments)
         with self._books.lock:
@@ -158,7 +158,7 @@ class Driver(threading.Thread):
         return self._judge(name, outcomes, limit)
 
     def _judge(self, what: str, outcomes: Sequence[Outcome], limit: float) -> bool:
-        """Whether all ranks have a result. What breaks a promise goes into the books."""
+        """Whether all ranks have a result. Records broken promises."""
         digests = {one["digest"] for one in outcomes if "digest" in one}
         if len(digests) > 1:
             self._books.violated(f"{self.job.name}: {what}: replicas differ")
@@ -178,8 +178,8 @@ class Driver(threading.Thread):
 
 
 class Soak:
-    """One run. `calm`: without faults. With `load` processes per core that compute: without faults
-    as well, and no operation may fail."""
+    """One run. `calm`: without faults. `load`: processes per core that compute; with them there are
+    no faults either, and no operation may fail."""
 
     def __init__(
         self, seed: int, *, calm: bool = False, peer_timeout: float = 1.0, load: int = 0
@@ -192,12 +192,12 @@ class Soak:
         self._held: leaks.Held = {}
 
     def run(self, seconds: float) -> Books:
-        """Raises: DaemonUnavailable where a host does not start any more."""
+        """Run for `seconds`. Raises: DaemonUnavailable if a daemon does not start."""
         hosts = Cluster(HOSTS, PATHS, peer_timeout=self._peer_timeout)
         with hosts as cluster, load(self._load):
             jobs = [Job(cluster, name) for name in ("exact", "bounded")]
             for job in jobs:
-                job.join()  # once all is up
+                job.join()  # first allocations
                 job.close()
             until = time.monotonic() + seconds
             drivers = [
@@ -220,7 +220,7 @@ class Soak:
         return self.books
 
     def _stir(self, cluster: Cluster, jobs: Sequence[Job], until: float) -> None:
-        """One fault after the other."""
+        """Inject one fault after the other."""
         while time.monotonic() < until:
             time.sleep(self._random.uniform(*PAUSE))
             if not self._calm:
@@ -233,7 +233,7 @@ class Soak:
         try:
             injection.begin()
             time.sleep(hold)
-        except (OSError, ValueError):  # what it is about ends in this very moment
+        except (OSError, ValueError):  # its process ends at this moment
             return
         finally:
             injection.end()
@@ -242,7 +242,7 @@ class Soak:
         self.books.fired[fault] += injection.fired
 
     def _look(self, cluster: Cluster, drivers: Sequence[Driver]) -> None:
-        """Have the jobs rest, and see what is held."""
+        """Stop the jobs, and check for leaks."""
         self._gate.clear()
         for driver in drivers:
             if not driver.resting.wait(REST):

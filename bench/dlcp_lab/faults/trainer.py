@@ -1,7 +1,7 @@
-"""A training process: it joins jobs, reduces gradients and says how each operation ended.
+"""A training process: it joins jobs, reduces gradients and reports how each operation ended.
 
-It forks from a server that has imported torch, so a new one takes a moment. What it contributes
-tells from the sum alone whose part of which element arrived (dlcp_lab.ranks.digits).
+It forks from a server that has imported torch, so that it starts fast. From the sum of bounded
+operations alone follows which rank's elements arrived (dlcp_lab.ranks.digits).
 """
 
 import multiprocessing
@@ -29,32 +29,32 @@ from dlcpd.contract.policy import LossPolicy, bounded, exact
 
 CONTEXT: Final = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["dlcp_lab.faults.trainer"])
-# Large arrays come straight from the kernel: a heap that goes to pieces would hide a leak.
+# Map large arrays directly: a fragmented heap would hide a leak.
 STRAIGHT: Final = ("MALLOC_MMAP_THRESHOLD_", "65536")
-RESULT: Final = "result"  # how an operation ends well; else it is the code of an error
-DEAD: Final = "dead"  # the trainer is gone
+RESULT: Final = "result"  # code of an operation that succeeds; else it is the code of an error
+DEAD: Final = "dead"  # the trainer has ended
 WRONG: Final = "wrong result"  # a promise is broken
 ARENA: Final = 64 << 20  # bytes
 MAX_LOSS: Final = 0.05  # of bounded operations
 
-Outcome = dict[str, Any]  # code, text, at (monotonic), and more of a result
+Outcome = dict[str, Any]  # code, text, at (monotonic seconds), and fields of the call
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a rank runs: its job, and how it reaches its daemon."""
+    """Place of a rank: its job, and its daemon."""
 
     store: str  # a file that all ranks open
     rank: int
     world: int
     job: str
-    socket: str = ""  # of the host's daemon; "": a private one ...
-    config: str = ""  # ... with this configuration
+    socket: str = ""  # of the host's daemon; "": a private daemon ...
+    config: str = ""  # ... with this configuration file
     timeout: float = 20.0  # seconds to join
 
 
 class Rank:
-    """The process's side: a session, and what it has delivered since it began."""
+    """Side of the training process: a session, and counts of its bounded operations."""
 
     def __init__(self) -> None:
         self._session: dlcp_client.Session | None = None
@@ -91,7 +91,7 @@ class Rank:
         return {"code": WRONG if wrong else RESULT, "text": f"{wrong} elements", **_digest(tensor)}
 
     def reduce_bounded(self, count: int, deadline: float) -> Outcome:
-        """One bounded all-reduce: no sender misses more than the bound."""
+        """One bounded all-reduce: the missing elements of each sender stay within the bound."""
         policy = bounded(MAX_LOSS, deadline=deadline)
         tensor = self._units(count, digits.unit(self._open.rank), policy)
         self._produced += 1
@@ -100,8 +100,8 @@ class Rank:
         return {"code": code, "text": f"missing {missing.max():.3f}", **_digest(tensor)}
 
     def flush(self, count: int, deadline: float) -> Outcome:
-        """An exact operation that brings back what was waived: all that was produced must have
-        been delivered then."""
+        """An exact operation that reapplies the residuals: all produced values must have been
+        delivered then."""
         tensor = self._units(count, 0.0, exact(deadline=deadline))
         self._add(tensor)
         assert self._delivered is not None  # noqa: S101  # the line above made it
@@ -118,7 +118,7 @@ class Rank:
 
     @property
     def _open(self) -> dlcp_client.Session:
-        assert self._session is not None  # noqa: S101  # whoever asks has joined
+        assert self._session is not None  # noqa: S101  # `join` comes first
         return self._session
 
     def _units(self, count: int, value: float, policy: LossPolicy) -> torch.Tensor:
@@ -137,7 +137,7 @@ def _digest(tensor: torch.Tensor) -> dict[str, str]:
 
 
 def serve(connection: Connection, log: str) -> None:
-    """The process: does what it is told, until nobody tells it any more."""
+    """Main loop of the process: run the calls of the Trainer until the connection ends."""
     _write_to(log)
     torch.set_num_threads(1)
     os.environ["DLCPD_SHARE"] = "0"
@@ -168,7 +168,7 @@ def _write_to(log: str) -> None:
 
 
 def _start_server() -> None:
-    """What trainers fork from. It inherits os.environ as it is when the first one is made."""
+    """Start the server that trainers fork from. It keeps os.environ of its start."""
     os.environ.setdefault(*STRAIGHT)
     before = dict(os.environ)
     os.environ.pop("PYTHONPATH", None)
@@ -181,7 +181,7 @@ def _start_server() -> None:
 
 
 class Trainer:
-    """The process as whoever started it sees it."""
+    """A training process, seen from the process that started it."""
 
     def __init__(self, log: Path) -> None:
         _start_server()
@@ -194,14 +194,14 @@ class Trainer:
         self.pid: Final = self._process.pid
 
     def ask(self, name: str, **arguments: Any) -> None:
-        """Have it do something; a dead one does nothing."""
+        """Send a call to the process; no error if it has ended."""
         try:
             self._connection.send((name, arguments))
         except OSError:
             return
 
     def answer(self, timeout: float) -> Outcome:
-        """How what was asked ended. Raises: TimeoutError."""
+        """Outcome of the call; code DEAD if the process has ended. Raises: TimeoutError."""
         if not self._connection.poll(timeout):
             raise TimeoutError(f"trainer {self.pid} did not answer within {timeout:g} s")
         try:
@@ -221,7 +221,7 @@ class Trainer:
         self._process.join()
 
     def end(self) -> None:
-        """Likewise, and forget it."""
+        """End it at once, and release its resources."""
         self._connection.close()
         self._process.kill()
         self._process.join()

@@ -1,5 +1,4 @@
-"""A training as users write it, which goes on until somebody ends it: the drill breaks things
-under it and shows what it said."""
+"""A training like a user's, without an end: the drill injects faults and shows its output."""
 
 import argparse
 import os
@@ -15,8 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client import bounded, ddp
 
-PAUSE: Final = 0.02  # seconds of a step beyond its own; a training that computes is no busy loop
-SAY: Final = 10  # steps
+PAUSE: Final = 0.02  # seconds added to each step, which would otherwise be a busy loop
+SAY: Final = 10  # steps per line of output
 
 
 def main() -> None:
@@ -53,7 +52,7 @@ def main() -> None:
 
 
 def _leave(size: int) -> None:
-    """Let this process have so much address space more than it has now."""
+    """Limit the address space of this process to `size` bytes more than now."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + size
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

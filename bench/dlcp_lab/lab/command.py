@@ -1,6 +1,6 @@
 """`dlcpctl lab`: an emulated leaf-spine fabric that stays until it is taken down.
 
-It lives in network namespaces of its own and never touches this machine's interfaces.
+It has its own network namespaces and never changes this machine's interfaces.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def status(options: argparse.Namespace, output: Output) -> int:
 
 
 def run(options: argparse.Namespace, output: Output) -> int:
-    """Run a program on one host, or on all as ranks of a job; gives its exit status."""
+    """Run a program on one host, or on all as ranks of a job; returns its exit status."""
     if not options.argv:
         raise BadConfig("lab run: give a program after --, such as: dlcpctl lab run -- ip address")
     with _refusals():
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace, output: Output) -> int:
 
 
 def down(options: argparse.Namespace, output: Output) -> int:
-    """Take labs down, with everything that runs in them; with --all, also what killed runs left."""
+    """Remove labs and end their processes; with --all, also the remains of killed runs."""
     with _refusals():
         names = labs.names() if options.all else [options.name]
         removed = [namespace for name in names for namespace in labs.down(name)]
@@ -96,7 +96,7 @@ def down(options: argparse.Namespace, output: Output) -> int:
 
 
 def change(options: argparse.Namespace, output: Output) -> int:
-    """Cut, restore, limit or thin out a link, a direction of it, or all links."""
+    """Cut, restore, limit or impair a link, one direction of it, or all links."""
     with _refusals(), labs.changing(options.name) as lab:
         if options.change == "cut":
             lab.cut(options.link, silent=options.silent)

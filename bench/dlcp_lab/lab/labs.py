@@ -1,7 +1,7 @@
 """Fabrics that outlive the process that made them, by name, until they are taken down.
 
-What a lab is lies in /run/dlcpd-lab/NAME.json; what is left of one by a crash is found by the
-names of its namespaces.
+/run/dlcpd-lab/NAME.json has the plan and conditions of a lab. After a crash its remains are found
+by the names of its namespaces.
 """
 
 import json
@@ -22,13 +22,13 @@ _NAME: Final = re.compile(r"[a-z0-9]{1,16}")  # no dash: one lab's names must no
 
 
 def names() -> list[str]:
-    """Labs there are, whole or in pieces."""
+    """Names of all labs, complete or not."""
     pieces = {name.split("-")[2] for name in namespaces.namespaces() if "-lab-" in name}
     return sorted(pieces | {path.stem for path in FOLDER.glob("*.json")})
 
 
 def up(name: str, plan: Plan) -> Fabric:
-    """Make a lab. Nothing is left of it when that fails.
+    """Make a lab. After a failure nothing of it remains.
 
     Raises: FabricError.
     """
@@ -68,7 +68,7 @@ def load(name: str) -> Fabric:
 
 @contextmanager
 def changing(name: str) -> Iterator[Fabric]:
-    """A lab whose links are changed by the block; what was changed is remembered.
+    """A lab whose links the block changes; the changes are stored.
 
     Raises: FabricError.
     """
@@ -80,7 +80,7 @@ def changing(name: str) -> Iterator[Fabric]:
 
 
 def down(name: str) -> list[str]:
-    """Kill everything in a lab and remove it; gives the namespaces removed.
+    """Kill all processes of a lab and remove it; returns the namespaces removed.
 
     Raises: FabricError.
     """
@@ -98,7 +98,7 @@ def _namespace_prefix(name: str) -> str:
 
 
 def _file(name: str) -> Path:
-    _namespace_prefix(name)  # refuses what is no name, before it is part of a path
+    _namespace_prefix(name)  # raises for an invalid name, before it is part of a path
     return FOLDER / f"{name}.json"
 
 
@@ -107,4 +107,4 @@ def _store(name: str, lab: Fabric) -> None:
     FOLDER.mkdir(mode=0o755, exist_ok=True)
     draft = _file(name).with_suffix(".draft")
     draft.write_text(json.dumps({"plan": asdict(lab.plan), "conditions": conditions}))
-    draft.replace(_file(name))  # at once: a crash leaves the old or the new state
+    draft.replace(_file(name))  # atomic: a crash leaves the old or the new state

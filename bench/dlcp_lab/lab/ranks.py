@@ -1,7 +1,7 @@
-"""One program on every host, each with its place in the job, as torchrun would give it.
+"""Runs one program on every host, with the variables of torchrun in its environment.
 
-RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (rank 0's host), and beside these HOST_ADDRESS
-(its own) and GLOO_SOCKET_IFNAME.
+RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT (of rank 0's host), and also HOST_ADDRESS (its own
+address) and GLOO_SOCKET_IFNAME.
 """
 
 import os
@@ -15,11 +15,11 @@ from typing import Any, Final
 from dlcp_lab.emulation.fabric import Fabric
 
 MASTER_PORT: Final = 29500  # torchrun's; each host has its own port space
-TIMED_OUT: Final = 124  # exit status, as timeout(1) says it
+TIMED_OUT: Final = 124  # exit status of timeout(1)
 
 
 def rank_environment(net: Fabric, rank: int) -> dict[str, str]:
-    """The environment of one rank: this process's own, and its place in the job."""
+    """The environment of one rank: that of this process, and the rank's place in the job."""
     place = {
         "RANK": str(rank),
         "WORLD_SIZE": str(net.hosts),
@@ -34,8 +34,8 @@ def rank_environment(net: Fabric, rank: int) -> dict[str, str]:
 def run_ranks(net: Fabric, argv: Sequence[str], *, timeout: float) -> int:
     """Run `argv` on every host and wait; the first exit status that is not 0, or 0.
 
-    The first failure or `timeout` (seconds) ends the wait: a rank that waits for a
-    dead one must not keep the fabric. What still runs is ended then.
+    The first failure or `timeout` (seconds) ends the wait and all other ranks: a rank that waits
+    for a dead one must not block the fabric.
     """
     return _run(net, range(net.hosts), argv, timeout)
 

@@ -1,1 +1,1 @@
-"""Hosts and rank processes on this machine: started, kept in step, always ended."""
+"""Hosts and rank processes on this machine: started, synchronised, always ended."""

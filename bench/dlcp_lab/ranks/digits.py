@@ -1,8 +1,8 @@
-"""Gradients that tell, from their sum alone, which rank's part of which element arrived.
+"""Gradients whose sum shows how often each rank's contribution to each element is in it.
 
-Rank r contributes 8**r everywhere, so the sum is a number to the base 8 whose digit r
-says how often that rank's element is in it: 0 = waived, 2 = this step's and one that
-came back. A digit counts to 7, so at most 6 losses in a row; eight fit float32's 24 bits exactly.
+Rank r contributes 8**r in every element, so digit r of the sum to the base 8 counts the values of
+that rank: 0 = waived, 2 = this step's value and a reapplied one. A digit counts to 7: at most 6
+losses in a row. Eight digits fit float32's 24 bits exactly.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ Counts = NDArray[np.int64]
 
 
 def unit(rank: int) -> float:
-    """What `rank` contributes in every element."""
+    """The contribution of `rank` in every element."""
     return float(1 << BASE_BITS * rank)
 
 
@@ -38,7 +38,7 @@ class Loss:
     sender: int  # rank
     chunk: int
     segments: tuple[int, ...]  # positions in the chunk
-    partial: int  # segments of which only some elements are missing: there must be none
+    partial: int  # segments of which only some elements are missing: must be 0
 
     def plain(self) -> list[Any]:
         """As JSON."""
@@ -48,7 +48,7 @@ class Loss:
 def losses(
     digits: Counts, chunks: list[tuple[int, int, int]], segment_elements: int
 ) -> Iterator[Loss]:
-    """What is missing. `chunks` are (index, first element, elements)."""
+    """Missing segments by chunk and sender. `chunks` are (index, first element, elements)."""
     for index, start, count in chunks:
         edges = np.arange(0, count, segment_elements)
         for sender, row in enumerate(digits[:, start : start + count] == 0):

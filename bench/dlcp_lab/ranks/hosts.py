@@ -1,4 +1,4 @@
-"""Hosts of our own: one real `dlcpd` each, on its own addresses, started and always stopped."""
+"""Emulated hosts: a real `dlcpd` each, on its own addresses, started and always stopped."""
 
 import os
 import selectors
@@ -27,28 +27,28 @@ from dlcpd.daemon.config import NetworkTable as NetworkTable  # noqa: PLC0414  #
 from dlcpd.daemon.effective import to_toml
 
 START_TIMEOUT: Final = 60.0  # seconds for all daemons; ten on two loaded cores take eight
-DRAIN: Final = 1.0  # seconds; our ranks are gone when a daemon is stopped
+DRAIN: Final = 1.0  # seconds; ranks have ended when a daemon is stopped
 _NETWORK: Final = NetworkTable()
 MAX_HOSTS: Final = 64  # daemons on one machine; more would measure the scheduler
 
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """What one host shall be."""
+    """Plan of one host: place, addresses and settings of its daemon."""
 
     name: str
     addresses: tuple[str, ...]  # one path each; the first also carries the control plane
     place: Place = ANYWHERE
-    interface: str = "lo"  # that holds the first address; Gloo is told to use it
-    network: NetworkTable = _NETWORK  # `paths` are replaced by `addresses`
+    interface: str = "lo"  # interface of the first address, for Gloo
+    network: NetworkTable = _NETWORK  # `addresses` replace its `paths`
     digest_every: int = 16
-    loss: float = 0.0  # injected: fraction of arriving datagrams thrown away
+    loss: float = 0.0  # injected: fraction of arriving datagrams that is dropped
     seed: int = 0  # of the injected loss
     port: int = 0  # UDP, of every path; 0 = any
     control_port: int = 0  # TCP; 0 = any
-    drain: float = DRAIN  # seconds that open operations have when it is asked to end
-    relays: tuple[str, ...] = ()  # addresses that peers are told, one for each of ours
-    metrics: str = ""  # address:port at which they are served; "" = nowhere
+    drain: float = DRAIN  # [daemon] drain_timeout, seconds
+    relays: tuple[str, ...] = ()  # addresses that peers are given, one per address
+    metrics: str = ""  # address:port of the metrics; "" = none
 
     def configuration(self, folder: Path) -> str:
         """Text of the daemon's configuration file."""
@@ -95,9 +95,9 @@ def network_table(settings: Sequence[str]) -> NetworkTable:
 
 
 def apart(plans: Sequence[HostPlan]) -> list[HostPlan]:
-    """The same hosts, each on CPUs of its own, as machines are; unchanged with too few CPUs.
+    """The same hosts, each on its own CPUs, like machines; all CPUs if there are too few.
 
-    Without, the scheduler may put both engines of a run on one CPU and leave another idle.
+    Otherwise the scheduler may run both engines on one CPU and leave another idle.
     """
     cpus = sorted(os.sched_getaffinity(0))
     share = len(cpus) // len(plans)
@@ -123,13 +123,13 @@ class Host:
 
 @dataclass(slots=True)
 class Hosts:
-    """All of them, and the folder they share."""
+    """Running hosts, and their common folder."""
 
     folder: Path
     members: list[Host] = field(default_factory=list)
 
     def raise_if_ended(self) -> None:
-        """Raises: DaemonUnavailable naming the first host whose daemon is gone."""
+        """Raises: DaemonUnavailable naming the first host whose daemon has ended."""
         for host in self.members:
             if host.daemon.process.poll() is not None:
                 raise DaemonUnavailable(f"{host.plan.name}: {host.daemon.how_it_ended()}")
@@ -137,9 +137,9 @@ class Hosts:
 
 @contextmanager
 def running(plans: Sequence[HostPlan]) -> Iterator[Hosts]:
-    """Start a daemon per plan and wait until all serve. Everything is gone afterwards.
+    """Start a daemon per plan and wait until all serve. The context stops them.
 
-    Raises: DaemonUnavailable with the daemon's own last line.
+    Raises: DaemonUnavailable with the last line of the daemon's log.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(scratch_folder()))
@@ -154,9 +154,10 @@ def running(plans: Sequence[HostPlan]) -> Iterator[Hosts]:
 
 
 class Starting:
-    """A daemon that was just started: `folder` is its own, and made if it is missing.
+    """A daemon that was just started in `folder`, which is made if it is missing.
 
-    `wait` until it serves. A context that ends the waiting, not the daemon.
+    `wait` returns when it serves. The context closes the notification socket and does not end the
+    daemon.
     """
 
     def __init__(
@@ -166,8 +167,8 @@ class Starting:
         (folder / "dlcpd.toml").write_text(plan.configuration(folder))
         self._name = folder / "notify"
         self._name.unlink(missing_ok=True)
-        self._notice = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)  # it says that it serves
-        self._notice.bind(str(self._name))  # (sd_notify)
+        self._notice = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)  # sd_notify
+        self._notice.bind(str(self._name))  # READY=1 arrives here
         self._deadline = time.monotonic() + START_TIMEOUT
         child = start(
             "dlcpd.daemon.main",
@@ -181,7 +182,7 @@ class Starting:
         self.host = Host(plan, folder, child)
 
     def wait(self) -> Host:
-        """The host, which serves now. Raises: DaemonUnavailable."""
+        """Wait until the daemon serves; returns the host. Raises: DaemonUnavailable."""
         _wait_ready(self.host, self._notice, self._deadline)
         return self.host
 
@@ -193,7 +194,7 @@ class Starting:
 
 
 def _wait_ready(host: Host, notice: socket.socket, deadline: float) -> None:
-    """Raises: DaemonUnavailable."""
+    """Wait for the notification. Raises: DaemonUnavailable."""
     pidfd = os.pidfd_open(host.daemon.process.pid)
     try:
         with selectors.DefaultSelector() as selector:

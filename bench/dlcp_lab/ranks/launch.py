@@ -1,8 +1,8 @@
-"""Rank processes, one per host: started, kept in step, their results collected, always ended.
+"""Rank processes, one per host: started, synchronised, their results collected, always ended.
 
-Each rank has one stream socket to this process and speaks lines of JSON on it, see
-dlcp_lab.ranks.rank. Barriers go through here and not through the network under test: on a
-lossy switch a TCP barrier would charge its own retransmission timeouts to the operation.
+Each rank has one stream socket to this process, with lines of JSON, see dlcp_lab.ranks.rank.
+Barriers do not use the network under test: on a lossy switch a TCP barrier would add its own
+retransmission timeouts to the time of the operation.
 """
 
 import json
@@ -28,7 +28,7 @@ from dlcpd.contract.errors import (
     error_for,
 )
 
-FIRST_ERROR_WAIT: Final = 3.0  # seconds; the others' errors name the dead rank after about one
+FIRST_ERROR_WAIT: Final = 3.0  # seconds; after about one the peers' errors name the dead rank
 START_DELAY: Final = 300e-6  # seconds from the last arrival at a barrier to the common start
 MAX_LINE: Final = 64 << 20  # bytes of one message; results carry every sample
 
@@ -43,7 +43,7 @@ class RankFailed(DlcpError):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the ranks shall run: a module, whose `run` gets a Conductor and JSON arguments."""
+    """Work of the ranks: a module, whose `run` gets a Conductor and JSON arguments."""
 
     module: str
     arguments: dict[str, Any]
@@ -53,13 +53,13 @@ class Work:
 
 @dataclass(slots=True, eq=False)
 class Rank:
-    """One running rank, seen from here."""
+    """One running rank, seen from the launcher."""
 
     number: int
     host: Host
     child: Child
     socket: socket.socket
-    at: str = ""  # the barrier it waits at
+    at: str = ""  # the barrier at which it waits
     result: Any = None
     ended: bool = False  # gave a result or an error
     error: DlcpError | None = None
@@ -67,7 +67,7 @@ class Rank:
     _unread: bytearray = field(default_factory=bytearray)
 
     def messages(self) -> list[list[Any]]:
-        """What has come in. An end without a result becomes an error."""
+        """Messages that have arrived. An end without a result becomes an error message."""
         data = self.socket.recv(1 << 20)
         self._unread += data
         if len(self._unread) > MAX_LINE:
@@ -93,10 +93,10 @@ def run(
 ) -> list[Any]:
     """Run one rank per host; returns their results in rank order.
 
-    `progress` gets rank 0's lines; `at_barrier` gets the barrier's name and the
-    ranks while all of them stand still.
+    `progress` gets rank 0's lines; `at_barrier` gets the barrier's name and the ranks while all of
+    them wait there.
 
-    Raises: the first error of a rank, which names it; DeadlineExceeded.
+    Raises: the error of the rank that failed first, with its number; DeadlineExceeded.
     """
     with ExitStack() as stack:
         ranks = [_begin(stack, hosts, number, work) for number in range(len(hosts.members))]
@@ -152,7 +152,7 @@ class _Watch:
     failed_at: float | None = None
 
     def until(self, deadline: float) -> list[Any]:
-        """Raises: the most telling error of a rank; DeadlineExceeded."""
+        """Results in rank order. Raises: the error that caused the others; DeadlineExceeded."""
         with selectors.DefaultSelector() as selector:
             for rank in self.ranks:
                 selector.register(rank.socket, selectors.EVENT_READ, rank)
@@ -168,7 +168,7 @@ class _Watch:
         return [rank.result for rank in self.ranks]
 
     def _limit(self, deadline: float) -> float:
-        """After a first error the others get a moment to tell theirs, not the whole time."""
+        """The deadline; after a first error, FIRST_ERROR_WAIT for the errors of other ranks."""
         return deadline if self.failed_at is None else self.failed_at + FIRST_ERROR_WAIT
 
     def _serve(self, rank: Rank) -> None:
@@ -198,7 +198,7 @@ class _Watch:
     def _raise_error(self) -> None:
         failed = [rank for rank in self.ranks if rank.error]
         if failed:
-            self.hosts.raise_if_ended()  # then the ranks' errors are only its consequence
+            self.hosts.raise_if_ended()  # which would be the cause of the ranks' errors
             raise _named(min(failed, key=_blame))
         missing = [str(rank.number) for rank in self.ranks if not rank.ended]
         if missing:
@@ -207,13 +207,13 @@ class _Watch:
 
 
 def _blame(rank: Rank) -> tuple[int, float]:
-    """Sorts causes before consequences: when one rank fails, the others can only say so."""
+    """Sort key: causes before their consequences on other ranks, then by time."""
     kind = type(rank.error)
     return (2 if kind in CONSEQUENCES else 1 if kind is RankFailed else 0, rank.failed_at)
 
 
 def _named(rank: Rank) -> DlcpError:
-    assert rank.error is not None  # noqa: S101  # the caller looked
+    assert rank.error is not None  # noqa: S101  # checked by the caller
     if isinstance(rank.error, RankFailed):
-        return rank.error  # how it ended names the rank already
+        return rank.error  # its text names the rank
     return error_for(rank.error.code, f"rank {rank.number} on {rank.host.plan.name}: {rank.error}")

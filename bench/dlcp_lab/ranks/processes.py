@@ -1,4 +1,4 @@
-"""Child processes that end with this one: stopped by their id, their output kept for errors."""
+"""Child processes that end with this one: stopped by process id, their output kept in logs."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ class Child:
     log: Path
 
     def how_it_ended(self) -> str:
-        """How it ended, and its last line."""
+        """Exit status or signal, and the last line of the log."""
         status = self.process.poll()
         how = f"exited with status {status}"
         if status is not None and status < 0:
@@ -33,7 +33,7 @@ class Child:
         return f"{self.name} (process {self.process.pid}) {how}{words}"
 
     def stop(self, request: signal.Signals) -> None:
-        """Ask it to end, then make sure."""
+        """Send `request`, and SIGKILL after STOP_TIMEOUT seconds."""
         if self.process.poll() is None:
             self.process.send_signal(request)
         try:
@@ -47,8 +47,8 @@ class Child:
 class Place:
     """Where on this machine a program runs."""
 
-    namespace: str = ""  # network namespace (needs root); "" = ours
-    cpus: tuple[int, ...] = ()  # it and its children keep to them; () = all
+    namespace: str = ""  # network namespace (needs root); "" = that of this process
+    cpus: tuple[int, ...] = ()  # CPU affinity, with its children; () = all
 
 
 ANYWHERE: Final = Place()
@@ -63,7 +63,7 @@ def start(
     place: Place = ANYWHERE,
     pass_fds: Sequence[int] = (),
 ) -> Child:
-    """Run a module."""
+    """Start a module as a process."""
     inside = ("ip", "netns", "exec", place.namespace) if place.namespace else ()
     with_parent = starter.command("dlcp_lab.ranks.with_parent", str(os.getpid()))
     with log.open("wb") as output:
@@ -74,9 +74,9 @@ def start(
             stderr=output,
             env=starter.environment(environ),
             pass_fds=pass_fds,
-            # A terminal's Ctrl-C is for this process alone, which then ends the others in order.
+            # Ctrl-C must reach only this process, which then ends its children in order.
             start_new_session=True,
         )
     if place.cpus and process.poll() is None:
-        os.sched_setaffinity(process.pid, place.cpus)  # at once: it has no children yet
+        os.sched_setaffinity(process.pid, place.cpus)  # before it has children
     return Child(name, process, log)

@@ -2,7 +2,7 @@
 
 Reads one line, {"module": ..., "arguments": ...}, runs that module's `run` and answers with lines:
 ["progress", text], ["arrived", where], and at the end ["result", value] or
-["error", code, text]. The answer to "arrived" is the time at which all ranks go on.
+["error", code, text]. The answer to "arrived" is the time at which all ranks continue.
 """
 
 import argparse
@@ -32,18 +32,18 @@ class Conductor:
         self.store = os.environ["DLCPCTL_STORE"]  # file that all ranks can open
 
     def task(self) -> dict[str, Any]:
-        """What to run."""
+        """The module to run, and its arguments."""
         task: dict[str, Any] = json.loads(self._lines.readline())
         return task
 
     def progress(self, text: str) -> None:
-        """A line for whoever watches; only rank 0's is shown."""
+        """Send a line of progress; only rank 0's are shown."""
         self._say("progress", text)
 
     def barrier(self, where: str = "barrier") -> None:
-        """Wait for all ranks, then leave at the same instant as they, to the microsecond.
+        """Wait for all ranks; all leave at the same time, to the microsecond.
 
-        Raises: EOFError when the conductor is gone.
+        Raises: EOFError when the conductor has ended.
         """
         self._say("arrived", where)
         line = self._lines.readline()
@@ -54,11 +54,11 @@ class Conductor:
             pass
 
     def result(self, value: Any) -> None:
-        """The end."""
+        """Send the result, the last message."""
         self._say("result", value)
 
     def error(self, code: str, text: str) -> None:
-        """The end, without a result."""
+        """Send an error, the last message."""
         self._say("error", code, text)
 
     def _say(self, *message: Any) -> None:
@@ -67,7 +67,7 @@ class Conductor:
 
 
 def main() -> int:
-    """Run what the conductor names."""
+    """Run the module that the conductor names."""
     parser = argparse.ArgumentParser(prog="dlcp_lab.ranks.rank")
     parser.add_argument("--fd", type=int, required=True)
     conductor = Conductor(socket.socket(fileno=parser.parse_args().fd))
@@ -80,7 +80,7 @@ def main() -> int:
     except DlcpError as exc:
         conductor.error(exc.code, str(exc))
         return 1
-    except Exception as exc:  # torch wraps errors; whatever it is must be told
+    except Exception as exc:  # torch wraps errors; each must be reported
         traceback.print_exc()
         conductor.error(DlcpError.code, f"{type(exc).__name__}: {exc}")
         return 1

@@ -1,8 +1,8 @@
-"""What an all-reduce must give, in plain numpy, written apart from the code it judges.
+"""Reference results of all-reduce in plain numpy, independent of the code under test.
 
-Tensors are numpy arrays of stored elements; bfloat16, which numpy lacks, is stored as
-uint16. The order of addition is that of the ranks; 16-bit floats are added in float32
-and rounded once, to nearest even.
+Tensors are numpy arrays of stored elements; bfloat16, which numpy lacks, is stored as uint16.
+Values are added in rank order; 16-bit floats are added in float32 and rounded once, to nearest
+even.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _EPSILON: Final = {"float32": 2**-23, "float64": 2**-52, "float16": 2**-10, "bfl
 
 
 def contribution(dtype: str, count: int, *, seed: int, rank: int) -> Stored:
-    """The elements that `rank` brings: normal numbers, or integers within +-1000."""
+    """The contribution of `rank`: normal numbers, or integers within +-1000."""
     rng = np.random.default_rng([seed, rank, count])
     if dtype in ("int32", "int64"):
         whole: Stored = rng.integers(-1000, 1001, count, DTYPES[dtype])
@@ -37,7 +37,7 @@ def contribution(dtype: str, count: int, *, seed: int, rank: int) -> Stored:
 
 
 def to_float32(stored: Stored) -> NDArray[np.float32]:
-    """bfloat16 or float16 elements, widened: exact."""
+    """bfloat16 or float16 elements as float32: exact."""
     if stored.dtype == np.uint16:  # a bfloat16 is the upper half of a float32
         return np.left_shift(stored, 16, dtype=np.uint32).view(np.float32)
     return stored.astype(np.float32)

@@ -1,4 +1,4 @@
-"""Hosts that do not stand on loopback: on an emulated switch, or in given namespaces."""
+"""Hosts that are not on loopback: on an emulated switch, or in given namespaces."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ def switched(
 
 
 def in_namespaces(places: Sequence[str], **settings: Any) -> list[HostPlan]:
-    """Hosts in network namespaces that exist, written NAMESPACE=ADDRESS or ...%INTERFACE.
+    """Hosts in existing network namespaces, written NAMESPACE=ADDRESS or ...%INTERFACE.
 
     Raises: BadConfig.
     """

@@ -1,4 +1,4 @@
-"""Between torch tensors and the reference's stored elements: views, never copies."""
+"""Converts between torch tensors and stored elements of the reference: views, never copies."""
 
 from typing import Any, Final
 
@@ -34,14 +34,14 @@ def as_stored(tensor: torch.Tensor) -> Stored:
 
 
 def join_file_store(conductor: Conductor, **options: Any) -> dlcp_client.Session:
-    """A session of all ranks, who meet through a file; `options` are those of `connect`."""
+    """A session of all ranks, joined through a file store; `options` are those of `connect`."""
     torch.set_num_threads(1)
     store = FileStore(conductor.store, conductor.world_size)
     return dlcp_client.connect(store, conductor.rank, conductor.world_size, **options)
 
 
 def join_gloo(conductor: Conductor) -> None:
-    """Make this process a rank of a Gloo group, met through a file: no port, any namespace."""
+    """Make this process a rank of a Gloo group, joined through a file: no port, any namespace."""
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",

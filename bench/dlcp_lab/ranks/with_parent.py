@@ -1,7 +1,7 @@
 """`dlcp_lab.ranks.with_parent PID MODULE ...`: a module that ends with its parent.
 
-So nobody stays behind when dlcpctl is killed. Here and not in a preexec_fn of the
-parent: that one runs between fork and exec, where a process with threads may deadlock.
+So no process remains when dlcpctl is killed. Not in a preexec_fn of the parent: that runs between
+fork and exec, where a process with threads may deadlock.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
 def main() -> None:
-    """Never returns normally unless the module does."""
+    """Run the module with PR_SET_PDEATHSIG; exit status 1 if the parent has ended already."""
     parent, module = int(sys.argv[1]), sys.argv[2]
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it ended before the request above

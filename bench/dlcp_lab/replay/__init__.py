@@ -1,1 +1,1 @@
-"""`dlcpctl bench step`: published networks replayed with gradients of their real sizes."""
+"""`dlcpctl bench step`: replays published networks with gradients of their real sizes."""

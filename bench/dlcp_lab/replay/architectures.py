@@ -1,6 +1,6 @@
 """Four published networks, layer by layer: VGG-16, ResNet-50, the Transformer, GPT-2 small. Pure.
 
-Images are 224 x 224. Totals are those of the publications' own weights, see tests.
+Images are 224 x 224. Parameter counts equal those of the published weights, see tests.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ _GPT2_WIDTH: Final = 768
 
 
 def vgg16() -> Network:
-    """13 convolutions and three large matrices, of which the first is three quarters of all."""
+    """13 convolutions and three large matrices; the first has three quarters of all parameters."""
     layers, channels = [], 3
     for number, (width, side) in enumerate(_VGG):
         layers.append(_convolution(f"conv{number}", channels, width, 3, side, bias=True))
@@ -36,7 +36,7 @@ def vgg16() -> Network:
 
 
 def resnet50() -> Network:
-    """Version 1.5, whose blocks stride in the 3x3 convolution, as everyone trains it."""
+    """Version 1.5, the usual one: blocks stride in the 3x3 convolution."""
     layers = [_convolution("conv", 3, 64, 7, 112), _norm("norm", 64)]
     channels, side = 64, 56
     for stage, (width, blocks, after) in enumerate(_STAGES):
@@ -47,10 +47,10 @@ def resnet50() -> Network:
 
 
 def transformer() -> Network:
-    """Base: six layers each way, width 512; table, target table and last matrix are one.
+    """Base: six encoder and six decoder layers, width 512; both tables and the last matrix are one.
 
-    Attention has no biases, as in the paper's formulas. The paper says 65 million; these are
-    63.0, with a vocabulary of 37,000 exactly.
+    Attention has no biases, as in the paper's formulas. The paper says 65 million parameters; these
+    are 63.0 million, with a vocabulary of 37,000 exactly.
     """
     width, inner = 512, 2048
     layers = [Layer("table", ((_WORDS, width),), lookup=True)]
@@ -64,7 +64,7 @@ def transformer() -> Network:
 
 
 def gpt2_small() -> Network:
-    """124 M: twelve layers, width 768, norms first; the table of words is the last matrix too."""
+    """124 M parameters: twelve layers, width 768, norms first; the last matrix is the table."""
     width, positions = _GPT2_WIDTH, _CONTEXT
     layers = [
         Layer("table", ((_GPT2_WORDS, width),), lookup=True),
@@ -72,7 +72,7 @@ def gpt2_small() -> Network:
     ]
     for number in range(12):
         name = f"h{number}"
-        heads = 2 * positions**2 * width  # scores, and the values that they weigh
+        heads = 2 * positions**2 * width  # scores, and the weighted values
         layers += [
             _norm(f"{name}.norm0", width),
             _linear(f"{name}.to_heads", width, 3 * width, positions),

@@ -1,4 +1,4 @@
-"""How long each layer computes, and what an order of gradients could be worth at best. Pure."""
+"""Computation time per layer, and the least step time with and without cross-step. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ class Pace:
 
     forward: float
     backward: float
-    line: float  # its gradients alone on the line, at its full rate
+    line: float  # its gradients alone on the line, at full rate
 
 
 def on_the_line(network: Sequence[Layer], *, bits_per_second: float, hosts: int) -> float:
-    """Seconds that every host's line is busy with a step's gradients, at the least: 2(n-1)/n."""
+    """Least seconds that a step's gradients keep each host's line busy: 2(n-1)/n of their size."""
     passes = 2 * (hosts - 1) / hosts
     return parameters(network) * FLOAT * 8 * passes / bits_per_second
 
 
 def paces(network: Sequence[Layer], line: float, ratio: float) -> list[Pace]:
-    """Computation of `line / ratio` in all, shared out by multiply-adds."""
+    """Computation of `line / ratio` seconds in all, divided in proportion to multiply-adds."""
     macs = sum(layer.macs for layer in network)
     count, compute = parameters(network), line / ratio
     return [
@@ -44,9 +44,9 @@ def compute(found: Sequence[Pace]) -> float:
 
 
 def waiting_at_best(found: Sequence[Pace]) -> float:
-    """A step that waits for all gradients, sent one after the other as they become ready.
+    """Least seconds of a step that waits for all gradients, sent in the order they become ready.
 
-    What is tied becomes ready with the layer that uses it first, which is last.
+    A tied gradient becomes ready with the layer that uses it first, which is last.
     """
     now, free = 0.0, 0.0
     for pace in reversed(found):
@@ -56,10 +56,10 @@ def waiting_at_best(found: Sequence[Pace]) -> float:
 
 
 def crossing_at_best(found: Sequence[Pace]) -> float:
-    """No step can be shorter when each layer of the forward pass waits for its own gradients.
+    """Least seconds of a step in which each layer's forward pass waits for its own gradients only.
 
-    The gradients of the first layers, up to any one, become ready not before that one's backward
-    pass and are needed by its forward pass: between these lies what the layers before it compute.
+    The gradients of layers 0..k are ready after the backward pass of layer k at the earliest, and
+    its next forward pass needs them. Only layers 0..k-1 compute in between.
     """
     best = whole = compute(found)
     between, line = 0.0, 0.0

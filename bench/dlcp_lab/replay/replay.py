@@ -1,4 +1,4 @@
-"""A network that waits instead of computing, with gradients as large as the real one's."""
+"""A network that waits instead of computing, with gradients of the real sizes."""
 
 import time
 from typing import Any, Final
@@ -9,17 +9,17 @@ from torch import nn
 from dlcp_lab.replay.pace import Pace
 from dlcp_lab.replay.shapes import Network
 
-GRADIENT: Final = 1e-3  # every element of the first rank's; the next one's are twice as large
+GRADIENT: Final = 1e-3  # every element on rank 0; rank r has r + 1 times as much
 
 
 class Clock:
-    """Sleeps, and takes what a sleep took too long off the next one: layers are short."""
+    """Sleeps, and subtracts the excess of each sleep from the next one: layers are short."""
 
     def __init__(self) -> None:
         self._late = 0.0  # seconds
 
     def wait(self, seconds: float) -> None:
-        """Computation. What a layer waits for its gradients is none, and is never made up for."""
+        """Computation of a layer. Waits for gradients do not count and are not compensated."""
         wanted = seconds - self._late
         begin = time.perf_counter()
         if wanted > 0:
@@ -44,7 +44,7 @@ class _Wait(torch.autograd.Function):
 
 
 class Waiting(nn.Module):
-    """One layer: parameters, and the time that it would compute."""
+    """One layer: its parameters, and the time that it would compute."""
 
     def __init__(self, parameters: list[nn.Parameter], pace: Pace, clock: Clock) -> None:
         nn.Module.__init__(self)  # not the next class's: an embedding would make a table
@@ -53,7 +53,7 @@ class Waiting(nn.Module):
         self.pace, self.clock, self.gradient = pace, clock, GRADIENT
 
     def forward(self, signal: torch.Tensor) -> torch.Tensor:
-        """The signal as it came, a while later."""
+        """The signal, unchanged, after the time of the forward pass."""
         values = self._parameters.values()
         out: torch.Tensor = _Wait.apply(signal, self, *values)  # type: ignore[no-untyped-call]  # torch's own
         return out
@@ -66,7 +66,7 @@ class WaitingTable(Waiting, nn.Embedding):
 
 
 def replayed(network: Network, found: list[Pace], rank: int) -> nn.Sequential:
-    """A model to train: any scalar goes in, and comes out unchanged."""
+    """A model to train; it returns its input, any scalar, unchanged."""
     clock, layers, first = Clock(), [], {}
     for layer, pace in zip(network, found, strict=True):
         own = [nn.Parameter(torch.ones(shape)) for shape in layer.shapes]

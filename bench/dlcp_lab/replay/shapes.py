@@ -1,4 +1,4 @@
-"""A network as its layers' parameter shapes and arithmetic, and the same made smaller. Pure."""
+"""A network as parameter shapes and arithmetic per layer, and its scaled copy. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,21 +12,21 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What runs as one module.
+    """A part of a network that runs as one module.
 
-    `macs` are the multiply-adds of one sample's forward pass, those of matrices and convolutions
-    alone: norms, biases, activations and look-ups count as nothing.
+    `macs` are the multiply-adds of one sample's forward pass in matrices and convolutions; norms,
+    biases, activations and look-ups count as 0.
     """
 
     name: str
     shapes: tuple[Shape, ...]
     macs: int = 0
     lookup: bool = False  # an embedding's table
-    tied_to: str = ""  # name of the layer before, whose first parameter is used once more
+    tied_to: str = ""  # name of an earlier layer whose first parameter this one uses
 
     @property
     def parameters(self) -> int:
-        """Count, of its own."""
+        """Number of its own parameters; a tied one does not count."""
         return sum(prod(shape) for shape in self.shapes)
 
 
@@ -34,15 +34,15 @@ Network = tuple[Layer, ...]  # in order of the forward pass
 
 
 def parameters(network: Sequence[Layer]) -> int:
-    """Count; what is tied counts once."""
+    """Number of parameters; tied ones count once."""
     return sum(layer.parameters for layer in network)
 
 
 def scaled(network: Network, scale: float) -> Network:
     """Every parameter with `scale` of its elements; arithmetic, order and dimensions stay.
 
-    A matrix becomes a column: which row an element is in does not matter to a transport, but
-    how many there are does, and a row of a small matrix can be larger than its share.
+    A matrix becomes a column: the number of elements matters to a transport, their rows do not, and
+    a row of a small matrix can have more elements than the scaled matrix.
     """
     if scale == 1.0:
         return network

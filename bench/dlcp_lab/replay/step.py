@@ -1,4 +1,4 @@
-"""`dlcpctl bench step`: a training step of replayed networks, by three systems that train alike."""
+"""`dlcpctl bench step`: step times of replayed networks over Gloo, the hook and cross-step."""
 
 import argparse
 import os
@@ -34,10 +34,10 @@ from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
 
-HOSTS: Final = 2  # as many as cores here; engines that share a core measure the scheduler
-WARMUP: Final = 3  # steps: DDP regroups its buckets after the first, a bounded policy begins here
+HOSTS: Final = 2  # two cores: engines that share a core would measure the scheduler
+WARMUP: Final = 3  # steps: DDP regroups buckets after the first, bounded loss begins in these
 QUICK_STEPS: Final = 3
-QUICK_SCALE: Final = 0.2  # of the scale, with --quick
+QUICK_SCALE: Final = 0.2  # factor of the scale, with --quick
 PER_STEP: Final = 20.0  # seconds that a step may take at most before the run is aborted
 BASE_TIMEOUT: Final = 120.0  # seconds for starting
 
@@ -90,7 +90,7 @@ def _network(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def _setting(options: argparse.Namespace) -> dict[str, Any]:
-    """What the ranks are told, but for the seed and the line."""
+    """Arguments of the ranks, except `seed` and `line`."""
     scale, steps = options.scale, options.steps
     if options.quick:
         scale, steps = scale * QUICK_SCALE, QUICK_STEPS
@@ -107,7 +107,7 @@ def _setting(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _case(name: str, setting: dict[str, Any], rate: str) -> Case:
-    """Raises: BadConfig for a rate that is none."""
+    """Scale and pace one network. Raises: BadConfig for an invalid rate."""
     try:
         bits = bits_per_second(rate)
     except FabricError as exc:
@@ -132,7 +132,7 @@ def _measure(
                 BASE_TIMEOUT + PER_STEP * steps,
             )
             runs.append(_by_system(launch.run(hosts, work, progress=output.progress)))
-            (hosts.folder / "store").unlink(missing_ok=True)  # the next ranks meet anew
+            (hosts.folder / "store").unlink(missing_ok=True)  # the next ranks need a new one
     return runs
 
 
@@ -148,7 +148,7 @@ def _of(runs: Runs, case: Case) -> list[dict[str, Ranks]]:
 
 
 def _heading(setting: dict[str, Any], options: argparse.Namespace, seeds: int) -> Iterator[str]:
-    """What was measured, in words."""
+    """Heading: the measurement in words."""
     mode = setting["mode"]
     if mode == "bounded":
         mode += f" ({show_fraction(setting['max_loss'])})"

@@ -21,13 +21,13 @@ from dlcp_lab.replay.shapes import scaled
 from dlcp_lab.training.loop import Registration, parameters_digest
 from dlcpd.contract.policy import LossPolicy
 
-BUCKET_MB: Final = 25.0  # DDP's own default; scaled like the network, so buckets are as many
-BOUNDED_FROM: Final = 2  # steps; the least that a bounded policy waits
+BUCKET_MB: Final = 25.0  # DDP's default; scaled like the network, so the number of buckets stays
+BOUNDED_FROM: Final = 2  # steps; the least warm-up of a bounded policy
 COUNTS: Final = ("sent", "retransmitted", "waived")
 
 
 def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Network -> system -> what it showed. `arguments` as `step` makes them."""
+    """Network -> system -> its measurements. `arguments` are those of `step`."""
     join_gloo(conductor)
     order = random.Random(arguments["seed"])  # equal on all ranks
     out = {}
@@ -68,7 +68,7 @@ def _train(
 
 
 def _step(model: DistributedDataParallel, optimizer: Optimizer) -> None:
-    """A training loop's; its time ends where the next one's begins, for work crosses over."""
+    """A training step. It ends where the next one begins, because work crosses over."""
     optimizer.zero_grad()
     model(torch.zeros(())).backward()
     optimizer.step()
@@ -90,7 +90,7 @@ def _register(
 def _close(conductor: Conductor, registration: Registration) -> dict[str, int]:
     if isinstance(registration, cross_step.Registration):
         registration.synchronize()
-    conductor.barrier("end")  # a rank that leaves fails what others have not finished
+    conductor.barrier("end")  # a rank that leaves fails unfinished operations of its peers
     if registration is None:
         return dict.fromkeys(COUNTS, 0)
     counts = {name: int(getattr(registration.ledger, name)) for name in COUNTS}

@@ -1,4 +1,4 @@
-"""What `bench step` measured: rows of its table, verdicts, and where nothing was gained. Pure."""
+"""Rows of the table of `bench step`, verdicts, and the cases without a gain. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from dlcp_lab.training.learning import distinct
 
 SYSTEMS: Final = ("gloo", "hook", "cross-step")  # plain DDP, ddp.register, cross_step.register
 WORTH: Final = 1.02  # a ratio below is no gain
-UNEXPLAINED: Final = 0.3  # of the best step: so much more is a fault, not what tails cost
+UNEXPLAINED: Final = 0.3  # of the best step: a larger excess is a fault, not the cost of tails
 HEADER: Final = (
     "network", "system", "step (ms)", "p10..p90", "gloo/this", "by seed", "hook/this", "by seed",
 )  # fmt: skip
@@ -28,10 +28,10 @@ class Case:
     name: str
     network: Network
     paces: list[Pace]
-    line: float  # seconds that a step's gradients need on the line
+    line: float  # seconds of a step's gradients on the line
 
     def best(self) -> float:
-        """What crossing the step is worth here if everything but the order is perfect."""
+        """Upper bound of the gain of cross-step, if everything but the order is perfect."""
         return waiting_at_best(self.paces) / crossing_at_best(self.paces)
 
 
@@ -49,7 +49,7 @@ class Row:
 
 
 def rows(name: str, runs: Sequence[dict[str, Ranks]]) -> list[Row]:
-    """Of one network; `runs` are {system: ranks}, one per seed."""
+    """The rows of one network; `runs` are {system: ranks}, one per seed."""
     times = {
         system: [slowest([rank["times"] for rank in run[system]]) for run in runs]
         for system in SYSTEMS
@@ -77,7 +77,7 @@ def _counts(ranks: Ranks) -> dict[str, int]:
 
 
 def cells(row: Row) -> list[object]:
-    """Of the table."""
+    """Cells of a row of the table."""
     time = row.time
     return [
         row.network,
@@ -118,7 +118,7 @@ ABOUT: Final = (
 
 
 def honesty(case: Case, found: Sequence[Row]) -> Iterator[str]:
-    """Where crossing the step, or dlcpd at all, gains nothing, and why (P10)."""
+    """Cases in which cross-step, or dlcpd at all, gains nothing, with the reason (P10)."""
     by_system = {row.system: row for row in found}
     crossed, hook = by_system["cross-step"], by_system["hook"]
     if (gain := median(crossed.over_hook)) < WORTH:
@@ -135,7 +135,7 @@ def honesty(case: Case, found: Sequence[Row]) -> Iterator[str]:
 
 
 def _behind(case: Case, gloo: Row, row: Row) -> str:
-    """Why Gloo is as fast or faster. What nothing here explains is said to be unexplained."""
+    """Why Gloo is as fast or faster. A difference without an explanation is called so."""
     best = waiting_at_best(case.paces)
     theirs, ours = gloo.time.p50 - best, row.time.p50 - best
     again = row.counts["retransmitted"] / max(row.counts["sent"], 1)
@@ -162,7 +162,7 @@ def _because(case: Case) -> str:
 
 
 def judge(name: str, runs: Sequence[dict[str, Ranks]], *, exact: bool) -> Iterator[Check]:
-    """Replicas are equal; and when all is exact, whatever the system, so are the weights."""
+    """Whether ranks hold equal weights and, in exact mode, all systems the same ones."""
     apart = [
         f"seed {number + 1}, {system}: {len(distinct(_digests(ranks)))} sets of weights"
         for number, run in enumerate(runs)

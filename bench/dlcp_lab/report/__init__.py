@@ -1,1 +1,1 @@
-"""What results are told with: amounts, statistics, verdicts."""
+"""Formats results: amounts, statistics, verdicts."""

@@ -1,4 +1,4 @@
-"""Numbers as people write and read them: sizes, fractions, lists of them."""
+"""Parses and formats amounts: sizes, fractions, lists of them."""
 
 import argparse
 import re
@@ -58,7 +58,7 @@ def some_of(known: Collection[str]) -> "type[list[str]]":
 
 
 def bound(text: str) -> float:
-    """A fraction that `bounded` takes: above 0, up to MAX_LOSS_LIMIT.
+    """A fraction for `bounded`: above 0, up to MAX_LOSS_LIMIT.
 
     Raises: ArgumentTypeError.
     """
@@ -94,7 +94,7 @@ def ratio(text: str) -> float:
 
 
 def injected(text: str) -> float:
-    """A fraction of datagrams that can be thrown away: up to 0.9.
+    """A fraction of datagrams to drop: up to 0.9.
 
     Raises: ArgumentTypeError.
     """

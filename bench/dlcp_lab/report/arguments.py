@@ -9,7 +9,7 @@ from dlcpd.ctl.grammar import Need, whole
 
 MAX_SEED: Final = 1 << 31
 TORCH: Final = Need("torch", "torch", "client")
-SCIKIT_LEARN: Final = Need("sklearn", "scikit-learn", "demo")  # the digits to learn
+SCIKIT_LEARN: Final = Need("sklearn", "scikit-learn", "demo")  # the digits data set
 
 
 def add_policy(made: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Verdicts on promises, and how they are told."""
+"""Verdicts on promises, and their report."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from dlcpd.ctl import table
 
 HELD: Final = "held"
 BROKEN: Final = "BROKEN"
-OPEN: Final = "not judged"  # too little happened to tell
+OPEN: Final = "not judged"  # too few events for a verdict
 SHOWN: Final = 3  # offenders named in a verdict
 
 
@@ -36,7 +36,7 @@ def broken(checks: Sequence[Check]) -> list[str]:
 
 
 def report(checks: Sequence[Check]) -> Iterator[str]:
-    """Lines for people; the last one says it all."""
+    """Lines of text: a table, then a summary."""
     rows = [(check.promise, check.what, check.verdict, check.detail) for check in checks]
     yield table.render(("promise", "what", "verdict", "seen"), rows, left=4)
     found = broken(checks)

@@ -21,7 +21,7 @@ def percentile(values: Sequence[float], q: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Where a sample lies. Unit of the sample."""
+    """Percentiles of a sample, in its unit."""
 
     p10: float
     p50: float
@@ -30,27 +30,27 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        """Of a sample that is not empty."""
+        """Percentiles of a non-empty sample."""
         return cls(*(percentile(values, q) for q in (0.1, 0.5, 0.9, 0.99)))
 
 
 def ratios(theirs: Sequence[float], ours: Sequence[float]) -> Spread:
-    """Their time over ours, pair by pair; above 1 we are faster."""
+    """`theirs` / `ours`, pair by pair; above 1 `ours` is faster."""
     return Spread.of([a / b for a, b in zip(theirs, ours, strict=True)])
 
 
 def prediction_limit(samples: Sequence[float]) -> float:
-    """What one more draw of the same normal distribution exceeds with a chance of 1 %.
+    """Limit that one more draw of the same normal distribution exceeds with probability 1 %.
 
-    mean + t(0.99, n - 1) * s * sqrt(1 + 1/n), for 2 to 8 samples. Unbiased for normal draws; what
-    is skewed to the right exceeds it more often.
+    mean + t(0.99, n - 1) * s * sqrt(1 + 1/n), for 2 to 8 samples. Exact for normal draws; draws of
+    a distribution skewed to the right exceed it more often.
     """
     count = len(samples)
     return fmean(samples) + _T99[count - 1] * stdev(samples) * sqrt(1 + 1 / count)
 
 
 def slowest(times: Sequence[Sequence[float]]) -> list[float]:
-    """Per operation the time of its slowest rank; `times` is [rank][operation], seconds."""
+    """Time of the slowest rank per operation; `times` is [rank][operation], seconds."""
     return [max(of_ranks) for of_ranks in zip(*times, strict=True)]
 
 
@@ -60,5 +60,5 @@ def algorithm_bandwidth(size: int, seconds: float) -> float:
 
 
 def bus_bandwidth(size: int, seconds: float, ranks: int) -> float:
-    """What each link carries at least: algbw * 2(n-1)/n, as nccl-tests' busbw of all-reduce."""
+    """Least load of each link, GB/s: algbw * 2(n-1)/n, as nccl-tests' busbw of all-reduce."""
     return algorithm_bandwidth(size, seconds) * 2 * (ranks - 1) / ranks

@@ -1,1 +1,1 @@
-"""`dlcpctl bench drop|priority|...`: what the network awareness is worth, on emulated fabrics."""
+"""`dlcpctl bench drop|priority|...`: effect of each network mechanism, on emulated fabrics."""

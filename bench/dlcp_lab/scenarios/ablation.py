@@ -9,16 +9,16 @@ from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import OURS, THEIRS, Job, Operation, Phase, Result, on_fabric, run
 from dlcpd.ctl.output import Output
 
-# Four hosts; four spines that together carry half of what the hosts of a leaf send, so that two
-# flows on one collide; random loss at each switch; bursts of others between hosts 0 and 3. Slow
-# links, so that the fabric is the bottleneck and not the two cores that emulate it.
+# Four hosts. Four spines together have half the rate of a leaf's hosts, so that two flows on one
+# spine collide. Random loss at each switch, and background bursts from host 0 to host 3. The links
+# are slow, so that they are the bottleneck and not the two cores that emulate them.
 PLAN: Final = {
     "hosts": 4, "leaves": 2, "spines": 4, "host_rate": "100mbit", "spine_rate": "25mbit",
     "classes": True, "ecn_bytes": 60_000, "loss": 0.003,
 }  # fmt: skip
 BOUND: Final = 0.05
 ROUNDS: Final = 20
-# An iteration: gradients of back layers come first, those of front layers last.
+# An iteration: gradients of back layers are ready first, those of front layers last.
 STEP: Final = (("back", 1 << 20, 0.0), ("middle", 1 << 20, 0.02), ("front", 1 << 19, 0.04))
 OTHERS_RATE: Final = "15mbit"
 OTHERS_SECONDS: Final = 240.0  # at most; they end with the fabric
@@ -72,7 +72,7 @@ def _measure(
 
 
 def _iterations(result: Result) -> list[float]:
-    """Per round, from its begin to the end of the last layer."""
+    """Seconds of each round, from its begin to the end of the last layer."""
     return [
         max(time + after for time, (_, _, after) in zip(round_, STEP, strict=True))
         for round_ in result.times

@@ -1,4 +1,4 @@
-"""What a scenario set out to show, and whether it held."""
+"""Claims of a scenario: figures, their limits, and the report."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,7 +15,7 @@ TIMES: Final = ("median (ms)", "p10..p90", "p99")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One figure against its limit."""
+    """One figure and its limit."""
 
     what: str
     value: float
@@ -24,11 +24,11 @@ class Claim:
 
     @property
     def holds(self) -> bool:
-        """Whether the figure is on the right side."""
+        """Whether the figure is within the limit."""
         return self.value <= self.limit if self.at_most else self.value >= self.limit
 
     def line(self) -> str:
-        """For people."""
+        """Text of the verdict."""
         sign = "<=" if self.at_most else ">="
         word = "holds" if self.holds else "FALLS SHORT"
         return f"{word:11}  {self.what}: {self.value:.3g} {sign} {self.limit:g}"
@@ -36,14 +36,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All of a scenario."""
+    """Results of a scenario."""
 
     name: str
     conditions: str  # the fabric, the seeds, the baseline
     header: tuple[str, ...]
     rows: Rows
     claims: Sequence[Claim]
-    data: Any  # whatever JSON readers may want beyond the rows
+    data: Any  # raw data, for JSON only
 
     def tell(self, output: Output) -> int:
         """Print and write it. Exit code 1 when a claim falls short."""
@@ -74,18 +74,18 @@ class Findings:
     data: dict[str, Any] = field(default_factory=dict)
 
     def times(self, name: str, samples: Sequence[float], *more: object) -> Spread:
-        """A row of times in seconds, and what else belongs there; their spread."""
+        """Add a row of times in seconds, with `more` cells; returns their spread."""
         spread = Spread.of(samples)
         self.rows.append([name, *milliseconds(spread), *more])
         self.data[name] = list(samples)
         return spread
 
     def claim(self, what: str, value: float, limit: float, *, at_most: bool = True) -> None:
-        """A figure against its limit."""
+        """Add a figure and its limit."""
         self.claims.append(Claim(what, value, limit, at_most))
 
     def report(self, name: str, conditions: str, *more: str) -> Report:
-        """All of it; `more` are the heads of the columns after the times."""
+        """The report; `more` are the headers of the columns after the times."""
         return Report(name, conditions, ("", *TIMES, *more), self.rows, self.claims, self.data)
 
 

@@ -8,7 +8,7 @@ from dlcp_lab.scenarios.claims import Claim, Report
 from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
 from dlcpd.ctl.output import Output
 
-RATE: Final = 25e6  # bit/s of each port: all that two cores can overload twofold
+RATE: Final = 25e6  # bit/s of each port: the most that two cores can overload twofold
 BUFFER: Final = 640 << 10  # bytes per port: 128 KiB for the last of five queues, which has the data
 SIZE: Final = 4 << 20  # bytes
 HOSTS: Final = 3
@@ -21,7 +21,8 @@ FABRIC: Final = {
 # Overload on purpose: no congestion control, every host sends at twice the rate of a port.
 NETWORK: Final = {"congestion_control": False, "rate_limit_bps": 2 * RATE}
 
-# The same number of each rank and the same switch: only which segments have it differs.
+# Both have equally many segments of each drop precedence, and the same switch. Which segments have
+# which drop precedence differs.
 RANKS: Final = {"both": "by magnitude", "shuffled": "at random"}
 
 

@@ -1,4 +1,4 @@
-"""`dlcpctl bench fairness`: a TCP flow beside us, and two jobs beside each other."""
+"""`dlcpctl bench fairness`: shares of a job and a TCP flow, and of two jobs, on one link."""
 
 import argparse
 import time
@@ -15,11 +15,11 @@ RATE: Final = 100e6  # bit/s of the shared link
 SIZE: Final = 4 << 20  # bytes per operation
 ROUNDS: Final = 12
 CONTROLS: Final = ("cubic", "bbr")
-SHARE: Final = 0.4  # of its fair half that TCP must keep
-EQUAL: Final = 0.1  # how far two equal jobs may be apart
-INTERVAL: Final = 0.25  # seconds of one figure of its goodput
-TCP_SECONDS: Final = 40.0  # at most; it ends with the fabric
-# Two leaves and one spine: the link between the leaves is what all share. No classes: equals.
+SHARE: Final = 0.4  # fraction of its fair half that TCP must keep
+EQUAL: Final = 0.1  # largest relative difference of two equal jobs
+INTERVAL: Final = 0.25  # seconds per value of TCP goodput
+TCP_SECONDS: Final = 40.0  # at most; the flow ends with the fabric
+# Two leaves and one spine: all traffic shares the links over the spine. No classes, so no priority.
 PLAN: Final = {"hosts": 4, "leaves": 2, "spines": 1, "host_rate": "400mbit",
                "spine_rate": f"{RATE:.0f}bit"}  # fmt: skip
 
@@ -90,7 +90,7 @@ def _two_jobs(seeds: range, output: Output, found: Findings) -> None:
 
 
 class _Clock:
-    """Notes when ranks stand at a barrier."""
+    """Records the time of each barrier."""
 
     def __init__(self, seen: list[float]) -> None:
         self.seen = seen

@@ -8,12 +8,12 @@ from torch import nn
 
 from dlcp_lab.training.tasks import Source, Task
 
-STEPS = 3  # of training before the gradient is taken: past the first, which is untypical
+STEPS = 3  # of training before the gradient is taken: the first ones are untypical
 
 
 def gradient(kind: str, size: int, *, seed: tuple[int, ...]) -> torch.Tensor:
-    """`size` bytes of float32. "noise" is normal, all segments alike; "model" is a real
-    gradient of the character transformer, repeated to the size."""
+    """`size` bytes of float32. "noise": normal numbers, all segments with equal energy; "model": a
+    real gradient of the character transformer, repeated to the size."""
     count = max(size // 4, 1)
     if kind == "noise":
         numbers = np.random.default_rng(seed).standard_normal(count, np.float32)

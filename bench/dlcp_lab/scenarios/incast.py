@@ -1,4 +1,4 @@
-"""`dlcpctl bench incast`: 2 to 16 hosts send to every one at once."""
+"""`dlcpctl bench incast`: 2 to 16 hosts send to every host at once."""
 
 import argparse
 from statistics import median
@@ -13,7 +13,7 @@ RATE: Final = "100mbit"  # slow enough that two cores are not the bottleneck of 
 BUFFER: Final = 128 * 1024  # bytes: shallow, 10 ms
 SENDERS: Final = (2, 4, 8, 16)
 PART: Final = 64 << 10  # bytes from each sender to each receiver, and back
-ROUNDS: Final = 40  # three seeds make 120: their p99 is then not the very worst of them
+ROUNDS: Final = 40  # 120 with three seeds, so that p99 is not the maximum
 TAIL: Final = 1.5
 
 

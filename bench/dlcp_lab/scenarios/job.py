@@ -1,4 +1,4 @@
-"""A scenario's job: what its ranks do on which fabric, and what came of it."""
+"""The job of a scenario: its operations, its fabric and its results."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ class Operation:
     size: int  # bytes of float32
     traffic_class: str = "bulk"
     bound: float = 0.0  # 0 = exact
-    after: float = 0.0  # seconds after the round's begin
+    after: float = 0.0  # seconds from the round's begin to the submission
 
     def plain(self, number: int) -> dict[str, Any]:
         """As JSON, for the rank."""
@@ -58,7 +58,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What runs on the hosts of a fabric. `jobs` lists the ranks of each job, all by default."""
+    """Work on the hosts of a fabric. `jobs` lists the ranks of each job; default: one of all."""
 
     phases: tuple[Phase, ...]
     network: dict[str, Any] = field(default_factory=dict)  # settings of [network]
@@ -69,7 +69,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What all ranks measured in one phase, over one transport."""
+    """Measurements of all ranks in one phase, over one transport."""
 
     times: list[list[float]]  # per round and operation: of the slowest rank, seconds
     by_rank: list[list[list[float]]]  # per rank, round and operation
@@ -78,8 +78,8 @@ class Result:
 
     @property
     def totals(self) -> list[float]:
-        """Per round, from its begin to the end of its last operation, as told by Operation
-        times alone (operations that begin together)."""
+        """Seconds of the longest operation of each round: the time of the round if its operations
+        begin together."""
         return [max(round_) for round_ in self.times]
 
 
@@ -88,7 +88,7 @@ At = Callable[[str, Fabric], None]  # called with a phase's name, or "round", an
 
 @contextmanager
 def on_fabric(plan: dict[str, Any], network: dict[str, Any]) -> Iterator[tuple[Fabric, Hosts]]:
-    """A fabric with a daemon on each host; `plan` are fields of Plan.
+    """A fabric with a daemon on each host; `plan` has fields of Plan, `network` of [network].
 
     Raises: BadConfig when this machine cannot make one.
     """
@@ -114,7 +114,7 @@ def on_fabric(plan: dict[str, Any], network: dict[str, Any]) -> Iterator[tuple[F
 def run(
     net: Fabric, hosts: Hosts, job: Job, *, seed: int, output: Output, at: At = lambda *_: None
 ) -> dict[str, dict[str, Result]]:
-    """Run a job; phase -> transport -> result. `at` may change the fabric between rounds."""
+    """Run a job: phase -> transport -> result. `at` may change the fabric between rounds."""
     everyone = tuple(range(len(hosts.members)))
     arguments = {
         "transports": list(job.transports),
@@ -147,5 +147,5 @@ def _result(ranks: Sequence[dict[str, Any]]) -> Result:
 
 
 def reports(hosts: Hosts) -> list[dict[str, Any]]:
-    """What each engine knows of itself."""
+    """Engine report of each host's status."""
     return [query(host.socket, 0)["engine"] for host in hosts.members]

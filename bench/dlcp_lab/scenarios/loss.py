@@ -1,4 +1,4 @@
-"""`dlcpctl bench loss`: random loss and bursts, exact against bounded, Gloo beside them."""
+"""`dlcpctl bench loss`: random loss and bursts, over exact, bounded and Gloo."""
 
 import argparse
 from statistics import median
@@ -16,8 +16,8 @@ BOUND: Final = 0.02  # per sender and chunk
 LOSSES: Final = (0.0, 0.001, 0.01, 0.02, 0.05)
 BURST: Final = 8.0  # packets, mean
 ROUNDS: Final = 8
-FLAT: Final = 0.9  # of the throughput without loss, while loss stays below the bound
-EQUAL: Final = 0.1  # how far bounded may be from exact beyond the bound
+FLAT: Final = 0.9  # least fraction of the throughput without loss, for a loss below the bound
+EQUAL: Final = 0.1  # for a loss above the bound, bounded may be slower than exact by this
 
 
 def loss(options: argparse.Namespace, output: Output) -> int:
@@ -46,7 +46,7 @@ def loss(options: argparse.Namespace, output: Output) -> int:
 
 
 def _phases() -> "list[Phase]":
-    """Every condition in both modes. A phase's name says what the fabric shall do."""
+    """Every condition in both modes. `_at` sets the loss of the fabric by the phase's name."""
     conditions = [f"random {share:g}" for share in LOSSES]
     conditions += [f"bursts {share:g}" for share in LOSSES[1:]]
     return [

@@ -1,4 +1,4 @@
-"""`dlcpctl bench priority`: a front layer against back layers that are under way."""
+"""`dlcpctl bench priority`: time of a front layer while back layers are in flight."""
 
 import argparse
 from statistics import median
@@ -8,7 +8,7 @@ from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
 from dlcpd.ctl.output import Output
 
-RATE: Final = "50mbit"  # of four hosts on two cores: at twice that the cores are the bottleneck
+RATE: Final = "50mbit"  # four hosts on two cores: at twice this rate the cores are the bottleneck
 BACK: Final = 6 << 20  # bytes of the gradients of back layers
 FRONT: Final = 1 << 20  # of the front layers, which are ready last and needed first
 AFTER: Final = 0.15  # seconds after the back layers

@@ -1,4 +1,4 @@
-"""`dlcpctl bench ps`: a step with a parameter server on a congested fabric, and without one."""
+"""`dlcpctl bench ps`: step times with and without a parameter server on a congested fabric."""
 
 import argparse
 from typing import Any, Final
@@ -11,8 +11,8 @@ from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import TIMEOUT, on_fabric
 from dlcpd.ctl.output import Output
 
-# As in `bench ablation`: two leaves, four spines that carry half of what a leaf's hosts send,
-# random loss at each switch, bursts of others. Host 0 has the server: its port is where all meet.
+# As in `bench ablation`: two leaves, four spines with half the rate of a leaf's hosts, random loss
+# at each switch, background bursts. Host 0 has the server, and its port the incast.
 PLAN: Final = {
     "leaves": 2, "spines": 4, "host_rate": "100mbit", "spine_rate": "25mbit",
     "classes": True, "ecn_bytes": 60_000, "loss": 0.003,

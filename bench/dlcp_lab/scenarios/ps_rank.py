@@ -1,5 +1,5 @@
-"""One host of `bench ps`: rank 0 has the server and is the root of Gloo, the others are workers,
-and have a shard each of another server."""
+"""One rank of `bench ps`. Rank 0 has the server and is the root of Gloo; the others are workers,
+each with a shard of another server."""
 
 import random
 import threading
@@ -32,7 +32,7 @@ Step = Callable[[], object]
 
 
 def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, list[float]]:
-    """System -> seconds of each step; what rank 0 takes is nobody's step."""
+    """System -> seconds of each step; those of rank 0 do not count."""
     torch.set_num_threads(1)
     join_gloo(conductor)
     with ExitStack() as stack:
@@ -55,7 +55,7 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, list[float
 
 
 class _Steps:
-    """What a step is in each system. All but Gloo's take place among the workers."""
+    """The step of each system. Rank 0 has one only in Gloo's reduce and broadcast."""
 
     def __init__(self, conductor: Conductor, arguments: dict[str, Any], stack: ExitStack) -> None:
         self._conductor, self._stack, self._bounds = conductor, stack, arguments["bounds"]
@@ -67,7 +67,7 @@ class _Steps:
         self._parameters = torch.zeros(self._size)
 
     def by_name(self) -> dict[str, Step]:
-        """In the order of the systems that `bench ps` names."""
+        """Steps by system, in the order of the systems of `bench ps`."""
         ours = self._all_reduce()
         servers = [self._server(f"one{number}", b) for number, b in enumerate(self._bounds)]
         lossy = [self._pushes(client, lossy=True) for client in servers]
@@ -106,8 +106,8 @@ class _Steps:
         return step
 
     def _server(self, name: str, bound: float, shards: int = 1) -> ps.Client | None:
-        """The server of a policy, of one shard on rank 0 or of one on every worker; a client of
-        it, on workers."""
+        """Start a server with one shard on rank 0, or with one on every worker; returns a client
+        of it on workers."""
         folder, own = Path(f"{self._conductor.store}.{name}"), self._conductor.rank
         if (own > 0) == (shards > 1):
             config = ServerConfig("server", shards, str(folder), str(folder / "snapshots"))
@@ -144,7 +144,7 @@ class _Steps:
 
 @contextmanager
 def _served(config: ServerConfig) -> Iterator[None]:
-    """A server's process, here a thread of this one, with the host's daemon."""
+    """A server process, here as a thread, on the host's daemon."""
     home, stop = Home(), threading.Event()
 
     def serve() -> None:

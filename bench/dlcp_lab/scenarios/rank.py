@@ -1,4 +1,4 @@
-"""One rank of a scenario: rounds of operations that overlap, over dlcpd and Gloo by turns."""
+"""One rank of a scenario: rounds of overlapping operations, over dlcpd and Gloo alternately."""
 
 import random
 import time
@@ -29,10 +29,10 @@ class Series:
 
     times: list[list[float]] = field(default_factory=list)  # per round and operation, seconds
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
-    energy: list[float] = field(default_factory=list)  # lost share of each operation's
+    energy: list[float] = field(default_factory=list)  # waived fraction of each operation's energy
 
     def add(self, cost: Any) -> None:
-        """Book what an operation of dlcpd cost."""
+        """Add the counts of one dlcpd operation."""
         for name in COUNTS:
             self.counts[name] += getattr(cost, name)
         self.energy.append(cost.energy)
@@ -46,14 +46,14 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]
     with _session(conductor, arguments["jobs"]) as session:
         rank = _Rank(conductor, arguments, session)
         out = [rank.phase(phase) for phase in arguments["phases"]]
-        conductor.barrier("end")  # a rank that leaves fails what others have not finished
+        conductor.barrier("end")  # a rank that leaves fails unfinished operations of its peers
     if THEIRS in arguments["transports"]:
         dist.destroy_process_group()
     return out
 
 
 def _session(conductor: Conductor, jobs: list[list[int]]) -> dlcp_client.Session:
-    """This rank's place in its job; ranks of a job meet through a file."""
+    """This rank's session in its job; ranks of a job join through a file store."""
     [(number, members)] = [(n, job) for n, job in enumerate(jobs) if conductor.rank in job]
     store = FileStore(f"{conductor.store}.job{number}", len(members))
     return dlcp_client.connect(
@@ -104,7 +104,7 @@ class _Rank:
             works.append(work)
         for work in works:
             work.wait()
-        while 0.0 in ended:  # a callback may still be on its way
+        while 0.0 in ended:  # a callback may still be pending
             time.sleep(1e-4)
         series = self.series[name]
         series.times.append(ended)
@@ -127,7 +127,7 @@ class _Rank:
 
 
 class _Note:
-    """Writes down how long an operation took, seconds since its submission."""
+    """Records the time of an operation, seconds since its submission."""
 
     def __init__(self, ended: list[float], number: int, begin: float) -> None:
         self.ended, self.number, self.begin = ended, number, begin

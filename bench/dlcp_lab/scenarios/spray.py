@@ -1,4 +1,4 @@
-"""`dlcpctl bench spray`: several paths against one, unequal paths, a path that dies."""
+"""`dlcpctl bench spray`: several paths against one, unequal paths, a path that fails."""
 
 import argparse
 import threading
@@ -15,7 +15,7 @@ from dlcpd.ctl.output import Output
 SIZE: Final = 4 << 20  # bytes
 ROUNDS: Final = 15
 PORTS: Final = 16  # source ports per host: enough to reach every spine
-SETTLE: Final = 2.5  # seconds after the daemons start in which routes are found
+SETTLE: Final = 2.5  # seconds after the start of the daemons for the discovery of routes
 UNEQUAL: Final = ("15mbit", "5mbit")
 UNEQUAL_SIZE: Final = 8 << 20
 UNEQUAL_BUFFER: Final = 64 << 10  # bytes of the queue that carries the data
@@ -35,7 +35,7 @@ def spray(options: argparse.Namespace, output: Output) -> int:
 
 
 def _even(spines: int, seeds: range, output: Output, found: Findings) -> None:
-    """Equal links that are the bottleneck: over one path, and over all."""
+    """Equal links that are the bottleneck: one path against all."""
     plan = {
         "hosts": 2,
         "leaves": 2,
@@ -77,7 +77,7 @@ def _measure(
 
 
 def _imbalance(before: dict[str, Any], after: dict[str, Any]) -> float:
-    """Of the bytes that a leaf sent up: the busiest link over the mean; the worse leaf's."""
+    """Bytes of the busiest uplink of a leaf / mean of its uplinks; of the worse leaf."""
     worst = 0.0
     for leaf in ("l0", "l1"):
         sent = [
@@ -90,10 +90,10 @@ def _imbalance(before: dict[str, Any], after: dict[str, Any]) -> float:
 
 
 def _unequal(seeds: range, output: Output, found: Findings) -> None:
-    """Two paths of different rates: how much of their sum is used."""
+    """Two paths of different rates: the throughput as a fraction of their sum."""
     phase = Phase("unequal", (Operation(UNEQUAL_SIZE),), 4, 1)
     total = sum(float(rate.removesuffix("mbit")) * 1e6 for rate in UNEQUAL)
-    ideal = UNEQUAL_SIZE * 8 / HEADERS / total  # a host sends half its tensor, and half the result
+    ideal = UNEQUAL_SIZE * 8 / HEADERS / total  # a host sends half its tensor and half the result
     shares = {}
     for classes in (True, False):
         times: list[float] = []
@@ -127,7 +127,7 @@ def _make_unequal(where: str, net: Fabric) -> None:
 
 
 def _cut(seeds: range, output: Output, found: Findings) -> None:
-    """A silent cut in the middle of every third round, mended after it."""
+    """A silent cut in the middle of every third round, restored after it."""
     plan = {"hosts": 2, "leaves": 2, "spines": 2, "host_rate": "200mbit", "spine_rate": "80mbit"}
     normal: list[float] = []
     struck: list[float] = []
@@ -147,14 +147,14 @@ def _cut(seeds: range, output: Output, found: Findings) -> None:
 
 
 class _Saboteur:
-    """Cuts a link a moment into every third round, and mends it before the next but one."""
+    """Cuts a link CUT_AFTER seconds into every third round, and restores it before the next."""
 
     def __init__(self) -> None:
         self.rounds = 0
         self._threads: list[threading.Thread] = []
 
     def at(self, where: str, net: Fabric) -> None:
-        """At a barrier: all ranks stand still."""
+        """Called at a barrier, while all ranks wait."""
         if where == "cut":
             time.sleep(SETTLE)
             return
@@ -169,6 +169,6 @@ class _Saboteur:
         self.rounds += 1
 
     def wait(self) -> None:
-        """Until no thread is under way."""
+        """Wait for all threads."""
         for thread in self._threads:
             thread.join()

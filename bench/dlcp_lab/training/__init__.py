@@ -1,1 +1,1 @@
-"""The trainings of `dlcpctl demo` and `dlcpctl bench training`: tasks, loop, what they showed."""
+"""The trainings of `dlcpctl demo` and `dlcpctl bench training`: tasks, loop, results."""

@@ -1,4 +1,4 @@
-"""Which codecs trainings are tried with, and PowerSGD of which rank. Imports no torch."""
+"""The codecs of the trainings, and the rank of PowerSGD. Imports no torch."""
 
 from typing import Final
 

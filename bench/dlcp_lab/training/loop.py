@@ -1,4 +1,4 @@
-"""One training of a task on one rank, as a user's script would do it, and what it showed."""
+"""Trains a task on one rank, like a user's script, and returns its measurements."""
 
 import time
 from dataclasses import dataclass
@@ -19,15 +19,15 @@ from dlcp_lab.training.tasks import Task
 from dlcp_lab.training.traffic_seen import seen
 from dlcpd.ctl.status import query
 
-BUCKET_MB: Final = 1  # several buckets per model, and most of them above one chunk
+BUCKET_MB: Final = 1  # several buckets per model, most of them larger than one chunk
 TOLD_EVERY: Final = 20  # steps per line of progress
-SEEDS_APART: Final = 100_000  # steps; so that no two seeds see the same batches
+SEEDS_APART: Final = 100_000  # steps, so that no two seeds have the same batches
 
 Registration = ddp.Registration | cross_step.Registration | None
 
 
 class Register(Protocol):
-    """The line that a user adds to a script."""
+    """Registers a transport with a model, as a user's script does."""
 
     def __call__(self, model: DistributedDataParallel, optimizer: Optimizer) -> Registration: ...
 
@@ -55,7 +55,7 @@ REGISTER: Final[dict[str, Register]] = {
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What is trained, over what, from where on."""
+    """One training: task, transport, steps, seed."""
 
     task: Task
     transport: str  # of REGISTER
@@ -64,7 +64,7 @@ class Training:
 
 
 def train(conductor: Conductor, training: Training) -> dict[str, Any]:
-    """Do it; returns what dlcp_lab.training.learning reads."""
+    """Train; returns the values that dlcp_lab.training.learning reads."""
     task, first = training.task, training.seed * SEEDS_APART
     torch.manual_seed(training.seed)
     plain = task.model()
@@ -100,7 +100,7 @@ def train(conductor: Conductor, training: Training) -> dict[str, Any]:
 
 
 def _settle(registration: Registration) -> float:
-    """Seconds until every update is done: what the last step left to one that never comes."""
+    """Finish the updates that cross-step deferred to the next step; returns the seconds it took."""
     begin = time.perf_counter()
     if isinstance(registration, cross_step.Registration):
         registration.synchronize()
@@ -114,7 +114,7 @@ def _score(task: Task, model: nn.Module) -> float:
 
 
 def parameters_digest(model: nn.Module) -> str:
-    """Of all parameters, bit for bit."""
+    """Digest of the bits of all parameters."""
     digest = blake2b(digest_size=8)
     for parameter in model.parameters():
         digest.update(parameter.detach().numpy().data)
@@ -122,10 +122,10 @@ def parameters_digest(model: nn.Module) -> str:
 
 
 def _books(conductor: Conductor, registration: Registration) -> dict[str, Any] | None:
-    """Totals of the session, which ends here."""
+    """Totals of the session, which is closed here."""
     if registration is None:
         return None
-    conductor.barrier("books")  # nobody leaves while a peer still reads its daemon's books
+    conductor.barrier("books")  # no rank leaves while a peer reads its daemon's status
     report = query(conductor.daemon, 0)["engine"]
     (session,) = report["sessions"].values()
     ledger = registration.ledger

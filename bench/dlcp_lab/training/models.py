@@ -1,4 +1,4 @@
-"""The two networks of the demo: small, but of several MB, so that buckets have chunks to lose."""
+"""The two networks of the demo: small, but of several MB, so that buckets have several chunks."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from torch.nn import functional
 
 CLASSES: Final = 10  # digits
 VOCABULARY: Final = 128  # ASCII
-CONTEXT: Final = 64  # characters that the transformer sees
+CONTEXT: Final = 64  # characters of context of the transformer
 WIDTH: Final = 128
 HEADS: Final = 4
 LAYERS: Final = 4
@@ -56,7 +56,7 @@ class Block(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(n, length, WIDTH) to the same."""
+        """(n, length, WIDTH) to (n, length, WIDTH)."""
         n, length, _ = x.shape
         heads = self.to_heads(self.before_attention(x))
         query, key, value = heads.view(n, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
@@ -67,7 +67,7 @@ class Block(nn.Module):
 
 
 class CharacterNet(nn.Module):
-    """A transformer that guesses the next character; 3.4 MB of parameters."""
+    """A transformer that predicts the next character; 3.4 MB of parameters."""
 
     def __init__(self) -> None:
         super().__init__()

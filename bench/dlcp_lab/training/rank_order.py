@@ -1,6 +1,6 @@
 """The reference transport: the framework gathers all gradients, each rank adds them in rank order.
 
-What dlcpd's exact mode promises for a sum, made with nothing of dlcpd: any collective library can
+This is the sum that dlcpd's exact mode promises, computed without dlcpd: any collective library can
 gather without arithmetic, and dlcp_lab.ranks.reference adds.
 """
 
@@ -17,7 +17,7 @@ from dlcp_lab.ranks.tensors import as_stored, as_tensor
 
 
 def register(model: DistributedDataParallel) -> None:
-    """Average the gradients of `model` in rank order from now on. Every rank calls it."""
+    """Register a hook that averages gradients in rank order. Every rank calls it."""
     model.register_comm_hook(None, _hook)
 
 
@@ -30,7 +30,7 @@ def _hook(_state: Any, bucket: GradBucket) -> Future[torch.Tensor]:
 def average(buffer: torch.Tensor) -> torch.Tensor:
     """Mean over the ranks of a flat tensor, as a new one.
 
-    Added and divided as reference.all_reduce says: 16-bit floats in float32, rounded once.
+    Added and divided by reference.all_reduce: 16-bit floats in float32, rounded once.
     """
     parts = [torch.empty_like(buffer) for _ in range(dist.get_world_size())]
     dist.all_gather(parts, buffer)

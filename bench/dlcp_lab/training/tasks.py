@@ -1,4 +1,4 @@
-"""What the demo learns: data that every machine has, the same batches for every transport."""
+"""Tasks of the demo: data that every machine has, the same batches for every transport."""
 
 import sysconfig
 from abc import ABC, abstractmethod
@@ -11,9 +11,9 @@ from torch.nn import functional
 
 from dlcp_lab.training.models import CONTEXT, VOCABULARY, CharacterNet, DigitNet
 
-HELD_OUT: Final = 360  # digits kept for the accuracy: a fifth
-TEXT_LIMIT: Final = 2_000_000  # characters of source; the demo sees a fraction of them
-TEST_WINDOWS: Final = 32  # pieces of text, CONTEXT long, kept for the final loss
+HELD_OUT: Final = 360  # digits held out for the accuracy: a fifth
+TEXT_LIMIT: Final = 2_000_000  # characters of source; the demo uses a fraction of them
+TEST_WINDOWS: Final = 32  # pieces of text, CONTEXT long, held out for the final loss
 DIGIT_BATCH: Final = 32  # per rank
 TEXT_BATCH: Final = 8  # per rank
 
@@ -27,7 +27,7 @@ class Task(ABC):
 
     @abstractmethod
     def model(self) -> nn.Module:
-        """A new one; its weights come from torch's global seed."""
+        """A new model; its weights come from torch's global seed."""
 
     @abstractmethod
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer: ...
@@ -38,7 +38,7 @@ class Task(ABC):
 
     @abstractmethod
     def score(self, model: nn.Module) -> float:
-        """On data that was not trained on."""
+        """Score on held-out data."""
 
 
 class Digits(Task):
@@ -48,7 +48,7 @@ class Digits(Task):
     steps = 80
 
     def __init__(self) -> None:
-        from sklearn.datasets import load_digits  # noqa: PLC0415  # others need no scikit-learn
+        from sklearn.datasets import load_digits  # noqa: PLC0415  # other tasks do not need it
 
         images, labels = load_digits(return_X_y=True)
         generator = torch.Generator().manual_seed(0)
@@ -111,7 +111,7 @@ def source_text() -> bytes:
 
 
 def _choice(population: int, count: int, step: int, rank: int) -> torch.Tensor:
-    """Positions, different for every step and rank, equal in every run."""
+    """Random positions, different for every step and rank, equal in every run."""
     generator = torch.Generator().manual_seed(step * 1009 + rank)
     return torch.randint(population, (count,), generator=generator)
 

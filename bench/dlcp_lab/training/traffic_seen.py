@@ -1,4 +1,4 @@
-"""What the network did with a session's datagrams, out of an engine's report. Pure."""
+"""Counts of a session's datagrams by class and path, from an engine's report. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +11,7 @@ Seen = dict[str, Any]  # {"classes": {name: {fate: count}}, "paths": [sent], "ne
 
 
 def seen(engine: dict[str, Any]) -> Seen:
-    """Of the only session of an engine's report."""
+    """Counts of the only session of an engine's report."""
     (session,) = engine["sessions"].values()
     classes: dict[str, Counter[str]] = {}
     paths: Counter[int] = Counter()
@@ -28,7 +28,7 @@ def seen(engine: dict[str, Any]) -> Seen:
 
 
 def together(ranks: Iterable[Seen]) -> Seen:
-    """Of all ranks."""
+    """Sums of the counts of all ranks."""
     classes: dict[str, Counter[str]] = {}
     paths: Counter[int] = Counter()
     news: Counter[str] = Counter()
@@ -45,13 +45,13 @@ def together(ranks: Iterable[Seen]) -> Seen:
 
 
 def class_rows(what: Sequence[object], network: Seen) -> Iterator[list[object]]:
-    """A row per traffic class that carried anything, headed by `what`."""
+    """A row per traffic class; `what` are its first cells."""
     for name, counts in network["classes"].items():
         yield [*what, name, *(counts[fate] for fate in FATES)]
 
 
 def shares(network: Seen) -> str:
-    """How the paths were used, in words."""
+    """Share of each path in the datagrams sent, and path events, in words."""
     total = max(sum(network["paths"]), 1)
     parts = ", ".join(f"{sent / total:.1%}" for sent in network["paths"])
     news = ", ".join(f"{name} {count}" for name, count in network["news"].items())

@@ -1,1 +1,1 @@
-"""`dlcpctl verify`: the promises on real hosts, against a reference."""
+"""`dlcpctl verify`: checks the promises on real daemons, against a reference."""

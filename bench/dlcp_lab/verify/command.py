@@ -1,4 +1,4 @@
-"""`dlcpctl verify`: real hosts, injected loss, and promises P1-P5 against a reference."""
+"""`dlcpctl verify`: promises P1-P5 on real daemons with injected loss, against a reference."""
 
 import argparse
 import time
@@ -16,15 +16,15 @@ from dlcpd.core.wire.sizes import BASE
 from dlcpd.ctl.output import Output
 
 TIMEOUT: Final = 120.0  # seconds for all ranks; four hosts on two idle cores take ten
-STEPS: Final = 6  # bounded ones; a digit counts to seven, and the flush is one more
+STEPS: Final = 6  # bounded steps; a digit counts to seven, and the flush is the seventh
 
 
 def verify(options: argparse.Namespace, output: Output) -> int:
     """Run, judge and print. Exit code 1 when a promise is broken."""
     begin = time.monotonic()
-    # What is judged by segments needs one size throughout: the one that every path begins with.
+    # Checks by segment need one size throughout: the size with which every path begins.
     network = NetworkTable(segment_size=BASE)
-    # Every chunk enters the engines' own digest, so their alarm is under test as well.
+    # Every chunk is in the engines' digest, so their divergence alarm is tested as well.
     plans = on_loopback(
         options.hosts, network=network, loss=options.loss, seed=options.seed, digest_every=1
     )

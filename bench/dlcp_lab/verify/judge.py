@@ -1,4 +1,4 @@
-"""From what the ranks of `verify` saw to verdicts on promises P1-P5. Pure."""
+"""Verdicts on promises P1-P5 from the results of the ranks of `verify`. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from dlcp_lab.report.checks import OPEN, Check, verdict
 
-ENOUGH: Final = 30  # losses; below, their positions say nothing
-TAIL: Final = 0.1  # of a chunk; losses spread evenly put a tenth there
-TAIL_LIMIT: Final = 0.5  # share of losses in the tail at which they are no longer spread
+ENOUGH: Final = 30  # losses; fewer are not judged by position
+TAIL: Final = 0.1  # last fraction of a chunk; a tenth of evenly spread losses is in it
+TAIL_LIMIT: Final = 0.5  # largest fraction of losses in the tail
 
 Seen = dict[str, Any]  # one rank's result, from dlcp_lab.verify.rank
 
@@ -70,7 +70,7 @@ def _nothing_lost(seen: Sequence[Seen]) -> Check:
 
 
 def _losses(seen: Sequence[Seen]) -> Iterator[tuple[int, int, int, list[int], int]]:
-    """(step, sender, chunk, positions, partial), as rank 0's results show them."""
+    """(step, sender, chunk, positions, partial) in rank 0's results."""
     for step, rows in enumerate(seen[0]["steps"]["losses"]):
         for row in rows:
             yield step, *row
@@ -83,7 +83,7 @@ def chunk_segments(seen: Sequence[Seen], segment_size: int) -> dict[int, int]:
 
 
 def _bound(seen: Sequence[Seen], max_loss: float, segment_size: int) -> Check:
-    """From the results themselves, and from the owners' ledgers for what they do not show."""
+    """Loss from the results, and from the owners' ledgers for transfers without digits."""
     sizes = chunk_segments(seen, segment_size)
     found = [
         (f"step {step}: chunk {chunk}", sender, len(positions), sizes[chunk])
@@ -120,7 +120,7 @@ def _exempt(seen: Sequence[Seen]) -> Check:
 
 
 def _books(seen: Sequence[Seen]) -> Check:
-    """What owners booked, senders booked, totals say, and results show must be one."""
+    """Ledgers of owners and senders, totals, and results must agree."""
     owners = _rows(seen, "owner")
     senders = _rows(seen, "sender")
     offenders = [

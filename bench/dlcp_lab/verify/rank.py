@@ -1,4 +1,4 @@
-"""One rank of `dlcpctl verify`: runs the operations and reports what it saw; judges nothing."""
+"""One rank of `dlcpctl verify`: runs the operations and reports results, without verdicts."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -22,15 +22,15 @@ from dlcpd.schedules.layout import layout
 IN_FLIGHT: Final = 16  # operations of the sweep at once
 ARENA: Final = 1 << 30  # bytes of address space
 TAIL: Final = 1234  # elements beyond a whole number of chunks: short shards, short segments
-LEDGER: Final = 1000  # rows; all that a daemon gives out
+LEDGER: Final = 1000  # rows; the most that a daemon returns
 ELEMENT: Final = 4  # bytes of float32
-CRITICAL: Final = (0.4, 0.65)  # of each chunk: a quarter, so that losses would hit it if they could
+CRITICAL: Final = (0.4, 0.65)  # exempt part of each chunk, large enough to be hit if unprotected
 UNITS: Final = "verify/units"
 RANDOM: Final = "verify/random"
 
 
 def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Everything this rank saw, as JSON."""
+    """All results of this rank, as JSON."""
     session = join_file_store(conductor, arena_bytes=ARENA, job="verify")
     try:
         conductor.progress("exact operations against the reference")
@@ -39,14 +39,14 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, Any]:
         if arguments["mode"] == "bounded":
             conductor.progress(f"{arguments['steps']} steps of bounded loss")
             steps = _Steps(session, arguments).run()
-        conductor.barrier()  # peers may still be settling what this rank's books speak of
+        conductor.barrier()  # peers may still settle segments that this rank's ledger counts
         return {"sweep": sweep, "steps": steps, "books": _books(conductor, session)}
     finally:
         session.close()
 
 
 def digest(tensor: torch.Tensor) -> str:
-    """Of the bytes of a result, to be compared between ranks."""
+    """Digest of the bytes of a result, to be compared between ranks."""
     return blake2b(as_stored(tensor).data, digest_size=8).hexdigest()
 
 
@@ -106,7 +106,7 @@ class _Sweep:
 
 @dataclass(slots=True)
 class _Tally:
-    """What the steps of one name amount to, as integers: nothing rounds. Sums are rank 0's."""
+    """Sums over the steps of one name, as integers, without rounding; kept by rank 0 only."""
 
     produced: NDArray[np.int64]
     delivered: NDArray[np.int64]
@@ -114,7 +114,7 @@ class _Tally:
 
     @property
     def unbalanced(self) -> int:
-        """Elements in which delivered is not what was produced."""
+        """Number of elements whose delivered and produced sums differ."""
         return int(np.count_nonzero(self.produced != self.delivered))
 
 
@@ -138,7 +138,7 @@ class _Steps:
         ]
         self.units = self._tally(session.world_size)
         self.random = self._tally(1)
-        # Kept by rank 0 alone:
+        # Kept by rank 0 only:
         self.losses: list[list[list[Any]]] = []  # by step
         self.damaged = 0  # exempt elements that did not arrive in their own step
 
@@ -161,7 +161,7 @@ class _Steps:
         }
 
     def _step(self, step: int, policy: LossPolicy, *, flush: bool = False) -> int:
-        """Both gradients at once. Returns the residual segments that came back."""
+        """Reduce both gradients at once. Returns the number of reapplied segments."""
         rank = self.session.rank
         units = torch.full((self.count,), 0.0 if flush else digits.unit(rank))
         works = [
@@ -172,14 +172,14 @@ class _Steps:
             work.wait()
         for tally, work in zip((self.units, self.random), works, strict=True):
             tally.digests.append(digest(work.tensor))
-        if rank == 0:  # the digests say whether the others hold the same
+        if rank == 0:  # the digests show whether the others hold the same
             self._book_units(works[0].tensor, flush=flush)
             self._book_random(works[1].tensor, step, flush=flush)
         return sum(int(work.stats.reapplied) for work in works)
 
     def _random(self, step: int, rank: int, *, flush: bool) -> NDArray[np.float32]:
         rng = np.random.default_rng([self.arguments["seed"], step, rank])
-        high = 1 if flush else 9  # the flush itself adds nothing
+        high = 1 if flush else 9  # the flush contributes zeros
         whole: NDArray[np.int32] = rng.integers(1 - high, high, self.count, np.int32)
         return whole.astype(np.float32)
 

@@ -1,1 +1,1 @@
-"""Traffic of others on a fabric: TCP and UDP flows that run beside the job."""
+"""Background traffic on a fabric: TCP and UDP flows that compete with the job."""

@@ -1,4 +1,4 @@
-"""Traffic of others: TCP flows, UDP streams and incasts, bounded in time, with their goodput."""
+"""Background traffic: TCP flows, UDP streams and incasts, limited in time, with their goodput."""
 
 import itertools
 import json
@@ -16,7 +16,7 @@ from dlcpd import starter
 
 TCP: Final = "dlcp_lab.emulation.traffic.tcp"
 UDP: Final = "dlcp_lab.emulation.traffic.udp"
-FIRST_PORT: Final = 20_000  # away from what is measured
+FIRST_PORT: Final = 20_000  # not used by the measured programs
 INTERVAL: Final = 0.25  # seconds between two lines of a receiver
 READY_TIMEOUT: Final = 10.0  # seconds; Python alone takes a tenth of one on an idle machine
 
@@ -24,7 +24,7 @@ _ports: Final = itertools.count(FIRST_PORT)
 
 
 class Hosts(Protocol):
-    """Where flows run; a `Fabric`."""
+    """The hosts on which flows run; a `Fabric`."""
 
     def address(self, host: int, rail: int = 0) -> str: ...
 
@@ -65,7 +65,7 @@ class Tcp:
 
 @dataclass(frozen=True, slots=True)
 class Udp:
-    """Datagrams at a rate, for `on` of every `on + off` seconds; the DSCPs take turns."""
+    """Datagrams at a rate, for `on` of every `on + off` seconds; the DSCPs alternate."""
 
     source: int
     target: int
@@ -121,12 +121,12 @@ class Running:
     log: Path
 
     def lines(self) -> list[dict[str, Any]]:
-        """What the receiver has said so far."""
+        """Reports of the receiver so far."""
         whole = self.log.read_text().rpartition("\n")[0]
         return [json.loads(line) for line in whole.splitlines()]
 
     def goodput(self) -> list[list[float]]:
-        """Bits per second of each connection of a `Tcp`, interval by interval."""
+        """Bits per second of each connection of a `Tcp`, per interval."""
         found = [line["bytes"] for line in self.lines() if line.get("bytes")]
         return [[count * 8 / INTERVAL for count in counts] for counts in found]
 
@@ -135,7 +135,7 @@ class Running:
         return {int(tos): count for tos, count in self.lines()[-1]["datagrams"].items()}
 
     def final_datagrams(self) -> dict[int, int]:
-        """The same, when two reports in a row say that no more come.
+        """The same, once two successive reports are equal.
 
         Raises: FabricError.
         """
@@ -156,7 +156,7 @@ class Background:
     flows: list[Running] = field(default_factory=list)
 
     def wait(self) -> None:
-        """Until every sender has ended. Raises: FabricError when one failed."""
+        """Wait until every sender has ended. Raises: FabricError when one failed."""
         for running in self.flows:
             if running.sender.wait(running.flow.seconds + READY_TIMEOUT):
                 raise FabricError(f"{running.flow}: its sender failed; see standard error")
@@ -189,7 +189,7 @@ def _begin(net: Hosts, flow: Flow, log: Path) -> Running:
 
 
 def _wait_ready(flow: Flow, receiver: subprocess.Popen[Any], log: Path) -> None:
-    """Until the receiver's first line. Raises: FabricError."""
+    """Wait for the receiver's first line. Raises: FabricError."""
     deadline = time.monotonic() + READY_TIMEOUT
     while not log.stat().st_size:
         if receiver.poll() is not None or time.monotonic() > deadline:

@@ -1,7 +1,7 @@
 """TCP flows as a program: `send` as fast as congestion control lets it, `receive` and count.
 
-The receiver prints one JSON line per interval: seconds since its start, and the bytes that
-each flow brought in that interval, in the order in which the flows came. Its first line has none.
+The receiver prints one JSON line per interval: seconds since its start, and the bytes that arrived
+in that interval per flow, in the order of the connections. Its first line has no bytes.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from typing import Final
 
 BLOCK: Final = 64 * 1024  # bytes per system call
 CONNECT_TIMEOUT: Final = 5.0  # seconds in which the receiver must have begun
-TICK: Final = 0.1  # seconds; how late the end is seen when nothing moves
+TICK: Final = 0.1  # seconds; largest delay of the end if no data moves
 
 
 def send(address: str, port: int, *, flows: int, congestion: str, seconds: float) -> None:
@@ -30,7 +30,7 @@ def send(address: str, port: int, *, flows: int, congestion: str, seconds: float
 
 
 def receive(port: int, *, interval: float) -> None:
-    """Count what arrives until all flows that came have ended."""
+    """Count arriving bytes until all flows have ended."""
     with selectors.DefaultSelector() as ready, socket.create_server(("", port)) as listener:
         ready.register(listener, selectors.EVENT_READ)
         counts: dict[int, int] = {}
@@ -44,7 +44,7 @@ def receive(port: int, *, interval: float) -> None:
                     ready.register(flow, selectors.EVENT_READ)
                     counts[flow.fileno()] = 0
                 else:
-                    assert isinstance(key.fileobj, socket.socket)  # noqa: S101
+                    assert isinstance(key.fileobj, socket.socket)  # noqa: S101  # as above
                     _take(ready, key.fileobj, counts)
             if time.monotonic() >= report:
                 line = {"seconds": report - start, "bytes": list(counts.values())}
@@ -78,7 +78,7 @@ def _take(ready: selectors.BaseSelector, flow: socket.socket, counts: dict[int, 
         got = 0
     counts[flow.fileno()] += got
     if not got:
-        ready.unregister(flow)  # stays open: its number is its place among the counts
+        ready.unregister(flow)  # stays open: its descriptor is its key in `counts`
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""UDP at a constant rate or in bursts as a program: `send`, and `receive` which counts by TOS.
+"""UDP at a constant rate or in bursts, as a program: `send`, and `receive`, which counts by TOS.
 
-Bursts follow the machine's monotonic clock, so that senders with the same times burst
-together: that is an incast. The receiver prints one JSON line per interval with its totals.
+Bursts follow the machine's monotonic clock, so that senders with equal times burst together: an
+incast. The receiver prints one JSON line per interval with its totals.
 """
 
 import argparse
@@ -17,21 +17,21 @@ from itertools import cycle
 from typing import Final
 
 UDP_SEGMENT: Final = 103  # linux/udp.h: one system call, many datagrams
-MAX_SEGMENTS: Final = 40  # per call; 64 KiB is the most that one may hold
+MAX_SEGMENTS: Final = 40  # per call; a call takes at most 64 KiB
 TICK: Final = 0.001  # seconds of traffic per round
 RECEIVE_BUFFER: Final = 4 * 1024 * 1024  # bytes; a slow reader must not look like a lossy fabric
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What is sent."""
+    """A stream of datagrams."""
 
     rate: int  # bits of payload per second, while on
     payload: int  # bytes per datagram
-    tos: tuple[int, ...]  # TOS bytes, which take turns
+    tos: tuple[int, ...]  # TOS bytes, which alternate
     on: float  # seconds per burst
     off: float  # seconds between bursts; 0: constant
-    seconds: float  # in all
+    seconds: float  # duration of the stream
 
 
 def send(address: str, port: int, stream: Stream) -> None:
@@ -44,14 +44,14 @@ def send(address: str, port: int, stream: Stream) -> None:
     for now in _moments(due + stream.seconds):
         if stream.off and now % (stream.on + stream.off) >= stream.on:
             continue
-        due = max(due, now - 10 * TICK)  # what a pause missed is not made up for
+        due = max(due, now - 10 * TICK)  # a pause is not compensated
         while due <= now:
             _send(next(sockets), data)
             due += len(data) / bytes_per_second
 
 
 def receive(port: int, *, interval: float) -> None:
-    """Count datagrams by TOS byte until ended; a last line follows SIGTERM."""
+    """Count datagrams by TOS byte until SIGTERM, which causes a last report."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     counts: dict[int, int] = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
@@ -93,7 +93,7 @@ def _moments(end: float) -> Iterator[float]:
 def _send(sock: socket.socket, data: bytes) -> None:
     try:
         sock.send(data)
-    except OSError:  # nobody listens, or the link is cut: neither stops a background
+    except OSError:  # no listener, or the link is cut: neither stops a background flow
         return
 
 
