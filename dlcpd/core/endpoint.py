@@ -35,7 +35,7 @@ from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from dlcpd.core.wire.rows import alone
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 
-HERE_TURN: Final = 8 << 20  # bytes copied within this process before others get their turn: some
+HERE_TURN: Final = 8 << 20  # bytes copied within this process per turn, before other work: some
 # milliseconds, with the reductions that follow
 MAX_FLOWS: Final = 4096  # of all sessions of an engine
 MOST_CONTROL: Final = 256  # control datagrams handled per wake-up; some milliseconds
@@ -44,14 +44,14 @@ _READY: Final = bytes([Kind.READY])  # second byte of a datagram
 
 @dataclass(frozen=True, slots=True)
 class PeerSpec:
-    """One peer of a session, as control learned it."""
+    """One peer of a session, as the control process described it."""
 
     rank: int
     host: str
-    token_in: int  # they send with it
-    token_out: int  # we send with it
+    token_in: int  # in datagrams from the peer
+    token_out: int  # in datagrams to the peer
     paths: int
-    secret_in: bytes = b""  # keys the checksums of what they send; empty: it has none
+    secret_in: bytes = b""  # keys the checksums of the peer's datagrams; empty: it has none
 
 
 @dataclass(slots=True, eq=False)
@@ -59,48 +59,49 @@ class Endpoint:
     """All sessions of one engine."""
 
     segment_size: int
-    grant: int  # bytes that all peers together may have in flight towards us
+    grant: int  # bytes that all peers together may have in flight towards this engine
     turns: Turns
-    host: str = "localhost"  # name of this one
-    max_window: int = 1 << 30  # bytes one peer may have in flight towards us
+    host: str = "localhost"  # name of this host
+    max_window: int = 1 << 30  # bytes one peer may have in flight towards this engine
     congestion_control: bool = True
     alarm_loss: float = ALARM_LOSS  # fraction that makes a path gray
-    counters: Counter[str] = field(default_factory=Counter)  # what was refused, or went wrong
-    effort: Counter[str] = field(default_factory=Counter)  # what was done: datagrams, system calls
+    counters: Counter[str] = field(default_factory=Counter)  # refused datagrams and faults
+    effort: Counter[str] = field(default_factory=Counter)  # work done: datagrams, system calls
     placement: Placement = field(default_factory=NoPlacement)
-    keys: Keyring = field(default_factory=Keyring)  # of what arrives
-    hash_rows: HashRows = nh.of_rows  # of an io that has it compiled
+    keys: Keyring = field(default_factory=Keyring)  # of the peers
+    hash_rows: HashRows = nh.of_rows  # or the compiled one of io
     timers: TimerTable = field(default_factory=TimerTable)
     trace: Trace = field(default_factory=Trace)  # of all operations
     sessions: dict[int, Session] = field(default_factory=dict)
     flows: dict[int, Flow] = field(default_factory=dict)  # by index
     own_time: OwnTime = field(default_factory=OwnTime)
-    inbox: Inbox = field(default_factory=Inbox)  # what came beyond MOST_CONTROL
+    inbox: Inbox = field(default_factory=Inbox)  # control datagrams beyond MOST_CONTROL
     _handled: int = 0  # control datagrams, since `handle_timeout` was called
     _arriving: ArrivalRate = field(default_factory=ArrivalRate)
     _by_token: dict[int, Flow] = field(default_factory=dict)
     _agenda: Agenda = field(default_factory=Agenda)
-    _here: dict[int, Flow] = field(default_factory=dict)  # touched, and their peers are in this
+    _here: dict[int, Flow] = field(default_factory=dict)  # touched flows whose peers are in this
     # process too
-    _there: dict[int, Flow] = field(default_factory=dict)  # touched, of other peers
+    _there: dict[int, Flow] = field(default_factory=dict)  # touched flows of other peers
     _faults: list[tuple[int, Exception]] = field(default_factory=list)
-    full: set[int] = field(default_factory=set)  # paths whose sockets take nothing more now
-    more_here: bool = False  # the last `exchange` stopped for its turn
+    full: set[int] = field(default_factory=set)  # paths whose sockets are full now
+    more_here: bool = False  # the last `exchange` stopped after HERE_TURN bytes
     _next_index: int = 0
     _turns_here: int = 0  # of `exchange`
 
     # --- bugs ---------------------------------------------------------------------
 
     def fault(self, number: int, bug: Exception) -> None:
-        """A bug showed while something was done for session `number`; 0: for none in particular.
+        """Record a bug in the work for session `number`; 0: for no session in particular.
 
-        Whatever works for one session catches all that this raises: the caller closes that
-        session, and the others never notice.
+        Work for one session catches every exception: the caller closes that session, and the others
+        are not affected.
         """
         self._faults.append((number, bug))
 
     def take_faults(self) -> list[tuple[int, Exception]]:
-        """Sessions in whose service a bug showed since the last call, 0 for none, and the bugs."""
+        """(session, exception) of the faults since the last call; session 0: of none in
+        particular."""
         faults, self._faults = self._faults, []
         return faults
 
@@ -140,7 +141,7 @@ class Endpoint:
                 self.keys.add(peer.token_in, Checksum(peer.secret_in))
             self.flows[flow.index] = flow
             twin = self._by_token.get(peer.token_out)
-            if twin is not None:  # both ranks are here: what they exchange stays in memory
+            if twin is not None:  # both ranks are in this process: their data stay in memory
                 flow.twin, twin.twin = twin, flow
         self.sessions[number] = session
         self._share_grant()
@@ -174,7 +175,7 @@ class Endpoint:
         return self._by_token.get(token)
 
     def close_session(self, number: int) -> None:
-        """Forget a session; its datagrams are strangers' from now on."""
+        """Forget a session; its tokens are unknown from now on."""
         session = self.sessions.pop(number)
         self.turns.forget(number)
         for flow in session.flows.values():
@@ -193,13 +194,13 @@ class Endpoint:
         self._share_grant()
 
     def _share_grant(self) -> None:
-        """What each sender may begin with, should all of them begin at once."""
+        """Set the initial grant of each sender, as if all of them began at once."""
         for flow in self.flows.values():
             self._update_grant(flow, len(self.flows))
 
     def _update_grant(self, flow: Flow, senders: int) -> None:
-        """What one peer may have in flight: an equal share of the receive buffers, at most
-        `max_window`, and at most its part, among `senders`, of what arrives per round trip."""
+        """Set the bytes that one peer may have in flight: an equal share of the receive buffers, at
+        most `max_window`, and at most its part, among `senders`, of what arrives per round trip."""
         flow.grant = flow.opening = min(self.grant // len(self.flows), self.max_window)
         if self.congestion_control:
             seconds = flow.paths.cover
@@ -211,9 +212,9 @@ class Endpoint:
     def receive(self, batch: Batch, now: float) -> None:
         """Take in all datagrams of one receive call.
 
-        READY comes first, since data may have travelled with it; whatever else is control
-        speaks about data that left before it, and comes last. Where there is more of it than
-        MOST_CONTROL, it waits in `inbox` for `handle_timeout`, which is due then.
+        READY comes first, since data may have travelled with it; all other control refers to data
+        that left before it, and comes last. Control beyond MOST_CONTROL waits in `inbox` for
+        `handle_timeout`, which is due then.
         """
         groups = self._groups(batch)
         later = [data for data in batch.strays if data[1:2] != _READY]
@@ -268,7 +269,7 @@ class Endpoint:
             self.counters[exc.reason] += 1
 
     def check(self, header: Header, data: bytes) -> None:
-        """Raises: MalformedDatagram where a datagram is not as its sender has sent it."""
+        """Raises: MalformedDatagram where the checksum does not match."""
         if not self.keys.is_genuine(header.token, header.checksum, data):
             raise MalformedDatagram("checksum")
 
@@ -307,7 +308,7 @@ class Endpoint:
         self._group(alone(header, data, arrived_at), now)
 
     def _work_off(self, now: float) -> None:
-        """Handle of `inbox` what there is time for."""
+        """Handle up to MOST_CONTROL datagrams of `inbox`."""
         self._handled = 0
         while self.inbox and self._handled < MOST_CONTROL:
             self._handled += 1
@@ -324,7 +325,7 @@ class Endpoint:
         return -math.inf if self.inbox else self.timers.next_timeout()
 
     def handle_timeout(self, now: float) -> None:
-        """Run what is due, and handle what waits."""
+        """Handle datagrams that wait, and run timers that are due."""
         self._work_off(now)
         due = self.timers.next_timeout()
         if unheard := self.own_time.wake(due, now):
@@ -350,10 +351,10 @@ class Endpoint:
     # --- within this process -------------------------------------------------------------
 
     def exchange(self, now: float) -> None:
-        """Pass on what ranks of this process have for each other, until nothing moves any more or
-        HERE_TURN bytes have: then there is `more_here`.
+        """Pass data and control between ranks of this process, until nothing moves any more or
+        HERE_TURN bytes have moved: then there is `more_here`.
 
-        Call it before `transmit`: it may set free what goes to other hosts.
+        Call it before `transmit`: it may release data for other hosts.
         """
         left, moved = HERE_TURN, True
         self._turns_here += 1
@@ -363,14 +364,14 @@ class Endpoint:
                 try:
                     size = self._exchange(flow, now, left)
                     moved, left = moved or size > 0, left - size
-                except Exception as exc:  # see `fault`; either side's
+                except Exception as exc:  # see `fault`; of either side
                     self.fault(flow.session.number, exc)
                     if flow.twin is not None:
                         self.fault(flow.twin.session.number, exc)
         self.more_here = left <= 0
 
     def _take_here(self) -> list[Flow]:
-        """Touched flows to ranks of this process, another one first with every wake-up."""
+        """Touched flows to ranks of this process; a different one is first at every wake-up."""
         self._sort_out()
         flows = [self._here[index] for index in sorted(self._here)]
         self._here.clear()
@@ -378,14 +379,14 @@ class Endpoint:
         return flows[first:] + flows[:first]
 
     def _sort_out(self) -> None:
-        """Touched flows by where their peers are."""
+        """Divide touched flows by where their peers are."""
         for index in self._agenda.touched:
             if (flow := self.flows.get(index)) is not None:
                 (self._there if flow.twin is None else self._here)[index] = flow
         self._agenda.touched.clear()
 
     def _exchange(self, flow: Flow, now: float, most: int) -> int:
-        """Bytes that have moved, and control datagrams."""
+        """Returns the bytes that have moved, plus the number of control datagrams."""
         moved = flow.deliver(now, most)
         for datagram in flow.flush(now):
             moved += 1
@@ -444,7 +445,7 @@ class Endpoint:
         """The pacer lets datagrams out again: `transmit` follows every timer, and sends them."""
 
     def final_controls(self, number: int, now: float) -> list[Control]:
-        """What the peers of a session that is about to close still wait to hear."""
+        """Control datagrams that the peers of a session still wait for, before it closes."""
         out: list[Control] = []
         for flow in self.sessions[number].flows.values():
             flow.answer(now)

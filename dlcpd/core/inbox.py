@@ -1,7 +1,7 @@
-"""Control datagrams that have come, and wait until there is time for them.
+"""Control datagrams that wait until there is time to handle them.
 
-Peers repeat what is not answered in time. Where more comes than can be handled, the repetitions
-are the larger part of it, and here each takes the place of what it repeats.
+Peers repeat datagrams that are not answered in time. When more arrive than can be handled, most are
+repetitions, and each takes the place of the datagram that it repeats.
 """
 
 from collections import OrderedDict
@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 from dlcpd.core.paths.newest import WRAP
 from dlcpd.core.wire.header import Header, Kind
 
-MOST_WAITING: Final = 1 << 16  # datagrams, some 300 bytes each with their key; what comes while as
-# many wait is lost, and told again
-MOST_BYTES: Final = 32 << 20  # of them, likewise: a datagram may be of 9 KB
-# Each says all that an earlier one of the same key has said. The others add to what came before.
+MOST_WAITING: Final = 1 << 16  # datagrams, some 300 bytes each with their key; those that come
+# while as many wait are lost, and repeated by the peer
+MOST_BYTES: Final = 32 << 20  # bytes, likewise: a datagram may have 9 KB
+# Each contains all that an earlier one of the same key said. The others add to it.
 REPEATED: Final = frozenset({Kind.READY, Kind.READY_ACK, Kind.END})
 
 
@@ -31,18 +31,18 @@ class Waiting(NamedTuple):
 class Inbox:
     """First come, first served."""
 
-    repeated: int = 0  # datagrams that another one made superfluous
+    repeated: int = 0  # duplicates of a datagram that waited
     lost: int = 0  # for want of room
-    # ordered, for a plain dict that has lost its first n keys takes n steps to find the next
+    # an OrderedDict: a plain dict that has lost its first n keys takes n steps to find the next
     _waiting: OrderedDict[Hashable, Waiting] = field(default_factory=OrderedDict)
     _number: int = 0
-    _size: int = 0  # bytes of what waits
+    _size: int = 0  # bytes of the datagrams that wait
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def put(self, header: Header, data: bytes, arrived_at: float) -> None:
-        """Keep one; of those that say the same, the one that was sent last."""
+        """Keep a datagram; of repetitions, the one that was sent last."""
         key = self._key(header)
         former = self._waiting.get(key)
         if former is not None:
@@ -57,7 +57,7 @@ class Inbox:
         self._waiting[key] = Waiting(header, data, arrived_at)  # in the place of the former
 
     def take(self) -> Waiting:
-        """The one that has waited longest. Raises: KeyError where none waits."""
+        """Remove and return the one that has waited longest. Raises: KeyError where none waits."""
         taken = self._waiting.popitem(last=False)[1]
         self._size -= len(taken.data)
         return taken

@@ -1,4 +1,4 @@
-"""Bytes that several holders keep between them, so that many small bounds are one."""
+"""A limit of bytes that several buffers share, instead of many small ones."""
 
 from dataclasses import dataclass
 
@@ -12,5 +12,5 @@ class Room:
 
     @property
     def full(self) -> bool:
-        """Whether what is used is more than that."""
+        """Whether `used` exceeds `most`."""
         return self.used > self.most

@@ -1,4 +1,4 @@
-"""Many timers, one answer: when to wake up next."""
+"""A table of timers, and when the next one is due."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -7,31 +7,31 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 # Expired timers handled at a time, before arrivals are looked at again. A deadline takes a
-# millisecond in a job of 64 ranks, and peers take an engine that is silent for one second for dead.
+# millisecond in a job of 64 ranks, and peers suspect an engine that is silent for one second.
 MOST_DUE: Final = 64
 SLACK: Final = 256  # dead heap entries beyond twice the live ones before they are swept out:
 # a deadline an hour away is set and cancelled with every operation of a fast job
 
 
 class Timer(Enum):
-    """What a timer is for. Its key in the table is (owner, Timer, subject)."""
+    """The purpose of a timer. Its key in the table is (owner, Timer, subject)."""
 
     __hash__ = object.__hash__  # Enum's own is interpreted, and keys are hashed all the time
 
-    END = auto()  # flow, transfer: no verdict on a pass: ask
+    END = auto()  # flow, transfer: no verdict on a pass: send END again
     VERDICT = auto()  # flow, transfer: quiet for long enough to judge what is missing
-    ANSWER = auto()  # flow: what the peer waits to hear has waited long enough
-    CREDIT = auto()  # flow: what is in flight should have been credited
+    ANSWER = auto()  # flow: the answers that wait for company are due
+    CREDIT = auto()  # flow: the data in flight should have been credited
     PACE = auto()  # flow, endpoint: the pace lets datagrams out again
     DEADLINE = auto()  # session, ticket: the operation has failed
     READY = auto()  # session, peer: repeat READYs that it may not have
-    ALIVE = auto()  # session, peer: look after it
+    ALIVE = auto()  # session, peer: check its liveness
     DIGESTS = auto()  # session: ask again for the digests that it lacks
     ROUTE = auto()  # discovery, (flow, turn): the next hop of a search for routes
-    MTU_LOOK = auto()  # MTU discovery, flow: whether what goes out arrives
+    MTU_LOOK = auto()  # MTU discovery, flow: check whether sent data arrive
     MTU_SEARCH = auto()  # MTU discovery, (flow, path): the next round of a search
-    RELEASED = auto()  # engine, session: tell the client what was released
-    DELIVERY = auto()  # engine, session: peers have had time to take what a client left
+    RELEASED = auto()  # engine, session: tell the client which operations were released
+    DELIVERY = auto()  # engine, session: end the delivery for a client that left
 
 
 @dataclass(slots=True)
@@ -63,8 +63,8 @@ class TimerTable:
         self._at.pop(key, None)
 
     def discard(self, unwanted: Callable[[Any], bool]) -> None:
-        """Forget all keys that `unwanted` accepts, and whatever was cancelled before: keys have
-        operations in them, and these hold the memory of sessions."""
+        """Forget all keys that `unwanted` accepts, and sweep cancelled entries: keys contain
+        operations, which hold the memory of sessions."""
         for key in [key for key in self._at if unwanted(key)]:
             del self._at[key]
         self._sweep()

@@ -1,8 +1,8 @@
-"""What happened to operations, for a timeline: events in memory, while somebody has asked for them.
+"""Events of operations for a timeline, kept in memory while recording is on.
 
-Whoever notes something looks at `on` first, so that a recording that nobody asked for costs one
-look. Time comes from the owner's clock, since a wake-up of the engine takes longer than what it
-does for one operation: nothing but the recording depends on it.
+Callers look at `on` first, so that an unused recording costs one look. Time comes from the owner's
+clock, since a wake-up of the engine takes longer than its work for one operation: nothing but the
+recording depends on it.
 """
 
 from collections.abc import Callable
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
-# Of one recording: a tuple of nine small values takes some 300 B, so 20 MB. A step that reduces 64
-# MB between two hosts has some 300 events, so this holds 200 of them.
+# Per recording: a tuple of nine small values takes some 300 B, so 20 MB. A step that reduces 64 MB
+# between two hosts has some 300 events, so this holds 200 steps.
 MAX_EVENTS: Final = 1 << 16
 MAX_NAME: Final = 64  # characters of a tensor's name
 NO_OPERATION: Final = (0, 0, 0)
-# microseconds of the clock; what; session; stream on the wire, its peer, number; and what the kind
+# microseconds of the clock; what; session; stream on the wire, its peer, number; then what the kind
 # of event brings: docs/trace.md
 Event = tuple[Any, ...]
 
@@ -26,8 +26,8 @@ class Trace:
 
     clock: Callable[[], float] = float  # 0.0
     on: bool = False
-    full: bool = False  # it ended because there was no more room
-    steps: int = 0  # that are complete, of the session that has most
+    full: bool = False  # recording ended because there was no more room
+    steps: int = 0  # complete steps, of the session with the most
     _events: list[Event] = field(default_factory=list)
     _first: dict[int, str] = field(default_factory=dict)  # by session: the name that begins a step
     _begun: dict[int, int] = field(default_factory=dict)  # by session: steps
@@ -36,21 +36,21 @@ class Trace:
         return len(self._events)
 
     def start(self) -> None:
-        """Forget what there is, and record from now on."""
+        """Clear the events and start recording."""
         self._clear()
         self.on = True
 
     def stop(self) -> None:
-        """Record no more; what there is stays."""
+        """Stop recording; the events stay."""
         self.on = False
 
     def forget(self) -> None:
-        """Record no more, and keep nothing."""
+        """Stop recording and clear the events."""
         self.on = False
         self._clear()
 
     def take(self, most: int) -> list[Event]:
-        """The oldest events that have not been taken, and forget them."""
+        """Remove and return the oldest events, at most `most`."""
         taken = list(islice(self._events, most))
         del self._events[:most]
         if not self._events and not self.on:
@@ -62,13 +62,13 @@ class Trace:
         self._events, self._first, self._begun = [], {}, {}
 
     def microseconds(self) -> int:
-        """Of the clock, now."""
+        """The clock's time now."""
         return int(self.clock() * 1e6)
 
     def note(
         self, what: str, session: int, operation: tuple[int, int, int], *more: int | str
     ) -> None:
-        """An event of an operation; only while it is `on`."""
+        """Record an event of an operation; call it only while `on`."""
         self._events.append((self.microseconds(), what, session, *operation, *more))
         if len(self._events) >= MAX_EVENTS:
             self.on, self.full = False, True

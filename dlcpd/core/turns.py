@@ -1,4 +1,4 @@
-"""Whose batch goes out next, and how much goes out before arrivals are looked at again."""
+"""Whose batch is sent next, and how much is sent before arrivals are looked at again."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ from dlcpd.core.wire.datagram import Transmit
 
 MOST_TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
 LEAST_TURN: Final = 64 << 10  # likewise: a GSO burst
-TURN_TIME: Final = 1e-3  # seconds that it may take; through a device that takes every packet by
-# itself, 4 MB are 35 ms, in which a peer waits for its credit and the two send by turns
+TURN_TIME: Final = 1e-3  # seconds that it may take; through a device that takes packets one by one,
+# 4 MB take 35 ms, in which a peer waits for its credit and the two hosts alternate
 TURN_GAIN: Final = 0.25  # weight of the last turn
 PACED_BURST: Final = 22  # datagrams worth a wake-up when the pacer limits: 0.25 ms of 1 Gb/s
 
@@ -21,14 +21,14 @@ Ask = Callable[[Flow, float, int], Transmit | None]  # flow, now, bytes: its nex
 @dataclass(slots=True, eq=False)
 class Turns:
     """Sessions get equal parts, however many flows they have and however urgent they are; within
-    one, the most urgent class comes first, and its flows by turns."""
+    one, the most urgent class comes first, and its flows take turns."""
 
     pacer: Pacer
     size: int = MOST_TURN  # bytes of a turn at most
-    more: bool = False  # the last turn stopped for its size, not for want of room or data
-    paced: bool = False  # it stopped for the pacer
+    more: bool = False  # the last turn ended at its size, not for lack of room or data
+    paced: bool = False  # it was limited by the pacer
     _sent: dict[int, int] = field(default_factory=dict)  # by session: bytes, since those began
-    _least: int = 0  # of those that want to send
+    _least: int = 0  # the least of `_sent`, of sessions that want to send
     _number: int = 0  # of the turn
 
     def batches(self, flows: Iterable[Flow], now: float, ask: Ask) -> Iterator[Transmit]:
@@ -43,7 +43,7 @@ class Turns:
             self._least = self._sent[number]
             flow, batch = _next(ready[number], now, left, ask)
             if batch is None and not flow.outgoing.held:
-                break  # what is left is less than a datagram
+                break  # the rest of the turn is less than a datagram
             if not ready[number]:
                 del ready[number]
             if batch is not None:
@@ -55,13 +55,14 @@ class Turns:
         self.paced = turn < self.size
 
     def took(self, size: int, seconds: float) -> None:
-        """To hand over `size` bytes took so long: have a turn take about TURN_TIME."""
-        if size >= LEAST_TURN:  # else the calls were what took time
+        """Sending `size` bytes took `seconds`: adapt the turn to about TURN_TIME."""
+        if size >= LEAST_TURN:  # else the time is that of the calls
             wanted = min(max(size * TURN_TIME / seconds, LEAST_TURN), MOST_TURN)
             self.size += int(TURN_GAIN * (wanted - self.size))
 
     def resumes_at(self, segment_size: int, now: float) -> float:
-        """When the pacer has saved a burst; if it has, it is not what the flows wait for."""
+        """When the pacer has saved a burst; if not after `now`, the flows do not wait for the
+        pacer."""
         return self.pacer.ready_at(PACED_BURST * segment_size, now)
 
     def forget(self, number: int) -> None:
@@ -69,7 +70,7 @@ class Turns:
         self._sent.pop(number, None)
 
     def _ready(self, flows: Iterable[Flow]) -> dict[int, dict[Flow, int]]:
-        """By session: flows that may send, the one whose turn it is first, and their classes."""
+        """By session: flows that may send, rotated by turn, and their classes."""
         self._number += 1
         by_session: dict[int, list[tuple[Flow, int]]] = {}
         for flow in flows:
@@ -80,7 +81,7 @@ class Turns:
         for number, waiting in by_session.items():
             first = self._number % len(waiting)
             ready[number] = dict(waiting[first:] + waiting[:first])
-            # who had nothing to send has no claim to what others have had meanwhile
+            # a session that was idle does not catch up on what others have sent meanwhile
             self._sent[number] = max(self._sent.get(number, 0), self._least)
         return ready
 
@@ -88,7 +89,7 @@ class Turns:
 def _next(
     flows: dict[Flow, int], now: float, allowance: int, ask: Ask
 ) -> tuple[Flow, Transmit | None]:
-    """A batch of one session, and whose; that flow goes to the end of `flows`, or leaves."""
+    """A batch of one session, and its flow, which goes to the end of `flows`, or leaves."""
     urgent = min(flows.values())
     flow = next(flow for flow, traffic_class in flows.items() if traffic_class == urgent)
     del flows[flow]

@@ -32,12 +32,12 @@ class EnginePeer:
 
     rank: int
     host: str  # name used in errors
-    token_in: int  # the peer sends with it
-    token_out: int  # we send with it
+    token_in: int  # in datagrams from the peer
+    token_out: int  # in datagrams to the peer
     endpoints: list[UdpAddress]  # one per path
-    # keys checksums, or encryption, of what the peer sends; empty: it has no checksums
+    # keys checksums, or encryption, of the peer's datagrams; empty: they have no checksums
     secret_in: bytes = b""
-    secret_out: bytes = b""  # and of what we send
+    secret_out: bytes = b""  # the same for datagrams to the peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class OpenSession:
 
 @dataclass(frozen=True, slots=True)
 class CloseSession:
-    """The client left, or control gave the session up. Open operations fail with `text`."""
+    """The client left, or control ended the session. Open operations fail with `text`."""
 
     session: int
     code: str
@@ -70,8 +70,8 @@ class CloseSession:
 
 @dataclass(frozen=True, slots=True)
 class LeaveSession:
-    """The client left. What has no result fails with `text`; the engine keeps the rest for peers
-    until they have it, or DELIVERY seconds are over."""
+    """The client left. Operations without a result fail with `text`; the engine keeps the others
+    for peers until they have them, or until DELIVERY seconds are over."""
 
     session: int
     code: str
@@ -88,7 +88,7 @@ class Begun(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PeerLeft:
     """A peer's client left after the operations that `begun` names; it still delivers these. With
-    `last` all of them are told. At most MAX_BEGUN."""
+    `last` all of them are named. At most MAX_BEGUN."""
 
     session: int
     rank: int
@@ -108,7 +108,7 @@ class PeerGone:
 
 @dataclass(frozen=True, slots=True)
 class PeerDoubted:
-    """Control has a sign that a peer's process has ended; the engine is to ask the peer."""
+    """Control has a sign that a peer's process has ended; the engine then pings the peer."""
 
     session: int
     rank: int
@@ -116,18 +116,18 @@ class PeerDoubted:
 
 
 class AbortedOperation(NamedTuple):
-    """A peer gave an operation up."""
+    """A peer aborted an operation."""
 
     rank: int  # the peer
     stream: int  # on the wire
     operation: int
     text: str
-    lost: int = -1  # rank that was lost, where that is why
+    lost: int = -1  # the lost rank that caused it, or -1
 
 
 @dataclass(frozen=True, slots=True)
 class AbortOperations:
-    """Peers gave operations up. At most MAX_ABORTS of them."""
+    """Peers aborted operations. At most MAX_ABORTS of them."""
 
     session: int
     aborted: list[AbortedOperation]
@@ -142,7 +142,7 @@ class ReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """Record events of operations, or give them out. Answered with Traced."""
+    """Record events of operations, or return them. Answered with Traced."""
 
     what: str  # of contract.messages.TRACE
 
@@ -179,8 +179,8 @@ class SessionOpened:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """The engine closed a session: its client is gone or does not read, there was no room for
-    it, or - `code` is "internal" - a bug; the others go on."""
+    """The engine closed a session: its client is gone or does not read, there was no room for it,
+    or - `code` is "internal" - a bug; other sessions go on."""
 
     session: int
     code: str
@@ -191,7 +191,7 @@ class SessionEnded:
 @dataclass(frozen=True, slots=True)
 class SessionLeft:
     """The client of a session left after these operations, of those that one peer may share. At
-    most MAX_BEGUN; with `last` all of them are told."""
+    most MAX_BEGUN; with `last` all of them are named."""
 
     session: int
     rank: int  # the peer
@@ -209,14 +209,15 @@ class SessionDelivered:
 
 
 class FailedOperation(NamedTuple):
-    """One that the daemons of `ranks` must hear of, so that nobody waits."""
+    """An operation whose failure the daemons of `ranks` must learn, so that no rank waits for
+    it."""
 
     stream: int  # on the wire
     operation: int
     ranks: list[int]
     code: str
     text: str
-    peer: int = -1  # rank whose fault it is
+    peer: int = -1  # rank that caused it
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,13 +261,13 @@ class PeerChanged:
 
 @dataclass(frozen=True, slots=True)
 class PathMtuChanged:
-    """What a path towards a peer carries is known, or is no longer what it was."""
+    """The MTU of a path towards a peer was found, or has changed."""
 
     session: int
     rank: int  # the peer
     path: int
     mtu: int  # bytes of the largest packet that passes; 0: not even 1,280 do
-    before: int  # likewise; 0 = it was not known
+    before: int  # the MTU before; 0 = it was not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +371,7 @@ def _peer(values: dict[str, Any]) -> EnginePeer:
     return EnginePeer(endpoints=ends, **values)
 
 
-# field -> what makes one of its rows, of those messages that have rows
+# field -> function that makes one of its rows, for messages that have rows
 _ROWS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "OpenSession": {"peers": _peer},
     "EngineReady": {"endpoints": UdpAddress._make},

@@ -1,4 +1,4 @@
-"""The engine's end of its command socket: commands in, events out, and no waiting for control."""
+"""The engine's end of its command socket: commands in, events out, never waiting for control."""
 
 import errno
 import socket
@@ -10,26 +10,26 @@ from dlcpd.io import commands
 from dlcpd.ipc.kernel_errors import Failures, is_gone
 from dlcpd.ipc.seqpacket import receive, send_now
 
-# Events that control has not read. What ends a session is kept beyond it, and there is at most
-# one of that per session, and of reports as many as control may ask for at once.
+# Events that control has not read. Events that end a session are kept beyond it, at most one per
+# session, and so are the reports that control may ask for at once.
 MAX_EVENTS: Final = 4096
 MAX_WAITING: Final = 32 << 20  # bytes of those: one may have 131 KB
 NEEDED: Final = (
     commands.SessionEnded, commands.SessionDelivered, commands.SessionBroken, commands.Report,
 )  # fmt: skip
-MAX_TEXT: Final = 4096  # characters that are left of a text which is too long
+MAX_TEXT: Final = 4096  # characters to which a text is cut that is too long
 
 
 class ControlGone(BaseException):
-    """The other end of the command socket has closed: the engine has no reason to live.
+    """The other end of the command socket has closed: the engine has no reason to run.
 
-    No Exception, as SystemExit is none: handlers that keep a bug to one session let it pass.
+    Not an Exception, like SystemExit: handlers that confine a bug to one session let it pass.
     """
 
 
 class ControlLink:
-    """Owns `sock`. A control that does not read (stopped, or busy) costs its own news only:
-    operations go on, and clients hear of theirs on their lanes."""
+    """Owns `sock`. A control process that does not read (stopped, or busy) only misses events:
+    operations go on, and clients get their outcomes on their lanes."""
 
     def __init__(self, sock: socket.socket, counters: Counter[str]) -> None:
         sock.setblocking(False)
@@ -53,8 +53,8 @@ class ControlLink:
     def receive(self) -> tuple[commands.Command | None, list[int]] | None:
         """The next command and the descriptors beside it; None when none waits.
 
-        The command is None when control has ended. An error costs nothing but this try, since the
-        command stays where it is. Raises: ControlGone.
+        The command is None when control has ended. After an error the command stays in the socket
+        for the next call. Raises: ControlGone.
         """
         try:
             data, descriptors = receive(self._socket, commands.MAX_COMMAND)
@@ -86,8 +86,8 @@ class ControlLink:
             self.flush()
 
     def _frame(self, event: commands.Event) -> bytes | None:
-        """The packet of an event. One that is too long for a packet is counted; what control
-        cannot do without goes on shorter, and others are dropped."""
+        """The packet of an event. One that is too long for a packet is counted; events in NEEDED,
+        and Traced, are shortened, and others are dropped."""
         frame = commands.pack(event)
         if len(frame) <= commands.MAX_COMMAND:
             return frame
@@ -105,7 +105,7 @@ class ControlLink:
         return None
 
     def flush(self) -> None:
-        """Send what waits, as far as control reads.
+        """Send waiting events, as far as control reads.
 
         Raises: ControlGone.
         """

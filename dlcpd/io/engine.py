@@ -1,8 +1,8 @@
 """The engine: one process that owns its sockets, its flows and its loop, and shares nothing.
 
-Control speaks to it over one command socket, each client over its own lane; the pure
-endpoint does the rest. Control starts it with `--fd N`, configuration in DLCPD_ENGINE_CONFIG; it
-ends when the command socket does.
+Control talks to it over one command socket, each client over its own lane; the pure endpoint does
+the rest. Control starts it with `--fd N`, configuration in DLCPD_ENGINE_CONFIG; it ends when the
+command socket closes.
 """
 
 import argparse
@@ -70,14 +70,14 @@ from dlcpd.ledger.recorder import About, Recorder, mark
 from dlcpd.ledger.records import Rank
 
 CARRIED: Final = 2  # descriptors beside an OpenSession: arena and lane
-BATCHES_PER_WAKE: Final = 4  # receive calls with data, per socket, before others get their turn
-READS_PER_WAKE: Final = 64  # receive calls per socket, those that bring only control included
-COMMAND_TURN: Final = 0.02  # seconds that commands may take at a time: each abort of a command
-# may fail an operation, and peers take an engine that is silent for one second for dead
+BATCHES_PER_WAKE: Final = 4  # receive calls with data, per socket, before the next socket
+READS_PER_WAKE: Final = 64  # receive calls per socket, including those that bring only control
+COMMAND_TURN: Final = 0.02  # seconds of commands at a time: each abort of a command may fail an
+# operation, and peers suspect an engine that is silent for one second
 MAX_FAILURES: Final = 16  # wake-ups in a row with a failed step, before the loop rests
 FAILURE_REST: Final = 0.01  # seconds
-DRAIN_LOOK: Final = 0.05  # seconds between two looks whether the last operation is over
-KINDS: Final = {int(kind): kind.name for kind in Kind}  # of control datagrams, for the account
+DRAIN_LOOK: Final = 0.05  # seconds between two checks whether the last operation is over
+KINDS: Final = {int(kind): kind.name for kind in Kind}  # of control datagrams, for `effort`
 
 
 class Engine:
@@ -122,7 +122,7 @@ class Engine:
             trailer=self.encryption.trailer if self.encryption else 0,
         )
         self.stop_at: float | None = None
-        self._failures = self._in_a_row = 0  # of steps of the loop; wake-ups with one
+        self._failures = self._in_a_row = 0  # failed steps of the loop; wake-ups in a row with one
         self._poll = Poll(counters)
         self.control = ControlLink(control, counters)
         self.clients = Clients(
@@ -135,7 +135,7 @@ class Engine:
 
     @property
     def endpoints(self) -> list[commands.UdpAddress]:
-        """Where peers reach this engine, one for each path."""
+        """The address of this engine for peers, one for each path."""
         ours = [path.address for path in self.paths]
         told = self.config.relays or [host for host, _ in ours]
         return [commands.UdpAddress(host, port) for host, (_, port) in zip(told, ours, strict=True)]
@@ -143,7 +143,7 @@ class Engine:
     # --- the loop -------------------------------------------------------------------
 
     def run(self) -> None:
-        """Until Stop, or the command socket ends."""
+        """Run until Stop, or until the command socket closes."""
         endpoint = self.endpoint
         steps = endpoint.handle_timeout, endpoint.exchange, self._send, self._tell_outcomes
         while self.stop_at is None or not self._drained():
@@ -160,7 +160,7 @@ class Engine:
         self.clients.delivery.end_all()
 
     def _run(self, steps: Iterable[Callable[..., None]], *arguments: Any) -> None:
-        """Run steps of a wake-up, one after the other. A bug in one stops none of the others."""
+        """Run the steps of a wake-up in order. A bug in one does not stop the others."""
         for step in steps:
             try:
                 step(*arguments)
@@ -172,14 +172,15 @@ class Engine:
         self.endpoint.fault(0, bug)
 
     def _rest(self, *, failed: bool) -> None:
-        """A step that fails at every wake-up must not take a whole CPU."""
+        """Pause, so that a step that fails at every wake-up does not take a whole CPU."""
         self._in_a_row = self._in_a_row + 1 if failed else 0
         if self._in_a_row > MAX_FAILURES:
             time.sleep(FAILURE_REST)
 
     def _wait(self) -> None:
-        """Until something happens or is due. A method, so that the last handler is forgotten: it
-        may be of a client that is gone, and holds the arena."""
+        """Wait for descriptors or timers, and call their handlers. A method, so that the last
+        handler is dropped at its end: it may belong to a client that is gone, and hold the
+        arena."""
         for handler, mask in self._poll.wait(self._timeout(time.monotonic())):
             try:
                 handler(mask, time.monotonic())
@@ -187,7 +188,7 @@ class Engine:
                 self._failed(exc)
 
     def _timeout(self, now: float) -> float:
-        """How long nothing needs to be done, seconds; below 0 for ever."""
+        """Seconds for which nothing is due; below 0: no limit."""
         endpoint = self.endpoint
         if self.clients.busy or endpoint.more_here or endpoint.turns.more:
             return 0.0
@@ -198,10 +199,10 @@ class Engine:
         return timeout
 
     def _send(self, now: float) -> None:
-        """Everything that wants to leave."""
+        """Send all that may leave now."""
         batches = self.endpoint.transmit(now)
         batch = next(batches, None)
-        self._send_controls(now)  # close before the data: the peer wakes up once for both
+        self._send_controls(now)  # just before the data: the peer wakes up once for both
         if batch is not None:
             self._send_data(batch, batches, now)
 
@@ -214,7 +215,7 @@ class Engine:
             self.mtu.watch(batch.peer, now)
             if path.too_big:
                 self.mtu.on_refused(path, now)
-            if path.backlog:  # the others go on
+            if path.backlog:  # other paths go on
                 self.endpoint.full.add(path.index)
                 self._poll.watch_writing(path, wanted=True)
         self.endpoint.turns.took(size, time.monotonic() - began)
@@ -225,7 +226,7 @@ class Engine:
             self.paths[control.path].send_control(control)
 
     def _tell_outcomes(self, _now: float) -> None:
-        """To control and to clients."""
+        """Report outcomes to control and to clients."""
         for session in self.endpoint.sessions.values():
             if session.outcomes.events:
                 try:
@@ -295,10 +296,10 @@ class Engine:
                 self.endpoint.receive(batch, now)
             left -= with_data
             if left <= 0 or (path.drained and with_data):
-                return  # else it was control, and what follows it is here by now
+                return  # else it was control alone, and data after it may have come
 
     def _lose(self, path: UdpPath) -> None:
-        """Do without a path that has no socket any more. Raises: EngineBroken without the last."""
+        """Stop using a path whose socket is gone. Raises: EngineBroken if it was the last."""
         self._poll.forget(path)
         self.endpoint.full.add(path.index)
         if all(each.lost for each in self.paths):
@@ -314,7 +315,7 @@ class Engine:
                         self.endpoint.counters["icmp"] += 1
                 else:
                     self.discovery.on_answer(news)
-            except Exception as exc:  # a bug: this news is lost, as news of ICMP often are
+            except Exception as exc:  # a bug: this message is lost, as ICMP often is
                 self.endpoint.fault(0, exc)
 
     def _mtu_changed(self, news: MtuNews) -> None:
@@ -329,18 +330,18 @@ class Engine:
             self.discovery.repeat(flow, time.monotonic())
 
     def _trouble(self, session: int) -> str:
-        """What an error should say about the network."""
+        """The known problems of the network, for the text of an error."""
         return self.mtu.trouble(session, self.config.host)
 
     def _admit(self, without: Session | None = None) -> bool:
-        """Have the kernel refuse what no peer of an open session can have sent. False: on some
-        path it refuses more than that."""
+        """Have the kernel refuse datagrams that no peer of an open session can have sent. False: on
+        some path it refuses more than those."""
         flows = self.endpoint.flows.values()
         tokens = [flow.token_in for flow in flows if flow.session is not without]
         return all([path.admit(tokens) for path in self.paths])
 
     def _forget(self, session: Session) -> None:
-        """A session is about to close: tell its peers what they wait for, and forget the way."""
+        """A session is about to close: send its peers the last answers, and forget its flows."""
         self._admit(without=session)
         for control in self.endpoint.final_controls(session.number, time.monotonic()):
             self.paths[control.path].send_control(control)
@@ -364,7 +365,7 @@ class Engine:
                 return
             command, descriptors = received
             if command is None:
-                self.stop_at = now  # control is gone, and so is our reason to live
+                self.stop_at = now  # control is gone, and the engine has no other purpose
                 return
             if isinstance(command, commands.OpenSession):
                 self._open(command, descriptors)
@@ -400,12 +401,12 @@ class Engine:
         accounts = {client.session.number: client.lane.accounts for client in self.clients}
         try:
             return bounded_report(self.endpoint, self.paths, self.mtu, accounts, ledger)
-        except Exception as exc:  # a bug: who asks learns less
+        except Exception as exc:  # a bug: the report only names it
             self.endpoint.counters["internal"] += 1
             return {"error": f"{type(exc).__name__}: {exc}"}
 
     def _open(self, ask: commands.OpenSession, descriptors: list[int]) -> None:
-        """Serve a new session, or say why not: then the client sees its lane end."""
+        """Serve a new session, or report why not: then the client's lane closes."""
         try:
             lane = self._lane(ask, descriptors)
         except DlcpError as exc:
@@ -432,7 +433,7 @@ class Engine:
         room = len(self.endpoint.flows) + len(ask.peers) <= MAX_FLOWS
         if not room or len(descriptors) < CARRIED:
             close_all(descriptors)
-            if room:  # the kernel drops those that this process may not have
+            if room:  # the kernel drops descriptors beyond this process's limit
                 raise TooMany("the engine has no descriptors left: raise its limit (ulimit -n)")
             raise TooMany(f"an engine has at most {MAX_FLOWS} flows to peers")
         arena, lane = descriptors
@@ -482,7 +483,8 @@ class Engine:
         self.control.emit(commands.SessionOpened(ask.session))
 
     def _checked_with(self, peer: commands.EnginePeer) -> bytes:
-        """What keys the checksums of a peer; nothing where only what was decrypted is passed on."""
+        """The secret that keys a peer's checksums; empty if datagrams are encrypted, and verified
+        by that."""
         return b"" if self.encryption else peer.secret_in
 
     def _protect(self, flow: Flow, peer: commands.EnginePeer) -> None:
@@ -494,7 +496,7 @@ class Engine:
                 path.seal(flow.index, checksum)
 
     def _aim(self, session: int, flow: Flow, endpoints: list[commands.UdpAddress]) -> None:
-        """Find the way to a peer. Raises: AddressUnavailable."""
+        """Begin the discovery of routes and MTU towards a peer. Raises: AddressUnavailable."""
         now = time.monotonic()
         try:
             self.discovery.begin(flow, endpoints, now)
@@ -544,7 +546,7 @@ def _pass_on(
     session: Session,
     now: float,
 ) -> None:
-    """What control has heard from peers, to the session that it is about."""
+    """Pass reports on peers to the session that they are about."""
     if isinstance(command, commands.PeerGone):
         error = PeerLost(command.text, session.peer(command.rank))
         session.peer_gone(command.rank, error, now)
@@ -562,7 +564,7 @@ def _pass_on(
 
 
 def _pin(cpus: tuple[int, ...]) -> None:
-    """Run on these CPUs only; on any where there are none.
+    """Run on these CPUs only; on all if there are none.
 
     Raises: BadConfig.
     """
@@ -596,12 +598,12 @@ def main() -> int:
     if os.environ.get(COUNT_CALLS):
         engine.count_calls()
     keep_warm()
-    gc.freeze()  # what lives now lives to the end: keep it out of collections
+    gc.freeze()  # these objects live to the end: keep them out of collections
     gc.set_threshold(20_000, 20, 20)  # the data path makes no cycles
     try:
         engine.run()
     except ControlGone:
-        return 0  # in the middle of an event
+        return 0  # raised in the middle of a step
     except EngineBroken:
         return 1
     return 0

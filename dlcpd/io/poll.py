@@ -1,4 +1,4 @@
-"""What an engine waits for: descriptors with a handler each, and a time."""
+"""The engine's wait: for descriptors, with a handler each, and for a time."""
 
 import select
 import time
@@ -9,17 +9,16 @@ from typing import Final, Protocol
 
 from dlcpd.ipc import kernel_errors
 
-Handler = Callable[[int, float], None]  # mask of what is possible, and now
+Handler = Callable[[int, float], None]  # epoll's mask, and now
 READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
 ERROR: Final = select.EPOLLERR
 FINE_SLEEP: Final = 0.001  # seconds; below it, epoll's millisecond is too coarse
-FAILURE_REST: Final = 0.01  # seconds after a call that failed, and until one is tried again
+FAILURE_REST: Final = 0.01  # seconds after a failed call, and until a failed one is repeated
 
 
 class EngineBroken(BaseException):
-    """Nothing can be waited for, or received, any more. No Exception: what handles bugs cannot mend
-    it."""
+    """The engine can wait or receive no more. Not an Exception: handlers of bugs cannot mend it."""
 
 
 class Source(Protocol):
@@ -29,15 +28,15 @@ class Source(Protocol):
 
 
 class Poll:
-    """Level-triggered. A handler may watch and forget sources, its own too. `counters` get failed
-    calls by their names."""
+    """Level-triggered. A handler may watch and forget sources, its own too. `counters` counts
+    failed calls by their names."""
 
     def __init__(self, counters: Counter[str] | None = None) -> None:
         self._counters = Counter[str]() if counters is None else counters
         self._epoll = select.epoll()
         self._handlers: dict[int, Handler] = {}
         self._masks: dict[int, int] = {}  # as the kernel knows them
-        self._late: dict[int, int] = {}  # masks that it has yet to hear of: the call failed
+        self._late: dict[int, int] = {}  # masks that the kernel has yet to get: the call failed
         self._in_a_row = 0  # waits that failed
 
     def watch(self, source: Source, handler: Handler) -> None:
@@ -47,7 +46,8 @@ class Poll:
         self._handlers[descriptor], self._masks[descriptor] = handler, READ
 
     def watch_writing(self, source: Source, wanted: bool) -> None:
-        """Call it also, or no longer, when `source` can be written. A no-op if not watched."""
+        """Call the handler also, or no longer, when `source` can be written. A no-op if not
+        watched."""
         descriptor, mask = source.fileno(), READ | WRITE if wanted else READ
         if descriptor in self._handlers:
             self._late.pop(descriptor, None)
@@ -71,7 +71,8 @@ class Poll:
             known.pop(descriptor, None)
 
     def wait(self, timeout: float) -> Iterator[tuple[Handler, int]]:
-        """Handlers to call now, and why; waits for at most `timeout` seconds, below 0 for ever.
+        """Handlers to call now, with their masks; waits for at most `timeout` seconds, without a
+        limit if it is below 0.
 
         Raises: EngineBroken, after kernel_errors.TRIES failures in a row.
         """
@@ -84,7 +85,7 @@ class Poll:
                 yield handler, mask
 
     def _modify_late(self) -> None:
-        """Try again what failed."""
+        """Repeat the calls that failed."""
         late, self._late = self._late, {}
         for descriptor, mask in late.items():
             self._modify(descriptor, mask)

@@ -1,4 +1,4 @@
-"""What an engine knows of itself, as plain values for `dlcpctl status`."""
+"""The state of an engine, as plain values for `dlcpctl status`."""
 
 import time
 from collections.abc import Iterable
@@ -28,14 +28,14 @@ LISTS: Final = 64  # bytes that msgpack takes for the number of a session and it
 
 @dataclass(slots=True)
 class _Room:
-    """Bytes that are left in a packet."""
+    """The bytes that are left in a packet."""
 
     left: int
     short: bool = False  # something did not fit
 
     def fill(self, rows: list[Any], more: Iterable[Any], around: int = 0) -> None:
-        """Append what fits with `around` bytes for each, in order. Nothing is made after the first
-        row that does not fit: thousands of peers would keep the engine busy for seconds."""
+        """Append rows that fit with `around` bytes for each, in order. No row is made after the
+        first that does not fit: thousands of peers would keep the engine busy for seconds."""
         for row in more:
             size = len(msgpack.packb(row)) + around
             if size > self.left:
@@ -55,8 +55,8 @@ def bounded_report(
     """Counters, paths, sessions and the newest `ledger` rows of each session, in one frame.
 
     Each part is measured before it is added: totals of sessions first, then the peers with an
-    alarm, the peers that operations wait for, the other peers, and ledger rows. Where something
-    did not fit, the report says so (`truncated`).
+    alarm, the peers that operations wait for, the other peers, and ledger rows. If something did
+    not fit, the report says so (`truncated`).
     """
     whole: dict[str, Any] = {
         "counters": _counters(endpoint, paths),
@@ -109,7 +109,7 @@ def _counters(endpoint: Endpoint, paths: list[UdpPath]) -> dict[str, int]:
 
 
 def _session(session: Session, accounts: Accounts) -> dict[str, Any]:
-    """What is known of it as a whole; lists are filled as far as there is room."""
+    """The session as a whole; its lists are filled as far as there is room."""
     return {
         "rank": session.rank,
         "submitted": session.begun,

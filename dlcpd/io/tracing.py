@@ -1,4 +1,4 @@
-"""What control asks of the engine's recording of events (docs/trace.md)."""
+"""Carries out control's requests to the recording of events (docs/trace.md)."""
 
 import time
 from typing import Final
@@ -12,7 +12,7 @@ MAX_ROWS: Final = 500
 
 
 def obey(trace: Trace, what: str) -> Traced:
-    """Do one of contract.messages.TRACE, and say how the recording stands."""
+    """Carry out one of contract.messages.TRACE, and return the state of the recording."""
     if what == "start":
         trace.start()
     elif what == "stop":

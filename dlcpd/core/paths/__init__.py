@@ -1,1 +1,1 @@
-"""The paths of a flow: which live, how much each may carry and how fast, how large a datagram."""
+"""The paths of a flow: which of them work, how much and how fast each may carry, and their MTU."""

@@ -1,14 +1,13 @@
 """Pace and window of one packet number space.
 
-The pace follows what the path delivers (`delivery`), a little faster while the queue is below
-its target, slower above it, so that a link stays busy on a short queue. The window is a cap:
-what the path delivers in the shortest time an answer has taken, and some queue on top; it
-bounds the damage when no answers come. Before anything is known, the window doubles every
-round trip. The delay is that of the fabric alone, one way: from one host's send call to the
-other kernel's time stamp, so that neither a busy CPU (as in Swift, SIGCOMM 2020) nor the
-answer's own queue is taken for a full one. Marks slow down as in DCTCP (RFC 8257 section 3.3).
-Loss alone does not, unless it is heavy: bounded loss is what this transport is for, and a full
-drop-tail queue shows in the delay first.
+The pace follows the delivery rate (`delivery`), a little above it while the queue is below its
+target and below it otherwise, so that a link stays busy on a short queue. The window is a cap, the
+delivery rate times the minimum RTT plus some queue: it bounds the damage when no answers come.
+Before anything is measured, the window doubles every round trip. The delay is that of the fabric
+alone, one way: from one host's send call to the other kernel's time stamp, so that neither a busy
+CPU (as in Swift, SIGCOMM 2020) nor the answer's own queue counts as congestion. Marks slow down as
+in DCTCP (RFC 8257 section 3.3). Loss alone does not, unless it is heavy: bounded loss is what this
+transport is for, and a full drop-tail queue shows in the delay first.
 """
 
 from dataclasses import dataclass, field
@@ -18,46 +17,46 @@ from dlcpd.core.paths.delivery import DeliveryRate
 
 INITIAL_WINDOW: Final = 64  # packets, ~90 KB: one GSO burst and a half
 MIN_WINDOW: Final = 16  # packets, ~22 KB: still a burst worth a system call
-MIN_SHARE: Final = 8  # packets of either, however many routes share them: 40 Mb/s times 2 ms
+MIN_SHARE: Final = 8  # packets, least part of either for one of many routes: 40 Mb/s times 2 ms
 MAX_WINDOW: Final = 32768  # packets, ~46 MB: above any credit a receiver gives
 TARGET_DELAY: Final = 1e-3  # seconds of queue: 125 KB at 1 Gb/s, half of a small port buffer
-TARGET_QUEUE: Final = 20  # packets, where they take longer than that: a host looks away for 1 ms
-MOST_TARGET: Final = 10e-3  # seconds that they may take: 128 KB at 100 Mb/s
-GAIN: Final = 0.25  # of the pace, per target by which the queue is off it; BBR probes with as much
-NO_QUEUE: Final = 0.25  # targets; below it the link was not what limited a round
-MOST_EXCESS: Final = 2.0  # targets above the target that slow down further
+TARGET_QUEUE: Final = 20  # packets, if they take longer than TARGET_DELAY: a host may pause 1 ms
+MOST_TARGET: Final = 10e-3  # seconds, largest target: 128 KB at 100 Mb/s
+GAIN: Final = 0.25  # of the pace, per target by which the queue is off it; as large as BBR's probes
+NO_QUEUE: Final = 0.25  # targets; below it the link did not limit the round
+MOST_EXCESS: Final = 2.0  # targets above the target; a longer queue slows down no further
 ROOM: Final = 3.0  # targets of queue that the window allows: one each way, and busy hosts
 HEAVY_LOSS: Final = 0.15  # fraction per round trip, beyond any bound that trains well
-BASE_SPAN: Final = 10.0  # seconds; the base delay is the least of this span and the one before:
-# operations begin on empty queues now and then, and clocks drift by less than a target.
-# A flow that was idle for longer begins anew (RFC 2861 asks that of TCP after one timeout)
+BASE_SPAN: Final = 10.0  # seconds; the base delay is the minimum of this span and the one before:
+# operations begin on empty queues now and then, and clocks drift by less than a target. A flow that
+# was idle for longer begins anew (RFC 2861 asks that of TCP after one timeout)
 MARK_GAIN: Final = 1 / 16  # weight of a new round in the marked fraction (RFC 8257 section 4.2)
 START_GAIN: Final = 2.0  # pace above window / round trip while the window doubles
 LEAST_BURST: Final = 8  # packets; 2 took 12 % longer where twelve flows shared four slow links
-UNPACED: Final = 1440  # packets; a pace that lets a largest batch out at once is none
-LEAST_ROUND_TRIP: Final = 50e-6  # seconds; below it, they measure clocks
-LONGEST_ROUND_TRIP: Final = 0.2  # seconds; a pace below 80 packets per second would be none
-ROUNDING: Final = 1e-6  # packets; a timer set for a whole burst finds one
+UNPACED: Final = 1440  # packets; a pace that lets the largest batch out at once counts as none
+LEAST_ROUND_TRIP: Final = 50e-6  # seconds; shorter ones measure the clocks
+LONGEST_ROUND_TRIP: Final = 0.2  # seconds; keeps the pace above 80 packets per second
+ROUNDING: Final = 1e-6  # packets; so that a timer set for a whole burst finds it
 
 
 class Feedback(NamedTuple):
-    """What one CREDIT tells of a space."""
+    """The report of one CREDIT on a space."""
 
-    delay: float | None  # seconds through the fabric, from any zero; None: it measured none
-    round_trip: float  # seconds there and back, and what both hosts take to answer: smoothed,
-    # or the last one if it was shorter, so that a class that starved goes on at once
-    answered: float  # seconds: the last one
+    delay: float | None  # seconds through the fabric, of arbitrary origin; None: not measured
+    round_trip: float  # seconds, with the time that both hosts take to answer: smoothed, or
+    # the last one if it was shorter, so that a class that starved goes on at once
+    answered: float  # seconds, the last round trip
     arrived_at: float  # seconds of the peer's clock, when the newest packet came
     acked: int  # largest packet number that arrived
     sent: int  # largest that was sent
-    arrived: int = 0  # packets since the last one
+    arrived: int = 0  # packets since the last CREDIT
     lost: int = 0
     marked: int = 0  # of those that arrived
 
 
 @dataclass(slots=True)
 class Round:
-    """What one round trip told."""
+    """The measurements of one round trip."""
 
     delay: float = float("inf")  # seconds, the smallest: a standing queue, not a spike
     arrived: int = 0
@@ -66,30 +65,30 @@ class Round:
 
     @property
     def marked_part(self) -> float:
-        """Fraction of what arrived."""
+        """Fraction of the packets that arrived."""
         return self.marked / self.arrived if self.arrived else 0.0
 
     @property
     def lost_part(self) -> float:
-        """Fraction of what was sent."""
+        """Fraction of the packets that were sent."""
         total = self.arrived + self.lost
         return self.lost / total if total else 0.0
 
 
 @dataclass(slots=True)
 class Least:
-    """The least of what was seen in this span of time and in the one before."""
+    """The minimum over this span of time and the one before."""
 
     value: float = float("inf")
     _of_span: float = float("inf")
 
     def see(self, value: float) -> None:
-        """One more."""
+        """Take in one value."""
         self._of_span = min(self._of_span, value)
         self.value = min(self.value, value)
 
     def next_span(self) -> None:
-        """What was seen before the present span counts no more."""
+        """Begin a span; values from before the last one no longer count."""
         self.value, self._of_span = self._of_span, float("inf")
 
 
@@ -97,11 +96,11 @@ class Least:
 class CongestionControl:
     """Feed it one `on_credit` per CREDIT; read `window`, and before sending `allowance`.
 
-    `share` is the part of what one flow may begin with and keep, when its paths are many.
+    `share`: this path's part of the initial and the minimum window of a flow with many paths.
     """
 
     share: float = 1.0
-    enabled: bool = True  # False: always open, whatever the fabric says
+    enabled: bool = True  # False: always open, in any state of the fabric
     window: float = 0.0  # packets
     slow_start: bool = True
     queue_delay: float = 0.0  # seconds, of the last round
@@ -115,11 +114,11 @@ class CongestionControl:
     idle: bool = False  # there is nothing to send
     delivery: DeliveryRate = field(default_factory=DeliveryRate)
     _base: Least = field(default_factory=Least)  # seconds through the fabric
-    _answer: Least = field(default_factory=Least)  # seconds, the quickest
+    _answer: Least = field(default_factory=Least)  # seconds, the minimum RTT
     _span_since: float = 0.0
     _round: Round = field(default_factory=Round)
     _round_end: int = 0  # packet number that ends the present round trip
-    _dry: bool = False  # it was idle for some of it
+    _dry: bool = False  # the sender was application-limited in a part of it
     _tokens: float = 0.0  # packets that may leave
     _tokens_at: float = 0.0
 
@@ -138,14 +137,14 @@ class CongestionControl:
 
     @property
     def quickest(self) -> float:
-        """Seconds, the quickest answer of late; inf: there was none."""
+        """Seconds, the minimum RTT of the last one or two spans; inf: there was no sample."""
         return self._answer.value
 
     # --- pace ------------------------------------------------------------------------
 
     def _set_pace(self) -> None:
-        """By what is known now. Bursts are half the queue that may stand: a longer one is a
-        queue of its own, a shorter one costs more in calls."""
+        """Set the pace from the present estimates. Bursts are half the target queue: a longer one
+        is a queue of its own, a shorter one costs more in calls."""
         self.pace = self.gain * self.rate
         if self.slow_start:
             self.pace = START_GAIN * self.window / min(self.round_trip, LONGEST_ROUND_TRIP)
@@ -168,18 +167,18 @@ class CongestionControl:
     def spend(self, packets: int) -> None:
         """`packets` went out."""
         self.idle = False
-        self._tokens = max(self._tokens - packets, 0.0)  # what went out without a pace is not owed
+        self._tokens = max(self._tokens - packets, 0.0)  # packets sent without a pace are not owed
 
     def ready_at(self) -> float:
-        """When `allowance`, which gave 0, will give something."""
+        """When `allowance`, which returned 0, will be positive."""
         return self._tokens_at + (self.worthwhile - self._tokens) / self.pace
 
     def ran_dry(self) -> None:
-        """There is nothing to send: the path may deliver more than what arrives now."""
+        """The sender is application-limited: the path may deliver more than what arrives now."""
         self.idle = self._dry = True
 
     def _begin_anew(self) -> None:
-        """What was known is old."""
+        """Start over after a long idle time: the estimates are out of date."""
         self.slow_start = True
         self.window = self._first_window
         self.delivery.forget()
@@ -188,7 +187,7 @@ class CongestionControl:
     # --- window -----------------------------------------------------------------------
 
     def on_credit(self, now: float, news: Feedback) -> None:
-        """Take in what a CREDIT tells."""
+        """Take in the report of a CREDIT."""
         this = self._round
         if news.delay is not None:
             self._measure(now, news.delay, news)
@@ -230,18 +229,18 @@ class CongestionControl:
         heavy = this.lost_part > HEAVY_LOSS
         if self.queue_delay > self.target / 2 or this.marked or heavy:
             self.slow_start = False
-            self.marked = max(self.marked, this.marked_part)  # no history yet: this is one
+            self.marked = max(self.marked, this.marked_part)  # the first round is all the history
             if not self.delivery.known:
                 self.delivery.assume(self.window / self.round_trip)
         elif used:
             self.window = min(self.window * 2, MAX_WINDOW)
 
     def _follow(self, this: Round) -> None:
-        """Pace by the rate and by the queue, and a window that leaves it room."""
+        """Set the pace by the rate and the queue, and a window that leaves it room."""
         self.rate = max(self.delivery.rate, MIN_SHARE / self.round_trip)
         self.target = min(max(TARGET_DELAY, TARGET_QUEUE / self.rate), MOST_TARGET)
         excess = (self.queue_delay - self.target) / self.target
-        self.gain = 1 - GAIN * min(excess, MOST_EXCESS)  # of an empty queue: 1 + GAIN
+        self.gain = 1 - GAIN * min(excess, MOST_EXCESS)  # for an empty queue: 1 + GAIN
         if this.marked:
             self.gain *= 1 - self.marked / 2
         if this.lost_part > HEAVY_LOSS:

@@ -1,18 +1,18 @@
-"""How fast a path delivers, as the receiver's clock saw it.
+"""The delivery rate of a path, on the receiver's clock.
 
-A sender that measures on its own clock sees how its acknowledgements came; the stamps of the
-other kernel say how the data came. As in BBR (draft-cheng-iccrg-delivery-rate), what a sender
-with too little to send measures can only raise the estimate.
+The sender's clock shows how acknowledgements came; the time stamps of the other kernel show how the
+data came. As in BBR (draft-cheng-iccrg-delivery-rate), an application-limited sample can only raise
+the estimate.
 """
 
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-ROUNDS: Final = 10  # remembered: as BBR does, so that pauses of a host do not look like its link
+ROUNDS: Final = 10  # remembered: as in BBR, so that pauses of a host do not look like a slow link
 STANDING_ROUNDS: Final = 4  # while a queue stands; two thirds of the drops where eight hosts meet
 LEAST_SAMPLE: Final = 4  # packets; the spacing of fewer says little
-_WRAP: Final = 4294.967296  # seconds after which a peer's 32 bits of microseconds begin anew
+_WRAP: Final = 4294.967296  # seconds after which 32 bits of microseconds wrap
 
 
 @dataclass(slots=True)
@@ -31,17 +31,17 @@ class DeliveryRate:
         return bool(self._rates)
 
     def on_arrivals(self, packets: int) -> None:
-        """So many more have arrived."""
+        """`packets` more have arrived."""
         self._seen += packets
 
     def end_round(
         self, at: float | None, *, dry: bool = False, empty: bool = False, standing: bool = False
     ) -> None:
-        """The newest packet came at `at`, seconds of the peer's clock, None if it is not known;
-        `dry`: the sender did not always have something to send, so the path may have been idle;
-        `empty`: no queue stood and nothing was lost, so the hosts set the pace, and the path
-        delivers no less than was known; `standing`: there was a queue all the time, so the link
-        was busy, and old rounds may tell of a larger part of it."""
+        """End a round; its newest packet came at `at`, seconds of the peer's clock, None: unknown.
+        `dry`: the sender was application-limited, so the path may have been idle. `empty`: no queue
+        and no loss, so the hosts limited the rate, and the path delivers no less than before.
+        `standing`: a queue all the time, so the link was busy, and old rounds may be of a larger
+        share of it."""
         if at is not None and self._since is not None and self._seen >= LEAST_SAMPLE:
             took = (at - self._since) % _WRAP
             rate = self._seen / took if took > 0 else 0.0
@@ -55,12 +55,12 @@ class DeliveryRate:
         self._since, self._seen = at, 0
 
     def assume(self, rate: float) -> None:
-        """Nothing has been measured; take `rate`, packets per second, until something is."""
+        """Use `rate`, packets per second, until there is a sample."""
         self._rates.append(rate)
         self.rate = rate
 
     def forget(self) -> None:
-        """What was measured is old."""
+        """Forget all samples: they are out of date."""
         self._rates.clear()
         self.rate = 0.0
         self._since = None

@@ -1,4 +1,4 @@
-"""Whether a path loses more than it should, whatever the loss bound hides (P9)."""
+"""Detects gray paths by their loss, even where the loss bound hides it (P9)."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -10,12 +10,12 @@ CLEAR_SHARE: Final = 0.5  # of the alarm's fraction; below it the alarm ends
 
 
 class PathState(Enum):
-    """What became of a path; the values are counters, log events and words of reports."""
+    """Changes of a path's state; the values are counters, log events and words of reports."""
 
     DOWN = "path_down"  # silent while others answer: carries no data
     UP = "path_up"  # answers again
     GRAY = "path_gray"  # works, and loses too much
-    CLEAR = "path_clear"  # no longer
+    CLEAR = "path_clear"  # no longer gray
 
 
 @dataclass(slots=True)
@@ -30,7 +30,8 @@ class PathHealth:
     _contrary: int = 0  # samples in a row that speak against the verdict
 
     def observe(self, acked: int, lost: int) -> PathState | None:
-        """Take in totals of a path; the news, if this ends a sample that brings any."""
+        """Take in the totals of a path; returns the new state if this ends a sample that changes
+        it."""
         if acked - self._acked < SAMPLE:
             return None
         self.loss = max(lost - self._lost, 0) / (acked - self._acked)

@@ -1,10 +1,10 @@
 """How much all peers together may have in flight towards this host.
 
-The receiver's own link is where many senders meet, and only it knows how many they are: each of
-them would keep as much in the queue there as one alone may keep. So the receiver grants them
-shares of two bandwidth-delay products, as measured (as BBR sizes a window, for all senders
-together). Their own queue makes round trips longer, and longer round trips would allow a longer
-queue: what is granted beyond the quickest answer of late is bounded.
+Many senders meet at the receiver's own link, and only the receiver knows how many: each of them
+would keep as much in that queue as a single sender may. So the receiver grants them shares of two
+measured bandwidth-delay products (as BBR sizes a window, for all senders together). Their own queue
+makes round trips longer, and longer round trips would allow a longer queue: so the grant beyond the
+minimum RTT is bounded.
 """
 
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from typing import Final
 INITIAL: Final = 1 << 20  # bytes, before anything has been measured: 1 ms of 8 Gb/s
 LEAST: Final = 64 << 10  # bytes; a burst of one sender
 LEAST_SHARE: Final = 12 << 10  # bytes; smaller bursts of many senders cost the hosts too much
-GAIN: Final = 2.0  # bandwidth-delay products: one on its way, one queued or in our hands
+GAIN: Final = 2.0  # bandwidth-delay products: one in flight, one queued or in the hosts
 LEAST_DELAY: Final = 2e-3  # seconds; two busy engines may take as long to answer
-MOST_EXCESS: Final = 6e-3  # seconds of arrivals beyond the quickest answer; 75 KB at 100 Mb/s
-GAP: Final = 5e-3  # seconds without data after which what follows is measured anew
+MOST_EXCESS: Final = 6e-3  # seconds of arrivals beyond the minimum RTT; 75 KB at 100 Mb/s
+GAP: Final = 5e-3  # seconds without data after which a measurement begins anew
 SPAN: Final = 10e-3  # seconds of a measurement; bursts even out
 MEMORY: Final = 5.0  # seconds; the best of the last one or two such spans counts
 
@@ -33,7 +33,7 @@ class ArrivalRate:
     _since: float = 0.0
 
     def on_bytes(self, size: int, now: float) -> None:
-        """Data came."""
+        """`size` bytes of data arrived."""
         if now - self._last > GAP:
             self._begin, self._bytes = now, 0
         else:
@@ -51,7 +51,7 @@ class ArrivalRate:
         return max(self._best, self._former)
 
     def budget(self, seconds: float) -> int:
-        """Bytes for all senders together: what comes in so many seconds, see `cover`."""
+        """Bytes for all senders together: the arrivals of `seconds`, see `cover`."""
         if not self.best:
             return INITIAL
         return max(int(self.best * max(seconds, GAIN * LEAST_DELAY)), LEAST)
@@ -64,7 +64,7 @@ class ArrivalRate:
 def cover(round_trip: float, quickest: float) -> float:
     """Seconds of arrivals to have in flight, so that the link is busy while answers travel.
 
-    `round_trip`: seconds, smoothed; `quickest`: seconds, the least of late; both with what the
-    hosts take to answer.
+    `round_trip`: seconds, smoothed; `quickest`: seconds, the recent minimum; both include the time
+    that the hosts take to answer.
     """
     return min(GAIN * max(round_trip, LEAST_DELAY), quickest + MOST_EXCESS)

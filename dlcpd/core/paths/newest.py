@@ -1,20 +1,20 @@
-"""Which of a peer's datagrams were sent after all others, by the time stamps that they carry.
+"""Recognises the newest datagram of a peer by the time stamps that datagrams carry.
 
-What is sent once more, or has been overtaken, carries an older one: it says nothing new.
+A repeated or overtaken datagram carries an older stamp: it says nothing new.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 WRAP: Final = 1 << 32  # of time stamps, in microseconds: 71 minutes
-# Seconds that a stamp may be ahead of the time that has passed here since the one before: that one
-# may have waited longer in some queue. A stamp that is older looks like one far ahead, and is
-# taken for that unless the peer has been silent for nearly all of WRAP.
+# Seconds by which a stamp may exceed the time that has passed here since the last one, which may
+# have waited longer in some queue. An older stamp looks like one far ahead, and is refused as such
+# unless the peer has been silent for nearly all of WRAP.
 MAX_AHEAD: Final = 60.0
 
 
 def microseconds(now: float) -> int:
-    """`now` as it travels in `sent_at`."""
+    """`now` in the unit and width of `sent_at`."""
     return int(now * 1e6) % WRAP
 
 
@@ -26,7 +26,8 @@ class Newest:
     at: float = 0.0
 
     def see(self, stamp: int, at: float) -> bool:
-        """Whether `stamp`, which came at `at`, is not older than all before. 0 is none."""
+        """Whether `stamp`, which came at `at`, is not older than all before. False for 0, no
+        stamp."""
         ahead = (stamp - self.stamp) % WRAP
         if not stamp or (self.stamp and ahead > (at - self.at + MAX_AHEAD) * 1e6):
             return False

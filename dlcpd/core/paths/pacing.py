@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-BURST: Final = 0.0003  # seconds of rate that may go out at once: what stands in no queue for long
+BURST: Final = 0.0003  # seconds of rate that may go out at once: too short to make a lasting queue
 MIN_BURST: Final = 16 << 10  # bytes; below 65 Mb/s a burst must still hold some datagrams
 
 

@@ -1,4 +1,4 @@
-"""One path of one flow: whether it lives, and a packet number space per traffic class on it."""
+"""One path of one flow: its liveness, and a packet number space per traffic class on it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ _UNKNOWN: Final = Rtt()
 
 @dataclass(slots=True, eq=False)
 class PathSender:
-    """The way out. `share` is this path's part of what the flow may begin with: 1 / paths."""
+    """The sending half. `share` is this path's part of the flow's initial window: 1 / paths."""
 
     share: float = 1.0
     congestion_control: bool = True
     up: bool = True  # carries data; a path that is down is only pinged
-    expecting: bool = False  # something was sent since the last check that it may have to prove
+    expecting: bool = False  # control was sent on it since the last check
     answered: bool = False  # a credit for it arrived since the last check
     stalls: int = 0  # checks in a row that found it silent
     spaces: dict[int, SpaceSender] = field(default_factory=dict)  # by traffic class
@@ -34,14 +34,14 @@ class PathSender:
         return found
 
     def set_share(self, share: float) -> None:
-        """As many paths carry data as 1 / share."""
+        """1 / `share` paths carry data now."""
         self.share = share
         for space in self.spaces.values():
             space.congestion.share = share
 
     @property
     def in_flight(self) -> int:
-        """Packets out on it, of all classes."""
+        """Packets in flight on it, of all classes."""
         return self.sent - self.acked
 
     @property
@@ -69,7 +69,7 @@ class PathSender:
         return total
 
     def rtt(self, traffic_class: int) -> Rtt:
-        """Of a class; until it has been measured, of the quickest one that has."""
+        """Of a class; until it has been measured, of the fastest class that has."""
         own = self.spaces.get(traffic_class)
         if own is not None and own.rtt.measured:
             return own.rtt
@@ -78,7 +78,7 @@ class PathSender:
 
     @property
     def smoothed_rtt(self) -> float:
-        """Of the class that is served best, seconds."""
+        """Of the fastest class, seconds."""
         return min((space.rtt.smoothed for space in self.spaces.values()), default=1.0)
 
     @property
@@ -93,23 +93,23 @@ class PathSender:
 
     @property
     def suspect(self) -> bool:
-        """Whether it owed an answer at the last check: others are better."""
+        """Whether it owed an answer at the last check: other paths are better."""
         return self.stalls > 0
 
     def heard(self) -> None:
-        """The peer told of this path: it carries."""
+        """The peer acknowledged something on this path: it works."""
         self.answered = self.up = True
         self.stalls = 0
 
     def check(self) -> bool:
-        """Called now and then: whether the path owes an answer and should be pinged."""
+        """Called periodically: whether the path owes an answer and should be pinged."""
         silent = not self.answered and (self.expecting or self.in_flight > 0 or not self.up)
         self.stalls = self.stalls + 1 if silent else 0
         self.answered = self.expecting = False
         return silent
 
     def demote(self) -> None:
-        """Take what is in flight for lost and send no more data until the path answers."""
+        """Count packets in flight as lost, and send no more data until the path answers."""
         self.up = False
         for space in self.spaces.values():
             space.abandon()
@@ -117,7 +117,7 @@ class PathSender:
 
 @dataclass(slots=True, eq=False)
 class PathReceiver:
-    """The way in."""
+    """The receiving half."""
 
     spaces: dict[int, SpaceReceiver] = field(default_factory=dict)  # by traffic class
 
@@ -129,5 +129,5 @@ class PathReceiver:
         return found
 
     def owing(self) -> Iterable[tuple[int, SpaceReceiver]]:
-        """(class, space) of those with something the peer does not know or asked for."""
+        """(class, space) of those with arrivals that were not credited, or a request for credit."""
         return ((c, s) for c, s in self.spaces.items() if s.pending or s.asked)

@@ -1,11 +1,11 @@
-"""How large a datagram one path carries, one way: searched, confirmed, lowered (RFC 8899).
+"""The path MTU of one path in one direction: searched, confirmed, lowered (RFC 8899).
 
-Packetization-layer path MTU discovery: probes of candidate sizes go out with "don't fragment"
-set, and a size counts only once a probe of it was answered. Pure: the owner sends what
-`on_timer` returns, calls it again at `timer`, and hands in answers and what the kernel reports.
+Packetization-layer path MTU discovery: probes of candidate sizes go out with "don't fragment" set,
+and a size counts only once a probe of it was answered. Pure: the owner sends what `on_timer`
+returns, calls it again at `timer`, and hands in answers and what the kernel reports.
 
 Sizes are payload bytes of a data datagram, its segment, and multiples of 64. A segment's packet is
-larger by our header and by `headers`, those of IP and UDP and what io adds.
+larger by the dlcpd header and by `headers`, those of IP and UDP and what io adds.
 """
 
 from dataclasses import dataclass, field
@@ -17,17 +17,17 @@ from dlcpd.core.wire.sizes import BASE, UNIT, datagram_size, segment_within
 
 # Ethernet with and without jumbo frames; overlays, WireGuard and clouds; the most usual first.
 COMMON_MTUS: Final = (9000, 1500, 1450, 1400, 1460, 8950, 8896, 1420, 1280)
-PARALLEL: Final = 3  # sizes asked for at once beside the base: 27 KB of jumbo frames
+PARALLEL: Final = 3  # sizes probed at once beside the base: 27 KB of jumbo frames
 MAX_PROBES: Final = 5  # unanswered, while others are answered: RFC 8899 says 3 where loss is rare
 RAISE: Final = 600.0  # seconds until sizes that failed are tried again (RFC 8899 section 5.1.1)
 BLOCKED_RETRY: Final = 5.0  # seconds, where not even the base passes
 MIN_WAIT: Final = 0.05  # seconds for answers: above the time a busy host takes to give one
 MAX_WAIT: Final = 2.0  # seconds, for a peer that does not answer at all
-ROUND_TRIPS: Final = 3.0  # of waiting, where those are longer
-PATIENCE: Final = 2  # rounds without any answer after which only small probes go on
+ROUND_TRIPS: Final = 3.0  # to wait for answers, if that is longer than MIN_WAIT
+PATIENCE: Final = 2  # rounds without any answer, after which only small probes are sent
 FINE: Final = 16  # the search ends when less than a 16th of the size could be gained
 MAX_OUT: Final = 64  # probes whose answers are recognised; twelve rounds
-REFERENCE: Final = 0  # the size of a probe that passes wherever anything does
+REFERENCE: Final = 0  # the size of a probe that passes on every path that works
 
 
 class State(Enum):
@@ -51,18 +51,18 @@ class PathMtu:
     """One direction of one path. `timer` is when `on_timer` is due, absolute seconds."""
 
     headers: int  # bytes of IP and UDP around every datagram: 28 or 48, and of its tag, if any
-    most: int  # largest segment worth a try: what the local interface carries, or a setting
+    most: int  # largest segment to try: the limit of the local interface, or a setting
     timer: float = 0.0
     confirmed: int = 0  # largest segment that a probe has shown to pass; 0 = none
     blocked: bool = False
     _ceiling: int = field(init=False)  # smallest segment that does not pass, as far as is known
-    _hints: list[int] = field(default_factory=list)  # sizes that routers spoke of
+    _hints: list[int] = field(default_factory=list)  # sizes that routers named
     _lost: dict[int, int] = field(default_factory=dict)  # by size: probes that went unanswered
-    _round: list[int] = field(default_factory=list)  # sizes asked for and not yet answered
+    _round: list[int] = field(default_factory=list)  # sizes probed and not yet answered
     _out: dict[int, tuple[int, float]] = field(default_factory=dict)  # number -> size, sent at
     _resting: bool = False  # the search was complete; it is taken up again at `timer`
     _heard: bool = False  # something was answered in this round
-    _silent: int = 0  # rounds in a row in which nothing was
+    _silent: int = 0  # rounds in a row without any answer
     _doubt: int = 0  # a confirmed size that may not pass any more
     _round_trip: float = 0.0  # seconds, the last one
     _number: int = 0
@@ -96,7 +96,7 @@ class PathMtu:
     # --- probing ------------------------------------------------------------------------
 
     def on_timer(self, now: float) -> list[Probe]:
-        """What to send now."""
+        """The probes to send now."""
         if self._resting:
             self._reopen()
         self._judge_round()
@@ -113,7 +113,7 @@ class PathMtu:
         return [self._probe(size, now) for size in (REFERENCE, *sizes)]
 
     def _reopen(self) -> None:
-        """Try again what failed: the path may carry more by now."""
+        """Forget the sizes that failed: the path may carry more by now."""
         self._ceiling = self.most + UNIT
         self._lost.clear()
 
@@ -125,7 +125,7 @@ class PathMtu:
         return Probe(self._number, size)
 
     def _candidates(self) -> list[int]:
-        """Sizes to ask for next; none when the search is complete."""
+        """Sizes to probe next; none when the search is complete."""
         if self._doubt:
             return [self._doubt]
         base = [self.base] if self.confirmed < self.base < self._ceiling else []
@@ -141,8 +141,8 @@ class PathMtu:
         return []
 
     def _judge_round(self) -> None:
-        """What is still unanswered counts as lost if anything else was answered: else the peer
-        or the whole path is silent, and that says nothing of sizes."""
+        """Count unanswered probes as lost if any other was answered; otherwise the peer or the
+        whole path is silent, which says nothing about sizes."""
         self._silent = 0 if self._heard or not self._round else self._silent + 1
         for size in self._round if self._heard else []:
             self._lost[size] = self._lost.get(size, 0) + 1
@@ -159,7 +159,7 @@ class PathMtu:
             self.confirmed = 0
         self.blocked = self._ceiling <= self.base
 
-    # --- what comes back ------------------------------------------------------------------
+    # --- answers and reports --------------------------------------------------------------
 
     def on_answer(self, number: int, received: int, now: float) -> bool:
         """The peer got probe `number`, as a datagram of `received` bytes. False: no such probe
@@ -179,7 +179,7 @@ class PathMtu:
         if size >= self._doubt:
             self._doubt = 0
         if size >= self._ceiling:
-            self._reopen()  # what was known of larger ones is out of date
+            self._reopen()  # what was known about larger sizes is out of date
             self._again(now)
         if size in self._round:
             self._round.remove(size)
@@ -188,10 +188,10 @@ class PathMtu:
                 self._silent = 0
 
     def on_too_big(self, size: int, limit: int, now: float) -> None:
-        """A router, or this host's kernel, refused a datagram of that size and named `limit` as
-        the largest that passes; 0 = it named none.
+        """A router, or this host's kernel, refused a datagram of that size and named `limit` as the
+        largest that passes; 0 = it named none.
 
-        Whoever calls has made sure that it speaks of a datagram of ours. The base is never
+        The caller has verified that the message quotes a datagram of this engine. The base is never
         lowered for such a message alone (RFC 8899 section 4.6.1): probes decide.
         """
         passes = limit if 0 < limit < size else size - UNIT
@@ -205,17 +205,17 @@ class PathMtu:
         self._again(now)
 
     def suspect(self, now: float) -> None:
-        """Data of the size in use has vanished for long: ask whether it still passes."""
+        """Data of the size in use have been lost for long: probe whether it still passes."""
         if self.confirmed and not self._doubt:
             self._doubt = self.confirmed
             self._lost.pop(self.confirmed, None)
             self._again(now)
 
     def on_peer_heard(self, now: float) -> None:
-        """The peer has just begun to listen: do not wait for its silence to end."""
+        """The peer has just begun to listen: end the waiting for its silence."""
         if self._silent:
             self._again(now)
 
     def _again(self, now: float) -> None:
-        """Ask anew, without a verdict on what is out."""
+        """Start a new round, without a verdict on the probes in flight."""
         self._round, self._silent, self._resting, self.timer = [], 0, False, now

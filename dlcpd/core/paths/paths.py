@@ -1,9 +1,8 @@
-"""The paths of one flow together: which carries the next burst, which are silent, what to credit.
+"""All paths of one flow: the choice for the next burst, silent paths, and what to credit.
 
-Rules of a single path are in `path` and `space`. Spraying evens out: of the paths that have
-room, the one whose route carried least takes the next burst, so links that are not the
-bottleneck carry equal shares; where windows limit, a slow or lossy path has room less
-often and takes less.
+Rules of a single path are in `path` and `space`. Spraying balances the load: of the paths that have
+room, the one whose route carried least takes the next burst, so links that are not the bottleneck
+carry equal shares; where windows limit, a slow or lossy path has room less often and takes less.
 """
 
 from collections.abc import Collection, Iterable
@@ -22,7 +21,7 @@ SPRAY_QUANTUM: Final = 180  # datagrams sent on one path before the next is aske
 STALLS_BEFORE_DOWN: Final = 3  # checks, each with a ping: one or two may be lost
 CONTROL: Final = 0  # traffic class of control datagrams
 LOSS_WEIGHT: Final = 40.0  # 5 % more loss than the best path: a third of its share
-MAX_WEIGHT: Final = 19.0  # a path that works keeps at least a twentieth, to be judged by
+MAX_WEIGHT: Final = 19.0  # a path that works keeps at least a twentieth, to measure its loss
 LOAD_MEMORY: Final = 1 << 16  # datagrams after which old load counts half
 
 
@@ -34,17 +33,17 @@ class Paths:
     rx: list[PathReceiver]
     routes: Routes = field(init=False)
     health: list[PathHealth] = field(init=False)  # by path
-    full: Collection[int] = ()  # paths of this host whose sockets take nothing more now
+    full: Collection[int] = ()  # paths of this host whose sockets are full now
     _route: list[int] = field(init=False)  # by path: those with equal numbers share their links
     _carriers: list[int] = field(init=False)  # paths that data are sent on
-    _told_down: set[int] = field(default_factory=set)  # paths whose end was news
+    _told_down: set[int] = field(default_factory=set)  # paths that were reported down
     # the peer's data datagrams that have not come, though later ones of their class and path have
     holes: int = 0
     asked: bool = False  # the peer waits for credit
-    pending: bool = False  # something came that the peer does not know of
+    pending: bool = False  # there are arrivals that were not credited
     cover: float = 0.0  # seconds of arrivals that the slowest path needs in flight; 0 = unknown
     _load: list[float] = field(init=False)  # by route: datagrams, old ones count less
-    _random: Random = field(default_factory=lambda: Random(0))  # noqa: S311  # guards nothing
+    _random: Random = field(default_factory=lambda: Random(0))  # noqa: S311  # not for security
 
     def __post_init__(self) -> None:
         self.routes = Routes(len(self.tx))
@@ -61,15 +60,14 @@ class Paths:
         seed: int = 0,
         full: Collection[int] = (),
     ) -> Self:
-        """`count` paths that have carried nothing yet. `seed`: another one for each flow of each
-        host, or what is routed by chance takes the same route everywhere. `full` follows what io
-        knows of its sockets."""
+        """`count` unused paths. `seed`: different for each flow of each host, or all of them choose
+        the same random paths. `full`: a set that io keeps up to date."""
         made = cls(
             [PathSender(1 / count, congestion_control) for _ in range(count)],
             [PathReceiver() for _ in range(count)],
         )
         made.health = [PathHealth(alarm_loss) for _ in range(count)]
-        made._random = Random(seed)  # noqa: S311  # guards nothing
+        made._random = Random(seed)  # noqa: S311  # not for security
         made.full = full
         return made
 
@@ -79,12 +77,12 @@ class Paths:
     # --- out ------------------------------------------------------------------------
 
     def space(self, path: int, traffic_class: int) -> SpaceSender:
-        """Of a class on a path."""
+        """The space of a class on a path."""
         return self.tx[path].space(traffic_class)
 
     def in_flight(self, traffic_class: int | None = None) -> int:
-        """Datagrams out on all paths; with a class, only those of it and of higher ones: what
-        waits in a lower queue is in nobody's way."""
+        """Datagrams in flight on all paths; with a class, only those of it and of more urgent ones:
+        datagrams in less urgent queues do not delay it."""
         total = 0
         for path in self.tx:
             for number, space in path.spaces.items():
@@ -94,31 +92,31 @@ class Paths:
 
     @property
     def acked(self) -> int:
-        """Changes whenever the peer credits something."""
+        """Changes whenever the peer credits packets."""
         return sum(space.acked for path in self.tx for space in path.spaces.values())
 
     def timeout(self, traffic_class: int, attempt: int = 0) -> float:
-        """How long to wait for an answer on whichever path, seconds."""
+        """Seconds to wait for an answer on any path."""
         if len(self.tx) == 1:
             return self.tx[0].rtt(traffic_class).timeout(attempt)
         return max(rtt.timeout(attempt) for rtt in self._rtts(traffic_class))
 
     def reordering(self, traffic_class: int) -> float:
-        """Quiet time after which a hole is taken for a loss, seconds."""
+        """Seconds of quiet after which a hole counts as a loss."""
         if len(self.tx) == 1:
             return self.tx[0].rtt(traffic_class).reordering
         rtts = self._rtts(traffic_class)
         known = [rtt.smoothed for rtt in rtts if rtt.measured]
-        skew = max(known) - min(known) if known else 0.0  # all of it may lie on the way there
+        skew = max(known) - min(known) if known else 0.0  # all of it may lie on the forward path
         return max(*(rtt.reordering for rtt in rtts), min(1.5 * skew, MOST_REORDERING))
 
     def _rtts(self, traffic_class: int) -> list[Rtt]:
         return [path.rtt(traffic_class) for path in self.tx]
 
     def pick(self, traffic_class: int, run: int, credit: int, now: float) -> tuple[int, int, int]:
-        """The path for the next burst of a class, the datagrams that its window and pace let
-        out, and how many make a burst worth its system call: of `run` that are to go, where
-        the peer takes `credit` in all. One with room for a burst, where there is one, and none
+        """The path for the next burst of a class, the datagrams that its window and pace let out,
+        and how many make a burst worth its system call. `run`: datagrams to send; `credit`:
+        datagrams that the peer takes in all. Prefers paths with room for a burst, and takes none
         whose socket is full."""
         if len(self.tx) == 1 and not self.full:
             space = self.tx[0].space(traffic_class)
@@ -154,8 +152,8 @@ class Paths:
         return min((s.congestion.ready_at() for s in spaces if s.window_room > 0), default=None)
 
     def _choose(self) -> None:
-        """Of each route the first path that is up carries its data: windows and bursts that
-        share links had better be one. Where no path is up, all are tried."""
+        """The first path of each route that is up carries its data: one window and one burst per
+        route are better than several that share its links. If no path is up, all are tried."""
         chosen = {
             route: path
             for path, route in reversed(list(enumerate(self._route)))
@@ -166,7 +164,7 @@ class Paths:
             path.set_share(1 / max(len(self._carriers), 1))
 
     def on_sent(self, path: int, datagrams: int) -> None:
-        """A burst left on `path`. On one that loses more than the best, it weighs more."""
+        """A burst left on `path`. It weighs more on a path that loses more than the best."""
         if len(self.tx) == 1:
             return
         excess = self.health[path].loss - min(health.loss for health in self.health)
@@ -175,7 +173,7 @@ class Paths:
             self._load = [load / 2 for load in self._load]
 
     def regroup(self) -> None:
-        """After what `routes` learned, or a path that is back."""
+        """Regroup paths after a change of `routes`, or when a path is back."""
         self._route = self.routes.groups()
         self._load = [0.0] * len(self.tx)
         self._choose()
@@ -186,8 +184,8 @@ class Paths:
         return len(set(self._route))
 
     def for_control(self, attempt: int) -> int:
-        """The path with the shortest round trip; the others in turn for later attempts, since
-        the best one may just have died. A full socket would lose it."""
+        """The path with the shortest round trip; the others in turn for later attempts, since the
+        best one may just have died. Avoids full sockets, which would drop the datagram."""
         if len(self._carriers) == 1:  # the usual case, and asked for every control datagram
             return self._carriers[0]
         able = self._open_carriers or self._carriers
@@ -195,9 +193,9 @@ class Paths:
         return order[attempt % len(order)]
 
     def for_credit(self) -> int:
-        """Any route: the way back of a path may be another than the way there, so what one
-        loses the next one tells. By chance, not in turn: the peer's bursts take turns as well,
-        and then the same paths' credits wait in the same queues, and those paths carry less."""
+        """A random route. The return route may differ from the forward one, and the next CREDIT
+        repeats what a lost one said. Not in turn: the peer's bursts take turns as well, so credits
+        of the same paths would wait in the same queues, and those paths would carry less."""
         carriers = self._open_carriers or self._carriers
         return carriers[0] if len(carriers) == 1 else self._random.choice(carriers)
 
@@ -207,12 +205,12 @@ class Paths:
         return self._carriers
 
     def silent(self) -> list[int]:
-        """Paths that owe an answer since the last look; to be pinged."""
+        """Paths that owe an answer since the last call; to be pinged."""
         return [index for index, path in enumerate(self.tx) if path.check()]
 
     def demote(self, silent: list[int]) -> list[int]:
-        """Take down those of the silent that have been so for long, while others answer, and
-        whatever shares their route. Returns those of the silent."""
+        """Take down paths that have been silent for STALLS_BEFORE_DOWN checks while others answer,
+        and all paths that share their routes. Returns the silent ones taken down."""
         if len(silent) == len(self.tx):
             return []
         dead = [
@@ -232,8 +230,8 @@ class Paths:
     def on_credit(
         self, rows: Iterable[SpaceCredit], now: float
     ) -> tuple[list[tuple[int, PathState]], bool]:
-        """What the peer says of the paths towards it. Returns what that means for them, and
-        whether it shows that the peer lives (see SpaceSender.is_answer)."""
+        """Take in the rows of a CREDIT. Returns changes of path states, and whether the rows show
+        that the peer lives (see SpaceSender.is_answer)."""
         news, alive = list[tuple[int, PathState]](), False
         for row in rows:
             path = self.tx[row.path] if row.path < len(self.tx) else None
@@ -253,7 +251,7 @@ class Paths:
         was_down = not path.up
         path.heard()
         if was_down:
-            self.regroup()  # it owes nothing for the time it was away
+            self.regroup()  # resets loads: it does not catch up on the time when it was down
             if index in self._told_down:
                 self._told_down.discard(index)
                 return [(index, PathState.UP)]
@@ -283,14 +281,14 @@ class Paths:
         return news
 
     def on_ask(self, path: int, traffic_class: int) -> None:
-        """The peer waits for credit of a class on a path that there is."""
+        """The peer waits for credit of a class on an existing path."""
         self.rx[path].space(traffic_class).asked = self.asked = True
 
     def on_question(
         self, path: int, traffic_class: int, number: int, sent_at: int, arrived_at: float
     ) -> bool:
-        """The peer asks what came of a class on a path, on which it has sent `number` packets.
-        Returns whether that is news; it is answered in any case."""
+        """The peer asks for credit of a class on a path, on which it has sent `number` packets.
+        Returns whether the question is new; it is answered in any case."""
         if path >= len(self.rx):
             return False
         space = self.rx[path].space(traffic_class)
@@ -301,13 +299,13 @@ class Paths:
         return fresh
 
     def on_stamp(self, path: int, traffic_class: int, sent_at: int, arrived_at: float) -> None:
-        """When a datagram that was of use left, microseconds of the peer's clock, and when it
+        """The time stamp of a useful datagram, microseconds of the peer's clock, and when it
         came."""
         if path < len(self.rx):
             self.rx[path].space(traffic_class).on_stamp(sent_at, arrived_at)
 
     def credits(self, now: float) -> list[SpaceCredit]:
-        """Rows of a CREDIT; what they tell is no longer pending."""
+        """Rows of a CREDIT; their arrivals are no longer pending."""
         self.asked = self.pending = False
         return [
             space.credit(index, traffic_class, now)

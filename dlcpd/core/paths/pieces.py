@@ -1,7 +1,7 @@
-"""Datagrams too long for a path, cut into pieces that pass and put together again.
+"""Splits datagrams that are too long for a path into PIECEs, and reassembles them.
 
-For what an operation began to send before its path's MTU fell: its segment size is agreed and
-stays. Not left to IP: nobody fragments for a link that drops in silence, IPv6 routers never do,
+For operations that began before the MTU of a path fell: their segment size is agreed and stays. IP
+fragmentation does not help: a link that drops in silence causes none, IPv6 routers never fragment,
 firewalls drop fragments, and 16 bits of identification mix datagrams up at high rates (RFC 4963).
 """
 
@@ -22,14 +22,14 @@ _TOKEN: Final = slice(8, 16)  # of a header
 LEAST_PIECE: Final = 512  # bytes of a piece where no path MTU is known: 512 + 28 fit 576 (RFC 791)
 LONGEST: Final = HEADER_SIZE + MAX_SEGMENT  # bytes of a whole
 MAX_PARTIAL: Final = 256  # of a flow: 2.3 MB at worst; what is evicted is retransmitted like a loss
-MAX_OF_ALL: Final = 32 << 20  # bytes of all flows of an engine; then each keeps its newest alone
+MAX_OF_ALL: Final = 32 << 20  # bytes of all flows of an engine; beyond it each keeps one datagram
 PART_HELD: Final = 100  # bytes that a piece takes beside its own
 MAX_PIECES: Final = -(-LONGEST // (LEAST_PIECE - OVERHEAD))  # of one whole
 
 
 def cut(data: bytes, number: int, size: int) -> Iterator[bytes]:
-    """A datagram as datagrams of at most `size` bytes. `number`, a u32, tells its pieces from
-    another's; each begins with its header, but for the kind."""
+    """A datagram as datagrams of at most `size` bytes, but not below LEAST_PIECE. `number`, a u32,
+    identifies its pieces; each begins with the header of the datagram, with another kind."""
     head = data[:1] + bytes([Kind.PIECE]) + data[2:HEADER_SIZE]
     room = max(size, LEAST_PIECE) - OVERHEAD
     for offset in range(0, len(data), room):
@@ -38,14 +38,14 @@ def cut(data: bytes, number: int, size: int) -> Iterator[bytes]:
 
 @dataclass(slots=True)
 class Reassembly:
-    """Pieces of one flow."""
+    """Reassembles the pieces of one flow."""
 
-    of_all: Room = field(default_factory=lambda: Room(MAX_OF_ALL))  # flows
+    of_all: Room = field(default_factory=lambda: Room(MAX_OF_ALL))  # of all flows of the engine
     _partial: OrderedDict[tuple[int, int], dict[int, bytes]] = field(default_factory=OrderedDict)
     # (number, length) -> offset -> bytes
 
     def add(self, data: bytes) -> bytes | None:
-        """Take in a PIECE; the whole datagram, if this was what it lacked.
+        """Take in a PIECE; returns the whole datagram if this piece completes it.
 
         Raises: MalformedDatagram, and nothing else, for any bytes.
         """
@@ -68,7 +68,7 @@ class Reassembly:
         if not _in_a_row(parts):
             raise MalformedDatagram("body", "pieces that overlap")
         whole = b"".join(parts[at] for at in sorted(parts))
-        if whole[_TOKEN] != data[_TOKEN]:  # the pieces proved who sent them, and nobody else
+        if whole[_TOKEN] != data[_TOKEN]:  # checksums were verified for the pieces' token alone
             raise MalformedDatagram("token", "pieces of another flow's datagram")
         return whole
 

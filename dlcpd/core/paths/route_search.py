@@ -1,8 +1,8 @@
-"""How the routes of a flow are found: sweeps of probes, then other port pairs for what is surplus.
+"""Finds the routes of a flow by sweeps of probes, then other port pairs for surplus paths.
 
-Source ports are drawn at random, and so is where ECMP sends them: 16 of them miss one of four
-spines in 4 % of all cases. A path whose route another one has already is aimed at another port
-of the peer, and asked again; what carries data is left alone.
+Source ports are random, and so are the routes that ECMP gives them: 16 of them miss one of four
+spines in 4 % of all cases. A path that shares its route with an earlier path is aimed at another
+port of the peer and probed again; paths that carry data are left alone.
 """
 
 from collections.abc import Collection, Sequence
@@ -11,7 +11,7 @@ from typing import Final
 
 from dlcpd.core.paths.routes import MAX_HOPS, SILENT, Routes
 
-SWEEPS: Final = 3  # of one draw: routers limit their ICMP, and probes are lost like data
+SWEEPS: Final = 3  # per draw: routers limit their ICMP, and probes are lost like data
 DRAWS: Final = 3  # sixteen ports and 24 surplus pairs miss one of four spines once in 20,000
 
 Address = tuple[str, int]
@@ -38,7 +38,7 @@ class RouteSearch:
         self._asked = list(range(len(self.endpoints)))
 
     def restart(self) -> None:
-        """Ask all paths anew, aimed as they are."""
+        """Probe all paths again, with their present aims."""
         self.hop, self._sweep, self._draw = 1, 0, 0
         self._asked = list(range(len(self.endpoints)))
         self._answers.clear()
@@ -48,12 +48,13 @@ class RouteSearch:
         return self._asked
 
     def on_answer(self, path: int, hop: int, router: str) -> None:
-        """A router answered. An answer that makes no sense changes nothing."""
+        """A router answered. An implausible answer changes nothing."""
         if path in self._asked and 1 <= hop <= MAX_HOPS:
             self._answers[path, hop] = router
 
     def advance(self, routes: Routes) -> bool:
-        """Go on to the next hop; at the end of a sweep tell `routes`. False: that was all."""
+        """Go on to the next hop; at the end of a sweep update `routes`. False: the search is
+        done."""
         self.hop += 1
         if self.hop <= MAX_HOPS:
             return True
@@ -73,7 +74,8 @@ class RouteSearch:
         return [self._answers.get((path, hop), SILENT) for hop in range(1, last + 1)]
 
     def _keep(self, found: dict[int, list[str]], routes: Routes) -> None:
-        """What was fully answered; a path with a silent router goes back to where it was."""
+        """Keep the aims of paths whose routers all answered; the others get their former aims
+        back."""
         for path, hops in found.items():
             if len(hops) == len(routes.hops(path)) and SILENT not in hops:
                 routes.learn(path, hops)
@@ -81,7 +83,7 @@ class RouteSearch:
                 self.aims[path] = self._before[path]
 
     def _redraw(self, routes: Routes) -> bool:
-        """Aim what is surplus at another port of the same rail."""
+        """Aim surplus paths at another port of the same rail."""
         self._sweep, self._draw = 0, self._draw + 1
         self._asked = [path for path in routes.surplus() if self._next(path) != self.aims[path]]
         self._answers.clear()

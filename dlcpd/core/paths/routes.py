@@ -1,4 +1,4 @@
-"""Which paths share a route: entropy values differ, the links they hash to may not."""
+"""Which paths share a route: different source ports may hash to the same links."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ SILENT: Final = "?"  # a router that does not answer
 
 @dataclass(slots=True)
 class Routes:
-    """What is known of the routers on each path of one flow, nearest first."""
+    """The known routers on each path of one flow, nearest first."""
 
     paths: int
     _hops: list[list[str]] = field(init=False)  # by path
@@ -29,8 +29,8 @@ class Routes:
         return self._hops[path]
 
     def groups(self) -> list[int]:
-        """By path: a number, equal where the same routers answered. A path that nobody
-        answered for has one of its own."""
+        """By path: a number, equal where the same routers answered. A path without any answer has a
+        number of its own."""
         numbers: dict[tuple[str, ...], int] = {}
         out = []
         for path, hops in enumerate(self._hops):
@@ -39,6 +39,6 @@ class Routes:
         return out
 
     def surplus(self) -> list[int]:
-        """Paths whose route an earlier path has."""
+        """Paths whose route an earlier path uses."""
         groups = self.groups()
         return [path for path, group in enumerate(groups) if group in groups[:path]]

@@ -31,11 +31,11 @@ class Rtt:
         self.minimum = min(self.minimum, sample)
 
     def timeout(self, attempt: int = 0) -> float:
-        """How long to wait for an answer; doubles with every attempt."""
+        """Seconds to wait for an answer; doubles with every attempt."""
         base = max(self.smoothed + 4 * self.variation, MIN_RTO)
         return min(base * 2.0 ** min(attempt, 16), MAX_RTO)
 
     @property
     def reordering(self) -> float:
-        """Quiet time after which a hole is a loss and not reordering."""
+        """Seconds of quiet after which a hole is a loss and not reordering."""
         return min(max(self.smoothed / 2, LEAST_REORDERING), MOST_REORDERING)

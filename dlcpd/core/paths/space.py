@@ -1,10 +1,10 @@
 """The packet numbers of one traffic class on one path of one flow, seen from both ends.
 
-Numbers count per (flow, path, class) and are never used again, so the largest one that
-arrived tells the sender what is still in flight and what was lost, whichever segments they
-carried. Classes have spaces of their own (as QUIC's encryption levels have, RFC 9000
-section 12.3), because queues serve them apart: what waits behind a higher class is
-neither lost nor a sign of that one's congestion.
+Numbers count per (flow, path, class) and are never reused, so the largest one that arrived tells
+the sender what is still in flight and what was lost, whichever segments the packets carried.
+Classes have spaces of their own (as QUIC's encryption levels have, RFC 9000 section 12.3), because
+queues serve them separately: packets that wait behind a more urgent class are not lost, and no sign
+of that class's congestion.
 """
 
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ from dlcpd.core.wire.control import SpaceCredit
 
 _WRAP: Final = 1 << 32
 _HALF: Final = 1 << 31
-OLDEST_ECHO: Final = 10.0  # seconds; a starved class may be this late, a forger is any time
-# Packets, 300 MB, that may come before any that was sent earlier. A number further ahead is no
-# packet of this space; one that is nearer and forged does no more than open the window once.
+OLDEST_ECHO: Final = 10.0  # seconds; a starved class may be this late, a forged echo has any age
+# Packets, 300 MB, by which a number may be ahead of the largest that came. A number further ahead
+# is not of this space; a nearer one that is forged only opens the window once.
 MAX_AHEAD: Final = 1 << 18
 _CE_WRAP: Final = 1 << 16
 SMALL_SEND: Final = 12  # packets; fewer are not worth a system call while others are out
@@ -33,7 +33,7 @@ def unwrap(number: int, near: int) -> int:
 
 @dataclass(slots=True)
 class SpaceSender:
-    """What we sent in a space and what the peer says of it. Packet numbers start at 1."""
+    """The packets sent in a space, and what the peer reported. Packet numbers start at 1."""
 
     sent: int = 0  # largest packet number sent
     asked: int = 0  # `sent` when credit was last asked for
@@ -41,12 +41,12 @@ class SpaceSender:
     arrived: int = 0  # packets that arrived
     lost: int = 0  # packets that did not, of those up to `acked`
     marked: int = 0  # packets that arrived marked CE
-    lost_at_most: int = 0  # the largest that `lost` was: late arrivals make that smaller again
+    lost_at_most: int = 0  # the maximum of `lost`, which late arrivals lower
     bytes: int = 0  # sent, with headers
-    again: int = 0  # packets that carried segments which were sent before
-    _echo: int = 0  # the newest stamp of ours that came back
-    _echo_at: float = -OLDEST_ECHO  # when
-    _offset: int | None = None  # microseconds between the clocks, and the way: the first seen
+    again: int = 0  # packets with segments that were sent before
+    _echo: int = 0  # the newest of its own time stamps that came back
+    _echo_at: float = -OLDEST_ECHO  # when it came back
+    _offset: int | None = None  # microseconds: clock difference and transit of the first sample
     rtt: Rtt = field(default_factory=Rtt)
     congestion: CongestionControl = field(default_factory=CongestionControl)
 
@@ -56,7 +56,7 @@ class SpaceSender:
         return self.sent - self.acked
 
     def limit(self, credit: int) -> int:
-        """Packets that may be in flight when no other space is used; `credit`: those that the
+        """Packets that may be in flight when no other space is used; `credit`: packets that the
         peer takes."""
         return min(credit, int(self.congestion.window))
 
@@ -80,9 +80,9 @@ class SpaceSender:
         """Take in one CREDIT row, an answer or not (see `is_answer`); returns packets newly out of
         flight.
 
-        A row that is older than what is known is ignored, and so is one that tells nothing new. So
-        is one about packets never sent; but where a forged number has reached the peer it is a
-        little ahead, and all have arrived.
+        Ignores rows that are older than the known state or about packets far beyond those sent. A
+        row a little beyond them counts up to `sent`: a forged number has reached the peer. A row
+        that is no news gives no sample of the delay.
         """
         largest = unwrap(credit.largest, self.acked)
         arrived = unwrap(credit.received, self.arrived)
@@ -114,13 +114,13 @@ class SpaceSender:
         return newly
 
     def is_answer(self, credit: SpaceCredit, now: float) -> bool:
-        """Whether a row shows that the peer lives: it tells of packets, or brings back a time
-        stamp, that none has before. What somebody else sends once more does not."""
+        """Whether a row shows that the peer lives: it acknowledges packets, or echoes a time stamp,
+        not seen before. A replayed row does not count."""
         told = self.acked < unwrap(credit.largest, self.acked) <= self.sent
         return self._brings_back(credit, now) or told
 
     def _brings_back(self, credit: SpaceCredit, now: float) -> bool:
-        """A stamp of ours that is newer than all that have come back."""
+        """Whether the row echoes a newer time stamp than all rows before."""
         age = (microseconds(now) - credit.echo) % _WRAP
         newer = 0 < (credit.echo - self._echo) % _WRAP < _HALF
         if not credit.echo or age > OLDEST_ECHO * 1e6:
@@ -131,8 +131,9 @@ class SpaceSender:
         return True
 
     def _sample(self, credit: SpaceCredit, now: float) -> bool:
-        """The timers' round trip: from send to the handling of the answer, less the time the
-        receiver held it back (RFC 9002 section 5.3). False: no stamp of ours is that old."""
+        """Take a sample of the timers' round trip: from send to the handling of the answer, less
+        the time the receiver held it back (RFC 9002 section 5.3). False: the echo is too old to be
+        genuine."""
         elapsed = (microseconds(now) - credit.echo) % _WRAP
         if elapsed > OLDEST_ECHO * 1e6:
             return False
@@ -140,9 +141,9 @@ class SpaceSender:
         return True
 
     def _transit(self, credit: SpaceCredit) -> float:
-        """Seconds on the way there, off by how far the two clocks are apart: differences count.
+        """Seconds on the forward path, plus the difference of the two clocks: only changes matter.
 
-        The way there alone, since what delays the answer is somebody else's queue.
+        One way, since the answer may wait in a queue that other senders fill.
         """
         transit = (credit.arrived - credit.echo) % _WRAP
         if self._offset is None:
@@ -150,13 +151,13 @@ class SpaceSender:
         return ((transit - self._offset + _HALF) % _WRAP - _HALF) * 1e-6
 
     def abandon(self) -> None:
-        """What is in flight is lost: the path is dead."""
+        """Count packets in flight as lost: the path is dead."""
         self.acked = self.sent
 
 
 @dataclass(slots=True)
 class SpaceReceiver:
-    """What arrived in a space."""
+    """The packets that arrived in a space."""
 
     largest: int = 0
     received: int = 0
@@ -170,13 +171,13 @@ class SpaceReceiver:
         self, count: int, largest: int, marked: int = 0, *, useful: bool = True
     ) -> bool:
         """`count` data datagrams arrived, `largest` the 32-bit number of the newest. `useful`: they
-        brought something that was missing.
+        brought missing segments.
 
-        Returns whether that changed anything. A number that is no packet's of this space changes
-        nothing, nor does what is of no use and not numbered above all that came. What is of no use
-        and is, counts for no more packets than it is: a needless retransmission has arrived as
-        well, but a datagram that a third party repeats under another number must not close holes
-        or open a window.
+        Returns whether that changed anything. A number that is not of this space changes nothing,
+        nor do useless datagrams unless they are numbered above all that came. Those advance the
+        largest number by at most `count`: a needless retransmission has arrived as well, but a
+        datagram that a third party repeats under another number must not close holes or open a
+        window.
         """
         newest, before = unwrap(largest, self.largest), self.largest
         if newest > before + MAX_AHEAD or (newest <= before and not useful):
@@ -184,22 +185,23 @@ class SpaceReceiver:
         if not useful:
             newest = min(newest, before + count)
         self.largest = max(before, newest)
-        self.received = min(self.received + count, self.largest)  # one may have come twice
+        self.received = min(self.received + count, self.largest)  # a datagram may have come twice
         self.marked += marked
         self.pending += count
         return True
 
     def on_question(self, number: int, sent_at: int, arrived_at: float) -> bool:
-        """The peer asks what has arrived of `number` packets. Nothing changes, and False is
-        returned, where this was sent before something that has come."""
+        """The peer asks what has arrived of `number` packets. False, and without effect, if the
+        question was sent before a datagram that has come."""
         if not self.on_stamp(sent_at, arrived_at):
             return False
         self.on_datagrams(0, number)
         return True
 
     def on_stamp(self, sent_at: int, arrived_at: float) -> bool:
-        """A time stamp to echo, microseconds of the sender's clock, and when it came; all of a
-        burst have the same. An older one is not echoed: that would be a long round trip."""
+        """A time stamp to echo, microseconds of the sender's clock, and when it came; all datagrams
+        of a burst have the same. False: it is older than another, and its echo would look like a
+        long round trip."""
         if not self._stamp.see(sent_at, arrived_at):
             return False
         self.echo = sent_at

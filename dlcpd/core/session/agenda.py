@@ -1,4 +1,4 @@
-"""Which flows have something to do, so that nobody has to look at those that have not.
+"""The flows with something to do, so that a wake-up does not visit the others.
 
 A host of a large job has thousands of flows, and a wake-up is about a few of them.
 """
@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 class Agenda:
     """Indices of flows; all flows of an endpoint share one."""
 
-    touched: set[int] = field(default_factory=set)  # may have something to tell, or to pass on
-    # to a rank of this process, since they were looked at last
+    touched: set[int] = field(default_factory=set)  # since the last visit, may have something to
+    # tell, or to pass on to a rank of this process
     sending: dict[int, None] = field(default_factory=dict)  # have data to send, in the order in
     # which they began
-    expecting: set[int] = field(default_factory=set)  # whose peers have data to send to us
+    expecting: set[int] = field(default_factory=set)  # their peers have data to send to this rank
 
     def forget(self, flow: int) -> None:
         """A flow has ended."""

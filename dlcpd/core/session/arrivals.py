@@ -1,4 +1,4 @@
-"""The transfers from one peer to this rank: opened, filled, judged, told of."""
+"""The transfers from one peer to this rank: opened, filled, judged, acknowledged."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -27,7 +27,7 @@ class Arrivals:
 
     owner: Any
     index: int  # of the flow
-    token_in: int  # the peer's datagrams carry it
+    token_in: int  # in the peer's datagrams
     rank: int  # of the peer
     session: FlowOwner
     paths: Paths
@@ -41,7 +41,7 @@ class Arrivals:
     _expected: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """Transfers that have begun to arrive, and are not complete."""
+        """Transfers that have begun to arrive and are not complete."""
         return len(self._incoming)
 
     @property
@@ -50,7 +50,7 @@ class Arrivals:
         return bool(self._expected)
 
     def expect(self, stream: int, operation: int, size: int) -> None:
-        """An operation has begun here in which the peer sends us `size` bytes."""
+        """An operation has begun here in which the peer sends `size` bytes."""
         if size:
             self._expected[stream, operation] = size
             self.agenda.expecting.add(self.index)
@@ -64,8 +64,7 @@ class Arrivals:
     def on_data(self, group: Group, now: float) -> bool:
         """Datagrams of one transfer and round. Returns whether they were of use.
 
-        Only then do they show that the peer lives: what is stale, early or here already may come
-        from anybody who has seen it.
+        Only useful data show that the peer lives: stale, early or duplicate data may be a replay.
         """
         incoming = self._transfer_of(group, now)
         placed = group.place(incoming) if incoming is not None else NOTHING
@@ -96,7 +95,7 @@ class Arrivals:
 
     def _on_placed(self, incoming: Incoming, group: Group, placed: Placed, now: float) -> None:
         if isinstance(group, RowGroup):
-            self.placement.refresh(incoming)  # io's table does not know yet
+            self.placement.refresh(incoming)  # io's table is not up to date
         if placed.odd:
             self.session.count("length", placed.odd)
         if placed.duplicate:
@@ -114,16 +113,17 @@ class Arrivals:
             self._judge_at(incoming, now + self._patience(receiver))
 
     def _patience(self, receiver: TransferReceiver) -> float:
-        """Quiet time after which what is missing is taken for lost, seconds.
+        """Quiet time after which missing segments count as lost, seconds.
 
-        Until a hole in the packet numbers shows a loss, what is missing is behind all that came:
-        its sender may have lost its CPU for a moment, between two of the last datagrams.
+        Until a hole in the packet numbers shows a loss, the missing segments are behind all that
+        came: the sender may have been without a CPU for a moment, between two of the last
+        datagrams.
         """
         reordering = self.paths.reordering(receiver.traffic_class)
         return reordering if self.paths.holes > receiver.holes else max(reordering, MIN_RTO)
 
     def _limit_wait(self, incoming: Incoming, now: float) -> None:
-        """From when on the end of the first pass is not waited for."""
+        """Set the time until which the receiver waits for the end of the first pass."""
         receiver = incoming.receiver
         receiver.began, receiver.holes = now, self.paths.holes
         wait = self.pass_time.allowance(receiver.segments)
@@ -132,7 +132,7 @@ class Arrivals:
             self._judge_at(incoming, receiver.deadline)
 
     def replay(self, stream: int, operation: int, now: float) -> None:
-        """Take in what came before the peer and we had agreed on an operation."""
+        """Take in data that came before both ranks had agreed on an operation."""
         for group in self.early.take((stream, operation)):
             incoming = self._transfer_of(group, now)
             if incoming is not None:
@@ -151,7 +151,7 @@ class Arrivals:
             return None
         self.session.count(opened, datagrams)
         if ending and opened in ("duplicate", "stale"):
-            self.outbox.complete.append(key)  # our COMPLETE was lost: say it again
+            self.outbox.complete.append(key)  # the last COMPLETE was lost: send it again
         return None
 
     def _finish(self, incoming: Incoming, now: float) -> None:
@@ -168,15 +168,15 @@ class Arrivals:
         self.session.on_received(incoming, now)
 
     def on_end(self, header: Header, now: float) -> None:
-        """The peer says that a pass is over."""
+        """END of a pass came from the peer."""
         key = header.key
         incoming = self._incoming.get(key) or self._open(key, 1, now, ending=True)
         if incoming is not None and incoming.receiver.on_end(header.round, header.sent_at):
-            # it may have overtaken data, as anything may
+            # END may have overtaken data, as any datagram may
             self._judge_at(incoming, now + self._patience(incoming.receiver))
 
     def on_ack(self, key: Key, offer: int, now: float) -> None:
-        """The peer agrees to what we would go without."""
+        """The peer agrees to waive the segments that this rank offered."""
         incoming = self._incoming.get(key)
         if incoming is not None and incoming.receiver.on_ack(offer):
             self._finish(incoming, now)
@@ -208,7 +208,7 @@ class Arrivals:
         self.session.set_timer((self.owner, Timer.VERDICT, incoming.key), at)
 
     def forget(self, stream: int, operation: int) -> None:
-        """The operation failed: drop everything of it."""
+        """The operation failed: drop its state."""
         self.early.take((stream, operation))
         for key in [k for k in self._incoming if k[:2] == (stream, operation)]:
             self.placement.close(self._incoming.pop(key))

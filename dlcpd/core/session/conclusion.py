@@ -1,9 +1,9 @@
 """The end of a session: the last results are compared as well.
 
-READY tells the digest of an earlier operation, so the last ones have nobody to tell of them. Before
-a rank leaves it asks its peers for the digests that they have not told; they compare as they
-answer, so each result is compared on both sides, whoever leaves first. Asking is
-idempotent, and repeated until all have answered or `until` has come.
+READY carries the digest of an earlier operation, so no READY carries those of the last ones. Before
+a rank leaves it asks its peers for the digests that it lacks; they compare as they answer, so each
+result is compared on both sides, in whichever order they leave. Asking is idempotent, and repeated
+until all have answered or `until` has come.
 """
 
 from dataclasses import dataclass, field
@@ -15,17 +15,17 @@ from dlcpd.core.session.stream import Stream
 from dlcpd.core.wire.control import MAX_DIGEST_ROWS, DigestRow, pack_digests
 from dlcpd.core.wire.header import Flag, Header, Kind
 
-MAX_WAIT: Final = 0.05  # seconds between two questions: who closes waits for the answer
+MAX_WAIT: Final = 0.05  # seconds between two questions: the closing client waits for the answer
 
 
 @dataclass(slots=True)
 class Conclusion:
-    """Which digests a rank still lacks, and when to ask again."""
+    """The digests that a rank lacks, and when to ask again."""
 
     until: float = 0.0  # absolute; 0: the session goes on
     attempt: int = 0
-    over: bool = False  # it was said
-    _gone: set[int] = field(default_factory=set)  # ranks that will tell nothing more
+    over: bool = False  # the end was reported
+    _gone: set[int] = field(default_factory=set)  # ranks that will answer nothing more
 
     @property
     def begun(self) -> bool:
@@ -37,14 +37,14 @@ class Conclusion:
         self._gone.add(rank)
 
     def lacks(self, streams: list[Stream], flow: Flow) -> list[tuple[Stream, list[int]]]:
-        """Operations by stream that a peer has not told the digest of."""
+        """Operations by stream whose digests a peer has not sent."""
         if flow.rank in self._gone:
             return []
         lacking = [(stream, stream.digests.unconfirmed(flow.rank)) for stream in streams]
         return [(stream, operations) for stream, operations in lacking if operations]
 
     def ask(self, streams: list[Stream], flows: list[Flow]) -> int:
-        """Ask every peer for what it has not told. Returns how many digests that is."""
+        """Ask every peer for the digests that it has not sent. Returns how many these are."""
         count = 0
         for flow in flows:
             for stream, operations in self.lacks(streams, flow):
@@ -61,7 +61,7 @@ class Conclusion:
 
 
 def answer(flow: Flow, stream: Stream, asked: list[DigestRow], open_: set[int]) -> None:
-    """Tell a peer our digests of what it asks about; of `open_` operations later, when it asks
+    """Send a peer the digests that it asks for. Those of `open_` operations follow when it asks
     again. The answer is no longer than the question."""
     operations = [row.operation for row in asked if row.operation not in open_]
     begun = [number for number in operations if stream.has_begun(number)]

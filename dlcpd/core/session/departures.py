@@ -1,4 +1,4 @@
-"""Peers that have left: what they submitted, and so still deliver, and since when they are gone."""
+"""Peers that have left: when, and the operations that they submitted and still deliver."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from dlcpd.core.session.stream_ids import MESSAGES
 class Departure:
     """One peer. `begun`: by stream, the newest operation that it submitted."""
 
-    at: float  # when it said so
+    at: float  # when it left
     why: str
     begun: dict[int, int] = field(default_factory=dict)
     over: bool = False  # its session has ended: it delivers nothing any more
@@ -23,7 +23,7 @@ class Departures:
     """The peers of one session that submit nothing more, by rank."""
 
     _left: dict[int, Departure] = field(default_factory=dict)
-    _told: dict[int, dict[int, int]] = field(default_factory=dict)  # of those not all told
+    _told: dict[int, dict[int, int]] = field(default_factory=dict)  # incomplete ones, by rank
 
     def __contains__(self, rank: int) -> bool:
         return rank in self._left
@@ -34,15 +34,15 @@ class Departures:
     def add(
         self, rank: int, begun: Iterable[tuple[int, int]], why: str, now: float, *, last: bool
     ) -> None:
-        """A peer has left after the operations that `begun` names, by stream; with `last`, all
-        of them are known."""
+        """A peer has left after the operations that `begun` names, by stream; with `last`, all of
+        them are known."""
         told = self._told.setdefault(rank, {})
         told.update(list(begun)[: MAX_STREAMS - len(told)])
         if last and rank not in self._left:
             self._left[rank] = Departure(now, why, self._told.pop(rank))
 
     def end(self, rank: int) -> None:
-        """Its session is over."""
+        """The peer's session is over."""
         if rank in self._left:
             self._left[rank].over = True
 
@@ -61,11 +61,11 @@ class Departures:
         return any(n > begun.get(wire, 0) for wire, n in promises if not wire & MESSAGES)
 
     def error(self, peer: Peer, now: float) -> PeerLost:
-        """Of an operation that asks something new of a peer that has left."""
+        """For an operation that needs more of a peer than it submitted before it left."""
         return self._error(peer, f"left {now - self._left[peer.rank].at:.1f} s ago")
 
     def over_error(self, peer: Peer) -> PeerLost:
-        """The same of all later operations, where that peer has delivered all."""
+        """For all later operations, once that peer has delivered all."""
         return self._error(peer, "left")
 
     def _error(self, peer: Peer, left: str) -> PeerLost:

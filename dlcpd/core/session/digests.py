@@ -13,7 +13,7 @@ from dlcpd.core.wire.datagram import Bytes
 
 REMEMBERED: Final = 256  # operations; peers are never further apart than their operations in flight
 MAX_KEPT: Final = 1 << 18  # digests of all streams of a session, 110 B each: 29 MB
-OWN: Final = 6  # what one of our own counts as, for its label and pieces
+OWN: Final = 6  # the weight of a digest of this rank, for its label and pieces
 FEW: Final = 2  # of a stream, of each kind, where all of them hold more than that
 NOT_THERE: Final = object()
 MAX_NAMED: Final = 4  # pieces that an error names
@@ -24,11 +24,12 @@ HashRows = Callable[[Bytes, nh.Key], nh.Values]
 
 
 class Digester:
-    """Digests of one session: of every byte, and of where it is.
+    """Digests of one session: of every byte, and of its position.
 
-    Blocks of 8 KiB are hashed with NH and the list of their hashes, with piece and length, with
-    keyed BLAKE2b. Different bytes, or the same ones elsewhere, have one digest once in 2**32. The
-    key is the session's, so nobody outside can make a change that the digest does not show.
+    Blocks of 8 KiB are hashed with NH, and the list of their hashes, with piece and length, with
+    keyed BLAKE2b. Different bytes, or equal bytes elsewhere, have the same digest once in 2**32.
+    The key is secret to the session, so an outsider cannot make a change that the digest does not
+    show.
     """
 
     def __init__(self, key: bytes = b"", hash_rows: HashRows = nh.of_rows) -> None:
@@ -37,7 +38,7 @@ class Digester:
         self._nh_key = nh.expand(b"digest" + key, BLOCK)
 
     def piece(self, data: Bytes, number: int) -> int:
-        """A u64, of piece `number` of a result."""
+        """Digest of piece `number` of a result, a u64."""
         whole = len(data) // BLOCK * BLOCK
         rest = len(data) - whole
         digest = hashlib.blake2b(key=self._key, digest_size=8)
@@ -64,17 +65,17 @@ class Piece(NamedTuple):
 class Digest(NamedTuple):
     """Of the result of one operation."""
 
-    value: int = 0  # u64; 0: none of it was looked at
+    value: int = 0  # u64; 0: no piece was hashed
     label: str = ""  # of the operation, for errors
-    pieces: tuple[Piece, ...] = ()  # the first of those that were looked at
+    pieces: tuple[Piece, ...] = ()  # the first of those that were hashed
 
     def plus(self, value: int, piece: Piece) -> "Digest":
-        """With one more piece, in whichever order they come."""
+        """With one more piece; pieces may come in any order."""
         pieces = (*self.pieces, piece) if len(self.pieces) <= MAX_NAMED else self.pieces
         return Digest(self.value + value & MASK, self.label, pieces)
 
     def describe(self) -> str:
-        """What it is of, for errors."""
+        """Operation and pieces, for errors."""
         named = [
             f"chunk {piece.number} (bytes {piece.start} to {piece.stop}, which came here from rank "
             f"{piece.source})"
@@ -86,45 +87,46 @@ class Digest(NamedTuple):
 
 @dataclass(slots=True)
 class Kept:
-    """How much all books of a session hold."""
+    """How much all digest books of a session hold."""
 
     entries: int = 0
 
 
 @dataclass(slots=True)
 class DigestBook:
-    """Of one stream: own digests by operation, those to tell, those that peers sent before we had
-    ours, and those that peers have yet to confirm."""
+    """Of one stream: own digests by operation, those to send, those that peers sent before the own
+    one, and those that peers have yet to confirm."""
 
     kept: Kept = field(default_factory=Kept)
     _own: OrderedDict[int, Digest] = field(default_factory=OrderedDict)
     _early: OrderedDict[tuple[int, int], int] = field(default_factory=OrderedDict)
     _untold: dict[int, deque[int]] = field(default_factory=dict)  # by rank: operations in order
-    # by rank: operations whose results it has not shown to be equal
+    # by rank: operations whose results the rank has not confirmed
     _open: dict[int, OrderedDict[int, None]] = field(default_factory=dict)
 
     def next_for(self, rank: int) -> tuple[int, int]:
-        """(operation, digest) that `rank` has not been told; (0, 0) when there is none.
+        """(operation, digest) to send to `rank`; (0, 0) when there is none.
 
-        One READY carries one digest, and there are as many READYs as results: all of
-        them get told, however many operations are in flight.
+        One READY carries one digest, and there are as many READYs as results: so all digests are
+        sent, however many operations are in flight.
         """
         untold = self._untold.get(rank)
         operation = untold.popleft() if untold else 0
         return operation, self.own(operation) or 0
 
     def own(self, operation: int) -> int | None:
-        """Our digest of an operation; None while there is none, and when it is long ago."""
+        """This rank's digest of an operation; None while there is none, and once it is
+        forgotten."""
         digest = self._own.get(operation)
         return None if digest is None else digest.value
 
     def describe(self, operation: int) -> str:
-        """What was compared, for errors."""
+        """Operation and pieces that were compared, for errors."""
         digest = self._own.get(operation)
         return digest.describe() if digest is not None else f"operation {operation}"
 
     def add(self, operation: int, digest: Digest, ranks: Iterable[int]) -> int | None:
-        """Our digest, for `ranks`. Returns a rank that disagrees, if one is known to."""
+        """Add this rank's digest, for `ranks`. Returns a rank that is known to disagree, if any."""
         self._own[operation] = digest
         self._added(self._own, REMEMBERED, OWN)
         other = None
@@ -145,14 +147,14 @@ class DigestBook:
             self._added(awaited, REMEMBERED)
 
     def _added(self, entries: OrderedDict[Any, Any], most: int, weight: int = 1) -> None:
-        """One more is kept: the oldest go, where they are too many."""
+        """Count one more; drop the oldest where they are too many."""
         self.kept.entries += weight
         while len(entries) > (most if self.kept.entries <= MAX_KEPT else FEW):
             entries.popitem(last=False)
             self.kept.entries -= weight
 
     def check(self, rank: int, operation: int, digest: int) -> bool:
-        """A peer's digest. False: it has another result than we."""
+        """Take in a peer's digest. False: it differs from this rank's."""
         mine = self.own(operation)
         if mine is not None:
             self.forgo(rank, operation)
@@ -165,12 +167,12 @@ class DigestBook:
         return True
 
     def forgo(self, rank: int, operation: int) -> None:
-        """Nothing more is awaited of `rank` about an operation."""
+        """`rank` will confirm nothing more about an operation."""
         if rank in self._open:
             self.kept.entries -= self._open[rank].pop(operation, NOT_THERE) is None
 
     def unconfirmed(self, rank: int) -> list[int]:
-        """Operations whose digest `rank` has not told, the newest of them last."""
+        """Operations whose digest `rank` has not sent, the newest last."""
         return list(self._open.get(rank, ()))
 
     @property

@@ -1,4 +1,4 @@
-"""What a session tells its owner. Values, drained after every wake-up."""
+"""Events that a session reports to its owner. Values, drained after every wake-up."""
 
 from enum import Enum
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from dlcpd.core.paths.health import PathState
 class Stats(NamedTuple):
     """Segments of one operation on this rank; fields as in contract.messages.Completed.
 
-    `allowed`: how many of `sent` its bound lets peers go without.
+    `allowed`: how many of `sent` its bound lets peers waive.
     """
 
     sent: int = 0
@@ -23,7 +23,7 @@ class Stats(NamedTuple):
 
 
 class OperationDone(NamedTuple):
-    """The result is in place. `released`: nobody needs the memory any more.
+    """The result is in place. `released`: no peer needs the memory any more.
 
     `ticket` is the number that the client gave the operation, here and below.
     """
@@ -43,8 +43,8 @@ class OperationReleased(NamedTuple):
 
 
 class OperationFailed(NamedTuple):
-    """The operation ended without a result, here. `ranks` may wait for it in vain; to them it
-    is operation `number` of `stream`. `peer`: whose fault it is, if that is known."""
+    """The operation ended without a result, here. `ranks` may wait for it in vain; to them it is
+    operation `number` of `stream`. `peer`: the peer that caused it, if that is known."""
 
     session: int
     ticket: int
@@ -67,7 +67,7 @@ class SessionBroken(NamedTuple):
 
 
 class PathNews(NamedTuple):
-    """A path towards `rank` changed. Never an error: the others carry on."""
+    """A path towards `rank` changed. Never an error: the other paths carry on."""
 
     session: int
     rank: int
@@ -77,11 +77,11 @@ class PathNews(NamedTuple):
 
 
 class PeerState(Enum):
-    """What the silence of a peer means."""
+    """Changes in the silence of a peer."""
 
     SUSPECTED = "peer_suspected"  # it is silent; it may be paused, cut off or dead
-    HEARD = "peer_heard"  # it was suspected, and lives
-    AWAITED_NO_MORE = "peer_not_awaited"  # it was suspected, and nothing waits for it any more
+    HEARD = "peer_heard"  # it was suspected, and is heard again
+    AWAITED_NO_MORE = "peer_not_awaited"  # it was suspected, and no operation waits for it any more
 
 
 class PeerNews(NamedTuple):
@@ -94,8 +94,8 @@ class PeerNews(NamedTuple):
 
 
 class Concluded(NamedTuple):
-    """The session may end: peers have the same results, but for `unconfirmed` of them, which some
-    did not speak of in time."""
+    """The session may end: peers have the same results, except for `unconfirmed` ones that some
+    peers did not confirm in time."""
 
     session: int
     unconfirmed: int

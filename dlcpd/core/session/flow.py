@@ -1,7 +1,7 @@
 """One flow: everything that passes between this rank and one peer of a session.
 
-Its halves are `outgoing` and `arrivals`; here is what they share: the peer's life, the paths, the
-control datagrams, and the credit that either side gives the other.
+Its halves are `outgoing` and `arrivals`; here is what they share: the peer's liveness, the paths,
+the control datagrams, and the credit that each side gives the other.
 """
 
 from collections import deque
@@ -26,37 +26,37 @@ from dlcpd.core.wire.header import Header, Kind
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """State towards one peer. `index` is how io knows it; tokens are docs/wire.md's."""
+    """State towards one peer. `index`: its number in io; tokens as in docs/wire.md."""
 
     index: int
     session: FlowOwner
     rank: int  # of the peer
-    host: str  # name of the peer's, for errors
+    host: str  # name of the peer's host, for errors
     token_in: int
     token_out: int
-    segment_size: int  # payload bytes of a datagram to the peer; new operations take it over
-    window: int  # bytes the peer lets us have in flight
-    grant: int  # bytes we let the peer have in flight; told with every CREDIT
+    segment_size: int  # payload bytes of a datagram to the peer, for new operations
+    window: int  # bytes that this rank may have in flight
+    grant: int  # bytes that the peer may have in flight; sent with every CREDIT
     paths: Paths
     placement: Placement = field(default_factory=NoPlacement)
     agenda: Agenda = field(default_factory=Agenda)
     address: str = ""  # UDP address and port of the peer's first path, for errors
-    opening: int = 0  # bytes granted in READY: the peer's share, should all peers begin at once
+    opening: int = 0  # bytes granted in READY: the peer's share if all peers begin at once
     outbox: Outbox = field(init=False)
     outgoing: Outgoing = field(init=False)
     arrivals: Arrivals = field(init=False)
     heard_at: float = 0.0
     unanswered: int = 0  # pings since the peer was last heard
-    suspected: bool = False  # its silence has been told, and lasts
-    sign: str = ""  # in words, what speaks for the end of its process; "" = nothing does
+    suspected: bool = False  # its silence was reported, and lasts
+    sign: str = ""  # in words, the sign that its process has ended; "" = there is none
     sign_at: float = 0.0  # when that came
     unanswered_at_sign: int = 0  # `unanswered` at that time
-    twin: "Flow | None" = None  # the peer's flow to us, where its session is in this process too
+    twin: "Flow | None" = None  # the peer's flow to this rank, if it is in this process
     _local: list[TransferSender] = field(default_factory=list)  # for the twin, in order
-    _credited: int | None = None  # packets acked at the last look; None: no credit is awaited
+    _credited: int | None = None  # packets acked at the last check; None: no credit is awaited
     _asked: int = 0  # times in a row that credit was asked for
     _check_at: float = 0.0  # not before
-    _window_of: Newest = field(default_factory=Newest)  # when the peer said `window`
+    _window_of: Newest = field(default_factory=Newest)  # time stamp of the last `window`
 
     def __post_init__(self) -> None:
         self.outbox = Outbox(self.index, self.token_out, self.paths, self.agenda)
@@ -83,7 +83,7 @@ class Flow:
         )
 
     def touch(self) -> None:
-        """Have this flow looked at: it may have something to tell."""
+        """Mark this flow as one that may have something to tell."""
         self.agenda.touched.add(self.index)
 
     # --- transfers ----------------------------------------------------------------
@@ -98,7 +98,7 @@ class Flow:
             self.outgoing.queue(sender)
 
     def resend(self, sender: TransferSender) -> None:
-        """Queue a transfer once more from its start, unless the peer is content by now."""
+        """Queue a transfer once more from its start, unless it is done by now."""
         if sender.state is not State.DONE and sender not in self._local:
             self.outgoing.restart(sender)
 
@@ -109,16 +109,16 @@ class Flow:
         return self.outgoing.transmit(now, self.window, allowance)
 
     def forget(self, stream: int, operation: int) -> None:
-        """The operation failed: drop everything of it."""
+        """The operation failed: drop its state."""
         self.outgoing.forget(stream, operation)
         self.arrivals.forget(stream, operation)
 
     # --- within one process -----------------------------------------------------------
 
     def deliver(self, now: float, most: int) -> int:
-        """Copy what waits for the twin straight to its place, until `most` bytes have moved.
+        """Copy transfers to the twin straight to their places, until `most` bytes have moved.
 
-        What the twin cannot take yet waits on, for the next time. Returns the bytes, at least 1
+        Those that the twin cannot take yet wait for the next call. Returns the bytes, at least 1
         for each transfer.
         """
         waiting, self._local, moved = deque(self._local), [], 0
@@ -144,27 +144,27 @@ class Flow:
         if twin is not None and isinstance(opened, Incoming):
             opened.fill(sender.payload, now)
             twin.session.on_received(opened, now)
-        # what the twin refuses for good, it has or has aborted
+        # the twin has, or has aborted, what it refuses for good
         self.outgoing.acknowledge(sender.key, now)
         return True
 
     # --- control in ---------------------------------------------------------------
 
     def heard(self, now: float) -> None:
-        """The peer lives: it has sent data that are new, or answered. What anybody can send again
-        does not show it."""
+        """The peer lives: it has sent new data, or an answer. A replay does not show it."""
         self.heard_at, self.unanswered, self.suspected, self.sign = now, 0, False, ""
 
     def doubt(self, sign: str, now: float) -> bool:
-        """Something speaks for the end of the peer's process. That is no proof, as anybody may
-        have sent it: only unanswered pings are. False: it is known already."""
+        """There is a sign that the peer's process has ended. It may be forged, so only unanswered
+        pings are proof. False: there was a sign already."""
         if self.sign:
             return False
         self.sign, self.sign_at, self.unanswered_at_sign = sign, now, self.unanswered
         return True
 
     def excuse(self, seconds: float, now: float) -> None:
-        """This process could not listen for so long: the peer was not silent meanwhile."""
+        """This process could not listen for `seconds`, which do not count as silence of the
+        peer."""
         self.heard_at = min(self.heard_at + seconds, now)
         self.sign_at = min(self.sign_at + seconds, now)
 
@@ -190,7 +190,7 @@ class Flow:
                     self.outgoing.acknowledge(key._replace(transfer=transfer), now)
 
     def _on_ping(self, header: Header, arrived_at: float) -> bool:
-        """False: the peer sent it before something that has come."""
+        """False: the peer sent it before another datagram that has come."""
         self.outbox.pinged = True
         return self.paths.on_question(
             header.path,
@@ -201,7 +201,8 @@ class Flow:
         )
 
     def on_window(self, window: int, sent_at: int, now: float) -> None:
-        """What the peer lets us have in flight, unless it has said something else since."""
+        """Take over `window`, the bytes that this rank may have in flight, unless a newer one has
+        come."""
         if self._window_of.see(sent_at, now):
             self.window = window
 
@@ -219,7 +220,7 @@ class Flow:
     def handle_timer(self, timer: Timer, key: Any, now: float) -> None:
         """A timer of this flow expired; `key` is the transfer of END and VERDICT.
 
-        PACE has no effect of its own: `transmit`, which follows every timer, is what it is for.
+        PACE needs no handling: `transmit` follows every timer.
         """
         match timer:
             case Timer.ANSWER:
@@ -237,9 +238,9 @@ class Flow:
         self.session.set_timer((self, Timer.CREDIT, None), at)
 
     def _check_credit(self, now: float) -> None:
-        """What is in flight should be credited within a round trip: where it is not, its end
-        or the credit was lost, and the window would stay shut. Ask. A path among others that
-        has died is found here as well: the look that Liveness takes now and then is too late."""
+        """Data in flight should be credited within a round trip. If they are not, the end of the
+        data or the credit was lost, and the window would stay shut: ping. Also finds a path that
+        has died among several, since the periodic check of Liveness is too late."""
         if len(self.paths) > 1:
             self.check_paths(now)
         if not self.paths.in_flight() or not self.outgoing:
@@ -253,7 +254,7 @@ class Flow:
     # --- paths --------------------------------------------------------------------
 
     def check_paths(self, now: float) -> bool:
-        """Ping paths that owe an answer, demote those that stay silent. True: some do owe one."""
+        """Ping paths that owe an answer, demote those that stay silent. True: some owe one."""
         silent = self.paths.silent()
         dead = self.paths.demote(silent)
         for path in dead:
@@ -265,19 +266,20 @@ class Flow:
         return bool(silent)
 
     def look_after_paths(self, now: float) -> None:
-        """Check paths when an operation begins: most are over before the timer that does it."""
+        """Check paths when an operation begins: most operations end before the timer would
+        check."""
         if len(self.paths) > 1 and now >= self._check_at:
             self._check_at = now + 2 * self.paths.timeout(CONTROL)
             self.check_paths(now)
 
     def ping(self, now: float) -> None:
-        """Ask on every route whether the peer lives and what it has."""
+        """Ask on every route whether the peer lives and what it has received."""
         self.unanswered += 1
         for index in self.paths.carriers:
             self._ping(index, now)
 
     def _ping(self, index: int, now: float) -> None:
-        """Once for the path, and once in each class that waits for credit on it."""
+        """One PING for the path, and one in each class with packets in flight on it."""
         spaces = self.paths.tx[index].spaces
         for traffic_class in {CONTROL} | {c for c, space in spaces.items() if space.in_flight}:
             space = self.paths.space(index, traffic_class)
@@ -303,5 +305,5 @@ class Flow:
         return out
 
     def answer(self, now: float) -> None:
-        """Queue all that the peer may wait to hear."""
+        """Queue all answers that the peer may wait for."""
         self.outbox.answer(now, self.grant)

@@ -1,8 +1,8 @@
-"""When a silent peer is asked whether it lives, when it is suspected, and when it is lost (P6).
+"""When a silent peer is pinged, when it is suspected, and when it is lost (P6).
 
-Silence alone is no death: a host may be paused. A peer that is silent is suspected after
-`suspect_after` and lost after `peer_timeout`. Where there is a sign that its process has ended (its
-port is closed, or its daemon's is), it is lost as soon as it leaves PROOF_PINGS pings unanswered.
+Silence alone is no proof: a host may be paused. A silent peer is suspected after `suspect_after`
+and lost after `peer_timeout`. With a sign that its process has ended (its port is closed, or its
+daemon's is), it is lost as soon as it leaves PROOF_PINGS pings unanswered.
 """
 
 from collections.abc import Sequence
@@ -13,42 +13,42 @@ from dlcpd.contract.errors import Peer, PeerLost
 from dlcpd.core.paths.paths import CONTROL
 from dlcpd.core.session.flow import Flow
 
-PINGS_BEFORE_LOST: Final = 8  # silence alone may be our own sleep, and pings are lost like data:
-# at 20 % each way three in a row go unanswered once in twenty times, eight once in thousands
-PINGS_BEFORE_SUSPECTED: Final = 3  # a suspicion that is wrong costs a line of the log
+PINGS_BEFORE_LOST: Final = 8  # silence may be this process's own sleep, and pings are lost like
+# data: at 20 % each way three in a row go unanswered once in twenty times, eight once in thousands
+PINGS_BEFORE_SUSPECTED: Final = 3  # a false suspicion costs a line of the log
 MAX_AWAITED: Final = 3  # operations named in one error
 ALIKE_PINGS: Final = 3  # before they come twice, three times ... as often: some 100 until the
-# suspicion, since loss that goes by packets and not by time is outlasted by nothing else
+# suspicion, since only many pings outlast loss that counts packets and not time
 LOOKS: Final = 4  # at a suspected peer, in each `suspect_after`
-PROOF: Final = 0.4  # seconds in which a peer with a sign of death may answer, and a round trip
-PROOF_PINGS: Final = 5  # that it leaves unanswered in this time
+PROOF: Final = 0.4  # seconds in which a peer with a sign of its end may answer, and a round trip
+PROOF_PINGS: Final = 5  # unanswered in this time
 
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """Rules for the peers of one session. `peer_timeout`: seconds of silence that end one;
-    `suspect_after`: seconds of silence that are told."""
+    """Rules for the peers of one session. `peer_timeout`: seconds of silence after which a peer is
+    lost; `suspect_after`: seconds of silence that are reported."""
 
     peer_timeout: float
     suspect_after: float = 1.0
 
     @property
     def soon(self) -> float:
-        """Seconds of silence after which something is said: of suspicion, or of loss."""
+        """Seconds of silence after which suspicion or loss is reported."""
         return min(self.suspect_after, self.peer_timeout)
 
     @property
     def interval(self) -> float:
-        """Seconds between two looks at a peer of which nothing is owed."""
+        """Seconds between two checks of a peer that owes nothing."""
         return self.soon / LOOKS
 
     def is_suspect(self, flow: Flow, now: float) -> bool:
-        """Whether the silence of the peer is worth telling."""
+        """Whether the silence of the peer is to be reported."""
         silent = now - flow.heard_at
         return silent >= self.suspect_after and flow.unanswered >= PINGS_BEFORE_SUSPECTED
 
     def is_lost(self, flow: Flow, now: float) -> bool:
-        """Whether the peer has been silent for too long, however often it was asked."""
+        """Whether the peer has been silent for too long, although it was pinged often enough."""
         if flow.sign and self._is_proved(flow, now):
             return True
         silent = now - flow.heard_at
@@ -72,7 +72,7 @@ class Liveness:
         )
 
     def look(self, flow: Flow, now: float) -> float:
-        """Ask what there is to ask; returns when to look again, absolute."""
+        """Ping the peer and its paths where needed; returns when to check again, absolute."""
         interval = self.interval
         owing = len(flow.paths) > 1 and flow.check_paths(now)
         if flow.paths.in_flight() or owing:
@@ -82,8 +82,8 @@ class Liveness:
         if flow.sign:
             return now + PROOF / (PROOF_PINGS + 1)
         if self.suspect_after <= now - flow.heard_at and flow.unanswered >= PINGS_BEFORE_LOST:
-            return now + self.interval  # asked often enough: now it is time that counts
-        if flow.unanswered:  # so that there are enough of them before anything is said
+            return now + self.interval  # pinged often enough: now only time counts
+        if flow.unanswered:  # so that there are enough pings before a report
             often = 1 + flow.unanswered // ALIKE_PINGS
             interval = min(interval, self.soon / (2 * PINGS_BEFORE_LOST * often))
         return now + interval

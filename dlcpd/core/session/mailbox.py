@@ -1,4 +1,4 @@
-"""Which message goes to which receiver: by group, tag and source, in order of arrival."""
+"""Matches messages and receivers: by group, tag and source, in order of arrival."""
 
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
@@ -9,7 +9,7 @@ ANY: Final = -1  # a receiver that takes messages of every rank
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """A message that a peer has ready."""
+    """A message that a peer offers."""
 
     rank: int
     stream: int  # on the wire
@@ -28,7 +28,7 @@ class Wanted(Generic[T]):
     receiver: T
 
     def takes(self, message: Announced) -> bool:
-        """Whether it is for this receiver."""
+        """Whether the message is for this receiver."""
         return (
             self.group == message.group
             and self.tag == message.tag
@@ -45,7 +45,7 @@ class Mailbox(Generic[T]):
     receivers: list[Wanted[T]] = field(default_factory=list)
 
     def on_message(self, message: Announced) -> T | None:
-        """The receiver that waits for it; without one it is kept."""
+        """The receiver that waits for a message; without one the message is kept."""
         for wanted in self.receivers:
             if wanted.takes(message):
                 self.receivers.remove(wanted)
@@ -63,7 +63,7 @@ class Mailbox(Generic[T]):
         return None
 
     def withdraw(self, rank: int, stream: int, number: int) -> None:
-        """The sender gave a message up."""
+        """The sender aborted a message."""
         self.messages = [
             m for m in self.messages if (m.rank, m.stream, m.number) != (rank, stream, number)
         ]

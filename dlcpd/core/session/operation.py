@@ -1,4 +1,4 @@
-"""What a session needs of an operation. The executor of programs implements it."""
+"""The interface of an operation to its session. The executor of programs implements it."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,10 +17,10 @@ class Operation(Protocol):
     """An operation in flight, as the session sees it."""
 
     id: OperationId  # set by the session when it begins
-    begun: float  # when it did
+    begun: float  # when it began
     ready_ranks: set[int]  # peers whose READY is in
-    done: bool  # its result stands, though peers may still fetch parts of it
-    released: bool  # they do not: its memory is free
+    done: bool  # it has its result, though peers may still fetch parts of it
+    released: bool  # peers need no parts any more: its memory is free
 
     @property
     def ticket(self) -> int: ...  # the client's number for it
@@ -32,19 +32,19 @@ class Operation(Protocol):
     def deadline(self) -> float: ...  # absolute
 
     def ready_for(self, rank: int) -> Ready: ...
-    def meet(self, rank: int) -> None: ...  # whose message a receiver has got
+    def meet(self, rank: int) -> None: ...  # rank whose message a receiver has got
     def start(self, session: "Session", now: float) -> None: ...
     def on_peer_ready(self, rank: int, ready: Ready, now: float, *, late: bool) -> None: ...
     def on_known(self, rank: int) -> None: ...
     def settle_implied(self, rank: int, key: Key, now: float) -> None: ...
-    def on_left(self, rank: int, now: float) -> None: ...  # it takes nothing more
+    def on_left(self, rank: int, now: float) -> None: ...  # that rank takes nothing more
     def open_incoming(self, rank: int, key: Key) -> Incoming | str: ...
     def on_received(self, incoming: Incoming, now: float) -> None: ...
     def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None: ...
     def on_waived(self, rank: int, sender: TransferSender, missing: Segments) -> Segments: ...
     def on_failed(self) -> None: ...
-    def closed(self) -> None: ...  # the session knows it no more
+    def closed(self) -> None: ...  # the session has forgotten it
     def needs(self, rank: int) -> bool: ...
     def owed_by(self, rank: int) -> bool: ...  # whether data of a peer have yet to come
     def awaited(self) -> frozenset[int]: ...  # ranks that it waits for
-    def waiting_for(self) -> str: ...  # likewise, and what of them
+    def waiting_for(self) -> str: ...  # those ranks and the data, in words

@@ -1,8 +1,8 @@
-"""Control datagrams of one flow on their way out, and what the peer is still owed.
+"""Control datagrams of one flow to send, and the answers that the peer is owed.
 
-What arrived and what is complete is told when the peer asks. Else it waits: for another
-datagram, since waking the peer up costs more than the telling, or for a READY that says it
-all; but not for long.
+CREDIT and COMPLETE answer at once when the peer asks. Else they wait, for a short time only: for
+another datagram, since to wake the peer up costs more than the answer, or for a READY that implies
+it all.
 """
 
 from dataclasses import dataclass, field
@@ -23,13 +23,13 @@ COMPANY: Final = 1e-3  # seconds; an answer this old leaves with the next contro
 class Outbox:
     """`answer_at` is when `take` must be called at the latest; None: nothing is owed."""
 
-    flow: int  # index of the flow, as io knows it
+    flow: int  # index of the flow in io
     token_out: int
     paths: Paths
     agenda: Agenda = field(default_factory=Agenda)
-    complete: list[Key] = field(default_factory=list)  # transfers to tell of, soon
-    heard_ready: set[tuple[int, int]] = field(default_factory=set)  # stream, operation; likewise
-    pinged: bool = False  # the peer has asked by itself, and may hear us on some routes only
+    complete: list[Key] = field(default_factory=list)  # transfers to acknowledge soon
+    heard_ready: set[tuple[int, int]] = field(default_factory=set)  # (stream, operation) of READYs
+    pinged: bool = False  # the peer has asked, and may be reached on some routes only
     answer_at: float | None = None
     waiting: list[Control] = field(default_factory=list)
 
@@ -38,7 +38,7 @@ class Outbox:
     def put(
         self, header: Header, body: bytes = b"", *, path: int | None = None, attempt: int = 0
     ) -> None:
-        """Queue one control datagram, on the best path unless told."""
+        """Queue one control datagram, on the best path by default."""
         if path is None or path >= len(self.paths):
             path = self.paths.for_control(attempt)
         self.paths.tx[path].expecting = True
@@ -54,7 +54,7 @@ class Outbox:
         path: int | None = None,
         attempt: int = 0,
     ) -> None:
-        """Queue one that speaks of a transfer."""
+        """Queue one that refers to a transfer."""
         stream, operation, transfer = key
         header = Header(kind, self.token_out, operation, stream, transfer, round=round_)
         self.put(header, body, path=path, attempt=attempt)
@@ -74,14 +74,14 @@ class Outbox:
         self.waiting.append(Control(self.flow, path, control.datagram(header, body), header.tag))
 
     def imply_complete(self, stream: int, operation: int) -> None:
-        """A READY that leaves now says that all of an operation is complete."""
+        """The READY that leaves now implies that an operation is complete."""
         self.complete = [key for key in self.complete if key[:2] != (stream, operation)]
 
     # --- out ----------------------------------------------------------------------------
 
     def answers(self, now: float) -> bool:
-        """Whether `take` tells the peer all that it is owed: it asked, or something goes out
-        that the answer can go with."""
+        """Whether `take` sends all answers that the peer is owed: it asked, or a datagram goes out
+        that they can go with."""
         if self.paths.asked:
             return True
         due = self.answer_at
@@ -97,7 +97,7 @@ class Outbox:
         return out
 
     def answer(self, now: float, grant: int) -> None:
-        """Queue all that the peer may wait to hear."""
+        """Queue all answers that the peer may wait for."""
         self.answer_at = None
         rows = self.paths.credits(now)
         for at in range(0, len(rows), control.MAX_CREDIT_ROWS):
@@ -112,7 +112,7 @@ class Outbox:
         self.heard_ready.clear()
 
     def _answer_paths(self) -> list[int]:
-        """One path for what will be told again; every route for an answer that is waited for."""
+        """One path for an answer that is repeated anyway; every route for an answer to a ping."""
         return self.paths.carriers if self.pinged else [self.paths.for_credit()]
 
     def _report_complete(self) -> None:

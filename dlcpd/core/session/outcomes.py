@@ -1,4 +1,4 @@
-"""How the operations of a session, and the session itself, end: what its owner is told."""
+"""The outcomes of operations and of a session, as events for its owner."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ from dlcpd.core.session.totals import Totals
 
 @dataclass(slots=True)
 class Outcomes:
-    """Events in the order in which they happened; `session` is its number."""
+    """Events in the order in which they happened; `session` is the session's number."""
 
     session: int
     events: list[Event] = field(default_factory=list)
     broken: tuple[str, str] | None = None  # code, text: nothing can be submitted any more
-    culprit: Peer = NOBODY  # who broke it
+    culprit: Peer = NOBODY  # the peer that broke it
     totals: Totals = field(default_factory=Totals)
     _departure: SessionBroken | None = None  # of a peer that left while operations went on
 
@@ -43,18 +43,18 @@ class Outcomes:
         return events
 
     def done(self, operation: Operation, stats: Stats, source: int, now: float) -> None:
-        """The result of an operation stands."""
+        """The result of an operation is in place."""
         self.totals.complete(stats, max(now - operation.begun, 0.0))
         self.events.append(
             OperationDone(self.session, operation.ticket, operation.released, stats, source)
         )
 
     def released(self, operation: Operation) -> None:
-        """Nobody needs the memory of a done operation."""
+        """No peer needs the memory of a done operation."""
         self.events.append(OperationReleased(self.session, operation.ticket))
 
     def failed(self, operation: Operation, error: DlcpError, ranks: Iterable[int]) -> None:
-        """An operation that had begun ended without a result: `ranks` must hear of it."""
+        """An operation that had begun ended without a result: `ranks` must be told."""
         wire, _, number = operation.id
         self.refused(operation.ticket, error, wire, number, tuple(ranks))
 
@@ -82,20 +82,20 @@ class Outcomes:
         return first
 
     def tell_broken(self, rank: int, error: DlcpError) -> None:
-        """The owner hears that the session is over, after the failures that this caused."""
+        """Report that the session is over, after the failures that this caused."""
         self.events.append(SessionBroken(self.session, rank, error.code, str(error), error.peer))
 
     def departs(self, rank: int, error: DlcpError) -> None:
-        """A peer left. That is told once nothing is left that can still succeed."""
+        """A peer left. Reported once no operation is left that can still succeed."""
         self.breaks(error)
         self._departure = SessionBroken(self.session, rank, error.code, str(error), error.peer)
 
     def departed(self, rank: int) -> bool:
-        """Whether that rank has left, and the owner has yet to hear of it."""
+        """Whether that rank has left, and this was not reported yet."""
         return self._departure is not None and self._departure.rank == rank
 
     def tell_departure(self) -> None:
-        """No operation is open any more."""
+        """Report the departure: no operation is open any more."""
         if self._departure is not None:
             self.events.append(self._departure)
             self._departure = None

@@ -40,8 +40,8 @@ class Outgoing:
     paths: Paths
     outbox: Outbox
     agenda: Agenda
-    next_class: int | None = None  # traffic class of what goes out next; None: there is nothing
-    held: bool = False  # it may not, until the peer says something, a timer ends, or more comes
+    next_class: int | None = None  # traffic class of the next segment to send; None: there is none
+    held: bool = False  # it may not, until a datagram comes, a timer expires, or more is queued
     _queues: dict[int, deque[TransferSender]] = field(default_factory=dict)  # by class; none empty
     # by stream and operation, and by key; none empty
     _senders: dict[tuple[int, int], dict[Key, TransferSender]] = field(default_factory=dict)
@@ -53,11 +53,11 @@ class Outgoing:
     # --- queues -------------------------------------------------------------------
 
     def add(self, sender: TransferSender) -> None:
-        """A transfer that waits for its acknowledgement from now on, queued or not."""
+        """Track a transfer until its acknowledgement, queued or not."""
         self._senders.setdefault(sender.key[:2], {})[sender.key] = sender
 
     def queue(self, sender: TransferSender, *, first: bool = False) -> None:
-        """Send a transfer when its turn comes: after, or before, the others of its class."""
+        """Queue a transfer behind, or before, the others of its class."""
         self._unqueue(sender)
         sender.queued = sender.traffic_class
         queue = self._queues.setdefault(sender.queued, deque())
@@ -67,7 +67,7 @@ class Outgoing:
         self.agenda.sending[self.index] = None
 
     def _unqueue(self, sender: TransferSender) -> None:
-        """It has nothing to send, or not in that class."""
+        """Take a transfer out of its queue: it has nothing to send, or not in that class."""
         if sender.queued is not None:
             queue = self._queues[sender.queued]
             queue.remove(sender)
@@ -124,7 +124,7 @@ class Outgoing:
         return batch
 
     def _wake_by_pace(self, traffic_class: int, now: float) -> None:
-        """Where the pace is what holds us up, go on when it lets go."""
+        """If the pace is the limit, set a timer for when it lets a burst out."""
         at = self.paths.paced_until(traffic_class)
         if at is not None and at > now:
             self.session.set_timer((self.owner, Timer.PACE, None), at)
@@ -170,7 +170,7 @@ class Outgoing:
             self.index, index, first, flags, sender.payload, segments, sender.segment_size, tags
         )
 
-    # --- what the peer says -------------------------------------------------------
+    # --- answers of the peer ------------------------------------------------------
 
     def on_nack(self, key: Key, body: bytes, round_: int) -> None:
         """The peer lacks segments. Raises MalformedDatagram."""
@@ -182,7 +182,7 @@ class Outgoing:
             self._retransmit(sender)
 
     def on_final(self, key: Key, body: bytes, header: Header) -> None:
-        """The peer would go without some segments: keep them and agree, or send them again.
+        """The peer asks to waive some segments: keep them and agree, or send them again.
 
         Raises: MalformedDatagram.
         """
@@ -211,12 +211,12 @@ class Outgoing:
             self.session.on_acknowledged(self.rank, sender, now)
 
     def acknowledge_all(self, stream: int, operation: int, now: float) -> None:
-        """The peer has all it wants of this operation: it is done, or has left."""
+        """The peer needs nothing more of this operation: it is done, or has left."""
         for key in list(self._senders.get((stream, operation), ())):
             self.acknowledge(key, now)
 
     def forget(self, stream: int, operation: int) -> None:
-        """The operation failed: drop everything of it."""
+        """The operation failed: drop its state."""
         for key, sender in self._senders.pop((stream, operation), {}).items():
             sender.on_done()
             self._unqueue(sender)
@@ -226,7 +226,7 @@ class Outgoing:
         return self._senders.get(key[:2], {}).get(key)
 
     def _take(self, key: Key) -> TransferSender | None:
-        """Forget a transfer, and return it."""
+        """Remove and return a transfer."""
         senders = self._senders.get(key[:2], {})
         sender = senders.pop(key, None)
         if sender is not None and not senders:
@@ -236,7 +236,7 @@ class Outgoing:
     # --- time ---------------------------------------------------------------------
 
     def on_quiet(self, key: Key, now: float) -> None:
-        """No verdict on a transfer yet: ask. While the path still delivers, its turn will come."""
+        """No verdict on a transfer yet: send END. While the path still delivers, just wait on."""
         sender = self._sender(key)
         if sender is None or sender.state is not State.AWAITING:
             return
@@ -249,16 +249,16 @@ class Outgoing:
         self._set_end(sender, now + self.paths.timeout(traffic_class, sender.probes))
 
     def on_path_down(self, now: float) -> None:
-        """A path died, and with it data or questions: ask anew about all that wait, rather than
+        """A path died, and data or ENDs with it: send END for all transfers that wait, instead of
         when timers that have doubled expire."""
         for sender in [each for senders in self._senders.values() for each in senders.values()]:
             if sender.state is State.AWAITING:
-                sender.probes = 1  # not where its data went, but the best way that there is
+                sender.probes = 1  # the best path instead of that of its data
                 self._put_end(sender, sender.tail[0], now)
                 self._set_end(sender, now + self.paths.timeout(sender.traffic_class))
 
     def _put_end(self, sender: TransferSender, path: int, now: float) -> None:
-        """In the queue of the data, which it must not overtake."""
+        """Queue an END in the class of the data, which it must not overtake."""
         via = path if not sender.probes else self.paths.for_control(sender.probes - 1)
         sender.probes += 1
         traffic_class = sender.traffic_class
@@ -285,7 +285,7 @@ def _ask(space: SpaceSender, flags: NDArray[np.uint8], credit: int) -> None:
     """Mark the ends of the window's quarters that lie in this batch. `credit`: datagrams."""
     limit = space.limit(credit)
     every = min(max(limit // ASKS_PER_WINDOW, min(limit // 2, ASKING), 1), MAX_BATCH)
-    marks = min(ASKING, max(every // 2, 1))  # all of a small window would be asked for thrice
+    marks = min(ASKING, max(every // 2, 1))  # all of a small window would carry ASK three times
     first = space.sent - len(flags)  # the packet before the batch
     for number in range(max(space.asked + every, first + 1), space.sent + 1, every):
         row = number - first

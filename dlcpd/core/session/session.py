@@ -1,7 +1,7 @@
-"""One rank of one job: its flows, its operations, and who has submitted what.
+"""One rank of one job: its flows, its operations, and the submissions of its peers.
 
-Rendezvous before data: an operation's data flows to a peer only after that peer's READY,
-so nothing arrives that has no place, and ranks that disagree are told so by name.
+Rendezvous before data: an operation's data flow to a peer only after that peer's READY, so no data
+arrive without a place, and ranks that disagree get an error with their names.
 """
 
 from collections import Counter
@@ -64,9 +64,9 @@ class Session:
     world_size: int
     timers: TimerTable
     counters: Counter[str]
-    peer_timeout: float = 30.0  # seconds of silence that end a peer
-    suspect_after: float = 1.0  # seconds of silence that are told
-    host: str = ""  # name of this one, as that of a flow is its peer's
+    peer_timeout: float = 30.0  # seconds of silence after which a peer is lost
+    suspect_after: float = 1.0  # seconds of silence that are reported
+    host: str = ""  # name of this host; that of a flow is its peer's
     digester: Digester = field(default_factory=Digester)  # of results, to compare replicas
     flows: dict[int, Flow] = field(default_factory=dict)
     operations: dict[OperationId, Operation] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Session:
     def submit_receive(
         self, operation: Operation, group: int, rank: int, tag: int, now: float
     ) -> None:
-        """Take the next message of a tag from `rank` or ANY. Raises as `submit`."""
+        """Take the next message with a tag from `rank` or ANY. Raises as `submit`."""
         self._check_room()
         wanted = Wanted(group, rank, tag, operation)
         message = self.mailbox.on_receiver(wanted)
@@ -117,8 +117,8 @@ class Session:
         self._fail_hopeless_receivers(now)
 
     def refuse(self, ticket: int, group: int, members: Iterable[int], error: DlcpError) -> None:
-        """The next collective of a group cannot begin here. It takes its number all the same,
-        because the peers count it; its failure is told like any other's."""
+        """The next collective of a group cannot begin here. It takes its number nevertheless,
+        because the peers count it; its failure is reported like any other."""
         stream = self.streams.open(group, EVERYBODY)
         number = stream.next_number()
         stream.begin(number)
@@ -145,7 +145,7 @@ class Session:
         self.timers.set((self, Timer.DEADLINE, operation), operation.deadline)
         operation.start(self, now)
         flows = [self.flows[rank] for rank in operation.peers]
-        for flow in flows:  # all, before any can fail it: nobody is left waiting
+        for flow in flows:  # READY to all of them, before a failure, so that no peer waits
             flow.look_after_paths(now)
             late = flow.arrivals.early.was_cut((stream.wire, number))
             ready = operation.ready_for(flow.rank)
@@ -168,7 +168,7 @@ class Session:
             self._ask_departed(operation, now)
 
     def _receive(self, operation: Operation, message: Announced, now: float) -> None:
-        """A receiver and its message have met."""
+        """A receiver and its message were matched."""
         operation.meet(message.rank)
         stream = self.streams.open(message.stream, message.rank)
         self._begin(operation, stream, message.number, now)
@@ -209,7 +209,7 @@ class Session:
         if not stream.digests.check(flow.rank, ready.checked, ready.digest):
             self._diverged(flow.rank, stream, ready.checked)
             return
-        # it has the result, and so our part of it
+        # it has the result, and so this rank's part of it
         flow.outgoing.acknowledge_all(wire, ready.checked, now)
         operation = self.operations.get((wire, stream.peer, number))
         if operation is not None:
@@ -218,7 +218,7 @@ class Session:
         if stream.near(number) and stream.room(flow.rank, number):
             self._on_announcement(flow, stream, number, ready, now)
         elif not stream.has_begun(number):
-            return  # no room to remember it: without an answer it will be told again
+            return  # no room to remember it: without an answer it will be repeated
         flow.outbox.heard_ready.add((wire, number))
 
     def _on_ready_of_open(
@@ -228,7 +228,7 @@ class Session:
             self._unexpected(flow, operation)
         elif flow.rank not in operation.ready_ranks:
             self._match(flow, operation, ready, now, late=bool(header.flags & LATE))
-        elif header.round:  # repeated: it does not know yet that we have heard
+        elif header.round:  # repeated: the peer does not know yet that its READY arrived
             flow.outbox.heard_ready.add((header.stream, header.operation))
 
     def _unexpected(self, flow: Flow, operation: Operation) -> None:
@@ -242,13 +242,13 @@ class Session:
     def _on_announcement(
         self, flow: Flow, stream: Stream, number: int, ready: Ready, now: float
     ) -> None:
-        """A peer is ahead of us, or offers a message."""
+        """A peer is ahead of this rank, or offers a message."""
         stream.announce(flow.rank, number, ready)
         flow.arrivals.early.announce((stream.wire, number))
         self._offer(stream, now)
 
     def _offer(self, stream: Stream, now: float) -> None:
-        """Let receivers have the messages whose turn it is."""
+        """Match messages whose turn it is with receivers."""
         if not stream.leads_to(self.rank):
             return
         for number, ready in stream.offers():
@@ -259,7 +259,8 @@ class Session:
         self._fail_hopeless_receivers(now)
 
     def on_digests(self, flow: Flow, header: Header, body: bytes, now: float) -> None:
-        """A peer tells its digests, and may ask for ours. Raises MalformedDatagram."""
+        """A peer sends its digests, and may ask for those of this rank. Raises
+        MalformedDatagram."""
         rows = control.unpack_digests_untrusted(body)
         stream = self.streams.of_peer(header.stream, flow.rank)
         for number, known, digest in rows:
@@ -274,12 +275,12 @@ class Session:
             self._conclude_if_equal()
 
     def _unfinished(self, stream: Stream) -> set[int]:
-        """Operations of a stream whose results do not stand yet."""
+        """Operations of a stream that have no result yet."""
         here = (stream.wire, stream.peer)
         return {id_[2] for id_, op in self.operations.items() if id_[:2] == here and not op.done}
 
     def on_ready_ack(self, flow: Flow, header: Header) -> None:
-        """The peer knows that we are ready."""
+        """The peer has this rank's READY."""
         self._knows_us_ready(flow.rank, self._id_of(header, flow.rank))
 
     def _id_of(self, name: Header | Key, rank: int) -> OperationId:
@@ -291,7 +292,7 @@ class Session:
         if (known := self.operations.get(operation)) is not None:
             known.on_known(rank)
 
-    # --- what flows ask (FlowOwner) --------------------------------------------------------
+    # --- for flows (FlowOwner) -------------------------------------------------------------
 
     def settle_implied(self, rank: int, key: Key, now: float) -> None:
         operation = self.operations.get(self._id_of(key, rank))
@@ -312,7 +313,7 @@ class Session:
 
     def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None:
         id_ = self._id_of(sender.key, rank)
-        self._knows_us_ready(rank, id_)  # it took our part: it has our READY
+        self._knows_us_ready(rank, id_)  # it took this rank's data: it has its READY
         operation = self.operations.get(id_)
         if operation is not None:
             operation.on_acknowledged(rank, sender, now)
@@ -340,7 +341,7 @@ class Session:
     # --- from operations ---------------------------------------------------------------
 
     def knows(self, rank: int, operation: Operation) -> bool:
-        """Whether `rank` has our READY of an operation."""
+        """Whether `rank` has this rank's READY of an operation."""
         return not self._announcements.unknown(rank, operation.id)
 
     def done(
@@ -352,7 +353,7 @@ class Session:
         digest: Digest | None,
         source: int = -1,
     ) -> None:
-        """The result of an operation stands."""
+        """The result of an operation is in place."""
         self.outcomes.done(operation, stats, source, now)
         if digest is not None:
             wire, peer, number = operation.id
@@ -362,7 +363,7 @@ class Session:
                 self._diverged(rank, stream, number)
 
     def released(self, operation: Operation) -> None:
-        """Nobody needs the memory of a done operation."""
+        """No peer needs the memory of a done operation."""
         self.outcomes.released(operation)
 
     def over(self, operation: Operation) -> None:
@@ -382,7 +383,7 @@ class Session:
     # --- failure ------------------------------------------------------------------------
 
     def abort(self, rank: int, wire: int, number: int, error: DlcpError, now: float) -> None:
-        """`rank` gave an operation up. One that has not begun here fails as soon as it does."""
+        """`rank` aborted an operation. One that has not begun here fails as soon as it does."""
         id_ = (*stream_id(wire, rank), number)
         if (operation := self.operations.get(id_)) is not None:
             self.fail(operation, error)
@@ -394,8 +395,8 @@ class Session:
                 stream.abort_ahead(number, error)
 
     def _withdraw(self, stream: Stream, rank: int, number: int, now: float) -> None:
-        """A message that was not received yet never will be. Its number is used up: a hole in
-        the sequence would keep those far behind it out for ever."""
+        """A message that was not received yet never will be. Its number is used up: a hole in the
+        sequence would keep the messages far behind it out permanently."""
         self.mailbox.withdraw(rank, stream.wire, number)
         if stream.leads_to(self.rank) and stream.near(number):
             stream.take(rank, number)
@@ -405,8 +406,8 @@ class Session:
             self._offer(stream, now)
 
     def fail(self, operation: Operation, error: DlcpError) -> None:
-        """End an open operation without a result. One that is done already is released: a peer
-        that lacks parts of it reports a failure of its own."""
+        """End an open operation without a result. One that is done is released: a peer that lacks
+        parts of it reports a failure of its own."""
         wire, peer, number = operation.id
         for rank in operation.peers:
             self.flows[rank].forget(wire, number)
@@ -421,15 +422,15 @@ class Session:
         self.streams[wire, peer].fail(number)
         if self.trace.on:
             self.trace.note("failed", self.number, operation.id, error.code)
-        # Ranks may disagree on who is in the group: then all of the session hear of it, since those
-        # whom this rank does not expect may wait for it.
+        # Ranks may disagree on the members of the group: then all ranks of the session are told,
+        # since some that this rank does not expect may wait for it.
         apart = isinstance(error, RanksDisagree) and not wire & MESSAGES
         self.outcomes.failed(operation, error, self.flows if apart else operation.peers)
         self._tell_departure()
 
     def fail_group(self, group: int, error: DlcpError) -> None:
-        """End what is open of one group; the others go on. So do operations of this one whose
-        result stands here, since peers may still need parts of them."""
+        """Fail the open operations of one group; other groups go on. Operations of this group that
+        are done here go on too, since peers may still need parts of them."""
         members = [op for id_, op in self.operations.items() if id_[0] & ~MESSAGES == group]
         for operation in [op for op in members if not op.done]:
             self.fail(operation, error)
@@ -437,7 +438,7 @@ class Session:
             self._fail_receiver(wanted.receiver, error)
 
     def _fail_receiver(self, operation: Operation, error: DlcpError) -> None:
-        """A receiver that met no message."""
+        """Fail a receiver that met no message."""
         self.mailbox.cancel(operation)
         operation.closed()
         self.timers.cancel((self, Timer.DEADLINE, operation))
@@ -446,9 +447,9 @@ class Session:
     def fail_all(self, rank: int, error: DlcpError) -> None:
         """Break the session: every operation without a result fails, none can be submitted.
 
-        After a departure, what went on without the one that left ends here too, unless it
-        is only that one's silence which is reported. Results that stand here are still
-        delivered to the other peers.
+        After a departure, operations that went on without the peer that left end here too, unless
+        the error is that peer's silence. Results that are in place here are still delivered to the
+        other peers.
         """
         if self.outcomes.departed(rank) or self.departures.is_over(rank):
             return
@@ -459,28 +460,29 @@ class Session:
             self.outcomes.tell_broken(rank, error)
 
     def _fail_open(self, error: DlcpError) -> None:
-        """End all that has no result here. What has one goes on, since peers may need parts."""
+        """Fail all operations without a result here. Done ones go on, since peers may need
+        parts."""
         for operation in [op for op in self.operations.values() if not op.done]:
             self.fail(operation, error)
         for wanted in list(self.mailbox.receivers):
             self._fail_receiver(wanted.receiver, error)
 
     def end(self, error: DlcpError) -> None:
-        """The session closes: nothing is delivered to anybody any more."""
+        """The session closes: nothing more is delivered to any peer."""
         self.fail_all(self.rank, error)
         for operation in list(self.operations.values()):
             self.fail(operation, error)
 
     def peer(self, rank: int) -> Peer:
-        """What an error says of a rank; nobody where it is none of the peers."""
+        """A rank as errors name it; an empty `Peer` if it is none of the peers."""
         flow = self.flows.get(rank)
         return Peer(rank, flow.host, flow.address) if flow else NOBODY
 
     # --- departures ---------------------------------------------------------------------
 
     def leave(self, error: DlcpError) -> None:
-        """The client is gone. What it had no result of fails; of the rest, peers take their parts
-        as long as the session stays open."""
+        """The client has gone. Operations without a result fail; peers can fetch their parts of the
+        others as long as the session stays open."""
         self.outcomes.breaks(error)
         self._fail_open(error)
 
@@ -502,8 +504,8 @@ class Session:
         last: bool = True,
     ) -> None:
         """`rank` submits nothing after the operations that `begun` names, by stream; it still
-        delivers what these promise. An operation that asks more of it fails. Without `last`,
-        more streams will be named."""
+        delivers its part of these. An operation that needs more of it fails. Without `last`, more
+        streams will be named."""
         self.departures.add(rank, begun, str(error), now, last=last)
         if not last:
             return
@@ -513,10 +515,11 @@ class Session:
         self._fail_hopeless_receivers(now)
 
     def peer_gone(self, rank: int, error: DlcpError, now: float) -> None:
-        """The session of `rank` is over, as its daemon says. What still needs it fails; the rest
-        goes on.
+        """The session of `rank` is over, as its daemon reports. Operations that still need it fail;
+        the others go on.
 
-        Where it did not say before that it leaves, or nobody else is left, the session is broken.
+        If the rank had not announced that it leaves, or no other peer is left, the session is
+        broken.
         """
         self.departures.end(rank)
         if rank in self.departures:
@@ -532,7 +535,7 @@ class Session:
         self._tell_departure()
 
     def _goes_on_without(self, rank: int) -> bool:
-        """Whether other peers are left, or operations that were promised have yet to begin."""
+        """Whether other peers are left, or promised operations have yet to begin."""
         if rank not in self.departures:
             return False
         remain = not all(map(self.departures.is_over, self.flows))
@@ -540,7 +543,7 @@ class Session:
         return remain or self.departures.promise_more(begun)
 
     def _let_go(self, rank: int, operation: Operation, error: DlcpError, now: float) -> None:
-        """An operation gets nothing more of `rank`: it goes on without it, or fails."""
+        """An operation gets nothing more from `rank`: it goes on without it, or fails."""
         promised = self.departures.promised(rank, operation.id[0], operation.id[2])
         if operation.done:
             self._release(rank, operation, now)
@@ -551,7 +554,7 @@ class Session:
             self._release(rank, operation, now)
 
     def _lose(self, rank: int, operation: Operation, error: DlcpError) -> None:
-        """An operation needs a rank that has left: no other is begun."""
+        """An operation needs a rank that has left: it fails, and no other can begin."""
         if self.outcomes.broken is None:
             self.outcomes.departs(rank, error)
         self.fail(operation, error)
@@ -573,7 +576,7 @@ class Session:
                 self._let_go(rank, operation, self.departures.error(self.peer(rank), now), now)
 
     def _fail_hopeless_receivers(self, now: float) -> None:
-        """Receivers to which no peer will send any more."""
+        """Fail receivers to which no peer will send any more."""
         if not self.departures:
             return
         for wanted in list(self.mailbox.receivers):
@@ -609,7 +612,7 @@ class Session:
     # --- the end ----------------------------------------------------------------------------
 
     def conclude(self, now: float, until: float) -> None:
-        """The owner is about to leave: compare what results are left, and say `Concluded`, at
+        """The owner is about to leave: compare the remaining results, and report `Concluded`, at
         `until` at the latest."""
         if not self._conclusion.until:
             self._conclusion.until = until
@@ -665,7 +668,7 @@ class Session:
             self.timers.set(key, now + self.liveness.interval)
 
     def _check_alive(self, flow: Flow, now: float) -> None:
-        """Look after a peer for as long as anything here waits for it."""
+        """Check a peer for as long as an operation here waits for it."""
         waiting = self._waiting_for(flow)
         if not waiting:
             self._tell(self._suspicions.end(flow, now))
@@ -691,21 +694,21 @@ class Session:
             self.outcomes.events.append(news)
 
     def doubt(self, rank: int, sign: str, now: float) -> None:
-        """Something speaks for the end of a peer's process: ask it at once."""
+        """There is a sign that a peer's process has ended: ping it at once."""
         flow = self.flows.get(rank)
         if flow is None or not self.timers.pending(key := (self, Timer.ALIVE, rank)):
-            return  # nothing waits for it
+            return  # no operation waits for it
         if flow.doubt(sign, now):
             self.timers.set(key, now)
 
     def excuse(self, seconds: float, now: float) -> None:
-        """This process could not listen for so long."""
+        """This process could not listen for `seconds`."""
         for flow in self.flows.values():
             flow.excuse(seconds, now)
 
 
 def _awaited(error: DlcpError, operation: Operation) -> DlcpError:
-    """`error` with what the operation waits for, where it is about a peer and does not say."""
+    """`error` with what the operation waits for, if it is about a peer and does not name it."""
     if error.peer.rank < 0 or error.peer.awaiting:
         return error
     return made(type(error), str(error), error.peer._replace(awaiting=operation.waiting_for()))

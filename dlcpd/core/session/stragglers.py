@@ -1,10 +1,10 @@
-"""Peers that operations wait for: who, since when, and whether it or a path to it is silent."""
+"""Peers that operations wait for: which, since when, and whether they or their paths are silent."""
 
 from typing import Final, NamedTuple
 
 from dlcpd.core.session.session import Session
 
-LATE: Final = 1.0  # seconds; below it nobody is worth a line
+LATE: Final = 1.0  # seconds; a shorter wait is not reported
 MAX_STRAGGLERS: Final = 8  # of a session, in one report
 
 
@@ -17,11 +17,11 @@ class Straggler(NamedTuple):
     late: float  # seconds that the oldest operation has waited for it
     silent: float  # seconds since its engine was heard; small: its trainer is late, not the network
     paths_down: tuple[int, ...]  # that carry no data towards it
-    awaiting: str  # what, in words
+    awaiting: str  # what the operation waits for, in words
 
 
 def stragglers(session: Session, now: float) -> list[Straggler]:
-    """Those that are late, each with the operation that has waited for it for longest."""
+    """The late peers, each with the operation that has waited for it for longest."""
     found: dict[int, Straggler] = {}
     for operation in session.operations.values():  # in the order in which they began
         if operation.done or now - operation.begun < LATE:

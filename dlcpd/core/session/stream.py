@@ -24,18 +24,18 @@ from dlcpd.core.wire.control import Ready
 
 MAX_STREAMS: Final = 4096  # that peers can make a session remember, messages included
 MAX_OWN_STREAMS: Final = 1 << 15  # that a session has with those of its own rank: 36 MB
-MAX_AHEAD: Final = 1024  # operations a peer may be ahead of us; its READYs are remembered
-MAX_HELD: Final = 2048  # of all streams, per peer: 1.5 MB. It has at most 1,024 open, and others
-# that it has aborted since
+MAX_AHEAD: Final = 1024  # operations that a peer may be ahead: their READYs are remembered
+MAX_HELD: Final = 2048  # of all streams, per peer: 1.5 MB. A peer has at most 1,024 open, and
+# others that it has aborted since
 MAX_HELD_IN_ALL: Final = 1 << 15  # likewise of all peers: READYs of some 0.5 to 1.4 KB each
 MAX_FAILED: Final = 1 << 16  # failed operations that a session remembers: 13 MB
-DOOMED: Final = -1  # no rank
+DOOMED: Final = -1  # a key of `held` that is no rank
 ALL_PEERS: Final = -2  # likewise
 
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """Which operations of a sequence began here, and which peers have announced."""
+    """Operations of a sequence that began here, and those that peers have announced."""
 
     wire: int  # number in datagrams
     peer: int = EVERYBODY
@@ -55,11 +55,11 @@ class Stream:
         return self.wire & ~MESSAGES
 
     def leads_to(self, rank: int) -> bool:
-        """Whether it is of messages to `rank`."""
+        """Whether it carries messages to `rank`."""
         return self.wire == messages(self.group, self.peer, rank)
 
     def next_number(self) -> int:
-        """Of the operation that this rank begins next, where it counts them."""
+        """Number of the operation that this rank begins next, where this rank counts them."""
         return self.begun + 1
 
     def begin(self, number: int) -> None:
@@ -70,7 +70,7 @@ class Stream:
             self._beyond.discard(self.begun)
 
     def has_begun(self, number: int) -> bool:
-        """Whether an operation began here, whatever became of it."""
+        """Whether an operation began here, failed or not."""
         return number <= self.begun or number in self._beyond
 
     def near(self, number: int) -> bool:
@@ -78,7 +78,8 @@ class Stream:
         return not self.has_begun(number) and number <= self.begun + MAX_AHEAD
 
     def announce(self, rank: int, number: int, ready: Ready) -> None:
-        """`rank` is ahead of us. Remembered only where `near`, and there is `room`."""
+        """`rank` is ahead of this rank. Call it only if the operation is `near` and there is
+        `room`."""
         known = self.announced.setdefault(rank, {})
         new = number not in known
         self.held[rank] += new
@@ -86,12 +87,12 @@ class Stream:
         known[number] = ready
 
     def room(self, rank: int, number: int) -> bool:
-        """Whether one more that `rank` announces is remembered; one that is known always."""
+        """Whether one more announcement of `rank` is remembered; a known one always is."""
         room = self.held[rank] < MAX_HELD and self.held[ALL_PEERS] < MAX_HELD_IN_ALL
         return room or number in self.announced.get(rank, ())
 
     def take(self, rank: int, number: int) -> Ready | None:
-        """What `rank` announced, once."""
+        """Remove and return the READY of `rank`."""
         ready = self.announced.get(rank, {}).pop(number, None)
         if ready is not None:
             self.held[rank] -= 1
@@ -100,7 +101,7 @@ class Stream:
 
     def offers(self) -> Iterator[tuple[int, Ready]]:
         """Messages of `peer` that may be received from now on, each once: in the order of their
-        numbers, whatever the network made of it."""
+        numbers, in whichever order they arrived."""
         while True:
             ready = self.announced.get(self.peer, {}).get(self.offered + 1)
             if ready is None and not self.has_begun(self.offered + 1):
@@ -116,27 +117,27 @@ class Stream:
             self.failed.popitem(last=False)
 
     def abort_ahead(self, number: int, error: DlcpError) -> None:
-        """An operation will fail as soon as it begins: its peers have given it up. One for which
-        there is no room waits for its deadline."""
+        """An operation will fail as soon as it begins: its peers have aborted it. If there is no
+        room to remember that, it waits for its deadline."""
         if number not in self._doomed and self.held[DOOMED] < MAX_HELD:
             self.held[DOOMED] += 1
             self._doomed[number] = error
 
     def aborted_ahead(self, number: int) -> DlcpError | None:
-        """Why an operation fails as it begins, once."""
+        """The error with which an operation fails as it begins, once."""
         error = self._doomed.pop(number, None)
         self.held[DOOMED] -= error is not None
         return error
 
     def refusal(self, number: int) -> str:
-        """Why data of an operation that is not open here cannot be taken."""
+        """The reason to discard data of an operation that is not open here."""
         if (self.wire, self.peer, number) in self.failed:
             return "failed"
         return "stale" if self.has_begun(number) else "early"
 
 
 class Streams(dict[StreamId, Stream]):
-    """All of a session."""
+    """All streams of a session."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,7 +145,7 @@ class Streams(dict[StreamId, Stream]):
         self._failed = OrderedDict[OperationId, None]()
 
     def open(self, wire: int, peer: int) -> Stream:
-        """The stream that is called `wire` on the wire, from its first operation on."""
+        """The stream with number `wire` in datagrams, created on its first use."""
         stream = self.get((wire, peer))
         if stream is None:
             stream = self[wire, peer] = Stream(
@@ -153,7 +154,7 @@ class Streams(dict[StreamId, Stream]):
         return stream
 
     def open_own(self, wire: int, peer: int) -> Stream:
-        """Likewise, for an operation that this rank submits. Raises: TooMany."""
+        """The same, for an operation that this rank submits. Raises: TooMany."""
         if (wire, peer) not in self and len(self) >= MAX_OWN_STREAMS:
             raise TooMany(
                 f"a session has at most {MAX_OWN_STREAMS} sequences of operations: one for each "
@@ -167,7 +168,7 @@ class Streams(dict[StreamId, Stream]):
         return len(self) >= MAX_STREAMS
 
     def of_peer(self, wire: int, rank: int) -> Stream:
-        """The stream that `rank` calls `wire`. Raises MalformedDatagram."""
+        """The stream with number `wire` in datagrams of `rank`. Raises MalformedDatagram."""
         id_ = stream_id(wire, rank)
         if id_ not in self and (not is_known(wire) or self.full):
             raise MalformedDatagram("stream", str(wire))

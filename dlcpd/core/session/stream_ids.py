@@ -9,20 +9,20 @@ DOWNWARD: Final = 2 * MAX_GROUPS
 MESSAGES: Final = UPWARD | DOWNWARD
 EVERYBODY: Final = -1  # peer of a stream of collectives
 
-StreamId = tuple[int, int]  # number on the wire, peer: both ends of a message have it in common
+StreamId = tuple[int, int]  # number in datagrams, peer: both ranks of a message use the same number
 OperationId = tuple[int, int, int]  # number of the stream, peer or EVERYBODY, number in the stream
 
 
 def stream_id(wire: int, rank: int) -> StreamId:
-    """The stream that `rank` calls `wire`."""
+    """The stream with number `wire` in datagrams of `rank`."""
     return wire, rank if wire & MESSAGES else EVERYBODY
 
 
 def messages(group: int, source: int, destination: int) -> int:
-    """Number on the wire of the messages of a group from one rank to another."""
+    """Number in datagrams of the messages of a group from one rank to another."""
     return group | (UPWARD if source < destination else DOWNWARD)
 
 
 def is_known(wire: int) -> bool:
-    """Whether a number can be that of a stream at all."""
+    """Whether a number can be that of a stream."""
     return wire & MESSAGES != MESSAGES

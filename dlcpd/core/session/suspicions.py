@@ -1,4 +1,4 @@
-"""Which peers of a session are silent for so long that the operator should know."""
+"""Peers whose silence is long enough to report to the operator."""
 
 from dataclasses import dataclass, field
 
@@ -12,10 +12,10 @@ class Suspicions:
     """News when the silence of a peer becomes suspicious, and when the peer is heard again."""
 
     session: int
-    _since: dict[int, float] = field(default_factory=dict)  # rank -> when it was heard last
+    _since: dict[int, float] = field(default_factory=dict)  # rank -> when it was last heard
 
     def look(self, flow: Flow, rules: Liveness, now: float) -> PeerNews | None:
-        """What is new about the peer of a flow that operations wait for."""
+        """Check the peer of a flow that operations wait for; returns the news, if any."""
         if flow.rank not in self._since:
             if not rules.is_suspect(flow, now):
                 return None
@@ -25,7 +25,7 @@ class Suspicions:
         return None if flow.suspected else self.end(flow, now)
 
     def end(self, flow: Flow, now: float) -> PeerNews | None:
-        """The peer is heard, or nothing waits for it any more."""
+        """The peer is heard, or no operation waits for it any more."""
         since = self._since.pop(flow.rank, None)
         if since is None:
             return None

@@ -1,4 +1,4 @@
-"""What the operations of a session have come to: counts that only grow, and how long they took."""
+"""Totals of a session's operations: counts that only grow, and durations."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -8,7 +8,7 @@ from typing import Any, Final
 from dlcpd.core.session.events import Stats
 
 # Seconds; upper ends of the histogram's buckets. From the shortest all-reduce within a host to the
-# time after which a waiting client warns; a last bucket holds what took longer.
+# time after which a waiting client warns; a last bucket holds longer ones.
 BUCKETS: Final = (
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
 )  # fmt: skip
@@ -28,7 +28,7 @@ class Totals:
     reapplied: int = 0
     lost: int = 0
     energy: float = 0.0  # fractions of the contributions' energy, added up
-    used: float = 0.0  # waived / allowed of bounded operations, smoothed; 1: all that may be
+    used: float = 0.0  # waived / allowed of bounded operations, smoothed; 1: the whole allowance
     failed: Counter[str] = field(default_factory=Counter)  # operations by code
 
     def complete(self, stats: Stats, seconds: float) -> None:

@@ -1,1 +1,1 @@
-"""One transfer, from both ends: its segments, their order, what is missing, when to stop."""
+"""One transfer, at both ends: segments, their order, missing segments, the stop rule."""

@@ -1,4 +1,4 @@
-"""What a chunk may go without, part by part (P3). Equal on both of its ends."""
+"""The loss budget of a chunk, part by part (P3). Equal on both of its ends."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -28,7 +28,7 @@ class Budget:
 
         A part may miss floor(bound * its segments). None where nothing may.
         """
-        if (bounds == bounds[0]).all():  # of most chunks, and sorting takes longer
+        if (bounds == bounds[0]).all():  # true of most chunks, and sorting takes longer
             keys, sizes = bounds[:1], np.array([len(bounds)])
             part = np.zeros(len(bounds), np.intp)
         else:
@@ -46,19 +46,19 @@ class Budget:
 
     @property
     def untouchable(self) -> Bits:
-        """Segments that may not be missing, whatever else is there."""
+        """Segments that may never be missing: exempt, or of a part that allows none."""
         out: Bits = self.exempt | (self.allowed == 0)[self.part]
         return out
 
     def covers(self, missing: Bits) -> bool:
-        """Whether the chunk may go without `missing`."""
+        """Whether the budget allows `missing`."""
         if (missing & self.exempt).any():
             return False
         counts = np.bincount(self.part[missing], minlength=len(self.allowed))
         return bool((counts <= self.allowed).all())
 
     def spare(self, missing: Segments, weight: NDArray[np.float64] | None) -> Segments:
-        """Of `missing` those that need not be sent again: as many as are allowed, the
+        """Segments of `missing` that need not be retransmitted: as many as are allowed, the
         lightest first."""
         candidates = missing[~self.exempt[missing]]
         if weight is not None:

@@ -1,4 +1,4 @@
-"""Data of operations not submitted here yet: a peer in step is often a little ahead."""
+"""Data of operations not yet submitted here: a peer in step is often a little ahead."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -7,7 +7,7 @@ from dlcpd.core.room import Room
 from dlcpd.core.wire.datagram import Group
 from dlcpd.core.wire.rows import RowGroup
 
-MAX_EARLY: Final = 256 << 10  # bytes; sixteen of the largest contributions that come unasked
+MAX_EARLY: Final = 256 << 10  # bytes; sixteen of the largest contributions that travel with READY
 MAX_SESSION: Final = 16 << 20  # bytes of all flows of a session
 MAX_CUT: Final = 1024  # operations remembered
 Operation = tuple[int, int]  # stream, number
@@ -17,8 +17,8 @@ Operation = tuple[int, int]  # stream, number
 class EarlyData:
     """Copies of datagrams of one flow, by operation, up to `limit` bytes in all.
 
-    Only of operations that the peer has announced by READY. What does not fit is cut: the
-    peer must be asked for it again.
+    Only of operations that the peer has announced by READY. Data beyond the limit are discarded:
+    the peer must send them again.
     """
 
     limit: int = MAX_EARLY
@@ -29,11 +29,12 @@ class EarlyData:
     _cut: set[Operation] = field(default_factory=set)
 
     def announce(self, operation: Operation) -> None:
-        """The peer has submitted `operation`; we have not."""
+        """The peer has submitted `operation`; this rank has not."""
         self._announced.add(operation)
 
     def keep(self, group: Group) -> bool:
-        """Copy `group` out of io's buffer; False when there is no room for it."""
+        """Copy `group` out of io's buffer. False: no room, or an operation that is not
+        announced."""
         operation = (group.header.stream, group.header.operation)
         full = self.size + group.size > self.limit or self.session.full
         if full or operation not in self._announced:
@@ -61,19 +62,19 @@ class EarlyData:
         return groups
 
     def was_cut(self, operation: Operation) -> bool:
-        """Whether data of `operation` came that is not kept."""
+        """Whether data of `operation` came and were discarded."""
         return operation in self._cut
 
     def _note_cut(self, operation: Operation) -> None:
-        # An entry outlives its use only where a peer sends what nobody submits; forgetting
-        # all of them costs a retransmission timer, not data.
+        # An entry outlives its use only if a peer sends data of an operation that is never
+        # submitted here. Clearing all entries costs a retransmission timeout, no data.
         if len(self._cut) >= MAX_CUT:
             self._cut.clear()
         self._cut.add(operation)
 
 
 def _held(group: Group) -> int:
-    """Bytes that a copy takes."""
+    """Memory of a copy, bytes."""
     if not isinstance(group, RowGroup):
         return group.size
     return group.rows.nbytes + group.words.nbytes

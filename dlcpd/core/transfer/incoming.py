@@ -1,4 +1,4 @@
-"""A transfer on its way in: where its segments belong, and whether they may go there."""
+"""An incoming transfer: the place of each segment, and the checks before it is written."""
 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -24,8 +24,8 @@ class Incoming:
     receiver: TransferReceiver
     buffer: Bytes
     segment_size: int
-    sum: "Sum | None" = None  # what arrives is one of its operands; io may add it up at once
-    operand: int = 0  # which one; `buffer` is its memory
+    sum: "Sum | None" = None  # the transfer is one of its operands; io may add it at once
+    operand: int = 0  # its index in the sum; `buffer` is its memory
     last: bool = False  # the sum waits for this operand alone
     handle: int = -1  # see Target
     opened: int = 0
@@ -53,7 +53,7 @@ class Incoming:
         return Placed(fresh, len(good) - fresh, len(segments) - len(good))
 
     def fill(self, payload: Bytes, now: float) -> None:
-        """Take all of it at once, from memory that stays as it is until the owner has been told.
+        """Take the whole payload, from memory that does not change until the owner has been told.
 
         The last operand of a sum is added from where it is, without a copy.
         """
@@ -64,7 +64,7 @@ class Incoming:
         self.receiver.fill(now)
 
     def left(self, missing: int) -> None:
-        """Io has placed and marked segments by itself, and so many are still missing."""
+        """Io has placed and marked segments by itself; `missing` are still missing."""
         self.receiver.missing = missing
 
     def put(
@@ -72,15 +72,15 @@ class Incoming:
     ) -> Segments:
         """Copy payloads to their places; returns the segments that were well-formed.
 
-        `rows[index[i]]` holds datagram i of `lengths[i]` bytes for `segments[i]`. A
-        datagram whose length is not its segment's, or whose segment the transfer has not,
-        is left out: nothing is ever written outside `buffer` (P7).
+        `rows[index[i]]` holds datagram i of `lengths[i]` bytes for `segments[i]`. Datagrams with a
+        wrong length, or with a segment that the transfer does not have, are left out: nothing is
+        ever written outside `buffer` (P7).
         """
         whole, stop = len(self._grid), HEADER_SIZE + self.segment_size
         tail = HEADER_SIZE + len(self._tail)
         count = len(segments)
         if tail > HEADER_SIZE and segments[-1] == whole and lengths[-1] == tail:
-            count -= 1  # usually the last, as it is sent
+            count -= 1  # usually the last, in the order of sending
         odd = (lengths[:count] != stop) | (segments[:count] >= whole)
         if np.count_nonzero(odd):
             return self._put_well_formed(rows, index, lengths, segments)
@@ -93,7 +93,7 @@ class Incoming:
     def _put_well_formed(
         self, rows: Bytes, index: Segments, lengths: NDArray[np.intp], segments: Segments
     ) -> Segments:
-        """As `put`, of datagrams some of which are at fault, or out of order."""
+        """As `put`, where some datagrams are malformed or out of order."""
         whole, stop = len(self._grid), HEADER_SIZE + self.segment_size
         tail = HEADER_SIZE + len(self._tail)
         good = (lengths == np.where(segments < whole, stop, tail)) & (
@@ -109,7 +109,7 @@ class Incoming:
         return placed
 
     def _copy(self, payloads: Bytes, index: Segments, segments: Segments) -> None:
-        """One block copy when rows and segments both run on without a gap: the usual case.
+        """One block copy where rows and segments are both contiguous: the usual case.
 
         `index` ascends, so its ends tell whether it has a gap; `segments` may be in any order.
         """
@@ -125,8 +125,8 @@ class Incoming:
 class Sum(Protocol):
     """float32 operands that io may add up segment by segment, as they come.
 
-    `here` counts, by segment, the operands that are here; io counts on and, when it has the last
-    one, writes their sum to `target`. Segments that it has not got to are added up by others.
+    `here` counts the operands of each segment that have arrived. Io updates it and, with the last
+    operand, writes the sum to `target`. The operation adds up the segments that io did not.
     """
 
     target: Bytes
@@ -139,39 +139,40 @@ class Placement(Protocol):
     """The table of open transfers of an io that places segments before core sees them."""
 
     def open(self, token: int, incoming: Incoming) -> None:
-        """From now on what comes with `token` for `incoming` goes to its place."""
+        """From now on, io places data with `token` for `incoming`."""
 
     def refresh(self, incoming: Incoming) -> None:
-        """Its receiver has changed: what is missing, or the least round."""
+        """The receiver of `incoming` has changed: its missing segments, or the least round."""
 
     def close(self, incoming: Incoming) -> None:
-        """From now on nothing is written to its place."""
+        """From now on, io writes nothing to the place of `incoming`."""
 
 
 class NoPlacement:
-    """Of an io that leaves everything to core."""
+    """For an io that leaves all placement to core."""
 
     def open(self, token: int, incoming: Incoming) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def refresh(self, incoming: Incoming) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def close(self, incoming: Incoming) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 class FlowOwner(Protocol):
-    """What a flow needs to know of the operations it carries: a session implements it."""
+    """Callbacks of a flow to the owner of the operations that it carries: a session."""
 
     number: int  # of the session
 
     def settle_implied(self, rank: int, key: Key, now: float) -> None:
-        """A transfer begins to come: acknowledge what its sender must have had before it."""
+        """A transfer begins to arrive: acknowledge the transfers that its sender must have received
+        before it."""
 
     def open_incoming(self, rank: int, key: Key) -> Incoming | str:
-        """Where a transfer goes, or the reason to discard ("duplicate", "stale", ...). Call
-        `settle_implied` first; this changes nothing of other transfers."""
+        """The destination of a transfer, or the reason to discard it ("duplicate", "stale", ...).
+        Call `settle_implied` first; this changes no other transfer."""
 
     def on_received(self, incoming: Incoming, now: float) -> None:
         """`incoming` is complete."""
@@ -180,8 +181,8 @@ class FlowOwner(Protocol):
         """The peer has what `sender` sends."""
 
     def on_waived(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
-        """The peer would go without `missing`. Keep them as residual and return an empty
-        array, or return those that must not be waived."""
+        """The peer asks to waive `missing`. Keep them as residual and return an empty array, or
+        return those that must not be waived."""
 
     def on_path(self, rank: int, path: int, state: PathState) -> None:
         """A path towards `rank` went down, came up, or became gray or clear."""
@@ -193,4 +194,4 @@ class FlowOwner(Protocol):
         """Call the owner back at `at`."""
 
     def cancel_timer(self, key: Any) -> None:
-        """Do not."""
+        """Cancel the timer of `key`."""

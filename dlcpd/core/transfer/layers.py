@@ -1,4 +1,4 @@
-"""Which traffic class and bound each segment of a tensor has: those of the layer it begins in."""
+"""Traffic class and bound of each segment of a tensor: those of the layer that it begins in."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,8 +21,8 @@ class Layers:
     starts: NDArray[np.int64]  # bytes, ascending from 0
     classes: NDArray[np.uint8]
     bounds: NDArray[np.int64]  # millionths of the segments that may be waived
-    most_urgent: int = field(init=False)  # the class of what cannot be told apart
-    lossless: bool = field(init=False)  # nothing of it may be waived
+    most_urgent: int = field(init=False)  # the class of segments that are not told apart
+    lossless: bool = field(init=False)  # no segment may be waived
     uniform: bool = field(init=False)  # one row
 
     @classmethod
@@ -55,7 +55,7 @@ class Layers:
         return self.classes[self.of_segments(start, size, segment_size)]
 
     def last_class(self, start: int, size: int, segment_size: int) -> int:
-        """The class that comes last of that chunk."""
+        """The least urgent class of that chunk."""
         if self.uniform:
             return self.most_urgent
         return int(self.classes_of(start, size, segment_size).max())

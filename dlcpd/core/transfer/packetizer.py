@@ -1,4 +1,4 @@
-"""How a chunk falls into segments, and in which order they are sent."""
+"""Divides a chunk into segments, and orders them for sending."""
 
 import random
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def natural_order(segments: int) -> Segments:
 
 @lru_cache(maxsize=256)
 def all_of_tag(segments: int, tag: int) -> NDArray[np.uint8]:
-    """Tags of segments that all have the same. Shared: nobody can write to it."""
+    """Tags of segments that all have the same. Shared, and read-only."""
     tags = np.full(segments, tag, np.uint8)
     tags.flags.writeable = False
     return tags
@@ -46,11 +46,11 @@ def rotated_order(segments: int, *, short_tail: bool, rng: random.Random) -> Seg
 
 
 def by_tag(order: Segments, tags: NDArray[np.uint8]) -> Segments:
-    """`order` with the most urgent class first, and its drop precedences in blocks by turns.
+    """`order` with the most urgent class first, and its drop precedences in alternating blocks.
 
-    A queue can drop one rank rather than another only where both come at the same time: one
-    that met the heavy segments alone would have to drop those. Blocks are short against
-    queues and long enough for a GSO burst. A short last segment comes last of its class.
+    A queue can drop one drop precedence rather than another only if both arrive together: a queue
+    with the heavy segments alone would have to drop those. Blocks are short against queues and long
+    enough for a GSO burst. A short last segment comes last of its class.
     """
     if not np.count_nonzero(tags[:1] != tags):
         return order

@@ -1,13 +1,13 @@
 """Receives one transfer and applies the stop rule.
 
-A transfer is complete when every segment is in; or when no exempt segment is missing, the
-missing ones are within the sender's budget, its pass has ended (or the deadline passed)
-and nothing arrives any more, **and** the sender has agreed to take those back as residual.
-So nothing is waived that its sender does not keep (P3, P4), and never while data flows (P5).
+A transfer is complete when every segment is in; or when no exempt segment is missing, the missing
+ones are within the sender's budget, its pass has ended (or the deadline passed) and nothing arrives
+any more, **and** the sender has agreed to keep those as residual. So no segment is waived unless
+its sender keeps it (P3, P4), and none while data flow (P5).
 
-An offer binds: what arrives after it is ignored, because the sender may have taken it back
-already and would add it a second time. Only a sender that vetoes re-opens the transfer, by
-sending in a later round.
+An offer is binding: the receiver ignores segments that arrive after it, because the sender may keep
+them as residual already and would add them a second time. Only a veto of the sender re-opens the
+transfer: it sends in a later round.
 """
 
 from dataclasses import dataclass, field
@@ -21,16 +21,16 @@ from dlcpd.core.wire.bitmap import Bits, Segments
 from dlcpd.core.wire.header import MAX_ROUND
 
 
-class State(IntEnum):  # whose hash is native, unlike Enum's: states are looked up
-    """Of one transfer."""
+class State(IntEnum):  # unlike Enum's, its hash is native: states are looked up
+    """State of one transfer."""
 
     RECEIVING = auto()
-    OFFERED = auto()  # would go without the rest; the sender must agree
+    OFFERED = auto()  # asked to waive the missing segments; the sender must agree
     COMPLETE = auto()
 
 
 class Input(IntEnum):
-    """What moves it."""
+    """The events that change the state."""
 
     FILLED = auto()  # the last missing segment arrived
     MORE = auto()  # some, not all, of the missing arrived
@@ -50,7 +50,7 @@ TRANSITIONS: Final[dict[tuple[State, Input], State]] = {
 
 
 class Answer(IntEnum):
-    """What the flow has to tell the sender."""
+    """The answer that the flow sends to the sender."""
 
     NOTHING = auto()
     NACK = auto()
@@ -62,7 +62,7 @@ class TransferReceiver:
     """Bitmap, round and state of one transfer."""
 
     segments: int
-    traffic_class: int = 0  # of what is sent last: retransmissions and verdicts wait in its queue
+    traffic_class: int = 0  # of the last segments: retransmissions and verdicts wait in its queue
     budget: Budget | None = None  # what may stay missing; None = exact
     state: State = State.RECEIVING
     received: Bits = field(init=False)
@@ -71,11 +71,11 @@ class TransferReceiver:
     ended: bool = False  # the end of that pass was seen
     end_at: int = 0  # time stamp of the last END
     offer: int = 0  # number of the present offer, u8 on the wire
-    attempts: int = 0  # answers since the sender was last heard about it
+    attempts: int = 0  # answers since the sender last sent something for it
     began: float = 0.0  # first arrival, seconds
     holes: int = 0  # in the peer's packet numbers, when it began
     last_arrival: float = 0.0
-    deadline: float = float("inf")  # after it, the end of the pass is not waited for
+    deadline: float = float("inf")  # after it, the receiver does not wait for the end of the pass
 
     def __post_init__(self) -> None:
         self.received = np.zeros(self.segments, bool)
@@ -83,7 +83,7 @@ class TransferReceiver:
 
     @property
     def least_round(self) -> int:
-        """Segments of earlier rounds come too late."""
+        """Segments of earlier rounds are too late."""
         if self.state is State.COMPLETE:
             return MAX_ROUND + 1
         return self.round + 1 if self.state is State.OFFERED else 0
@@ -112,8 +112,8 @@ class TransferReceiver:
         self.missing, self.last_arrival, self.state = 0, now, State.COMPLETE
 
     def on_end(self, round_: int, sent_at: int) -> bool:
-        """The sender says, at `sent_at` of its clock, that pass `round_` is over. False: it has
-        said so before, and somebody repeats it."""
+        """END of pass `round_`, sent at `sent_at` of the sender's clock. False: a repetition of the
+        last one."""
         if sent_at == self.end_at:
             return False
         self.end_at = sent_at

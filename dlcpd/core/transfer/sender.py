@@ -1,6 +1,6 @@
-"""Sends one transfer: a pass, then whatever the peer asks for, until it is content.
+"""Sends one transfer: a first pass, then the segments that the peer asks for, until it is done.
 
-A pass goes by traffic class, most urgent first: runs of segments of one class.
+A pass sends runs of segments of one traffic class, the most urgent first.
 """
 
 from dataclasses import dataclass, field
@@ -21,11 +21,11 @@ Tags = NDArray[np.uint8]  # by segment: traffic class and drop precedence
 
 
 class State(Enum):
-    """Of one transfer."""
+    """State of one transfer."""
 
     SENDING = auto()  # segments of the present round are still to be sent
-    AWAITING = auto()  # the pass ended; the peer's verdict is out
-    DONE = auto()  # the peer is content
+    AWAITING = auto()  # the pass ended; the peer's verdict is outstanding
+    DONE = auto()  # the peer needs no more segments
 
 
 @dataclass(slots=True, eq=False)
@@ -42,9 +42,9 @@ class TransferSender:
     segment_size: int
     tags: Tags
     first_order: Segments
-    urgent: bool = False  # somebody waits for the peer's verdict
-    weight: NDArray[np.float64] | None = None  # by segment: the heavier, the more it is missed
-    budget: Budget | None = None  # what the peer may go without; None: nothing
+    urgent: bool = False  # the end of its pass carries ASK, for an early verdict
+    weight: NDArray[np.float64] | None = None  # by segment: the heavier, the more important
+    budget: Budget | None = None  # the segments that may be waived; None: none
     state: State = State.SENDING
     round: int = 0
     probes: int = 0  # END datagrams sent without an answer
@@ -71,7 +71,7 @@ class TransferSender:
 
     @property
     def traffic_class(self) -> int:
-        """Of the segment that comes next, or that came last."""
+        """Of the next segment, or of the last one sent."""
         return self._runs[0][1]
 
     @property
@@ -80,11 +80,11 @@ class TransferSender:
         return self._runs[0][0] - self._cursor
 
     def take(self, limit: int, path: int) -> tuple[Segments, Tags, int]:
-        """Up to `limit` next segments, to go out on `path`; their tags; and how many rows
-        from the end of the batch mark the end of the pass. The last one moves to AWAITING.
+        """Up to `limit` next segments, to go out on `path`; their tags; and how many rows from the
+        end of the batch mark the end of the pass. Taking the last segment moves to AWAITING.
 
-        Only the batch that ends the pass is marked: one that waits for credit in between
-        would look to the peer like a loss.
+        Only the batch that ends the pass is marked: after an earlier mark, a wait for credit would
+        look like a loss to the peer.
         """
         stop = self._runs[0][0]
         begin, self._cursor = self._cursor, min(self._cursor + limit, stop)
@@ -114,27 +114,28 @@ class TransferSender:
         return True
 
     def _is_next(self, round_: int) -> bool:
-        if self.round == MAX_ROUND:  # the number has run out, the patience has not
+        if self.round == MAX_ROUND:  # no higher number: the last one is reused
             return round_ == MAX_ROUND and self.state is State.AWAITING
         return self.round < round_ <= MAX_ROUND
 
     def _without_spare(self, missing: Segments) -> Segments:
-        """What the peer cannot go without: the lightest that it can are waived first."""
+        """The segments to retransmit: `missing` without the lightest ones that the budget covers,
+        or all of `missing` if it covers all."""
         if self.budget is None:
             return missing
         needed = np.setdiff1d(missing, self.budget.spare(missing, self.weight))
         return needed if len(needed) else missing
 
     def on_veto(self, segments: Segments) -> None:
-        """Send `segments` once more although the peer would go without them.
+        """Send again `segments` that the peer asked to waive.
 
-        In a new round: the peer ignores what it sees as late arrivals of an old one.
+        In a new round: the peer ignores late arrivals of an old one.
         """
         self.round = min(self.round + 1, MAX_ROUND)
         self._retransmit(segments)
 
     def restart(self) -> None:
-        """The first pass found nobody: send it again."""
+        """Repeat the first pass: the peer was not ready for it."""
         self._begin(self.first_order, self.tags[self.first_order])
 
     def _retransmit(self, segments: Segments) -> None:
@@ -160,7 +161,7 @@ class TransferSender:
         self._runs = [(stop, int(classes[stop - 1])) for stop in stops]
 
     def on_done(self) -> bool:
-        """The peer has what it wants. True the first time."""
+        """The peer needs no more segments. True the first time."""
         first = self.state is not State.DONE
         self.state = State.DONE
         return first

@@ -1,9 +1,9 @@
-"""Datagrams that nobody on the way can read: AES-256-GCM, each by itself.
+"""Encryption of datagrams: AES-256-GCM, each datagram by itself.
 
-The header stays in clear, for the token says under which key to look; it is authenticated with the
-rest. What follows it is encrypted, and a tag of 16 bytes follows that. The field of the checksum
-holds the datagram's counter, of all kinds and paths of one direction of a flow: it is the nonce,
-and it only grows, so none is used twice. docs/wire.md, "Encryption".
+The header stays in clear, since the receiver finds the key by its token; it is authenticated with
+the rest. The bytes after the header are encrypted, and a 16-byte tag follows them. The checksum
+field holds the datagram's counter, which all kinds and paths of one direction of a flow share: it
+is the nonce, and it only grows, so no nonce is used twice. docs/wire.md, "Encryption".
 """
 
 import hashlib
@@ -24,12 +24,12 @@ from dlcpd.core.wire.header import HEADER_SIZE, SEALED
 from dlcpd.core.wire.header_batch import Words
 from dlcpd.core.wire.replay import Counters, ReplayWindow
 
-TAG: Final = 16  # bytes, the whole of it
+TAG: Final = 16  # bytes, not truncated
 LEAST: Final = HEADER_SIZE + TAG  # bytes of a datagram without a body
-COUNTERS: Final = 1 << 48  # of one session and direction: ten years of 10 Gb/s, 1,408 B each
-# Datagrams under one key. Of 8,896 B that is 2**33.2 blocks, so that an observer tells what was
-# encrypted from noise with a chance of at most (2**33.2)**2 / 2**129 = 2**-62; TLS 1.3 (RFC 8446
-# section 5.5) and QUIC (RFC 9001 appendix B) change keys at 2**-57.
+COUNTERS: Final = 1 << 48  # per session and direction: ten years of 1,408 B datagrams at 10 Gb/s
+# Datagrams under one key. At 8,896 B that is 2**33.2 blocks, so an observer distinguishes
+# ciphertext from noise with a probability of at most (2**33.2)**2 / 2**129 = 2**-62; TLS 1.3 (RFC
+# 8446 section 5.5) and QUIC (RFC 9001 appendix B) change keys at 2**-57.
 EPOCH: Final = 24  # bits of the counter
 _NONCE: Final = 12  # bytes: four of 0, and the counter
 _COUNTER: Final = SEALED // 8  # in a header's 64-bit words
@@ -44,7 +44,7 @@ class Datagrams:
     lengths: NDArray[np.intp]
 
     def some(self, at: Segments) -> "Datagrams":
-        """Those numbered so."""
+        """The datagrams at the indices `at`."""
         return Datagrams(self.rows, self.index[at], self.lengths[at])
 
 
@@ -53,16 +53,16 @@ class KeySpent(TooMany):
 
 
 def shared_key(receiver: bytes, sender: bytes) -> bytes:
-    """What the keys of one direction of a flow come from: 32 bytes.
+    """The root of the keys of one direction of a flow: 32 bytes.
 
-    Of the secrets of both ends, each of which is new with every session, so that whoever starts
-    again begins to count under another key. `receiver`: at most 64 bytes.
+    Derived from the secrets of both ends, each new with every session: an end that restarts counts
+    under another key. `receiver`: at most 64 bytes.
     """
     return hashlib.blake2b(sender, key=receiver, person=b"dlcpd data", digest_size=32).digest()
 
 
 class Keys:
-    """The ciphers of one direction, by epoch: a counter says which of them is its own."""
+    """The ciphers of one direction, by epoch: the high bits of a counter."""
 
     def __init__(self, shared: bytes) -> None:
         self._shared = shared
@@ -79,7 +79,7 @@ class Keys:
                 digest_size=32,
             )
             cipher = self._known[epoch] = AESGCM(key.digest())
-            while len(self._known) > 3:  # the one in use, its neighbours
+            while len(self._known) > 3:  # the one in use and its neighbours
                 del self._known[min(self._known)]
         return cipher
 
@@ -91,7 +91,7 @@ class Sealer:
         self._keys, self._counter = Keys(shared), counter
 
     def sealed(self, data: bytes) -> bytes:
-        """A datagram as it goes out. Raises: KeySpent."""
+        """The datagram with its counter, encrypted body and tag. Raises: KeySpent."""
         counter = self._take(1)
         head = data[:SEALED] + counter.to_bytes(8, "little")
         cipher = self._keys.of(counter >> EPOCH)
@@ -100,9 +100,9 @@ class Sealer:
     def seal(
         self, words: Words, payload: Bytes, segments: Segments, segment_size: int, room: Bytes
     ) -> Bytes:
-        """Write counters into `words`, headers of `segments` of `payload`, of which only the last
-        may be short, and what follows each header into `room`, one after the other. Returns the
-        part of `room` that is full. Raises: KeySpent."""
+        """Write counters into `words`, the headers of `segments` of `payload`, of which only the
+        last may be short, and the encrypted segments with their tags into `room`, without gaps.
+        Returns the used part of `room`. Raises: KeySpent."""
         first = self._take(len(words))
         counters = np.arange(first, first + len(words))
         words.view("<u8")[:, _COUNTER] = counters
@@ -123,7 +123,7 @@ class Sealer:
         return room[:at]
 
     def _take(self, count: int) -> int:
-        """The first of so many counters that nobody has had."""
+        """Reserve `count` unused counters; returns the first. Raises: KeySpent."""
         first = self._counter + 1
         if first + count > COUNTERS:
             raise KeySpent(f"all {COUNTERS:,} datagrams of this session have gone out")
@@ -131,7 +131,7 @@ class Sealer:
         return first
 
     def _by_key(self, counters: Counters) -> Iterator[tuple[AESGCM, range]]:
-        """Rows that go under one key; counters ascend one by one."""
+        """Runs of rows that have the same key; counters ascend one by one."""
         epochs = counters >> EPOCH
         stops = [0, *(np.flatnonzero(np.diff(epochs)) + 1).tolist(), len(counters)]
         for start, stop in pairwise(stops):
@@ -140,15 +140,15 @@ class Sealer:
 
 
 class Opener:
-    """The receiving end. A counter that has come does not come again."""
+    """The receiving end. It accepts each counter once."""
 
     def __init__(self, shared: bytes) -> None:
         self._keys, self._window = Keys(shared), ReplayWindow()
 
     def opened(self, data: bytes) -> bytes:
-        """A datagram, of at least LEAST bytes, as it was before it was sealed.
+        """Decrypt a datagram of at least LEAST bytes.
 
-        Raises: MalformedDatagram; nothing is noted then.
+        Raises: MalformedDatagram, with the replay window unchanged.
         """
         counter = int.from_bytes(data[SEALED:HEADER_SIZE], "little")
         self._check_counter(counter)
@@ -168,17 +168,17 @@ class Opener:
 
     @property
     def _limit(self) -> int:
-        """Counters from here on are none of the sender's: it does not get an epoch ahead of what
-        has arrived, for 2**24 datagrams are a thousand times what may be in flight. So nobody who
-        makes counters up has keys derived without end."""
+        """Exclusive upper bound of valid counters: a sender is never an epoch ahead of the
+        arrivals, since 2**24 datagrams are a thousand times what may be in flight. It bounds the
+        number of keys that forged counters can have derived."""
         return min((self._window.newest >> EPOCH) + 2 << EPOCH, COUNTERS)
 
     def open_rows(
         self, words: Words, sealed: Datagrams, out: Bytes
     ) -> tuple[NDArray[np.bool_], int]:
-        """Of datagrams with headers `words`, each of at least LEAST bytes: decrypt what follows the
-        header to the same place of `out`, an array like their rows. Returns which are genuine and
-        new, and how many of the others came again."""
+        """Decrypt datagrams with headers `words`, each of at least LEAST bytes: the bytes after the
+        header go to the same place of `out`, an array like their rows. Returns which are genuine
+        and new, and how many of the others are replays."""
         claimed = words.view("<u8")[:, _COUNTER]
         near = claimed < self._limit
         counters = np.where(near, claimed, 0).astype(np.int64)  # 0 is never unseen
@@ -192,7 +192,7 @@ class Opener:
     def _decrypt(
         self, counters: Counters, sealed: Datagrams, out: Bytes, good: NDArray[np.bool_]
     ) -> None:
-        """Those that are `good`; what is not genuine no longer is."""
+        """Decrypt the datagrams that are `good`; clear `good` for those that are not genuine."""
         nonces, epochs = _nonces(counters), (counters >> EPOCH).tolist()
         source, target = sealed.rows.data.cast("B"), out.data.cast("B")
         starts = (sealed.index * sealed.rows.shape[1]).tolist()
@@ -216,7 +216,7 @@ def _nonce(counter: int) -> bytes:
 
 
 def _nonces(counters: Counters) -> memoryview:
-    """Of _NONCE bytes each, one after the other."""
+    """Concatenated, _NONCE bytes each."""
     nonces = np.zeros((len(counters), _NONCE), np.uint8)
     nonces[:, 4:] = counters.astype("<i8").view(np.uint8).reshape(-1, 8)
     return nonces.data.cast("B")

@@ -1,11 +1,11 @@
-"""The checksum in every datagram's header: 64 bits under a key that only its two ends know.
+"""The checksum in every datagram's header: 64 bits, under a key that only its two ends know.
 
-It covers the header's first 32 bytes and all that follows the header, so it finds what a switch, a
-NIC or a forger has changed. Of DATA it is SipHash-2-4 of the sum of NH of those 32 bytes and NH of
-the payload, with packet number, payload length and path: NH (core.wire.nh) takes in all bytes at
-memory speed, and SipHash hides what would tell of its key. Of every other kind, of which there are
-few, it is keyed BLAKE2b.
-A forged or corrupted datagram is taken for a good one once in 2**32.
+It covers the header's first 32 bytes and all bytes after the header, so it detects changes by a
+switch, a NIC or a forger. For DATA it is SipHash-2-4 of the sum of NH of those 32 bytes and NH of
+the payload, with packet number, payload length and path: NH (core.wire.nh) hashes all bytes at
+memory speed, and SipHash hides the value of NH, which would reveal its key. For the other kinds,
+which are few, it is keyed BLAKE2b. A forged or corrupted datagram passes with a probability of
+2**-32.
 
 `dlcpd/io/datapath/checksum.c` is the twin for DATA; tests/vectors/header.json pins both.
 """
@@ -63,10 +63,10 @@ def siphash(key: tuple[int, int], first: Words64, last: Words64) -> Words64:
 
 
 class Checksum:
-    """Of one direction of a flow. `material` is its keys as C takes them."""
+    """The checksums of one direction of a flow. `material`: its keys, laid out as C takes them."""
 
     def __init__(self, secret: bytes) -> None:
-        """`secret`: 16 bytes or more that nobody else knows."""
+        """`secret`: at least 16 bytes, known to the two ends only."""
         self._blake = hashlib.blake2b(key=hashlib.blake2b(secret).digest(), digest_size=8)
         self.material: nh.Key = nh.expand(b"segments" + secret, _PRF_SIZE + SEALED + MAX_SEGMENT)
         first, second = self.material[: _PRF_SIZE // 4].view("<u8").tolist()
@@ -76,7 +76,8 @@ class Checksum:
         self._zeros = _sums_of_zeros(self._key)
 
     def of(self, data: bytes) -> int:
-        """Of one datagram, at least a header; what stands in the header's field does not matter."""
+        """Of one datagram of at least HEADER_SIZE bytes; the value in its checksum field is
+        ignored."""
         if data[1] != Kind.DATA:
             blake = self._blake.copy()
             blake.update(data[:SEALED] + data[HEADER_SIZE:])
@@ -107,7 +108,7 @@ class Checksum:
     def of_rows(
         self, words: Words, rows: Bytes, index: Segments, lengths: NDArray[np.intp]
     ) -> Words64:
-        """Of DATA as they arrived: `rows[index[i]][:lengths[i]]` has the header `words[i]`."""
+        """Of DATA that arrived: `rows[index[i]][:lengths[i]]` has the header `words[i]`."""
         hashes = np.empty(len(words), np.uint64)
         longest = int(lengths.max())
         full = lengths == longest
@@ -153,7 +154,7 @@ class _Grid:
         return cls(payload[:stop].reshape(count, segment_size), payload[stop:])
 
     def rows(self, segments: Segments) -> Bytes:
-        """Those of `segments`; without a copy where they follow each other."""
+        """The rows of `segments`; a view where they are contiguous."""
         first, count = int(segments[0]), len(segments)
         if int(segments[-1]) - first + 1 == count and not np.count_nonzero(np.diff(segments) != 1):
             return self.whole[first : first + count]
@@ -169,7 +170,7 @@ def _taken(rows: Bytes, index: Segments, length: int) -> Bytes:
 
 
 def _padded(rows: Bytes) -> Bytes:
-    """Rows of whole words: zeros follow where they end within one."""
+    """Rows padded with zeros to whole words."""
     size = rows.shape[1]
     if size % nh.WORD == 0:
         return rows
@@ -180,19 +181,19 @@ def _padded(rows: Bytes) -> Bytes:
 
 @dataclass(slots=True)
 class Keyring:
-    """The keys of all that may send to this engine, by token. Without one for a token its datagrams
+    """The checksum keys of all senders to this engine, by token. Datagrams whose token has no key
     are not checked: core refuses tokens that it does not know. `version` grows with each change."""
 
     version: int = 0
     _by_token: dict[int, Checksum] = field(default_factory=dict)
 
     def add(self, token: int, checksum: Checksum) -> None:
-        """What comes with `token` carries this checksum from now on."""
+        """From now on, datagrams with `token` are checked against `checksum`."""
         self._by_token[token] = checksum
         self.version += 1
 
     def remove(self, token: int) -> None:
-        """Nothing comes with it any more."""
+        """Forget the key of `token`."""
         if self._by_token.pop(token, None) is not None:
             self.version += 1
 
@@ -201,21 +202,21 @@ class Keyring:
         return self._by_token.get(token)
 
     def items(self) -> list[tuple[int, Checksum]]:
-        """All of them."""
+        """All (token, key) pairs."""
         return list(self._by_token.items())
 
     def __bool__(self) -> bool:
         return bool(self._by_token)
 
     def is_genuine(self, token: int, checksum: int, data: bytes) -> bool:
-        """Whether a datagram whose header says so has come as it was sent."""
+        """Whether the `checksum` of a header matches its datagram; True if `token` has no key."""
         key = self._by_token.get(token)
         return key is None or key.of(data) == checksum
 
     def genuine(
         self, words: Words, rows: Bytes, index: Segments, lengths: NDArray[np.intp]
     ) -> NDArray[np.bool_]:
-        """Which DATA have come as they were sent; as `Checksum.of_rows`."""
+        """Which DATA match their checksums; arguments as of `Checksum.of_rows`."""
         good = np.ones(len(words), bool)
         pairs = words.view("<u8")
         tokens = pairs[:, 1]

@@ -26,16 +26,16 @@ MAX_CREDIT_ROWS: Final = 48  # of one CREDIT datagram: 1,160 bytes, within every
 
 
 class Ready(NamedTuple):
-    """What a rank submitted as an operation, as one of its peers is told; and, beside that, its
-    window and how far it has checked replicas."""
+    """An operation as its rank announces it to one peer, with the rank's window and the digest of
+    an earlier result."""
 
-    text: str  # what both must have submitted, in words: compared, and quoted in errors
-    fingerprint: int  # u64, of what the text does not spell out
+    text: str  # the operation in words, equal on both ranks: compared, and quoted in errors
+    fingerprint: int  # u64, of the details that the text leaves out
     segment_size: int  # payload bytes of the datagrams that this rank will send for it
-    tag: int = 0  # u32: which messages a receiver takes
+    tag: int = 0  # u32: a receiver takes only messages of its tag
     outgoing: int = 0  # bytes that this rank owes the peer
     incoming: int = 0  # bytes that the peer owes this rank
-    window: int = 0  # bytes this rank may be sent before it credits more
+    window: int = 0  # bytes that this rank may be sent before its next CREDIT
     checked: int = 0  # an earlier operation of the stream whose replica digest follows; 0 = none
     digest: int = 0  # u64
 
@@ -54,7 +54,7 @@ class Ready(NamedTuple):
         return head + self.text.encode("ascii")
 
     def told(self, window: int, checked: int, digest: int) -> "Ready":
-        """This operation, with what the peer is told along with it."""
+        """This operation with another window and digest."""
         return Ready(
             self.text,
             self.fingerprint,
@@ -77,7 +77,8 @@ class Ready(NamedTuple):
         )
 
     def describe(self) -> str:
-        """For an error text; the fingerprint tells apart what the rest cannot."""
+        """The operation for an error text; the fingerprint shows differences that the rest does
+        not."""
         tag = f"tag {self.tag}, " if self.tag else ""
         return (
             f"{self.text} ({tag}sends {self.outgoing} B to its peer, awaits {self.incoming} B; "
@@ -90,9 +91,9 @@ class SpaceCredit(NamedTuple):
 
     path: int
     traffic_class: int
-    marked: int  # datagrams that came marked CE, ever (u16, wraps)
+    marked: int  # datagrams that came marked CE, in total (u16, wraps)
     largest: int  # largest packet number that arrived
-    received: int  # packets that arrived, ever (u32, wraps)
+    received: int  # packets that arrived, in total (u32, wraps)
     echo: int  # a datagram's sent_at, microseconds; 0 = nothing new to echo
     held: int  # microseconds from its arrival to this answer
     arrived: int  # that arrival, microseconds of the receiver's clock
@@ -102,12 +103,12 @@ class DigestRow(NamedTuple):
     """A rank's digest of the result of an operation."""
 
     operation: int
-    known: bool  # False: it has none, and never will
+    known: bool  # False: the rank has no digest, and never will
     digest: int  # u64
 
 
 def body_untrusted(data: bytes) -> bytes:
-    """What follows the header."""
+    """The bytes after the header."""
     return data[HEADER_SIZE:]
 
 

@@ -1,4 +1,4 @@
-"""Batches that cross the border between core and io. Never a single datagram."""
+"""Batches of datagrams that core and io exchange."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Transmit:
 
     peer: int  # index of the flow, as io registered it
     path: int
-    first: Header  # of the first datagram, but for its segment, tag and flags, which are 0
+    first: Header  # of the first datagram, with segment, tag and flags 0
     flags: NDArray[np.uint8]
     payload: Bytes
     segments: Segments
@@ -39,11 +39,11 @@ class Transmit:
         return len(self.segments) * (HEADER_SIZE + self.segment_size)
 
     def headers(self) -> Words:
-        """Of all datagrams, shape (n, 8); the first ones carry `first.sent_at`."""
+        """Headers of all datagrams, shape (n, 10); the first STAMPED carry `first.sent_at`."""
         return build(self.first, self.segments, self.tags, self.flags)
 
     def rest(self, sent: int) -> "Transmit":
-        """What is left when the first `sent` datagrams are gone."""
+        """The batch without its first `sent` datagrams."""
         number = (self.first.packet_number + sent) & 0xFFFFFFFF
         return Transmit(
             self.peer,
@@ -64,15 +64,15 @@ class Control:
     peer: int
     path: int
     data: bytes
-    tag: int = 0  # the class whose queue it waits in: its own, unless it speaks of one
+    tag: int = 0  # of the header: its class is that of the queue it waits in
 
 
 class Placed(NamedTuple):
-    """What became of the datagrams of a group."""
+    """Datagrams of a group by result."""
 
     fresh: int  # segments that were missing
-    duplicate: int  # here already, or too late: their place is unchanged
-    odd: int  # of another length than their segment, or of a segment that there is none of
+    duplicate: int  # received before, or too late: the memory is unchanged
+    odd: int  # wrong length, or a segment that the transfer does not have
 
 
 class Target(Protocol):
@@ -92,15 +92,15 @@ class Target(Protocol):
         """Copy payloads to their places and mark what came."""
 
     def left(self, missing: int) -> None:
-        """Io has placed segments by itself, and so many are still missing."""
+        """Io has placed segments by itself; `missing` are still missing."""
 
 
 class Group(Protocol):
-    """Data datagrams of one flow, path, transfer and round that came one after the other."""
+    """Consecutive data datagrams of one flow, path, transfer and round."""
 
     @property
     def header(self) -> Header:
-        """The first one's; it has been checked, and stands for all."""
+        """Header of the first datagram; it has been checked, and stands for all."""
 
     @property
     def count(self) -> int:
@@ -128,27 +128,26 @@ class Group(Protocol):
 
     @property
     def arrived_at(self) -> float:
-        """When the kernel got the first, seconds on the core's clock."""
+        """Arrival of the first datagram at the kernel, seconds on the core's clock."""
 
     def place(self, target: Target) -> Placed:
-        """Put the segments where they belong."""
+        """Copy the segments to their places in `target`."""
 
     def copy(self) -> "Group":
-        """The same outside of io's receive buffer, which is valid until the next call only."""
+        """A copy outside io's receive buffer, which is valid only until the next call."""
 
 
 class Batch(Protocol):
     """Datagrams of one wake-up of one socket."""
 
-    strays: list[bytes]  # control datagrams, and what is no data
+    strays: list[bytes]  # control datagrams, and data outside the raster of rows
     stray_arrival: float  # seconds, of the newest stray
-    lost: int  # datagrams thrown away on purpose
-    corrupted: int  # and changed
+    lost: int  # datagrams discarded on purpose, to inject loss
+    corrupted: int  # datagrams changed on purpose
 
     @property
     def count(self) -> int:
         """Datagrams beside the strays."""
 
     def groups(self, counters: Counter[str]) -> list[Group]:
-        """The data, in order; the reasons for which others are refused are counted. May add
-        `strays`."""
+        """The data, in order. Refused datagrams are counted by reason. May add to `strays`."""

@@ -1,8 +1,8 @@
 """Byte layout of every datagram: the scalar specification. docs/wire.md explains it.
 
-`header_batch` is its numpy twin, dlcpd/io/datapath the one in C; tests/vectors/header.json
-pins all three, rejects included. All integers are little-endian: every host this runs on
-is, and the fast path then reads fields without swapping bytes.
+`header_batch` is its numpy twin, dlcpd/io/datapath the one in C; tests/vectors/header.json pins all
+three, rejects included. All integers are little-endian, like every supported host, so the fast path
+reads fields without swapping bytes.
 """
 
 import struct
@@ -14,42 +14,42 @@ from dlcpd.contract.traffic import DROP_PRECEDENCES, MAX_CLASSES
 
 VERSION: Final = 0xD4  # high nibble: "this is dlcpd", low nibble: version
 HEADER_SIZE: Final = 40
-SEALED: Final = 32  # bytes of it that its checksum, the rest, is of; see `checksum`
-MAX_SEGMENTS: Final = 4096  # per transfer; bounds every bitmap a peer can make us look at
+SEALED: Final = 32  # bytes before the checksum, which covers them; see `checksum`
+MAX_SEGMENTS: Final = 4096  # per transfer; bounds every bitmap that a peer can have made here
 MAX_TRANSFERS: Final = 1 << 16  # from one rank to another in one operation; u16
 MAX_STREAMS: Final = 1 << 16  # u16
 MAX_PATHS: Final = 16
 MAX_TAGS: Final = MAX_CLASSES * DROP_PRECEDENCES
 MAX_ROUND: Final = 255  # of retransmission; u8
 _LAYOUT: Final = struct.Struct("<BBBBIQHHHBBIIQ")
-assert _LAYOUT.size == HEADER_SIZE  # noqa: S101  # our own arithmetic
+assert _LAYOUT.size == HEADER_SIZE  # noqa: S101  # constants only
 
 
 class Kind(IntEnum):
-    """What a datagram is for. Bodies of the control kinds are in `control`."""
+    """The purpose of a datagram. Bodies of the control kinds are in `control`."""
 
     DATA = 1  # one segment of a transfer
     READY = 2  # rendezvous: the sender has submitted this operation
     READY_ACK = 3  # READY arrived, though the receiver may not be ready itself
     CREDIT = 4  # what arrived on each path; opens the window; answers PING
-    END = 5  # a pass over a transfer has ended: what is missing?
+    END = 5  # a pass over a transfer has ended; asks what is missing
     NACK = 6  # bitmap of missing segments, asks for the next round
     COMPLETE = 7  # list of transfers that are complete at the receiver
-    FINAL = 8  # bitmap of segments the receiver would go without
+    FINAL = 8  # bitmap of the segments that the receiver asks to waive
     ACK = 9  # the sender agrees to FINAL and keeps those segments as residual
-    PING = 10  # are you alive, and what have you got?
-    DIGESTS = 11  # what results of a stream are here; with ASK: tell me yours
-    PROBE = 14  # padded: does a datagram of this length pass? see `probes`
-    PROBE_ACK = 15  # it does
-    PIECE = 16  # of a datagram too long for its path; see `pieces`
+    PING = 10  # asks whether the peer lives and what has arrived
+    DIGESTS = 11  # digests of results of a stream; with ASK: asks for the peer's
+    PROBE = 14  # padded: tests whether a datagram of this length passes; see `probes`
+    PROBE_ACK = 15  # the PROBE arrived
+    PIECE = 16  # part of a datagram too long for its path; see `pieces`
 
 
 class Flag(IntFlag):
     """Bits of the flags byte."""
 
     NONE = 0
-    ENDING = 1  # in the last burst of a pass: what is still missing soon after may be lost
-    LATE = 2  # of READY: yours came before I submitted; what you sent with it was not taken
+    ENDING = 1  # in the last burst of a pass: segments that are missing soon after may be lost
+    LATE = 2  # of READY: data came before the sender submitted, and were not kept
     ASK = 4  # a quarter of the sender's window has gone out since it last asked: credit now
 
 
@@ -58,8 +58,8 @@ _KINDS: Final = {int(kind): kind for kind in Kind}
 
 
 class Key(NamedTuple):
-    """A transfer in one direction of a flow. The kind of a datagram tells the direction: DATA,
-    END and ACK speak of what their sender sends, NACK, FINAL and COMPLETE of what it receives."""
+    """A transfer in one direction of a flow. The kind of a datagram tells the direction: DATA, END
+    and ACK refer to what their sender sends, NACK, FINAL and COMPLETE to what it receives."""
 
     stream: int
     operation: int
@@ -79,12 +79,12 @@ class Header(NamedTuple):
     token: int  # u64, chosen by the receiver for this sender in this session
     operation: int = 0  # u32, counts the operations of a stream from 1
     stream: int = 0  # u16: a sequence of operations (core.stream)
-    transfer: int = 0  # u16, counts what one rank owes another in an operation from 0
+    transfer: int = 0  # u16, counts the transfers from one rank to another in an operation from 0
     segment: int = 0  # u16, index in the transfer, < MAX_SEGMENTS
     round: int = 0  # u8; 0 = first pass, n = n-th retransmission
     tag: int = 0  # u8, < MAX_TAGS: traffic class and drop precedence (contract.traffic)
     flags: int = 0  # Flag bits
-    path: int = 0  # u8, < MAX_PATHS: index of the path it was sent on
+    path: int = 0  # u8, < MAX_PATHS: index of the sender's path
     packet_number: int = 0  # u32, of data: counts per flow, path and traffic class, never reused;
     # of PING and END: the last of data that was sent there; of other control 0
     sent_at: int = 0  # u32, microseconds
@@ -92,7 +92,7 @@ class Header(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """The transfer that it belongs to or speaks of."""
+        """The transfer that it belongs to or refers to."""
         return Key(self.stream, self.operation, self.transfer)
 
     def pack(self) -> bytes:

@@ -1,7 +1,7 @@
-"""The numpy twin of `wire`: headers of a whole batch at once.
+"""The numpy twin of `header`: headers of a whole batch at once.
 
-A header is ten little-endian 32-bit words; an array of headers has shape (n, 10). The last two,
-its checksum, are written by `checksum.Checksum.seal`.
+A header is ten little-endian 32-bit words; an array of headers has shape (n, 10).
+`checksum.Checksum.seal` writes the last two, the checksum.
 """
 
 from typing import Final
@@ -30,10 +30,10 @@ Words = NDArray[np.uint32]  # shape (n, 10)
 PATH_SHIFT: Final = 24  # of the path, in the first word
 OPERATION, TOKEN_LOW, TOKEN_HIGH, TRANSFER, SEGMENT, NUMBER, SENT_AT = 1, 2, 3, 4, 5, 6, 7
 
-STAMPED: Final = 32  # first datagrams of a batch that carry its time: the rest leave later
+STAMPED: Final = 32  # first datagrams of a batch, which carry its send time: the rest leave later
 _COUNTING: Final = np.arange(MAX_SEGMENTS, dtype=np.uint32)
 
-assert MAX_SEGMENTS & (MAX_SEGMENTS - 1) == 0  # noqa: S101  # our own numbers
+assert MAX_SEGMENTS & (MAX_SEGMENTS - 1) == 0  # noqa: S101  # constants only
 assert MAX_TAGS & (MAX_TAGS - 1) == DROP_PRECEDENCES & (DROP_PRECEDENCES - 1) == 0  # noqa: S101
 _MAY_DIFFER: Final = KNOWN_FLAGS << 16, (MAX_SEGMENTS - 1 | (DROP_PRECEDENCES - 1) << 24) << 32
 # bits of the pairs (word 0, operation), (token), (word 4, word 5) that vary within a group
@@ -48,7 +48,7 @@ def parse(rows: NDArray[np.uint8]) -> Words:
 
 
 def well_formed_data(words: Words) -> NDArray[np.bool_]:
-    """Which headers are of DATA, and such as the scalar codec takes."""
+    """Which headers are of DATA and accepted by the scalar codec."""
     first, fifth = words[:, 0], words[:, SEGMENT]
     data: NDArray[np.bool_] = first & 0xFFFF == VERSION | Kind.DATA << 8
     data &= first & (0xFF & ~KNOWN_FLAGS) << 16 == 0
@@ -77,8 +77,9 @@ def group_starts(words: Words) -> list[int]:
 def build(
     first: Header, segments: Segments, tags: NDArray[np.uint8], flags: NDArray[np.uint8]
 ) -> Words:
-    """Headers like `first`, whose segment, tag and flags are 0, for `segments`, their `tags` and
-    `flags`, numbered from its number on. The first STAMPED carry its time, the others none."""
+    """Headers of `segments` with their `tags` and `flags`, otherwise like `first`, whose segment,
+    tag and flags are 0; numbered from its packet number on. The first STAMPED carry its time, the
+    others 0."""
     words = np.empty((len(segments), WORDS), np.uint32)
     words[:] = np.frombuffer(first.pack(), "<u4")
     words[:, SEGMENT] += segments.astype(np.uint32) | tags.astype(np.uint32) << 24

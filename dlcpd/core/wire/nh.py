@@ -1,10 +1,10 @@
-"""NH: a keyed hash at memory speed, of which two different inputs collide once in 2**32 keys.
+"""NH: a keyed hash at memory speed. Two different inputs collide under one of 2**32 keys.
 
-A row of 64-bit words m with a key k of as many words: the sum, modulo 2**64, of
-(low(m) + low(k)) * (high(m) + high(k)), where low and high are 32-bit halves and those sums are
-modulo 2**32. Source: Black, Halevi, Krawczyk, Krovetz and Rogaway, "UMAC: fast and secure message
-authentication" (CRYPTO 1999); RFC 4418 section 5.2. Who sees a value of NH learns of its key, so
-values never leave a host: what does is their image under a pseudorandom function.
+For a row of 64-bit words m and a key k of as many words, NH is the sum, modulo 2**64, of (low(m) +
+low(k)) * (high(m) + high(k)), where low and high are 32-bit halves and those sums are modulo 2**32.
+Source: Black, Halevi, Krawczyk, Krovetz and Rogaway, "UMAC: fast and secure message authentication"
+(CRYPTO 1999); RFC 4418 section 5.2. A value of NH reveals information on its key, so only its image
+under a pseudorandom function leaves a host.
 
 `dlcpd/io/datapath/checksum.c` is its twin.
 """
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dlcpd.core.wire.datagram import Bytes
 
 WORD: Final = 8  # bytes
-_STEP: Final = 192 << 10  # bytes at a time: they and what is made of them stay in a cache of 1 MB
+_STEP: Final = 192 << 10  # bytes at a time: they and the intermediate arrays fit a cache of 1 MB
 _LOW: Final = np.uint64(0xFFFFFFFF)
 _SHIFT: Final = np.uint64(32)
 
@@ -32,7 +32,7 @@ def expand(secret: bytes, size: int) -> Key:
 
 
 def of_rows(rows: Bytes, key: Key) -> Values:
-    """NH of each row, shape (n, w) with w a multiple of WORD and each row in one piece."""
+    """NH of each row, shape (n, w) with w a multiple of WORD and each row contiguous."""
     words = rows.view("<u4")
     key = key[: words.shape[1]]
     out = np.empty(len(rows), np.uint64)

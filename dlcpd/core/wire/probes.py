@@ -1,7 +1,7 @@
 """PROBE and PROBE_ACK: does a datagram of this length pass? docs/wire.md, "Path MTU".
 
-A PROBE is as long as what it asks about; the answer is always shorter than the question, and
-goes only to who holds a token. Parsers raise MalformedDatagram and nothing else.
+A PROBE has the length that it tests; its answer is always shorter, and goes only to holders of a
+token. Parsers raise MalformedDatagram and nothing else.
 """
 
 import struct
@@ -21,7 +21,7 @@ def pack_probe(token: int, path: int, number: int, size: int) -> bytes:
 
 
 def unpack_probe_untrusted(data: bytes) -> int:
-    """The number of a PROBE, whose padding is not looked at. Raises MalformedDatagram."""
+    """The number of a PROBE; its padding is ignored. Raises MalformedDatagram."""
     if len(data) < LEAST:
         raise MalformedDatagram("length", f"PROBE of {len(data)} bytes")
     (number,) = _PROBE.unpack_from(data, HEADER_SIZE)

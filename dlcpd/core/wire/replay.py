@@ -1,4 +1,4 @@
-"""Which numbered datagrams have come: a window over their counters, as RFC 6479 has it."""
+"""Replay protection: a window over the counters of received datagrams (RFC 6479)."""
 
 from typing import Final
 
@@ -7,17 +7,17 @@ from numpy.typing import NDArray
 
 Counters = NDArray[np.int64]
 
-# 64 counters each. 65,536 counters are nine times what the default [network] window, 8 MiB, lets be
-# in flight as segments of 1,152 B over all paths and classes: what is further behind was taken for
-# lost, and sent again, long ago. It costs 8 KiB per flow, 32 MiB for the most flows of an engine.
+# 64 counters each. 65,536 counters are nine times the segments of 1,152 B that the default
+# [network] window, 8 MiB, allows in flight over all paths and classes: datagrams further behind
+# were counted as lost, and retransmitted, long ago. It costs 8 KiB per flow, 32 MiB per engine.
 WORDS: Final = 1024
 _PLACE: Final = WORDS - 1  # mask: counter // 64 to its word
 _BIT: Final = 63  # mask: counter to its bit
 
 
 class ReplayWindow:
-    """Counters begin at 1. Those of the newest 1,024 words are told apart, older ones are refused
-    unseen: at least the newest 65,473 can come in any order."""
+    """Counters begin at 1. Those of the newest 1,024 words are remembered one by one, older ones
+    are refused: at least the newest 65,473 can come in any order."""
 
     def __init__(self) -> None:
         self.newest = 0  # the highest that has come
@@ -25,16 +25,15 @@ class ReplayWindow:
         self._words[0] = 1  # nothing is sent with counter 0
 
     def unseen(self, counters: Counters) -> NDArray[np.bool_]:
-        """Which of them have not come, and are not too old to tell. Nothing is noted."""
+        """Which counters have not come, and are not older than the window. Changes nothing."""
         words, newest = counters >> 6, self.newest >> 6
         bits = self._words[words & _PLACE] >> (counters & _BIT).astype(np.uint64)
-        ahead = words > newest  # their places still hold what is older by the whole window
+        ahead = words > newest  # their places still hold counters that are older by one window
         fresh: NDArray[np.bool_] = (words > newest - WORDS) & (ahead | (bits & np.uint64(1) == 0))
         return fresh
 
     def take(self, counters: Counters) -> NDArray[np.bool_]:
-        """Note that these have come, all of which were unseen. False for those that the same
-        array has had before."""
+        """Record counters, all of which were unseen. False for repetitions within the array."""
         first = np.zeros(len(counters), bool)
         first[np.unique(counters, return_index=True)[1]] = True
         if len(counters):
@@ -46,7 +45,7 @@ class ReplayWindow:
         return first
 
     def _advance(self, newest: int) -> None:
-        """Clear the words that the window reaches anew."""
+        """Clear the words that the window newly covers."""
         if newest <= self.newest:
             return
         stop = (newest >> 6) + 1

@@ -1,5 +1,4 @@
-"""What arrived, as rows of an array: the numpy half of receiving, and the specification of any
-other."""
+"""Received datagrams as rows of an array: in numpy, the specification of the C implementation."""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ ENDING: Final = int(Flag.ENDING) << 16
 
 
 class Arrivals(Protocol):
-    """Arrival times of bursts, looked up for the few that are asked for; a list will do."""
+    """Arrival times by burst, looked up for the few that are asked for; a list will do."""
 
     def __getitem__(self, burst: int, /) -> float:
         """Seconds, on the core's clock."""
@@ -32,11 +31,10 @@ class Arrivals(Protocol):
 
 @dataclass(slots=True)
 class RowGroup:
-    """A `Group` out of a `Received`.
+    """A `Group` of rows of a `Received`.
 
-    `words` are the headers, which agree with `header`, the first of them, in all but
-    segment, flags, drop precedence, packet number and time.
-    `rows[index[i]][:lengths[i]]` is datagram i.
+    `words` are the headers, which agree with `header`, the first of them, in all but segment,
+    flags, drop precedence, packet number and time. `rows[index[i]][:lengths[i]]` is datagram i.
     """
 
     header: Header
@@ -98,7 +96,7 @@ class Received:
     """
 
     path: int
-    arrivals: Arrivals  # when the kernel got each burst
+    arrivals: Arrivals  # when the kernel received each burst
     burst: int  # rows per burst: row r came with burst r // burst
     rows: Bytes  # (n, header + segment_size)
     index: Segments
@@ -107,16 +105,16 @@ class Received:
     stray_arrival: float = 0.0  # seconds, of the newest stray
     tos: NDArray[np.int32] | None = None  # (bursts,) TOS byte of each; None: none is congested
     congested: bool = False  # some are marked Congestion Experienced (RFC 3168)
-    lost: int = 0  # thrown away on purpose
+    lost: int = 0  # discarded on purpose, to inject loss
     corrupted: int = 0  # changed on purpose
-    keys: Keyring | None = None  # of who may send; None: checksums are not looked at
+    keys: Keyring | None = None  # of the senders; None: checksums are not verified
 
     @property
     def count(self) -> int:
         return len(self.index)
 
     def groups(self, counters: Counter[str]) -> list[Group]:
-        """Runs of rows that one header stands for. Control that came as rows becomes strays."""
+        """Runs of rows that one header stands for. Control among the rows moves to `strays`."""
         short = self.lengths < HEADER_SIZE
         if count := int(np.count_nonzero(short)):
             counters["short"] += count
@@ -144,7 +142,7 @@ class Received:
         return out
 
     def _genuine(self, words: Words, keys: Keyring, counters: Counter[str]) -> Words:
-        """Leave out DATA that are not as they were sent, as if they were lost."""
+        """Remove DATA whose checksums do not match, as if they were lost."""
         at = np.flatnonzero(header_batch.well_formed_data(words))
         if not len(at):
             return words
@@ -175,8 +173,7 @@ class Received:
         return [self.rows[r, :n].tobytes() for r, n in zip(rows, lengths, strict=True)]
 
     def _heads(self) -> Bytes:
-        """The first HEADER_SIZE bytes of every datagram; index ascends, so its ends tell of
-        gaps."""
+        """The first HEADER_SIZE bytes of every datagram; `index` ascends, so its ends show gaps."""
         first, last = int(self.index[0]), int(self.index[-1])
         if last - first + 1 == len(self.index):
             return self.rows[first : last + 1, :HEADER_SIZE]

@@ -1,1 +1,1 @@
-"""The clients of the engine: their lanes, their memory, and what they submit."""
+"""The clients of the engine: their lanes, their memory, and their submissions."""

@@ -1,4 +1,4 @@
-"""One client of the engine: what it says on its lane, and what it hears."""
+"""One client of the engine: carries out the messages of its lane."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,10 +21,10 @@ from dlcpd.requests.group import GroupRequests
 from dlcpd.requests.memory import Claims, ranges_of
 from dlcpd.requests.plan import Plans
 
-# Ranks of all groups that a session opens over its life, closed ones too: some 300 B each are
-# kept for each, so 40 MB. 512 groups of 256 ranks, or 8,192 of 16
+# Ranks of all groups that a session opens over its life, closed ones too: each takes some 300 B, so
+# 40 MB. 512 groups of 256 ranks, or 8,192 of 16
 MAX_MEMBERS: Final = 1 << 17
-AT_ONCE: Final = 4 << 20  # bytes of an operation that are prepared before others get their turn
+AT_ONCE: Final = 4 << 20  # bytes of an operation that are prepared before other clients' turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +45,19 @@ class Client:
     session: Session
     config: EngineConfig
     scratch: ScratchPool  # of the engine
-    share: Share = WHOLE  # of what is divided among the engines of this host
-    recorder: Recorder | None = None  # where the session has a ledger
+    share: Share = WHOLE  # of the tensors that the engines of this host divide
+    recorder: Recorder | None = None  # of the session's ledger, if it has one
     groups: dict[int, GroupRequests] = field(default_factory=dict)
     plans: Plans = field(default_factory=Plans)  # of all groups
     members: int = 0  # of all groups that were opened
     submitted: int = 0  # tickets count up
-    pending: Pending | None = None  # submitted last, and not begun: the lane is not read meanwhile
+    pending: Pending | None = None  # the last submission, not begun: the lane is not read meanwhile
     inherits: int = 0  # session whose residuals it took over
-    left: bool = False  # it says and hears nothing any more; peers may still need its memory
+    left: bool = False  # it sends and receives nothing any more; peers may still need its memory
     claims: Claims = field(init=False)
 
     def __post_init__(self) -> None:
-        # no method of this object: a cycle would keep the arena until some garbage collection
+        # not a method of this object: the cycle would keep the arena until a garbage collection
         self.claims = Claims(partial(_is_open, self.session))
         everybody = tuple(range(self.session.world_size))
         self._add_group(Group(0, everybody, self.session.rank))
@@ -75,8 +75,8 @@ class Client:
         self.groups[group.number] = made
 
     def handle(self, message: Any, now: float) -> DlcpError | None:
-        """Do what the client says. Returns why the submission failed that was said, where
-        the session knows nothing of it. Raises: BadMessage."""
+        """Carry out a message of the client. Returns why a submission failed, if the session does
+        not report that. Raises: BadMessage."""
         match message:
             case Submit():
                 return self._submit(message, now)
@@ -91,8 +91,8 @@ class Client:
         return None
 
     def inherit(self, former: "Client") -> None:
-        """Take over the residuals of an earlier session of the same rank. Of an engine's share of
-        large tensors they are of use to the same share only; others stay, and end, there."""
+        """Take over the residuals of an earlier session of the same rank. They fit an engine with
+        the same share of large tensors only; otherwise they end with that session."""
         if former.share == self.share:
             self.inherits = former.session.number
             self.lane.accounts.residuals.take_over(former.lane.accounts.residuals)
@@ -100,12 +100,12 @@ class Client:
                 self.recorder.inherited()
 
     def give_back(self, former: "Client") -> None:
-        """This session ends while the earlier one is still there: not all ranks joined. There they
-        wait for another attempt."""
+        """This session ends while the earlier one is still there: not all ranks joined. Return the
+        residuals to it, for another attempt."""
         former.lane.accounts.residuals.take_over(self.lane.accounts.residuals)
 
     def leave(self, error: DlcpError) -> None:
-        """The client is gone. What is open fails; what is complete stays for the peers."""
+        """The client is gone. Open operations fail; complete ones stay for the peers."""
         self.left = True
         self.lane.hang_up()
         if (pending := self.pending) is not None:
@@ -123,7 +123,7 @@ class Client:
 
     def _submit(self, ask: Submit, now: float) -> DlcpError | None:
         gap = ask.operation - self.submitted - 1
-        if gap < 0 or (gap and self.share.of == 1):  # other engines have those in between
+        if gap < 0 or (gap and self.share.of == 1):  # other engines have the ones in between
             return BadMessage(f"operation {ask.operation} after {self.submitted}")
         self.submitted = ask.operation
         if (reason := self.session.outcomes.reason) is not None:
@@ -146,8 +146,8 @@ class Client:
         return self.go_on(now, AT_ONCE)
 
     def go_on(self, now: float, size: int) -> DlcpError | None:
-        """Prepare about `size` bytes more of the operation that is `pending`; begin it when none is
-        left. Returns as `handle`."""
+        """Prepare about `size` bytes more of the operation that is `pending`; begin it when no work
+        is left. Returns as `handle`."""
         pending = self.pending
         if pending is None:
             return None
@@ -189,7 +189,8 @@ class Client:
             self._note(ask, made)
 
     def _note(self, ask: Submit, made: Execution) -> None:
-        """An operation has begun. A receive that waits for its message has no number yet."""
+        """Record that an operation has begun. A receive that waits for its message has no number
+        yet."""
         name = ask.name or f"{ask.collective} {ask.dtype}[{ask.input_count}]"
         size = len(made.memory[0])
         self.session.trace.submitted(

@@ -1,7 +1,7 @@
-"""All clients of an engine: their frames, their outcomes, and how each of them ends.
+"""All clients of an engine: their messages, their outcomes, and the end of each.
 
-Whatever goes wrong with one client or its session - it does not read, it breaks the rules, or a
-bug shows while it is served - ends that session and no other.
+Any failure of one client or its session - it does not read, it breaks the rules, or a bug shows
+while it is served - ends that session and no other.
 """
 
 import time
@@ -46,7 +46,7 @@ from dlcpd.io.clients.delivery import Delivery
 from dlcpd.io.control_link import ControlLink
 from dlcpd.io.poll import WRITE, Handler, Poll
 
-FRAMES_PER_WAKE: Final = 64  # submissions per lane and wake-up, before others get their turn
+FRAMES_PER_WAKE: Final = 64  # submissions per lane and wake-up, before other lanes get their turn
 LANE_TURN: Final = 2e-3  # seconds that they may take: a frame of the largest size takes as long
 LANE_DELAY: Final = (
     2e-3  # seconds a Released may wait for company; a client short of memory waits too
@@ -55,8 +55,8 @@ MAX_TRACE: Final = 4096  # characters of a bug's trace that control logs
 
 
 class Clients:
-    """`trouble` adds to an error what is known about the network to the session's peers;
-    `forget` has the network forget a session that is about to close."""
+    """`trouble`: the known network problems of a session, for error texts; `forget`: called before
+    a session closes, so that the network forgets it."""
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class Clients:
         self._endpoint, self._control, self._poll = endpoint, control, poll
         self._trouble, self._forget = trouble, forget
         self._clients: dict[int, Client] = {}  # by session
-        self._busy: deque[Client] = deque()  # with a pending operation; the next one first
+        self._busy: deque[Client] = deque()  # clients with a pending operation; the next one first
         self._ending: dict[int, DlcpError] = {}  # sessions that close after this wake-up
-        self.draining = False  # nothing new is begun
+        self.draining = False  # no new operation is begun
         self.delivery = Delivery(endpoint, control)
 
     def __contains__(self, session: int) -> bool:
@@ -82,13 +82,13 @@ class Clients:
         return iter(self._clients.values())
 
     def add(self, client: Client, inherits: int = 0) -> None:
-        """Serve it from now on. It takes over what was waived in session `inherits`."""
+        """Serve a client from now on. It takes over the residuals of session `inherits`."""
         if former := self._clients.get(inherits):
             client.inherit(former)
         self._clients[client.session.number] = client
         self._poll.watch(client.lane, self._lane_handler(client))
 
-    # --- what they say -----------------------------------------------------------------
+    # --- from clients ------------------------------------------------------------------
 
     def _lane_handler(self, client: Client) -> Handler:
         number = client.session.number
@@ -110,7 +110,7 @@ class Clients:
         return handle
 
     def _read(self, client: Client, now: float) -> bool:
-        """Take one frame in; False when there is none."""
+        """Handle one frame; False when there is none."""
         number = client.session.number
         try:
             message = client.lane.receive()
@@ -119,7 +119,7 @@ class Clients:
             self._on_message(client, message, now)
         except BadMessage as exc:
             self._endpoint.counters["bad_message"] += 1
-            self.end(number, exc)  # to parse the largest takes a millisecond: no second one
+            self.end(number, exc)  # parsing the largest takes 1 ms: no second try
         except EOFError:
             self.leave(number, SessionClosed("the client ended"), now)
         except Exception as exc:  # a bug: this session ends, the others go on
@@ -158,12 +158,12 @@ class Clients:
         if client.pending is not None and number not in self._ending:
             self._busy.append(client)
 
-    # --- what they hear ------------------------------------------------------------------
+    # --- to clients ----------------------------------------------------------------------
 
     def tell(self, session: int, events: Sequence[Event]) -> None:
-        """What happened in a session since the last call, to control where it matters, and to its
-        client. To control first: peers hear why operations failed, and not that a client left
-        which had read of it."""
+        """Report the events of a session to control, as far as they matter there, then to its
+        client. Control comes first: peers then learn why operations failed, before they learn that
+        a client left because of it."""
         client = self._clients.get(session)
         if client is None:
             return
@@ -173,7 +173,7 @@ class Clients:
             self._tell(client, event)
 
     def _explained(self, session: int, events: Sequence[Event]) -> list[Event]:
-        """Events with what is known about the network in the texts of errors."""
+        """Events with the known network problems in the texts of errors."""
         errors = OperationFailed, SessionBroken
         trouble = self._trouble(session) if any(isinstance(e, errors) for e in events) else ""
         if not trouble:
@@ -181,7 +181,7 @@ class Clients:
         return [e._replace(text=e.text + trouble) if isinstance(e, errors) else e for e in events]
 
     def _tell_control(self, session: int, events: Sequence[Event]) -> None:
-        """Failures go together, as most fails together."""
+        """Failures go in common frames, since most operations fail together."""
         failed = [e for e in events if isinstance(e, OperationFailed) and e.ranks]
         for first in range(0, len(failed), commands.MAX_FAILURES):
             rows = [_for_peers(event) for event in failed[first : first + commands.MAX_FAILURES]]
@@ -202,7 +202,7 @@ class Clients:
                     self._endpoint.timers.set((self, Timer.RELEASED, number), at)
                 client.lane.released.append(ticket)
             case OperationFailed(_, ticket, code, text, peer=peer):
-                # A rank that aborted because a peer is lost says so: to the client it is lost here.
+                # A rank that aborted because a peer is lost says so: the client sees a lost peer.
                 relayed = code == OperationAborted.code and peer.rank >= 0
                 self._send(client, _failed(ticket, PeerLost.code if relayed else code, text, peer))
             case Concluded(_, unconfirmed):
@@ -220,16 +220,17 @@ class Clients:
             self._poll.watch_writing(client.lane, wanted=True)
 
     def handle_timer(self, timer: Timer, subject: int, now: float) -> None:
-        """What was released has waited long enough for an outcome that goes to its client."""
+        """Tell the client which memory was released: it has waited long enough for another
+        message."""
         client = self._clients.get(subject)
         if client is not None:
             for number in client.lane.take_released():
                 self._send(client, Released(number))
 
-    # --- how they end ----------------------------------------------------------------------
+    # --- ends of sessions ------------------------------------------------------------------
 
     def fault(self, number: int, bug: Exception) -> None:
-        """End a session in whose service a bug showed; 0: it is told, and nothing ends."""
+        """End a session in whose service a bug showed; 0: report it, and end none."""
         self._endpoint.counters["internal"] += 1
         error = DlcpError(
             f"the engine failed while it served this session ({type(bug).__name__}: {bug}): a bug "
@@ -239,7 +240,7 @@ class Clients:
         self.end(number, error, trace)
 
     def leave(self, number: int, error: DlcpError, now: float) -> None:
-        """The client of a session is gone: see `Delivery`. One that is over is no error."""
+        """The client of a session is gone: see `Delivery`. A session that is over is no error."""
         client = self._clients.get(number)
         if client is None or client.left or number in self._ending:
             return
@@ -254,17 +255,17 @@ class Clients:
             self.fault(number, exc)
 
     def end(self, number: int, error: DlcpError, trace: str = "") -> None:
-        """Close a session after this wake-up, and tell control why: the first reason counts."""
+        """Close a session after this wake-up, and report the first reason to control."""
         if number not in self._ending:
             self._control.emit(commands.SessionEnded(number, error.code, str(error), trace))
         self.close(number, error)
 
     def close(self, number: int, error: DlcpError) -> None:
-        """Close a session after this wake-up: control knows. One that is gone is no error."""
+        """Close a session after this wake-up: control knows. A session that is gone is no error."""
         self._ending.setdefault(number, error)
 
     def close_ended(self) -> None:
-        """Fail what is open, tell the client if it still listens, and forget the session."""
+        """Fail open operations, tell the client if it still listens, and forget the session."""
         while self._ending:
             number, error = next(iter(self._ending.items()))
             try:
@@ -296,13 +297,13 @@ class Clients:
             self._tell_control(session.number, [_as_lost(event, session) for event in events])
             for event in events:
                 self._tell(client, event)
-        except Exception:  # of a session that a bug has left in pieces
+        except Exception:  # a bug has left the session inconsistent
             self._endpoint.counters["internal"] += 1
             self._send(client, Failed(0, error.code, str(error)))
 
 
 def _as_lost(event: Event, session: Session) -> Event:
-    """A failure as peers shall hear of it: to them, a rank whose session closes is lost."""
+    """A failure as peers see it: to them, a rank whose session closes is lost."""
     if isinstance(event, OperationFailed) and event.peer == NOBODY:
         return event._replace(code=PeerLost.code, peer=Peer(session.rank))
     return event

@@ -1,8 +1,8 @@
 """Which bytes of an arena its client has committed. The kernel charges a page of shared memory to
-the process that touches it first, so the engine touches none that is not there already.
+the process that touches it first, so the engine touches only pages that are present.
 
-What was found is known for good: from the first look on, the arena is sealed against whatever
-gives pages back.
+A page that was found present stays so: from the first look on, the arena is sealed against all
+calls that take pages out.
 """
 
 import ctypes
@@ -20,32 +20,33 @@ from dlcpd.requests.memory import Range
 
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 PIECE: Final = 4 << 20  # bytes looked at in one go: some 70 us
-MAX_RUNS: Final = 1024  # that are remembered; a client that commits in order has one
-# Linux 5.1; Python has no name for it. Who has mapped the file goes on writing to it, and nobody
-# maps it for writing any more, or punches holes (fallocate, madvise): that is what takes pages out.
+MAX_RUNS: Final = 1024  # to remember; a client that commits in order has one
+# Linux 5.1; Python has no name for it. Existing mappings stay writable. No process can map the file
+# for writing any more, or punch holes (fallocate, madvise), which is how pages are taken out.
 F_SEAL_FUTURE_WRITE: Final = 0x0010
 _mincore: Final = ctypes.CDLL(None, use_errno=True).mincore
 _mincore.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
 
 
 class Committed:
-    """Of the arena behind `descriptor`, which is mapped at `address`."""
+    """The committed bytes of the arena behind `descriptor`, which is mapped at `address`."""
 
     def __init__(self, descriptor: int, address: int) -> None:
         self._descriptor, self._address = descriptor, address
-        self._starts: list[int] = []  # of runs that are there: sorted, apart
+        self._starts: list[int] = []  # of runs that are present: sorted, apart
         self._stops: list[int] = []
-        self._start = self._stop = 0  # of the run that was asked for last
+        self._start = self._stop = 0  # of the last run that was looked up
         self._sealed = False
         self._present = np.empty(PIECE // PAGE, np.uint8)
 
     @property
     def runs(self) -> list[tuple[int, int]]:
-        """Bytes that are known to be there, as (start, stop)."""
+        """Bytes that are known to be present, as (start, stop)."""
         return list(zip(self._starts, self._stops, strict=True))
 
     def knows(self, ranges: Iterable[Range]) -> bool:
-        """Whether all of them lie in the run that was asked for last: so nothing is to be done."""
+        """Whether all `ranges` lie in the last run that was looked up: then there is nothing to
+        do."""
         first, last = self._start, self._stop
         for start, stop, _ in ranges:
             if start < stop and not (first <= start and stop <= last):
@@ -53,10 +54,10 @@ class Committed:
         return True
 
     def look(self, ranges: Iterable[Range], ticket: int) -> Iterator[int]:
-        """Look whether they are there; yields the bytes of each piece of the work.
+        """Check that `ranges` are present; yields the bytes of each piece of the work.
 
-        Raises: ArenaFull where they are not, for operation `ticket`; BadMessage where the client
-        has seen to it that they need not stay there.
+        Raises: ArenaFull where they are not, for operation `ticket`; BadMessage where the client's
+        seals prevent the sealing.
         """
         if not self._sealed:
             self._seal(ticket)
@@ -68,11 +69,11 @@ class Committed:
     def _seal(self, ticket: int) -> None:
         try:
             if fcntl.fcntl(self._descriptor, fcntl.F_GET_SEALS) & F_SEAL_FUTURE_WRITE:
-                return  # by another engine
+                return  # another engine has sealed it
             fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, F_SEAL_FUTURE_WRITE)
         except OSError as exc:
             if exc.errno == errno.EINVAL:
-                return  # an older kernel: docs/security.md says what is left of this there
+                return  # an older kernel: docs/security.md says what this leaves open
             if exc.errno == errno.EPERM:
                 raise BadMessage("the arena has seals that its client has put there") from exc
             raise ArenaFull(  # of this operation alone: the next one tries again
@@ -96,21 +97,22 @@ class Committed:
         self._recall(start)
 
     def _there(self, start: int, stop: int) -> int:
-        """Up to where all is there from `start` on; `stop` at most, where mincore knows."""
+        """The end of the run that is present from `start` on; at most `stop`, where mincore
+        knows."""
         pages = (stop - start) // PAGE
         if not _mincore(self._address + start, stop - start, self._present.ctypes.data):
             present = self._present[:pages] & 1
             first = pages if present.all() else int(present.argmin())
             if first:
                 return start + first * PAGE
-        # Swapped out, or a kernel that does not say: the file system knows, and has no end to it.
+        # Swapped out, or a kernel that does not say: the file system knows, beyond `stop` too.
         try:
             return -(-os.lseek(self._descriptor, start, os.SEEK_HOLE) // PAGE) * PAGE
         except OSError:
             return start
 
     def _add(self, start: int, stop: int) -> None:
-        """A run more; those that it touches become one with it."""
+        """Add a run, and merge it with those that it touches."""
         first = bisect_right(self._stops, start - 1)
         last = bisect_right(self._starts, stop)
         if first < last:

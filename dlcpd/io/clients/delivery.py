@@ -1,4 +1,4 @@
-"""After a client has left: what its operations promised is delivered before the session closes.
+"""Delivery after a client has left: its results go to peers before the session closes.
 
 The engine has the arena by descriptor, so peers can take their parts of completed operations
 although the client's process is gone. This ends when they have all, or after DELIVERY seconds.
@@ -13,7 +13,7 @@ from dlcpd.core.timers import Timer
 from dlcpd.io import commands
 from dlcpd.io.control_link import ControlLink
 
-MAX_LACKING: Final = 4  # operations that one text names
+MAX_LACKING: Final = 4  # operations named in one text
 
 
 class Delivery:
@@ -27,7 +27,7 @@ class Delivery:
         return bool(self._left)
 
     def begin(self, session: Session, now: float) -> None:
-        """The client of a session has left, and what was open there has failed."""
+        """The client of a session has left, and its open operations have failed."""
         for rank in session.flows:
             rows = [commands.Begun(*row) for row in session.begun_with(rank)]
             for at in range(0, len(rows) or 1, commands.MAX_BEGUN):
@@ -39,16 +39,16 @@ class Delivery:
         self.look()
 
     def look(self) -> None:
-        """Tell control of each session of which peers have all."""
+        """Report the sessions of which peers have all to control."""
         for number in [number for number, s in self._left.items() if not s.operations]:
             self._end(number, "")
 
     def handle_timer(self, timer: Timer, subject: int, now: float) -> None:
-        """Peers have had time enough."""
+        """DELIVERY seconds are over."""
         self.end(subject)
 
     def end(self, number: int) -> None:
-        """Deliver nothing more of a session, and say what its peers lack."""
+        """Stop the delivery of a session, and report what its peers lack."""
         if session := self._left.get(number):
             self._end(number, lacking(session))
 
@@ -68,7 +68,7 @@ class Delivery:
 
 
 def lacking(session: Session) -> str:
-    """Which peers lack what, in words; empty: nothing."""
+    """The data that peers lack, in words; empty: none."""
     waits = [operation.waiting_for() for operation in session.operations.values()]
     rest = f"; and {len(waits) - MAX_LACKING} more operations" if len(waits) > MAX_LACKING else ""
     return "; ".join(waits[:MAX_LACKING]) + rest

@@ -18,7 +18,7 @@ from dlcpd.ipc.kernel_errors import Failures
 from dlcpd.ipc.seqpacket import close_all, decode_untrusted, encode, receive_now, send_now
 
 MAX_BACKLOG: Final = 8192  # frames a client may leave unread: two per operation it may have open
-MAX_WAITING: Final = 32 << 20  # bytes of them: texts of failures may be long
+MAX_WAITING: Final = 32 << 20  # bytes of those: texts of failures may be long
 
 
 class Lane:
@@ -34,7 +34,7 @@ class Lane:
         *,
         counters: Counter[str] | None = None,
     ) -> None:
-        """Takes both descriptors over; `counters` get failed calls by their names.
+        """Takes both descriptors over; `counters` counts failed calls by their names.
 
         Raises: OSError, ValueError when there is no room for the arena in this process.
         """
@@ -45,11 +45,11 @@ class Lane:
             counted[reason] += 1
 
         self._reads, self._writes = Failures(count, "lane"), Failures(count, "lane")
-        self.broken = ""  # why nothing can be written any more; empty: it can
+        self.broken = ""  # why the lane cannot be written any more; empty: it can
         self.socket = _socket_of(lane, arena)
         self.backlog: deque[bytes] = deque()
-        self._waiting = 0  # bytes of it
-        self.released: list[int] = []  # operations the client has yet to hear of
+        self._waiting = 0  # bytes of `backlog`
+        self.released: list[int] = []  # operations that the client has yet to be told of
         self.accounts = accounts or Accounts()
         try:
             self._mapped = mapped = mmap.mmap(arena, arena_bytes)
@@ -78,7 +78,7 @@ class Lane:
         except OSError as exc:
             if self._reads.noted(exc):
                 raise EOFError from exc
-            return None  # what waits wakes us again
+            return None  # a waiting frame causes the next wake-up
         if frame is None:
             return None
         self._reads.over()
@@ -87,12 +87,13 @@ class Lane:
         return decode_untrusted(frame)
 
     def take_released(self) -> list[int]:
-        """What `released` held."""
+        """Return and clear `released`."""
         released, self.released = self.released, []
         return released
 
     def send(self, message: Message) -> bool:
-        """Queue and try; False when the client has left too much unread, or it is `broken`."""
+        """Queue a message and try to send it; False when the client has left too much unread, or
+        the lane is `broken`."""
         frame = encode(message)
         self.backlog.append(frame)
         self._waiting += len(frame)
@@ -101,8 +102,8 @@ class Lane:
         return not (full or self.broken)
 
     def flush(self) -> None:
-        """Send what waits, as far as the client reads. What fails is tried again when the lane can
-        be written."""
+        """Send waiting frames, as far as the client reads. A failed call is repeated when the lane
+        can be written."""
         while self.backlog:
             try:
                 if not send_now(self.socket, self.backlog[0]):
@@ -121,9 +122,9 @@ class Lane:
             self.broken = f"the engine cannot write to the lane: {why.strerror}"
 
     def hang_up(self) -> None:
-        """End the conversation; the arena stays mapped. What the client sent and nobody read is
-        read first: unread, it would reset the connection, and the client would not hear why it
-        ends. It can send no more."""
+        """Close the socket; the arena stays mapped. Unread frames of the client are read first:
+        unread, they would reset the connection, and the client would not learn why it ends. The
+        client can send no more."""
         with suppress(OSError):  # it is gone already
             self.socket.shutdown(socket.SHUT_RD)
         with suppress(OSError):
@@ -134,7 +135,7 @@ class Lane:
         self.backlog.clear()
 
     def close(self) -> None:
-        """End it, and give the arena back."""
+        """Close the socket, and unmap the arena."""
         if self.socket.fileno() >= 0:
             self.hang_up()
         self.accounts.holdings.close()

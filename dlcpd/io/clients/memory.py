@@ -6,7 +6,7 @@ from typing import Final
 
 from dlcpd.contract.errors import ArenaFull
 
-# Its size is fixed for ever: neither side can make the other fault by truncating it. The engine
+# The size is fixed permanently: neither side can make the other fault by truncating it. The engine
 # adds another seal once the client has mapped it (io.clients.committed).
 SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 

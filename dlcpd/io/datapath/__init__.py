@@ -1,1 +1,1 @@
-"""The data path in C, where a compiler was at hand: see docs/datapath.md."""
+"""The data path in C, used if a compiler was at hand: see docs/datapath.md."""

@@ -1,6 +1,6 @@
-/* Checksums of data: NH of the bytes, and SipHash of that, so that nobody learns of NH's key.
+/* Checksums of data: NH of the bytes, then SipHash of its value, which would reveal NH's key.
  *
- * core/wire/checksum.py says what they are, and core/wire/nh.py where NH comes from. SipHash-2-4:
+ * core/wire/checksum.py defines them, core/wire/nh.py names the source of NH. SipHash-2-4:
  * Aumasson and Bernstein, "SipHash: a fast short-input PRF" (INDOCRYPT 2012).
  */
 #include "datapath.h"
@@ -34,7 +34,7 @@ static uint64_t by_words(const uint8_t *data, uint64_t size, const uint32_t *key
 }
 
 #ifdef HAVE_AVX2
-/* Four words at a time. Two sums, since one would wait for itself. */
+/* Four words at a time, in two sums: each addition to a single sum would wait for the last. */
 __attribute__((target("avx2"))) static uint64_t by_vectors(const uint8_t *data, uint64_t size,
                                                            const uint32_t *key)
 {
@@ -91,7 +91,7 @@ static void sip_rounds(uint64_t v[4], int rounds)
     }
 }
 
-/* SipHash-2-4 of 15 bytes, the last word as it stands with their number in its top byte. */
+/* SipHash-2-4 of 15 bytes; the top byte of `last` is 15 already. */
 static uint64_t siphash(const uint64_t key[2], uint64_t first, uint64_t last)
 {
     uint64_t v[4] = {key[0] ^ 0x736f6d6570736575u, key[1] ^ 0x646f72616e646f6du,

@@ -2,6 +2,6 @@
 
 from typing import Final
 
-SETTING: Final = "DLCPD_DATA_PATH"  # environment: what "auto" means; or a library's path
+SETTING: Final = "DLCPD_DATA_PATH"  # environment: replaces "auto"; may be a library's path
 AUTO, COMPILED, NUMPY = "auto", "compiled", "numpy"
 CHOICES: Final = (AUTO, COMPILED, NUMPY)

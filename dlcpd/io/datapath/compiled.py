@@ -14,13 +14,14 @@ from dlcpd.io.udp.mmsg import address
 
 
 class Compiled(NamedTuple):
-    """What a `UdpPath` needs of it."""
+    """The library and the table, for each `UdpPath`."""
 
     library: Library
     table: OpenTransfers
 
     def hash_rows(self, rows: Bytes, key: nh.Key) -> nh.Values:
-        """As `nh.of_rows`, which takes what C must not: rows in pieces, or longer than the key."""
+        """As `nh.of_rows`, which handles the rows that C must not: in pieces, or longer than the
+        key."""
         if rows.strides[1] != 1 or rows.shape[1] > key.nbytes:
             return nh.of_rows(rows, key)
         out = np.empty(len(rows), np.uint64)
@@ -36,9 +37,9 @@ class Compiled(NamedTuple):
 
 
 def compiled(setting: str, counters: Counter[str] | None = None) -> Compiled | None:
-    """What `setting`, one of choices.CHOICES, asks for; None: numpy does the work.
+    """The data path for `setting`, one of choices.CHOICES; None: numpy does the work.
 
-    `counters` gets what C refuses. Raises: BadConfig.
+    `counters` counts what C refuses. Raises: BadConfig.
     """
     library = choose(setting)
     return None if library is None else Compiled(library, OpenTransfers(library, counters=counters))

@@ -1,4 +1,4 @@
-"""The keys of what arrives, as C looks them up: a table by token, with linear probing."""
+"""The keys of senders, as C looks them up: a table by token, with linear probing."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
@@ -26,7 +26,7 @@ class KeyTable:
 
     @classmethod
     def of(cls, keyring: Keyring) -> Self:
-        """Twice as many places as keys, at least: a search ends at a free one."""
+        """At least twice as many places as keys: a search ends at a free one."""
         keys = keyring.items()
         if not keys:
             return cls(keyring.version)

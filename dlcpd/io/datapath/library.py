@@ -1,7 +1,7 @@
-"""Finds and loads the compiled data path; the structs that it shares with Python.
+"""Finds and loads the compiled data path; defines the structs that it shares with Python.
 
-`datapath.h` says what the fields mean. Sizes are compared when the library is loaded: one that
-was built from another version is refused.
+`datapath.h` explains the fields. Sizes are compared when the library is loaded: a library built
+from another version is refused.
 """
 
 import ctypes
@@ -216,7 +216,7 @@ Library = ctypes.CDLL
 
 
 def load(path: Path) -> Library:
-    """Raises: BadConfig where it is not there, cannot be loaded, or is of another version."""
+    """Raises: BadConfig if it is missing, cannot be loaded, or is of another version."""
     try:
         library = ctypes.CDLL(str(path))
         sizes = np.zeros(len(_STRUCTS), np.uint32)
@@ -235,15 +235,16 @@ def load(path: Path) -> Library:
 
 
 def installed() -> Path | None:
-    """Where the build has put it; None: there was no compiler."""
+    """The path of the library that the build made; None: there was no compiler."""
     candidates = [Path(__file__).with_name("_datapath" + suffix) for suffix in EXTENSION_SUFFIXES]
     return next((path for path in candidates if path.exists()), None)
 
 
 def choose(setting: str) -> Library | None:
-    """The library that `setting`, one of CHOICES, asks for; None: numpy does the work.
+    """The library for `setting`, one of CHOICES; None: numpy does the work.
 
-    With "auto" the environment decides; then whatever is there. Raises: BadConfig.
+    With "auto" the environment decides; by default, the library is used if there is one. Raises:
+    BadConfig.
     """
     wanted = os.environ.get(SETTING, AUTO) if setting == AUTO else setting
     if wanted == NUMPY:

@@ -1,4 +1,4 @@
-"""The table of open transfers that the compiled data path looks into."""
+"""The table of open transfers in which the compiled data path looks up transfers."""
 
 import struct
 from collections import Counter
@@ -14,17 +14,17 @@ from dlcpd.io.datapath.sums import MAX_SUMS, HeldSum, Sums
 from dlcpd.io.datapath.table import Table
 from dlcpd.io.udp.mmsg import address
 
-MAX_OPEN: Final = 4096  # transfers; what is beyond it is placed by numpy
+MAX_OPEN: Final = 4096  # transfers; numpy places those beyond it
 _FIELDS: Final = struct.Struct("<QIHHQQIIIIIiiIII")
-assert _FIELDS.size == TRANSFER.itemsize  # noqa: S101  # our own arithmetic
-# An open transfer, all that C may write to, and the row of its sum where it holds one. A tuple: one
+assert _FIELDS.size == TRANSFER.itemsize  # noqa: S101  # constants only
+# An open transfer, all memory that C may write to, and its sum's row if it holds one. A tuple: one
 # is made for each transfer.
 Opened = tuple[Incoming, Bytes, Bits, HeldSum | None]
 
 
 class OpenTransfers:
-    """A `Placement`, of all paths of an engine. `opened` counts what was ever opened; `counters`
-    gets what C refused."""
+    """A `Placement`, of all paths of an engine. `opened` counts all transfers ever opened;
+    `counters` counts those that C refused."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class OpenTransfers:
         sums: int = MAX_SUMS,
         counters: Counter[str] | None = None,
     ) -> None:
-        """`size`: transfers, a power of two; `sums`: those that they may be operands of."""
+        """`size`: transfers, a power of two; `sums`: sums of which they may be operands."""
         self._link, self._unlink = library.dlcpd_open, library.dlcpd_close
         self.opened = 0
         self.counters: Counter[str] = Counter() if counters is None else counters

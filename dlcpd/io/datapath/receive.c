@@ -1,4 +1,4 @@
-/* What waits in a socket: received, checked, grouped, and put where it belongs. */
+/* Receives the datagrams of a socket, checks and groups them, and copies them to their places. */
 #define _GNU_SOURCE
 #include "datapath.h"
 
@@ -10,7 +10,7 @@
 
 enum { GRO = 104, MARKED = 3 }; /* UDP_GRO of linux/udp.h; Congestion Experienced of RFC 3168 */
 
-struct notes { /* what the kernel says of a message beside its bytes */
+struct notes { /* control data of a message, from the kernel */
     uint32_t stride;
     uint32_t marked;
     int64_t arrived;
@@ -47,7 +47,7 @@ static struct notes notes_of(struct mmsghdr *message)
         } else if (((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) ||
                     (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS)) &&
                    c->cmsg_len > CMSG_LEN(0)) {
-            notes.marked = (*CMSG_DATA(c) & MARKED) == MARKED; /* one byte of IPv4, the low of four */
+            notes.marked = (*CMSG_DATA(c) & MARKED) == MARKED; /* IPv6: the low of 4 bytes */
         }
     }
     return notes;
@@ -74,7 +74,7 @@ static enum reject check(const struct ring *ring, const uint8_t *data, uint32_t 
     return GOOD;
 }
 
-/* What its sender's token is keyed with; 0 where no key is known, and core refuses the token. */
+/* The key of a sender's token; 0 where none is known, and core refuses the token. */
 static const struct secret *secret_of(const struct ring *ring, uint64_t token)
 {
     const struct key *keys = (const struct key *)(uintptr_t)ring->keys;
@@ -164,7 +164,7 @@ static struct group *begin(struct ring *ring, const struct header *h, const stru
     return g;
 }
 
-/* The open transfer that a group is of, at `row`; 0 where the row is none or another transfer's. */
+/* The open transfer of a group, at `row`; 0 where the row is NONE or another transfer's. */
 static struct transfer *transfer_of(const struct ring *ring, const struct group *g, int32_t row)
 {
     const struct table *table = table_of(ring);
@@ -299,7 +299,7 @@ void dlcpd_digest(struct ring *ring, uint32_t count)
     }
 }
 
-/* Where a datagram that waits lies in the ring; 0 where it does not. */
+/* Address of a waiting datagram in the ring; 0 if it is outside. */
 static const uint8_t *waiting_at(const struct ring *ring, const struct datagram *waiting)
 {
     uint64_t size = (uint64_t)ring->message_count * ring->spacing;
@@ -336,7 +336,7 @@ void dlcpd_place(struct ring *ring, uint32_t number, int32_t row)
     g->missing = t->missing;
 }
 
-/* Whether all that came since group `from` is in its place, so that the ring may be filled again. */
+/* Whether all data since group `from` are placed, so that the ring may be filled again. */
 static int is_settled(const struct ring *ring, uint32_t from)
 {
     const struct group *groups = (const struct group *)(uintptr_t)ring->groups;
@@ -355,7 +355,7 @@ static void start(struct ring *ring)
     memset(ring->rejects, 0, NO_PLACE * sizeof *ring->rejects);
 }
 
-/* How many messages came; none may have. */
+/* Returns how many messages came, possibly 0. */
 static uint32_t fill(struct ring *ring)
 {
     struct mmsghdr *messages = (struct mmsghdr *)(uintptr_t)ring->messages;

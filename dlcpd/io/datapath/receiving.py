@@ -1,4 +1,5 @@
-"""The compiled data path's receiving half: a ring of messages, and what C says of them."""
+"""The compiled data path's receiving half: a ring of messages, and the results that C leaves
+there."""
 
 import struct
 from collections import Counter
@@ -19,11 +20,11 @@ from dlcpd.io.datapath.open_transfers import OpenTransfers
 from dlcpd.io.udp.loss import NO_CORRUPTION, Corrupt, Loss
 from dlcpd.io.udp.mmsg import MSGHDR, address
 
-RECEIVE_BYTES: Final = 2 << 20  # per look; more, and what came first is cold when it is acted on
+RECEIVE_BYTES: Final = 2 << 20  # per call; with more, the first leave the cache before their use
 JOINED: Final = 64  # datagrams of a message that GRO joins
 JOINED_MESSAGES: Final = 8  # of 64 KB per system call: they stay in a second-level cache
 SINGLE_MESSAGES: Final = 256  # of one datagram each
-LONGEST: Final = HEADER_SIZE + MAX_SEGMENT  # bytes of a datagram of ours
+LONGEST: Final = HEADER_SIZE + MAX_SEGMENT  # bytes of the longest dlcpd datagram
 _MAX_WAIT: Final = 1.0  # seconds; the kernel stamps with a wall clock, which may be stepped
 _ASK, _ENDING = int(Flag.ASK), int(Flag.ENDING)
 _RESULT: Final = struct.Struct(f"<iIIIIIIIIII{len(REJECTS)}I")  # of `struct ring`, from `error` on
@@ -31,7 +32,7 @@ _CLOCKS: Final = struct.Struct("<qq")
 
 
 class CompiledRing:
-    """One path's. `gro`: whether the kernel joins datagrams."""
+    """The ring of one path. `gro`: whether the kernel joins datagrams."""
 
     def __init__(
         self,
@@ -46,9 +47,9 @@ class CompiledRing:
         self.library, self.table = library, table
         self._keyring, self._keys = Keyring() if keys is None else keys, KeyTable()
         self.full_calls = 0  # calls that filled every message, since one was joined
-        self.calls = 0  # system calls of the last look
-        self._refused = 0  # datagrams that C has ever refused for their place, counted by now
-        self._clocks = 0, 0  # wall and core's, ns, after it
+        self.calls = 0  # system calls of the last `receive`
+        self._refused = 0  # datagrams without a place that C has refused, counted so far
+        self._clocks = 0, 0  # wall clock and core's clock after it, ns
         self._count = JOINED_MESSAGES if gro else SINGLE_MESSAGES
         self._spacing = 1 << 16 if gro else -(-LONGEST // 64) * 64
         most = self._count * (JOINED if gro else 1)  # datagrams of one system call
@@ -89,7 +90,7 @@ class CompiledRing:
         ring["corrupt"] = corrupt.of_2_32
 
     def receive(self, fd: int) -> tuple[list["CompiledBatch"], bool]:
-        """What waits, and whether that was all of it. Raises: OSError.
+        """The batch that waits, if any, and whether nothing is left. Raises: OSError.
 
         The batch points into this object's memory: use it before the next call.
         """
@@ -99,14 +100,14 @@ class CompiledRing:
         return self.look()
 
     def update_keys(self) -> None:
-        """Let C know the keys that there are now."""
+        """Give C the current keys."""
         if self._keys.version != self._keyring.version:
             keys = KeyTable.of(self._keyring)
             self._ring["keys"], self._ring["key_mask"] = keys.at, keys.mask
-            self._keys = keys  # the old one may go: C does not know it any more
+            self._keys = keys  # the old table may be freed: C does not use it any more
 
     def digest(self, count: int) -> tuple[list["CompiledBatch"], bool]:
-        """As `receive`, of messages that lie in the ring."""
+        """As `receive`, for `count` messages that are in the ring."""
         self._ring["group_count"] = self._ring["waiting_count"] = self._ring["stray_count"] = 0
         self._ring["datagrams"] = self._ring["lost"] = 0
         self._ring["rejects"][:, :-1] = 0
@@ -117,7 +118,7 @@ class CompiledRing:
         return self.look()
 
     def look(self) -> tuple[list["CompiledBatch"], bool]:
-        """What C has left in the ring."""
+        """The results that C has left in the ring."""
         self._clocks = _CLOCKS.unpack_from(self._bytes, self._clocks_at)
         (
             error,
@@ -140,23 +141,23 @@ class CompiledRing:
             return [], bool(drained)
         rejects.append(refused - self._refused & 0xFFFFFFFF)
         self._refused = refused
-        # of one look, all calls but the last fill every message
+        # of one `receive`, all calls but the last fill every message
         self.full_calls = 0 if datagrams > filled else self.full_calls + filled // self._count
         return [CompiledBatch(self, groups, strays, rejects, lost=lost, corrupted=corrupted)], bool(
             drained
         )
 
     def arrived_at(self, stamp: int) -> float:
-        """On the core's clock: what passed since was time in this host, not in the network. The
-        wall clock was read first: a preemption between the two makes a datagram look late, never
-        early, and early ones are what the base delay of a path is taken from."""
+        """On the core's clock: the time since a stamp was spent in this host, not in the network.
+        The wall clock was read first: a preemption between the two makes a datagram look late,
+        never early, and the base delay of a path comes from early ones."""
         wall, now = self._clocks
         waited = (wall - stamp) * 1e-9 if wall > stamp else 0.0
         return float(now * 1e-9 - (waited if waited < _MAX_WAIT else _MAX_WAIT))
 
 
 class CompiledBatch:
-    """A `Batch` that C has grouped and, as far as transfers are open, placed."""
+    """A `Batch` that C has grouped and, where transfers are open, placed."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-/* Segments of one transfer: headers made, cut into messages for GSO, handed to the kernel. */
+/* Sends segments of one transfer: makes headers, and messages for GSO. */
 #define _GNU_SOURCE
 #include "datapath.h"
 
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { MESSAGES = 8, RUN = 64 }; /* of a system call; all that it needs fits a first-level cache */
+enum { MESSAGES = 8, RUN = 64 }; /* of a system call; all its data fit a first-level cache */
 
 uint32_t dlcpd_message_end(const struct batch *b, uint32_t row)
 {
@@ -38,8 +38,8 @@ void dlcpd_headers(const struct batch *b, uint32_t row, uint32_t end, struct hea
     }
 }
 
-/* Whether datagrams [row, end), which are of one tag, have a control message and a payload: what
- * is sent or hashed lies within the batch. */
+/* Whether datagrams [row, end), which are of one tag, have a control message and a payload within
+ * the batch: no other memory is sent or hashed. */
 static int is_ours(const struct batch *b, uint32_t row, uint32_t end)
 {
     const int64_t *segments = (const int64_t *)(uintptr_t)b->segments;
@@ -53,7 +53,7 @@ static int is_ours(const struct batch *b, uint32_t row, uint32_t end)
     return 1;
 }
 
-/* How many messages are ready; none, where the first may not be sent. */
+/* Returns how many messages are ready; 0, where the first may not be sent. */
 static uint32_t fill(const struct batch *b, uint32_t row, struct mmsghdr *messages,
                      struct iovec *iov, struct header *headers, uint32_t *ends)
 {

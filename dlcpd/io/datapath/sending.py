@@ -13,7 +13,7 @@ from dlcpd.io.udp.mmsg import address
 from dlcpd.io.udp.send_ring import Controls, longest_run
 
 _LAYOUT: Final = struct.Struct("<40sQQQQQQQQIIIIIIiIIi")
-assert _LAYOUT.size == BATCH.itemsize  # noqa: S101  # our own arithmetic
+assert _LAYOUT.size == BATCH.itemsize  # noqa: S101  # constants only
 _TAIL: Final = struct.Struct("<IIi")  # done, calls, error
 _DONE: Final = _LAYOUT.size - _TAIL.size
 _NOTHING: Final = bytes(_LAYOUT.size)  # a batch of no datagrams
@@ -29,8 +29,8 @@ class CompiledSender:
         self._struct = np.zeros(1, BATCH)
         self._batch = self._struct.view(np.uint8).data
         self.at = address(self._struct)
-        self._owned: tuple[object, ...] = ()  # all that the struct points to, until `end`
-        self._shape = (0, False)  # segment size and GSO of the last batch; and what follows from it
+        self._owned: tuple[object, ...] = ()  # owns all that the struct points to, until `end`
+        self._shape = (0, False)  # segment size and GSO of the last batch; the rest follows from it
         self._run = self._controls_at = self._control_size = 0
         self.calls = 0  # system calls of the last `push`
 
@@ -71,8 +71,8 @@ class CompiledSender:
         self._owned = payload, segments, tags, flags, name, key
 
     def push(self) -> int:
-        """Hand over what is left; returns how many datagrams are gone. Raises: OSError, with
-        `gone` as it was for the message that is next."""
+        """Send the rest; returns how many datagrams were sent so far. After an error, `gone`
+        datagrams precede the message that failed. Raises: OSError."""
         self._library.dlcpd_send(self.at)
         done, self.calls, error = _TAIL.unpack_from(self._batch, _DONE)
         if error:
@@ -81,16 +81,16 @@ class CompiledSender:
 
     @property
     def gone(self) -> int:
-        """Datagrams that are gone."""
+        """Datagrams sent so far, or skipped."""
         return int(_ONE.unpack_from(self._batch, _DONE)[0])
 
     def skip(self) -> int:
-        """Take the next message for lost; returns how many datagrams are gone with it."""
+        """Count the next message as lost; returns how many datagrams are gone with it."""
         gone: int = self._library.dlcpd_message_end(self.at, self.gone)
         _ONE.pack_into(self._batch, _DONE, gone)
         return gone
 
     def end(self) -> None:
-        """Let go of the batch: C knows nothing of it any more, then its memory may be freed."""
+        """Drop the batch: C forgets it first, then its memory may be freed."""
         self._batch[:] = _NOTHING
         self._owned = ()

@@ -1,4 +1,4 @@
-/* Float32 parts of a sum, added up as they come. */
+/* Adds up float32 operands of a sum, segment by segment, as they come. */
 #include "datapath.h"
 
 #include <float.h>
@@ -7,7 +7,7 @@
 
 enum { BLOCK = 256 }; /* elements of the sum that a first-level cache holds beside its operands */
 
-/* Parts of tensors need not be aligned, and what was received is not. */
+/* Parts of tensors need not be aligned, and received data are not. */
 typedef float __attribute__((aligned(1), may_alias)) number;
 
 /* 0 for a finite number, and for all others the bits of NaN. */
@@ -19,7 +19,7 @@ static inline uint32_t beyond(float number)
     return bits;
 }
 
-/* Returns whether all are finite. */
+/* Returns whether all quotients are finite. */
 static int divide(float *sum, uint32_t count, uint32_t by)
 {
     float inverse = 1 / (float)by;
@@ -27,15 +27,15 @@ static int divide(float *sum, uint32_t count, uint32_t by)
     if (by & (by - 1)) {
         for (uint32_t i = 0; i < count; i++)
             found |= beyond(sum[i] /= (float)by);
-    } else { /* the inverse of a power of two is exact: the same bits, sooner */
+    } else { /* the inverse of a power of two is exact: the same bits, faster */
         for (uint32_t i = 0; i < count; i++)
             found |= beyond(sum[i] *= inverse);
     }
     return !found;
 }
 
-/* An average overflows only where it is beyond the range itself: once more, of operands that are a
-   power of two smaller. As numerics/reduce.py has it, bit by bit. */
+/* An average may overflow only if it is out of range itself: repeat the sum with operands scaled
+   down by a power of two. Bit-identical to numerics/reduce.py. */
 static void avoid_overflow(float *sum, const number *const *parts, uint32_t begin,
                            uint32_t operands, uint32_t size, uint32_t by)
 {
@@ -78,7 +78,7 @@ static void add_up(number *out, const number *const *parts, uint32_t operands, u
     }
 }
 
-/* The usual case, without a detour. Where `out` is one of the two, it is so element by element. */
+/* The usual case, directly. `out` may be one of the two, which then overlap element by element. */
 static void add_two(number *out, const number *a, const number *b, uint32_t count)
 {
 #pragma GCC ivdep

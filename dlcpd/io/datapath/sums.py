@@ -11,19 +11,19 @@ from dlcpd.io.datapath.library import MAX_OPERANDS, NONE, SUM
 from dlcpd.io.datapath.table import Table
 from dlcpd.io.udp.mmsg import address
 
-MAX_SUMS: Final = 1024  # what is beyond it is added up when all of it is here
+MAX_SUMS: Final = 1024  # sums beyond it are added up when all of their operands are here
 _MAX_GENERATION: Final = 0xFFFFFFFF  # a u32; 0 is a free row's
 
 
 @dataclass(slots=True, eq=False)
 class HeldSum:
-    """A row of the table, and whatever its addresses point to."""
+    """A row of the table, and all memory that its addresses point to."""
 
     sum: Sum
     memory: tuple[Bytes, ...]
     generation: int
     row: int = NONE
-    transfers: int = 0  # that have the row's number
+    transfers: int = 0  # transfers that use the row
 
 
 class Sums:
@@ -38,8 +38,8 @@ class Sums:
         return len(self._held)
 
     def hold(self, sum_: Sum) -> HeldSum | None:
-        """The row of a sum, for one more transfer, which has to `let_go` of it; None where there
-        is no room, or nothing that C could add up."""
+        """The row of a sum, for one more transfer, which has to `let_go` of it; None if there is no
+        room, or C cannot add it up."""
         held = self._held.get(sum_) or self._take_in(sum_)
         if held is not None:
             held.transfers += 1
@@ -70,7 +70,7 @@ class Sums:
         return held
 
     def let_go(self, held: HeldSum) -> None:
-        """One transfer that had the row is closed: C does not know it any more."""
+        """One transfer that used the row is closed: C does not know it any more."""
         held.transfers -= 1
         if not held.transfers:
             self.table.release(held.row)
@@ -79,5 +79,5 @@ class Sums:
 
 @cache
 def _fields(operands: int) -> struct.Struct:
-    """Of struct sum, as far as so many operands fill it."""
+    """The layout of struct sum, up to `operands` operands."""
     return struct.Struct(f"<QQIIIIII{operands}Q")

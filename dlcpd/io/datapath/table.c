@@ -1,4 +1,4 @@
-/* Transfers that are open here, found by what a header says: chained hashing over rows. */
+/* Open transfers, found by the fields of a header: chained hashing over rows. */
 #include "datapath.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static int32_t *bucket_of_row(const struct table *table, const struct transfer *
     return bucket_of(table, t->token, t->operation, t->stream, t->transfer);
 }
 
-/* Whether the transfer is an operand of a sum, cut as the sum is, or of none. */
+/* Whether the transfer has no sum, or is an operand of its sum, of the same segments. */
 static int belongs_to_its_sum(const struct table *table, const struct transfer *t)
 {
     if (t->sum == NONE)

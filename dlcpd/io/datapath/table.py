@@ -1,8 +1,8 @@
-"""Rows of a struct that C looks into: each free, or held by an owner with all that it points to.
+"""Rows of a struct that C reads: each is free, or held by an owner of all that it points to.
 
-C keeps addresses, and Python frees memory. Here is the one place where the two meet: `hold` writes
-a row and takes its owner, whose memory then lives at least as long; `release` clears the row before
-the owner may go. No other code writes an address that outlives a call.
+C keeps addresses, and Python frees memory. Only this module joins the two: `hold` writes a row and
+takes its owner, whose memory then lives at least as long; `release` clears the row before the owner
+may go. No other code writes an address that outlives a call.
 """
 
 from typing import Any, Generic, TypeVar
@@ -16,8 +16,8 @@ Owner = TypeVar("Owner")
 
 
 class Table(Generic[Owner]):
-    """`size` rows, which begin at address `at` and never move. `rows` is their memory as numpy
-    sees it: for fields that are no addresses."""
+    """`size` rows, which begin at address `at` and never move. `rows` is their memory as a numpy
+    array: for fields that are not addresses."""
 
     def __init__(self, layout: np.dtype[Any], size: int) -> None:
         self.rows = np.zeros(size, layout)
@@ -33,8 +33,8 @@ class Table(Generic[Owner]):
         return len(self._owners)
 
     def hold(self, owner: Owner, row: bytes) -> int:
-        """The number of a row that begins with the bytes of `row`; NONE when all are held. `owner`
-        keeps alive what its addresses point to."""
+        """Write `row` to a free row, and return its number; NONE when all are held. `owner` keeps
+        the memory alive to which the addresses point."""
         if not self._free:
             return NONE
         number = self._free.pop()
@@ -44,7 +44,7 @@ class Table(Generic[Owner]):
         return number
 
     def release(self, number: int) -> Owner:
-        """Clear a row, and let its owner go. Raises: KeyError where the row is free."""
+        """Clear a row, and drop its owner. Raises: KeyError where the row is free."""
         owner = self._owners.pop(number)
         at = number * self._row_size
         self._memory[at : at + self._row_size] = self._cleared

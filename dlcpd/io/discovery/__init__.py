@@ -1,1 +1,1 @@
-"""What is asked of the network itself: the routers of a path, and its MTU."""
+"""Discovery of a path's properties: its routers and its MTU."""

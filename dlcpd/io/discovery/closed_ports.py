@@ -1,7 +1,8 @@
-"""Peers whose UDP port is closed, as ICMP port unreachable says of datagrams that went there.
+"""Detects peers whose UDP port is closed, by ICMP port unreachable.
 
-Only a message that quotes a flow's own token counts: the two ends know the token, and whatever can
-read their traffic. The message is a sign and no proof: a peer that answers is never lost by it.
+Only a message that quotes a flow's own token counts: only the two ends, and those who can read
+their traffic, know the token. The message is a sign and no proof: a peer that answers is never lost
+by it.
 """
 
 from typing import Final
@@ -19,11 +20,11 @@ class ClosedPorts:
     """Tells sessions of peers whose engine is gone."""
 
     def __init__(self) -> None:
-        self._flows: dict[int, Flow] = {}  # by the token that we send with
+        self._flows: dict[int, Flow] = {}  # by the token of datagrams to the peer
         self._towards: dict[str, dict[int, Flow]] = {}  # by the address of the peer's engine
 
     def add(self, flow: Flow) -> None:
-        """A flow with its address."""
+        """Watch a flow, whose address is known."""
         self._flows[flow.token_out] = flow
         self._towards.setdefault(flow.address, {})[flow.index] = flow
 
@@ -37,9 +38,9 @@ class ClosedPorts:
             self._towards.pop(flow.address, None)
 
     def on_refused(self, news: IcmpNews, now: float) -> bool:
-        """A datagram came to a closed port. False: it was none of ours.
+        """A datagram came to a closed port. False: it was of no flow here.
 
-        All flows to the same engine learn of it: a host sends few of these messages.
+        All flows to the same engine are told: a host sends few of these messages.
         """
         try:
             flow = self._flows.get(Header.unpack_untrusted(news.quoted).token)

@@ -1,6 +1,6 @@
-"""Finds what each path carries towards each peer, and tells flows and sockets. docs/wire.md,
-"Path MTU". The search itself is `core.path_mtu`; here are its timers, its datagrams, the kernel's
-word, and the watch over data that vanishes."""
+"""Finds the MTU of each path towards each peer, and tells flows and sockets. docs/wire.md, "Path
+MTU". The search itself is `core.paths.path_mtu`; here are its timers, its datagrams, the kernel's
+reports, and the watch over data that do not arrive."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,15 +21,15 @@ from dlcpd.core.wire.sizes import BASE, LEAST_MTU, MAX_SEGMENT, UNIT, datagram_s
 from dlcpd.io.discovery.icmp import IcmpNews
 from dlcpd.io.udp import mmsg
 
-LOOK: Final = 0.1  # seconds between looks at what arrives of a flow that sends
-LOOKS: Final = 3  # in a row without an arrival, though data went out: longer than any timer of core
+LOOK: Final = 0.1  # seconds between checks of what arrives of a flow that sends
+LOOKS: Final = 3  # in a row without an arrival, though data were sent: above any timer of core
 _KINDS: Final = frozenset(  # second byte of a datagram
     bytes([kind]) for kind in (Kind.PROBE, Kind.PROBE_ACK, Kind.PIECE)
 )
 
 
 class Path(Protocol):
-    """What is needed of a UdpPath."""
+    """The part of UdpPath that this needs."""
 
     index: int
     address: Address
@@ -41,13 +41,13 @@ class Path(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MtuNews:
-    """A search has ended with another result than the one before."""
+    """A search has ended with a result other than the last one."""
 
     session: int
     rank: int
     path: int
     mtu: int  # bytes of the largest packet that passes; 0: not even LEAST_MTU does
-    before: int  # likewise; 0 = not known
+    before: int  # the result before; 0 = not known
 
 
 @dataclass(slots=True, eq=False)
@@ -59,13 +59,13 @@ class Way:
     host: str  # the peer's address
     told: int = 0  # mtu of the last news
     told_blocked: bool = False
-    arrived: int = 0  # datagrams, at the last look that found new ones
-    sent: int = 0  # datagrams, at that look
-    quiet: int = 0  # looks since then at which more had gone out
+    arrived: int = 0  # datagrams, at the last check that found new ones
+    sent: int = 0  # datagrams, at that check
+    quiet: int = 0  # checks since then at which more had been sent
 
     def look(self, sent: int, arrived: int, now: float) -> None:
-        """Totals of the path. Where nothing arrives of what goes out, ask whether its size is
-        why."""
+        """Check the totals of the path. If data are sent and none arrive, probe whether their size
+        is the cause."""
         if arrived != self.arrived:
             self.arrived, self.sent, self.quiet = arrived, sent, 0
         elif sent > self.sent:
@@ -77,7 +77,7 @@ class Way:
 
 @dataclass(slots=True, eq=False)
 class Towards:
-    """All that is known of a flow."""
+    """The searches and pieces of one flow."""
 
     session: int
     flow: Flow
@@ -87,7 +87,7 @@ class Towards:
 
 class MtuDiscovery:
     """Searches of all flows, driven by the endpoint's timers. `largest`: segment bytes never
-    exceeded; `tell` gets what changes. `trailer`: bytes that paths add to every datagram."""
+    exceeded; `tell` gets changed results. `trailer`: bytes that paths add to every datagram."""
 
     def __init__(
         self,
@@ -101,10 +101,10 @@ class MtuDiscovery:
         self._endpoint, self._paths, self._largest, self._tell = endpoint, paths, largest, tell
         self._trailer, self._pieces = trailer, Room(MAX_OF_ALL)
         self._towards: dict[int, Towards] = {}  # by flow
-        self._by_token: dict[int, Towards] = {}  # by the token we send with
+        self._by_token: dict[int, Towards] = {}  # by the token of datagrams to the peer
 
     def begin(self, session: int, flow: Flow, endpoints: Sequence[Address], now: float) -> None:
-        """Search each path of a new flow. Until an answer comes it uses the base size."""
+        """Search each path of a new flow. It uses the base size until an answer comes."""
         ways = [
             Way(self._search(path, host), path, host)
             for path, (host, _) in zip(self._paths, endpoints, strict=False)
@@ -140,7 +140,7 @@ class MtuDiscovery:
     # --- time ---------------------------------------------------------------------------
 
     def handle_timer(self, timer: Timer, subject: Any, now: float) -> None:
-        """The next round of a search, or the next look at what arrives."""
+        """The next round of a search, or the next check of what arrives."""
         index, number = (subject, 0) if timer is Timer.MTU_LOOK else subject
         towards = self._towards.get(index)
         if towards is None:
@@ -175,13 +175,13 @@ class MtuDiscovery:
             sender = paths.tx[number]
             way.look(sender.sent, sender.acked - sender.lost, now)
             self._after(towards, number)
-        if paths.in_flight():  # else the next batch sets it again
+        if paths.in_flight():  # else the next batch sets the timer again
             self.watch(towards.flow.index, now)
 
-    # --- what comes back ------------------------------------------------------------------
+    # --- answers and reports --------------------------------------------------------------
 
     def take(self, path: Path, strays: list[bytes], now: float) -> list[bytes]:
-        """Answer probes, take in answers, put pieces together; returns all other datagrams."""
+        """Answer probes, take in answers, reassemble pieces; returns all other datagrams."""
         if not any(data[1:2] in _KINDS for data in strays):
             return strays
         rest = []
@@ -192,7 +192,8 @@ class MtuDiscovery:
         return rest
 
     def _take_one(self, path: Path, data: bytes, now: float) -> bytes | None:
-        """What is left for the endpoint: a stranger's datagram, to refuse, or a whole one."""
+        """Handle one datagram. Returns a datagram for the endpoint: one of a stranger, to refuse,
+        or a reassembled one; else None."""
         flow = None
         try:
             header = Header.unpack_untrusted(data)
@@ -230,7 +231,8 @@ class MtuDiscovery:
         self._after(towards, number)
 
     def on_icmp(self, path: Path, news: IcmpNews, now: float) -> None:
-        """A router dropped a datagram as too big. Only a quoted token shows that it was ours."""
+        """A router dropped a datagram as too big. Only a quoted token shows that this engine sent
+        it."""
         try:
             towards = self._by_token.get(Header.unpack_untrusted(news.quoted).token)
         except MalformedDatagram:
@@ -243,7 +245,7 @@ class MtuDiscovery:
         self._after(towards, path.index)
 
     def on_refused(self, path: Path, now: float) -> None:
-        """This host's own kernel may have found datagrams too big for the interface."""
+        """Take in the datagrams that this host's own kernel found too big for the interface."""
         refused, path.too_big[:] = set(path.too_big), []
         for index, size in refused:
             towards = self._towards.get(index)
@@ -253,17 +255,18 @@ class MtuDiscovery:
                 way.search.on_too_big(size - HEADER_SIZE, limit, now)
                 self._after(towards, path.index)
 
-    # --- what follows ---------------------------------------------------------------------
+    # --- results --------------------------------------------------------------------------
 
     def refresh(self, flow: Flow) -> None:
-        """A path of the flow went down or came back: the smallest that carries data decides."""
+        """A path of the flow went down or came back: the segment size is the least of those that
+        carry data."""
         towards = self._towards.get(flow.index)
         if towards is not None:
             up = [w for w, tx in zip(towards.ways, flow.paths.tx, strict=False) if tx.up]
             flow.segment_size = min(way.search.size for way in up or towards.ways)
 
     def _after(self, towards: Towards, number: int) -> None:
-        """A search may have changed: let timer, socket, flow and log follow it."""
+        """A search may have changed: update timer, socket, flow and log."""
         flow, way = towards.flow, towards.ways[number]
         search = way.search
         self._endpoint.timers.set((self, Timer.MTU_SEARCH, (flow.index, number)), search.timer)
@@ -275,13 +278,13 @@ class MtuDiscovery:
             self._tell(MtuNews(towards.session, flow.rank, number, search.packet, before))
 
     def report(self, flow: Flow) -> list[dict[str, Any]]:
-        """For each path of a flow: what is known of its MTU."""
+        """The MTU and the state of its search, for each path of a flow."""
         towards = self._towards.get(flow.index)
         searches = [way.search for way in towards.ways] if towards else []
         return [{"mtu": s.packet, "mtu_search": s.state.value, "segment": s.size} for s in searches]
 
     def trouble(self, session: int, here: str) -> str:
-        """For the error of an operation: between which hosts too little passes; else empty."""
+        """For the error of an operation: the hosts between which too little passes; else empty."""
         blocked = {
             towards.flow.host
             for towards in self._towards.values()

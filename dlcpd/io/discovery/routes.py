@@ -1,4 +1,4 @@
-"""Asks each path of a flow for its routers, so that spraying evens out links, not ports."""
+"""Finds the routers of each path of a flow, so that spraying balances links, not ports."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -11,11 +11,11 @@ from dlcpd.core.timers import Timer
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.io.discovery.icmp import IcmpNews, RouteProbe
 
-INTERVAL: Final = 0.1  # seconds between probes of one round trip's hops: gentle on ICMP limits
+INTERVAL: Final = 0.1  # seconds between consecutive hops: spares the ICMP limits of routers
 
 
 class Path(Protocol):
-    """What discovery needs of a UdpPath."""
+    """The part of UdpPath that discovery needs."""
 
     probe: RouteProbe
 
@@ -28,12 +28,12 @@ class Discovery:
 
     def __init__(self, endpoint: Endpoint, paths: Sequence[Path]) -> None:
         self._endpoint, self._paths = endpoint, paths
-        self._searches: dict[int, RouteSearch] = {}  # by flow, also when they are done
+        self._searches: dict[int, RouteSearch] = {}  # by flow, finished ones too
         self._busy: set[int] = set()  # indices of the flows being searched
 
     def begin(self, flow: Flow, endpoints: Sequence[Address], now: float) -> None:
-        """Aim a new flow at the peer's sockets, and find its routes where it has several
-        paths. It takes a few seconds."""
+        """Aim a new flow at the peer's sockets, and find its routes if it has several paths. It
+        takes a few seconds."""
         for path, (host, port) in zip(self._paths, endpoints, strict=False):
             path.connect(flow.index, host, port)
         if len(flow.paths) > 1:
@@ -41,7 +41,7 @@ class Discovery:
             self._start(flow.index, now)
 
     def repeat(self, flow: Flow, now: float) -> None:
-        """Find them anew: a link is back, and paths may go other ways now."""
+        """Search again: a link is back, and paths may take other routes now."""
         if flow.index in self._searches and flow.index not in self._busy:
             self._searches[flow.index].restart()
             self._start(flow.index, now)
@@ -56,7 +56,7 @@ class Discovery:
         self._endpoint.timers.set((self, Timer.ROUTE, (index, 0)), now)
 
     def handle_timer(self, timer: Timer, subject: tuple[int, int], now: float) -> None:
-        """The next hop's turn, once the last one had its time."""
+        """Probe the next hop: the last one has had its time."""
         index, turn = subject
         flow, search = self._endpoint.flows.get(index), self._searches.get(index)
         if flow is None or search is None:
@@ -88,7 +88,7 @@ class Discovery:
         try:
             header = Header.unpack_untrusted(news.quoted)
         except MalformedDatagram:
-            return  # quoted too short, or none of ours
+            return  # quoted too short, or not of dlcpd
         for index in self._busy:
             flow = self._endpoint.flows[index]
             if flow.token_out == header.token and header.kind is Kind.PING:

@@ -1,1 +1,1 @@
-"""A UDP socket as batches: sendmmsg and recvmmsg into arrays."""
+"""A UDP socket in batches: sendmmsg and recvmmsg into arrays."""

@@ -1,7 +1,6 @@
-"""A `UdpPath` whose datagrams nobody on the way can read: what goes out is sealed, what comes in is
-opened before anything else looks at it. Core knows nothing of it: to it, datagrams are shorter by
-the tag. One call of the library per datagram, each of which has to stand by itself.
-"""
+"""A `UdpPath` that encrypts: datagrams are sealed before they leave, and opened before any other
+code looks at them. Core does not know of it: to it, datagrams are shorter by the tag. One call of
+the library per datagram, since each has to be decrypted by itself."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -29,16 +28,16 @@ from dlcpd.io.udp.udp_path import USUAL, UdpPath
 class Encryption:
     """Keys of all flows of an engine, for all its paths."""
 
-    trailer: ClassVar = TAG  # bytes that every datagram is longer on its way
+    trailer: ClassVar = TAG  # bytes by which every datagram is longer on the network
     sealers: dict[int, Sealer] = field(default_factory=dict)  # by flow
-    openers: dict[int, Opener] = field(default_factory=dict)  # by the token that the peer sends
+    openers: dict[int, Opener] = field(default_factory=dict)  # by the token in the peer's datagrams
     spent: set[int] = field(default_factory=set)  # flows that can send no more
-    # what a batch looks like on its way: 14 MB, of which the kernel gives what is written to
+    # the encrypted batch: 14 MB, of which the kernel commits pages that are written to
     room: Bytes = field(default_factory=lambda: np.empty(MAX_ROWS * (MAX_SEGMENT + TAG), np.uint8))
 
     def add(self, flow: int, token: int, secret_in: bytes, secret_out: bytes) -> None:
-        """A flow's secrets: what its peer and what we are told to send with. Raises: ValueError
-        where there are none; nothing goes out in clear then."""
+        """A flow's secrets, for datagrams from and to its peer. Raises: ValueError if one is
+        missing; then no datagram of the flow leaves in clear."""
         if not (secret_in and secret_out):
             raise ValueError("data are to be encrypted, and there are no secrets for it")
         self.sealers[flow] = Sealer(shared_key(secret_out, secret_in))
@@ -58,7 +57,7 @@ class Encryption:
 
 
 class EncryptedPath(UdpPath):
-    """Of one engine's. Sizes that callers give and get are without the tag."""
+    """A path of one engine. Sizes of arguments and results are without the tag."""
 
     def __init__(self, encryption: Encryption, *arguments: Any) -> None:
         self._encryption = encryption
@@ -100,7 +99,7 @@ class EncryptedPath(UdpPath):
 
 @dataclass(slots=True)
 class Sealed(Transmit):
-    """A batch as it goes out: its segments, each with its tag, follow each other."""
+    """A batch as it goes out: its encrypted segments, each with its tag, without gaps."""
 
     words: Words
 
@@ -109,7 +108,7 @@ class Sealed(Transmit):
 
 
 class SealingRing(SendRing):
-    """Points at what it has encrypted, not at the arena."""
+    """Points at encrypted copies, not at the arena."""
 
     def __init__(self, encryption: Encryption, family: int, tos: list[int]) -> None:
         super().__init__(family, tos)
@@ -139,7 +138,7 @@ class SealingRing(SendRing):
 
 
 class OpeningRing(ReceiveRing):
-    """Lets nothing through but what it could decrypt, without its tag."""
+    """Passes on only datagrams that it could decrypt, without the tag."""
 
     longest = LONGEST + TAG
 
@@ -165,7 +164,7 @@ class OpeningRing(ReceiveRing):
         return self._plain
 
     def _open_rows(self, batch: Received, out: Bytes) -> None:
-        """Turn a batch into what it says, in `out`."""
+        """Replace a batch by its decrypted datagrams, in `out`."""
         arrived = Datagrams(batch.rows, batch.index, batch.lengths)
         sealed = arrived.some(np.flatnonzero(batch.lengths >= LEAST))
         self._count("short", batch.count - len(sealed.index))
@@ -174,7 +173,7 @@ class OpeningRing(ReceiveRing):
         batch.index, batch.lengths = sealed.index[good], sealed.lengths[good] - TAG
 
     def _decrypt(self, sealed: Datagrams, out: Bytes) -> NDArray[np.bool_]:
-        """Which of them could be, and are in `out`."""
+        """Which datagrams could be decrypted, and are in `out`."""
         good = np.zeros(len(sealed.index), bool)
         heads = sealed.rows[sealed.index, :HEADER_SIZE]
         out[sealed.index, :HEADER_SIZE] = heads
@@ -192,7 +191,7 @@ class OpeningRing(ReceiveRing):
         return good
 
     def _opened(self, data: bytes) -> bytes | None:
-        """One datagram; None where it is refused."""
+        """One datagram, decrypted; None where it is refused."""
         if len(data) < LEAST:
             self._counters["short"] += 1
             return None

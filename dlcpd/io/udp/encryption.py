@@ -1,4 +1,4 @@
-"""Whether an engine encrypts its data. The library for it is loaded only where it does."""
+"""Chooses the encryption of an engine's data. The library for it is loaded only if it is used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHOICES: Final = (NONE, AES_256_GCM)
 
 
 def encryption(setting: str) -> Encryption | None:
-    """What `setting`, one of CHOICES, asks for; None: datagrams go in clear.
+    """The encryption for `setting`, one of CHOICES; None: datagrams are sent in clear.
 
     Raises: BadConfig.
     """

@@ -1,4 +1,4 @@
-"""Datagrams thrown away or corrupted on arrival, as networks do: for tests and demonstrations."""
+"""Loss and corruption of arriving datagrams on purpose: for tests and demonstrations."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,7 +12,7 @@ from dlcpd.core.wire.datagram import Bytes
 
 @dataclass(slots=True)
 class Loss:
-    """`fraction` of what arrives, at random from `seed`."""
+    """Discards `fraction` of the arriving datagrams, at random from `seed`."""
 
     fraction: float
     seed: tuple[int, ...]
@@ -25,7 +25,7 @@ class Loss:
         return self.fraction > 0
 
     def survivors(self, count: int) -> Bits:
-        """Which of the next `count` datagrams get through."""
+        """Which of the next `count` datagrams are kept."""
         kept: Bits = self._random.random(count) >= self.fraction
         return kept
 
@@ -41,8 +41,8 @@ class Loss:
 
 @dataclass(slots=True)
 class Corrupt:
-    """One bit, anywhere, of `fraction` of the datagrams that arrive is turned over, at random from
-    `seed`: what a switch or a NIC does behind UDP's own checksum."""
+    """Flips one bit, anywhere, of `fraction` of the arriving datagrams, at random from `seed`: as a
+    switch or a NIC does without a trace in UDP's own checksum."""
 
     fraction: float = 0.0
     seed: tuple[int, ...] = (0,)
@@ -60,7 +60,7 @@ class Corrupt:
         return min(round(self.fraction * (1 << 32)), (1 << 32) - 1)
 
     def rows(self, rows: Bytes, index: Segments, lengths: NDArray[np.intp]) -> int:
-        """Of datagrams `rows[index[i]][:lengths[i]]`; how many were corrupted."""
+        """Corrupt some of the datagrams `rows[index[i]][:lengths[i]]`; returns how many."""
         hit = np.flatnonzero(self._random.random(len(index)) < self.fraction)
         hit = hit[lengths[hit] > 0]
         bits = self._random.integers(0, 8 * lengths[hit]) if len(hit) else hit

@@ -48,14 +48,15 @@ MSG_DONTWAIT: Final = int(socket.MSG_DONTWAIT)
 
 
 def address(array: NDArray[Any]) -> int:
-    """Where the first byte of a contiguous array is."""
+    """Address of the first byte of a contiguous array."""
     if array.size and array.flags.writeable:  # four times as fast as the other way
-        return ctypes.addressof(_BYTE.from_buffer(array))  # type: ignore[arg-type]
+        return ctypes.addressof(_BYTE.from_buffer(array))  # type: ignore[arg-type]  # a buffer
     return int(array.__array_interface__["data"][0])
 
 
 def send_many(fd: int, messages: int, first: int, count: int) -> int:
-    """Messages sent of those from number `first` in the array at address `messages`.
+    """Send `count` messages from number `first` of the array at address `messages`; returns how
+    many were sent.
 
     Raises OSError when none was.
     """
@@ -87,7 +88,7 @@ def pack_address(family: int, host: str, port: int) -> NDArray[np.uint8]:
         scope = socket.if_nametoindex(host.partition("%")[2]) if "%" in host else 0
         packed = struct.pack("<H", family) + struct.pack("!HI16s", port, 0, raw)
         packed += struct.pack("<I", scope)
-    return np.frombuffer(packed, np.uint8).copy()  # writeable: `address` is quick then
+    return np.frombuffer(packed, np.uint8).copy()  # writeable, for a fast `address`
 
 
 def tos_control(family: int, tos: int) -> NDArray[np.uint8]:
@@ -100,14 +101,14 @@ def tos_control(family: int, tos: int) -> NDArray[np.uint8]:
 
 
 def segment_control(size: int) -> NDArray[np.uint8]:
-    """A control message that has the kernel cut a burst into datagrams of `size` bytes."""
+    """A control message that makes the kernel cut a burst into datagrams of `size` bytes."""
     packed = struct.pack("<QiiHHI", 18, socket.IPPROTO_UDP, UDP_SEGMENT, size, 0, 0)
     return np.frombuffer(packed, np.uint8).copy()
 
 
 def never_fragment(sock: socket.socket) -> None:
-    """Send with "don't fragment", whatever path MTU the kernel believes in: only the device's
-    own limits a datagram, and what probes find is ours to keep (RFC 8899, ip(7))."""
+    """Send with "don't fragment", regardless of the kernel's estimate of the path MTU: only the
+    device limits a datagram, and MTU discovery is this engine's own (RFC 8899, ip(7))."""
     if sock.family == socket.AF_INET6:
         sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_PROBE)
     else:

@@ -12,11 +12,11 @@ CONTROL_SIZE: Final = 128  # bytes of control messages per received message
 
 
 class Raster:
-    """`messages` messages of `run` rows of `width` bytes. With `gro` a message takes whatever
-    the kernel joins, else one datagram of up to `longest` bytes.
+    """`messages` messages of `run` rows of `width` bytes. With `gro` a message takes all that the
+    kernel joins, else one datagram of up to `longest` bytes.
 
-    What is longer than its rows runs over into a place of its own, so that nothing is cut off
-    for having another length than the rest.
+    Bytes beyond the rows of a message go to a separate place, so that no message is cut off for
+    having another length than the rest.
     """
 
     def __init__(self, width: int, size: int, *, gro: bool, longest: int) -> None:
@@ -54,7 +54,7 @@ class Raster:
         return mmsg.receive_many(fd, self._at, self.messages)
 
     def content(self, message: int, size: int) -> NDArray[np.uint8]:
-        """The first `size` bytes of a message; zeros where it was longer than its place."""
+        """The first `size` bytes of a message; zeros if it was longer than its place."""
         start = message * self._area
         inside = self._bytes[start : start + min(size, self._area)]
         over = size - len(inside)

@@ -2,8 +2,8 @@
 
 A message of the kernel is a burst that GRO joined (datagrams at a stride of exactly one row), or a
 single datagram. Both land so that row r of message m is datagram m * run + r, and a batch is read
-with a handful of vector operations. Peers may send segments of different sizes: what does not
-fit the raster is copied out of it, and the raster follows what comes most.
+with a handful of vector operations. Peers may send segments of different sizes: datagrams that do
+not fit the raster are copied, and the raster takes the most frequent size.
 """
 
 import socket
@@ -22,9 +22,9 @@ from dlcpd.io.udp.loss import NO_CORRUPTION, Corrupt, Loss
 from dlcpd.io.udp.raster import Raster
 
 RECEIVE_BYTES: Final = 2 << 20  # per receive call: half or twice as many is no faster
-MAX_RASTERS: Final = 8  # kept; peers that send in more sizes than this make new ones
-LEAST_WIDTH: Final = HEADER_SIZE + 512  # bytes; what is smaller is not data in bulk
-LONGEST: Final = HEADER_SIZE + MAX_SEGMENT  # bytes of a datagram of ours
+MAX_RASTERS: Final = 8  # kept; more sizes than this cause new rasters
+LEAST_WIDTH: Final = HEADER_SIZE + 512  # bytes; smaller datagrams are not bulk data
+LONGEST: Final = HEADER_SIZE + MAX_SEGMENT  # bytes of the longest dlcpd datagram
 # Offsets (32-bit words) in the received control data. The order is the kernel's: socket-level
 # time stamp (16 + 16 bytes), UDP_GRO (16 + 4, padded to 24; only on joined messages), TOS.
 STAMP: Final = slice(4, 8)
@@ -60,7 +60,7 @@ class ReceiveRing:
         self._use(width)
 
     def receive(self, fd: int) -> tuple[list[Received], bool]:
-        """What waits, and whether that was all of it; control is in the first batch.
+        """The batches that wait, and whether nothing is left; control is in the first batch.
 
         The batches point into this object's buffer: use them before the next call.
         """
@@ -105,7 +105,7 @@ class ReceiveRing:
         self._raster = self._rasters[width]
 
     def _follow(self, batch: Received, others: list[Received]) -> None:
-        """Take the raster for the next call that would have suited most datagrams of this one."""
+        """For the next call, choose the raster that fits most datagrams of this one."""
         if not others:
             return
         sizes: dict[int, int] = {}
@@ -120,7 +120,7 @@ class ReceiveRing:
         raster = self._raster
         self._note_tos(batch, raster.control[:count, _SECOND_VALUE])
         lengths = raster.sizes[:count].astype(np.intp)
-        lengths += raster.flags[:count] & socket.MSG_TRUNC != 0  # too long, and shown so
+        lengths += raster.flags[:count] & socket.MSG_TRUNC != 0  # too long: count one byte more
         control, long = raster.rows[:count, 1] != Kind.DATA, lengths > raster.width
         odd = control | long
         if not np.count_nonzero(odd):
@@ -141,8 +141,8 @@ class ReceiveRing:
         batch.congested = bool(np.count_nonzero(tos & _CE == _CE))
 
     def _bursts(self, batch: Received, count: int) -> list[Received]:
-        """Rows and lengths of data datagrams; copies of control; batches of their own for
-        bursts of another stride.
+        """Rows and lengths of data datagrams; copies of control; separate batches for bursts of
+        another stride.
 
         Loops over messages, of which there are few: a message is a whole burst.
         """
@@ -151,7 +151,7 @@ class ReceiveRing:
         joined, strides, tos = self._control_of(count)
         if any(each & _CE == _CE for each in tos):
             self._note_tos(batch, np.array(tos, np.int32))
-        spans: list[tuple[int, int]] = []  # of rows, neighbours made one
+        spans: list[tuple[int, int]] = []  # of rows, neighbours merged
         short: list[tuple[int, int]] = []  # row, length
         others: list[Received] = []
         for message, size in enumerate(raster.sizes[:count].tolist()):
@@ -201,7 +201,7 @@ class ReceiveRing:
                 batch.lengths[np.searchsorted(batch.index, row)] = size
 
     def _apart(self, batch: Received, message: int, size: int, stride: int) -> Received:
-        """A batch of one message alone, whose datagrams are not as long as the raster's rows."""
+        """A batch of one message, whose datagrams are not as long as the raster's rows."""
         rows = -(-size // stride)
         copy = np.zeros((rows, stride), np.uint8)
         copy.reshape(-1)[:size] = self._raster.content(message, size)
@@ -215,18 +215,18 @@ class ReceiveRing:
 
 
 def _split(content: NDArray[np.uint8], stride: int) -> list[bytes]:
-    """Control datagrams that the kernel joined."""
+    """The control datagrams of a joined message."""
     step = max(stride, 1)
     return [bytes(content[at : at + step]) for at in range(0, len(content), step)] or [b""]
 
 
 class Stamps:
-    """Kernel time stamps of messages, turned into the core's clock one by one as needed.
+    """Kernel time stamps of messages, converted to the core's clock one by one as needed.
 
-    What passed since a stamp was time in this host, not in the network. Both clocks are read
-    here, after the receive call: it copies for a millisecond when there is much. Ours comes
-    last: a preemption between the two makes a datagram look late, never early, and early ones
-    are what the base delay of a path is taken from.
+    The time since a stamp was spent in this host, not in the network. Both clocks are read here,
+    after the receive call, which copies for a millisecond when there is much. The core's clock is
+    read last: a preemption between the two makes a datagram look late, never early, and the base
+    delay of a path comes from early ones.
     """
 
     def __init__(self, control: NDArray[np.int32]) -> None:

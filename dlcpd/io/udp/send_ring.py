@@ -1,8 +1,8 @@
 """The sending half of a UDP socket: messages for sendmmsg, prepared once and pointed at a batch.
 
 A message of the kernel is a burst that GSO cuts into datagrams, or a single datagram. Peers may
-take segments of different sizes; most batches are of the size of the one before, and what
-depends on it is then in place.
+take segments of different sizes; most batches have the size of the one before, and reuse the fields
+that depend on it.
 """
 
 from itertools import pairwise
@@ -20,16 +20,16 @@ MAX_UDP: Final = 65507  # bytes of payload of one IPv4 UDP message (RFC 768, RFC
 MAX_RUN: Final = 64  # segments per GSO message on every kernel that has it (udp(7))
 MAX_ROWS: Final = 1600  # datagrams of one Transmit; above core's largest batch
 _TOS: Final = 24  # bytes of a control message, its padding included
-_BOTH: Final = 48  # with the one that says how long GSO's datagrams are
+_BOTH: Final = 48  # with the one for the size of GSO's datagrams
 
 
 def longest_run(segment_size: int) -> int:
-    """Datagrams that GSO cuts from one message, at most."""
+    """The most datagrams that GSO cuts from one message."""
     return max(min(MAX_UDP // (HEADER_SIZE + segment_size), MAX_RUN), 1)
 
 
 class Controls:
-    """Control messages by tag: the TOS byte, and how long GSO's datagrams are."""
+    """Control messages by tag: the TOS byte, and the size of GSO's datagrams."""
 
     spacing: Final = _BOTH  # bytes from one tag to the next
 
@@ -40,7 +40,7 @@ class Controls:
         self._size = 0
 
     def for_size(self, segment_size: int) -> int:
-        """Their address, for datagrams with so many bytes of payload."""
+        """Address of the rows, for datagrams with `segment_size` bytes of payload."""
         if segment_size != self._size:
             self._size = segment_size
             self._rows[:, _TOS:] = mmsg.segment_control(HEADER_SIZE + segment_size)
@@ -48,7 +48,7 @@ class Controls:
 
     @staticmethod
     def size(*, gso: bool) -> int:
-        """Bytes of one tag's."""
+        """Bytes of the control messages of one tag."""
         return _BOTH if gso else _TOS
 
 
@@ -86,20 +86,20 @@ class SendRing:
             checksum.seal(self._headers, batch.payload, batch.segments, batch.segment_size)
 
     def push(self) -> int:
-        """Hand over what is left, or as much as the kernel takes; returns how many datagrams are
-        gone. Raises: OSError, with `gone` as it was for the message that is next."""
+        """Send the rest, or as much as the kernel takes; returns how many datagrams were sent so
+        far. After an error, `gone` datagrams precede the message that failed. Raises: OSError."""
         self.calls = 1
         self._done += mmsg.send_many(self._fd, self.at, self._done, self._count - self._done)
         return self.gone
 
     @property
     def gone(self) -> int:
-        """Datagrams that are gone."""
+        """Datagrams sent so far, or skipped."""
         known = self._first_rows
         return int(known[self._done]) if self._done < len(known) else self._rows
 
     def skip(self) -> int:
-        """Take the next message for lost; returns how many datagrams are gone with it."""
+        """Count the next message as lost; returns how many datagrams are gone with it."""
         self._done += 1
         return self.gone
 
@@ -121,7 +121,7 @@ class SendRing:
         return self._into_messages(batch, name)
 
     def end(self) -> None:
-        """Undo what only this batch needed."""
+        """Undo the changes that only this batch needed."""
         self._iov[self._rows - 1, 1, 1] = self._shape[0]
         count, run = len(self._first_rows), self.run
         if self._mixed:
@@ -131,7 +131,7 @@ class SendRing:
             self._iov_counts[count - 1] = 2 * run
 
     def _take_shape(self, size: int, *, gso: bool) -> None:
-        """Segments are of `size` bytes from now on, and with GSO many make a message."""
+        """Prepare for segments of `size` bytes; with GSO many make a message."""
         self._shape = (size, gso)
         self.run = longest_run(size) if gso else 1
         self._iov[:, 1, 1] = size
@@ -161,7 +161,7 @@ class SendRing:
         return len(self._first_rows)
 
     def _take_aim(self, name: Bytes, tag: int) -> None:
-        """All messages carry address and tag of what was sent last: most often it is next, too."""
+        """Address all messages to `name` with `tag`: the next batch mostly has the same."""
         at = mmsg.address(name)
         self._aim = at, tag
         self._messages["name"], self._messages["name_size"] = at, len(name)

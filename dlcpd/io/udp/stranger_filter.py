@@ -1,10 +1,9 @@
-"""What the kernel does not even queue: datagrams that cannot be of any peer.
+"""A socket filter: the kernel does not queue datagrams that cannot be from any peer.
 
-A classic BPF program on the socket (socket(7), SO_ATTACH_FILTER; it needs no privilege) looks at
-the version and at the top 16 bits of the token, which all tokens of a daemon have in common. So it
-does not change when sessions come and go, and of datagrams at random one in 65,536 passes, at a
-rate of a million per second some 15. The engine looks at the whole token all the same: 48 bits of
-it are one peer's alone.
+A classic BPF program on the socket (socket(7), SO_ATTACH_FILTER; it needs no privilege) compares
+the version and the top 16 bits of the token, which all tokens of a daemon have in common. So it
+does not change when sessions come and go, and one random datagram in 65,536 passes: some 15 per
+second of a million. The engine checks the whole token in any case: 48 bits of it differ by peer.
 """
 
 import ctypes
@@ -29,13 +28,14 @@ _INSTRUCTION: Final = struct.Struct("=HBBI")  # struct sock_filter: code, if tru
 
 
 def prefix(token: int) -> int:
-    """What the kernel is asked to look at."""
+    """The part of a token that the filter compares."""
     return token >> 64 - PREFIX_BITS
 
 
 def program(prefixes: Collection[int]) -> bytes:
-    """Keeps datagrams of our version whose token begins with one of these; none, and it keeps
-    nothing. A load beyond the end of a datagram refuses it. More than MAX_PREFIXES: all tokens."""
+    """A program that keeps datagrams of this version whose token begins with one of `prefixes`;
+    without prefixes it keeps none. A load beyond the end of a datagram refuses it. More than
+    MAX_PREFIXES: all tokens."""
     known = sorted(prefixes)
     keep, refuse = (_RETURN, 0, 0, _ALL), (_RETURN, 0, 0, 0)
     looks = [(_LOAD_BYTE, 0, 0, _VERSION_AT)]
@@ -53,7 +53,7 @@ def program(prefixes: Collection[int]) -> bytes:
 
 
 def _swapped(value: int) -> int:
-    """As a big-endian load sees it."""
+    """The value as a big-endian load sees it."""
     return (value & 0xFF) << 8 | value >> 8
 
 
@@ -66,7 +66,7 @@ def attach(sock: socket.socket, prefixes: Collection[int]) -> None:
 
 
 def detach(sock: socket.socket) -> None:
-    """Let everything in. Raises: OSError, where the filter stays."""
+    """Remove the filter. Raises: OSError, where the filter stays."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
     except FileNotFoundError:  # there is none
@@ -74,8 +74,9 @@ def detach(sock: socket.socket) -> None:
 
 
 def dropped(sock: socket.socket) -> int:
-    """Messages that the kernel has not queued, ever: refused here, or no room in the receive
-    buffer. One that GRO has joined counts once. It wraps at 2^32; 0 where it is not known."""
+    """Messages that the kernel has not queued, in total: refused by the filter, or without room in
+    the receive buffer. One that GRO has joined counts once. It wraps at 2^32; 0 if it is not
+    known."""
     try:
         words = sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 4 * (_DROPS + 1))
     except OSError:  # a kernel before 4.12

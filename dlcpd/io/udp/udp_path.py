@@ -33,19 +33,19 @@ from dlcpd.io.udp.receive_ring import ReceiveRing
 from dlcpd.io.udp.send_ring import MAX_UDP, SendRing
 from dlcpd.ipc import kernel_errors
 
-USUAL: Final = HEADER_SIZE + 1408  # bytes of a datagram in an Ethernet without jumbo frames
+USUAL: Final = HEADER_SIZE + 1408  # bytes of a datagram on Ethernet without jumbo frames
 _WITH_GSO: Final = frozenset({errno.EIO, errno.EINVAL, errno.EMSGSIZE})
 _WITHOUT: Final = frozenset({errno.EMSGSIZE})
-_BOTH: Final = ("both", "shuffled")  # settings that show drop precedences by DSCP and by ECN
-MAX_REFUSED: Final = 64  # calls in a row that may have failed for an ICMP error that was pending
+_BOTH: Final = ("both", "shuffled")  # settings that signal drop precedences by DSCP and by ECN
+MAX_REFUSED: Final = 64  # calls in a row that may fail for a pending ICMP error
 USELESS_GRO: Final = 8  # full receive calls that joined no message: 64 datagrams, 256 with numpy
-JOIN_AGAIN: Final = 5.0  # seconds until GRO is tried again: what came singly may not have been ours
+JOIN_AGAIN: Final = 5.0  # seconds until GRO is tried again: single datagrams may be a stranger's
 
 
 class UdpPath:
     """Path number `index` of an engine. Non-blocking.
 
-    `counters` gets what was refused or failed here, `effort` the system calls and datagrams.
+    `counters` counts refused datagrams and failed calls, `effort` system calls and datagrams.
     Raises AddressUnavailable.
     """
 
@@ -71,12 +71,12 @@ class UdpPath:
         self.gso = config.offload and self._offload(mmsg.UDP_SEGMENT, 0)
         self.gro = config.offload and self._offload(mmsg.UDP_GRO, 1)
         self._join_at = 0.0 if self.gro else math.inf  # when GRO may be tried again
-        self._prefixes: frozenset[int] | None = None  # that the kernel lets in; None: all
+        self._prefixes: frozenset[int] | None = None  # those that the kernel lets in; None: all
         self.probe = RouteProbe(self.socket, counters)
         self.backlog: deque[Transmit] = deque()
-        self.too_big: list[tuple[int, int]] = []  # peer, bytes: what the kernel would not send
+        self.too_big: list[tuple[int, int]] = []  # (peer, bytes) of refused datagrams
         self._peers: dict[int, tuple[Bytes, tuple[str, int]]] = {}
-        self._checksums: dict[int, Checksum] = {}  # by peer; none: those of its datagrams are 0
+        self._checksums: dict[int, Checksum] = {}  # by peer; without one, checksums are 0
         self._pieces = 0  # datagrams that were cut
         self._limits: dict[int, int] = {}  # by peer: bytes of the largest datagram that passes
         by_tag = tos_of_tags(config.drop_precedence)
@@ -101,22 +101,21 @@ class UdpPath:
         self._peers[peer] = (mmsg.pack_address(self.family, host, port), (host, port))
 
     def seal(self, peer: int, checksum: Checksum) -> None:
-        """Datagrams for flow `peer` carry this checksum from now on."""
+        """From now on, datagrams for flow `peer` carry this checksum."""
         self._checksums[peer] = checksum
 
     def sealed(self, peer: int, data: bytes) -> bytes:
-        """A datagram as it goes out to a flow."""
+        """A datagram with its checksum or encryption for a flow."""
         checksum = self._checksums.get(peer)
         return data if checksum is None else checksum.sealed(data)
 
     def _whole(self, peer: int, data: bytes) -> bytes:
-        """A datagram as it is cut into pieces."""
+        """A datagram before it is cut into pieces."""
         return self.sealed(peer, data)
 
     def limit(self, peer: int, size: int) -> None:
-        """Datagrams of more than `size` bytes do not pass towards a peer: those that still have
-        to go, of an operation that began before this was known, go in pieces. 0: all do. Until
-        this is called nothing is thought to be too large."""
+        """`size`: largest datagram that reaches the peer, bytes; longer ones, of operations that
+        began before this was known, are sent in PIECEs. 0: all are. Default: no limit."""
         if peer in self._peers:
             self._limits[peer] = size
 
@@ -128,9 +127,9 @@ class UdpPath:
         self.backlog = deque(batch for batch in self.backlog if batch.peer != peer)
 
     def admit(self, tokens: Iterable[int]) -> bool:
-        """From now on the kernel queues nothing but what may have one of these tokens; all, where
-        it has no memory for a filter: the receive loop refuses the same, at more cost. False: it
-        goes on to queue only what it did."""
+        """From now on the kernel queues only datagrams that may have one of these tokens; all, if
+        it has no memory for a filter: the receive loop refuses the same, at a higher cost. False:
+        the former filter stays."""
         prefixes = frozenset(map(stranger_filter.prefix, tokens))
         if prefixes == self._prefixes:
             return True
@@ -153,7 +152,7 @@ class UdpPath:
 
     @property
     def kernel_dropped(self) -> int:
-        """Messages that the kernel has not queued: of strangers, or for want of room."""
+        """Messages that the kernel has not queued: from strangers, or for lack of room."""
         return stranger_filter.dropped(self.socket)
 
     # --- set-up ---------------------------------------------------------------------
@@ -173,8 +172,8 @@ class UdpPath:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
 
     def _reconsider_joining(self) -> None:
-        """Where GRO joins nothing of what comes, give every datagram a message of its own, so that
-        one call takes in as many as the raster has rows; for a while."""
+        """If GRO joins nothing, turn it off for a while: each datagram is then a message of its
+        own, and one call takes in as many as the raster has rows."""
         if self.gro and self._ring.full_calls >= USELESS_GRO:
             self._join(wanted=False)
             self._join_at = time.monotonic() + JOIN_AGAIN
@@ -213,7 +212,7 @@ class UdpPath:
     # --- out ------------------------------------------------------------------------
 
     def send(self, batch: Transmit) -> None:
-        """Hand a batch to the kernel; what it does not take now waits in `backlog`."""
+        """Pass a batch to the kernel; the datagrams that it does not take now wait in `backlog`."""
         if self.backlog:
             self.backlog.append(batch)
             return
@@ -232,8 +231,8 @@ class UdpPath:
         return True
 
     def _send(self, batch: Transmit) -> int:
-        """Datagrams the kernel took, or that are lost for good."""
-        if batch.first.sent_at:  # earlier batches took a while
+        """Datagrams that the kernel took, or that are lost for good."""
+        if batch.first.sent_at:  # the time has moved on while earlier batches were sent
             batch.first = batch.first._replace(sent_at=microseconds(time.monotonic()) or 1)
         if HEADER_SIZE + batch.segment_size > self._limits.get(batch.peer, MAX_UDP):
             return self._send_in_pieces(batch)
@@ -253,8 +252,8 @@ class UdpPath:
         return done
 
     def _send_without_gso(self, batch: Transmit) -> int:
-        """The route's device cannot segment: from now on one datagram per message. Unless they
-        are too big: then older kernels say the same."""
+        """The route's device cannot segment: from now on one datagram per message. But older
+        kernels return the same error for datagrams that are too big."""
         reported = len(self.too_big)
         sent = self._send_singly(batch)
         if len(self.too_big) == reported:
@@ -263,14 +262,14 @@ class UdpPath:
         return sent
 
     def _send_too_big(self, batch: Transmit) -> int:
-        """The device has become too small for these: tell, and send them all the same."""
+        """The device's MTU has become too small for these: report that, and send them in pieces."""
         self.counters["send_EMSGSIZE"] += 1
         self.too_big.append((batch.peer, HEADER_SIZE + batch.segment_size))
         self._limits[batch.peer] = 0
         return self._send_in_pieces(batch)
 
     def _send_in_pieces(self, batch: Transmit) -> int:
-        """Slow, one system call per piece: it is for the rest of an operation."""
+        """Slow, one system call per piece: only for the rest of an operation."""
         size, to = batch.segment_size, self._peers[batch.peer][1]
         headers = batch.headers()
         for row, segment in enumerate(batch.segments.tolist()):
@@ -294,8 +293,8 @@ class UdpPath:
         return True
 
     def _hand_over(self, batch: Transmit, *, gso: bool) -> tuple[int, int]:
-        """Datagrams the kernel took, or that are lost for good; and why it stopped, where
-        another way may do: EMSGSIZE, EIO, EINVAL, or 0."""
+        """Datagrams that the kernel took, or that are lost for good; and the error at which it
+        stopped, if another way of sending may work: EMSGSIZE, EIO, EINVAL, or 0."""
         sender, (name, _) = self._sender, self._peers[batch.peer]
         may_go_otherwise = _WITH_GSO if gso else _WITHOUT
         count, done, refused, why = len(batch.segments), 0, 0, 0
@@ -317,7 +316,7 @@ class UdpPath:
                     break
                 self._count_error(exc.errno)
                 done = sender.skip()  # this message is lost, as on any other network: ENOBUFS, too,
-                # says that a queue of this host dropped it, and not that it should be tried again
+                # means that a queue of this host dropped it, and not that it should be repeated
             finally:
                 self.effort["send_calls"] += sender.calls
         sender.end()
@@ -325,7 +324,7 @@ class UdpPath:
         return done, why
 
     def send_control(self, control: Control) -> None:
-        """One control datagram; a full send buffer loses it, its timer repeats it."""
+        """Send one control datagram; a full send buffer loses it, its timer repeats it."""
         peer = self._peers.get(control.peer)
         if peer is None:
             return
@@ -339,7 +338,7 @@ class UdpPath:
                 self.too_big.append((control.peer, len(data)))
 
     def _send_one(self, data: bytes, tag: int, to: tuple[str, int]) -> int:
-        """Send one datagram; the error number where the kernel does not take it, or 0."""
+        """Send one datagram; returns the error number if the kernel does not take it, or 0."""
         attempt, tos = 0, self._tos[tag]
         while True:
             attempt += 1
@@ -354,8 +353,8 @@ class UdpPath:
             return 0
 
     def _clear_pending(self) -> None:
-        """Just before a call is made again. The call that failed has cleared an error too, but
-        messages of a flood come faster than calls."""
+        """Call it just before a call is repeated. The call that failed has cleared an error too,
+        but messages of a flood come faster than calls."""
         with suppress(OSError):
             self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
@@ -365,12 +364,12 @@ class UdpPath:
     # --- in -------------------------------------------------------------------------
 
     def receive(self) -> Sequence[Batch]:
-        """What waits, up to two megabytes of it; nothing when nothing does.
+        """The batches that wait, up to two megabytes; empty if none does.
 
         The batches point into this object's buffer: use them before the next call.
         """
         batches, self.drained = self._receive()
-        if self.drained:  # else what waits has come as it was set before
+        if self.drained:  # else the waiting datagrams came under the former setting
             self._reconsider_joining()
         for batch in batches:
             if batch.lost:
@@ -381,7 +380,7 @@ class UdpPath:
 
     @property
     def lost(self) -> bool:
-        """There is no socket any more."""
+        """The socket is gone."""
         return self._faults >= kernel_errors.TRIES
 
     def _receive(self) -> tuple[Sequence[Batch], bool]:
@@ -393,18 +392,18 @@ class UdpPath:
                 if exc.errno in kernel_errors.OURS:
                     self._faults += 1
                     raise
-                # of a datagram that left here; taking note of it has cleared it
+                # of a datagram that was sent here; reporting the error has cleared it
                 self._count_error(exc.errno, "receive")
                 continue
             self.effort["receive_calls"] += self._ring.calls
             self._faults = 0
             return received
-        return [], False  # what waits behind so many wakes us again
+        return [], False  # waiting datagrams cause the next wake-up
 
 
 def tos_of_tags(drop_precedence: str = "both") -> list[int]:
     """The TOS byte of each tag: DSCP and ECN of its class and drop precedence, as far as
-    `drop_precedence` (a setting of [network]) lets them show it.
+    `drop_precedence` (a setting of [network]) signals it by either.
 
     A tag that the table lacks is sent as its class's last drop precedence, or as the last class.
     """
@@ -418,7 +417,7 @@ def tos_of_tags(drop_precedence: str = "both") -> list[int]:
 
 
 def _ancillary(family: int, tos: int) -> list[tuple[int, int, bytes]]:
-    """Ancillary data that have sendmsg send with this TOS byte."""
+    """Ancillary data that make sendmsg use this TOS byte."""
     level, kind = socket.IPPROTO_IP, socket.IP_TOS
     if family == socket.AF_INET6:
         level, kind = socket.IPPROTO_IPV6, socket.IPV6_TCLASS
@@ -439,7 +438,7 @@ def _bound(family: int, host: str, port: int) -> socket.socket:
 
 
 def size_buffers(sock: socket.socket, wanted: int) -> int:
-    """Ask for buffers, past the sysctl limit where we may; returns the receive bytes granted."""
+    """Ask for buffers, beyond the sysctl limit if permitted; returns the receive bytes granted."""
     for force, plain in (
         (mmsg.SO_RCVBUFFORCE, socket.SO_RCVBUF),
         (mmsg.SO_SNDBUFFORCE, socket.SO_SNDBUF),
