@@ -1,12 +1,11 @@
 """Fit a regression with JAX on the CPU, its gradients averaged through dlcpd, without torch:
 
-    export DLCPD_STORE=$(mktemp -d)  # a folder by which the ranks find each other, new each time
+    export DLCPD_STORE=$(mktemp -d)  # a folder for the ranks' rendezvous, new each time
     WORLD_SIZE=2 RANK=1 python examples/jax_numpy.py &
     WORLD_SIZE=2 RANK=0 python examples/jax_numpy.py
 
 torchrun sets RANK and WORLD_SIZE as well: torchrun --nproc-per-node 2 examples/jax_numpy.py. On
-several hosts the folder is one that all of them see. Where JAX is not installed, numpy computes
-the gradients.
+several hosts the folder must be visible to all. Without JAX, numpy computes the gradients.
 """
 
 from collections.abc import Callable
@@ -20,21 +19,21 @@ Array = NDArray[np.float32]
 Gradient = Callable[[Array, Array, Array], Array]
 
 FEATURES = 1000
-SAMPLES = 4000  # of each rank
+SAMPLES = 4000  # per rank
 STEPS = 60
 RATE = 0.4
 
 
 def gradient_by_numpy(weights: Array, inputs: Array, targets: Array) -> Array:
-    """Of the mean squared error."""
+    """The gradient of the mean squared error."""
     errors = inputs @ weights - targets
     return 2 / len(targets) * (inputs.T @ errors)
 
 
 def gradient_function() -> tuple[str, Gradient]:
-    """By JAX, if it is there."""
+    """The library's name and gradient function: JAX if it is installed, else numpy."""
     try:
-        import jax  # noqa: PLC0415
+        import jax  # noqa: PLC0415  # optional
     except ImportError:
         return "numpy (JAX is not installed)", gradient_by_numpy
 
@@ -45,7 +44,7 @@ def gradient_function() -> tuple[str, Gradient]:
 
 
 def main() -> None:
-    """Every rank has samples of its own; all find the weights that made them."""
+    """Every rank has its own samples; all find the weights that generated them."""
     library, gradient = gradient_function()
     with dlcp.connect() as session:
         truth = np.random.default_rng(0).standard_normal(FEATURES, np.float32)
@@ -55,7 +54,7 @@ def main() -> None:
         weights = np.zeros(FEATURES, np.float32)
         average = session.zeros(FEATURES)  # in the arena: the result is not copied
         for step in range(STEPS):
-            # What JAX yields cannot be written to: it is read, and the result goes elsewhere.
+            # JAX arrays are read-only: dlcpd reads them, and writes the result to another array.
             session.world.all_reduce(gradient(weights, inputs, targets), "avg", into=average).wait()
             weights -= RATE * average
             if session.rank == 0 and step % 20 == 19:

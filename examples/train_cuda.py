@@ -2,9 +2,9 @@
 
     torchrun --nproc-per-node 2 examples/train_cuda.py
 
-A rank takes the GPU with its number on the host. Where there is none, all tensors are on a fake
-device, whose copies are asynchronous like a GPU's: the first line says so. Nothing is fast then,
-but what the training and dlcpd do is the same. The two lines that make the difference are marked.
+A rank uses the GPU with its number on the host. Without GPUs, all tensors are on a fake device,
+whose copies are asynchronous like a GPU's: the first line says so. It is slow, but training and
+dlcpd work in the same way. The two lines that make the difference are marked.
 """
 
 # an example prints
@@ -24,7 +24,7 @@ BATCH = 64  # samples per rank and step
 
 
 def place(rank: int) -> tuple[torch.device, AbstractContextManager[object], str]:
-    """Where this rank computes, what has to be open meanwhile, and that in words."""
+    """This rank's device, a context for the training, and a description."""
     number = int(os.environ["LOCAL_RANK"])
     if torch.cuda.is_available():
         device = torch.device("cuda", number % torch.cuda.device_count())
@@ -47,7 +47,7 @@ def network(width: int) -> nn.Sequential:
 
 
 def train(rank: int, device: torch.device) -> None:
-    """Teach a wide network what a narrow one says."""
+    """Train a wide network on the outputs of a narrow one."""
     torch.manual_seed(0)
     teacher, student = network(32).to(device), DistributedDataParallel(network(1024).to(device))
     handle = ddp.register(student, bounded(0.01))  # <- added
@@ -70,8 +70,8 @@ def train(rank: int, device: torch.device) -> None:
 
 
 def main() -> None:
-    """One rank."""
-    dist.init_process_group("gloo")  # what DDP itself sends; NCCL would do as well
+    """Run one rank."""
+    dist.init_process_group("gloo")  # for DDP's own messages; NCCL would work as well
     rank = dist.get_rank()
     device, held, words = place(rank)
     if rank == 0:

@@ -33,7 +33,7 @@ def network(width: int) -> nn.Sequential:
 
 
 def main() -> None:
-    """Teach a wide network what a narrow one says."""
+    """Train a wide network on the outputs of a narrow one."""
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(0)

@@ -19,7 +19,7 @@ POLICY = exact(deadline=60.0)
 
 
 class Training:
-    """What all ranks must have in common: a model, its optimizer's state, and the step."""
+    """The state that all ranks must share: a model, its optimizer's state, and the step."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -27,7 +27,7 @@ class Training:
         self.weight, self.momentum = torch.zeros(4096), torch.zeros(4096)
 
     def share(self, session: Session) -> None:
-        """That of rank 0 counts: it has always been a member, if anybody has."""
+        """Copy the state of rank 0, which is a previous member, if there is one."""
         for tensor in (self.step, self.weight, self.momentum):
             session.world.broadcast(tensor, 0).wait()
 
@@ -41,8 +41,8 @@ class Training:
 
 
 def train(session: Session, training: Training, pause: float) -> Session:
-    """To the last step, whatever becomes of other ranks; the session in the end."""
-    known: Session | None = None  # with which the ranks hold the same
+    """Train to the last step, whatever happens to other ranks. Returns the last session."""
+    known: Session | None = None  # session in which the ranks have equal states
     while known is not session or training.step < training.steps:
         try:
             if known is not session:
@@ -59,7 +59,7 @@ def train(session: Session, training: Training, pause: float) -> Session:
 
 
 def main() -> None:
-    """One process: the store, or a rank."""
+    """Run one process: the store, or a rank."""
     options = parsed()
     host, _, port = options.store.rpartition(":")
     store = TCPStore(host, int(port), is_master=options.what == "store", wait_for_workers=False)

@@ -19,7 +19,7 @@ CODECS = {"none": None, "bf16": gossip.BF16(), "top-k": gossip.TopK(0.25)}
 
 
 def arguments() -> argparse.Namespace:
-    """Those of the command line."""
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--graph", default="ring", help='"ring" or "exponential"')
     parser.add_argument("--codec", default="none", choices=CODECS)
@@ -28,7 +28,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Train, bring all ranks together, and look at what they learnt."""
+    """Train, average over all ranks, and evaluate."""
     options = arguments()
     dist.init_process_group("gloo")
     rank, task = dist.get_rank(), Digits()
@@ -41,7 +41,7 @@ def main() -> None:
 
     for step in range(options.steps):
         optimizer.zero_grad()
-        loss = task.loss(model, step, rank)  # of this rank's own samples
+        loss = task.loss(model, step, rank)  # on this rank's own samples
         loss.backward()
         optimizer.step()  # and the exchange
         if step % 10 == 9:

@@ -21,7 +21,7 @@ from dlcp_lab.training.tasks import Digits
 
 
 def arguments() -> argparse.Namespace:
-    """Those of the command line."""
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", help="its name; left out: see above")
     parser.add_argument("--staleness", type=int, help="pushes; left out: synchronous")
@@ -30,7 +30,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Train, and look at what was learnt."""
+    """Train and evaluate."""
     options = arguments()
     rank, task = int(os.environ["RANK"]), Digits()
     torch.manual_seed(rank)  # the parameters of worker 0 become those of all

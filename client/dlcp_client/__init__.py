@@ -47,12 +47,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`connect` and `c10d` are of torch, which `import dlcp_client.numpy` does without."""
+    """Import `connect` and `c10d` on first use: they need torch, `dlcp_client.numpy` does not."""
     if name == "c10d":
         return import_module("dlcp_client.c10d")
     if name != "connect":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from dlcp_client.torch.joining import connect  # noqa: PLC0415
+    from dlcp_client.torch.joining import connect  # noqa: PLC0415  # needs torch
 
     return connect
 

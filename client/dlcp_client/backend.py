@@ -1,8 +1,8 @@
-"""Registers the c10d backend with torch: now, or when somebody imports torch.
+"""Registers the c10d backend with torch: now, or when torch is imported.
 
-To import torch here would make `import dlcp_client.numpy` import it, or fail where there is none.
-The backend itself is imported when a group is made: whoever imports torch may be a module of this
-package, which is not complete then.
+Importing torch here would make `import dlcp_client.numpy` import it, or fail without torch. The
+backend itself is imported when a group is created: torch may be imported by a module of this
+package, which is then incomplete.
 """
 
 import sys
@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, Final
 
 NAME: Final = "dlcp"
-DEVICES: Final = ("cpu", "cuda")  # whose tensors it takes
+DEVICES: Final = ("cpu", "cuda")  # device types that the backend serves
 
 
 class _WithTorch(MetaPathFinder):
@@ -26,7 +26,7 @@ class _WithTorch(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname != "torch":
             return None
-        sys.meta_path.remove(self)  # and so out of the way of the search for it
+        sys.meta_path.remove(self)  # so that the next search finds torch itself
         spec = find_spec(fullname)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
@@ -35,12 +35,12 @@ class _WithTorch(MetaPathFinder):
                 execute(module)
                 _register()
 
-            spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
+            spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]  # a hook
         return spec
 
 
 def register_with_torch() -> None:
-    """Make "dlcp" a backend of torch.distributed, in every process that has torch, too."""
+    """Make "dlcp" a backend of torch.distributed, now or as soon as torch is imported."""
     if "torch" in sys.modules:
         _register()
     else:
@@ -48,7 +48,7 @@ def register_with_torch() -> None:
 
 
 def _register() -> None:
-    import torch.distributed as dist  # noqa: PLC0415
+    import torch.distributed as dist  # noqa: PLC0415  # torch may be missing
 
     if dist.is_available():
         register(_create)
@@ -56,9 +56,9 @@ def _register() -> None:
 
 def register(create: Callable[[Any, Any], Any]) -> None:
     """Have torch.distributed call `create` for groups of this backend."""
-    import torch.distributed as dist  # noqa: PLC0415
+    import torch.distributed as dist  # noqa: PLC0415  # torch may be missing
 
-    # A list: PyTorch takes a string apart into letters.
+    # A list: PyTorch splits a string into letters.
     dist.Backend.register_backend(NAME, create, extended_api=True, devices=[*DEVICES])
 
 
@@ -68,6 +68,6 @@ def _create(asked: Any, options: Any) -> Any:
 
 @cache
 def _creator() -> Callable[[Any, Any], Any]:
-    from .c10d import creator  # noqa: PLC0415
+    from .c10d import creator  # noqa: PLC0415  # only when a group is created
 
     return creator()

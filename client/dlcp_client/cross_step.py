@@ -3,7 +3,7 @@
     from dlcp_client import cross_step
     cross_step.register(model, optimizer)
 
-instead of `ddp.register`, and the training loop stays as it is.
+replaces `ddp.register`; the training loop does not change.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -48,11 +48,11 @@ from dlcpd.contract.policy import EXACT, LossPolicy
 from .guard import Guard, checked_guard
 from .session import Session
 
-COMPILED: Final = "_orig_mod"  # where the module that torch.compile(module) returns holds it
+COMPILED: Final = "_orig_mod"  # attribute of torch.compile(module) that holds the module
 
 
 class Registration(Resumable):
-    """What `register` did. `session` is None where the framework's all-reduce is in use."""
+    """The result of `register`. `session` is None if the framework's all-reduce is in use."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class Registration(Resumable):
         self._owned = owned
         self._model, self._step = model, step
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self.hook: HeldHook | None = None  # that this averages in
+        self.hook: HeldHook | None = None  # the communication hook that calls `average`
         self._zero_grad = model.zero_grad
-        model.zero_grad = ZeroGrad(self, model.zero_grad)  # type: ignore[method-assign]
+        model.zero_grad = ZeroGrad(self, model.zero_grad)  # type: ignore[method-assign]  # a hook
         self._hooks = [register_module_forward_pre_hook(_before_forward)]
         self._hooks += [
             p.register_post_accumulate_grad_hook(_after_accumulation)  # type: ignore[no-untyped-call]
@@ -80,10 +80,10 @@ class Registration(Resumable):
         self._open = True
 
     def synchronize(self) -> None:
-        """Wait for every gradient, and do every update that is due.
+        """Wait for every gradient, and apply every update that is due.
 
-        Only what looks at parameters behind Python's back needs it, such as an extension in C++
-        or torch.distributed. Raises: what ended an operation.
+        Needed only for code that reads parameters outside Python, such as a C++ extension or
+        torch.distributed. Raises: the error that ended an operation.
         """
         for parameter in self._parameters:
             land_parameter(parameter)
@@ -97,12 +97,14 @@ class Registration(Resumable):
         check_options(options, "state_dict of a registration")
 
     def close(self) -> None:
-        """Do what is due, give model and optimizer back, and close the session that was opened.
+        """Apply due updates, restore model and optimizer, and close the session if `register`
+        opened it.
 
-        From now on the model trains by its own process group, and can be registered again. Closing
-        twice is fine.
+        From now on the model trains with its own process group, and may be registered again. A
+        second call does nothing.
 
-        Raises: what ended an operation, if nobody was told yet; everything is closed then.
+        Raises: the error that ended an operation, unless it was raised before; everything is
+        closed.
         """
         if self.copied or not self._open:
             return
@@ -115,17 +117,17 @@ class Registration(Resumable):
             self.over()
             for hook in self._hooks:
                 hook.remove()
-            self._model.zero_grad = self._zero_grad  # type: ignore[method-assign]
+            self._model.zero_grad = self._zero_grad  # type: ignore[method-assign]  # the original
             self._step.close()
             self.rules.close()
             if self.session and self._owned:
                 self.session.close()
 
     def average(self, bucket: GradBucket, session: Session) -> Future[torch.Tensor]:
-        """Begin to average a bucket, in pieces. DDP goes on at once: what it writes to `.grad` is
-        this rank's own, which nobody sees.
+        """Begin to average a bucket, in pieces. Returns a completed Future: DDP writes this rank's
+        own values to `.grad`, which no caller sees.
 
-        Raises: BadConfig, or what keeps an operation from being submitted.
+        Raises: BadConfig, or the error that prevents the submission of an operation.
         """
         self.rules.bring_back(bucket)
         for run in cut(contents(bucket), self.rules.class_of):
@@ -135,7 +137,7 @@ class Registration(Resumable):
         return done
 
     def begin(self, bucket: GradBucket) -> Session:
-        """A bucket is ready; the first one begins a step."""
+        """The session for a bucket that is ready; the first bucket begins a step."""
         if self.session is None:
             raise SessionClosed("this model's gradients do not go through dlcpd")
         check_backward(self._model)
@@ -155,7 +157,7 @@ class Registration(Resumable):
             attach(piece, one.parameter, result.as_strided(shape, strides, offset))
 
     def _apart(self, session: Session, given: torch.Tensor) -> torch.Tensor:
-        """A copy of a part of a bucket, which DDP goes on to use: where the average will be."""
+        """A copy of a part of a bucket, to hold the average: DDP keeps using the bucket."""
         if device_of(given) is not None:
             return given.clone()
         result = session.empty(given.shape, given.dtype, wait=self.rules.policy.deadline)
@@ -163,14 +165,14 @@ class Registration(Resumable):
         return result
 
     def forget(self, *, set_to_none: bool) -> None:
-        """model.zero_grad(): what is due still gets the gradient that is on its way."""
+        """model.zero_grad(): an update that is due still gets the gradient of its operation."""
         for parameter in self._parameters:
             if (entry := awaited(parameter)) is not None:
                 forget(entry, set_to_none=set_to_none)
 
     def _land_or_drop(self) -> None:
         entries = [entry for p in self._parameters if (entry := awaited(p)) is not None]
-        # Who was told of one was told of all: they failed for the same reason.
+        # The operations failed for the same reason: one report covers all of them.
         told = any(entry.piece.reported for entry in entries)
         untold: DlcpError | None = None
         for entry in entries:
@@ -184,7 +186,7 @@ class Registration(Resumable):
 
 
 class ZeroGrad:
-    """zero_grad() of a registered model. That of a copied model does what the method does."""
+    """zero_grad() of a registered model. On a copied model it only calls the method."""
 
     def __init__(self, registration: Registration, method: Callable[..., None]) -> None:
         self._registration, self._method = registration, method
@@ -211,28 +213,28 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     timeout: float = DEFAULT_TIMEOUT,
     config: str | Path | None = None,
 ) -> Registration:
-    """As `ddp.register`, but nothing waits for all gradients. Every rank calls it.
+    """As `ddp.register`, but training waits for each gradient only when it is used. Every rank
+    calls it.
 
-    `backward()` returns when all is submitted, and `optimizer.step()` at once. A parameter
-    is updated when it is used next, usually by its layer in the next forward pass; a look at its
-    `.grad`, at a state_dict, or at the parameter itself waits for it, too. So clipping and
-    GradScaler work, but as they look at every gradient, they wait for every gradient.
+    `backward()` returns when all gradients are submitted, and `optimizer.step()` at once. A
+    parameter is updated at its next use, usually by its layer in the next forward pass. Reading its
+    `.grad`, a state_dict, or the parameter itself waits for the update, too. So clipping and
+    GradScaler work, but they read all gradients and wait for all of them.
 
     Args:
         model: on the CPU or CUDA devices, before its first backward pass; without
             find_unused_parameters, static_graph, mixed_precision or sparse gradients. It may be
             compiled, in part or as a whole, before or after: the module that torch.compile(module)
             returns waits for all of its parameters at once; module.compile() and compiled functions
-            are left at each module that has to wait.
+            break the graph at each module that has to wait.
         optimizer: SGD, Adam or another of torch.optim that updates each parameter by itself;
             step() without closure or hooks.
         policy, session, warmup_steps, scaler, fallback: as in `ddp.register`.
         guard: likewise, on the CPU; backward() waits for the gradients of a sampled step.
         job, socket, arena_bytes, timeout, config: as in `ddp.register`.
 
-    Raises: BadConfig, BadPolicy, BadTensor, or what `connect` raises; nothing is left open then.
-        An error during training is the DlcpError itself, raised where the gradient is waited for,
-        in the training's thread.
+    Raises: BadConfig, BadPolicy, BadTensor, or the errors of `connect`; nothing is left open then.
+        During training, the training thread raises the DlcpError where it waits for the gradient.
     """
     model, _, staged = wrapped(model)
     check_suitable(model, optimizer)
@@ -269,13 +271,13 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
 
 
 def _before_forward(module: nn.Module, _: Any) -> None:
-    """A module is about to use its parameters, maybe where Python does not see it."""
+    """A module is about to use its parameters, possibly in code that Python does not see."""
     if torch.compiler.is_compiling():
-        # Compiled code that begins with everything landed, as OptimizedModule's does, is one
-        # graph; other compiled code is left at each module, to wait as Python does.
+        # Code compiled while no update is awaited, as OptimizedModule's, is one graph. Other
+        # compiled code breaks its graph at each module, to wait in Python.
         if Awaiting.any:
             _land_outside(module)
-    elif COMPILED in module._modules:  # noqa: SLF001
+    elif COMPILED in module._modules:  # noqa: SLF001  # no public name
         _land(module.parameters())
     else:
         _land(module._parameters.values())  # noqa: SLF001  # parameters() is slow
@@ -289,13 +291,14 @@ def _land(parameters: Iterable[nn.Parameter | None]) -> None:
 
 @_disable_dynamo  # torch.compiler.disable imports the compiler, which takes seconds
 def _land_outside(module: nn.Module) -> None:
-    _land(module._parameters.values())  # noqa: SLF001
+    _land(module._parameters.values())  # noqa: SLF001  # as above
 
 
 def _after_accumulation(parameter: torch.Tensor) -> None:
-    """A backward pass added to `.grad`; the bucket with it is submitted after that, and once.
+    """Check a backward pass that added to `.grad`: its bucket is submitted later, only once.
 
-    DDP itself lets a second backward pass of one forward pass go, and averages none of it.
+    DDP itself allows a second backward pass of one forward pass, and does not average its
+    gradients.
     """
     if awaited(parameter) is not None:
         raise BadConfig(

@@ -1,6 +1,6 @@
-"""Gradients of DistributedDataParallel through dlcpd: two lines in a training script.
+"""Gradients of DistributedDataParallel through dlcpd, with two lines in a training script.
 
-Those are `from dlcp_client import ddp` and `ddp.register(model)`.
+They are `from dlcp_client import ddp` and `ddp.register(model)`.
 """
 
 from contextlib import ExitStack
@@ -40,7 +40,7 @@ from .session import Session
 
 
 class Registration(Resumable):
-    """What `register` did. `session` is None where the framework's all-reduce is in use."""
+    """The result of `register`. `session` is None if the framework's all-reduce is in use."""
 
     def __init__(  # noqa: PLR0913  # all but the first three by keyword
         self,
@@ -54,21 +54,21 @@ class Registration(Resumable):
         low_rank: PowerSGD | None = None,
         local: LocalGroup | None = None,
     ) -> None:
-        """`calibration`: chooses between dlcpd and `process_group`; None = all by dlcpd. `local`:
-        what the ranks of this host do among themselves."""
+        """`calibration`: chooses between dlcpd and `process_group`; None: all through dlcpd.
+        `local`: the reduction among the ranks of this host."""
         super().__init__(session, rules)
         self.guard = Watch(guard, rules) if guard else None
         self._owned = owned
         self._calibration, self._process_group = calibration, process_group
         self._low_rank = LowRank(low_rank, rules) if low_rank else None
         self._local, self._results = local, Results()
-        self.hook: HeldHook | None = None  # that this averages in
+        self.hook: HeldHook | None = None  # the communication hook that calls `average`
 
     @property
     def transports(self) -> Transports:
-        """With `transport="auto"`: by size, which way buckets go and how long each way took.
+        """With `transport="auto"`: the transport of each bucket size, and the measured times.
 
-        It never changes; a later decision makes another. Empty where nothing is decided.
+        The object never changes; a later decision makes a new one. Empty before the first decision.
         """
         return self._calibration.transports if self._calibration else Transports()
 
@@ -85,10 +85,10 @@ class Registration(Resumable):
         check_options(options, "state_dict of a registration")
 
     def close(self) -> None:
-        """Close the session, if `register` opened it. From now on the model trains by its own
-        process group, and can be registered again. Closing twice is fine.
+        """Close the session, if `register` opened it. From now on the model trains with its own
+        process group, and may be registered again. A second call does nothing.
 
-        What was waived last does not come back: `set_policy(exact())` for a step before.
+        The last waived segments are not reapplied: call `set_policy(exact())` one step before.
         """
         if self.copied:
             return
@@ -103,7 +103,7 @@ class Registration(Resumable):
             self.session.close()
 
     def average(self, bucket: GradBucket, session: Session) -> Future[torch.Tensor]:
-        """What DDP asks of a hook. Raises: what keeps an operation from being submitted."""
+        """Average a bucket, as DDP's hook. Raises: the error that prevents submission."""
         self.rules.bring_back(bucket)
         if self._low_rank is not None and self._low_rank.counts:
             return self._low_rank.average(session, bucket)
@@ -116,12 +116,12 @@ class Registration(Resumable):
         if calibration.way(size) == "dlcp":
             return calibration.timed(size, partial(self._by_dlcpd, session, bucket))
         if size in calibration.leaving and not self.rules.policy_now(size).is_plain:
-            # It went through dlcpd until now; what was waived there would wait there for ever.
+            # It went through dlcpd until now; residuals there would never be reapplied.
             return self._by_dlcpd(session, bucket, bring_home=True)
         return calibration.timed(size, partial(allreduce_hook, self._process_group, bucket))
 
     def begin(self, bucket: GradBucket) -> Session:
-        """A bucket is ready; the first one begins a step."""
+        """The session for a bucket that is ready; the first bucket begins a step."""
         if self.session is None:
             raise SessionClosed("this model's gradients do not go through dlcpd")
         if not bucket.index():
@@ -135,10 +135,10 @@ class Registration(Resumable):
     def _by_dlcpd(
         self, session: Session, bucket: GradBucket, *, bring_home: bool = False
     ) -> Future[torch.Tensor]:
-        """On the CPU the result stands in the arena.
+        """Average a bucket through dlcpd.
 
-        DDP copies a hook's result to the gradients in any case, so it copies from there. On a
-        device it is the bucket itself, or gradients would come one by one from the host.
+        On the CPU the result is in the arena: DDP copies a hook's result to the gradients anyway.
+        On a device it is the bucket itself, or gradients would be copied from the host one by one.
         """
         rules, buffer = self.rules, bucket.buffer()
         terms = rules.terms(contents(bucket), 0, buffer.nbytes, bring_home=bring_home)
@@ -148,7 +148,7 @@ class Registration(Resumable):
             result = self._results.empty(session, bucket, rules.policy.deadline)
             copy(result, buffer)
             work = averaged(session, result, terms, self.guard)
-            if self.guard is None:  # which compares results when the step is over
+            if self.guard is None:  # the guard compares results after the step
                 self._results.keep(bucket, result, work)
         return work.then(lambda tensor: tensor)  # DDP wants one tensor, not a list
 
@@ -176,41 +176,40 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
     Args:
         model: on the CPU or CUDA devices (docs/cuda.md), before its first backward pass, without a
             communication hook; compiled or not, or of replicate(). Gradients are float32, float64,
-            float16 or bfloat16; sparse ones, and those of other dtypes, go by the model's own
-            process group, and a warning names them once.
+            float16 or bfloat16. Sparse ones, and those of other dtypes, go through the model's own
+            process group; one warning names them.
         policy: exact() loses nothing. bounded(0.01) lets 1 % of the segments of large buckets be
             late by a step; never norms, biases and embeddings, nor buckets under 1 MiB. Either may
             have a codec, for buckets of 1 MiB and more.
         session: from `connect`; by default one is opened, and closed with the process.
-        local: the group of the ranks of this host, of which each host has as many, and which
-            nothing else uses in a backward pass. They add up among themselves, and each sends a
-            part of the sum (docs/cuda.md). Without guard, low_rank
-            and transport="auto".
-        warmup_steps: exact steps, without a codec, before the policy counts, at least 2.
+        local: the group of the ranks of this host, of equal size on all hosts, unused by other code
+            in a backward pass. These ranks add their gradients up, and each sends a part of the sum
+            (docs/cuda.md). Without guard, low_rank and transport="auto".
+        warmup_steps: exact steps, without a codec, before the policy applies, at least 2.
         scaler: the GradScaler of the training, if it has one. With a bounded policy, or a codec,
-            what was left over under one scale then comes back in the present one.
-        guard: compares sampled steps with exact ones, and tightens the policy or stops. What it
-            finds: `guard.report()` of what this returns. Every rank passes the same. On the CPU.
+            residuals of one scale are then reapplied in the present one.
+        guard: compares sampled steps with exact ones, and tightens the policy or stops. Results:
+            `guard.report()` of the returned registration. Every rank passes the same. On the CPU.
         low_rank: PowerSGD(rank=4) sends the gradients of matrices as products of two narrow ones,
-            after the warm-up; with exact(), and without a codec. It keeps a copy of those
-            gradients in the trainer: what the products missed. On the CPU.
+            after the warm-up; with exact(), and without a codec. The trainer keeps the error of the
+            products, of the size of those gradients. On the CPU.
         transport: "dlcp": all gradients go through dlcpd. "auto": those of each bucket size go
             through dlcpd or the framework's own all-reduce, whichever is faster in this job, as
-            `Calibration` measures now and then; the logger "dlcp_client" and `transports` of what
-            this returns say which; on the CPU. "backend": the framework's own, and no session is
-            opened. Every rank asks for the same, whatever the policy.
+            `Calibration` measures at times; the logger "dlcp_client" and `transports` of the
+            registration report the choice; on the CPU. "backend": the framework's own, and no
+            session is opened. Every rank passes the same, whatever the policy.
         fallback: if any rank cannot connect, or no data gets through, all warn and use the
             framework's own all-reduce. Later failures raise in any case.
         job: as in `connect`, which opens the session.
         socket: as in `connect`.
         arena_bytes: as in `connect`.
-        timeout: seconds until all ranks are connected, or the error is raised, at most 5 s later.
+        timeout: seconds until all ranks are connected; the error is raised at most 5 s later.
         config: as in `connect`.
 
-    Raises: BadConfig, BadPolicy, BadTensor, or what `connect` raises; nothing is left open then.
-        An error during training comes out of backward(): the DlcpError itself when a bucket
-        cannot be submitted, a RuntimeError with its text when an operation fails later. The
-        session is over then.
+    Raises: BadConfig, BadPolicy, BadTensor, or the errors of `connect`; nothing is left open then.
+        backward() raises errors during training: the DlcpError itself when a bucket cannot be
+        submitted, a RuntimeError with its text when an operation fails later. The session has then
+        ended.
     """
     model, module, staged = wrapped(model)
     transport = checked_transport(transport)
@@ -262,6 +261,6 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
 
 
 def _calibration(model: DistributedDataParallel, rules: Rules) -> Calibration:
-    """What is measured is what will be used: bounded operations, where the policy is bounded."""
+    """Measure bounded operations if the policy is bounded: the job will use those."""
     exact_steps = MIN_WARMUP if rules.policy.is_plain else rules.warmup_steps
     return Calibration(slowest(model.process_group), first=exact_steps + 1)

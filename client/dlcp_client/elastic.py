@@ -1,13 +1,13 @@
-"""A job that changes its ranks while it runs: it goes on without the dead, and lets others in.
+"""A job that changes its ranks while it runs: it drops lost ranks and admits new ones.
 
     try:
-        session = elastic.boundary(session)  # newcomers come in here
+        session = elastic.boundary(session)  # new ranks join here
         session.all_reduce(gradient, "avg").wait()
     except (PeerLost, DaemonLost):
-        session = elastic.regroup(session)  # the survivors go on
+        session = elastic.regroup(session)  # the surviving ranks continue
 
 docs/elastic.md has the whole loop. Every change begins an epoch: a new session with new ranks.
-"avg" divides by the new number of ranks; datagrams of an earlier epoch do nothing in a later one.
+"avg" divides by the new number of ranks; datagrams of an earlier epoch are discarded.
 """
 
 import json
@@ -45,11 +45,11 @@ from .session import Session
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-DEFAULT_TIMEOUT: Final = 120.0  # seconds; two attempts, should another rank die during the first
-DEFAULT_GRACE: Final = 20.0  # seconds for a rank that is busy with something else
-MAX_ATTEMPTS: Final = 5  # epochs that were agreed on and failed: what keeps failing is no accident
+DEFAULT_TIMEOUT: Final = 120.0  # seconds; time for two attempts if a rank dies during the first
+DEFAULT_GRACE: Final = 20.0  # seconds to wait for a busy rank
+MAX_ATTEMPTS: Final = 5  # epochs that were agreed on and failed; more would fail, too
 MAX_EPOCH: Final = 1 << 31
-ENTER_TIMEOUT: Final = 30.0  # seconds for those that agreed on an epoch to be in it
+ENTER_TIMEOUT: Final = 30.0  # seconds for the ranks that agreed on an epoch to enter it
 
 _log: Final = logging.getLogger("dlcp_client")
 
@@ -61,22 +61,22 @@ def regroup(
     grace: float = DEFAULT_GRACE,
     quorum: int | None = None,
 ) -> Session:
-    """A new session of the ranks that are left, and of those that ask to come in.
+    """A new session of the remaining ranks and of those that wait to join.
 
-    Every rank that wants to go on calls it; `session` is over for all of them afterwards. Ranks
-    keep their order; newcomers follow. What was waived under a policy comes back in the new
-    session, by name: that of this rank, not that of ranks (or daemons) that died.
+    Every rank that continues calls it; `session` then ends for all of them. Ranks keep their order;
+    new ranks follow. Segments waived under a policy are reapplied in the new session, by name:
+    those of this rank, not those of ranks (or daemons) that died.
 
     Args:
         session: of the epoch that ends, whether or not it still works. Closed on success.
         timeout: seconds for all of it.
-        grace: seconds for ranks that have neither come nor been lost: the longest time
-            that a rank may be busy with something else. One that was lost has two.
-        quorum: ranks that suffice to go on; by default more than half of the present ones, so
-            that two parts of a job never both go on.
+        grace: seconds to wait for ranks that have neither come nor been lost: the longest time
+            that a rank may be busy. A rank that was lost has twice as long.
+        quorum: ranks that suffice to continue; by default more than half of the present ones, so
+            that two parts of a job never both continue.
 
-    Raises: PeerLost where too few came, or where the others went on without this rank; BadConfig;
-        what `connect` raises. `session` is left as it is then.
+    Raises: PeerLost if too few ranks came, or if the others continued without this rank; BadConfig;
+        the errors of `connect`. `session` is then unchanged.
     """
     timeout = checked_timeout(timeout)
     size, origin = session.world_size, _origin(session)
@@ -94,12 +94,12 @@ def regroup(
 def boundary(
     session: Session, *, timeout: float = DEFAULT_TIMEOUT, grace: float = DEFAULT_GRACE
 ) -> Session:
-    """Let in whoever waits to `join`, if anybody does: then a new session, else `session` itself.
+    """Admit processes that wait in `join`. Returns a new session, or `session` if none waits.
 
-    Every rank calls it between the same two operations. It costs a small broadcast: call it every
-    so many steps.
+    Every rank calls it between the same two operations. It costs a small broadcast: call it every N
+    steps.
 
-    Raises: what ended the session, as any operation; what `regroup` raises.
+    Raises: the error that ended the session, as any operation; the errors of `regroup`.
     """
     origin, waiting = _origin(session), torch.zeros(1, dtype=torch.int64)
     if session.rank == 0:
@@ -122,18 +122,18 @@ def join(
     timeout: float = DEFAULT_TIMEOUT,
     config: str | Path | None = None,
 ) -> Session:
-    """Come into a running job, at its next `boundary` or `regroup`; `rank` and `world_size` of the
-    session say as whom.
+    """Join a running job at its next `boundary` or `regroup`. The returned session has the assigned
+    `rank` and `world_size`.
 
     Args:
         store: that of the job.
         job: as the job's own `connect` was given.
         socket: as in `connect`.
         arena_bytes: as in `connect`.
-        timeout: seconds for all of it: until the job comes to a boundary.
+        timeout: seconds for all of it, including the wait for the next boundary.
         config: as in `connect`.
 
-    Raises: PeerLost where nobody let this process in; what `connect` raises.
+    Raises: PeerLost if the job did not admit this process; the errors of `connect`.
     """
     timeout = checked_timeout(timeout)
     deadline, environment = time.monotonic() + timeout, Environment.read()
@@ -154,9 +154,9 @@ def join(
 def _attempts(
     origin: Origin, session: Session | None, rule: Rule | None, arena_bytes: int, deadline: float
 ) -> Session:
-    """Agree on an epoch and enter it; where that fails for all, on the one after it."""
+    """Agree on an epoch and enter it; if that fails for all, try the next one."""
     seat, epoch = (session.rank if session else NEW), origin.epoch
-    failed: list[DlcpError] = []  # why earlier attempts did
+    failed: list[DlcpError] = []  # failures of earlier attempts
     secret = job_secret(Environment.read())
     while True:
         epoch += 1
@@ -202,7 +202,7 @@ def _origin(session: Session) -> Origin:
 
 
 def _lost(session: Session | None) -> frozenset[int]:
-    """Seats whose loss ended the session."""
+    """Ranks whose loss ended the session; empty if there is none."""
     error: DlcpError | None = session.failure() if session else None
     rank = error.peer.rank if error else -1
     return frozenset([rank]) if rank >= 0 else frozenset()
@@ -234,7 +234,7 @@ def _found(store: "Store", subject: str, timeout: float) -> tuple[str, int]:
 
 @contextmanager
 def _without_store() -> Iterator[None]:
-    """Raises: StoreLost that says what to do."""
+    """Add advice to StoreLost. Raises: StoreLost."""
     try:
         yield
     except StoreLost as exc:
@@ -246,9 +246,9 @@ def _without_store() -> Iterator[None]:
 
 @contextmanager
 def _after(failed: Sequence[DlcpError]) -> Iterator[None]:
-    """A rank that is missing now may only have stopped earlier: the first failure has the cause.
+    """Name the first failure: a rank may be missing only because an earlier attempt failed.
 
-    Raises: PeerLost that says it.
+    Raises: PeerLost with that failure.
     """
     try:
         yield
@@ -259,7 +259,7 @@ def _after(failed: Sequence[DlcpError]) -> Iterator[None]:
 
 
 def _say(session: Session, made: Session) -> None:
-    """What became of the ranks, and what is lost with those that left."""
+    """Log the new ranks, and the residuals lost with the ranks that left."""
     seats = made.origin.seats if made.origin else ()
     left = gone(session.world_size, seats)
     new = seats.count(NEW)

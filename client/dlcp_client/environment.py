@@ -8,7 +8,7 @@ from typing import Final, Literal, Self, get_args
 
 from dlcpd.contract.errors import BadConfig
 
-SECRETS: Final = "DLCPD_JOB_SECRET"  # how the names begin of variables that hold secrets
+SECRETS: Final = "DLCPD_JOB_SECRET"  # prefix of variables that hold secrets
 WARN_AFTER: Final = 5.0  # seconds
 Pinning = Literal["prefer", "require", "never"]
 
@@ -65,7 +65,7 @@ class Environment:
         )
 
     def daemon_options(self) -> list[str]:
-        """More of the command line of an embedded daemon."""
+        """Further command line options of an embedded daemon."""
         if self.ledger is None:
             return []
         inputs = ["--ledger-inputs"] if self.ledger_inputs else []
@@ -78,25 +78,25 @@ def _launch(variables: Mapping[str, str]) -> str:
 
 
 def of_daemon(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What a private daemon inherits: all but the job's secret, which it has no use for."""
+    """The variables that a private daemon inherits: all but the job's secret."""
     return {name: value for name, value in variables.items() if not name.startswith(SECRETS)}
 
 
 def of_shard(variables: Mapping[str, str] = os.environ) -> Mapping[str, str]:
-    """What a shard inherits: all, the job's secret too, by which it knows workers."""
+    """The variables that a shard inherits: all. It identifies workers by the job's secret."""
     return variables
 
 
 def _pinning(text: str) -> Pinning:
-    """Raises: BadConfig."""
+    """`text` as a Pinning. Raises: BadConfig."""
     for known in get_args(Pinning):
         if text == known:
-            return known  # type: ignore[no-any-return]
+            return known  # type: ignore[no-any-return]  # get_args returns Any
     raise BadConfig(f"DLCPD_PINNED={text}: use one of {', '.join(get_args(Pinning))}")
 
 
 def _seconds(variables: Mapping[str, str], name: str, default: float) -> float:
-    """Raises: BadConfig."""
+    """The variable in seconds, or `default`. Raises: BadConfig."""
     text = variables.get(name, "")
     try:
         seconds = float(text) if text else default

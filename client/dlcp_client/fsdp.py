@@ -1,7 +1,7 @@
 """Gradients of FSDP2 (`fully_shard`) with bounded loss, overlapped with the backward pass.
 
-`fsdp.register(model, bounded(0.01))`, in a job over the backend "dlcp". Weights are gathered
-complete in any case.
+Use `fsdp.register(model, bounded(0.01))` in a job with the backend "dlcp". Weights are always
+gathered complete.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ from .guard import Guard, checked_guard
 
 
 class Registration(ModelRegistration):
-    """What `register` did, and the reductions of the backward pass that is under way."""
+    """The result of `register`, and the open reductions of the current backward pass."""
 
     def __init__(self, group: Group, rules: Rules, guard: Guard | None = None) -> None:
         super().__init__(group.session, rules)
@@ -41,20 +41,20 @@ class Registration(ModelRegistration):
         self._in_backward = False
 
     def begin(self) -> None:
-        """A reduction of a backward pass; the first one begins a step."""
+        """Note a reduction of a backward pass; the first one begins a step."""
         if not self._in_backward:
             self._in_backward = True
             self.rules.begin_step(self.group)
             torch.autograd.Variable._execution_engine.queue_callback(self.finish)  # noqa: SLF001
 
     def add(self, work: Work) -> None:
-        """A reduction that its caller does not wait for."""
+        """Register a reduction that its caller does not wait for."""
         self._open.append(work)
 
     def finish(self) -> None:
-        """Wait for all reductions; the end of the backward pass calls it.
+        """Wait for all reductions, at the end of the backward pass.
 
-        Raises: what ended one of them, out of backward().
+        Raises: the error that ended one of them; backward() raises it.
         """
         self._in_backward = False
         works, self._open = self._open, []
@@ -75,17 +75,17 @@ def register(
 
     Args:
         model: the root, after `fully_shard` of it and of its blocks, on the CPU or CUDA devices.
-        policy: what may be lost. Norms, biases and embeddings never are, nor what is smaller
-            than 1 MiB, nor a step in which a parameter of the block has no gradient. A codec
-            counts where blocks have 1 MiB or more; it rounds what ranks send, and no sum.
-        warmup_steps: exact steps, without a codec, before the policy counts, at least 2.
+        policy: the bound on loss. Norms, biases and embeddings are exact, and so are reductions of
+            less than 1 MiB, and steps in which a parameter of the block has no gradient. A codec
+            applies to blocks of 1 MiB or more; it rounds contributions, not sums.
+        warmup_steps: exact steps, without a codec, before the policy applies, at least 2.
         scaler: the GradScaler of the training, if it has one: as of `ddp.register`.
         guard: as of `ddp.register`, on the CPU; not with hybrid sharding.
 
-    backward() returns when all gradients are there. Until then the reductions of several blocks
-    are under way together, and with the computation.
+    backward() returns when all gradients are complete. Until then the reductions of several blocks
+    overlap each other and the computation.
 
-    Raises: BadConfig, BadPolicy. An error during training comes out of backward(): a DlcpError.
+    Raises: BadConfig, BadPolicy. backward() raises a DlcpError for an error during training.
     """
     if not isinstance(model, FSDPModule):
         raise BadConfig(f"{type(model).__name__} is not sharded: call fully_shard(model) first")
@@ -113,21 +113,20 @@ def register(
 
 
 class InArena:
-    """Buffers for a collective, in memory that the daemon shares: what lies there is not copied.
-    Those of a device are on it."""
+    """Buffers for a collective in the arena, which need no copy; for a device, on that device."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
 
     def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """FSDP asks for them. Raises: ArenaFull."""
+        """A buffer, as FSDP requests it. Raises: ArenaFull."""
         if device_of(torch.empty(0, device=device)) is not None:
             return torch.empty(tuple(size), dtype=dtype, device=device)
         return self.group.session.empty(tuple(size), dtype, wait=EXACT.deadline)
 
 
 class Gather(InArena, AllGather):
-    """The complete gather of weights."""
+    """The exact gather of weights."""
 
     def __call__(
         self,
@@ -155,7 +154,7 @@ class Reduce(InArena, ReduceScatter):
         op: Any,
         async_op: bool = False,
     ) -> None:
-        """FSDP reads the output right after this returns, or only takes views of it."""
+        """Reduce. Does not wait if FSDP only takes views of the output."""
         self._registration.begin()
         with torch_errors():
             asked = Reduction.of(op, input_tensor.dtype)
@@ -174,11 +173,11 @@ class Reduce(InArena, ReduceScatter):
     def _sample(
         self, work: Work, output: torch.Tensor, given: torch.Tensor, op: str, terms: Terms
     ) -> None:
-        """Let the guard compare it. Each rank has a part of the result, and looks at that."""
+        """Let the guard compare the result. Each rank compares its own part."""
         watch = self._registration.guard
         if watch is None or not watch.samples(terms):
             return
-        # What FSDP goes on with it may change in place.
+        # FSDP may change the output in place later.
         result = output if self._only_viewed(output, op) else output.clone()
 
         def exactly() -> tuple[Work, torch.Tensor]:
@@ -188,7 +187,8 @@ class Reduce(InArena, ReduceScatter):
         watch.add(self.group, Sample(terms.name, work, result, exactly, lambda tensor: tensor))
 
     def _terms(self, gradients: torch.Tensor) -> Terms:
-        """FSDP lays gradients out as one row per rank, each with a part of every parameter."""
+        """The terms of a reduction. FSDP lays gradients out as one row per rank, each with a part
+        of every parameter."""
         rules, parameters = self._registration.rules, self._shard.fsdp_params
         sizes = [p.padded_sharded_param_size.numel() * gradients.itemsize for p in parameters]
         if sum(sizes) * self.group.size != gradients.nbytes:
@@ -204,36 +204,35 @@ class Reduce(InArena, ReduceScatter):
     def _only_viewed(self, output: torch.Tensor, op: str) -> bool:
         """Whether FSDP leaves the values alone: no second reduction, division, conversion or sum.
 
-        Its own code after a reduction: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py,
-        `foreach_reduce`.
+        Source: torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, `foreach_reduce`.
         """
         shard = self._shard
         return not (
-            shard._is_hsdp  # noqa: SLF001
-            or shard._all_reduce_hook is not None  # noqa: SLF001
+            shard._is_hsdp  # noqa: SLF001  # no public names
+            or shard._all_reduce_hook is not None  # noqa: SLF001  # as above
             or op != "avg"  # a sum may be divided afterwards
-            or output.dtype != shard._orig_dtype  # noqa: SLF001
+            or output.dtype != shard._orig_dtype  # noqa: SLF001  # as above
             or any(_is_read(parameter) for parameter in shard.fsdp_params)
         )
 
 
 def _is_read(parameter: Any) -> bool:
-    """Whether its new gradient is copied, added to another, or shown to a hook at once."""
+    """Whether the new gradient is copied, added to another, or passed to a hook at once."""
     kept = parameter.sharded_param
     hooks = getattr(kept, "_post_accumulate_grad_hooks", None)
     return bool(parameter.offload_to_cpu or kept.grad is not None or hooks)
 
 
 def _shards(block: FSDPModule) -> list[Any]:
-    return list(block._get_fsdp_state()._fsdp_param_groups)  # noqa: SLF001  # no public way to them
+    return list(block._get_fsdp_state()._fsdp_param_groups)  # noqa: SLF001  # no public name
 
 
 def _group_of(shards: list[Any]) -> Group:
-    """The one group over which all of them are sharded.
+    """The one group over which all shards are sharded.
 
     Raises: BadConfig.
     """
-    found = {shard._reduce_scatter_process_group for shard in shards}  # noqa: SLF001
+    found = {shard._reduce_scatter_process_group for shard in shards}  # noqa: SLF001  # as above
     if len(found) != 1:
         raise BadConfig(f"the model is sharded over {len(found)} groups, and must be over one")
     group = found.pop()

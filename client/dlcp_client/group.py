@@ -1,4 +1,4 @@
-"""A group of ranks and its collectives. All of them exact but those that reduce gradients."""
+"""A group of ranks and its collectives. All are exact except the reductions of gradients."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -19,14 +19,12 @@ if TYPE_CHECKING:
 
 
 class Group(Generic[A]):
-    """Some ranks of a session, in an order that is theirs. Each calls the same collectives in the
-    same order; send and receive are between two of them. Every method returns before the end.
-
-    Tensors are contiguous, of one dtype, on the CPU or on one CUDA device (on all ranks alike), and
-    are left alone until the work is done. One from `Session.empty` is used where it is; any other
-    is copied to the arena and back.
-    Roots, peers and sources are ranks in the group. All raise what `Session.all_reduce` does.
-    """
+    """An ordered set of ranks of a session. All members call the same collectives in the same
+    order; send and receive involve two of them. Every method returns before its operation ends.
+    Tensors are contiguous, of one dtype, on the CPU or on one CUDA device (the same kind on all
+    ranks), and must not be touched until the work is done. One from `Session.empty` is used in
+    place; any other is copied to the arena and back. Roots, peers and sources are ranks in the
+    group. All raise the errors of `Session.all_reduce`."""
 
     def __init__(self, session: "Session[A]", number: int, ranks: Sequence[int], name: str) -> None:
         self.session, self.number, self.ranks, self.name = session, number, tuple(ranks), name
@@ -52,8 +50,8 @@ class Group(Generic[A]):
     ) -> Work[A]:
         """Reduce `tensor` over all ranks, in place. See `Session.all_reduce`.
 
-        `into`: where the result goes instead. A `tensor` of `Session.empty` then keeps what this
-        rank contributed, which in a bounded operation is more: what it had waived before.
+        `into`: receives the result instead. A `tensor` of `Session.empty` then holds this rank's
+        contribution; in a bounded operation that includes the residual.
         """
         given = self._block(tensor)
         asked = request(
@@ -72,7 +70,7 @@ class Group(Generic[A]):
     def reduce(
         self, tensor: A, root: int, op: Any = "sum", *, policy: LossPolicy = EXACT
     ) -> Work[A]:
-        """Reduce `tensor` over all ranks into that of `root`; the others keep theirs."""
+        """Reduce `tensor` over all ranks into that of `root`; on other ranks it is unchanged."""
         given = self._block(tensor)
         asked = _exactly(given, policy, self._operation(op))
         output = self._result_of(given) if self.rank == root else self._none_of(given)
@@ -86,7 +84,7 @@ class Group(Generic[A]):
     def all_gather(
         self, output: A, input: A, sizes: Sequence[int] | None = None, *, policy: LossPolicy = EXACT
     ) -> Work[A]:
-        """Every rank's `input`, by rank, in `output`; `sizes` in elements, if they differ."""
+        """Concatenate every rank's `input` in `output`, by rank; `sizes` in elements if unequal."""
         given = self._block(input)
         rows = [Counts(given.count, size) for size in sizes or ()]
         call = Call("all_gather", sizes=rows)
@@ -95,7 +93,7 @@ class Group(Generic[A]):
     def gather(
         self, output: A | None, input: A, root: int, *, policy: LossPolicy = EXACT
     ) -> Work[A]:
-        """Every rank's `input`, by rank, in the `output` of `root`; all of one size."""
+        """Concatenate every rank's `input`, of equal size, in the `output` of `root`, by rank."""
         given = self._block(input)
         target = self._none_of(given) if output is None else self._block(output)
         return self._run(Call("gather", root), target, given, _exactly(given, policy))
@@ -103,7 +101,7 @@ class Group(Generic[A]):
     def scatter(
         self, output: A, input: A | None, root: int, *, policy: LossPolicy = EXACT
     ) -> Work[A]:
-        """Part r of the `input` of `root` in the `output` of rank r; all of one size."""
+        """Copy part r of `root`'s `input` to `output` of rank r; parts are of equal size."""
         target = self._block(output)
         given = self._none_of(target) if input is None else self._block(input)
         return self._run(Call("scatter", root), target, given, _exactly(target, policy))
@@ -121,9 +119,9 @@ class Group(Generic[A]):
         layers: Iterable[Layer] = (),
         scale: float = 1.0,
     ) -> Work[A]:
-        """Part r of `input`, reduced over all ranks, in the `output` of rank r; `sizes` of the
-        parts in elements, if they differ. A bounded one adds its residual to an `input` that
-        comes from `Session.empty`."""
+        """Reduce `input` over all ranks; part r goes to the `output` of rank r. `sizes`: elements
+        by part, if they differ. A bounded operation adds its residual to an `input` of
+        `Session.empty`."""
         given, target = self._block(input), self._block(output)
         asked = request(
             given,
@@ -146,7 +144,7 @@ class Group(Generic[A]):
         *,
         policy: LossPolicy = EXACT,
     ) -> Work[A]:
-        """Part r of `input` to rank r; its part for this rank to place r of `output`. Splits in
+        """Send part r of `input` to rank r; part r of `output` comes from rank r. Splits in
         elements, if parts differ."""
         given, target = self._block(input), self._block(output)
         out_parts = output_splits or self._even(target)
@@ -160,24 +158,24 @@ class Group(Generic[A]):
         return self._run(call, target, given, _exactly(given, policy))
 
     def barrier(self, *, policy: LossPolicy = EXACT) -> Work[A]:
-        """Done when every rank of the group has called it."""
+        """Done after every rank of the group has called it."""
         nowhere = self._nowhere
         return self._run(Call("barrier"), nowhere, nowhere, _exactly(nowhere, policy))
 
     def send(self, tensor: A, peer: int, tag: int = 0, *, policy: LossPolicy = EXACT) -> Work[A]:
-        """Send a message: done as soon as its bytes are copied, whether or not `peer` receives."""
+        """Send a message. Done when its bytes are copied, whether or not `peer` receives."""
         call, given = Call("send", peer, tag), self._block(tensor)
         return self._run(call, self._none_of(given), given, _exactly(given, policy))
 
     def receive(
         self, tensor: A, peer: int | None = None, tag: int = 0, *, policy: LossPolicy = EXACT
     ) -> Work[A]:
-        """Receive the next message with `tag` of `peer`, or of any rank: see `Work.source`."""
+        """Receive the next message with `tag` from `peer`, or from any rank: see `Work.source`."""
         call, target = Call("receive", ANY if peer is None else peer, tag), self._block(tensor)
         return self._run(call, target, self._none_of(target), _exactly(target, policy))
 
     def close(self) -> None:
-        """No operation follows; open ones fail. Closing twice is fine."""
+        """Close the group; open operations fail. A second call does nothing."""
         with self._closing:
             if self._closed or not self.number:
                 return
@@ -188,11 +186,11 @@ class Group(Generic[A]):
         return self.session.library.block(array)
 
     def _none_of(self, like: Block[A]) -> Block[A]:
-        """Where a rank gives or gets nothing."""
+        """An empty block, for a rank without input or output."""
         return replace(self._nowhere, dtype=like.dtype, itemsize=like.itemsize)
 
     def _result_of(self, given: Block[A]) -> Block[A]:
-        """Where the result goes of what works in place: a new array if `given` is read-only."""
+        """The output of an in-place operation: `given`, or a new array if it is read-only."""
         if given.writable:
             return given
         array: Any = given.array
@@ -230,8 +228,8 @@ class Group(Generic[A]):
 
 
 def _exactly(block: Block[Any], policy: LossPolicy, op: Any = "sum") -> Request:
-    """The request of a collective that may lose nothing. Raises: as `request`."""
-    if not getattr(policy, "is_plain", True):  # what is no policy at all, request refuses
+    """The request of an exact collective. Raises: as `request`."""
+    if not getattr(policy, "is_plain", True):  # `request` refuses a value that is no policy
         raise BadPolicy(
             "only all_reduce and reduce_scatter may lose anything or have a codec: use exact()"
         )

@@ -1,4 +1,4 @@
-"""What a training asks of bounded loss: how far results may be off, and what follows if they are.
+"""Limits on the error of bounded operations, and the reaction to an excess.
 
 ddp.register(model, bounded(0.01), guard=Guard(every=100, max_error=0.05))
 """
@@ -15,22 +15,22 @@ OnExcess = Literal["tighten", "exact", "stop", "warn"]
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A sampled step averages its bounded gradients, and those with a codec, exactly as well, and
-    compares.
+    """Compares averages with exact ones. A sampled step averages its bounded gradients, and those
+    with a codec, exactly as well.
 
     `every`: bounded steps from one sample to the next; the first one is sampled. `max_error`: the
     largest relative error, ||bounded - exact|| / ||exact|| over all bounded gradients of a step.
-    `on_excess`, on all ranks in the same step: "tighten" halves the bound, and below `floor`
-    (a fraction of segments) goes on exactly, without the codec; "exact" does that at once; "stop"
-    raises GuardStopped out of backward(); "warn" says so.
+    `on_excess`, on all ranks in the same step: "tighten" halves the bound, and below `floor` (a
+    fraction of segments) continues exactly, without the codec; "exact" does so at once; "stop"
+    raises GuardStopped out of backward(); "warn" logs a warning.
 
     Raises: BadConfig naming the field.
     """
 
-    every: int = 100  # a sample costs an all-reduce of its own: 1 % of them
+    every: int = 100  # a sample costs one more all-reduce: 1 %
     max_error: float = 0.05
     on_excess: OnExcess = "tighten"
-    floor: float = 0.001  # a segment in a thousand: 1.4 MB of gradients that wait, per GB
+    floor: float = 0.001  # 0.1 % of the segments: 1.4 MB of residuals per GB
 
     def __post_init__(self) -> None:
         if type(self.every) is not int or self.every < 1:
@@ -49,7 +49,7 @@ def _is_within(value: Any, high: float) -> bool:
 
 
 def checked_guard(guard: Any, policy: LossPolicy, transport: str = "dlcp") -> Guard | None:
-    """`guard`, if it fits what it is to watch.
+    """`guard`, if it fits policy and transport.
 
     Raises: BadConfig, BadPolicy.
     """

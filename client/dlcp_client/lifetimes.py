@@ -1,4 +1,4 @@
-"""What the end of the process and a fork mean to open sessions."""
+"""Closes open sessions at the end of the process, and abandons them after a fork."""
 
 import atexit
 import os
@@ -7,17 +7,17 @@ from typing import Protocol
 
 
 class Resource(Protocol):
-    """A session, as seen from here."""
+    """The interface of a session at exit and after a fork."""
 
     def close(self) -> None:
-        """Leave in good order."""
+        """End the session in good order."""
 
     def abandon(self) -> None:
-        """In a forked child: leave it to the parent."""
+        """In a forked child: leave the session to the parent."""
 
 
-# Strong: a session lives until it is closed, or the process ends. In the order of their begin:
-# what was opened last, and may need the others, is closed first.
+# Strong references: a session lives until it is closed, or the process ends. In order of opening:
+# the last one, which may need the earlier ones, is closed first.
 _open: dict[Resource, None] = {}
 _lock = threading.Lock()
 
@@ -29,7 +29,7 @@ def opened(resource: Resource) -> None:
 
 
 def closed(resource: Resource) -> None:
-    """It is closed."""
+    """Remove a closed resource."""
     with _lock:
         _open.pop(resource, None)
 
@@ -40,7 +40,7 @@ def _close_all() -> None:
 
 
 def _abandon_all() -> None:
-    global _lock  # noqa: PLW0603  # the parent's may be held by a thread that is not here
+    global _lock  # noqa: PLW0603  # a thread that does not exist here may hold the parent's
     _lock = threading.Lock()
     for resource in list(_open):
         resource.abandon()

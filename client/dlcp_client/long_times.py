@@ -1,4 +1,4 @@
-"""Times end at MAX_TIME (dlcpd.contract.times), which the log says."""
+"""Logs once that longer times count as MAX_TIME (dlcpd.contract.times)."""
 
 import logging
 from functools import cache
@@ -11,7 +11,7 @@ _log: Final = logging.getLogger("dlcp_client")
 
 
 def noted(seconds: float) -> float:
-    """`seconds`. The first that are MAX_TIME, and so maybe stand for more, are told."""
+    """Returns `seconds`. Logs the first value of MAX_TIME, which may stand for a longer time."""
     if seconds >= MAX_TIME:
         _say()
     return seconds
@@ -19,5 +19,5 @@ def noted(seconds: float) -> float:
 
 @cache
 def _say() -> None:
-    """Once in a process: scripts give each operation the same long time."""
+    """Log once per process: scripts give each operation the same long time."""
     _log.warning("times of more than %.0f days count as %.0f days", _DAYS, _DAYS)

@@ -1,4 +1,4 @@
-"""What a training asks of PowerSGD: gradients of matrices as products of two narrow ones.
+"""Options of PowerSGD: gradients of matrices as products of two narrow ones.
 
 ddp.register(model, low_rank=PowerSGD(rank=4))
 """
@@ -9,15 +9,15 @@ from typing import Any, Final
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.policy import LossPolicy, checked
 
-MAX_RANK: Final = 64  # above it int8 costs less, of most layers, and less time
+MAX_RANK: Final = 64  # above it, int8 takes fewer bytes for most layers, and less time
 
 
 @dataclass(frozen=True, slots=True)
 class PowerSGD:
-    """A gradient of n x m values is sent as n + m times `rank`; what that misses is added to the
-    next gradient.
+    """Sends a gradient of n x m values as (n + m) x `rank` values; the error is added to the next
+    gradient.
 
-    Matrices that would not become `least_ratio` times smaller are sent as they are; so are norms,
+    Matrices that would not become `least_ratio` times smaller are sent unchanged; so are norms,
     biases and embeddings, and all steps of the warm-up.
 
     Raises: BadConfig naming the field.
@@ -33,7 +33,7 @@ class PowerSGD:
             raise BadConfig(f"PowerSGD least_ratio={self.least_ratio!r}: a number, at least 1")
 
     def rank_of(self, rows: int, columns: int) -> int:
-        """That of a matrix; 0: it is sent as it is."""
+        """The rank for a matrix; 0: it is sent unchanged."""
         rank = min(self.rank, rows, columns)
         return rank if (rows + columns) * rank * self.least_ratio <= rows * columns else 0
 
@@ -45,7 +45,7 @@ def _is_at_least_one(value: Any) -> bool:
 def checked_low_rank(
     low_rank: Any, policy: LossPolicy, *, guard: Any = None, transport: str = "dlcp"
 ) -> PowerSGD | None:
-    """`low_rank`, if it fits what else is asked for.
+    """`low_rank`, if it fits the other options.
 
     Raises: BadConfig, BadPolicy.
     """

@@ -1,11 +1,11 @@
-"""Numbers of a training's communication for the logger that it uses already.
+"""Adapters that pass a training's communication metrics to a logger.
 
     handle.report_to(wandb.log, every=100)
     handle.report_to(each(writer.add_scalar), every=100)  # a SummaryWriter of TensorBoard
     handle.report_to(json_lines("metrics.jsonl"))  # a file that `dlcpctl report` draws
     handle.report_to(every=100)  # a line of the logger "dlcp_client" alone
 
-Neither library is imported here: what is passed is called.
+No logging library is imported here: the passed function is called.
 """
 
 import json
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 Scalars = Mapping[str, float]  # by name
-Log = Callable[[dict[str, float], int], Any]  # scalars, and the step that they are of
+Log = Callable[[dict[str, float], int], Any]  # scalars, and their step
 
 
 def each(add: Callable[[str, float, int], Any]) -> Log:
-    """A logger that takes one scalar at a time, as one that takes all of a step."""
+    """Adapt a logger of single scalars to one that takes all scalars of a step."""
 
     def log(scalars: dict[str, float], step: int) -> None:
         for name, value in scalars.items():
@@ -28,7 +28,7 @@ def each(add: Callable[[str, float, int], Any]) -> Log:
 
 
 def json_lines(file: str | Path) -> Log:
-    """A logger that adds a line of JSON to a file for each window; each rank needs its own."""
+    """A logger that appends a line of JSON to a file for each window; each rank needs its own."""
 
     def log(scalars: dict[str, float], step: int) -> None:
         with open(file, "a", encoding="utf-8") as lines:

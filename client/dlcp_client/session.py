@@ -1,4 +1,4 @@
-"""A rank's session with its daemon: submit all-reduces, make arrays in the arena, close."""
+"""A rank's session with its daemon: submits operations, makes arrays in the arena, closes."""
 
 import logging
 import socket
@@ -55,16 +55,16 @@ T = TypeVar("T")
 
 log = logging.getLogger("dlcp_client")
 
-MAX_HELD: Final = 512  # operations whose memory is held; half of what the engine takes
-SAY_TIMEOUT: Final = 10.0  # seconds in which the engine takes a message about a group
-# seconds; peers are done when we are, but for their last retransmissions
+MAX_HELD: Final = 512  # operations whose memory is held; half of the engine's limit
+SAY_TIMEOUT: Final = 10.0  # seconds for the engine to take a message about a group
+# seconds; peers end with this rank, except for their last retransmissions
 COMPARE_TIMEOUT: Final = 1.0
-DRAIN_TIMEOUT: Final = 5.0  # seconds in which peers fetch what close() would take away
+DRAIN_TIMEOUT: Final = 5.0  # seconds for peers to fetch data that close() would remove
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedJob:
-    """What joining a job yielded. The session takes over all of it."""
+    """The result of joining a job. The session takes over all of it."""
 
     job: str
     rank: int
@@ -73,18 +73,18 @@ class JoinedJob:
     lanes: Sequence[int]  # descriptors, by engine
     arena: int  # descriptor
     arena_bytes: int
-    daemon: Embedded | None  # when it is ours
-    store: Store | None = None  # by which groups agree on their numbers
-    secret: JobSecret | None = field(default=None, kw_only=True)  # which signs them
-    origin: Origin | None = None  # what regrouping needs; None: it is not possible
-    library: Library[Any] = field(kw_only=True)  # whose arrays the session takes
+    daemon: Embedded | None  # if this process owns it
+    store: Store | None = None  # through which groups agree on their numbers
+    secret: JobSecret | None = field(default=None, kw_only=True)  # signs texts in the store
+    origin: Origin | None = None  # data for regrouping; None: it is not possible
+    library: Library[Any] = field(kw_only=True)  # of the session's arrays
 
 
 class Session(Generic[A]):
     """One rank of one job. Every rank submits the same operations in the same order.
 
-    Safe to use from threads; the order across threads is then the caller's matter.
-    A forked child cannot use its parent's session.
+    Thread-safe; the caller then orders operations across threads. A forked child cannot use its
+    parent's session.
     """
 
     def __init__(self, joined: JoinedJob) -> None:
@@ -92,7 +92,7 @@ class Session(Generic[A]):
         self.origin: Final = joined.origin
         self.library: Final[Library[A]] = joined.library
         self._daemon, self._control = joined.daemon, joined.control
-        self._submitting = threading.Lock()  # numbers leave in the order they are given
+        self._submitting = threading.Lock()  # operations leave in number order
         self._closing = threading.Lock()
         self._completion = Completion()
         environment = Environment.read()
@@ -110,7 +110,7 @@ class Session(Generic[A]):
         self._staging = Staging(self._arena, environment.pinned)
         ranges = self._ranges = self.library.ranges
         self._places = Places(self._arena, self._staging, self._table, self._lanes, ranges)
-        # By id: operations that get room, and leave, when it is their turn. Threads add and remove.
+        # By id: operations that get space when they are submitted. Threads add and remove.
         self._unplaced: set[int] = set()
         self._numbers = GroupNumbers(joined.store, joined.job, joined.rank, joined.secret)
         self.world = Group(self, 0, range(joined.world_size), "")
@@ -136,25 +136,26 @@ class Session(Generic[A]):
         Args:
             tensor: a contiguous tensor of float32, float64, float16, bfloat16, int8, int16,
                 int32, int64, uint8, bool, complex64 or complex128, on the CPU or a CUDA device.
-                One from `empty`, or a view of it, is used where it is; any other is copied to the
-                arena and back. Leave it alone until the work is done. An empty tensor is done
-                at once, and must be empty on all ranks. Of a device: see docs/cuda.md.
+                One from `empty`, or a view of it, is used in place; any other is copied to the
+                arena and back. Do not touch it until the work is done. An empty tensor is done
+                at once, and must be empty on all ranks. For devices, see docs/cuda.md.
             op: "sum", "avg" (not of integers or bool), "product", "min", "max" (not of complex
                 numbers), "band", "bor", "bxor" (of integers and bool), or the dist.ReduceOp.
-            policy: what may be lost, and when the operation fails for good.
+            policy: the bound on loss, and the deadline of the operation.
             name: of the gradient; required by a bounded policy.
             exempt: [start, stop) ranges in bytes that are never waived.
-            layers: (first byte, traffic class), ascending from 0: what lies from there on is
-                served in that class, within the policy's bound for it. By default all of
-                the tensor is in the policy's own class.
-            schedule: by which the bytes travel (docs/collectives.md); empty: the daemon
-                chooses by size, ranks and hosts.
-            scale: loss scale that the values carry, as GradScaler.get_scale() says. What was given
-                up under another scale is brought back in this one.
+            layers: (first byte, traffic class), ascending from 0: the bytes from there on have
+                that class, and the policy's bound for it. By default the whole tensor has the
+                policy's own class.
+            schedule: name of the schedule (docs/collectives.md); empty: the daemon chooses by
+                size, ranks and hosts.
+            scale: loss scale of the values, from GradScaler.get_scale(). A residual of another
+                scale is reapplied in this one.
             result_only: the caller will only read the tensor (one from `empty`) after the
                 end, then drop it. Done sooner: peers may still fetch parts of it.
 
-        Raises: BadTensor, BadPolicy, ArenaFull, DeadlineExceeded, or what ended the session.
+        Raises: BadTensor, BadPolicy, ArenaFull, DeadlineExceeded, or the error that ended the
+        session.
         """
         return self.world.all_reduce(
             tensor,
@@ -169,10 +170,10 @@ class Session(Generic[A]):
         )
 
     def group(self, ranks: Sequence[int], name: str = "", *, timeout: float = 60.0) -> Group[A]:
-        """Some ranks of the session as a group of their own, in the order of `ranks`.
+        """A group of some ranks of the session, in the order of `ranks`.
 
-        All members call it, with the same ranks and name, in the same order as their other calls
-        for these ranks; nobody else does. `timeout`: seconds for the first of them to come.
+        All members, and only they, call it, with the same ranks and name, in the same order as
+        their other calls for these ranks. `timeout`: seconds to wait for the first member.
 
         Raises: BadConfig, PeerLost.
         """
@@ -195,11 +196,11 @@ class Session(Generic[A]):
     ) -> A:
         """An uninitialised tensor in the arena, which `all_reduce` uses without a copy.
 
-        `dtype`: of the library; float32 by default. Its memory is free again when it, its views
-        and the operations on it are gone.
-        `wait`: seconds to wait for operations in flight when there is no room.
+        `dtype`: of the library; float32 by default. Its memory is freed after the tensor, its views
+        and the operations on it are gone. `wait`: seconds to wait for operations in flight if there
+        is no space.
 
-        Raises: ArenaFull, or what ended the session.
+        Raises: ArenaFull, or the error that ended the session.
         """
         self._table.raise_if_over()
         sizes = (shape,) if isinstance(shape, int) else shape
@@ -207,36 +208,36 @@ class Session(Generic[A]):
         return self._places.room(allocate, time.monotonic() + wait)
 
     def zeros(self, shape: int | Sequence[int], dtype: Any = None, *, wait: float = 0.0) -> A:
-        """As `empty`, and all of it 0."""
+        """As `empty`, filled with 0."""
         made: Any = self.empty(shape, dtype, wait=wait)
         made[...] = 0
         return cast("A", made)
 
     @property
     def ledger(self) -> Ledger:
-        """Totals over the completed operations."""
+        """Totals of the completed operations."""
         return self._table.ledger
 
     def bounded(self, names: Collection[str]) -> dict[str, Ledger]:
-        """Totals over the bounded operations of each of these names that had any; at most of the
-        first 4,096 names of the session."""
+        """Totals of the bounded operations by name, for those of `names` that had any. The session
+        keeps totals of its first 4,096 names."""
         return self._table.bounded(names)
 
     def status(self, timeout: float = STATUS_TIMEOUT) -> dict[str, Any]:
-        """The daemon's own report (docs/ipc.md, "Status"); {} when it does not give one within
-        `timeout` seconds, or is asked by another thread of this process right now."""
+        """The daemon's status report (docs/ipc.md, "Status"); {} without an answer within `timeout`
+        seconds, or while another thread of this process asks."""
         return self._control.report(timeout)
 
     @property
     def epoch(self) -> int:
-        """How often the job has changed its ranks: 0 after `connect`."""
+        """Number of times that the job has changed its ranks: 0 after `connect`."""
         return self.origin.epoch if self.origin else 0
 
     def failure(self, *, look: bool = True) -> DlcpError | None:
-        """Why no operation succeeds any more; None: as far as is known, they do.
+        """The reason why no operation can succeed any more; None: none is known.
 
-        look: read the frames that have come, and settle the operations that they tell of; else
-            it is what operations have met so far.
+        look: first read the frames that have arrived, and settle their operations; else return only
+            errors that operations have met so far.
         """
         if look:
             self._lanes.pump()
@@ -244,7 +245,7 @@ class Session(Generic[A]):
 
     @property
     def number(self) -> int:
-        """By which the daemon knows it."""
+        """The daemon's number of the session."""
         return self._control.session
 
     @property
@@ -253,30 +254,30 @@ class Session(Generic[A]):
         return self._arena.size
 
     def adopt(self, daemon: Embedded | None) -> None:
-        """Close the private daemon of an earlier session, which serves this one, with this one."""
+        """Take over the private daemon of an earlier session, to be closed with this session."""
         self._daemon = self._daemon or daemon
 
     def hand_over_daemon(self) -> Embedded | None:
-        """The private daemon, if it is this process's: from now on the caller's to close."""
+        """The private daemon, if this process owns it; the caller must close it."""
         daemon, self._daemon = self._daemon, None
         return daemon
 
     @property
     def daemon_pid(self) -> int | None:
-        """Process id of the embedded daemon; None when the daemon is the host's."""
+        """Process id of the embedded daemon; None if the daemon is the host's."""
         return self._daemon.pid if self._daemon else None
 
     def at_close(self, call: Callable[[], None]) -> None:
-        """Call it when the session is closed, before anything else happens. It must not raise."""
+        """Register a function that `close` calls first. It must not raise."""
         self._at_close.append(call)
 
     def close(self) -> None:
-        """Leave the job. Waits until peers have what they need of completed operations.
+        """Leave the job. Waits until peers have the data that they need of completed operations.
 
-        Operations without an outcome fail with SessionClosed. Closing twice is fine.
+        Operations without an outcome fail with SessionClosed. A second call does nothing.
 
-        Raises: ReplicaDivergence where peers hold other results of the last operations; the session
-        is closed all the same.
+        Raises: ReplicaDivergence if peers have other results of the last operations; the session is
+        closed nevertheless.
         """
         with self._closing:
             if not self._open:
@@ -300,7 +301,7 @@ class Session(Generic[A]):
             raise diverged
 
     def _compare_last_results(self) -> ReplicaDivergence | None:
-        """Each operation's result is compared as the next one begins, and the last ones here."""
+        """Compare the last results. Earlier ones are compared as the next operation begins."""
         table, engines = self._table, range(self._engines.count)
         if self.world_size == 1 or table.over:
             return None
@@ -309,13 +310,13 @@ class Session(Generic[A]):
             self._lanes.send(encode(Leave(COMPARE_TIMEOUT)), until, engines)
             self._lanes.wait_until(lambda: table.over or len(table.left) == len(engines), until)
         except DlcpError:
-            return None  # the engine is gone, and `close` is how one lets go of it
+            return None  # the engine is gone; closing is no error
         if unconfirmed := sum(table.left.values()):
             log.warning("%d results of this session could not be compared: peers left", unconfirmed)
         return table.error if isinstance(table.error, ReplicaDivergence) else None
 
     def abandon(self) -> None:
-        """In a forked child: drop what is the parent's. Called by the fork itself."""
+        """In a forked child: drop everything that belongs to the parent. The fork calls it."""
         self._open = False
         self._submitting, self._closing = threading.Lock(), threading.Lock()
         self._table.abandon(SessionClosed("this session is the parent process's; connect anew"))
@@ -340,19 +341,19 @@ class Session(Generic[A]):
     # --- Progress, for works ----------------------------------------------------------
 
     def wait_until(self, done: Callable[[], bool], until: float) -> bool:
-        """Take in frames until `done()`; False when the monotonic time `until` passed first."""
+        """Process frames until `done()`; False if the monotonic time `until` passed first."""
         return self._lanes.wait_until(done, until)
 
     def pump(self) -> None:
-        """Take in the frames that are there."""
+        """Process the frames that have arrived."""
         self._lanes.pump()
 
     def expire(self, now: float) -> None:
-        """Abort operations that the engine left unanswered for too long."""
+        """Abort operations whose answer is overdue."""
         self._table.expire(now)
 
     def watch(self, work: Work[Any]) -> None:
-        """Complete a work's Future after its end, even if nobody waits."""
+        """Complete a work's Future after its end, even if no thread waits."""
         self._completion.watch(work, self._table, self._lanes)
 
     def deliver(self, target: Block[Any], region: Region, after: Event) -> Event:
@@ -362,13 +363,13 @@ class Session(Generic[A]):
     # --- submitting -------------------------------------------------------------------
 
     def say(self, message: OpenGroup | CloseGroup) -> None:
-        """Tell the engines of a group. Raises: what ended the session."""
+        """Send a message about a group to the engines. Raises: the error that ended the session."""
         self._table.raise_if_over()
         with self._submitting:
             until = time.monotonic() + SAY_TIMEOUT
             self._lanes.send(encode(message), until, range(self._engines.count))
 
-    def run(  # what a group's methods have in common
+    def run(  # common to a group's methods
         self,
         group: int,
         call: Call,
@@ -378,13 +379,13 @@ class Session(Generic[A]):
         *,
         result_only: bool = False,
     ) -> Work[A]:
-        """Submit an operation of a group. `output` is `input` where it works in place."""
+        """Submit an operation of a group. `output` is `input` for an in-place operation."""
         if not output.writable:
             raise BadTensor(f"{call.collective} into a read-only array; give one of Session.empty")
         if output.dtype != input.dtype:
             raise BadTensor(f"{call.collective} of {input.dtype} into {output.dtype}: use one type")
         device = _device_of(call, output, input)
-        self._lanes.pump()  # outcomes of operations that nobody waits for must not pile up
+        self._lanes.pump()  # outcomes of unawaited operations must not pile up
         self._table.raise_if_over()
         if call.collective == "all_reduce" and not input.count:
             return Work.over(self, output)
@@ -393,23 +394,23 @@ class Session(Generic[A]):
         plan = self._plan(Work, Ask(group, call, output, input, asked, result_only))
         if self._staging.idle:
             self._carry_out(plan)
-        else:  # what was asked for before it waits for a device
+        else:  # an earlier operation waits for a device
             self._submit_later(plan)
         return plan.work
 
     def _run_staged(self, device: Device, ask: Ask[A]) -> Work[A]:
-        """Begin to copy to the arena; each piece is submitted when it is there."""
+        """Begin to copy to the arena; submit each piece after its copy."""
         with device_errors(device):
             after = device.mark()
         plans = [self._plan(Piece, part, after) for part in ask.cut(self.library)]
         for plan in plans:
-            plan.work.bounded_as = ask.bounded_as  # the name of the whole
+            plan.work.bounded_as = ask.bounded_as  # name of the whole operation
         whole = Joined(self, ask.output, [cast("Piece[A]", plan.work) for plan in plans])
         try:
             for plan in plans:
                 self._submit_later(plan)
-                self.watch(plan.work)  # the result goes to the device even if nobody waits
-        except BaseException as exc:  # Ctrl-C: some of the pieces are on their way
+                self.watch(plan.work)  # copies the result to the device without a wait
+        except BaseException as exc:  # Ctrl-C: some of the pieces are submitted
             known = isinstance(exc, DlcpError)
             self._table.fail(_copy_of(exc) if known else _interrupted(ask.label))
             raise
@@ -422,9 +423,9 @@ class Session(Generic[A]):
         return Plan(ask, work, deadline, after)
 
     def _submit_later(self, plan: Plan[A]) -> None:
-        """After all that was asked for before, and once its input is in the arena.
+        """Submit after all earlier operations, and once the input is in the arena.
 
-        Raises: what ended the session; DeviceFailed.
+        Raises: the error that ended the session; DeviceFailed.
         """
         self._table.announce(plan.work)
         if not (plan.after and self._finds_place_now(plan)):
@@ -432,20 +433,21 @@ class Session(Generic[A]):
         self._staging.put(partial(self._carry_out_or_end, plan))
 
     def _finds_place_now(self, plan: Plan[A]) -> bool:
-        """Let the copy from the device begin, where nobody has to wait for that.
+        """Start the device copy now if there is arena space.
 
-        Not where an earlier one waits for room: it may be this one's, which leaves after it.
+        Do not overtake an operation that waits for space: this one leaves after it and may hold the
+        space that it needs.
         """
         if self._unplaced:
             return False
         try:
             self._places.find(plan, None)
-        except ArenaFull:  # or the memory is not locked: the thread that may wait tries again
+        except ArenaFull:  # or the memory is not locked: the staging thread tries again
             plan.source = plan.target = None
         return plan.placed
 
     def _carry_out_or_end(self, plan: Plan[A]) -> None:
-        """On the thread of the staging. Whatever goes wrong is told to who waits."""
+        """Run `_carry_out` on the staging thread. An error becomes the outcome of the operation."""
         try:
             self._carry_out(plan)
         except DlcpError as exc:
@@ -456,11 +458,11 @@ class Session(Generic[A]):
         self._unplaced.discard(id(plan))
 
     def _carry_out(self, plan: Plan[A]) -> None:
-        """Submit an operation. Blocks until there is room, and its input is in the arena."""
+        """Submit an operation. Blocks until there is space and its input is in the arena."""
         if not plan.placed:
             self._places.find(plan, plan.until)
         source, target = cast("Placed", plan.source), cast("Placed", plan.target)
-        # First: whatever follows may fail, and the memory is then given to others.
+        # First: if a later step fails, the memory is reused while the copy runs.
         if source.ready is not None:
             with device_errors(plan.ask.input.device):
                 source.ready.wait()
@@ -483,7 +485,7 @@ class Session(Generic[A]):
             except DlcpError:
                 self._table.forget(number)  # nothing was sent
                 raise
-            except BaseException:  # Ctrl-C: sent or not, who knows
+            except BaseException:  # Ctrl-C: the message may have been sent
                 self._table.fail(_interrupted(f"operation {number}"))
                 raise
 
@@ -497,7 +499,7 @@ class Session(Generic[A]):
 
 
 def _device_of(call: Call, output: Block[Any], input: Block[Any]) -> Device | None:
-    """Where the arrays of an operation are, those that have elements. Raises: BadTensor."""
+    """The device of an operation's non-empty arrays. Raises: BadTensor."""
     devices = {id(one.device): one.device for one in (output, input) if one.count}
     if len(devices) > 1:
         raise BadTensor(
@@ -519,5 +521,5 @@ def _interrupted(what: str) -> SessionClosed:
 
 
 def _copy_of(error: Any) -> DlcpError:
-    """Without its traceback, in which the memory of what was to be submitted would live on."""
+    """The error without its traceback, which would keep the memory of the operation alive."""
     return error_for(error.code, str(error), error.peer)

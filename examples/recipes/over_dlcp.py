@@ -1,9 +1,9 @@
-"""A program that takes the backend of torch.distributed from PyTorch's table, with dlcpd in it:
+"""Run a program that takes its backend from PyTorch's table, with dlcpd as that backend:
 
     torchrun --nproc-per-node 8 examples/recipes/over_dlcp.py -m torchtitan.train OPTIONS
     torchrun --nproc-per-node 8 examples/recipes/over_dlcp.py RECIPE.py --config CONFIG
 
-TorchTitan and the recipes of torchtune do: they have no option for it.
+TorchTitan and the recipes of torchtune have no option for the backend.
 """
 
 import runpy
@@ -15,7 +15,7 @@ import dlcp_client  # noqa: F401  # registers the backend "dlcp"
 
 
 def main() -> None:
-    """Run the program as if it had been named itself."""
+    """Run the program as if it were started itself."""
     for device in ("cpu", "cuda"):
         dist.Backend.default_device_backend_map[device] = "dlcp"
     if sys.argv[1] == "-m":

@@ -3,7 +3,7 @@
     pip install accelerate
     torchrun --nproc-per-node 2 examples/recipes/train_accelerate.py
 
-What `prepare` returns is the DistributedDataParallel that `register` takes.
+`prepare` returns the DistributedDataParallel that `register` takes.
 """
 
 import argparse
@@ -24,7 +24,7 @@ POLICIES = {"bounded": bounded(0.01), "exact": exact()}
 
 
 def main() -> None:
-    """Learn what a linear teacher says."""
+    """Learn the outputs of a linear teacher."""
     mode = parsed().mode
     if mode == "backend":  # before the Accelerator, which takes the group that is there
         dist.init_process_group("dlcp")
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def digest(model: nn.Module) -> str:
-    """Equal where all bits of all weights are."""
+    """A hash of all bits of all weights."""
     weights = [weight.detach().cpu().numpy().tobytes() for weight in model.parameters()]
     return hashlib.sha256(b"".join(weights)).hexdigest()
 

@@ -27,7 +27,7 @@ POLICIES = {"bounded": bounded(0.01), "exact": exact()}
 
 
 class Training:
-    """A sharded model and its optimizer; DCP asks for both and gives them back."""
+    """A sharded model and its optimizer, which DCP saves and loads."""
 
     def __init__(self) -> None:
         torch.manual_seed(1)
@@ -43,12 +43,12 @@ class Training:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
 
     def state_dict(self) -> dict[str, Any]:
-        """What DCP saves."""
+        """The state for DCP to save."""
         model, optimizer = get_state_dict(self.model, self.optimizer)
         return {"model": model, "optimizer": optimizer}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """What DCP has loaded."""
+        """Restore a state that DCP has loaded."""
         set_state_dict(
             self.model,
             self.optimizer,
@@ -57,7 +57,7 @@ class Training:
         )
 
     def step(self, number: int) -> float:
-        """Learn to reverse what is drawn for this step and rank."""
+        """Learn to reverse random samples of this step and rank."""
         drawn = torch.Generator().manual_seed(1000 * number + dist.get_rank())
         samples = torch.randn(16, WIDTH, generator=drawn)
         self.optimizer.zero_grad()
@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def digest(model: nn.Module) -> str:
-    """Equal where all bits of all weights are. Every rank calls it, for weights are gathered."""
+    """A hash of all bits of all weights. Every rank calls it, because weights are gathered."""
     whole = [weight.full_tensor() for weight in model.parameters() if isinstance(weight, DTensor)]
     weights = [weight.detach().numpy().tobytes() for weight in whole]
     return hashlib.sha256(b"".join(weights)).hexdigest()

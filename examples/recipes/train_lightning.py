@@ -3,7 +3,7 @@
     pip install pytorch-lightning
     torchrun --nproc-per-node 2 examples/recipes/train_lightning.py
 
-The callback is all that a training of Lightning needs; pass it to its Trainer. Lightning's own
+A training with Lightning needs only the callback: pass it to the Trainer. Lightning's own
 `DDPStrategy(ddp_comm_hook=...)` does nothing on the CPU.
 """
 
@@ -29,7 +29,7 @@ POLICIES = {"bounded": bounded(0.01), "exact": exact()}
 
 
 class Dlcp(pl.Callback):
-    """Registers the model when Lightning has wrapped it, and lets Lightning's loggers know."""
+    """Registers the model once Lightning has wrapped it, and reports to Lightning's loggers."""
 
     def __init__(self, policy: LossPolicy) -> None:
         self.policy = policy
@@ -43,7 +43,7 @@ class Dlcp(pl.Callback):
             self.handle.report_to(trainer.logger.log_metrics, every=LOG_EVERY)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Every rank comes here after its last step."""
+        """Every rank runs this after its last step."""
         text = self.handle.summary(all_ranks=True)
         if trainer.is_global_zero:
             print(text)
@@ -51,7 +51,7 @@ class Dlcp(pl.Callback):
 
 
 class Student(pl.LightningModule):
-    """Learns what a linear teacher says."""
+    """Learns the outputs of a linear teacher."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ def main() -> None:
 
 
 def digest(model: nn.Module) -> str:
-    """Equal where all bits of all weights are."""
+    """A hash of all bits of all weights."""
     weights = [weight.detach().cpu().numpy().tobytes() for weight in model.parameters()]
     return hashlib.sha256(b"".join(weights)).hexdigest()
 

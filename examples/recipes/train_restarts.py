@@ -25,8 +25,7 @@ DIED = 9  # the exit status of the rank that dies
 def main() -> None:
     """Train from the last checkpoint, if there is one."""
     options = parsed()
-    # Not Gloo's: with torch 2.13 init_process_group("gloo") was seen to wait for ever
-    # in the second start.
+    # Not Gloo: with torch 2.13 init_process_group("gloo") was seen to hang in the second start.
     dist.init_process_group("gloo" if options.mode == "gloo" else "dlcp")
     torch.manual_seed(1)
     model = DistributedDataParallel(
@@ -43,7 +42,7 @@ def main() -> None:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         if handle:
-            handle.load_state_dict(state["dlcpd"])  # what had yet to come back
+            handle.load_state_dict(state["dlcpd"])  # the residuals
 
     while done < STEPS:
         if done == options.die_at and first_start() and dist.get_rank() == 1:
@@ -81,14 +80,14 @@ def first_start() -> bool:
 
 
 def save(state: dict[str, object], file: Path) -> None:
-    """Whole or not at all."""
+    """Write the file atomically."""
     whole = file.with_suffix(".new")
     torch.save(state, whole)
     whole.replace(file)
 
 
 def digest(model: nn.Module) -> str:
-    """Equal where all bits of all weights are."""
+    """A hash of all bits of all weights."""
     weights = [weight.detach().cpu().numpy().tobytes() for weight in model.parameters()]
     return hashlib.sha256(b"".join(weights)).hexdigest()
 

@@ -5,7 +5,7 @@
     torchrun --nproc-per-node 2 examples/recipes/train_transformers.py \\
         --resume trained/checkpoint-12
 
-The callback is all that a training needs; give it the Trainer, and the Trainer it.
+A training needs only the callback: pass it the Trainer, and add it to the Trainer.
 """
 
 import argparse
@@ -55,7 +55,7 @@ class Dlcp(TrainerCallback):
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """`state_dict` is for every rank; who saves the rest saves it."""
+        """Every rank calls `state_dict`; the rank that saves the checkpoint saves the result."""
         left = self.handle.state_dict()
         if args.should_save:
             torch.save(left, self.file(args, state))
@@ -63,7 +63,7 @@ class Dlcp(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Every rank comes here after its last step."""
+        """Every rank runs this after its last step."""
         text = self.handle.summary(all_ranks=True)
         if state.is_world_process_zero:
             print(text)
@@ -71,7 +71,7 @@ class Dlcp(TrainerCallback):
 
     @staticmethod
     def file(args: TrainingArguments, state: TrainerState) -> Path:
-        """Beside what the Trainer saved at this step."""
+        """In the Trainer's checkpoint folder of this step."""
         return Path(args.output_dir) / f"checkpoint-{state.global_step}" / "dlcpd.pt"
 
 
@@ -87,7 +87,7 @@ class Rows(Dataset[dict[str, torch.Tensor]]):
 
 
 def network(lora: bool) -> nn.Module:
-    """A GPT-2 of 1.5 million weights; with LoRA 15,360 others are trained."""
+    """A GPT-2 of 1.5 million weights; with LoRA, 15,360 additional ones are trained instead."""
     config = GPT2Config(
         vocab_size=256,
         n_positions=TOKENS,
@@ -132,7 +132,7 @@ def main() -> None:
 
 
 def digest(model: nn.Module) -> str:
-    """Equal where all bits of all weights are."""
+    """A hash of all bits of all weights."""
     weights = [weight.detach().cpu().numpy().tobytes() for weight in model.parameters()]
     return hashlib.sha256(b"".join(weights)).hexdigest()
 

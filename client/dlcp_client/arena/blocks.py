@@ -1,4 +1,4 @@
-"""What the client knows of an array, whichever library it is of."""
+"""A dense array as the client describes it to the engine, for any array library."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol
 from dlcp_client.arena.memory import SharedArena
 from dlcp_client.device.seam import Device
 
-if TYPE_CHECKING:  # who has no torch gives the type
+if TYPE_CHECKING:  # without torch, only the type checker needs the default
     import torch
     from typing_extensions import TypeVar
 
@@ -22,7 +22,7 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Block(Generic[A]):
-    """A dense array, and what the engine is told of it."""
+    """A dense array: its address, size and dtype."""
 
     array: A  # keeps the memory
     address: int
@@ -44,7 +44,7 @@ class Block(Generic[A]):
 
 
 class Library(Protocol[A]):
-    """An array library, as far as a session needs one."""
+    """The functions that a session needs of an array library."""
 
     @property
     def nothing(self) -> A:
@@ -52,19 +52,19 @@ class Library(Protocol[A]):
 
     @property
     def ranges(self) -> "Ranges | None":
-        """What shows operations to the library's profiler; None: it has none."""
+        """Shows operations in the library's profiler; None: the library has none."""
 
     def block(self, array: Any) -> Block[A]:
-        """Raises: BadTensor saying what was found and what to do about it."""
+        """Describe `array`. Raises: BadTensor, which says what was found and what to do."""
 
     def part(self, block: Block[A], start: int, stop: int) -> Block[A]:
-        """Elements [start, stop) of it, in the same memory."""
+        """Elements [start, stop) of `block`, in the same memory."""
 
     def empty(self, arena: SharedArena, shape: Sequence[int], dtype: Any) -> A:
-        """A new array in the arena, with whatever its memory held. `dtype` None is float32.
+        """A new, uninitialised array in the arena. `dtype` None: float32.
 
         Raises: ArenaFull, BadTensor; nothing changed.
         """
 
     def operation(self, op: Any) -> Any:
-        """The contract's name of an operation, if the library has its own for it."""
+        """The contract's name of `op`, if the library has its own object for it; else `op`."""

@@ -1,6 +1,6 @@
-"""The shared arena: maps the memfd, commits its pages, frees what nobody uses.
+"""The shared arena: maps the memfd, commits its pages, frees unused blocks.
 
-An array owns its memory: views keep it, and it is free again when the last of them is gone.
+An array owns its memory: views keep it, and it is freed with the last of them.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ _POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE, Linux 5.14; Python 3.11 has 
 
 
 class Region:
-    """Bytes of the arena: free again when this object is gone."""
+    """Bytes of the arena, freed with this object."""
 
     __slots__ = ("_dead", "address", "memory", "offset")
 
@@ -40,12 +40,12 @@ class Region:
 
 
 class SharedArena:
-    """Memory in one memfd of `size` bytes. Takes over the descriptor. Safe to use from threads."""
+    """Memory in one memfd of `size` bytes. Takes over the descriptor. Thread-safe."""
 
     def __init__(
         self, descriptor: int, size: int, left: Callable[[], MemoryLeft | None] = memory_left
     ) -> None:
-        """`left`: what the control groups of this process leave it now."""
+        """`left`: the memory that the control groups leave this process now."""
         self._left = left
         self._lock = threading.Lock()
         self._arena = Arena(size)
@@ -72,13 +72,13 @@ class SharedArena:
 
     @property
     def used(self) -> int:
-        """Bytes that are held."""
+        """Bytes allocated."""
         with self._lock:
             self._bury()
             return self._arena.used
 
     def memory(self, size: int) -> memoryview:
-        """`size` bytes, at least one, for whoever keeps this very object.
+        """`size` bytes, at least one; they are freed with the returned object.
 
         Raises: ArenaFull; nothing changed.
         """
@@ -88,7 +88,7 @@ class SharedArena:
         return memory
 
     def region(self, size: int) -> Region:
-        """`size` bytes, at least one, to copy an array to, or to make one of.
+        """`size` bytes, at least one, as a Region with its address and offset.
 
         Raises: ArenaFull; nothing changed.
         """
@@ -96,7 +96,7 @@ class SharedArena:
         return Region(self._view[offset : offset + size], self._base + offset, offset, self._dead)
 
     def committed(self, start: int, size: int) -> int:
-        """The address of the bytes from `start` on, `size` of which are backed with memory now.
+        """Back `size` bytes from offset `start` with memory. Returns their address.
 
         Raises: ArenaFull.
         """
@@ -120,19 +120,19 @@ class SharedArena:
         return offset
 
     def can_reduce(self, address: int) -> bool:
-        """Whether an array at `address` lies in the arena, and where the engine takes it."""
+        """Whether the array at `address` lies in the arena, aligned as the engine requires."""
         offset = self.offset_of(address)
         return 0 <= offset < self._arena.size and not offset % OFFSET_UNIT
 
     def offset_of(self, address: int) -> int:
-        """Bytes from the start of the arena; anything when the address lies elsewhere."""
+        """Bytes from the start of the arena; meaningless for an address outside it."""
         return address - self._base
 
     def close(self) -> None:
-        """Let go of the memory; it stays mapped until the last array in it is gone.
+        """Release the memory; it stays mapped until the last array in it is gone.
 
-        A session is part of cycles of references: its memory must not wait for the garbage
-        collector, for the next session of this process wants as much.
+        A session is part of reference cycles. Its memory must not wait for the garbage collector,
+        because the next session of this process needs as much.
         """
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -140,7 +140,7 @@ class SharedArena:
         self._map, self._view = None, memoryview(b"")
 
     def abandon(self) -> None:
-        """In a forked child: arrays stay readable, but the parent alone allocates."""
+        """In a forked child: arrays stay readable; only the parent allocates."""
         self._lock = threading.Lock()
         self.close()
 
@@ -151,16 +151,16 @@ class SharedArena:
     def _commit(self, mapped: mmap.mmap, end: int) -> None:
         """Back everything up to `end` with memory.
 
-        Without it the first write to a page that cannot be had is a SIGBUS, not an error; and
-        where a control group has no room for it, the kernel kills.
+        Without it, the first write to a page that the kernel cannot provide raises SIGBUS instead
+        of an error. If the control group is out of memory, the kernel kills the process.
         """
         missing = end - self._committed
         if missing <= 0:
             return
         step = min(-(-missing // COMMIT_STEP) * COMMIT_STEP, self._arena.size - self._committed)
         self._check_room(step)
-        # Through the mapping first: only a fault in it yields huge pages. It may be refused for
-        # any reason (an old kernel, no memory); fallocate then does it, or says why not.
+        # First through the mapping: only a page fault in it yields huge pages. If madvise is
+        # refused (old kernel, no memory), fallocate allocates, or reports the reason.
         populated = _advise(mapped, _POPULATE_WRITE, self._committed, step)
         try:
             os.posix_fallocate(self._descriptor, self._committed, step)
@@ -170,7 +170,7 @@ class SharedArena:
                 f"{self._arena.used} B in use): {exc.strerror}; free memory on this host, raise "
                 f"the memory limit of the job, or submit fewer tensors at once"
             ) from exc
-        if not populated:  # the engine takes memory that was written to, fallocate does not
+        if not populated:  # fallocate alone leaves pages unwritten; the engine needs written ones
             mapped[self._committed : self._committed + step : mmap.PAGESIZE] = bytes(
                 -(-step // mmap.PAGESIZE)
             )
@@ -198,7 +198,7 @@ def copy_bytes(target: int, source: int, size: int) -> None:
 
 
 def _advise(memory: mmap.mmap, advice: int, start: int, length: int) -> bool:
-    """Whether it was taken. It is welcome to be refused: older kernels do not know all of it."""
+    """Whether the kernel took the advice. A refusal is harmless: older kernels lack some advice."""
     try:
         memory.madvise(advice, start, length)
     except OSError:

@@ -1,4 +1,4 @@
-"""torch's tensors: which of them dlcpd can reduce."""
+"""torch tensors as Blocks, and the check that dlcpd can reduce them."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ _OPS: Final[dict[Hashable, str]] = {getattr(dist.ReduceOp, op.upper()): op for o
 
 
 class Tensors:
-    """A Library: torch."""
+    """The Library of torch."""
 
     nothing: Final = torch.empty(0)
     ranges: Final = RANGES
@@ -46,7 +46,7 @@ class Tensors:
         return torch.frombuffer(arena.memory(size), dtype=kind).view(tuple(shape))
 
     def operation(self, op: Any) -> Any:
-        """A ReduceOp object wraps the enum member that dist.ReduceOp.SUM is: both are instances."""
+        """`op` as the contract's name. A ReduceOp object and its enum member are both instances."""
         return _OPS.get(getattr(op, "op", op)) or op if isinstance(op, dist.ReduceOp) else op
 
 
@@ -54,9 +54,9 @@ TENSORS: Final = Tensors()
 
 
 def check(tensor: Any) -> Device | None:
-    """Where it is; None: in the memory of this host.
+    """The tensor's device; None: host memory.
 
-    Raises: BadTensor saying what was found and what to do about it.
+    Raises: BadTensor, which says what was found and what to do.
     """
     problem = _kind_problem(tensor) or _layout_problem(tensor)
     if problem:

@@ -35,7 +35,7 @@ def register(connect: Connect = connect_session) -> None:
 
 
 def creator(connect: Connect = connect_session) -> Callable[[Any, Any], ProcessGroup]:
-    """What makes a group of what torch.distributed says of it, and the backend's options."""
+    """The function that makes a group from torch.distributed's description and backend options."""
     sessions = Sessions(connect)
 
     def opened(member: Member, devices: Devices = ALL_OURS) -> ProcessGroup:

@@ -1,4 +1,4 @@
-"""Whether the lists and sizes of a call fit together."""
+"""Checks that the lists and sizes of a call match."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -10,7 +10,7 @@ U = TypeVar("U")
 
 
 def paired(outputs: Sequence[T], inputs: Sequence[U]) -> list[tuple[T, U]]:
-    """Raises: BadOperation, BadTensor."""
+    """Outputs and inputs in pairs. Raises: BadOperation, BadTensor."""
     if not inputs and not outputs:
         raise BadTensor("empty lists, where lists of tensors are needed")
     if len(outputs) != len(inputs):
@@ -26,7 +26,7 @@ def only(values: Sequence[T], what: str) -> T:
 
 
 def check_same(found: int, needed: int) -> None:
-    """Of two counts of elements or bytes. Raises: BadTensor."""
+    """Compare two counts of elements or bytes. Raises: BadTensor."""
     if found != needed:
         raise BadTensor(
             f"{found} where {needed} elements (bytes, where nothing is reduced) belong: inputs "

@@ -1,7 +1,7 @@
-"""Which tensors of a list share one operation, and how they lie in it.
+"""Groups small tensors of a list into shared operations, and lays them out.
 
-An operation costs a message to the engine, two wake-ups and a round trip, whatever its size; a
-small tensor costs less to copy than that. So the small ones of a list go together, by dtype.
+An operation costs a message to the engine, two wake-ups and a round trip, whatever its size.
+Copying a small tensor costs less, so small tensors of one dtype share an operation.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,12 +12,12 @@ import torch
 from .staging import BYTES
 
 SMALL: Final = 256 << 10  # bytes of a tensor, over all ranks; a larger one is not worth a copy
-TOGETHER: Final = 4 << 20  # bytes of an operation of small ones
+TOGETHER: Final = 4 << 20  # bytes of an operation on small tensors
 
 
 def shared(wholes: Sequence[torch.Tensor]) -> list[list[int]]:
-    """Positions in a list that make one operation each. `wholes` are of the same sizes and dtypes
-    on all ranks, so that all of them come to the same."""
+    """Positions in `wholes` by operation. Sizes and dtypes of `wholes` are equal on all ranks, so
+    all ranks get the same result."""
     operations: list[list[int]] = []
     filling: dict[torch.dtype, list[int]] = {}
     filled: dict[torch.dtype, int] = {}
@@ -35,7 +35,7 @@ def shared(wholes: Sequence[torch.Tensor]) -> list[list[int]]:
 
 
 def by_rank(wholes: Sequence[torch.Tensor], ranks: int) -> list[torch.Tensor]:
-    """Every rank's part of all tensors, those of the first rank first: flat views or copies."""
+    """The part of each rank of all tensors, in rank order: flat views or copies."""
     rows = [(whole.reshape(-1), whole.numel() // ranks) for whole in wholes]
     return [row[rank * size : (rank + 1) * size] for rank in range(ranks) for row, size in rows]
 
@@ -43,7 +43,7 @@ def by_rank(wholes: Sequence[torch.Tensor], ranks: int) -> list[torch.Tensor]:
 def room_by_rank(
     wholes: Sequence[torch.Tensor], ranks: int
 ) -> tuple[torch.Tensor, Callable[[], None]]:
-    """Bytes for every rank's part of all tensors, in that order, and what copies them there."""
+    """A buffer for all ranks' parts, in that order, and a function that copies it to `wholes`."""
     sizes = [whole.nbytes // ranks for whole in wholes]
     rows = torch.empty(ranks, sum(sizes), dtype=BYTES, device=wholes[0].device)
 

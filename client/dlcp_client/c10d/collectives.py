@@ -1,8 +1,8 @@
-"""The collectives of a process group: flatten, submit, and put results where the caller wants them.
+"""The collectives of a process group: flatten tensors, submit, copy results back.
 
 Each public method is one that torch.distributed or its C++ side calls, in any form that PyTorch
-documents (`overloads`); `asked` holds the root, the reduction and the timeout. A list of lists
-comes from the time of one process with several devices: it has one entry per device, here one.
+documents (`overloads`); `asked` holds the root, the reduction and the timeout. Lists of lists date
+from processes with several devices: they have one entry per device, here one.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,28 +31,28 @@ Pairs = list[tuple[torch.Tensor, torch.Tensor]]  # output and input
 
 
 class Calls:
-    """What operations need of the process group that they are mixed into."""
+    """The members of the process group that the collectives use."""
 
     group: transport.Group
     getGroupName: Callable[[], str]  # as PyTorch calls it
-    other: Callable[[str], Any]  # the group that serves devices of a kind; None: this one
+    other: Callable[[str], Any]  # the group that serves a device type; None: this one
 
     def policy(self, asked: Asked) -> LossPolicy:
-        """That of an operation: exact, with its timeout."""
+        """The policy of an operation: exact, with the call's timeout."""
         raise NotImplementedError
 
     def begin(self) -> None:
-        """Raises: what ended the group."""
+        """Check that the group is open. Raises: the error that ended it."""
         raise NotImplementedError
 
     def begun(self, work: Work, *, message: bool) -> None:
-        """Take note of a work that the caller gets."""
+        """Register a work that is handed to the caller."""
         raise NotImplementedError
 
 
 def operation(method: Callable[..., Work]) -> Callable[..., Work]:
-    """A method that PyTorch calls: in all its forms, only on an open group, with errors that
-    PyTorch expects."""
+    """Wrap a method that PyTorch calls: bind any documented form of its arguments, require an open
+    group, and raise errors as PyTorch expects them."""
     name = method.__name__
     form, message = FORMS[name], name in MESSAGES
 
@@ -98,7 +98,7 @@ class Collectives(Calls):
     def reduce(self, tensors: Tensors, asked: Asked) -> Work:
         reduction = Reduction.of(asked.op, tensors[0].dtype)
         root = self._peer(asked.root)
-        # A copy where this is not the root: the transport may use the tensor as scratch.
+        # The transport may use the tensor as scratch memory: copy it except at the root.
         stage = lent if root == self.group.rank else copied
         buffer = stage(tensors, reduction.carried)
         reduction.scale(buffer.flat)
@@ -191,7 +191,7 @@ class Collectives(Calls):
         input_splits: Sequence[int],
         asked: Asked,
     ) -> Work:
-        """Splits are rows of the first dimension by rank; none = the same for all."""
+        """Splits are rows of the first dimension by rank; empty: equal for all."""
         target, source = room([output], BYTES), lent([given], BYTES)
         return self._all_to_all(
             target,
@@ -208,7 +208,7 @@ class Collectives(Calls):
             self._check_count(buffer)
         return self._all_to_all(target, source, target.sizes, source.sizes, asked)
 
-    # Names of PyTorch before 2.13 for the same.
+    # Names of the same methods before PyTorch 2.13.
     _allgather_base = all_gather_single
     _reduce_scatter_base = reduce_scatter_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -236,7 +236,7 @@ class Collectives(Calls):
         return Work([part], outputs, target.copy_back)
 
     def _all_gather_together(self, pairs: Pairs, asked: Asked) -> Work:
-        """As one operation: outputs of one dtype, for all ranks, and their inputs."""
+        """Gather pairs of one dtype in one operation. Each output holds all ranks' parts."""
         outputs, inputs = [output for output, _ in pairs], [given for _, given in pairs]
         if len(pairs) == 1:
             return self._all_gather(outputs, inputs[0], asked)
@@ -249,7 +249,7 @@ class Collectives(Calls):
 
     def _reduce_scatter(self, output: torch.Tensor, inputs: Tensors, asked: Asked) -> Work:
         reduction = Reduction.of(asked.op, output.dtype)
-        stage = lent if reduction.factor is None else copied  # the caller's input stays as it is
+        stage = lent if reduction.factor is None else copied  # PREMUL_SUM scales in place
         target, source = room([output], reduction.carried), stage(inputs, reduction.carried)
         sizes = None if len(inputs) == 1 else source.uneven
         if len(inputs) > 1:
@@ -264,7 +264,7 @@ class Collectives(Calls):
         return Work([part], [output], target.copy_back)
 
     def _reduce_scatter_together(self, pairs: Pairs, asked: Asked) -> Work:
-        """As one operation: outputs and their inputs, of one dtype, for all ranks."""
+        """Reduce and scatter pairs of one dtype in one operation."""
         outputs, inputs = [output for output, _ in pairs], [given for _, given in pairs]
         if len(pairs) == 1:
             return self._reduce_scatter(outputs[0], inputs, asked)
@@ -306,7 +306,7 @@ class Collectives(Calls):
             )
 
     def _check_parts(self, buffer: Buffer, size: int) -> None:
-        """One tensor by rank, each of `size` bytes."""
+        """Check for one tensor per rank, each of `size` bytes."""
         self._check_count(buffer)
         for found in buffer.sizes:
             check_same(found, size)
@@ -326,7 +326,7 @@ class Collectives(Calls):
 
 
 def _device_of(tensors: Sequence[Any]) -> str:
-    """The kind of the first tensor's device, of these or of lists of them; "": there is none."""
+    """The type of the first tensor's device, in nested lists too; "": no tensor."""
     for each in tensors:
         if isinstance(each, torch.Tensor):
             return kind_of(each)

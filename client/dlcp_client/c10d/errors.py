@@ -1,4 +1,4 @@
-"""Errors as PyTorch's callers expect them: each is a DlcpError and a DistBackendError in one."""
+"""Errors as PyTorch's callers expect them: each is both a DlcpError and a DistBackendError."""
 
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from dlcpd.contract.errors import NOBODY, DeadlineExceeded, DlcpError, Peer, PeerLost, made
 
-# Words by which tools, torchft's tests among them, know what became of Gloo's or NCCL's operation.
+# Phrases of Gloo and NCCL that tools, such as torchft's tests, search for in an error.
 WORDS: Final[dict[type[DlcpError], str]] = {
     DeadlineExceeded: "timed out", PeerLost: "Connection closed by peer",
 }  # fmt: skip
@@ -17,10 +17,10 @@ WORDS: Final[dict[type[DlcpError], str]] = {
 
 @cache
 def _twin(kind: Hashable) -> type[DlcpError]:
-    """The class `kind`, as one that `except RuntimeError` and DistBackendError catch as well."""
+    """A subclass of `kind` that `except RuntimeError` and DistBackendError catch too."""
     base = cast("type[DlcpError]", kind)
 
-    def reduced(error: DlcpError) -> tuple[Any, ...]:  # a class that pickle finds by no name
+    def reduced(error: DlcpError) -> tuple[Any, ...]:  # pickle cannot find the class by name
         return _unpickled, (base, str(error), error.peer)
 
     members = {"__doc__": base.__doc__, "__reduce__": reduced}
@@ -32,7 +32,7 @@ def _unpickled(kind: Hashable, text: str, peer: Peer) -> DlcpError:
 
 
 def as_torch(error: Exception) -> DlcpError:
-    """`error` as one that is both; a TimeoutError becomes DeadlineExceeded."""
+    """`error` as both kinds of error; a TimeoutError becomes DeadlineExceeded."""
     if isinstance(error, DlcpError) and isinstance(error, dist.DistBackendError):
         return error
     kind = type(error) if isinstance(error, DlcpError) else DeadlineExceeded
@@ -46,7 +46,7 @@ def as_torch(error: Exception) -> DlcpError:
 
 @contextmanager
 def torch_errors() -> Iterator[None]:
-    """Raise what is raised inside as PyTorch expects it."""
+    """Convert errors that are raised inside to those that PyTorch expects."""
     try:
         yield
     except (DlcpError, TimeoutError) as exc:

@@ -1,7 +1,7 @@
 """Groups whose devices have several backends, as in `init_process_group("cpu:dlcp,cuda:nccl")`.
 
-torch.distributed replaces the whole group by the first backend that is a ProcessGroup of Python,
-and creates no other. So dlcpd's group has torch.distributed create a second group, of the other
+torch.distributed replaces the whole group by the first backend that is a Python ProcessGroup, and
+creates no other. So the dlcpd group has torch.distributed create a second group of the other
 backends, and passes the calls for their devices to it.
 """
 
@@ -19,16 +19,16 @@ from torch.distributed import distributed_c10d
 
 from dlcp_client.backend import DEVICES, NAME
 
-_MAKER: Final = "_new_process_group_helper"  # of distributed_c10d; its locals are read
+_MAKER: Final = "_new_process_group_helper"  # function of distributed_c10d whose locals are read
 
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Which backends serve the devices of a group."""
+    """The backends that serve the devices of a group."""
 
-    ours: tuple[str, ...] = DEVICES  # those of dlcpd
+    ours: tuple[str, ...] = DEVICES  # device types of dlcpd
     others: dist.ProcessGroup | None = None  # the group of the other backends
-    theirs: Mapping[str, str] = field(default_factory=dict)  # its devices, and the backend of each
+    theirs: Mapping[str, str] = field(default_factory=dict)  # backends of `others`, by device type
     bound: torch.device | None = None  # `device_id` of init_process_group
 
     def end(self, *, politely: bool) -> None:
@@ -37,7 +37,7 @@ class Devices:
             return
         if not politely:
             self.others.abort()
-        with suppress(ValueError):  # torch.distributed has ended it
+        with suppress(ValueError):  # torch.distributed has already ended it
             dist.destroy_process_group(self.others)
 
     def register_others(self, group: dist.ProcessGroup) -> None:
@@ -51,11 +51,11 @@ ALL_OURS: Final = Devices()
 
 
 def devices_of(asked: Any, options: Any) -> Devices:
-    """The devices of the group that torch.distributed is creating; `asked` and `options` are what
-    it passes to a backend. Where it is creating none, or a later torch creates groups in another
-    way, dlcpd serves all devices.
+    """The devices of the group that torch.distributed is creating. `asked` and `options`: the
+    arguments it passes to a backend. dlcpd serves all devices if no group is being created, or if a
+    later torch creates groups differently.
 
-    Raises: what making a group of the other backends raises.
+    Raises: the errors of creating the group of the other backends.
     """
     making = _making()
     config = making.get("backend_config")
@@ -71,8 +71,8 @@ def devices_of(asked: Any, options: Any) -> Devices:
 
 
 def _making() -> Mapping[str, Any]:
-    """The variables of torch.distributed while it creates a group: it passes a backend no list of
-    devices. Empty where it creates none."""
+    """The local variables of torch.distributed's group creation; empty if none is running. Only
+    they hold the list of devices: PyTorch does not pass it to a backend."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         code = frame.f_code
@@ -85,7 +85,7 @@ def _making() -> Mapping[str, Any]:
 def _group_of(
     backends: Mapping[str, str], asked: Any, options: Any, bound: torch.device | None
 ) -> dist.ProcessGroup:
-    """A group of the same ranks, known to torch.distributed under a tag of its own."""
+    """A group of the same ranks, registered with torch.distributed under its own tag."""
     name = distributed_c10d.GroupName(f"{asked.group_id}:others")
     ranks = list(asked.global_ranks_in_group)
     made: dist.ProcessGroup

@@ -1,7 +1,7 @@
-"""The forms in which PyTorch documents each collective of a process group, brought to one.
+"""Binds every documented form of a collective's arguments to one form.
 
-A method takes tensors, then its options in one object, or what they hold by position or by name:
-root, reduction, timeout. One tensor may stand for a list of one (torch/_C/_distributed_c10d.pyi).
+A method takes tensors, then its options (root, reduction, timeout) as one object, by position or by
+name. A single tensor may stand for a list of one (torch/_C/_distributed_c10d.pyi).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ from torch._C import _distributed_c10d as torch_c10d
 
 from dlcpd.contract.errors import BadOperation, BadTensor
 
-UNSET: Final = timedelta(milliseconds=-1)  # a timeout of options that were not given one, in C++
+UNSET: Final = timedelta(milliseconds=-1)  # default timeout of options objects in C++
 _SUM: Final[Any] = torch_c10d.ReduceOp.SUM
 
-Names = tuple[str, ...]  # of one argument: PyTorch has several, by overload and by version
+Names = tuple[str, ...]  # names of one argument: they differ by overload and PyTorch version
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +27,18 @@ class Asked:
     root: int = 0
     op: Any = _SUM  # dist.ReduceOp
     timeout: timedelta | None = None  # None: the group's
-    device: str = ""  # kind of the one that waits, of a barrier; "": that of the tensors
+    device: str = ""  # device type of a barrier; "": that of the tensors
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a method takes."""
+    """The arguments of a method."""
 
     first: tuple[Names, ...]  # arguments before the options
     options: str = ""  # class of the options; "": there are none
-    words: Names = ()  # of the options, in the order of positions; a timeout comes last
-    depths: tuple[int, ...] = ()  # of `first`, as far as they are tensors: 0 a tensor, 1 a list of
-    # them, 2 a list of lists; where all are one less deep, each stands for a list of one
+    words: Names = ()  # names of the options by position, without the timeout, which is last
+    depths: tuple[int, ...] = ()  # nesting of tensors in `first`: 0 a tensor, 1 a list of tensors,
+    # 2 a list of lists. If all are one level less deep, each stands for a list of one.
     known: tuple[Names, ...] = field(init=False)  # all arguments, by position
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class Form:
     def bind(
         self, name: str, positional: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[list[Any], Asked]:
-        """The arguments before the options, and these. Raises: BadOperation, BadTensor."""
+        """The arguments before the options, and the options. Raises: BadOperation, BadTensor."""
         left = dict(named)
         values: dict[str, Any] = {}
         if len(positional) > len(self.known):
@@ -76,7 +76,7 @@ class Form:
         return (", ".join(names[0] for names in self.first) + words).removeprefix(", then ")
 
     def _wrapped(self, name: str, first: list[Any]) -> list[Any]:
-        """Raises: BadOperation, BadTensor."""
+        """Wrap single tensors in lists where needed. Raises: BadOperation, BadTensor."""
         count = len(self.depths)
         tensors, rest = first[:count], first[count:]
         if self.depths == (1,) and isinstance(tensors[0], list | tuple) and not tensors[0]:
@@ -92,8 +92,8 @@ class Form:
         raise BadOperation(f"{name}: it takes {wanted}")
 
     def _asked(self, name: str, values: dict[str, Any]) -> Asked:
-        """Raises: BadOperation."""
-        for word in ("opts", *self._options()):  # an options object may stand in the first place
+        """The options from their values or an options object. Raises: BadOperation."""
+        for word in ("opts", *self._options()):  # an options object may be the first option
             given = values.get(word)
             if given is not None and hasattr(given, "timeout"):
                 beside = [key for key, value in values.items() if key != word and value is not None]
@@ -127,7 +127,7 @@ def _is_nested(value: Any, depth: int) -> bool:
 
 
 def _values(name: str, options: Any, wanted: str) -> dict[str, Any]:
-    """What an options object of PyTorch holds. Raises: BadOperation."""
+    """The values of a PyTorch options object by name. Raises: BadOperation."""
     if not isinstance(options, getattr(torch_c10d, wanted)):
         found = type(options).__name__
         raise BadOperation(f"{name}: options of another kind, {found}: give {wanted}")
@@ -136,7 +136,7 @@ def _values(name: str, options: Any, wanted: str) -> dict[str, Any]:
 
 
 def _root(name: str, root: Any) -> int:
-    """Raises: BadOperation."""
+    """`root` as an int; None: 0. Raises: BadOperation."""
     if root is None:
         return 0
     try:

@@ -1,7 +1,7 @@
-"""What PyTorch asks of a group's backend for one device.
+"""The interface of a group's backend for one device, as PyTorch calls it.
 
-torch.distributed keeps a backend per device in a ProcessGroup of C++. A backend of Python cannot be
-one of these, so the group stands in the place of each.
+torch.distributed keeps a backend per device in a C++ ProcessGroup. A Python backend cannot be one
+of these, so the group itself stands for each.
 """
 
 from contextlib import suppress
@@ -22,17 +22,17 @@ _KIND: Final = dist.ProcessGroup.BackendType.CUSTOM
 
 
 class PerDevice(dist.ProcessGroup):
-    """A ProcessGroup that is the backend of each of its devices that no other backend serves."""
+    """A ProcessGroup that is also the backend of each device without another backend."""
 
     devices: Devices = ALL_OURS
 
-    supports_splitting = False  # by what NCCL calls for: `split_group` of the object works
+    supports_splitting = False  # flag of NCCL's splitting; `split_group` works without it
     supports_coalescing = True
     supports_shrinking = False
     supports_time_estimate = False
 
     def _serve(self, devices: Devices) -> None:
-        """Have PyTorch know the devices."""
+        """Register the devices with PyTorch."""
         self.devices = devices
         for device in devices.ours:
             self._register_backend(torch.device(device), _KIND, None)
@@ -42,14 +42,14 @@ class PerDevice(dist.ProcessGroup):
             self.bound_device_id = devices.bound
 
     def _get_backend(self, device: torch.device) -> Any:
-        """This object, or the backend of another that serves the device. Raises: BadTensor."""
+        """The backend of the device: this object or another backend. Raises: BadTensor."""
         kind = torch.device(device).type
         with torch_errors():
             other = self.other(kind)
         return self if other is None else super()._get_backend(torch.device(device))
 
     def other(self, kind: str) -> dist.ProcessGroup | None:
-        """The group that serves devices of a kind; None: this one, also where `kind` is empty.
+        """The group that serves a device type; None: this one, also if `kind` is empty.
 
         Raises: BadTensor.
         """
@@ -65,7 +65,7 @@ class PerDevice(dist.ProcessGroup):
 
     @property
     def options(self) -> torch_c10d.Backend.Options:
-        """As new as the question: what is changed in them changes nothing."""
+        """A copy of the options: changes to it have no effect."""
         made = torch_c10d.Backend.Options(NAME, self._default_timeout())
         made.group_name = self.group_name
         with suppress(KeyError):  # a group that torch.distributed did not make
@@ -73,11 +73,11 @@ class PerDevice(dist.ProcessGroup):
         return made
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
-        """Whether `allocate_tensor` is there: PyTorch's own memory is as good."""
+        """False: `allocate_tensor` is not provided, because PyTorch's own memory is as good."""
         return False
 
     def eager_connect_single_device(self, device: torch.device | None = None) -> None:
-        """Nothing to do: a group that is there is connected."""
+        """Nothing to do: a group is connected when it is created."""
 
     def _set_sequence_number_for_group(self) -> None:
         """Nothing to do: the engines count the operations of a group."""
@@ -89,5 +89,5 @@ class PerDevice(dist.ProcessGroup):
         raise NotImplementedError
 
     def get_error(self) -> Any:
-        """Errors are raised by the operations that they end."""
+        """Always SUCCESS: operations raise their own errors."""
         return torch_c10d.ErrorType.SUCCESS

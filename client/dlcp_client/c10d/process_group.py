@@ -1,4 +1,4 @@
-"""The process group that PyTorch sees: its names, point-to-point, barriers and its end."""
+"""The process group that PyTorch sees: names, point-to-point operations, barriers, shutdown."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -26,7 +26,7 @@ from .work import Work, joined
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-USER_TAGS: Final = transport.MAX_TAG  # tags from here on are the group's own
+USER_TAGS: Final = transport.MAX_TAG  # tags from here on are reserved for the group
 
 Split = Callable[[str, list[int], timedelta], "ProcessGroup"]
 
@@ -47,8 +47,8 @@ class ProcessGroup(Collectives, PerDevice):
         end: End,
         devices: Devices = ALL_OURS,
     ) -> None:
-        """`split` makes a group of some of these ranks; `end` is called once, last. `devices`: what
-        other backends serve."""
+        """`split` makes a group of some of these ranks; `end` is called once, last. `devices`: the
+        devices and their backends."""
         # The constructor with a store makes no object that Python methods can override.
         dist.ProcessGroup.__init__(self, group.rank, group.size)  # type: ignore[call-arg]
         self.group, self._store = group, store
@@ -57,11 +57,11 @@ class ProcessGroup(Collectives, PerDevice):
         self.set_timeout(timeout)
         self._open, self._splits = True, 0
         self._coalesced: list[Work] | None = None
-        # Collectives whose results nobody has taken yet, oldest first.
+        # Collectives whose results are not yet copied back, oldest first.
         self._unread: dict[Work, None] = {}
         self._name, self._description = "", ""
 
-    # --- who it is; C++ asks too ------------------------------------------------------
+    # --- names and ranks, also read by C++ --------------------------------------------
 
     def getBackendName(self) -> str:  # C++ names, here and below
         return NAME
@@ -98,10 +98,10 @@ class ProcessGroup(Collectives, PerDevice):
 
     def begun(self, work: Work, *, message: bool) -> None:
         work.group = self
-        if not message:  # another rank may send or receive its half after any number of others
+        if not message:  # another rank may match it after any number of other operations
             oldest = next(iter(self._unread), None)
             if oldest is not None:
-                oldest.is_completed()  # which takes its results, for nobody may ever wait for it
+                oldest.is_completed()  # copies its results back: the caller may never wait for it
             self._unread[work] = None
         if self._coalesced is not None:
             self._coalesced.append(work)
@@ -126,7 +126,7 @@ class ProcessGroup(Collectives, PerDevice):
 
     @operation
     def barrier(self, asked: Asked) -> Work:
-        # As Gloo's, it also waits for the collectives before it, for whose works nobody may wait.
+        # As with Gloo, it also waits for earlier collectives that no caller waits for.
         before = list(self._unread)
         part = self.group.barrier(policy=self.policy(asked))
         return Work([part], [], lambda: [work.wait() for work in before])
@@ -134,9 +134,9 @@ class ProcessGroup(Collectives, PerDevice):
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
-        """A barrier whose error on rank 0 names the ranks that did not come.
+        """A barrier whose error on rank 0 names the missing ranks.
 
-        dist.monitored_barrier asks for Gloo by name, so call it on the group.
+        dist.monitored_barrier requires Gloo by name, so call this method of the group.
         """
         with torch_errors():
             limit = checked_timeout(self._timeout if timeout is None else timeout)
@@ -146,13 +146,13 @@ class ProcessGroup(Collectives, PerDevice):
 
     def _start_coalescing(self, device: torch.device) -> None:
         if (other := self.other(device.type)) is not None:
-            other._start_coalescing(device)  # noqa: SLF001
+            other._start_coalescing(device)  # noqa: SLF001  # PyTorch's interface
             return
         self._coalesced = []
 
     def _end_coalescing(self, device: torch.device) -> Work:
         if (other := self.other(device.type)) is not None:
-            return cast("Work", other._end_coalescing(device))  # noqa: SLF001
+            return cast("Work", other._end_coalescing(device))  # noqa: SLF001  # as above
         works, self._coalesced = self._coalesced or [], None
         return joined(works)
 
@@ -162,7 +162,7 @@ class ProcessGroup(Collectives, PerDevice):
         return self._timeout
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Of operations from now on. Raises: BadConfig."""
+        """Set the timeout of later operations. Raises: BadConfig."""
         with torch_errors():
             checked_timeout(timeout)
         self._timeout = timeout
@@ -176,7 +176,7 @@ class ProcessGroup(Collectives, PerDevice):
         group_desc: str | None = None,
         device_types: Any = None,
     ) -> "ProcessGroup | None":
-        """A group of `new_ranks` of this one; None on ranks outside. All ranks call it."""
+        """Split off a group of `new_ranks`; None on other ranks. All ranks call it."""
         if self.devices.others is not None:
             with torch_errors():
                 raise BadOperation(
@@ -194,14 +194,14 @@ class ProcessGroup(Collectives, PerDevice):
         return made
 
     def shutdown(self) -> None:
-        """End the group; operations without an outcome fail. Twice is fine.
+        """End the group; unfinished operations fail. A second call does nothing.
 
-        The job's last group first waits a while for the other ranks to end theirs.
+        The job's last group first waits up to FAREWELL for the other ranks to end their groups.
         """
         self._finish(politely=True)
 
     def abort(self) -> None:
-        """As `shutdown`, without waiting for anyone."""
+        """As `shutdown`, without waiting for other ranks."""
         self._finish(politely=False)
 
     def _finish(self, *, politely: bool) -> None:

@@ -1,4 +1,4 @@
-"""Which reduction a ReduceOp asks for, and the dtype in which the transport does it."""
+"""Maps a ReduceOp and a dtype to the transport's reduction and dtype."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,8 +24,8 @@ _NAMES: Final[dict[Any, str]] = {
 }
 _BITWISE: Final = ("band", "bor", "bxor")
 
-# A complex number is two real ones, of which sums are sums. Small integers are reduced as int32,
-# whose low bits are those of a sum or product that wraps around in the small type.
+# A complex number is reduced as two real ones. Small integers are reduced as int32, whose low bits
+# are those of a sum or product that wraps around in the small type.
 _CARRIED: Final = {
     torch.complex32: torch.float16,
     torch.complex64: torch.float32,
@@ -36,7 +36,7 @@ _CARRIED: Final = {
     torch.int16: torch.int32,
 } | {dtype: dtype for dtype in REDUCED}
 
-# Of truth values: + is "or" and * is "and", as in torch's own arithmetic.
+# For bool, + is "or" and * is "and", as in torch's own arithmetic.
 _OF_BOOL: Final = {"sum": "max", "product": "min"}
 
 
@@ -46,7 +46,7 @@ class Reduction:
 
     op: str
     carried: torch.dtype
-    factor: float | torch.Tensor | None = None  # multiplies each rank's input first
+    factor: float | torch.Tensor | None = None  # each rank's input is multiplied by it first
 
     @classmethod
     def of(cls, op: Any, dtype: torch.dtype) -> "Reduction":

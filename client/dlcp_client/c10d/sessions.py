@@ -1,4 +1,4 @@
-"""Which transport serves which process groups: one for all groups of the job, while one is open."""
+"""Assigns process groups to transports: one serves all groups of the job while it is open."""
 
 import os
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from .transport import Group, Transport
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-# Seconds for the other ranks to leave too. A rank that is through with its last collective may
-# be the source of what others have not asked for yet, and its departure ends the job for them.
+# Seconds to wait for the other ranks to leave. A rank that finished its last collective may hold
+# data that other ranks still have to request, and its departure ends the job for them.
 FAREWELL: Final = 30.0
 
 Connect = Callable[["Store", int, int, timedelta], Transport]  # store, rank, size, timeout
-End = Callable[[bool], None]  # of a group; True: wait for the others where it is the last one
+End = Callable[[bool], None]  # of a group; True: the last group waits for the other ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +39,19 @@ class Member:
 
 @dataclass(slots=True)
 class Lease:
-    """A transport that some groups share."""
+    """A transport shared by groups."""
 
     transport: Transport
-    ranks: tuple[int, ...]  # global; the transport knows a rank by its position here
+    ranks: tuple[int, ...]  # global; position = rank in the transport
     whole: bool
-    open: int = 0  # groups
+    open: int = 0  # number of open groups
 
     def serves(self, member: Member) -> bool:
-        """Whether all members of a group find this lease, whatever else each of them opened."""
+        """Whether all members of a group choose this lease, independent of their other groups."""
         return self.whole or self.ranks == member.ranks
 
     def group(self, member: Member) -> Group:
-        """A new group; all its members ask for it in the same order."""
+        """A new group; all its members make it in the same order."""
         positions = [self.ranks.index(rank) for rank in member.ranks]
         timeout = member.timeout.total_seconds()
         return self.transport.group(positions, member.name, timeout=timeout)
@@ -60,19 +60,19 @@ class Lease:
 class Sessions:
     """The transports of this process.
 
-    The job's own group brings one that all its groups use. Where that group has another
-    backend, groups of the same ranks in the same order share one.
+    The job's own group opens one that all its groups share. If that group has another backend,
+    groups of the same ranks in the same order share one.
     """
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
         self._leases: list[Lease] = []
-        os.register_at_fork(after_in_child=self._leases.clear)  # they are the parent's
+        os.register_at_fork(after_in_child=self._leases.clear)  # they belong to the parent
 
     def open(self, member: Member) -> tuple[Group, End]:
-        """A group, and what ends it. Connects when it must.
+        """A group, and the function that ends it. Connects if needed.
 
-        Raises: what connecting raises.
+        Raises: the errors of connecting.
         """
         if len(member.ranks) == 1:
             return Solo(), lambda politely: None
@@ -95,7 +95,7 @@ class Sessions:
     def _end(self, lease: Lease, group: Group, politely: bool) -> None:
         if politely and lease.open == 1 and group.size == len(lease.ranks):
             _farewell(group)
-        with suppress(DlcpError):  # of a session that is over already
+        with suppress(DlcpError):  # the session has already ended
             group.close()
         self._release(lease)
 
@@ -108,6 +108,6 @@ class Sessions:
 
 
 def _farewell(group: Group) -> None:
-    """Wait until all ranks are about to leave, or one cannot be waited for any more."""
+    """Wait until all ranks are about to leave, FAREWELL passes, or a rank is lost."""
     with suppress(DlcpError):
         group.barrier(policy=exact(deadline=FAREWELL)).wait()

@@ -1,4 +1,4 @@
-"""The group of one rank: every operation is a copy, and done at once."""
+"""The group of one rank: every operation is a copy and completes at once."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
@@ -13,7 +13,7 @@ from .transport import Work
 
 
 class Done:
-    """The work of an operation that is over."""
+    """The work of a completed operation."""
 
     source = 0
 
@@ -30,7 +30,7 @@ class Done:
 
 
 class Solo:
-    """A transport.Group without peers. Reductions of one input are that input."""
+    """A transport.Group without peers. A reduction returns its single input."""
 
     rank, size = 0, 1
 
@@ -99,7 +99,7 @@ class Solo:
         return Done()
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """Nothing to end."""
 
     def _refuse(self) -> NoReturn:
         raise BadOperation("a group of one rank has no peer to send to or receive from")

@@ -1,4 +1,4 @@
-"""Tensors as the transport takes them (1-D, contiguous, one dtype), and results back to them."""
+"""Converts tensors to the transport's form (1-D, contiguous, one dtype) and results back."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ import torch
 from dlcp_client.device.registry import device_of
 from dlcpd.contract.errors import BadTensor
 
-BYTES: Final = torch.uint8  # carries what is moved, not reduced; no reduction is carried in it
+BYTES: Final = torch.uint8  # dtype of operations that copy; no reduction uses it
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """One flat tensor that stands for some tensors of the caller, one after the other."""
+    """One flat tensor that holds the values of several tensors of the caller, concatenated."""
 
     flat: torch.Tensor
     tensors: tuple[torch.Tensor, ...]  # of the caller, of one dtype
@@ -27,11 +27,11 @@ class Buffer:
 
     @property
     def uneven(self) -> tuple[int, ...] | None:
-        """The sizes, where they differ."""
+        """The sizes if they differ; else None."""
         return None if len(set(self.sizes)) <= 1 else self.sizes
 
     def copy_back(self) -> None:
-        """Copy the values of `flat` to the caller's tensors, where it is not their memory."""
+        """Copy the values of `flat` to the caller's tensors, unless they share memory."""
         if self.shared:
             return
         with torch.no_grad():
@@ -42,7 +42,7 @@ class Buffer:
 
 
 def lent(tensors: Sequence[torch.Tensor], carried: torch.dtype) -> Buffer:
-    """The values of `tensors`: in place where one tensor's memory will do, else a copy.
+    """The values of `tensors`, without a copy for a single contiguous tensor of that dtype.
 
     Raises: BadTensor.
     """
@@ -64,7 +64,7 @@ def copied(tensors: Sequence[torch.Tensor], carried: torch.dtype) -> Buffer:
 
 
 def room(tensors: Sequence[torch.Tensor], carried: torch.dtype) -> Buffer:
-    """Where results for `tensors` go: their own memory where it will do.
+    """A buffer for results of `tensors`: a single tensor's own memory if possible.
 
     Raises: BadTensor.
     """
@@ -92,7 +92,7 @@ def _checked(tensors: Sequence[Any]) -> tuple[torch.Tensor, ...]:
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Contiguous, and with its values in memory as they read."""
+    """A contiguous tensor whose memory holds its values: conjugation and negation are applied."""
     return tensor.resolve_conj().resolve_neg().contiguous()
 
 
@@ -103,7 +103,7 @@ def _size(tensor: torch.Tensor, carried: torch.dtype) -> int:
 
 
 def _encoded(tensor: torch.Tensor, carried: torch.dtype) -> torch.Tensor:
-    """A dense tensor's values, flat; a view of it where no number changes its form."""
+    """A dense tensor's values, flat; a view unless the dtype changes."""
     if carried is BYTES:
         return tensor.view(-1).view(torch.uint8)
     if tensor.is_complex():

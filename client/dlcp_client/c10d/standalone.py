@@ -1,4 +1,4 @@
-"""A process group with a session of its own: for managers that make one for each quorum."""
+"""A process group with its own session, for managers that create one per quorum."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def process_group(store: "Store", rank: int, world_size: int, timeout: timedelta) -> ProcessGroup:
-    """The ranks that meet in `store`, which no other group uses. `timeout`: of the meeting, and of
-    every operation. `abort()` or `shutdown()` ends the group and its session, and so does the loss
-    of the last reference to it, its splits and their works, as with PyTorch's own groups.
+    """A group of the ranks that meet in `store`, which no other group uses. `timeout`: of joining,
+    and of every operation. `abort()` or `shutdown()` ends the group and its session. So does the
+    loss of the last reference to it, its splits and their works, as with PyTorch's own groups.
 
-    Raises: what `connect` raises, as errors of torch.distributed.
+    Raises: the errors of `connect`, as errors of torch.distributed.
     """
     if world_size == 1:
         return _Shared().whole(store, Solo(), timeout)
@@ -37,17 +37,17 @@ def process_group(store: "Store", rank: int, world_size: int, timeout: timedelta
 
 
 class _Shared:
-    """The session of a group and of those that are split from it, while one of them is there."""
+    """The session that a group and its splits keep open."""
 
     def __init__(self, transport: Transport | None = None) -> None:
-        """None: of one rank, which needs no session."""
+        """None: one rank, without a session."""
         self._transport = transport
         if transport is not None:
-            # On a thread: the last reference may go on one of the session's own.
+            # On a thread: the last reference may be dropped on a thread of the session.
             finalize(self, Thread(target=transport.close, daemon=True).start).atexit = False
 
     def whole(self, store: "Store", group: Group, timeout: timedelta) -> ProcessGroup:
-        """The group whose end is that of the session."""
+        """The group that ends the session when it ends."""
         return self._over(store, group, timeout, self._close)
 
     def _split(

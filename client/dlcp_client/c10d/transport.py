@@ -1,15 +1,14 @@
-"""What the c10d backend needs of the transport below: groups, their operations, and works.
+"""The transport interface of the c10d backend: groups, their operations, and works.
 
-Rules that hold for every operation:
+Rules for every operation:
 
-- Tensors are 1-D, contiguous and on one device, the CPU or another. Operations that reduce get one
-  of REDUCED dtypes; all others get uint8, whatever the caller's dtype, so that elements are bytes
-  there.
-- An operation returns before its end. Its tensors are left alone until the work is done.
-- Operations are exact: the policy says until when, and only gradient hooks pass a bounded one.
-- Collectives of one group are called in the same order on all its ranks; `send` and `receive`
-  are matched by peers and tag, in order, and never wait for a collective or for each other.
-- `policy.deadline` is seconds from the call: an operation that has not ended by then fails with
+- Tensors are 1-D, contiguous and on one device, the CPU or another. Reductions take one of the
+  REDUCED dtypes. All other operations take uint8, whatever the caller's dtype: elements are bytes.
+- An operation returns before its end. Its tensors are not touched until the work is done.
+- Operations are exact, with the policy's deadline; only gradient hooks pass a bounded policy.
+- Collectives of one group are called in the same order on all its ranks. `send` and `receive`
+  match by peers and tag, in order, and never wait for a collective or for each other.
+- `policy.deadline`: seconds from the call. An operation that has not ended by then fails with
   DeadlineExceeded on every rank that waits.
 - A refused call raises, and a failed operation's work raises, a DlcpError.
 """
@@ -39,28 +38,28 @@ class Work(Protocol):
 
     @property
     def source(self) -> int:
-        """Rank in the group that a finished receive got its bytes from; -1 for other operations."""
+        """For a finished receive, the sender's rank in the group; -1 for other operations."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until the end, without the GIL; True. A result on a device is there for what this
-        thread then puts on its current stream.
+        """Block until the end, without the GIL; True. Later work on this thread's current stream
+        sees a result on a device.
 
-        Raises: the DlcpError that ended it; TimeoutError after `timeout` seconds: the
-        operation then goes on and can be waited for again.
+        Raises: the DlcpError that ended it; TimeoutError after `timeout` seconds: the operation
+        then continues, and `wait` may be called again.
         """
 
     def done(self) -> bool:
-        """Whether it ended, also by a failure, without waiting."""
+        """Whether it has ended or failed, without waiting."""
 
     def get_future(self) -> "Future[Any]":
-        """A Future that is complete after the end, on a thread whose callbacks may wait.
+        """A Future that completes after the end, on a thread whose callbacks may wait.
 
         After a failure its wait() raises. `Future.set_exception` is never called on it.
         """
 
 
 class Group(Protocol):
-    """An ordered set of ranks. Safe to use from threads; the order across them is the caller's."""
+    """An ordered set of ranks. Thread-safe; the caller orders operations across threads."""
 
     rank: int  # of this process in the group
     size: int
@@ -69,10 +68,10 @@ class Group(Protocol):
         """Reduce over all ranks, in place."""
 
     def reduce(self, tensor: torch.Tensor, root: int, op: str, *, policy: LossPolicy) -> Work:
-        """Reduce over all ranks to `tensor` of `root`. That of other ranks may hold anything."""
+        """Reduce over all ranks to `tensor` of `root`. On other ranks it becomes undefined."""
 
     def broadcast(self, tensor: torch.Tensor, root: int, *, policy: LossPolicy) -> Work:
-        """Copy the root's tensor to that of all ranks."""
+        """Copy the root's tensor to all ranks."""
 
     def all_gather(
         self,
@@ -82,10 +81,9 @@ class Group(Protocol):
         *,
         policy: LossPolicy,
     ) -> Work:
-        """Put the inputs of all ranks into `output`, in rank order.
+        """Concatenate the inputs of all ranks in `output`, in rank order.
 
-        `sizes`: elements by rank; None = the same for all. `input` may be this rank's part
-        of `output`.
+        `sizes`: elements by rank; None: equal for all. `input` may be this rank's part of `output`.
         """
 
     def gather(
@@ -96,7 +94,7 @@ class Group(Protocol):
         *,
         policy: LossPolicy,
     ) -> Work:
-        """Put the inputs, of one size, into the root's `output`, which others lack."""
+        """Concatenate the inputs, of equal size, in the root's `output`; None on other ranks."""
 
     def scatter(
         self,
@@ -106,7 +104,7 @@ class Group(Protocol):
         *,
         policy: LossPolicy,
     ) -> Work:
-        """Give each rank its part, of one size, of the root's `input`, which others lack."""
+        """Give each rank its part, of equal size, of the root's `input`; None on other ranks."""
 
     def reduce_scatter(  # noqa: PLR0913  # all but four by keyword
         self,
@@ -121,8 +119,8 @@ class Group(Protocol):
     ) -> Work:
         """Reduce the inputs and give each rank its part.
 
-        `sizes`: elements by rank; None = the same for all. `output` may be this rank's part
-        of `input`. `name` and `layers`: as of Session.all_reduce.
+        `sizes`: elements by rank; None: equal for all. `output` may be this rank's part of `input`.
+        `name` and `layers`: as of Session.all_reduce.
         """
 
     def all_to_all(
@@ -136,32 +134,32 @@ class Group(Protocol):
     ) -> Work:
         """Part i of `input` goes to rank i; part i of `output` comes from rank i.
 
-        Splits are elements by rank; None = the same for all.
+        Splits are elements by rank; None: equal for all.
         """
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int, *, policy: LossPolicy) -> Work:
-        """Send to one rank. Done when the peer has it, or when `tensor` may be changed."""
+        """Send to one rank. Done when the peer has the data or `tensor` may be changed."""
 
     def receive(
         self, tensor: torch.Tensor, peer: int | None, tag: int, *, policy: LossPolicy
     ) -> Work:
-        """Receive from one rank; None = from whichever sends first, which Work.source tells."""
+        """Receive from `peer`; None: from the first rank that sends. Work.source names it."""
 
     def barrier(self, *, policy: LossPolicy) -> Work:
-        """Done when all ranks have called it."""
+        """Done after all ranks have called it."""
 
     def close(self) -> None:
         """End the group. Its open works fail with SessionClosed; other groups go on."""
 
 
 class Transport(Protocol):
-    """What groups are made from: a session."""
+    """The source of groups: a session."""
 
     def group(self, ranks: Sequence[int], name: str, *, timeout: float) -> Group:
         """The group of `ranks` of this transport, in this order; every member calls it.
 
-        `name` is the same on all members. `timeout`: seconds for them to come.
+        `name` is the same on all members. `timeout`: seconds to wait for all members.
         """
 
     def close(self) -> None:
-        """Leave. Closing twice is fine."""
+        """End the session. A second call does nothing."""

@@ -19,20 +19,20 @@ from dlcpd.contract.errors import DlcpError
 from . import transport
 from .errors import torch_errors
 
-_NO_LIMIT: Final = timedelta(0)  # what PyTorch passes for "wait until the end"
+_NO_LIMIT: Final = timedelta(0)  # PyTorch passes it for "wait until the end"
 
 
 class Maker(Protocol):
     """The process group that made a work."""
 
     def ended(self, work: "Work") -> None:
-        """It has ended, and its results have been taken."""
+        """`work` has ended and its results are in place."""
 
 
 class Work(c10d.Work):
-    """One call of a process group. Its results stand in `outputs` after `wait()`.
+    """One call of a process group. Its results are in `outputs` after `wait()`.
 
-    C++ sees `wait` and `get_future` alone; the rest is for Python callers.
+    C++ calls only `wait` and `get_future`; the rest is for Python callers.
     """
 
     def __init__(
@@ -41,19 +41,19 @@ class Work(c10d.Work):
         outputs: Any,
         finish: Callable[[], object] | None = None,
     ) -> None:
-        """`finish` puts results where the caller wants them. It runs once, after all parts."""
+        """`finish` copies results to the caller's tensors. It runs once, after all parts."""
         super().__init__()
         self.parts: Final = tuple(parts)
         self._outputs, self._finish = outputs, finish
         self._lock = threading.RLock()  # a callback added late runs at once, on this thread
         self._future: Future[Any] | None = None
-        self.group: Maker | None = None  # which is there until this has ended
+        self.group: Maker | None = None  # referenced until the work has ended
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block until the end; True.
 
-        Raises: what ended the operation; DeadlineExceeded after `timeout`: the operation
-        then goes on and can be waited for again.
+        Raises: the error that ended the operation; DeadlineExceeded after `timeout`: the operation
+        then continues, and `wait` may be called again.
         """
         limited = timeout is not None and timeout > _NO_LIMIT
         until = time.monotonic() + timeout.total_seconds() if limited and timeout else None
@@ -72,8 +72,8 @@ class Work(c10d.Work):
         self.wait()
 
     def is_completed(self) -> bool:
-        """Whether it ended, also by a failure, without waiting. After a success the results stand
-        where the caller wants them."""
+        """Whether it has ended or failed, without waiting. After a success the results are in the
+        caller's tensors."""
         if not all(part.done() for part in self.parts):
             return False
         with suppress(DlcpError):
@@ -85,7 +85,7 @@ class Work(c10d.Work):
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> DlcpError | None:
-        """What it failed with; None while it goes on and after success."""
+        """The error that it failed with; None while it runs and after success."""
         if not self.is_completed():
             return None
         try:
@@ -95,13 +95,13 @@ class Work(c10d.Work):
         return None
 
     def result(self) -> list[torch.Tensor]:
-        """The results, flat; wait first."""
+        """The results, flat; call `wait` first."""
         return _flat(self._outputs)
 
     def get_future(self) -> "Future[Any]":
-        """A Future of the results. Asking twice gives the same one.
+        """A Future of the results. Every call returns the same one.
 
-        Always what `then` returns: `set_exception` on a Future that DDP holds is a SIGSEGV,
+        It is always the result of `then`: `set_exception` on a Future that DDP holds is a SIGSEGV,
         while an error raised by a callback reaches its caller.
         """
         if RANGES.on():
@@ -114,13 +114,13 @@ class Work(c10d.Work):
             return self._future
 
     def source_rank(self) -> int:
-        """Rank in the group that a finished receive got its bytes from."""
+        """For a finished receive, the sender's rank in the group; else -1."""
         return self.parts[0].source if self.parts else -1
 
     _source_rank = source_rank  # recv(src=None) asks for it by this name
 
     def block_current_stream(self) -> None:
-        """The current stream goes on after `wait` only, for this process has to wait, too."""
+        """Block the process, too: only `wait` completes the operation for the current stream."""
         self.wait()
 
     def _value(self, _: "Future[Any]") -> Any:
@@ -128,7 +128,7 @@ class Work(c10d.Work):
         return self._outputs
 
     def conclude(self) -> None:
-        """Put the results where the caller wants them, once; all parts have ended."""
+        """Copy the results to the caller's tensors, once, after all parts have ended."""
         with self._lock:
             finish, self._finish = self._finish, None
             if finish is not None:
@@ -153,7 +153,7 @@ def joined(works: Sequence[Work]) -> Work:
 
 
 def _future_of(outputs: list[torch.Tensor]) -> "Future[None]":
-    """One whose chain may hold `outputs`: those of a device have to be announced."""
+    """A Future whose chain may hold `outputs`: PyTorch requires their device to be declared."""
     device = device_of(outputs[0]) if outputs else None
     return Future() if device is None else device.future()
 

@@ -1,8 +1,6 @@
-"""CUDA as the seam wants it, through torch alone. As thin as it can be: only `fake` is tested
-everywhere, and what it proves of staging holds here if each line does what CUDA documents.
-
-It has not run on a GPU yet: docs/cuda.md says how to run it on one.
-"""
+"""CUDA as a Device, through torch alone. It is kept thin: tests use `fake`, whose proof of staging
+holds here if each line does what CUDA documents. It has not run on a GPU yet: docs/cuda.md says how
+to run it on one."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,8 +19,8 @@ PORTABLE: Final = 1  # cudaHostRegisterPortable: locked for every device of the 
 
 
 class Event:
-    """A CUDA event that a thread sleeps on (cudaEventBlockingSync): without it, waiting is a loop
-    on a core that the engine could use. torch releases the interpreter's lock meanwhile."""
+    """A CUDA event that a thread sleeps on (cudaEventBlockingSync): otherwise waiting would spin on
+    a core that the engine could use. torch releases the GIL meanwhile."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self.event: Final = _cuda.Event(blocking=True)
@@ -36,8 +34,8 @@ class Event:
 
 
 class Cuda:
-    """One GPU. Who calls keeps the tensors until the events: the caching allocator knows of no
-    stream but that of the tensor, and nobody tells it (`record_stream`)."""
+    """One GPU. The caller keeps tensors until their events: the caching allocator knows only a
+    tensor's own stream, and nothing here calls `record_stream`."""
 
     def __init__(self, index: int) -> None:
         self._device = torch.device("cuda", index)
@@ -85,21 +83,21 @@ class Cuda:
             found = runtime.cudaHostRegister(address, size, PORTABLE)
             if int(found) == 0:
                 return
-            # CUDA remembers a failure until somebody asks, and torch asks after each kernel: one
-            # that does no harm shall find it.
+            # CUDA reports a failure at the next check, and torch checks after each kernel: launch a
+            # harmless kernel that receives the error.
             with suppress(RuntimeError):
                 torch.empty(1, device=self._device).fill_(1)
         raise CannotPin(f"cudaHostRegister: {runtime.cudaGetErrorString(found)}")
 
     def unpin(self, address: int) -> None:
-        _cuda.cudart().cudaHostUnregister(address)  # at the end: nobody is left to tell
+        _cuda.cudart().cudaHostUnregister(address)  # at the end: the result is ignored
 
 
 @cache
 def cuda(index: int) -> Cuda:
     """The GPU with this number.
 
-    Raises: BadTensor where this torch has no CUDA, or finds no GPU.
+    Raises: BadTensor if torch is built without CUDA or finds no GPU.
     """
     if not torch.cuda.is_available():
         why = "finds no GPU" if torch.version.cuda else "is built without CUDA"
@@ -112,7 +110,7 @@ def cuda(index: int) -> Cuda:
 
 @contextmanager
 def _on(stream: torch.cuda.Stream, after: Event, array: torch.Tensor) -> Iterator[None]:
-    """`stream` as the current one, from `after` on. The thread's own comes back."""
+    """Make `stream` the current one inside, after the event. The thread's own is restored."""
     stream.wait_event(after.event)
     with torch.cuda.stream(stream), torch.inference_mode(array.is_inference()):
         yield

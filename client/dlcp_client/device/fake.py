@@ -1,11 +1,10 @@
-"""A device for machines that have none: ordinary memory, asynchronous streams, and an error for who
-uses memory before its event.
+"""A test device: host memory, asynchronous streams, and an error for memory used before its event.
 
     with FakeDevice(seed=1).holding_all():
         ddp.register(DistributedDataParallel(model))
 
-Streams are threads that do what they are given in order, each after a delay drawn by the seed. An
-event that nobody waits for means wrong numbers on some days; here it is UseBeforeEvent at once.
+Streams are threads that do their work in order, each item after a delay drawn from the seed. On a
+real device, a missed event gives wrong numbers at times; here it always raises UseBeforeEvent.
 """
 
 import random
@@ -26,7 +25,7 @@ from dlcp_client.device.spans import spans
 OUT: Final = "stream out"
 IN: Final = "stream in"
 CURRENT: Final = "current stream"
-PATIENCE: Final = 60.0  # seconds; what takes longer hangs
+PATIENCE: Final = 60.0  # seconds; work that takes longer counts as hung
 
 
 class Event:
@@ -35,22 +34,22 @@ class Event:
     def __init__(self, seen: Clock, learn: Callable[[Clock], None]) -> None:
         self.seen, self._learn = seen, learn
         self.reached = threading.Event()
-        self.error: BaseException | None = None  # of the work before it
+        self.error: BaseException | None = None  # error of the work before it
 
     def wait(self) -> None:
-        """Raises: what the work before it raised."""
+        """Wait, and record that the process has seen it. Raises: the error of earlier work."""
         self.await_reached()
         self._learn(self.seen)
 
     def done(self) -> bool:
-        """Whether it is reached. Who asks knows it then, as who waits."""
+        """Whether it is reached. If so, the process has seen it, as after `wait`."""
         over = self.reached.is_set()
         if over:
             self._learn(self.seen)
         return over
 
     def await_reached(self) -> None:
-        """As a stream does: the process learns nothing of it. Raises: as `wait`."""
+        """Wait as a stream does: the process has not seen it. Raises: as `wait`."""
         if not self.reached.wait(PATIENCE):
             raise TimeoutError(f"an event of the fake device was not reached in {PATIENCE:g} s")
         if self.error is not None:
@@ -58,7 +57,7 @@ class Event:
 
 
 class Stream:
-    """Work in order, on a thread of its own."""
+    """Work in order, on its own thread."""
 
     def __init__(self, name: str, delays: Iterator[float]) -> None:
         self._delays = delays
@@ -68,7 +67,7 @@ class Stream:
         self._thread.start()
 
     def put(self, work: Callable[[], object], event: Event) -> None:
-        """Do `work` after what is before it, and then reach `event`, with its error if it fails."""
+        """Do `work` after earlier work, then reach `event`, with the error of `work` if any."""
 
         def run() -> None:
             try:
@@ -80,7 +79,7 @@ class Stream:
         self._work.put(run)
 
     def close(self) -> None:
-        """Do what is there, without delays, and end."""
+        """Finish all work without delays, and end the thread."""
         self._hurry.set()
         self._work.put(None)
         self._thread.join(PATIENCE)
@@ -93,15 +92,15 @@ class Stream:
 
 
 class FakeDevice:
-    """One device; `seed` draws its delays, of which the longest takes `slowest` seconds."""
+    """One device. `seed` draws its delays, of at most `slowest` seconds."""
 
     def __init__(self, seed: int = 0, *, name: str = "fake:0", slowest: float = 0.002) -> None:
         self.name: Final = name
-        self.lockable = 1 << 62  # bytes that `pin` has to give
+        self.lockable = 1 << 62  # bytes that `pin` may lock
         self.copied = {OUT: 0, IN: 0}  # bytes, by stream
-        self._lock = threading.Lock()  # of what follows
+        self._lock = threading.Lock()  # guards the fields below
         self._history = History()
-        self._storages: set[int] = set()  # addresses of what `tensor` made
+        self._storages: set[int] = set()  # addresses of the tensors that `tensor` made
         self._locked: dict[int, int] = {}  # bytes, by address
         self._host_is_current = False
         self._streams = {
@@ -116,27 +115,27 @@ class FakeDevice:
 
     @property
     def open(self) -> int:
-        """Uses of memory of which the process does not know that they are over."""
+        """Number of memory accesses that the process has not seen complete."""
         return len(self._history)
 
     # --- for tests and examples -------------------------------------------------------
 
     @contextmanager
     def holding(self) -> Iterator["FakeDevice"]:
-        """Meanwhile what `tensor` makes is on this device. Only `launch` may look at it."""
+        """Inside, tensors of `tensor` are on this device. Only `launch` may access them."""
         with self._open_for(lambda tensor: tensor.untyped_storage().data_ptr() in self._storages):
             yield self
 
     @contextmanager
     def holding_all(self) -> Iterator["FakeDevice"]:
-        """Meanwhile every tensor of this process is on this device, and the process itself is its
-        current stream: torch computes there with nobody between. So following an event blocks."""
+        """Inside, every tensor of this process is on this device, and the process itself is its
+        current stream: torch computes there directly. So following an event blocks."""
         self._host_is_current = True
         with self._open_for(lambda tensor: tensor.device.type == "cpu"):
             yield self
 
     def tensor(self, values: torch.Tensor) -> torch.Tensor:
-        """A tensor of this device with a copy of `values`."""
+        """A copy of `values` on this device."""
         made = values.clone()
         self._storages.add(made.untyped_storage().data_ptr())
         return made
@@ -148,7 +147,8 @@ class FakeDevice:
         reads: Sequence[torch.Tensor] = (),
         writes: Sequence[torch.Tensor] = (),
     ) -> Event:
-        """Put `kernel` on the current stream; which tensors it touches. Raises: UseBeforeEvent."""
+        """Put `kernel` on the current stream. `reads`, `writes`: tensors that it accesses. Raises:
+        UseBeforeEvent."""
         touched = [_place(t) for t in reads], [_place(t) for t in writes]
         with self._lock:
             self._history.use(CURRENT, *touched, "a kernel")
@@ -157,7 +157,8 @@ class FakeDevice:
         return event
 
     def lend(self, stream: str, where: Range, what: str) -> Clock:
-        """Another part of the machine reads and writes memory from now on; what `returned` takes.
+        """Record that a component outside the device accesses memory from now on. Returns the clock
+        to pass to `returned`.
 
         Raises: UseBeforeEvent.
         """
@@ -166,12 +167,12 @@ class FakeDevice:
             return self._history.now(stream)
 
     def returned(self, seen: Clock) -> None:
-        """The process knows that it is done."""
+        """Record that the process has seen the end of the access."""
         with self._lock:
             self._history.learn(HOST, seen)
 
     def close(self) -> None:
-        """Do all that was asked for, and end the threads."""
+        """Finish all work, and end the threads."""
         for stream in self._streams.values():
             stream.close()
 
@@ -212,7 +213,7 @@ class FakeDevice:
         return self._copy(IN, pairs, after, what)
 
     def aside(self, after: Event | None) -> AbstractContextManager[None]:
-        """There is one current stream only: what is aside on CUDA is less in parallel here."""
+        """Does nothing: the device has only one current stream, with less parallelism than CUDA."""
         return nullcontext()
 
     def future(self) -> "Future[None]":
@@ -224,7 +225,7 @@ class FakeDevice:
         self._locked[address] = size
 
     def unpin(self, address: int) -> None:
-        """Raises: UseBeforeEvent where a copy may be under way."""
+        """Raises: UseBeforeEvent if a copy may be in progress."""
         size = self._locked.pop(address)
         with self._lock:
             for what in self._history.users((address, address + size), (OUT, IN)):
@@ -264,7 +265,7 @@ class FakeDevice:
         return event
 
     def _check_uncrossed(self, hosts: Iterable[torch.Tensor]) -> None:
-        """Raises: ValueError, as CUDA may, for a transfer that is locked in several pieces."""
+        """Raises: ValueError, as CUDA may, for a transfer across several locked pieces."""
         ends = {end for start, size in self._locked.items() for end in (start, start + size)}
         for start, stop in map(_place, hosts):
             if any(start < end < stop for end in ends):
@@ -279,6 +280,6 @@ def _place(tensor: torch.Tensor) -> Range:
 
 
 def _delays(seed: str, slowest: float) -> Iterator[float]:
-    draw = random.Random(seed)  # noqa: S311  # it guards nothing
+    draw = random.Random(seed)  # noqa: S311  # not for secrets
     while True:
         yield draw.uniform(0.0, slowest)

@@ -1,10 +1,10 @@
-"""Which accesses to memory happen before which: finds a use before its event, whatever the timing.
+"""Checks the order of memory accesses: finds a use before its event, independent of timing.
 
-Each stream, and the process itself ("host"), has a clock that counts its own steps and knows how
-far it has seen those of the others. It learns by waiting for an event, and a stream also by being
-given work: what the host knew then. Two accesses to the same bytes, one of which writes, are in
-order where the later one's clock has seen the earlier one's step; else one of them comes too
-early on some day, if not today. Threads of the host count as one: they hand over by locks.
+Each stream, and the process itself ("host"), has a clock that counts its own steps and the steps it
+has seen of the others (a vector clock). It learns by waiting for an event; a stream also learns
+what the host knew when it was given work. Two accesses to the same bytes, of which one writes, are
+ordered if the later one's clock has seen the earlier one's step; otherwise they race. Threads of
+the host count as one: they synchronise by locks.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ Range = tuple[int, int]  # addresses [start, stop)
 
 
 class UseBeforeEvent(DlcpError):
-    """Memory was used before what used it last was known to be over."""
+    """Memory was used before its previous access was known to be complete."""
 
     code = "use_before_event"
 
@@ -34,16 +34,16 @@ class Access:
     writes: bool
     stream: str
     step: int
-    what: str  # in words
+    what: str  # description
 
     def meets(self, other: "Access") -> bool:
-        """Whether the two touch the same bytes, and it matters who is first."""
+        """Whether both access the same bytes, and at least one writes."""
         apart = self.where[1] <= other.where[0] or other.where[1] <= self.where[0]
         return (self.writes or other.writes) and not apart
 
 
 class History:
-    """Accesses that nobody may know to be over. Not for threads: who owns it has a lock."""
+    """Accesses that the host has not seen complete. Not thread-safe: the owner holds a lock."""
 
     def __init__(self) -> None:
         self._clocks: dict[str, Clock] = {HOST: Clock()}
@@ -53,23 +53,23 @@ class History:
         return len(self._open)
 
     def now(self, stream: str) -> Clock:
-        """What `stream` has seen, for an event."""
+        """The clock of `stream`, for an event."""
         return self._clocks.setdefault(stream, Clock()).copy()
 
     def learn(self, stream: str, seen: Clock) -> None:
-        """`stream` waits for an event."""
+        """Record that `stream` waits for an event."""
         self._clocks[stream] = self.now(stream) | seen
-        if stream == HOST:  # everything that begins from now on is after these
+        if stream == HOST:  # every later access is after these
             known = self._clocks[HOST]
             self._open = [a for a in self._open if a.step > known[a.stream]]
 
     def users(self, where: Range, streams: Collection[str]) -> list[str]:
-        """What `streams` do with memory, as far as the host does not know it to be over."""
+        """Accesses of `streams` to the memory that the host has not seen complete."""
         access = Access(where, True, HOST, 0, "")
         return [a.what for a in self._open if a.stream in streams and a.meets(access)]
 
     def use(self, stream: str, reads: list[Range], writes: list[Range], what: str) -> None:
-        """One step of `stream`. Raises: UseBeforeEvent."""
+        """Record one step of `stream`. Raises: UseBeforeEvent."""
         if stream != HOST:
             self.learn(stream, self._clocks[HOST])
         clock = self._clocks[stream]

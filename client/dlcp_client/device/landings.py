@@ -1,4 +1,4 @@
-"""Results on their way to a device: what they are read from stays until they are there."""
+"""Results being copied to a device: keeps their source memory until the copy is complete."""
 
 import threading
 from collections import deque
@@ -8,27 +8,27 @@ from dlcp_client.device.seam import Event
 
 
 class Landings:
-    """Copies to devices that may be under way. Nobody waits for them but who needs the memory.
+    """Copies to devices that may be in progress. Only an allocation that needs the memory waits.
 
-    Safe to use from threads. Bounded: an entry holds a region of the arena, which is bounded, and
-    each new one lets go of those that are over.
+    Thread-safe. Bounded: an entry holds a region of the arena, which is bounded, and each new entry
+    releases the completed ones.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: deque[tuple[Event, Any]] = deque()  # a stream's own are done in their order
+        self._open: deque[tuple[Event, Any]] = deque()  # copies of one stream complete in order
 
     def __len__(self) -> int:
         return len(self._open)
 
     def add(self, event: Event, kept: Any) -> None:
-        """A copy has begun; `kept` is let go some time after `event`."""
+        """Register a copy; `kept` is released some time after `event`."""
         self.reap()
         with self._lock:
             self._open.append((event, kept))
 
     def reap(self) -> bool:
-        """Let go of what is over. False: nothing was."""
+        """Release completed copies. False: there was none."""
         reaped = False
         with self._lock:
             while self._open and self._open[0][0].done():
@@ -37,9 +37,9 @@ class Landings:
         return reaped
 
     def wait(self) -> bool:
-        """Until the oldest copy is over. False: none is under way.
+        """Wait until the oldest copy is complete. False: none is in progress.
 
-        Raises: what the device reports.
+        Raises: the error that the device reports.
         """
         with self._lock:
             oldest = self._open[0][0] if self._open else None
@@ -50,5 +50,5 @@ class Landings:
         return True
 
     def abandon(self) -> None:
-        """In a forked child: the device is the parent's."""
+        """In a forked child: the device belongs to the parent."""
         self._lock, self._open = threading.Lock(), deque()

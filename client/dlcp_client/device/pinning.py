@@ -1,4 +1,4 @@
-"""Which part of an arena is locked in place, so that a device copies by itself."""
+"""Page-locks parts of an arena, so that a device copies without the CPU."""
 
 import logging
 import threading
@@ -9,7 +9,7 @@ from dlcp_client.device.seam import CannotPin, Device
 from dlcp_client.environment import Pinning
 from dlcpd.contract.errors import ArenaFull
 
-# Locked at once: 20 ms of work for the kernel, and rare. An arena of 8 GiB has 128 at most.
+# Locking one slab takes the kernel 20 ms, rarely. An arena of 8 GiB has at most 128.
 SLAB: Final = 64 << 20  # bytes
 HELP: Final = "raise the locked memory of the job (ulimit -l), or lower arena_bytes"
 
@@ -17,20 +17,20 @@ log = logging.getLogger("dlcp_client")
 
 
 class Pinned:
-    """The first bytes of an arena, slab by slab as they are first used: an arena of 8 GiB costs no
-    more locked memory than is in flight, and no byte is locked twice. Safe to use from threads."""
+    """The locked first bytes of an arena. Slabs are locked at first use: an arena of 8 GiB locks
+    only the memory in flight, and no byte twice. Thread-safe."""
 
     def __init__(self, arena: SharedArena, wanted: Pinning) -> None:
         self._arena, self._wanted = arena, wanted
         self._lock = threading.Lock()
-        self._slabs: list[tuple[Device, int]] = []  # who locked it, and its address
+        self._slabs: list[tuple[Device, int]] = []  # device that locked it, and its address
         self._until = 0  # bytes of the arena that are locked
-        self._refused = "it is not wanted" if wanted == "never" else ""  # why no more is locked
+        self._refused = "it is not wanted" if wanted == "never" else ""  # reason against more
 
     def covers(self, region: Region, device: Device) -> bool:
-        """Whether all of it is locked; locks what is missing, if that can be had.
+        """Whether all of `region` is locked; first locks missing slabs if possible.
 
-        Raises: ArenaFull where memory has to be locked and cannot.
+        Raises: ArenaFull if locking is required and fails.
         """
         end = region.offset + len(region)
         with self._lock:
@@ -41,12 +41,12 @@ class Pinned:
             return end <= self._until
 
     def cuts(self, region: Region) -> list[int]:
-        """Bytes of the region at which another slab begins."""
+        """Offsets in the region, in bytes, at which another slab begins."""
         first = -region.offset % SLAB or SLAB
         return list(range(first, len(region), SLAB))
 
     def close(self) -> None:
-        """Unlock all of it. No copy is under way."""
+        """Unlock everything. No copy may be in progress."""
         with self._lock:
             self._refused = "the session is closed"
             for device, address in self._slabs:

@@ -1,4 +1,4 @@
-"""On which device a tensor is: None is the host, where it needs no staging."""
+"""Finds the device of a tensor; None is the host, where no staging is needed."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ _finders: Final[list[Find]] = []  # of devices that torch does not know: the fak
 
 
 def device_of(tensor: torch.Tensor) -> Device | None:
-    """Raises: BadTensor for a device that cannot be staged, or is not there."""
+    """The device of `tensor`. Raises: BadTensor for a device that is unsupported or missing."""
     for find in _finders:
         if (found := find(tensor)) is not None:
             return found
@@ -32,15 +32,14 @@ def device_of(tensor: torch.Tensor) -> Device | None:
 
 
 def kind_of(tensor: torch.Tensor) -> str:
-    """The kind of a tensor's device, as PyTorch names it. One that PyTorch does not know stands for
-    CUDA."""
+    """The type of a tensor's device, as PyTorch names it; "cuda" if PyTorch does not know it."""
     known = all(find(tensor) is None for find in _finders)
     return tensor.device.type if known else "cuda"
 
 
 @contextmanager
 def extended(find: Find) -> Iterator[None]:
-    """Meanwhile `find` is asked first where a tensor is."""
+    """Inside, `find` is the first to look up a tensor's device."""
     _finders.insert(0, find)
     try:
         yield

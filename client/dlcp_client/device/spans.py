@@ -1,4 +1,4 @@
-"""An array of a device and memory of the host, as pairs of flat byte tensors."""
+"""Pairs the bytes of a device array with host memory, as flat byte tensors."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -11,8 +11,8 @@ def spans(
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """(host, device) of each stretch between `cuts`: views of both. `array` is dense, not empty.
 
-    Not `detach`: a view of that kind shares the version counter, and a result that arrives would
-    look to autograd like a change of what it has saved.
+    Uses `.data` instead of `detach`, which shares the version counter: autograd would see the
+    arrival of a result as a change of saved tensors.
     """
     flat = array.data.view(-1).view(torch.uint8)
     for start, stop in pairwise((0, *cuts, len(host))):

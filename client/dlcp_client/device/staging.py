@@ -18,7 +18,7 @@ log = logging.getLogger("dlcp_client")
 
 
 class Staging:
-    """Of one session. Costs nothing, no thread either, while no tensor is on a device."""
+    """The staging of one session. It starts a thread only when a tensor is on a device."""
 
     def __init__(self, arena: SharedArena, pinned: Pinning) -> None:
         self._pinned = Pinned(arena, pinned)
@@ -26,22 +26,22 @@ class Staging:
 
     @property
     def idle(self) -> bool:
-        """Whether no operation waits for a device, or for one that does."""
+        """Whether no operation waits for a device, or behind one that does."""
         return self._submitter.idle
 
     def put(self, job: Callable[[], None]) -> None:
-        """Do `job`, which raises nothing, after those before it. It may block."""
+        """Queue `job`, which raises nothing and may block."""
         self._submitter.put(job)
 
     def locked(self, region: Region, device: Device) -> bool:
-        """Whether copies to and from `region` take no thread's time; locks it if that can be had.
+        """Whether copies of `region` need no CPU thread; locks it if possible.
 
-        Raises: ArenaFull, where memory has to be locked.
+        Raises: ArenaFull if locking is required and fails.
         """
         return self._pinned.covers(region, device)
 
     def fetch(self, block: Block[Any], region: Region, after: Event) -> Event:
-        """Begin to copy a tensor of a device to the arena. Both are left alone until the event.
+        """Begin to copy a device tensor to the arena. The caller touches neither until the event.
 
         Raises: DeviceFailed.
         """
@@ -50,7 +50,7 @@ class Staging:
             return device.fetch(region.memory, block.array, after, self._pinned.cuts(region))
 
     def deliver(self, target: Block[Any], region: Region, after: Event) -> Event:
-        """Begin to copy a result to a tensor of a device; keeps both until it is there.
+        """Begin to copy a result to a device tensor; keeps both until the copy is complete.
 
         Raises: DeviceFailed.
         """
@@ -61,7 +61,7 @@ class Staging:
         return event
 
     def give_room(self) -> bool:
-        """Wait for the oldest result that is on its way to its device. False: none is.
+        """Wait for the oldest result that is being copied to its device. False: there is none.
 
         Raises: DeviceFailed.
         """
@@ -69,7 +69,7 @@ class Staging:
             return self._landings.wait()
 
     def close(self) -> None:
-        """End the thread, once no operation can begin; wait for what reads the arena; unlock it."""
+        """End the thread, wait for copies from the arena, unlock it. No operation may follow."""
         ended = self._submitter.close()
         try:
             while self.give_room():
@@ -78,18 +78,18 @@ class Staging:
             log.warning("results on their way to a device may be lost: %s", exc)
         if ended:
             self._pinned.close()
-        else:  # it is unlocked with the process
+        else:  # the end of the process unlocks it
             log.warning("a copy from a device does not end: a kernel before it hangs")
 
     def abandon(self) -> None:
-        """In a forked child: thread, device and locked memory are the parent's."""
+        """In a forked child: thread, device and locked memory belong to the parent."""
         for own in (self._submitter, self._landings, self._pinned):
             own.abandon()
 
 
 @contextmanager
 def device_errors(device: Device | None = None) -> Iterator[None]:
-    """Raise what a device reports as DeviceFailed."""
+    """Convert errors of a device to DeviceFailed."""
     try:
         yield
     except DlcpError:

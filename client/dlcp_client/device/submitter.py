@@ -1,4 +1,4 @@
-"""A thread that submits operations whose input is still on its way from a device."""
+"""A thread that submits operations whose input is still being copied from a device."""
 
 import threading
 import time
@@ -6,30 +6,30 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-JOIN_TIMEOUT: Final = 5.0  # seconds; a kernel that never ends must not keep close() from ending
+JOIN_TIMEOUT: Final = 5.0  # seconds; a kernel that never ends must not block close()
 
 
 class Submitter:
-    """Does jobs one after the other, in the order in which they were given.
+    """Runs jobs one at a time, in order.
 
-    Every rank's operations must leave in one order, and copies end when they like: so no job
-    overtakes another. The thread exists from the first job on, and sleeps while there is none.
-    Bounded: a job holds a tensor of its caller and, at most, its regions of the arena.
+    Operations must leave in the same order on every rank, but copies end in any order: so no job
+    overtakes another. The first job starts the thread; it sleeps while there is none. Bounded: a
+    job holds a tensor of its caller and, at most, its regions of the arena.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._jobs: deque[Callable[[], None]] = deque()  # the first one may be under way
+        self._jobs: deque[Callable[[], None]] = deque()  # the first one may be running
         self._thread: threading.Thread | None = None
         self._closing = False
 
     @property
     def idle(self) -> bool:
-        """Whether all that was given is done."""
+        """Whether all jobs are done."""
         return not self._jobs
 
     def put(self, job: Callable[[], None]) -> None:
-        """Have `job` done, which raises nothing."""
+        """Queue `job`, which raises nothing."""
         with self._changed:
             self._jobs.append(job)
             if self._thread is None:
@@ -40,7 +40,7 @@ class Submitter:
             self._changed.notify_all()
 
     def close(self) -> bool:
-        """Do what is there, and end the thread. False: a job blocks, and is left behind."""
+        """Run the queued jobs and end the thread. False: a job blocks and keeps running."""
         until = time.monotonic() + JOIN_TIMEOUT
         with self._changed:
             self._closing = True
@@ -51,7 +51,7 @@ class Submitter:
         return True
 
     def abandon(self) -> None:
-        """In a forked child: the thread is not here."""
+        """In a forked child: the thread does not exist."""
         self._changed, self._thread, self._jobs = threading.Condition(), None, deque()
 
     def _serve(self) -> None:

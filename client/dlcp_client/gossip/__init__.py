@@ -1,9 +1,9 @@
-"""Decentralised SGD: each step a rank averages its parameters with its neighbours only.
+"""Decentralised SGD: in each step, a rank averages its parameters with its neighbours only.
 
     from dlcp_client import gossip
     gossip.register(model, optimizer)
 
-of the plain model, without DistributedDataParallel. docs/gossip.md says when that pays.
+with the plain model, without DistributedDataParallel. docs/gossip.md says when that pays.
 """
 
 from .codecs import BF16, Codec, TopK

@@ -1,4 +1,4 @@
-"""The parameters that are exchanged, as a few flat buckets; what parameters may be."""
+"""Exchanged parameters as a few flat buckets, and the checks of a model's parameters."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -12,32 +12,32 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dlcpd.contract.errors import BadConfig, BadTensor
 
-LEAST_BYTES: Final = 4 << 20  # a bucket below has more overhead than transfer
-# A bucket has at most a 32nd of the model, or one parameter that is larger. Two that follow each
-# other have more than that together, else they were one: so at most 2 x 32 and one per dtype, 68.
-# With two neighbours that is 272 messages both ways per step, and a session holds 512
-# (session.MAX_HELD): the receives of a step always fit in.
+LEAST_BYTES: Final = 4 << 20  # a smaller bucket has more overhead than transfer
+# A bucket has at most 1/32 of the model, or one larger parameter. Two consecutive buckets together
+# exceed 1/32, or they would be one: so there are at most 2 x 32 and one per dtype, 68. With two
+# neighbours that is 272 messages both ways per step. A session holds 512 (session.MAX_HELD), so the
+# receives of a step always fit.
 PARTS: Final = 32
 FLOATS: Final = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-COMPILED: Final = "_orig_mod."  # part of names in what torch.compile(module) returns
+COMPILED: Final = "_orig_mod."  # part of names in the result of torch.compile(module)
 
 
 class Bucket:
-    """Parameters of one dtype. `flat` is a copy of them, of use between `pack` and `unpack`."""
+    """Parameters of one dtype. `flat` is a copy of them, valid between `pack` and `unpack`."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self.parameters = tuple(parameters)
         self.count = sum(p.numel() for p in self.parameters)
         dtype = self.parameters[0].dtype
         self.flat = torch.empty(self.count, dtype=dtype)
-        # Averages of float16 and bfloat16 are computed in float32, and rounded once.
+        # Averages of float16 and bfloat16 are computed in float32 and rounded once.
         self.computed_in = torch.float64 if dtype is torch.float64 else torch.float32
         parts = torch.split(self.flat, [p.numel() for p in self.parameters])
         self._views = [v.view(p.shape) for v, p in zip(parts, self.parameters, strict=True)]
 
     @torch.no_grad()
     def pack(self) -> torch.Tensor:
-        """Copy the parameters to `flat`, which it returns."""
+        """Copy the parameters to `flat`. Returns `flat`."""
         for view, parameter in zip(self._views, self.parameters, strict=True):
             view.copy_(parameter)
         return self.flat
@@ -50,7 +50,7 @@ class Bucket:
 
 
 class Buckets:
-    """All trainable parameters of a model, and the proof that they are still the same."""
+    """All trainable parameters of a model, and a check that they are unchanged."""
 
     def __init__(self, model: nn.Module) -> None:
         """Raises: BadConfig, BadTensor for a model whose parameters cannot be averaged."""
@@ -60,7 +60,8 @@ class Buckets:
         self.all = tuple(Bucket(run) for run in _cut([p for p, _ in self._registered]))
 
     def check(self) -> None:
-        """Raises: BadConfig where parameters were replaced, added, frozen or changed in kind."""
+        """Raises: BadConfig if parameters were replaced, added, frozen or changed in shape or
+        dtype."""
         now = list(_trainable(self.model))
         same = len(now) == len(self._registered) and all(
             p is known and _kind(p) == kind
@@ -74,8 +75,8 @@ class Buckets:
             )
 
     def fingerprint(self) -> tuple[int, int, int]:
-        """Number of parameters, of elements, and a hash of names, shapes and dtypes (buffers too):
-        equal on two ranks whose models can be averaged."""
+        """Number of parameters, number of elements, and a hash of names, shapes and dtypes (of
+        buffers, too). Equal on two ranks whose models can be averaged."""
         text = [f"{name.replace(COMPILED, '')} {_kind(t)}" for name, t in state(self.model)]
         count = sum(bucket.count for bucket in self.all)
         return len(self._registered), count, digest("\n".join(text))
@@ -99,12 +100,12 @@ def state(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def digest(text: str) -> int:
-    """A hash that is the same in every process, as an int64 that is not negative."""
+    """A hash that is equal in every process, as a non-negative int64."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def check_model(model: Any) -> None:
-    """Raises: BadConfig, BadTensor naming what cannot be averaged with neighbours."""
+    """Raises: BadConfig, BadTensor naming the part that cannot be averaged with neighbours."""
     if not isinstance(model, nn.Module):
         raise BadConfig(f"register takes a torch.nn.Module, not {type(model).__name__}")
     for module in model.modules():

@@ -1,9 +1,9 @@
-"""What a rank sends of the difference between its parameters and what its neighbours know of them.
+"""Codecs for the difference between a rank's parameters and its neighbours' estimate of them.
 
-Both ends add the decoded message to their estimate of the sender's parameters, the same bits, so
-what a message left out is part of the next difference: nothing is lost for good.
-Source: Koloskova, Stich, Jaggi: Decentralized Stochastic Optimization and Gossip Algorithms with
-Compressed Communication, ICML 2019 (CHOCO).
+Both ends add the same decoded message to their estimate of the sender's parameters, with equal
+bits. Values that a message omits are part of the next difference: nothing is lost for good. Source:
+Koloskova, Stich, Jaggi: Decentralized Stochastic Optimization and Gossip Algorithms with Compressed
+Communication, ICML 2019 (CHOCO).
 """
 
 from dataclasses import dataclass
@@ -15,30 +15,30 @@ from dlcpd.contract.errors import BadConfig, BadMessage
 
 
 class Codec(Protocol):
-    """How differences are written down."""
+    """An encoding of differences."""
 
     @property
     def step_size(self) -> float:
-        """Share of the way to the neighbours' average that a step goes, above 0, at most 1."""
+        """Fraction of the distance to the neighbours' average per step, above 0, at most 1."""
 
     def message(self, count: int) -> torch.Tensor:
-        """An empty message for `count` differences; all messages for so many are like it."""
+        """An empty message for `count` differences, of the dtype and size of all such messages."""
 
     def encode(self, differences: torch.Tensor) -> torch.Tensor:
         """The message: of the dtype and size of `message(count)`."""
 
     def add(self, message: torch.Tensor, estimate: torch.Tensor) -> None:
-        """Add a message, decoded, to `estimate`."""
+        """Decode a message and add it to `estimate`."""
 
     def check(self, message: torch.Tensor, count: int) -> None:
-        """Raises: BadMessage for what `add` could not take for `count` differences."""
+        """Raises: BadMessage if `add` could not take the message for `count` differences."""
 
 
 @dataclass(frozen=True, slots=True)
 class BF16:
     """Differences rounded to bfloat16: half of the bytes."""
 
-    step_size: float = 1.0  # rounding takes off at most 1/256 of a difference
+    step_size: float = 1.0  # rounding changes a difference by at most 1/256
 
     def __post_init__(self) -> None:
         _check_fraction("BF16 step_size", self.step_size)
@@ -53,32 +53,32 @@ class BF16:
         _within_range(estimate.add_(message))
 
     def check(self, message: torch.Tensor, count: int) -> None:
-        """Every bfloat16 can be added."""
+        """Every bfloat16 message is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """The largest `fraction` of the differences of each bucket, as float32 with 32 bits of place.
+    """The largest `fraction` of the differences of each bucket: float32 values, 32-bit positions.
 
     Bytes: 2 `fraction` of those of float32. `step_size`: by default twice the fraction, at most 1.
-    One that is too large for the fraction drives ranks apart: random differences in rings of 2 to
-    16 ranks came together with twice the fraction, and not all did with three times or more.
+    A larger one makes ranks diverge: random differences in rings of 2 to 16 ranks converged with
+    twice the fraction, and not all did with three times or more.
     """
 
     fraction: float = 0.1
-    step_size: float = 0.0  # 0: by the fraction
+    step_size: float = 0.0  # 0: derived from the fraction
 
     def __post_init__(self) -> None:
         _check_fraction("TopK fraction", self.fraction)
         if self.step_size == 0:
-            object.__setattr__(self, "step_size", min(2.0 * self.fraction, 1.0))  # it is frozen
+            object.__setattr__(self, "step_size", min(2.0 * self.fraction, 1.0))  # frozen class
         _check_fraction("TopK step_size", self.step_size)
 
     def message(self, count: int) -> torch.Tensor:
         return torch.empty(2 * self._kept(count), dtype=torch.int32)
 
     def encode(self, differences: torch.Tensor) -> torch.Tensor:
-        """Places, then the bits of the values."""
+        """Positions, then the bits of the values."""
         kept = differences.abs().topk(self._kept(differences.numel()), sorted=False).indices
         places = kept.sort().values
         values = rounded(differences[places], torch.float32)
@@ -102,7 +102,7 @@ class TopK:
 
 
 def rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """As `dtype`. What is finite stays so: beyond the range it becomes the largest there is."""
+    """`values` as `dtype`. A finite value beyond the range becomes the largest finite one."""
     found = values.to(dtype)
     if bool(torch.isfinite(found).all()):
         return found
@@ -111,13 +111,13 @@ def rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _within_range(estimate: torch.Tensor) -> None:
-    """What codecs round up may be beyond it. The next difference is as much smaller."""
+    """Clamp an estimate that rounding moved out of range. The next difference corrects it."""
     top = torch.finfo(estimate.dtype).max
     estimate.clamp_(-top, top)
 
 
 def checked_codec(codec: Any) -> Codec | None:
-    """`codec`, if it is one. Raises: BadConfig saying what to write instead."""
+    """`codec` if it is valid, or None. Raises: BadConfig saying what to write instead."""
     if codec is not None and not isinstance(codec, BF16 | TopK):
         raise BadConfig(f"codec {codec!r}: write BF16() or TopK(0.1), of dlcp_client.gossip")
     return codec

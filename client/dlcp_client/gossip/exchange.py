@@ -1,8 +1,8 @@
-"""One exchange with the neighbours: all messages at once, then the average of what came.
+"""One exchange with the neighbours: all messages at once, then the average of the received values.
 
-A rank moves by the weighted sum of its differences from its neighbours, rather than to a weighted
-sum of parameters: ranks that are equal then stay equal to the bit, and weights that float32 cannot
-hold, such as a third, cannot make parameters grow step by step.
+A rank adds the weighted sum of its differences from its neighbours, instead of replacing its
+parameters by a weighted sum. So equal ranks stay equal bit for bit, and weights that float32 cannot
+represent, such as 1/3, cannot make parameters grow step by step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ from dlcpd.contract.policy import LossPolicy
 from .buckets import Bucket
 from .codecs import Codec, rounded
 
-DOWN: Final = 0.25  # a sum of weighted differences is within four times the range
+DOWN: Final = 0.25  # a sum of weighted differences is within four times the range of the dtype
 Weights = Mapping[int, Fraction]  # as of Graph.sources: offset of a source -> weight
 
 
 class Neighbours:
-    """Moves messages between this rank and its neighbours. Memory for what comes is kept."""
+    """Exchanges messages between this rank and its neighbours. Reuses its receive buffers."""
 
     def __init__(self, group: Group, policy: LossPolicy) -> None:
         self._group, self._policy = group, policy
@@ -34,10 +34,10 @@ class Neighbours:
     ) -> dict[int, list[torch.Tensor]]:
         """Send `messages` to rank + d for every offset d, and receive as many from rank - d.
 
-        What came, by offset: good until the next call. Receives are submitted before any send, so
-        whoever waits for room to send in waits for ranks that can take it.
+        Returns the received messages by offset, valid until the next call. Receives are submitted
+        before any send, so a send never waits for a rank that cannot receive.
 
-        Raises: what ended a receive. What came is handed out complete or not at all.
+        Raises: the error that ended a receive. Messages are returned complete or not at all.
         """
         group = self._group
         came: dict[int, list[torch.Tensor]] = {d: [] for d in offsets}
@@ -58,7 +58,7 @@ class Neighbours:
         return came
 
     def forget(self) -> None:
-        """Keep no memory for what came: messages of other sizes follow."""
+        """Free the receive buffers: messages of other sizes follow."""
         self._places.clear()
 
     def _place(self, neighbour: int, number: int, like: torch.Tensor) -> torch.Tensor:
@@ -70,19 +70,20 @@ class Neighbours:
 
 
 class Dense:
-    """Parameters are sent as they are."""
+    """Sends parameters uncompressed."""
 
     def __init__(self, buckets: Sequence[Bucket], neighbours: Neighbours) -> None:
         self._buckets, self._neighbours = buckets, neighbours
 
     def start(self, weights: Weights) -> None:
-        """Nothing is known of neighbours before."""
+        """Nothing to do: neighbours are not estimated."""
 
     def restart(self) -> None:
-        """Nothing is known that could be wrong now."""
+        """Nothing to do: there are no estimates to correct."""
 
     def step(self, weights: Weights) -> None:
-        """Average every bucket's `flat`. Raises: what ended a receive; nothing is changed then."""
+        """Average every bucket's `flat`. Raises: the error of a receive; nothing is then
+        changed."""
         came = self._neighbours.swap([b.flat for b in self._buckets], list(weights))
         for number, bucket in enumerate(self._buckets):
             mine = bucket.flat.to(bucket.computed_in)
@@ -91,8 +92,8 @@ class Dense:
 
 
 class Compressed:
-    """Encoded differences are sent; `known` is what neighbours know of this rank, `theirs[d]` what
-    this rank knows of rank - d. The neighbours are the same in every step."""
+    """Sends encoded differences. `_known`: the neighbours' estimate of this rank; `_theirs[d]`:
+    this rank's estimate of rank - d. The neighbours are the same in every step."""
 
     def __init__(self, buckets: Sequence[Bucket], neighbours: Neighbours, codec: Codec) -> None:
         self._buckets, self._neighbours, self._codec = buckets, neighbours, codec
@@ -100,14 +101,14 @@ class Compressed:
         self._theirs: dict[int, list[torch.Tensor]] = {}
 
     def start(self, weights: Weights) -> None:
-        """Send all parameters once, as they are. Raises: what ended a receive."""
+        """Send all parameters once, uncompressed. Raises: the error that ended a receive."""
         came = self._neighbours.swap([b.flat for b in self._buckets], list(weights))
         self._theirs = {d: self._computed(parts) for d, parts in came.items()}
         self._known = self._computed([b.flat for b in self._buckets])
         self._neighbours.forget()
 
     def restart(self) -> None:
-        """All ranks have the same parameters, by other means."""
+        """Reset the estimates: another operation has made all ranks' parameters equal."""
         for estimates in (self._known, *self._theirs.values()):
             for estimate, bucket in zip(estimates, self._buckets, strict=True):
                 estimate.copy_(bucket.flat)
@@ -115,7 +116,7 @@ class Compressed:
     def step(self, weights: Weights) -> None:
         """Move every bucket's `flat` towards the neighbours' estimates.
 
-        Raises: what ended a receive, BadMessage; nothing is changed then, here.
+        Raises: the error that ended a receive, BadMessage; nothing is then changed on this rank.
         """
         codec, buckets = self._codec, self._buckets
         sent = [
@@ -136,7 +137,7 @@ class Compressed:
             bucket.flat.copy_(rounded(moved, bucket.flat.dtype))
 
     def _computed(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Copies, in the dtype of computation."""
+        """Copies, in the dtype of the computation."""
         return [
             part.to(bucket.computed_in, copy=True)
             for part, bucket in zip(parts, self._buckets, strict=True)
@@ -150,8 +151,8 @@ def _moved(
     weights: Weights,
     share: float = 1.0,
 ) -> torch.Tensor:
-    """`own`, and a share of what neighbours pull. Where that is no number, it is computed of values
-    that are a power of two smaller: a difference of finite values may be beyond the range."""
+    """`own` plus `share` times the pull of the neighbours. Where the sum is not finite, it is
+    computed from values scaled by DOWN: a difference of finite values may be beyond the range."""
     found = torch.add(own, _pull(mine, theirs, weights), alpha=share)
     if bool(torch.isfinite(found).all()):
         return found
@@ -161,13 +162,13 @@ def _moved(
 
 
 def _difference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a - b; the largest there is, where that is beyond the range."""
+    """a - b; the largest finite value if that is beyond the range."""
     found = a - b
     return found if bool(torch.isfinite(found).all()) else _back(a * DOWN - b * DOWN, found)
 
 
 def _back(again: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
-    """`found`, and where it is no number and `again` is one, that times 1 / DOWN."""
+    """`found`; `again` / DOWN where `found` is not finite and `again` is."""
     top = torch.finfo(found.dtype).max
     lacking = torch.isfinite(again) & ~torch.isfinite(found)
     return torch.where(lacking, (again / DOWN).clamp(-top, top), found)

@@ -1,7 +1,7 @@
-"""Who averages with whom, and with which weights. Pure: no tensor, no session.
+"""Gossip graphs: the neighbours of each rank, and their weights. Pure: no tensor, no session.
 
-Graphs are the same for every rank up to a rotation: in a round, rank i takes `weights[d]` of what
-rank i - d has, for a few d. So each round's mixing matrix is circulant, W[i][(i - d) % n].
+Graphs are the same for every rank up to a rotation: in a round, rank i takes the parameters of rank
+i - d with `weights[d]`, for a few d. So each round's mixing matrix is circulant, W[i][(i - d) % n].
 """
 
 import math
@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from dlcpd.contract.errors import BadConfig
 
-Round = Mapping[int, Fraction]  # offset d -> weight of what comes from rank i - d; 0: its own
+Round = Mapping[int, Fraction]  # offset d -> weight of the parameters of rank i - d; 0: its own
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """`size` ranks, which go through `rounds` again and again: step t is round t mod period.
+    """A graph of `size` ranks that repeats `rounds`: step t uses round t mod period.
 
-    Offsets are 0..size-1. Raises: BadConfig where a round's matrix is not doubly stochastic: then
-    exchanges would change the mean of the ranks' parameters, or not bring them together.
+    Offsets are 0..size-1. Raises: BadConfig if a round's matrix is not doubly stochastic: exchanges
+    would then change the mean of the ranks' parameters, or not make them converge.
     """
 
     name: str
@@ -37,11 +37,11 @@ class Graph:
 
     @property
     def period(self) -> int:
-        """Steps until the rounds begin again."""
+        """Number of rounds."""
         return len(self.rounds)
 
     def sources(self, step: int) -> dict[int, Fraction]:
-        """Offset d > 0 -> weight: who sends to rank i in a step is i - d, and i sends to i + d."""
+        """Offset d > 0 -> weight: in a step, rank i receives from i - d and sends to i + d."""
         return {d: weight for d, weight in self.rounds[step % self.period].items() if d}
 
     def matrix(self, step: int) -> NDArray[np.float64]:
@@ -53,12 +53,13 @@ class Graph:
 
     @property
     def spectral_gap(self) -> float:
-        """1 - the factor by which a step brings ranks together, as the geometric mean of a period:
-        1 - |l|^(1 / period), l the second largest eigenvalue of the product of its matrices.
+        """1 - the factor by which a step reduces differences between ranks, as the geometric mean
+        of a period: 1 - |l|^(1 / period), l the second largest eigenvalue of the product of its
+        matrices.
 
         1: the ranks are equal after a period. Circulant matrices commute and are normal, so their
         product's eigenvalues are products of discrete Fourier transforms of the weights, and bound
-        what happens to every start.
+        the convergence from any start.
         """
         product = np.ones(self.size, dtype=np.complex128)
         for weights in self.rounds:
@@ -66,25 +67,25 @@ class Graph:
             for offset, weight in weights.items():
                 column[offset] = float(weight)
             product *= np.fft.fft(column)
-        second = float(np.abs(product[1:]).max())  # product[0] is 1: the mean stays
-        # What is 0 but for rounding must not look large as a root of a high order.
+        second = float(np.abs(product[1:]).max())  # product[0] is 1: the mean is preserved
+        # A value that is 0 except for rounding must not become large as a root of a high order.
         return 1.0 if second < 1e-12 else 1.0 - second ** (1 / self.period)
 
 
 def _problem(weights: Round, size: int) -> str:
-    """Why the matrix of a round is not doubly stochastic; "" if it is. Fractions: no rounding."""
+    """Why the matrix of a round is not doubly stochastic; "" if it is. Fractions avoid rounding."""
     if any(not 0 <= offset < size for offset in weights):
         return f"has offsets outside 0..{size - 1}"
     if any(weight < 0 for weight in weights.values()):
         return "has a negative weight"
-    # Row i holds each weight once, at i - d, and so does column j, at j + d: one sum is all sums.
+    # Row i holds each weight once, at i - d, and so does column j, at j + d: all sums are equal.
     if (total := sum(weights.values())) != 1:
         return f"has rows and columns that add up to {total}, not 1"
     return ""
 
 
 def ring(size: int) -> Graph:
-    """Each rank averages with the two beside it in every step: a third each. Two ranks: halves."""
+    """Each rank averages with its two neighbours in every step, a third each. Two ranks: halves."""
     beside = sorted({1, size - 1})
     share = Fraction(1, 1 + len(beside))
     return Graph("ring", size, (dict.fromkeys([0, *beside], share),))
@@ -93,10 +94,10 @@ def ring(size: int) -> Graph:
 def exponential(size: int) -> Graph:
     """One peer per step: send to i + 2^k, receive from i - 2^k, k = t mod ceil(log2 size).
 
-    With a power of two all ranks hold the same after log2 size steps, if nothing else changes
-    them. Every hop is below `size`, so no rank sends to itself.
-    Source: Assran et al., Stochastic Gradient Push, ICML 2019; Ying et al., Exponential Graph is
-    Provably Efficient for Decentralized Deep Training, NeurIPS 2021.
+    If `size` is a power of two, all ranks are equal after log2 size steps without other changes.
+    Every hop is below `size`, so no rank sends to itself. Source: Assran et al., Stochastic
+    Gradient Push, ICML 2019; Ying et al., Exponential Graph is Provably Efficient for Decentralized
+    Deep Training, NeurIPS 2021.
     """
     half = Fraction(1, 2)
     hops = (1 << k for k in range(math.ceil(math.log2(size))))

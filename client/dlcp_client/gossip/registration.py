@@ -31,7 +31,7 @@ COLUMNS: Final = (
 
 
 class Registration(Registered):
-    """What `register` did."""
+    """The result of `register`."""
 
     def __init__(
         self,
@@ -54,25 +54,25 @@ class Registration(Registered):
         )
         self._hook: Any = None
         self._step = 0
-        self._over = ""  # why no exchange can follow
+        self._over = ""  # the reason why no exchange can follow
 
     @property
     def step(self) -> int:
-        """Exchanges made."""
+        """Number of exchanges made."""
         return self._step
 
     @property
     def sent_bytes(self) -> int:
-        """What this rank sent to neighbours, payload only, since `register`."""
+        """Bytes that this rank sent to neighbours, payload only, since `register`."""
         return self._neighbours.sent_bytes
 
     @property
     def policy(self) -> LossPolicy:
-        """Of the exchanges; nothing is ever lost."""
+        """The policy of the exchanges: exact."""
         return self._policy
 
     def start(self, optimizer: Optimizer) -> None:
-        """Tell neighbours where this rank stands, and exchange after each step of `optimizer`."""
+        """Send the initial state to neighbours, and exchange after each step of `optimizer`."""
         for bucket in self._buckets.all:
             bucket.pack()
         self._exchange.start(self.graph.sources(0))
@@ -81,11 +81,11 @@ class Registration(Registered):
     def exchange(self) -> None:
         """Average with the neighbours of this step, which call it as well.
 
-        `optimizer.step()` does; call it for a step that was left out, as by a GradScaler.
+        `optimizer.step()` calls it. Call it for a step that was skipped, as by a GradScaler.
 
-        Raises: what ended the exchange, such as PeerLost or DeadlineExceeded: the parameters are
-        as they were before it, and no exchange can follow. BadConfig for parameters that are not
-        those that were registered.
+        Raises: the error that ended the exchange, such as PeerLost or DeadlineExceeded: the
+        parameters are then unchanged, and no exchange can follow. BadConfig if the parameters are
+        not those that were registered.
         """
         self._check_open()
         self._over = f"exchange {self._step + 1} failed or was interrupted: no other can follow"
@@ -103,10 +103,11 @@ class Registration(Registered):
 
     @torch.no_grad()
     def average(self) -> None:
-        """Give every rank the average of all: of parameters, and of floating-point buffers, which
-        no step exchanges. Every rank calls it, at the end, or before it evaluates or saves.
+        """Give every rank the average over all ranks of parameters and of floating-point buffers,
+        which steps do not exchange. Every rank calls it, at the end, or before it evaluates or
+        saves.
 
-        Raises: as `exchange`; parts of the model may be averaged then.
+        Raises: as `exchange`; parts of the model may then be averaged.
         """
         self._check_open()
         self._over = "an average over all ranks failed or was interrupted: no exchange can follow"
@@ -121,8 +122,8 @@ class Registration(Registered):
         self._over = ""
 
     def consensus_distance(self) -> float:
-        """How far ranks are apart: the root of the mean, over ranks, of ||x_i - mean||^2, over all
-        exchanged parameters. The same on every rank; every rank calls it. It costs an all-reduce.
+        """The distance between ranks: the root of the mean, over ranks, of ||x_i - mean||^2, over
+        all exchanged parameters. Equal on all ranks; every rank calls it. It costs an all-reduce.
 
         Raises: as `exchange`.
         """
@@ -135,8 +136,8 @@ class Registration(Registered):
         return float(total.sqrt())
 
     def close(self) -> None:
-        """Exchange no more, and close the session that was opened. The model stays as it is, and
-        can be trained or registered again. Closing twice is fine."""
+        """Stop exchanging, and close the session if `register` opened it. The model is unchanged,
+        and may be trained or registered again. A second call does nothing."""
         if self.copied:
             return
         self._over = "this model's parameters are not exchanged any more: it was closed"
@@ -177,24 +178,24 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     """Average parameters with neighbours after every `optimizer.step()`. Every rank calls it.
 
     Args:
-        model: on CPU, and not a DistributedDataParallel: gradients stay each rank's own. Its
-            trainable parameters (float32, float64, float16, bfloat16) are averaged in float32, or
-            float64 those of that. Buffers are each rank's own.
-        optimizer: any of torch's. Its state, such as momentum, is each rank's own.
+        model: on CPU, and not a DistributedDataParallel: each rank keeps its gradients and buffers.
+            Trainable parameters (float32, float64, float16, bfloat16) are averaged in float32,
+            those of float64 in float64.
+        optimizer: any of torch's. Each rank keeps its state, such as momentum.
         policy: exact(), for its deadline and traffic class: messages lose nothing.
-        graph: "ring": with the two ranks beside this one. "exponential": from one rank and to
-            another, 2^k away, another k in every step.
-        codec: of dlcp_client.gossip, in a ring: BF16() or TopK(0.1) send what changed since the
-            last message, compressed, and what they left out later. By default parameters are sent.
-        broadcast: begin with the parameters and buffers of rank 0; False: each rank has its own,
+        graph: "ring": average with the two adjacent ranks. "exponential": receive from one rank and
+            send to another, 2^k away, with another k in every step.
+        codec: of dlcp_client.gossip, in a ring: BF16() or TopK(0.1) send the change since the
+            last message, compressed; later messages carry the rest. By default parameters are sent.
+        broadcast: begin with the parameters and buffers of rank 0; False: each rank keeps its own,
             as when a training is resumed.
         session: from `connect`; by default one is opened.
         job, socket, arena_bytes, config: as in `connect`.
         timeout: seconds until all ranks are connected, and again until they have agreed.
 
-    Raises: BadConfig, BadPolicy, BadTensor; RanksDisagree where models or arguments differ; what
-        `connect` raises. Nothing is left open then. An error during training comes out of
-        optimizer.step(), after its update: see `Registration.exchange`.
+    Raises: BadConfig, BadPolicy, BadTensor; RanksDisagree if models or arguments differ; the errors
+        of `connect`. Nothing is left open then. optimizer.step() raises errors during training,
+        after its update: see `Registration.exchange`.
     """
     policy, codec, graph = _exact(policy), checked_codec(codec), checked_graph(graph)
     if codec is not None and graph != "ring":
@@ -245,7 +246,7 @@ def _check_optimizer(optimizer: Any, model: nn.Module) -> None:
 
 
 def _agree(session: Session, mine: Sequence[int], policy: LossPolicy) -> None:
-    """Raises: RanksDisagree naming a rank whose model or arguments are not those of rank 0."""
+    """Raises: RanksDisagree naming a rank whose model or arguments differ from those of rank 0."""
     row = torch.tensor(mine, dtype=torch.int64)
     rows = torch.empty((session.world_size, len(mine)), dtype=torch.int64)
     session.world.all_gather(rows, row, policy=policy).wait()
@@ -268,6 +269,6 @@ def _broadcast(model: nn.Module, group: Group, policy: LossPolicy) -> None:
 
 
 def _leave(group: Group) -> None:
-    """Close a group, if its session still takes that: where it is over, so is the group."""
+    """Close a group; does nothing if its session has ended."""
     with suppress(DlcpError):
         group.close()

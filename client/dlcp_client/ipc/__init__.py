@@ -1,1 +1,1 @@
-"""The daemon as a client sees it: handshake, lane, and a daemon of one's own."""
+"""The client's side of the daemon: handshake, lanes, and a private daemon."""

@@ -1,4 +1,4 @@
-"""Where other ranks of this machine reach a private daemon."""
+"""The listening socket by which other ranks of this machine reach a private daemon."""
 
 import os
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from dlcpd.ipc.socket_folder import SocketFolder
 
 
 class Door:
-    """A listening socket in a folder that only this user can enter, removed at the end of the
-    block unless a daemon has it by then.
+    """A listening socket in a folder that only this user can enter. Leaving the block removes it,
+    unless a daemon owns it by then.
 
-    Raises: DaemonUnavailable where no folder can be made that is safe from other users.
+    Raises: DaemonUnavailable if no folder can be made that is safe from other users.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Door:
             raise DaemonUnavailable(f"cannot listen at {self.name}: {exc.strerror}") from exc
 
     def give(self) -> None:
-        """A daemon has it now, and removes it."""
+        """A daemon owns the socket now, and removes it."""
         self._given = True
 
     def __enter__(self) -> Self:
@@ -42,7 +42,7 @@ class Door:
 
 
 def _place() -> SocketFolder:
-    """Raises: DaemonUnavailable."""
+    """A new socket folder. Raises: DaemonUnavailable."""
     problems = []
     for root in dict.fromkeys(_roots()):
         try:
@@ -56,7 +56,7 @@ def _place() -> SocketFolder:
 
 
 def _roots() -> Iterator[str]:
-    """The best first: what login made for this user, then what is for temporary files."""
+    """Candidate folders, best first: the user's runtime folder, then temporary folders."""
     environment = Environment.read()
     named = environment.runtime, f"/run/user/{os.geteuid()}", environment.temporary
     yield from filter(None, named)

@@ -21,17 +21,17 @@ from dlcpd.contract.errors import DaemonUnavailable
 from dlcpd.contract.messages import DELIVERY, MAX_ENGINES
 
 STOP_TIMEOUT: Final = 5.0  # seconds for a clean end after the session socket closed
-OBITUARY_TIMEOUT: Final = 1.0  # seconds in which a daemon that closed its socket has exited
-MAX_LINES: Final = 20  # of the daemon's last words
-MAX_LINE: Final = 1024  # characters kept of one
-DEFAULT_SESSIONS: Final = 64  # of [daemon] max_sessions
-MOST_SESSIONS: Final = 1024  # likewise
+OBITUARY_TIMEOUT: Final = 1.0  # seconds until a daemon that closed its socket has exited
+MAX_LINES: Final = 20  # kept of the daemon's output
+MAX_LINE: Final = 1024  # characters kept of a line
+DEFAULT_SESSIONS: Final = 64  # default of [daemon] max_sessions
+MOST_SESSIONS: Final = 1024  # limit of [daemon] max_sessions
 _DISCARD_PORT: Final = 9  # RFC 863; connecting a UDP socket sends nothing anyway
 
 
 class Embedded:
-    """Owns the child process, until others share it: then it ends with the last of them. `what`
-    names it in errors."""
+    """Owns the child process until other ranks share it; a shared one ends with its last rank.
+    `what`: its name in errors."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Embedded:
         return self._process.pid if self._process else None
 
     def how_it_ended(self) -> str:
-        """Its exit status and last line, once it has ended."""
+        """Exit status and last line of the process, once it has ended."""
         if self._process is None:
             return "it belongs to another process"
         try:
@@ -66,8 +66,9 @@ class Embedded:
         return f"{self._what} {_status(status)}{last}"
 
     def close(self) -> None:
-        """Wait for its end, which follows when the session socket is closed and peers have what
-        was promised to them; then make sure. One that is shared is left to the others."""
+        """Wait for its end, which follows after the session socket is closed and peers have
+        received their data; after a timeout, kill it. A shared process continues for the other
+        ranks."""
         process, self._process = self._process, None
         if process is None or self._shared:
             return
@@ -79,25 +80,25 @@ class Embedded:
         self._relay.join(OBITUARY_TIMEOUT)
 
     def share(self) -> None:
-        """Others use it from now on, and it ends with the last of them."""
+        """Other ranks share it from now on; it ends with the last of them."""
         self._shared = True
 
     def abandon(self) -> None:
-        """In a forked child: the daemon is the parent's."""
+        """In a forked child: the daemon belongs to the parent."""
         if self._process is not None:
             self._process.returncode = 0  # or its finalizer would warn, and try to reap it
             self._process = None
 
     def _relay_lines(self, process: "subprocess.Popen[str]") -> None:
-        """Pass the daemon's messages on to this process's stderr, and remember the last ones."""
+        """Copy the daemon's messages to this process's stderr, and keep the last ones."""
         if process.stderr is None:
             return
         with process.stderr as lines:
             for line in lines:
                 self._lines.append(line.rstrip()[:MAX_LINE])
-                with suppress(OSError, ValueError):  # a full disk, or closed: read on all the same
+                with suppress(OSError, ValueError):  # a full disk, or closed: continue reading
                     sys.stderr.write(line)
-        process.wait()  # one that is shared may outlive the session here, and leaves no zombie
+        process.wait()  # a shared one may outlive the session; leave no zombie
 
 
 def start(
@@ -109,10 +110,10 @@ def start(
     *,
     sessions: int = 0,
 ) -> tuple[Embedded, ControlConnection]:
-    """Start a daemon for `ranks` ranks of this machine: this one, and those that come through
-    `door`. Without `config`, peers reach it where this host reaches `master`, and it has an
-    engine for every rank, as far as there are CPUs, and serves `sessions` if those are more than
-    by default. `options`: more of its command line.
+    """Start a daemon for `ranks` ranks of this machine: this one, and those that connect through
+    `door`. Without `config`, its address is the one from which this host reaches `master`; it has
+    one engine per rank, up to the number of CPUs, and serves at least `sessions` sessions.
+    `options`: further command line options.
 
     Raises: DaemonUnavailable.
     """
@@ -128,7 +129,7 @@ def start(
         "--session-fd",
         str(theirs.fileno()),
     ]
-    if door is not None:  # also for one rank: another may come later, and its own next session
+    if door is not None:  # also for one rank: others may join later
         fds = door.socket.fileno(), door.place.folder.descriptor
         inherited += fds
         command += ["--listen-fd", str(fds[0]), "--listen-folder-fd", str(fds[1])]
@@ -151,7 +152,7 @@ def start(
 def spawn(
     command: Sequence[str], inherited: Sequence[int], variables: Mapping[str, str]
 ) -> "subprocess.Popen[str]":
-    """A private process, with these descriptors, for `Embedded`. Raises: DaemonUnavailable."""
+    """Start a process for `Embedded`, with these descriptors. Raises: DaemonUnavailable."""
     try:
         return _unsignalled(
             command,
@@ -162,15 +163,15 @@ def spawn(
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            start_new_session=True,  # a terminal's Ctrl-C is for the trainer, which then closes
+            start_new_session=True,  # a terminal's Ctrl-C goes to the trainer only
         )
     except OSError as exc:
         raise DaemonUnavailable(f"cannot start {' '.join(command)}: {exc.strerror}") from exc
 
 
 def _unsignalled(command: Sequence[str], **options: Any) -> "subprocess.Popen[str]":
-    """A process in which all signals are blocked, until it ignores them: it takes half a second
-    to start, and a scheduler's signal in that time would end it. Raises: OSError."""
+    """Start a process with all signals blocked until it ignores them: a start takes 0.5 s, and a
+    scheduler's signal in that time would end it. Raises: OSError."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         return subprocess.Popen(command, restore_signals=False, **options)
@@ -179,8 +180,8 @@ def _unsignalled(command: Sequence[str], **options: Any) -> "subprocess.Popen[st
 
 
 def default_config(address: str, engines: int = 1, sessions: int = 0) -> str:
-    """The configuration of a daemon that uses one local address; "auto" = the default route's.
-    `sessions`: that it has to serve; it takes no fewer than by default."""
+    """The configuration of a daemon with one local address; "auto": that of the default route.
+    `sessions`: the least number of sessions to serve."""
     wanted = min(sessions, MOST_SESSIONS)
     more = f"max_sessions = {wanted}\n" if wanted > DEFAULT_SESSIONS else ""
     return (
@@ -190,10 +191,10 @@ def default_config(address: str, engines: int = 1, sessions: int = 0) -> str:
 
 
 def local_address(master: str) -> str:
-    """The address by which this host reaches the job's store, and so by which peers reach it.
+    """The local address from which this host reaches the job's store; peers use it, too.
 
-    "auto" when that tells nothing: no master, or its name is this host's own and
-    resolves to loopback here, as Debian's 127.0.1.1 does, but not on other hosts.
+    "auto" if that is unknown: no master, or its name is this host's own and resolves to loopback
+    here, as Debian's 127.0.1.1 does, but not on other hosts.
     """
     if not master:
         return "auto"
@@ -224,7 +225,7 @@ def _is_address(text: str) -> bool:
 
 
 def _memory_file(text: str) -> int:
-    """A descriptor that reads as `text`: no file to leave behind."""
+    """A descriptor of an anonymous file with `text`, which leaves nothing behind."""
     descriptor = os.memfd_create("dlcpd.toml")
     os.write(descriptor, text.encode())
     return descriptor

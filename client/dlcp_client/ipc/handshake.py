@@ -29,19 +29,19 @@ from dlcpd.contract.messages import (
 )
 from dlcpd.ipc.seqpacket import MAX_DESCRIPTORS, close_all, connect, encode, receive_message
 
-STATUS_TIMEOUT: Final = 3.0  # seconds; control gives its engine one
-JOIN_MARGIN: Final = 2.0  # seconds after Join.timeout in which the daemon must have answered
+STATUS_TIMEOUT: Final = 3.0  # seconds; the control process gives its engine one
+JOIN_MARGIN: Final = 2.0  # seconds after Join.timeout within which the daemon must answer
 
 
 class ControlConnection:
     """One connection to a daemon's session socket.
 
-    `how_it_ended` says, when the daemon is gone, what is known about its end.
+    `how_it_ended` returns what is known about the end of a daemon that is gone.
     """
 
     def __init__(self, sock: socket.socket, how_it_ended: Callable[[], str]) -> None:
         self.socket, self.how_it_ended = sock, how_it_ended
-        self.session = 0  # its number, once joined
+        self.session = 0  # number of the session, after `join`
         self._asking = threading.Lock()
 
     @classmethod
@@ -69,7 +69,7 @@ class ControlConnection:
     def hello(self, timeout: float) -> Welcome:
         """Introduce this process.
 
-        Raises: DaemonUnavailable, or what the daemon refused with.
+        Raises: DaemonUnavailable, or the error with which the daemon refused.
         """
         name = f"{Path(sys.argv[0]).name or 'python'}[{os.getpid()}]"
         answer, descriptors = self._ask(Hello(VERSION, name[-256:]), timeout)
@@ -79,9 +79,9 @@ class ControlConnection:
         return answer
 
     def join(self, request: Join) -> tuple[int, int, list[int]]:
-        """Become a rank: arena bytes, arena descriptor, descriptors of the lanes by engine.
+        """Become a rank. Returns arena bytes, arena descriptor, lane descriptors by engine.
 
-        Raises: DaemonUnavailable, or what the daemon refused with.
+        Raises: DaemonUnavailable, or the error with which the daemon refused.
         """
         answer, descriptors = self._ask(request, request.timeout + JOIN_MARGIN)
         if not isinstance(answer, Joined) or not 2 <= len(descriptors) <= MAX_DESCRIPTORS:
@@ -95,12 +95,12 @@ class ControlConnection:
         return answer.arena_bytes, arena, lanes
 
     def report(self, timeout: float = STATUS_TIMEOUT) -> dict[str, Any]:
-        """What the daemon says of itself; {} when it does not in time, or another thread asks."""
+        """The daemon's status report; {} on a timeout, or while another thread asks."""
         if not self._asking.acquire(blocking=False):  # the daemon takes one request at a time
             return {}
         try:
             answer, descriptors = self._ask(StatusRequest(0), timeout)
-        except (DlcpError, OSError):  # or it was closed meanwhile
+        except (DlcpError, OSError):  # or the socket was closed meanwhile
             return {}
         finally:
             self._asking.release()
@@ -108,14 +108,14 @@ class ControlConnection:
         return answer.report if isinstance(answer, Status) else {}
 
     def waiting_for(self) -> str:
-        """What the session's operations wait for; "" when the daemon does not say in time."""
+        """The transfers that the session's operations wait for; "" without an answer in time."""
         engine = self.report().get("engine", {})
         session = engine.get("sessions", {}).get(str(self.session), {})
         texts = [*map(str, session.get("waiting", [])), *map(_where, session.get("late", []))]
         return "; ".join(texts)
 
     def close(self) -> None:
-        """Leave; the daemon forgets this client."""
+        """Disconnect; the daemon then drops this client."""
         self.socket.close()
 
     def _ask(self, request: Message, timeout: float) -> tuple[Message, list[int]]:
@@ -144,7 +144,7 @@ class ControlConnection:
 
 
 def _where(late: dict[str, Any]) -> str:
-    """Of a peer that is late: where it is, and whether it or a path to it is silent."""
+    """Describe a late peer: its address, and whether it or a path to it is silent."""
     down = "".join(f", path {path} is down" for path in late["paths_down"])
     return (
         f"rank {late['rank']} is on {late['host']}, UDP {late['address']}, whose dlcpd was heard "

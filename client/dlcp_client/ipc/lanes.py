@@ -1,9 +1,10 @@
-"""The lanes to the engines. Whoever waits for an outcome reads it: no thread of its own.
+"""The lanes to the engines. The threads that wait for an outcome read them; there is no reader
+thread.
 
-Leader and followers: the first waiting thread reads the sockets and hands every
-frame to the table of operations; the others sleep until the table changes, and one
-of them leads when the leader has what it came for. A thread that always read would
-cost each operation two thread switches, and each step of the trainer GIL hand-offs.
+Leader and followers: the first waiting thread reads the sockets and passes every frame to the table
+of operations. The others sleep until the table changes; when the leader has its outcome, one of
+them takes over. A reader thread would cost each operation two thread switches, and each step of the
+trainer GIL hand-offs.
 """
 
 import select
@@ -27,25 +28,25 @@ from dlcpd.contract.errors import (
 from dlcpd.contract.messages import MAX_FRAME, Refused
 from dlcpd.ipc.seqpacket import close_all, decode_untrusted, receive_message, send_now
 
-# Seconds of one sleep. A Ctrl-C that arrives just before poll() enters the kernel does not wake
-# it; Python then raises KeyboardInterrupt only after the next wake-up.
+# Seconds of one sleep. A Ctrl-C just before poll() enters the kernel does not wake it; Python then
+# raises KeyboardInterrupt only after the next wake-up.
 MAX_POLL: Final = 1.0
-LEAVE_TIMEOUT: Final = 1.0  # seconds; a stopped daemon must not keep its client from leaving
-REASON_TIMEOUT: Final = 1.0  # seconds in which control says why a lane has ended
-SEND_SLICE: Final = 0.05  # seconds between looks at the lane while the engine does not read
+LEAVE_TIMEOUT: Final = 1.0  # seconds; a stopped daemon must not block its client's close
+REASON_TIMEOUT: Final = 1.0  # seconds for the control process to say why a lane has ended
+SEND_SLICE: Final = 0.05  # seconds between checks of the lane while the engine does not read
 _PEEK: Final = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)  # int: enums are slow to combine
 _GONE: Final = select.POLLHUP | select.POLLERR | select.POLLNVAL | select.POLLRDHUP
 
 
 class Lanes:
-    """Owns a lane per engine and the connection to control; the table of operations is shared."""
+    """Owns a lane per engine and the control connection; shares the operation table."""
 
     def __init__(
         self, lanes: Sequence[socket.socket], control: ControlConnection, table: Operations
     ) -> None:
         self._patience = Patience(control.waiting_for, table.pace)
         self._lanes, self._control, self._table = tuple(lanes), control, table
-        self._leader: int | None = None  # its thread
+        self._leader: int | None = None  # thread id
         self._closed = False
         self._buffer = memoryview(bytearray(MAX_FRAME + 1))
         self._poll = select.poll()
@@ -56,16 +57,16 @@ class Lanes:
     def send(self, packet: bytes, until: float, engines: Collection[int] = (0,)) -> None:
         """Send one packet to each of `engines`.
 
-        Raises: DeadlineExceeded, nothing was sent; what ended the session, as it does where only
-        some of the engines took the packet in time.
+        Raises: DeadlineExceeded, nothing was sent; the error that ended the session. It also ends
+        if only some of the engines took the packet in time.
         """
         for position, engine in enumerate(engines):
             try:
                 self._send(engine, packet, until)
             except DeadlineExceeded as exc:
                 if position:
-                    self._table.fail(DeadlineExceeded(str(exc)))  # one without a traceback, in
-                    # which the memory of what was to be sent would live on
+                    self._table.fail(DeadlineExceeded(str(exc)))  # a new one without traceback,
+                    # which would keep the memory of the unsent operation alive
                 raise
 
     def _send(self, engine: int, packet: bytes, until: float) -> None:
@@ -76,16 +77,16 @@ class Lanes:
                     return
                 self._wait_writable(lane, until)
             except OSError:
-                self.pump()  # the engine's last words may still stand in the lane
+                self.pump()  # the engine's last message may still be in the lane
                 self._lost()
                 self._table.raise_if_over()
 
     def pump(self) -> None:
-        """Take in the frames that are there, without waiting."""
+        """Process the frames that have arrived, without waiting."""
         self._lead(lambda: False, 0.0)
 
     def wait_until(self, done: Callable[[], bool], until: float) -> bool:
-        """Take in frames until `done()`; False when the monotonic time `until` passed first.
+        """Process frames until `done()`; False if the monotonic time `until` passed first.
 
         `done` is called with the table's condition held.
         """
@@ -99,8 +100,8 @@ class Lanes:
     def close(self) -> None:
         """End the session on this side; waiting threads raise SessionClosed.
 
-        The connection to control closes first, and the engine then ends the lane: so the daemon
-        knows that this client left on purpose, and tells the peers so.
+        The control connection closes first, and the engine then ends the lane: so the daemon knows
+        that this client left on purpose, and tells the peers.
         """
         self._table.fail(SessionClosed("the session is closed; connect again to go on"))
         changed = self._table.changed
@@ -115,7 +116,7 @@ class Lanes:
         self._control.close()
 
     def abandon(self) -> None:
-        """In a forked child: drop the copies of the sockets, which the parent goes on to use."""
+        """In a forked child: drop the copies of the sockets; the parent keeps using its own."""
         self._closed, self._leader = True, None
         self._close_lanes()
         self._control.close()
@@ -134,7 +135,7 @@ class Lanes:
                 ended.poll(left * 1000)
 
     def _lead(self, done: Callable[[], bool], timeout: float) -> bool:
-        """Read once, or let another thread read, for at most `timeout`. Returns done()."""
+        """Read once, or let another thread read, for at most `timeout` seconds. Returns done()."""
         changed, me = self._table.changed, threading.get_ident()
         if self._table.over:
             self._table.end_late(time.monotonic())
@@ -165,10 +166,10 @@ class Lanes:
             self._lost()
 
     def _drain(self, engine: int, done: Callable[[], bool] = lambda: False) -> bool:
-        """Hand over the frames that an engine sent, until `done()`. False: its lane ended.
+        """Process the frames that an engine sent, until `done()`. False: its lane ended.
 
-        A frame is looked at, handed over, and only then taken off the socket, so that an
-        interrupt (Ctrl-C) in between repeats a frame and never loses one.
+        A frame is peeked, processed, and only then removed from the socket: an interrupt (Ctrl-C)
+        in between repeats a frame and never loses one.
         """
         lane = self._lanes[engine]
         while True:
@@ -183,7 +184,7 @@ class Lanes:
             over = self._hand_over(engine, self._buffer[:size], done)
             try:
                 lane.recv_into(self._buffer, 1, socket.MSG_DONTWAIT)
-            except OSError:  # it ended in between, with something of ours unread
+            except OSError:  # it ended in between, with unread data of this client
                 return False
             if over:
                 return True
@@ -209,7 +210,7 @@ class Lanes:
         writable.poll(SEND_SLICE * 1000)
 
     def _lost(self) -> None:
-        """The daemon is gone: say why, if control still tells."""
+        """Fail all operations: the daemon is gone. Asks the control process for the reason."""
         if self._closed or (self._table.over and not self._table.waiting):
             return
         self._table.fail(
@@ -222,8 +223,8 @@ class Lanes:
         )
 
     def _reason_told(self) -> DlcpError | None:
-        """What control says of the session's end. It may hear of an engine's end a moment after
-        the lane has ended here; a control that has ended itself says nothing, at once."""
+        """The control process's reason for the end, or None. It may hear of an engine's end just
+        after the lane has ended here; if it has ended itself, the read fails at once."""
         self._control.socket.settimeout(REASON_TIMEOUT)
         try:
             message, descriptors = receive_message(self._control.socket)
@@ -237,4 +238,4 @@ def _shut(sock: socket.socket) -> None:
     try:
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:
-        return  # the other end is gone already
+        return  # the other end has already closed

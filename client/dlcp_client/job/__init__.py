@@ -1,1 +1,1 @@
-"""How the ranks of a job find each other and agree, before the first operation."""
+"""Rendezvous: the ranks of a job find each other and agree before the first operation."""

@@ -1,4 +1,4 @@
-"""All ranks use dlcpd, or none does: a vote before the first step."""
+"""A vote before the first step: all ranks use dlcpd, or none does."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -17,19 +17,19 @@ def hold(
     deadline: float,
     transport: str = "dlcp",
 ) -> str:
-    """Tell the others how connecting went. Returns why no rank may use dlcpd; "" = all may.
+    """Publish this rank's result of connecting. Returns why no rank may use dlcpd; "": all may.
 
-    `deadline`: monotonic time by which connecting was to end; votes come VOTE_MARGIN later still.
-    `transport`: what this rank asked for, which must be the same on all.
+    `deadline`: monotonic time by which connecting ends; votes end VOTE_MARGIN later. `transport`:
+    the one that this rank asked for, equal on all ranks.
 
-    Raises: `error`, or PeerLost for another rank's, unless every rank allows a fallback, which
-        nobody does for NotAuthorised;
-        BadConfig likewise where ranks asked for different transports.
+    Raises: `error`, or PeerLost for another rank's, unless every rank allows a fallback, which is
+        never allowed for NotAuthorised; likewise BadConfig if ranks asked for different transports.
     """
-    if member.secret is not None:  # a vote of an earlier launch is none
+    if member.secret is not None:  # ignore votes of an earlier launch
         member = launched(member, "vote", deadline + VOTE_MARGIN)
     meeting = Meeting(member, "vote")
-    # Whoever can write the store could else take a job from dlcpd to what asks nobody who they are.
+    # Else a process that can write to the store could move a job from dlcpd to a backend without
+    # authentication.
     allowed = fallback and not isinstance(error, NotAuthorised)
     own = {"problem": str(error) if error else "", "fallback": allowed, "transport": transport}
     meeting.publish(own)
@@ -44,7 +44,7 @@ def hold(
 
 
 def verdict(votes: Sequence[dict[str, Any]]) -> str:
-    """The first rank's problem; "" when none has one."""
+    """The problem of the first rank that has one; "" if none has."""
     for rank, vote in enumerate(votes):
         if vote.get("problem"):
             return f"rank {rank} cannot use dlcpd: {vote['problem']}"
@@ -52,9 +52,9 @@ def verdict(votes: Sequence[dict[str, Any]]) -> str:
 
 
 def difference(votes: Sequence[dict[str, Any]]) -> str:
-    """The first rank that asked for another transport than rank 0; "" when none did.
+    """Names the first rank whose transport differs from rank 0's; "" if all are equal.
 
-    They would wait for each other in different places until a deadline.
+    Ranks with different transports would wait for each other until a deadline.
     """
     asked = [vote.get("transport", "dlcp") for vote in votes]
     for rank, transport in enumerate(asked):

@@ -1,4 +1,4 @@
-"""Whether data reaches every rank: the control plane may, where a firewall drops UDP."""
+"""Tests that data reaches every rank: a firewall may drop UDP but not the control plane."""
 
 import time
 from typing import Any, Final
@@ -8,20 +8,21 @@ from dlcp_client.session import Session
 from dlcpd.contract.errors import DeadlineExceeded, DlcpError, OperationAborted, PeerLost
 from dlcpd.contract.policy import exact
 
-ELEMENTS: Final = 1024  # of float32: more than one datagram, and so a full one
+ELEMENTS: Final = 1024  # of float32: more than one datagram, so that one is full
 TIMEOUT: Final = 30.0  # seconds; a peer that does not answer is named after about one
-MIN_LEFT: Final = 0.1  # seconds; the engine says best what is missing
+MIN_LEFT: Final = 0.1  # seconds, for the engine to report the missing peers
 
 
 def prove(session: Session[Any], member: Member, deadline: float) -> None:
-    """One small exact all-reduce through the engines. Every rank calls it; where one fails, all do.
+    """Run one small exact all-reduce through the engines. Every rank calls it; it fails on all or
+    none.
 
-    `deadline` is monotonic time. Raises: PeerLost naming the rank, and the address and port
-    of UDP, that did not answer; or what else ended the operation, here or elsewhere.
+    `deadline` is monotonic time. Raises: PeerLost naming the rank that did not answer, with its UDP
+    address and port; or another error that ended the operation, here or elsewhere.
     """
     meeting, error = Meeting(member, "data path"), _problem(session, deadline)
     meeting.publish(refusal(error) if error else {})
-    # Nobody leaves before all know: to the others, who leaves first would be the one at fault.
+    # No rank leaves before all have the result: peers would blame the first one to leave.
     said = meeting.gather(deadline + LATE)
     if error:
         raise error
@@ -40,5 +41,5 @@ def _problem(session: Session[Any], deadline: float) -> DlcpError | None:
             f"the port of a host"
         )
     except DlcpError as exc:
-        return exc.with_traceback(None)  # in which `probe` would live on, and with it the arena
+        return exc.with_traceback(None)  # which would keep `probe` and the arena alive
     return None

@@ -1,7 +1,7 @@
-"""How processes agree on the next epoch of a job: bids and rolls in the job's store.
+"""Agreement on the next epoch of a job: bids and rolls in the job's store.
 
-The store decides: a roll is written by compare-and-set, so there is one for each epoch, and whoever
-reads it reads the same. A part of the job that does not reach the store agrees on nothing.
+The store decides: a roll is written by compare-and-set, so there is one per epoch, and all readers
+see the same. A part of the job that does not reach the store cannot agree on an epoch.
 """
 
 import hashlib
@@ -20,15 +20,15 @@ from dlcpd.contract.errors import BadMessage, NotAuthorised, PeerLost
 from dlcpd.contract.messages import MAX_WORLD
 
 ROOT: Final = "dlcp/epochs"
-LOOK: Final = 0.05  # seconds between two looks at the store: 256 ranks are 15,000 requests a second
-SHARE: Final = 4  # a look takes at most a fourth of the time, however many bids there are
-MAX_BIDS: Final = 4 * MAX_WORLD  # of one epoch; further ones are not looked at
+LOOK: Final = 0.05  # seconds between two reads of the store: 15,000 requests/s of 256 ranks
+SHARE: Final = 4  # reads take at most 1/SHARE of the time, for any number of bids
+MAX_BIDS: Final = 4 * MAX_WORLD  # of one epoch; further ones are ignored
 MAX_NONCE: Final = 64  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """An epoch that was agreed on: seats by rank, the numbers of their bids, and their nonces."""
+    """An epoch that was agreed on. By rank: seats, numbers of the bids, and their nonces."""
 
     epoch: int
     seats: tuple[int, ...]
@@ -36,22 +36,22 @@ class Roll:
     nonces: tuple[str, ...]
 
     def rank_of(self, bid: Bid | None) -> int | None:
-        """Of the process that made the bid; None: it is not in the roll."""
+        """The rank of the process that made the bid; None: it is not in the roll."""
         return self.nonces.index(bid.nonce) if bid and bid.nonce in self.nonces else None
 
     @property
     def digest(self) -> str:
-        """Two rolls of one epoch, of which there is one, have nothing in common."""
+        """Identifies the roll, so that different rolls of one epoch share no keys."""
         rows = repr((self.epoch, self.seats, self.bids, self.nonces))
         return hashlib.sha256(rows.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The agreement on one epoch of the job `lineage`, by members of epoch `base` and newcomers.
+    """The agreement on one epoch of the job `lineage`, by members of epoch `base` and new ranks.
 
-    `lineage` is a name that no other launch has, and part of every key: so a text that was signed
-    for another launch, epoch or bid is refused.
+    `lineage` is unique to a launch and part of every key: so a text that was signed for another
+    launch, epoch or bid is refused.
     """
 
     store: Store
@@ -62,11 +62,11 @@ class Round:
 
     @property
     def place(self) -> str:
-        """Of this epoch in the store."""
+        """The epoch's prefix in the store."""
         return f"{ROOT}/{self.lineage}/{self.epoch}"
 
     def bid(self, seat: int, lost: frozenset[int] = frozenset()) -> Bid:
-        """Ask for a place."""
+        """Publish a bid for a place in the epoch."""
         number = self._sealed.draw("bids")
         made = Bid(number, seat, lost, secrets.token_hex(8))
         self._say(made)
@@ -77,19 +77,19 @@ class Round:
         self._sealed.write(f"bid/{bid.number}", text)
 
     def newcomers(self) -> bool:
-        """Whether a process has asked for a place. One that ended before it had said so has not."""
+        """Whether a process has bid for a place. A process that ended before publishing its bid
+        does not count."""
         return bool(self.bids())
 
     def bids(self) -> list[Bid]:
-        """Those that stand in the store and can be read. One whose text is not there yet comes
-        later, if its process lives."""
+        """The readable bids in the store. A bid without text yet may appear later."""
         sealed = self._sealed
         count = min(sealed.count("bids"), MAX_BIDS)
         found = (self._bid(sealed, number) for number in range(1, count + 1))
         return [bid for bid in found if bid is not None]
 
     def _bid(self, sealed: Sealed, number: int) -> Bid | None:
-        """None: not there, or no bid: nobody's bid keeps others from agreeing."""
+        """The bid, or None: missing, or invalid, which must not block the agreement."""
         try:
             text = sealed.read(f"bid/{number}", f"bid {number} of epoch {self.epoch} in the store")
             base, seat, lost, nonce = _bid_of(text) if text is not None else _NO_BID
@@ -97,16 +97,16 @@ class Round:
             return None
         if not nonce:
             return None
-        # who comes from another epoch, as after an attempt that failed for some, has no seat here
+        # a process of another epoch, as after a partial failure, has no seat here
         return Bid(number, seat if base == self.base and seat >= 0 else NEW, lost, nonce)
 
     def roll(self) -> Roll | None:
-        """What was agreed; None before. Raises: BadMessage, NotAuthorised."""
+        """The roll; None before the agreement. Raises: BadMessage, NotAuthorised."""
         text = self._sealed.read("roll", f"the roll of epoch {self.epoch} in the store")
         return None if text is None else _roll(self.epoch, text)
 
     def call(self, bids: list[Bid]) -> Roll:
-        """Agree on `bids`, unless somebody was faster; what was agreed."""
+        """Agree on `bids`, unless another process did so first. Returns the roll."""
         rows = [[bid.seat, bid.number, bid.nonce] for bid in in_order(bids)[:MAX_WORLD]]
         what = f"the roll of epoch {self.epoch} in the store"
         return _roll(self.epoch, self._sealed.settle("roll", json.dumps(rows), what))
@@ -118,12 +118,11 @@ class Round:
         lost: Callable[[], frozenset[int]],
         deadline: float,
     ) -> Roll:
-        """Wait for the roll, and call it when `rule` allows; who has none only waits.
+        """Wait for the roll, and call it when `rule` allows; without a rule, only wait.
 
-        `own`: this process's bid, which is written again where the store loses it; `lost`: seats
-        that it knows to be lost by now, which it tells the others.
-
-        Raises: PeerLost naming the seats that are missing; StoreLost.
+        `own`: this process's bid, written again if the store loses it. `lost`: returns the seats
+        that it knows to be lost now; the bid publishes them. Raises: PeerLost naming the missing
+        seats; StoreLost.
         """
         began = time.monotonic()
         while (roll := self.roll()) is None:
@@ -140,9 +139,9 @@ class Round:
         return roll
 
     def _kept(self, own: Bid, bids: list[Bid], lost: frozenset[int]) -> Bid:
-        """The bid as the store has it, said anew where it has another one in its place or none."""
+        """`own` as in the store. It is published again if the store has another or no bid there."""
         mine = next((bid for bid in bids if bid.number == own.number), None)
-        if mine is not None and mine.nonce != own.nonce:  # the count was set back
+        if mine is not None and mine.nonce != own.nonce:  # the store's count was reset
             own = replace(own, number=self._sealed.draw("bids"))
         elif mine is not None and mine.lost == lost:
             return own
@@ -151,7 +150,7 @@ class Round:
         return own
 
     def _check_kept(self, own: Bid | None, bids: list[Bid]) -> None:
-        """Raises: StoreLost."""
+        """Raises: StoreLost if this process's bid is not in the store."""
         if own is not None and own.nonce not in {bid.nonce for bid in bids}:
             raise StoreLost(
                 f"epoch {self.epoch}: {self._sealed.name} does not keep this rank's own bid; "
@@ -177,7 +176,7 @@ def _missing(epoch: int, rule: Rule | None, bids: list[Bid], waited: float) -> s
 
 
 def _bid_of(text: str) -> tuple[int, int, frozenset[int], str]:
-    """Epoch that its process comes from, seat, lost seats and nonce. Raises: BadMessage."""
+    """Base epoch, seat, lost seats and nonce. Raises: BadMessage."""
     try:
         base, seat, lost, nonce = json.loads(text)
         if not (_whole([base, seat, *lost]) and _is_nonce(nonce)):
@@ -188,7 +187,7 @@ def _bid_of(text: str) -> tuple[int, int, frozenset[int], str]:
 
 
 def _roll(epoch: int, text: str) -> Roll:
-    """Raises: BadMessage."""
+    """Parse a roll. Raises: BadMessage."""
     try:
         rows = [(seat, number, nonce) for seat, number, nonce in json.loads(text)]
         seats, numbers, nonces = zip(*rows, strict=True)
@@ -202,7 +201,7 @@ def _roll(epoch: int, text: str) -> Roll:
 
 
 def _whole(values: list[Any]) -> bool:
-    """Whether all are integers that a job can have."""
+    """Whether all are integers in the range of seats and numbers."""
     return all(type(value) is int and NEW <= value < 1 << 31 for value in values)
 
 

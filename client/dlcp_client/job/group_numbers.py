@@ -1,4 +1,4 @@
-"""How the members of a group agree on its number: through the job's store."""
+"""Agreement of a group's members on its number, through the job's store."""
 
 import threading
 import time
@@ -15,22 +15,22 @@ from dlcpd.contract.messages import MAX_GROUPS
 
 ROOT: Final = "dlcp/group"
 MAX_TITLE: Final = 128  # characters, as OpenGroup.name
-OWN_LOOK: Final = 2.0  # seconds between two looks whether the store answers
+OWN_LOOK: Final = 2.0  # seconds between two checks that the store answers
 
 
 class Agreed(NamedTuple):
-    """`title`: which of the groups of these ranks it is. The engines of all members compare it with
-    every operation, so a wrong number brings no two groups together."""
+    """`title`: identifies one of the groups of these ranks. The engines of all members compare it
+    with every operation, so a wrong number cannot mix two groups."""
 
     number: int
     title: str
 
 
 class GroupNumbers:
-    """The first member of a group draws its number, and the others read it.
+    """The first member of a group draws its number, and the other members read it.
 
-    The n-th group of the same ranks and name is the same one on all of its members. What the
-    others read is signed for it; `job` is a name that no other launch has.
+    The n-th group of the same ranks and name is the same one on all of its members. The text for
+    each group is signed for it; `job` is unique to a launch.
     """
 
     def __init__(
@@ -43,7 +43,8 @@ class GroupNumbers:
         self._lock = threading.Lock()
 
     def agree(self, ranks: Sequence[int], name: str, timeout: float) -> Agreed:
-        """The next group of `ranks`; waits at most `timeout` seconds for its first member.
+        """The number and title of the next group of `ranks`; waits up to `timeout` seconds for its
+        first member.
 
         Raises: BadConfig, BadMessage, NotAuthorised, PeerLost, TooMany.
         """
@@ -64,7 +65,7 @@ class GroupNumbers:
         return Agreed(number, title(name, count))
 
     def _drawn(self, sealed: Sealed, key: str) -> int:
-        for _ in range(len(self._used) + 1):  # more where the count was set back
+        for _ in range(len(self._used) + 1):  # several if the store's count was reset
             number = sealed.draw("drawn")
             if number not in self._used:
                 break
@@ -72,7 +73,7 @@ class GroupNumbers:
         return number
 
     def _read(self, sealed: Sealed, key: str, told: str, first: int, timeout: float) -> int:
-        """Raises: BadMessage, NotAuthorised, PeerLost."""
+        """The number that the first member wrote. Raises: BadMessage, NotAuthorised, PeerLost."""
         began = time.monotonic()
         while not sealed.wait([key], min(began + timeout, time.monotonic() + OWN_LOOK)):
             if time.monotonic() >= began + timeout:
@@ -91,7 +92,7 @@ class GroupNumbers:
         )
 
     def _take(self, number: int, told: str) -> None:
-        """Raises: BadMessage."""
+        """Reserve the number. Raises: BadMessage."""
         with self._lock:
             if number < 1 or number in self._used:
                 raise BadMessage(
@@ -102,7 +103,7 @@ class GroupNumbers:
 
 
 def title(name: str, count: int) -> str:
-    """Different for different names and counts, and short enough for an engine."""
+    """A name that differs for different names and counts, of at most MAX_TITLE characters."""
     full = name if count == 1 else f"{name} ({count})"
     if len(full) <= MAX_TITLE:
         return full

@@ -1,4 +1,4 @@
-"""From a member of a job to a session."""
+"""Joins a job: from a Member to a Session."""
 
 import time
 from contextlib import ExitStack
@@ -30,9 +30,9 @@ from dlcpd.contract.errors import BadConfig, DaemonUnavailable, DlcpError
 from dlcpd.contract.messages import Join
 from dlcpd.contract.times import seconds
 
-DEFAULT_ARENA: Final = 8 << 30  # bytes of address space; memory is taken only as it is used
-DEFAULT_TIMEOUT: Final = 60.0  # seconds; a slow disk alone can set starts this far apart
-RESTART_LOOK: Final = 0.1  # seconds between looks whether a daemon has started again
+DEFAULT_ARENA: Final = 8 << 30  # bytes of address space; memory is allocated on use
+DEFAULT_TIMEOUT: Final = 60.0  # seconds; a slow disk alone can delay a start by this much
+RESTART_LOOK: Final = 0.1  # seconds between checks whether a daemon has restarted
 MIN_LEFT: Final = 0.1  # seconds; a late daemon gets a chance to say why
 
 
@@ -46,7 +46,7 @@ def join(  # noqa: PLR0913  # all but the first by keyword
     timeout: float = DEFAULT_TIMEOUT,
     config: str | Path | None = None,
 ) -> Session[A]:
-    """A session of `member` for arrays of `library`. See `connect` for the rest, which is its."""
+    """A session of `member` for arrays of `library`. The other arguments are those of `connect`."""
     timeout = checked_timeout(timeout)
     environment = Environment.read()
     if environment.end_with_launcher:
@@ -78,8 +78,8 @@ def enter(
 ) -> Session[Any]:
     """Become a rank of a session that all members enter. `deadline` is monotonic time.
 
-    `previous`: the session of an earlier epoch, still open. The new one is with the same daemon,
-    if that still lives, and takes over its residuals there.
+    `previous`: the session of an earlier epoch, still open. The new one uses the same daemon, if
+    that still runs, and takes over its residuals there.
 
     Raises: as `connect`.
     """
@@ -111,20 +111,20 @@ def enter(
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How this rank comes to its daemon."""
+    """The way this rank connects to its daemon."""
 
     origin: Origin
-    neighbours: Neighbours  # with whom it shares a private one
-    again: bool  # it has had a session before: the host's daemon may be about to start anew
+    neighbours: Neighbours  # ranks that share its private daemon
+    again: bool  # it had a session before: the host's daemon may be restarting
 
     @property
     def door(self) -> str:
-        """Of the private daemon."""
+        """Socket path of the private daemon; "": the host's daemon is used."""
         return "" if self.origin.socket else self.neighbours.door
 
     @property
     def same(self) -> bool:
-        """Whether it is that of the earlier session, if it has not died since."""
+        """Whether the daemon is that of the earlier session, if it has not died since."""
         return self.again and (bool(self.origin.socket) or self.neighbours.running)
 
     def open(self, door: Door, deadline: float) -> tuple[Embedded | None, ControlConnection]:
@@ -150,7 +150,7 @@ class Access:
 def _access(
     member: Member, origin: Origin, door: Door, deadline: float, previous: Session[Any] | None
 ) -> Access:
-    """All ranks meet, though those with the host's daemon have nothing to share."""
+    """The access of this rank. All ranks meet, even those with the host's daemon."""
     private = not origin.socket
     running = private and bool(origin.door) and answers(origin.door)
     environment = Environment.read()
@@ -216,7 +216,7 @@ def checked_timeout(timeout: Any) -> float:
 
 
 def time_left(deadline: float) -> float:
-    """Seconds until monotonic time `deadline`, and a little where it is over."""
+    """Seconds until monotonic time `deadline`, at least MIN_LEFT."""
     return max(deadline - time.monotonic(), MIN_LEFT)
 
 

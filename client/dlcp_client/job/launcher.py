@@ -1,7 +1,7 @@
-"""What launched this process, and whether this process ends with it.
+"""Ends this process when its launcher ends, if that is requested.
 
-The agent of torchrun ends its workers when it is told to end; killed, it cannot, and they go on.
-A launcher that is gone says nothing about the job, so this is asked for by name.
+torchrun's agent ends its workers when it is told to end; if it is killed, they keep running. The
+end of a launcher need not mean the end of the job, so this is off by default.
 """
 
 import os
@@ -14,14 +14,14 @@ _watched = set[int]()  # launchers
 
 
 def end_with_launcher() -> None:
-    """From now on this process gets SIGTERM when its parent ends, and so its daemon, if it has a
-    private one, ends too. Once for each parent."""
+    """From now on this process gets SIGTERM when its parent ends; a private daemon then ends, too.
+    Once per parent."""
     parent = os.getppid()
     with _lock:
         if parent in _watched:
             return
         _watched.add(parent)
-    # Not PR_SET_PDEATHSIG: it speaks of the thread that made this process, which may end earlier.
+    # Not PR_SET_PDEATHSIG: it watches the thread that started this process, which may end earlier.
     watcher = threading.Thread(target=_watch, args=(parent,), name="dlcp-launcher", daemon=True)
     watcher.start()
 
@@ -32,10 +32,10 @@ def _watch(parent: int) -> None:
     except ProcessLookupError:
         _end()
         return
-    except OSError:  # a kernel or a container that lets nobody look: as if it was not asked for
+    except OSError:  # a kernel or container without permission: do nothing
         return
     try:
-        if os.getppid() == parent:  # else it ended meanwhile, and the number is another's
+        if os.getppid() == parent:  # else it ended meanwhile, and its id was reused
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
             poll.poll()

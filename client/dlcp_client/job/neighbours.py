@@ -1,8 +1,8 @@
-"""Ranks of one machine share a private daemon, so that what they exchange stays in memory.
+"""Ranks of one machine share a private daemon, so that their exchanges stay in memory.
 
-Every rank opens a listening socket and tells the others its path and where it runs. The first rank
-of a machine hands its socket to the daemon that it starts; the others connect to it, which works at
-once, before the daemon has started.
+Every rank opens a listening socket and tells the others its path and its machine. The first rank of
+a machine hands its socket to the daemon that it starts; the others connect to it, which succeeds
+even before the daemon runs.
 """
 
 import errno
@@ -28,9 +28,9 @@ _MOUNTS: Final = Path("/proc/self/ns/mnt")
 
 
 def machine(config: Path | None, options: Sequence[str] = ()) -> str:
-    """Equal for processes that can share a daemon: one kernel, network and mount namespace (in
-    another the path of its socket leads elsewhere), one user, and one configuration, `options` of
-    its command line among it. Empty where that cannot be known."""
+    """Identifies processes that can share a daemon: one kernel, network namespace, mount namespace
+    (the socket's path differs in another), user, and configuration, with the command line
+    `options`. Empty if unknown."""
     with suppress(OSError):
         text = (config.read_bytes() if config else b"") + repr(list(options)).encode()
         spaces = (_NETWORK.stat().st_ino, _MOUNTS.stat().st_ino)
@@ -40,7 +40,7 @@ def machine(config: Path | None, options: Sequence[str] = ()) -> str:
 
 
 def answers(door: str) -> bool:
-    """Whether a daemon listens behind a door, though it may be too busy to accept now."""
+    """Whether a daemon listens at a path, even if it is too busy to accept now."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.setblocking(False)
         return sock.connect_ex(door) in (0, errno.EAGAIN)
@@ -48,15 +48,14 @@ def answers(door: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The ranks that a rank's private daemon serves or will serve, in order. `home` is the one
-    through whose door they come: the rank that starts it, or one whose daemon runs already.
-    `launch` is of all ranks: a digest of something new from each of them, so equal on all and never
-    seen before."""
+    """The ranks that a rank's private daemon serves, in order. `home`: the rank whose socket they
+    use; it starts the daemon or has one running. `launch`: a digest of random values of all ranks,
+    equal on all and unique to the launch."""
 
     rank: int
     ranks: tuple[int, ...]
     home: int
-    door: str  # path of its socket
+    door: str  # path of the socket of `home`
     running: bool = False
     launch: str = ""
 
@@ -66,7 +65,7 @@ class Neighbours:
         return self.rank == self.home and not self.running
 
     @classmethod
-    def meet(  # noqa: PLR0917  # who, where and until when
+    def meet(  # noqa: PLR0917  # identity, place and deadline
         cls,
         member: Member,
         subject: str,
@@ -75,8 +74,8 @@ class Neighbours:
         deadline: float,
         running: bool = False,
     ) -> Self:
-        """Tell the other ranks where this one runs (`here`, as `machine` says) and hear of theirs.
-        `running`: a daemon of an earlier session is behind the door.
+        """Publish where this rank runs (`here`, from `machine`), and read where the others run.
+        `running`: a daemon of an earlier session listens at `door`.
 
         Raises: as Meeting.gather; BadMessage.
         """
@@ -87,8 +86,9 @@ class Neighbours:
 
     @classmethod
     def among(cls, rank: int, said: Sequence[dict[str, Any]]) -> Self:
-        """From what every rank said of itself. A rank whose daemon runs stays with it; the others
-        of its machine come to the first of those, or start one together. Raises: BadMessage."""
+        """Neighbours from what every rank published. A rank whose daemon runs keeps it. The other
+        ranks of its machine use the first such daemon, or start one together. Raises: BadMessage.
+        """
         try:
             mine = said[rank]["machine"]
             alike = [each for each, told in enumerate(said) if mine and told["machine"] == mine]
@@ -102,8 +102,7 @@ class Neighbours:
     def connect(self, timeout: float) -> ControlConnection:
         """Connect to the daemon that the first of the ranks starts.
 
-        Raises: DaemonUnavailable; NotPermitted where another user listens at the path in the
-            store.
+        Raises: DaemonUnavailable; NotPermitted if another user listens at the path in the store.
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         owner = f"the daemon that rank {self.home} started for this machine"
@@ -124,6 +123,6 @@ class Neighbours:
 
 
 def _listener(sock: socket.socket) -> int:
-    """The user id of the process that listens at the other end, when it began to."""
+    """The user id of the process that listens at the other end, from when it began to listen."""
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(raw)[1])

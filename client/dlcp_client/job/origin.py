@@ -1,4 +1,4 @@
-"""How a session came to be: what it takes to make the next one of the same job."""
+"""The origin of a session: all that is needed to open the next one of the same job."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +12,12 @@ from dlcp_client.job.store import Store
 class Origin:
     """An epoch of a job: one membership, from the session's begin to its end."""
 
-    store: Store  # of the job, whatever the epoch
-    subject: str  # the job's name, as all its ranks give it
+    store: Store  # of the job, in every epoch
+    subject: str  # name of the job, equal on all ranks
     config: Path | None  # of a private daemon
-    library: Library[Any]  # whose arrays the sessions take
+    library: Library[Any]  # of the sessions' arrays
     socket: str = ""  # session socket of the host's daemon; "" = a private one
-    door: str = ""  # of the private daemon, by which it takes further sessions
-    lineage: str = ""  # job name of the first epoch's session, which no other job has
+    door: str = ""  # socket path of the private daemon, for further sessions
+    lineage: str = ""  # job name of the first epoch's session, unique to the job
     epoch: int = 0
-    seats: tuple[int, ...] = ()  # by rank: its rank in the epoch before, -1 = it is new
+    seats: tuple[int, ...] = ()  # by rank: its rank in the previous epoch; -1: new

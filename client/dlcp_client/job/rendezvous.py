@@ -1,4 +1,4 @@
-"""How the ranks of a job find each other: through the job's store."""
+"""Rendezvous of a job's ranks through the job's store."""
 
 import hashlib
 import json
@@ -26,17 +26,17 @@ MAX_NAMED: Final = 16  # ranks named in an error
 MAX_JOB: Final = 96  # characters of a job's name; the rest of Join.job is the unique part
 MIN_WORLD: Final = 1
 ROOT: Final = "dlcp"  # first part of every key
-OWN_LOOK: Final = 2.0  # seconds between two looks whether the store keeps this rank's own words
-_LOSSES: Final = (PeerLost, ServerLost)  # of a rank, and of a shard that ended with its rank
-LATE: Final = 3.0  # seconds after a deadline in which others say that they failed at theirs
+OWN_LOOK: Final = 2.0  # seconds between two checks that the store still has this rank's own value
+_LOSSES: Final = (PeerLost, ServerLost)  # loss of a rank, and of a shard that ended with its rank
+LATE: Final = 3.0  # seconds for other ranks to publish that they missed their deadline
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """A rank of a world, and the store that its members share.
 
-    With a `secret`, what is published is signed, and what is not is refused. `launch` is what all
-    ranks of this launch of the job know to be its own: what was signed in an earlier one is no use.
+    With a `secret`, published values are signed, and unsigned ones are refused. `launch` identifies
+    this launch of the job to all its ranks: signatures of an earlier launch are invalid.
     """
 
     store: Store
@@ -55,10 +55,10 @@ class Member:
 
 
 class Meeting:
-    """One use of the store, under keys of its own.
+    """One exchange of values through the store, with its own keys.
 
-    The n-th meeting about a `subject` of each rank is the same one, so all ranks must
-    connect in the same order. Several sessions of one job do not collide.
+    The n-th meeting of each rank about a `subject` is the same one, so all ranks must connect in
+    the same order. Several sessions of one job do not collide.
     """
 
     def __init__(self, member: Member, subject: str) -> None:
@@ -70,17 +70,17 @@ class Meeting:
         self.subject = subject
 
     def publish(self, value: dict[str, Any]) -> None:
-        """Tell the other ranks."""
+        """Publish this rank's value to the other ranks."""
         rank = self._member.rank
         self._sealed.write(self._key(rank), json.dumps(value), *self._about(rank))
         self._published = True
 
     def gather(self, deadline: float) -> list[dict[str, Any]]:
-        """What every rank published, by rank. `deadline` is monotonic time.
+        """The values that all ranks published, by rank. `deadline` is monotonic time.
 
-        Raises: PeerLost naming the ranks that published nothing; StoreLost where the store has
-            lost what this rank published; NotAuthorised naming the first rank whose place
-            somebody else has taken; BadMessage.
+        Raises: PeerLost naming the ranks that published nothing; StoreLost if the store has lost
+        this rank's value; NotAuthorised naming the first rank whose value has no valid signature;
+        BadMessage.
         """
         keys = [self._key(rank) for rank in range(self._member.world_size)]
         started = time.monotonic()
@@ -100,7 +100,7 @@ class Meeting:
         return [values or {} for values in said]
 
     def so_far(self) -> list[dict[str, Any]]:
-        """What ranks have published by now, by rank; nothing of those that have not.
+        """The values that ranks have published so far, by rank; {} for those that have not.
 
         Raises: BadMessage, NotAuthorised.
         """
@@ -110,13 +110,13 @@ class Meeting:
             return []
 
     def _said(self, rank: int) -> dict[str, Any] | None:
-        """Raises: BadMessage, NotAuthorised, StoreLost."""
+        """The value of a rank, or None. Raises: BadMessage, NotAuthorised, StoreLost."""
         what = f"{self.subject}: what the job's store holds of rank {rank}"
         text = self._sealed.read(self._key(rank), what, *self._about(rank))
         return None if text is None else _parse(rank, text)
 
     def _check_own(self) -> None:
-        """Raises: StoreLost."""
+        """Raises: StoreLost if the store has lost this rank's value."""
         own = self._member.rank
         if self._published and not self._sealed.has(self._key(own)):
             raise self._lost(own)
@@ -129,7 +129,7 @@ class Meeting:
         )
 
     def _about(self, rank: int) -> tuple[str, ...]:
-        """What a signature is about, beside key, launch and text."""
+        """The signed context of a value, in addition to key, launch and text."""
         return str(rank), str(self._member.world_size)
 
     def _key(self, rank: int) -> str:
@@ -141,41 +141,38 @@ class Meeting:
 
 
 def launched(member: Member, subject: str, deadline: float) -> Member:
-    """`member`, with a launch: every rank calls it, before it meets about what has to be of now.
-
-    Raises: as Meeting.gather.
-    """
+    """`member` with a launch. Every rank calls it before a meeting that must not accept old values.
+    Raises: as Meeting.gather."""
     meeting = Meeting(member, subject)
     meeting.publish(fresh())
     return replace(member, launch=launch_of(meeting.gather(deadline)))
 
 
 def fresh() -> dict[str, str]:
-    """This rank's part of the launch's number."""
+    """This rank's random part of the launch."""
     return {"nonce": secrets.token_hex(16)}
 
 
 def launch_of(said: Sequence[dict[str, Any]]) -> str:
-    """A digest of what all ranks said, something new from each of them: equal on all ranks, and
-    never seen before."""
+    """A digest of all ranks' values, each with a random part: equal on all ranks, and unique."""
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager
 def together(member: Member, subject: str, deadline: float) -> Iterator[None]:
-    """What the block does succeeds on all ranks, or fails on all.
+    """Make the block succeed on all ranks, or fail on all.
 
-    Every rank enters a block about the same `subject`. `deadline` is monotonic time; the others
-    are waited for until LATE seconds after it.
+    Every rank enters a block about the same `subject`. `deadline` is monotonic time; other ranks
+    have until LATE seconds after it.
 
-    Raises: what the block raised, but the cause where that is the loss of a rank which has failed
-        itself; else the error of the first rank where it raised one; PeerLost naming the ranks that
-        never finished it.
+    Raises: the block's error; if that is the loss of a rank, the error that a rank published before
+    it left. After a success: the error of the first rank that failed; PeerLost naming the ranks
+    that never finished the block.
     """
     meeting = Meeting(member, subject)
     try:
         yield
-    except _LOSSES as exc:  # it left because it failed, and has said why before it left
+    except _LOSSES as exc:  # that rank published its failure before it left
         meeting.publish(refusal(exc))
         raise_refusal([{} if _is_loss(said) else said for said in meeting.so_far()])
         raise
@@ -187,13 +184,13 @@ def together(member: Member, subject: str, deadline: float) -> Iterator[None]:
 
 
 def introduction(welcome: Welcome, job: str) -> dict[str, Any]:
-    """What a rank tells the others about its daemon; rank 0's job name counts."""
+    """The published value of a rank about its daemon; the job name of rank 0 is used."""
     unique = f"{job[:MAX_JOB]}-{secrets.token_hex(8)}"
     return {"job": unique, "peer": [welcome.host, welcome.endpoint, welcome.public_key]}
 
 
 def refusal(error: DlcpError) -> dict[str, Any]:
-    """What a rank that cannot take part tells the others, so that they do not wait for it."""
+    """The published value of a rank that cannot take part: no other rank waits for it."""
     return {"code": error.code, "text": str(error)}
 
 
@@ -223,10 +220,10 @@ def _is_loss(said: dict[str, Any]) -> bool:
 
 
 def _parse(rank: int, text: str) -> dict[str, Any]:
-    """Raises: BadMessage."""
+    """The value of a published text. Raises: BadMessage."""
     try:
         value = json.loads(text)
-        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair fits no frame
+        json.dumps(value, ensure_ascii=False).encode()  # no frame takes a lone surrogate
     except (ValueError, RecursionError) as exc:
         raise BadMessage(f"rank {rank} published no JSON") from exc
     if not isinstance(value, dict):

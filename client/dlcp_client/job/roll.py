@@ -1,41 +1,42 @@
-"""Who is in the next epoch of a job: the rule, without clock and store.
+"""The rule that selects the ranks of a job's next epoch, without clock and store.
 
-Every process that wants to be in it bids. Members of the present epoch bid with their seat, their
-rank in it, and say whom they have lost; newcomers have no seat. The roll is called when every seat
-has bid, or when those that are missing have had their time and those that came are enough.
+Every process that wants to take part bids. Members of the present epoch bid with their seat, which
+is their rank in it, and the seats that they have lost; new processes have no seat. The roll is
+called when every seat has bid, or when the missing seats have used their grace and a quorum has
+bid.
 """
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-NEW: Final = -1  # seat of a newcomer
-# Seconds for a seat that others have lost. Its process may live: its daemon died, or one of the
-# paths to it; it learns of that as late as they do.
+NEW: Final = -1  # seat of a new process
+# Seconds for a seat that other ranks have lost. Its process may be alive: if its daemon or a path
+# to it failed, it notices the loss no earlier than they do.
 LOST_GRACE: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Bid:
-    """One process that wants to be in the next epoch."""
+    """One process that wants to take part in the next epoch."""
 
-    number: int  # of its bid, in the order in which they came, from 1
+    number: int  # number of the bid in order of arrival, from 1
     seat: int  # rank in the present epoch, or NEW
     lost: frozenset[int] = frozenset()  # seats
-    nonce: str = field(default="", compare=False)  # something that no other bid has
+    nonce: str = field(default="", compare=False)  # unique to the bid
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`size`: seats of the present epoch; `quorum`: how many of them suffice for the next one;
-    `grace`: seconds for a seat that nobody has lost."""
+    """`size`: seats of the present epoch; `quorum`: number of seats that suffice for the next one;
+    `grace`: seconds for a seat that no rank has lost."""
 
     size: int
     quorum: int
     grace: float
 
     def complete(self, bids: Collection[Bid], waited: float) -> bool:
-        """Whether the roll can be called `waited` seconds after the first look."""
+        """Whether the roll can be called `waited` seconds after the first read."""
         came, missing = self._came(bids), self.missing(bids)
         if not missing:
             return True
@@ -53,15 +54,15 @@ class Rule:
 
 
 def majority(size: int) -> int:
-    """The fewest of `size` members that no other part of them can outnumber or equal."""
+    """The smallest part of `size` members that is larger than the rest."""
     return size // 2 + 1
 
 
 def in_order(bids: Iterable[Bid]) -> list[Bid]:
-    """By rank in the next epoch: seats keep their order, and newcomers follow as they came.
+    """Bids by rank in the next epoch: seats keep their order; new processes follow in bid order.
 
-    So rank 0 has always been a member before, if anybody has, and holds the state of the job. Of
-    several bids for one seat the last counts: its process stopped waiting, and tries again.
+    So rank 0 is a previous member, if there is one, and holds the state of the job. Of several bids
+    for one seat the last counts: its process timed out and tries again.
     """
     by_number = sorted(bids, key=lambda bid: bid.number)
     seated = {bid.seat: bid for bid in by_number if bid.seat != NEW}
@@ -69,5 +70,5 @@ def in_order(bids: Iterable[Bid]) -> list[Bid]:
 
 
 def gone(size: int, seats: Sequence[int]) -> list[int]:
-    """Seats of `size` that have no place in the next epoch."""
+    """Seats of `size` without a place in the next epoch."""
     return sorted(set(range(size)) - set(seats))

@@ -1,10 +1,10 @@
-"""The one class through which everything in a job's store is written and read.
+"""The only class that reads and writes a job's store.
 
-A store asks no client for proof. So each text is signed with the job's secret, for its key and for
-the launch of the job, and a reader refuses a text without such a signature: without the secret a
-text cannot be made, moved to another key, or brought from an earlier launch. Counts, and whether a
-key is there, cannot be signed: ranks use them to be quick and to find free places, and act only on
-signed texts. Without a secret the same is read, and nothing is proved.
+A store does not authenticate clients. So each text is signed with the job's secret, for its key and
+for the launch of the job, and a reader refuses any other: without the secret a text cannot be
+forged, moved to another key, or replayed from an earlier launch. Counts and the existence of keys
+cannot be signed: ranks use them as hints, and act only on signed texts. Without a secret, texts are
+read without verification.
 """
 
 import time
@@ -20,25 +20,25 @@ from dlcpd.contract.errors import BadMessage, NotAuthorised, PeerLost
 
 T = TypeVar("T")
 
-PURPOSE: Final = "store 1"  # of a signature; the number is that of what is signed, and how
+PURPOSE: Final = "store 1"  # of a signature; the number is the version of the signed format
 SIGNED: Final = "signed"  # first word of a signed text; an unsigned one is JSON
-MAX_SAID: Final = 64 * 1024  # bytes of a text; the longest are errors
+MAX_SAID: Final = 64 * 1024  # bytes of a text; the longest ones are errors
 MAX_SIGNED: Final = MAX_SAID + 128  # bytes: with the signature
-ABSENT: Final = "dlcp: absent"  # what a key that is not there is compared with
+ABSENT: Final = "dlcp: absent"  # compared with a key to test whether it exists
 PAUSE: Final = 0.05  # seconds after a wait that a store ended early
-# What stores raise where they do not answer, or hold what is no count.
+# Errors of stores that do not answer, or whose value is no count.
 ERRORS: Final = (RuntimeError, ValueError, IndexError, OSError)
 
 
 class StoreLost(PeerLost):
-    """The job's store does not answer, or has lost what was written to it."""
+    """The job's store does not answer, or has lost data that was written to it."""
 
 
 @dataclass(frozen=True)
 class Sealed:
-    """Part `place` of a store. `launch`: what all ranks of this launch know to be its own.
+    """Part `place` of a store. `launch`: identifies this launch to all its ranks.
 
-    Raises, from every method: StoreLost where the store does not answer; what a `FileStore` does.
+    Raises, from every method: StoreLost if the store does not answer; the errors of a `FileStore`.
     """
 
     store: Store
@@ -50,7 +50,7 @@ class Sealed:
     def __post_init__(self) -> None:
         store: Any = self.store
         place = self.place
-        while isinstance(store, Prefixed):  # a signature is about the whole key
+        while isinstance(store, Prefixed):  # a signature covers the whole key
             store, place = store.store, f"{store.prefix}/{place}" if place else store.prefix
         where = getattr(store, "folder", type(store).__name__)
         for name, value in [
@@ -63,12 +63,12 @@ class Sealed:
     # --- signed texts ---------------------------------------------------------------------
 
     def write(self, key: str, text: str, *about: str) -> None:
-        """`about`: more that the reader knows, and that the signature is of."""
+        """Write `text`, signed. `about`: further signed context that the reader knows."""
         full, sealed = self._key(key), self._sealed(key, text, about)
         self._ask(lambda: self.store.set(full, sealed))
 
     def read(self, key: str, what: str, *about: str) -> str | None:
-        """The text of a key; None where it is not there. Never waits.
+        """The text of a key; None if it does not exist. Never waits.
 
         Raises: NotAuthorised, BadMessage, which name `what`.
         """
@@ -76,36 +76,36 @@ class Sealed:
         return None if raw is None else self._opened(raw, key, what, about)
 
     def settle(self, key: str, text: str, what: str) -> str:
-        """Write, unless the key is there; the text that it has. Raises: as `read`."""
+        """Write unless the key exists. Returns its text. Raises: as `read`."""
         full, sealed = self._key(key), self._sealed(key, text, ())
         return self._opened(
             self._ask(lambda: self.store.compare_set(full, "", sealed)), key, what, ()
         )
 
     def keeps(self, key: str, text: str, *about: str) -> bool:
-        """Whether the store still has what this process wrote."""
+        """Whether the store still has the text that this process wrote."""
         return self.peek(key) == self._sealed(key, text, about).encode()
 
     # --- hints ----------------------------------------------------------------------------
 
     def draw(self, key: str) -> int:
-        """Add one to a count; the new one. Anybody may have changed it."""
+        """Increment a counter. Returns its new value, which other clients may have changed."""
         return self._ask(lambda: self.store.add(self._key(key), 1))
 
     def count(self, key: str) -> int:
-        """Of draws. Anybody may have changed it."""
+        """The value of a counter, which other clients may have changed."""
         return self._ask(lambda: self.store.add(self._key(key), 0))
 
     def has(self, *keys: str) -> bool:
-        """Whether all keys are there."""
+        """Whether all keys exist."""
         return self._ask(lambda: self.store.check([self._key(key) for key in keys]))
 
     def wait(self, keys: Sequence[str], until: float) -> bool:
-        """Whether all keys are there; waits for them until `until`, monotonic time, or less."""
+        """Whether all keys exist; waits for them until `until`, monotonic time, or less."""
         full, left = [self._key(key) for key in keys], max(until - time.monotonic(), 0.001)
         try:
             self.store.wait(full, timedelta(seconds=left))
-        except ERRORS:  # its time is over, or it does not answer, which `has` would say
+        except ERRORS:  # timeout, or no answer, which `has` would raise
             if self.has(*keys):
                 return True
             time.sleep(max(min(PAUSE, until - time.monotonic()), 0.0))
@@ -113,11 +113,11 @@ class Sealed:
         return True
 
     def peek(self, key: str) -> bytes | None:
-        """What the key has, unchecked. `get` of torch's stores would wait for the key."""
+        """The value of the key, unverified. `get` of torch's stores would wait for the key."""
         full = self._key(key)
         try:
             raw = self.store.compare_set(full, ABSENT, ABSENT)
-        except ERRORS:  # a store of Python has no compare_set, as torchelastic's for etcd
+        except ERRORS:  # a Python store without compare_set, as torchelastic's for etcd
             return self._ask(lambda: self.store.get(full) if self.store.check([full]) else None)
         return None if raw == ABSENT.encode() else raw
 
@@ -127,7 +127,7 @@ class Sealed:
         return f"{self.place}/{key}" if self.place else key
 
     def _ask(self, question: Callable[[], T]) -> T:
-        """Raises: StoreLost."""
+        """The store's answer. Raises: StoreLost."""
         try:
             return question()
         except ERRORS as exc:
@@ -141,7 +141,7 @@ class Sealed:
         )
 
     def _opened(self, raw: bytes, key: str, what: str, about: Sequence[str]) -> str:
-        """Raises: NotAuthorised, BadMessage."""
+        """The verified text. Raises: NotAuthorised, BadMessage."""
         if len(raw) > (MAX_SIGNED if raw.startswith(SIGNED.encode()) else MAX_SAID):
             raise BadMessage(f"{what} has {len(raw)} B, at most {MAX_SAID}")
         try:

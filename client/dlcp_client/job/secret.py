@@ -1,8 +1,8 @@
-"""The secret that the ranks of a job share, and what they prove with it.
+"""The secret that the ranks of a job share, and the signatures made with it.
 
-It proves to a rank that what it finds in the job's store was put there by another rank: a store
-asks nobody who they are. The secret itself goes nowhere: not to the store, whose traffic is in
-clear, and not to a daemon.
+A signature proves to a rank that another rank wrote a value to the job's store, which does not
+authenticate clients. The secret itself leaves no rank: it goes neither to the store, whose traffic
+is unencrypted, nor to a daemon.
 """
 
 import hashlib
@@ -16,21 +16,21 @@ from dlcp_client.environment import Environment
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ipc.held_folder import read_trusted
 
-# Whoever reads the store can try guesses against what it finds there, as fast as hashes go: so it
-# has to be random, and 32 hexadecimal digits are 128 bits.
+# A reader of the store can test guesses of the secret as fast as it can hash. So the secret must be
+# random; 32 hexadecimal digits are 128 bits.
 MIN_LENGTH: Final = 32  # bytes
 MAX_LENGTH: Final = 4096
-MIN_DIFFERENT: Final = 8  # bytes: of 32 random hexadecimal digits, fewer differ once in 25 million
+MIN_DIFFERENT: Final = 8  # bytes: 32 random hexadecimal digits have fewer once in 25 million
 MAKE_ONE: Final = "make one with `openssl rand -hex 32`, the same for all ranks"
 
 
 class JobSecret:
-    """Never shown: it has no public part, and its repr says nothing."""
+    """Never shown: it has no public attribute, and its repr does not contain it."""
 
     __slots__ = ("_key",)
 
     def __init__(self, text: bytes, source: str) -> None:
-        """Raises: BadConfig naming `source`, for what can be guessed."""
+        """Raises: BadConfig naming `source`, if the secret can be guessed."""
         if not MIN_LENGTH <= len(text) <= MAX_LENGTH or len(set(text)) < MIN_DIFFERENT:
             raise BadConfig(
                 f"{source}: a job's secret is random and has {MIN_LENGTH} to {MAX_LENGTH} bytes; "
@@ -42,20 +42,20 @@ class JobSecret:
         return "JobSecret(...)"
 
     def tag(self, purpose: str, *parts: str) -> str:
-        """64 hexadecimal digits that only a holder of the secret can work out: HMAC-SHA256.
+        """64 hexadecimal digits that only a holder of the secret can compute: HMAC-SHA256.
 
-        Tags of different purposes, or parts, have nothing to do with each other.
+        Tags of different purposes, or parts, are unrelated.
         """
-        message = json.dumps([purpose, *parts]).encode()  # it says where each part ends
+        message = json.dumps([purpose, *parts]).encode()  # JSON marks where each part ends
         return hmac.digest(self._key, message, "sha256").hex()
 
     def proves(self, tag: str, purpose: str, *parts: str) -> bool:
-        """Whether `tag` is that of these."""
+        """Whether `tag` is valid for purpose and parts."""
         return hmac.compare_digest(tag.encode(), self.tag(purpose, *parts).encode())
 
 
 def job_secret(environment: Environment) -> JobSecret | None:
-    """That of this process's job, if it has one. Raises: BadConfig."""
+    """The secret of this process's job, or None. Raises: BadConfig."""
     if environment.secret and environment.secret_file:
         raise BadConfig("DLCPD_JOB_SECRET and DLCPD_JOB_SECRET_FILE are both set: unset one")
     if environment.secret_file:
@@ -67,7 +67,7 @@ def job_secret(environment: Environment) -> JobSecret | None:
 
 
 def _read(file: Path, source: str) -> bytes:
-    """Raises: BadConfig."""
+    """The content of `file`. Raises: BadConfig."""
     try:
         return read_trusted(file, MAX_LENGTH + 1, forbidden=0o077).strip()
     except OSError as exc:

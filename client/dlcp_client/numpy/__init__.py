@@ -1,7 +1,8 @@
-"""dlcpd for numpy arrays, and for what numpy can look into: JAX on the CPU. Without torch.
+"""dlcpd for numpy arrays, and for arrays that numpy can view, such as JAX on the CPU. Without
+torch.
 
-session = dlcp_client.numpy.connect(store="/shared/folder/of/this/launch")
-session.all_reduce(gradient, "avg").wait()
+    session = dlcp_client.numpy.connect(store="/shared/folder/of/this/launch")
+    session.all_reduce(gradient, "avg").wait()
 """
 
 from operator import index
@@ -54,7 +55,7 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
     """Join this process's job. Every rank calls it, in the same order as its other calls of it.
 
     Args:
-        store: by which ranks find each other: a folder that all of them see and that no other
+        store: the rendezvous of the ranks: a folder that all of them see and that no other
             launch of the job uses, by default DLCPD_STORE; or any Store, such as a TCPStore of
             torch.distributed.
         rank, world_size: by default RANK and WORLD_SIZE of the environment.
@@ -81,7 +82,7 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
 
 
 def _given(name: str, value: int | None, variable: str) -> int:
-    """Raises: BadConfig."""
+    """The argument or the environment variable as an int. Raises: BadConfig."""
     try:
         return int(variable) if value is None else index(value)
     except (TypeError, ValueError):
@@ -92,7 +93,7 @@ def _given(name: str, value: int | None, variable: str) -> int:
 
 
 def _store(store: Store | str | Path | None, environment: Environment) -> Store:
-    """Raises: BadConfig."""
+    """The Store for an argument or the environment. Raises: BadConfig."""
     given = store if store is not None else environment.store
     if given is None:
         raise BadConfig(

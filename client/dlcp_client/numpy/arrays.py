@@ -1,4 +1,4 @@
-"""numpy's arrays, and what numpy can look into: which of them dlcpd can reduce."""
+"""numpy arrays as Blocks, and the check that dlcpd can reduce them."""
 
 import importlib
 import math
@@ -16,16 +16,16 @@ from dlcpd.contract.messages import DTYPES, MAX_ELEMENTS
 
 Array: TypeAlias = NDArray[Any]
 
-_BFLOAT16: Final = "bfloat16"  # numpy has none; ml_dtypes, which JAX brings, has
+_BFLOAT16: Final = "bfloat16"  # from ml_dtypes, which JAX installs; numpy has none
 _NAMES: Final = {np.dtype(name): name for name in DTYPES if name != _BFLOAT16}
 _CPU: Final = 1  # kDLCPU
 _LOOKS: Final = ("__array_interface__", "__array__", "__dlpack__")  # of arrays of other libraries
 
 
 class Arrays:
-    """A Library: numpy.
+    """The Library of numpy.
 
-    An array of another library, or one that is read-only, is read and never written.
+    A read-only array, or one of another library, is read and never written.
     """
 
     nothing: Final[Array] = np.empty(0, np.float32)
@@ -49,12 +49,13 @@ class Arrays:
         size = math.prod(shape) * kind.itemsize
         if size == 0:
             return np.empty(tuple(shape), kind)
-        # Not np.frombuffer: it keeps a memoryview of its own, so nobody would know when it is gone.
+        # Not np.frombuffer: it keeps its own memoryview, so the end of the array would go
+        # unnoticed.
         memory = np.asarray(_Memory(arena.region(size)))
         return memory.view(kind).reshape(tuple(shape))
 
     def operation(self, op: Any) -> Any:
-        """numpy has no names of its own for operations."""
+        """numpy has no objects for operations: returns `op`."""
         return op
 
 
@@ -62,7 +63,7 @@ ARRAYS: Final = Arrays()
 
 
 class _Memory:
-    """A region as numpy takes it, and keeps it for as long as there is a view."""
+    """A region with numpy's interface; numpy keeps it alive while there is a view."""
 
     def __init__(self, region: Region) -> None:
         self._region = region
@@ -75,9 +76,9 @@ class _Memory:
 
 
 def _look_into(array: Any) -> Array:
-    """The memory of another library's array, or a copy where it gives no more.
+    """The memory of another library's array, or a copy if it cannot be shared.
 
-    Raises: BadTensor for what is no array, is on a device, or is deleted.
+    Raises: BadTensor for an object that is no array, is on a device, or is deleted.
     """
     kind = type(array).__name__
     if not any(hasattr(array, name) for name in _LOOKS):
@@ -112,15 +113,15 @@ def _checked(array: Array) -> str:
 
 
 def _name(dtype: np.dtype[Any]) -> str:
-    """The contract's name; empty: it has none."""
+    """The contract's name; "": it has none."""
     if name := _NAMES.get(dtype):
         return name
-    module = sys.modules.get("ml_dtypes")  # whose arrays exist only once it was imported
+    module = sys.modules.get("ml_dtypes")  # its dtypes exist only after the import
     return _BFLOAT16 if module and dtype == np.dtype(module.bfloat16) else ""
 
 
 def _dtype(asked: Any) -> np.dtype[Any]:
-    """Raises: BadTensor."""
+    """`asked` as a numpy dtype. Raises: BadTensor."""
     try:
         kind = importlib.import_module("ml_dtypes").bfloat16 if asked == _BFLOAT16 else asked
         dtype: np.dtype[Any] = np.dtype(kind)

@@ -1,4 +1,4 @@
-"""A store in a folder that all ranks of a job see: how they find each other without torch."""
+"""A store in a folder that all ranks of a job see: a rendezvous without torch."""
 
 import fcntl
 import hashlib
@@ -15,31 +15,31 @@ from dlcp_client.job.store import LOOKS, look_until
 from dlcpd.contract.errors import BadConfig, BadMessage
 from dlcpd.ipc.held_folder import PRIVATE_FOLDER, HeldFolder
 
-MAX_VALUE: Final = 1 << 20  # bytes; ranks publish 64 KiB at most, escaped once more when signed
-LOCK_TIMEOUT: Final = 30.0  # seconds; who is not stopped holds it for milliseconds
+MAX_VALUE: Final = 1 << 20  # bytes; ranks publish at most 64 KiB, escaped once more when signed
+LOCK_TIMEOUT: Final = 30.0  # seconds; a running process holds the lock for milliseconds
 
 
 class FileStore:
-    """A Store: a file for each key. The folder is made if it is not there; every launch of a job
-    needs one of its own.
+    """A Store with a file for each key. The folder is made if it is missing; every launch of a job
+    needs its own.
 
-    Only this user may write to it, or exchange a folder above it: a process that can is able to act
-    as a rank, unless the job has a secret. The folder is held open.
-    A value is there as a whole or not at all; counts are kept under a lock of the folder, which
-    NFS knows as well. Nothing is deleted, for nobody knows who has yet to read.
+    Only this user may write to it, or replace a folder above it: a process that can do so can act
+    as a rank, unless the job has a secret. The folder is held open. A value is written atomically;
+    counts are kept under a lock of the folder, which NFS supports, too. Nothing is deleted, because
+    any rank may still have to read it.
 
-    Raises: BadConfig where the folder, or what is in it, cannot be used.
+    Raises: BadConfig if the folder, or its content, cannot be used.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder: Final = Path(folder)
-        self._claimed = set[int]()  # ranks, by connects with this object
+        self._claimed = set[int]()  # ranks that connected with this object
         with self._errors():
             self._held = HeldFolder.open(self.folder, make=PRIVATE_FOLDER)
         weakref.finalize(self, self._held.close)
 
     def claim(self, rank: int) -> None:
-        """Take the place of a rank, which nobody has had but through this object.
+        """Take the place of a rank, which must be free or claimed through this object.
 
         Raises: BadConfig.
         """
@@ -62,7 +62,7 @@ class FileStore:
             self._write(key, value)
 
     def get(self, key: str) -> bytes:
-        """Read what is there. Raises: RuntimeError where nothing is; BadMessage."""
+        """Read an existing key. Raises: RuntimeError if it does not exist; BadMessage."""
         with self._errors():
             try:
                 value = self._held.read(_name(key), MAX_VALUE + 1)
@@ -73,7 +73,7 @@ class FileStore:
         return value
 
     def add(self, key: str, amount: int) -> int:
-        """Add to a count, which begins at 0; the new one. Raises: BadMessage."""
+        """Add to a counter, which begins at 0. Returns the new value. Raises: BadMessage."""
         with self._locked():
             text = self.get(key) if self.check([key]) else b"0"
             try:
@@ -84,19 +84,19 @@ class FileStore:
             return count
 
     def wait(self, keys: Sequence[str], timeout: timedelta) -> None:
-        """Until all `keys` are there. Raises: RuntimeError after `timeout`."""
+        """Block until all `keys` exist. Raises: RuntimeError after `timeout`."""
         late = f"store {self.folder}: waited {timeout.total_seconds():.1f} s"
         look_until(lambda: self.check(keys), timeout, late)
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all `keys` are there."""
+        """Whether all `keys` exist."""
         with self._errors():
             return all(self._held.has(_name(key)) for key in keys)
 
     def compare_set(self, key: str, expected: str, desired: str) -> bytes:
-        """Write if the key holds `expected`, or does not exist and "" is expected; what it holds
-        then, or `expected` where it does not exist, as torch's stores do. Takes no lock where
-        nothing is to be written."""
+        """Write if the key holds `expected`, or if it does not exist and `expected` is "". Returns
+        its new value, or `expected` if it does not exist, as torch's stores do. Takes the lock only
+        to write."""
         found = self._found(key)
         if found != expected.encode() and (found is not None or expected):
             return expected.encode() if found is None else found
@@ -108,7 +108,7 @@ class FileStore:
             return expected.encode() if found is None else found
 
     def _found(self, key: str) -> bytes | None:
-        """What a key has. Raises: BadMessage."""
+        """The value of a key, or None. Raises: BadMessage."""
         try:
             return self.get(key)
         except RuntimeError:
@@ -140,7 +140,7 @@ class FileStore:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raises: BadConfig for what the folder does not let us do."""
+        """Convert errors of the folder. Raises: BadConfig."""
         try:
             yield
         except OSError as exc:
@@ -148,5 +148,5 @@ class FileStore:
 
 
 def _name(key: str) -> str:
-    """A digest: a key may be longer than the name of a file, and has slashes."""
+    """A digest of the key, which may contain slashes and exceed the length of a file name."""
     return hashlib.sha256(key.encode()).hexdigest()

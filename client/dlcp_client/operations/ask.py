@@ -1,4 +1,4 @@
-"""One operation as its caller asks for it: which collective, of what, and how."""
+"""One operation as requested: the collective, its arrays and its options."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,50 +10,50 @@ from dlcp_client.operations.requests import Request
 from dlcpd.contract.collectives import COLLECTIVES
 from dlcpd.contract.messages import Counts, Submit
 
-ANY: Final = -1  # source of a message that may come from every rank
+ANY: Final = -1  # source of a message that may come from any rank
 
-# Bytes of an operation that is one of several of one tensor: a chunk of the daemon's default.
-# With fewer, operations cost more than their overlap gains.
+# Bytes of each operation on a tensor that is cut into several: the daemon's default chunk. Smaller
+# ones cost more than their overlap gains.
 PIECE: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One collective, beside what is reduced and how: who, and in which parts."""
+    """One collective and its parameters, without arrays and terms."""
 
     collective: str
     peer: int = ANY  # rank in the group: root, receiver or sender
     tag: int = 0
-    sizes: Sequence[Counts] = ()  # by rank, where they differ
+    sizes: Sequence[Counts] = ()  # by rank, if they differ
     schedule: str = ""  # empty: the daemon chooses
-    reads: bool = True  # whether what the input holds matters
+    reads: bool = True  # whether the input's values are read
 
 
 @dataclass(frozen=True, slots=True)
 class Ask(Generic[A]):
     """One operation of a group."""
 
-    group: int  # by number
+    group: int  # number of the group
     call: Call
-    output: Block[A]  # the same object as `input` where it works in place
+    output: Block[A]  # the same object as `input` for an in-place operation
     input: Block[A]
     terms: Request
     result_only: bool
 
     @property
     def label(self) -> str:
-        """For errors."""
+        """Description for errors."""
         terms = self.terms
         return f"{self.call.collective} of {terms.count} {terms.dtype} {terms.name}".rstrip()
 
     @property
     def bounded_as(self) -> str:
-        """Its name, if it may lose something."""
+        """The operation's name if it is bounded; else ""."""
         return self.terms.name if self.terms.policy.mode == "bounded" else ""
 
     def cut(self, library: Library[A]) -> "list[Ask[A]]":
-        """The same as several, at multiples of PIECE, if it can be; none is smaller than PIECE,
-        for the schedule of a small one may add in another order. All ranks come to the same."""
+        """Cut the operation at multiples of PIECE, if possible. No part is smaller than PIECE,
+        because the schedule of a small one may add in another order. All ranks cut alike."""
         size = self.input.itemsize
         pieces = self.input.nbytes // PIECE
         if pieces < 2 or not COLLECTIVES[self.call.collective].divisible:
@@ -70,7 +70,7 @@ class Ask(Generic[A]):
         return cut
 
     def message(self, source: int, target: int) -> Submit:
-        """As the engine is told, but for its number, engines and time; where its arrays lie."""
+        """The Submit message without number, engines and time. Arguments: arena offsets."""
         call = self.call
         return Submit(
             operation=0,

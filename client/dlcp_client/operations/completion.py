@@ -1,6 +1,6 @@
-"""Completes Futures while nobody waits: a reader of the lanes, and threads for the callbacks.
+"""Completes Futures of works that no thread waits for: a reader of the lanes, and callback threads.
 
-All of it exists only once a Future was asked for, and sleeps while none is open.
+They start with the first Future, and sleep while none is open.
 """
 
 import threading
@@ -12,14 +12,14 @@ from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.work import Work
 
-# Callbacks may wait for other operations (PowerSGD does), so the thread that reads never runs
-# them, and there are enough threads for one to be free. A thread starts only when none is.
+# Callbacks may wait for other operations (PowerSGD does). So the reader never runs them, and there
+# are enough threads for one to be idle. A thread starts only if none is idle.
 MAX_THREADS: Final = 16
-JOIN_TIMEOUT: Final = 1.0  # seconds; a callback that hangs must not hang close()
+JOIN_TIMEOUT: Final = 1.0  # seconds; a callback that hangs must not block close()
 
 
 class Callbacks:
-    """Daemon threads, as few as needed. Not an executor: that one ends before atexit runs."""
+    """Daemon threads, started on demand. Not an executor: executors end before atexit runs."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Work[Any] | None] = SimpleQueue()
@@ -27,7 +27,7 @@ class Callbacks:
         self._threads: list[threading.Thread] = []
 
     def run(self, work: Work[Any]) -> None:
-        """Call `work.complete` soon. Not from two threads at once."""
+        """Call `work.complete` soon. Not to be called from two threads at once."""
         self._jobs.put(work)
         if not self._idle.acquire(blocking=False) and len(self._threads) < MAX_THREADS:
             thread = threading.Thread(target=self._serve, name="dlcp-callbacks", daemon=True)
@@ -35,7 +35,7 @@ class Callbacks:
             thread.start()
 
     def close(self) -> None:
-        """End the threads after what is queued."""
+        """End the threads after the queued works."""
         for _ in self._threads:
             self._jobs.put(None)
         deadline = time.monotonic() + JOIN_TIMEOUT
@@ -60,13 +60,13 @@ class Completion:
         self._stopping = False
 
     def ended_locked(self, work: Work[Any]) -> None:
-        """A work ended; complete it if it is watched. The table's condition is held."""
+        """Complete an ended work if it is watched. The caller holds the table's condition."""
         if work in self._watched:
             self._watched.remove(work)
             self._callbacks.run(work)
 
     def watch(self, work: Work[Any], table: Operations, lanes: Lanes) -> None:
-        """Complete `work` when it ended, even if nobody waits for it."""
+        """Complete `work` after its end, even if no thread waits for it."""
         with table.changed:
             if work.ended or self._stopping:
                 self._callbacks.run(work)
@@ -80,7 +80,7 @@ class Completion:
             table.changed.notify_all()
 
     def close(self, table: Operations) -> None:
-        """End all threads. Every work has an outcome by now."""
+        """End all threads. Every work must have an outcome."""
         with table.changed:
             self._stopping = True
             table.changed.notify_all()
@@ -89,7 +89,7 @@ class Completion:
         self._callbacks.close()
 
     def abandon(self) -> None:
-        """In a forked child: its threads are not here."""
+        """In a forked child: the threads do not exist."""
         self._watched, self._callbacks, self._reader = set(), Callbacks(), None
         self._stopping = True
 

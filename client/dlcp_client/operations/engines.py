@@ -1,4 +1,4 @@
-"""Which of a host's engines run an operation: the same numbers on every rank, with no word said."""
+"""Assigns operations to engines of a host: the same on every rank, without messages."""
 
 from collections import Counter
 from typing import Final
@@ -7,20 +7,19 @@ from zlib import crc32
 from dlcpd.contract.collectives import COLLECTIVES, Shape
 from dlcpd.contract.messages import Submit
 
-# Bytes for each engine below which dividing costs more than it gains: of a tensor that is reduced
-# or copied as a whole, element by element; and of what one rank sends another, which goes by
-# transfers of 4 MiB.
+# Least bytes per engine for a division to pay: of a tensor that is reduced or copied as a whole,
+# element by element; and of the data from one rank to another, sent in transfers of 4 MiB.
 LEAST_RANGE: Final = 1 << 20
 LEAST_TRANSFER: Final = 4 << 20
 
 
 class Engines:
-    """Large operations are divided among all of them; others go to one: those of one name to the
-    same always, as it keeps what was waived, and the rest by turns."""
+    """Divides large operations among all engines. Any other goes to one: operations of one name
+    always to the same engine, which keeps their residual, the rest in rotation."""
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self._turns = Counter[int]()  # by group: operations so far
+        self._turns = Counter[int]()  # by group: number of operations
 
     def of(self, ask: Submit, item: int) -> range:
         """The engines for the next operation of a group, on elements of `item` bytes."""
@@ -30,16 +29,14 @@ class Engines:
             return range(self.count)
         if ask.name:
             one = crc32(ask.name.encode()) % self.count
-        elif COLLECTIVES[
-            ask.collective
-        ].message:  # a receiver may not know its sender, but the group
+        elif COLLECTIVES[ask.collective].message:  # a receiver may know only the group
             one = ask.group % self.count
         else:
             one = (ask.group + self._turns[ask.group]) % self.count
         return range(one, one + 1)
 
     def submitted(self, ask: Submit) -> None:
-        """An operation left."""
+        """Count a submitted operation."""
         if self.count > 1 and not COLLECTIVES[ask.collective].message:
             self._turns[ask.group] += 1
 
@@ -50,6 +47,6 @@ class Engines:
                 return given >= self.count * LEAST_RANGE
             case Shape.INPUTS:  # the input of each rank is one transfer
                 return given >= self.count * LEAST_TRANSFER
-            case Shape.OUTPUTS:  # the output of each rank is
+            case Shape.OUTPUTS:  # the output of each rank is one transfer
                 return got >= self.count * LEAST_TRANSFER
         return False

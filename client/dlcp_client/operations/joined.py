@@ -1,7 +1,7 @@
-"""One call whose tensor goes in several operations, each a range of its elements.
+"""One call whose tensor is sent in several operations, each a range of its elements.
 
-So a part is on the network while the next one comes from the device, and the one before it goes
-back there.
+So one part is on the network while the next one is copied from the device and the previous one is
+copied back.
 """
 
 import time
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 
 class Piece(Work[A]):
-    """One of the operations. Its result goes to the device as soon as it is there."""
+    """One of the operations. Its result is copied to the device as soon as it arrives."""
 
-    on_arrived: Callable[[], None]  # set before it is submitted
+    on_arrived: Callable[[], None]  # set before the submission
 
     def complete(self) -> None:
         if self.stats is not None:
@@ -32,7 +32,7 @@ class Piece(Work[A]):
 
 
 class Joined(Work[A]):
-    """Ends with the last of its pieces, which are watched by whoever submits them."""
+    """Ends with the last of its pieces. The code that submits the pieces watches them."""
 
     def __init__(self, progress: Progress, block: Block[A], pieces: Sequence[Piece[A]]) -> None:
         super().__init__(
@@ -67,7 +67,7 @@ class Joined(Work[A]):
         return True
 
     def done(self) -> bool:
-        return all([piece.done() for piece in self.pieces])  # each gets to follow its copy
+        return all([piece.done() for piece in self.pieces])  # each piece must follow its copy
 
     def then(self, callback: Callable[[A], T]) -> "Future[T]":
         def run(_: "Future[None]") -> T:
@@ -88,7 +88,7 @@ class Joined(Work[A]):
             piece.arrive()
 
     def _arrived(self) -> None:
-        """The last piece ended, maybe without a result. On a thread whose callbacks may wait."""
+        """A piece has ended, maybe without a result. Runs on a thread whose callbacks may wait."""
         with self._copying:
             self._missing -= 1
             base = None if self._missing else self._base

@@ -1,4 +1,4 @@
-"""The rows of an operation that say which traffic class, and which bound, begins at which byte."""
+"""The rows of an operation: the byte at which each traffic class and bound begins."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -9,13 +9,13 @@ from dlcpd.contract.messages import MAX_LAYERS, LayerRow
 from dlcpd.contract.policy import LossPolicy
 from dlcpd.contract.traffic import traffic_classes
 
-Layer = tuple[int, str]  # first byte, traffic class; it ends where the next one begins
+Layer = tuple[int, str]  # first byte, traffic class; a layer ends where the next one begins
 
 MILLION: Final = 1e6  # the unit of a bound in `Submit.layers`
 
 
 def rows(layers: Iterable[Layer], policy: LossPolicy, size: int) -> list[LayerRow]:
-    """`Submit.layers` for a tensor of `size` bytes; [] when nothing was asked for.
+    """`Submit.layers` for a tensor of `size` bytes; [] without layers.
 
     Raises: BadPolicy for an unknown class, or rows that do not ascend from 0 within the tensor.
     """
@@ -30,10 +30,10 @@ def rows(layers: Iterable[Layer], policy: LossPolicy, size: int) -> list[LayerRo
 
 
 def joined(found: list[LayerRow], size: int, limit: int) -> list[LayerRow]:
-    """The same with equal neighbours as one row, and at most `limit` rows.
+    """Join equal neighbours to one row, and reduce the rows to at most `limit`.
 
-    Where that is not enough, the shortest rows go into the one before them, which takes the more
-    important class and the tighter bound of the two: no byte is worse off than was asked.
+    If equal neighbours do not suffice, the shortest rows are merged into the previous one, with the
+    more important class and the tighter bound of the two: no byte gets worse terms than requested.
     """
     out = _without_equals(found)
     if len(out) <= limit:

@@ -1,4 +1,4 @@
-"""What the operations of a session cost, added up."""
+"""Totals of the segments and losses of a session's operations."""
 
 from dataclasses import dataclass
 
@@ -7,18 +7,18 @@ from dlcpd.contract.messages import Completed
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Totals over completed operations. Counts are segments, as in `Completed`."""
+    """Totals of completed operations. Counts are segments, as in `Completed`."""
 
     operations: int = 0
-    sent: int = 0  # of this rank's own contributions
+    sent: int = 0  # of this rank's contributions
     retransmitted: int = 0  # sent again
-    waived: int = 0  # of its own contributions that owners went without
+    waived: int = 0  # of this rank's contributions, missing at their owners
     reapplied: int = 0  # waived segments that were added to a later operation
-    lost: int = 0  # that this rank, as an owner, went without
-    energy: float = 0.0  # by operation, the fraction of its sum of squares waived; added up
+    lost: int = 0  # missing at this rank, as an owner
+    energy: float = 0.0  # sum over operations of the waived fraction of the sum of squares
 
     def plus(self, done: Completed) -> "Ledger":
-        """The totals with one operation more."""
+        """The totals with one more operation."""
         return Ledger(
             self.operations + 1,
             self.sent + done.sent,
@@ -30,7 +30,7 @@ class Ledger:
         )
 
     def minus(self, earlier: "Ledger") -> "Ledger":
-        """What came after `earlier`."""
+        """The totals since `earlier`."""
         return Ledger(
             self.operations - earlier.operations,
             self.sent - earlier.sent,

@@ -1,7 +1,7 @@
-"""The operations of a session: which wait for an outcome, and which memory the engine still reads.
+"""The open operations of a session: their outcomes, and the memory that the engines may access.
 
-No sockets here. Everything is guarded by `changed`, a condition that is notified
-whenever something ended.
+No sockets here. Everything is guarded by `changed`, a condition that is notified when an operation
+ends.
 """
 
 import logging
@@ -28,21 +28,21 @@ from dlcpd.contract.errors import (
 )
 from dlcpd.contract.messages import MAX_OPERATION, Completed, Failed, Left, Message, Released
 
-Memory = tuple[Any, ...]  # what keeps the memory that an engine may touch: arrays, Regions
+Memory = tuple[Any, ...]  # objects that keep the memory an engine may access: arrays, Regions
 
 log = logging.getLogger("dlcp_client")
 
-# Names under which losses are added up: 4,096 rows of 256 characters at most, 2 MB. A model has one
-# for every bucket. What comes under further names is in the totals only.
+# Names with separate totals: at most 4,096 rows of 256 characters, 2 MB. A model has one per
+# bucket. Operations of further names count in the totals only.
 MAX_NAMES: Final = 4096
-MARGIN: Final = 2.0  # seconds after its deadline in which the engine must have answered
-# Seconds that other engines have to answer after one has told that a peer is lost. They hear it as
-# well, and a peer that left has delivered to all of them.
+MARGIN: Final = 2.0  # seconds after its deadline within which the engine must answer
+# Seconds for other engines to answer after one has reported a lost peer. They detect the loss, too,
+# and a peer that left has delivered to all of them.
 GRACE: Final = 5.0
 
 
 class Operations:
-    """The table. Methods whose name ends in `_locked` need `changed` held by the caller."""
+    """The table. For methods whose name ends in `_locked`, the caller holds `changed`."""
 
     def __init__(
         self, on_ended_locked: Callable[[Work[Any]], None], pace: Pace | None = None
@@ -50,56 +50,56 @@ class Operations:
         self._on_ended_locked = on_ended_locked
         self.pace = pace or Pace()
         self.changed = threading.Condition()
-        self.error: DlcpError | None = None  # why no operation succeeds any more
+        self.error: DlcpError | None = None  # the reason why no operation can succeed any more
         self.ledger = Ledger()
-        self._bounded: dict[str, Ledger] = {}  # of bounded operations, by name
-        self.left: dict[int, int] = {}  # by engine that compared the last results: unconfirmed
-        self.releases = 0  # grows with each region the engine gave back
+        self._bounded: dict[str, Ledger] = {}  # totals of bounded operations, by name
+        self.left: dict[int, int] = {}  # unconfirmed results, by engine that compared them
+        self.releases = 0  # number of regions that the engine released
         self._last = 0
-        self._announced: dict[int, Work[Any]] = {}  # by id; to be submitted, in this order
+        self._announced: dict[int, Work[Any]] = {}  # by id, in order of submission
         self._waiting: dict[int, Work[Any]] = {}
-        self._held: dict[int, Memory] = {}  # an engine may touch their memory
+        self._held: dict[int, Memory] = {}  # memory that an engine may access
         self._parts: dict[int, Parts] = {}  # of all but operations of engine 0 alone
-        self._over_at = 0.0  # after an error: when what other engines have fails too
+        self._over_at = 0.0  # after an error: when the operations of other engines fail too
         self._uncopied: weakref.WeakValueDictionary[int, Work[Any]] = weakref.WeakValueDictionary()
 
     @property
     def over(self) -> bool:
-        """Whether no operation succeeds any more."""
+        """Whether no operation can succeed any more."""
         return self.error is not None
 
     @property
     def waiting(self) -> int:
-        """Operations without an outcome."""
+        """Number of operations without an outcome."""
         return len(self._waiting)
 
     @property
     def held(self) -> int:
-        """Operations whose memory the engine may still touch."""
+        """Number of operations whose memory the engine may still access."""
         return len(self._held)
 
     @property
     def drained(self) -> bool:
-        """Whether every operation with an outcome is released, so that no peer needs it here."""
+        """Whether every operation with an outcome is released: no peer needs its data."""
         return self._held.keys() <= self._waiting.keys()
 
     def bounded(self, names: Collection[str]) -> dict[str, Ledger]:
-        """Totals of the bounded operations of each of these names that had any."""
+        """Totals of the bounded operations by name, for those of `names` that had any."""
         with self.changed:
             return {name: self._bounded[name] for name in names if name in self._bounded}
 
     def announce(self, work: Work[Any]) -> None:
-        """Enter an operation that is asked for now and submitted later: by `begin`.
+        """Enter an operation that `begin` will submit later.
 
-        Raises: what ended the session.
+        Raises: the error that ended the session.
         """
         with self.changed:
             self.raise_if_over()
             self._announced[id(work)] = work
 
     def refuse(self, work: Work[Any], error: DlcpError) -> None:
-        """One that was announced cannot be submitted, and the others of this session with it: its
-        peers count it, and would take the next one for it."""
+        """Fail an announced operation that cannot be submitted, and all others of the session:
+        peers count it, and would mistake the next one for it."""
         with self.changed:
             self._announced.pop(id(work), None)
             if not work.ended:
@@ -107,15 +107,15 @@ class Operations:
         self.fail(error)
 
     def begin(self, work: Work[Any], memory: Memory, engines: Collection[int] = (0,)) -> int:
-        """Enter an operation that is about to be submitted to `engines`; its number.
+        """Enter an operation that is about to be submitted to `engines`. Returns its number.
 
-        Raises: what ended the session; TooMany when the numbers are used up.
+        Raises: the error that ended the session; TooMany if the numbers are used up.
         """
         with self.changed:
             self.raise_if_over()
             if self._last == MAX_OPERATION:
                 raise TooMany(f"{MAX_OPERATION} operations, the most of a session; connect again")
-            if work.ended:  # announced, and too late by now
+            if work.ended:  # announced, and expired
                 raise _not_submitted(work)
             self._announced.pop(id(work), None)
             self._last += 1
@@ -126,7 +126,7 @@ class Operations:
             return self._last
 
     def forget(self, number: int) -> None:
-        """Take back the last `begin`: nothing was sent."""
+        """Undo the last `begin`: nothing was sent."""
         with self.changed:
             self._last = number - 1
             self._waiting.pop(number, None)
@@ -134,32 +134,32 @@ class Operations:
             self._parts.pop(number, None)
 
     def raise_if_over(self) -> None:
-        """Raises: what ended the session, if anything did."""
+        """Raises: the error that ended the session, if it has ended."""
         if self.error is not None:
             raise error_for(self.error.code, str(self.error), self.error.peer)
 
     def fail(self, error: DlcpError) -> None:
-        """End the session: every open and later operation raises `error`. The first call counts."""
+        """End the session: every open and later operation raises the first `error`."""
         with self.changed:
             self.error = self.error or error
             self._fail_locked(self._waiting, self.error)
             self.changed.notify_all()
 
     def _fail_locked(self, numbers: Iterable[int], error: DlcpError) -> None:
-        """Of what waits, these, and all that is announced."""
+        """Fail these waiting operations, and all announced ones."""
         for number in list(numbers):
             self._settle_locked(number, error)
         for work in self._taken_announced(lambda work: True):
             self._end_locked(work, error)
 
     def end_late(self, now: float) -> None:
-        """After an error: fail what other engines have not answered in time."""
+        """After an error: fail operations that other engines have not answered in time."""
         if self.error is not None and self._waiting and now >= self._over_at:
             self.fail(self.error)
 
     def _end_session_locked(self, engine: int, error: DlcpError) -> None:
-        """No operation succeeds any more. Where a peer is lost to an engine, those fail first that
-        this one has."""
+        """End the session with an error of an engine. If that is the loss of a peer, this engine's
+        operations fail first."""
         if not isinstance(error, PeerLost):
             self.fail(error)
             return
@@ -168,12 +168,12 @@ class Operations:
         self._fail_locked(filter(partial(self._awaits, engine), self._waiting), self.error)
 
     def _awaits(self, engine: int, number: int) -> bool:
-        """Whether an operation lacks the answer of an engine."""
+        """Whether an operation still lacks the answer of an engine."""
         parts = self._parts.get(number)
         return engine in parts.unanswered if parts else engine == 0
 
     def handle_locked(self, message: Message, engine: int = 0) -> None:
-        """Take in a frame of an engine; taking it in twice changes nothing."""
+        """Handle a frame of an engine. Idempotent."""
         match message:
             case Completed(operation=number):
                 parts = self._parts.get(number)
@@ -201,7 +201,7 @@ class Operations:
     def expire(self, now: float) -> None:
         """Abort operations that the engine left unanswered past their deadline.
 
-        Their memory stays held: a stopped engine that goes on may write to it.
+        Their memory stays held: a stopped engine that resumes may write to it.
         """
         with self.changed:
             for number, work in list(self._waiting.items()):
@@ -212,19 +212,19 @@ class Operations:
             self.changed.notify_all()
 
     def next_expiry(self, idle: float = 3600.0) -> float:
-        """When `expire` has something to do; `idle` seconds from now when nothing waits."""
+        """Monotonic time at which `expire` has work; in `idle` seconds if nothing is open."""
         with self.changed:
             open_ = chain(self._waiting.values(), self._announced.values())
             soonest = min((work.expires for work in open_), default=None)
         return time.monotonic() + idle if soonest is None else soonest
 
     def oldest(self) -> tuple[int, Work[Any]] | None:
-        """Number and work of the operation that waits for an outcome for longest."""
+        """Number and work of the operation that has waited longest for an outcome."""
         with self.changed:
             return next(iter(self._waiting.items()), None)
 
     def copy_out(self) -> bool:
-        """Copy finished results to their tensors, so that the arena holds them no longer.
+        """Copy results to their tensors, to free the arena.
 
         False: there were none.
         """
@@ -234,14 +234,13 @@ class Operations:
         return any(copied)
 
     def let_go(self) -> None:
-        """The session is closed, its arena gives no memory out again: nothing need be held that an
-        engine might still touch."""
+        """Release all memory: the session is closed, and its arena makes no new allocations."""
         with self.changed:
             self._held.clear()
             self._parts.clear()
 
     def abandon(self, error: DlcpError) -> None:
-        """In a forked child: end everything; whoever held the lock does not exist here."""
+        """In a forked child: end everything. A thread that held the lock does not exist here."""
         self.changed = threading.Condition()
         self.error = error
         for work in (*self._waiting.values(), *self._announced.values()):

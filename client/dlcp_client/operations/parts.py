@@ -1,4 +1,4 @@
-"""An operation of one or several engines: their outcomes, joined into one."""
+"""Joins the outcomes of an operation's engines."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -8,10 +8,10 @@ from dlcpd.contract.messages import Completed
 
 @dataclass(slots=True)
 class Parts:
-    """What the engines of one operation have said. Saying it twice changes nothing."""
+    """The answers of the engines of one operation. Repeated answers change nothing."""
 
     unanswered: set[int] = field(default_factory=set)  # engines without an outcome
-    unreleased: set[int] = field(default_factory=set)  # engines that may touch the memory
+    unreleased: set[int] = field(default_factory=set)  # engines that may access the memory
     _whole: Completed | None = None
 
     @classmethod
@@ -20,20 +20,20 @@ class Parts:
         return cls(numbers, set(numbers))
 
     def answer(self, engine: int, part: Completed) -> Completed | None:
-        """Take in a part's outcome; that of the whole once every engine has answered."""
+        """Handle a part's outcome. Returns that of the whole once every engine has answered."""
         if engine in self.unanswered:
             self.unanswered.remove(engine)
             self._whole = part if self._whole is None else total(self._whole, part)
         return None if self.unanswered else self._whole
 
     def release(self, engine: int) -> bool:
-        """An engine touches the memory no more. True: none does."""
+        """Note that an engine has released the memory. True: all have."""
         self.unreleased.discard(engine)
         return not self.unreleased
 
 
 def total(one: Completed, other: Completed) -> Completed:
-    """Counts are added. The fraction of energy is at most the larger of the two."""
+    """Add the counts. The fraction of energy is at most the larger of the two."""
     return replace(
         one,
         sent=one.sent + other.sent,

@@ -1,7 +1,7 @@
-"""A warning when an operation waits for long: which one, since when, and for whom.
+"""Warns when an operation waits too long: names it, its waiting time, and the late ranks.
 
-Long is relative to the job: ten times what its operations usually take, at least 5 s and at most
-60 s. A rank that is late is named long before the deadline, an ordinary step never.
+Too long is relative to the job: ten times the usual time of its operations, at least 5 s and at
+most 60 s. So late ranks are named long before the deadline, and ordinary steps cause no warning.
 """
 
 import logging
@@ -12,19 +12,19 @@ from typing import Any, Final
 
 from dlcp_client.operations.work import Work
 
-LEAST: Final = 5.0  # seconds, by default; garbage collections and slow disks end before
-MOST: Final = 60.0  # seconds; before anything is known of the job's pace, too
-FACTOR: Final = 10.0  # times the usual
-GAIN: Final = 1 / 8  # weight of the last operation in what is usual
+LEAST: Final = 5.0  # seconds, by default; garbage collections and slow disks take less
+MOST: Final = 60.0  # seconds; also while the job's pace is unknown
+FACTOR: Final = 10.0  # multiple of the usual time
+GAIN: Final = 1 / 8  # weight of the last operation in the usual time
 BETWEEN: Final = 60.0  # seconds between two warnings
 
 _log: Final = logging.getLogger("dlcp_client")
 
 
 class Pace:
-    """How long operations of this job usually take, and what is long for one. No clock here.
+    """The usual time of this job's operations, and the limit derived from it. Has no clock.
 
-    `least`: seconds below which nothing is long; 0: nothing ever is.
+    `least`: seconds, the smallest limit; 0: no limit.
     """
 
     def __init__(self, least: float = LEAST) -> None:
@@ -37,13 +37,13 @@ class Pace:
         return self._usual or 0.0
 
     def took(self, seconds: float) -> None:
-        """An operation succeeded."""
+        """Record an operation that succeeded after `seconds`."""
         usual = seconds if self._usual is None else self._usual
         self._usual = usual + GAIN * (seconds - usual)
 
     @property
     def long(self) -> float:
-        """Seconds after which an operation has waited for long."""
+        """Seconds after which a waiting operation is late."""
         if not self._least:
             return float("inf")
         if self._usual is None:
@@ -54,7 +54,7 @@ class Pace:
 class Patience:
     """Warns once per stall: again only for an operation submitted after the warning.
 
-    `waiting_for` asks the daemon what it waits for; "" when it does not say.
+    `waiting_for` asks the daemon which transfers it waits for; "" without an answer.
     """
 
     def __init__(self, waiting_for: Callable[[], str], pace: Pace) -> None:
@@ -63,7 +63,7 @@ class Patience:
         self._telling = threading.Lock()
 
     def look(self, oldest: tuple[int, Work[Any]] | None) -> None:
-        """`oldest`: number and work of the operation that waits for longest. Any thread calls."""
+        """`oldest`: number and work of the operation that has waited longest. Thread-safe."""
         if oldest is None or not self._due(oldest[1].begun, time.monotonic()):
             return
         if self._telling.acquire(blocking=False):

@@ -1,4 +1,4 @@
-"""Where in the arena the arrays of an operation are, and waiting until there is room for them."""
+"""Places the arrays of operations in the arena, and waits for free space."""
 
 import gc
 import time
@@ -30,31 +30,31 @@ class Placed:
     """An array as the engine sees it."""
 
     offset: int  # bytes, in the arena
-    memory: Any  # the array, or the Region, that holds it
+    memory: Any  # array or Region that holds the memory
     region: Region | None = None  # the copy that the engine works on
     direct: bool = False  # the engine works on the caller's own memory
-    ready: Event | None = None  # when that copy is made; None: it is
+    ready: Event | None = None  # end of the copy to the region; None: it has ended
 
 
 @dataclass(slots=True)
 class Plan(Generic[A]):
-    """An operation that is to be submitted, and where its arrays are once that is known."""
+    """An operation to be submitted, and the places of its arrays once they are known."""
 
     ask: Ask[A]
     work: Work[A]
-    until: float  # monotonic; of its policy
-    after: Event | None = None  # when its device is through with what was asked before it
+    until: float  # monotonic time; deadline of its policy
+    after: Event | None = None  # end of earlier work on the device
     source: Placed | None = None
     target: Placed | None = None
 
     @property
     def placed(self) -> bool:
-        """Whether it has all the room that it needs."""
+        """Whether both arrays have a place."""
         return self.source is not None and self.target is not None
 
 
 class Places:
-    """Of one session."""
+    """The places of one session."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Places:
         self._ranges = ranges
 
     def find(self, plan: Plan[A], until: float | None) -> None:
-        """Say where its arrays are in the arena. Waits for room until then; None: not at all."""
+        """Place the arrays in the arena. Waits for space until `until`; None: does not wait."""
         row = COLLECTIVES[plan.ask.call.collective]
         call, output, input = plan.ask.call, plan.ask.output, plan.ask.input
         apart = not row.by_range
@@ -76,15 +76,15 @@ class Places:
         place = partial(self._place, after=plan.after, until=until)
         if apart or output is not input:
             plan.target = place(output, stage=False, fill=False)
-        # Last, for it begins to copy, and nothing may fail any more that would give its room away.
+        # Last, because it starts a copy: no later failure may free its region.
         plan.source = place(input, stage=stage, fill=call.reads)
         plan.target = plan.target or plan.source
 
     def _place(
         self, block: Block[A], *, after: Event | None, until: float | None, stage: bool, fill: bool
     ) -> Placed:
-        """An array as the engine sees it: where it is in the arena, unless it is to be staged;
-        else a region for it, filled with its bytes where they matter."""
+        """An array as the engine sees it: in place if it lies in the arena and needs no copy; else
+        a region, filled with its bytes if they are read."""
         device = block.device
         if not block.count:
             return Placed(0, block.array)
@@ -102,9 +102,9 @@ class Places:
         return Placed(region.offset, region, region, ready=ready)
 
     def room(self, allocate: Callable[[], T], deadline: float) -> T:
-        """What `allocate` yields; waits for operations in flight when there is no room.
+        """The result of `allocate`. While there is no space, waits for operations in flight.
 
-        Raises: ArenaFull; what ended the session.
+        Raises: ArenaFull; the error that ended the session.
         """
         while True:
             seen = self._table.releases
@@ -113,22 +113,22 @@ class Places:
             except ArenaFull:
                 self._lanes.pump()
                 if self._released_since(seen) or self._table.copy_out():
-                    continue  # memory came free: of a release, or of results nobody fetched yet
+                    continue  # a release or uncopied results freed memory
                 if self._staging.give_room():
                     continue
                 if not self._table.held or time.monotonic() >= deadline:
                     break
             self.wait_for(partial(self._released_since, seen), deadline)
-        gc.collect()  # tensors in reference cycles; last, for it takes a trainer 0.1 s and more
+        gc.collect()  # tensors in reference cycles; last, because it takes a trainer 0.1 s or more
         return allocate()
 
     def _released_since(self, seen: int) -> bool:
         return self._table.releases != seen
 
     def wait_for(self, done: Callable[[], bool], deadline: float) -> None:
-        """Wait until `done()` or `deadline`, whichever is first.
+        """Wait until `done()` or `deadline`.
 
-        Raises: what ended the session.
+        Raises: the error that ended the session.
         """
         table = self._table
         with self._ranges.waiting_for_room() if self._ranges else nullcontext():

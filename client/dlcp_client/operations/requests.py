@@ -1,4 +1,4 @@
-"""What a caller may ask for: operation, policy, ranges and layers, checked before any copy."""
+"""Checks the options of an operation before any copy: reduction, policy, ranges and layers."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ _COMPLEX: Final = frozenset({"complex64", "complex128"})
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Everything about an operation but who takes part and where its bytes are."""
+    """The terms of an operation, without ranks and addresses."""
 
     count: int
     dtype: str
@@ -40,13 +40,13 @@ class Request:
     scale: float = 1.0
 
     def part(self, start: int, stop: int, itemsize: int, number: int) -> Self:
-        """The same for elements [start, stop): one of several operations, by number.
+        """The same for elements [start, stop), as operation `number` of several.
 
-        What is waived comes back by name, so each has its own.
+        Residuals are kept by name, so each part has its own name.
         """
         low, high = start * itemsize, stop * itemsize
         inside = [(max(r.start, low) - low, min(r.stop, high) - low) for r in self.exempt]
-        # The row that is open where the part begins is the last one at or before it.
+        # The row in effect at the begin of the part is the last one that starts at or before it.
         first = max((i for i, row in enumerate(self.layers) if row.start <= low), default=0)
         layers = [
             row._replace(start=max(row.start - low, 0))
@@ -58,7 +58,7 @@ class Request:
         return replace(self, count=stop - start, name=name, exempt=exempt, layers=layers)
 
     def fields(self) -> dict[str, Any]:
-        """Those of Submit."""
+        """The fields of Submit."""
         policy = self.policy
         own_bound = policy.max_loss_of(policy.traffic_class)
         return {
@@ -77,7 +77,7 @@ class Request:
 
 
 def _numbered(name: str, number: int) -> str:
-    """The name of a part: no other name of the caller, and no longer than names may be."""
+    """The name of a part: unique among the caller's names, of at most MAX_NAME characters."""
     numbered = f"{name}#{number}"
     if len(numbered) <= MAX_NAME:
         return numbered
@@ -94,7 +94,7 @@ def request(  # noqa: PLR0913  # all but the first three by keyword
     layers: Iterable[Layer] = (),
     scale: float = 1.0,
 ) -> Request:
-    """Check what is to be done with an array.
+    """Check the request for an array.
 
     Raises: BadTensor or BadPolicy, saying what to do.
     """
@@ -120,7 +120,7 @@ def request(  # noqa: PLR0913  # all but the first three by keyword
 def merged(ranges: Iterable[Range], limit: int) -> list[Range]:
     """Sorted, disjoint ranges that cover `ranges`: at most `limit`, by closing the smallest gaps.
 
-    Covering more than was asked for is safe: more segments count as exempt.
+    Covering more than requested is safe: more segments are exempt.
     """
     joined: list[Range] = []
     for start, stop in sorted(r for r in ranges if r[0] < r[1]):

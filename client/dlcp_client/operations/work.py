@@ -1,4 +1,4 @@
-"""A submitted operation: wait for it, ask for it, or chain a Future to it."""
+"""A submitted operation: wait for it, test it, or chain a Future to it."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LATE: Final = 1.0  # seconds in which a wait after the deadline finds answers that nobody read yet
+LATE: Final = 1.0  # seconds for a wait after the deadline to read answers that have arrived
 
 _NOTHING: Final = Completed(
     operation=1,
@@ -33,36 +33,36 @@ _NOTHING: Final = Completed(
 
 
 class Progress(Protocol):
-    """How outcomes come in; a session provides it."""
+    """Access to outcomes, provided by a session."""
 
     @property
     def library(self) -> Library[Any]:
-        """Whose arrays results are copied to."""
+        """The library of the arrays that receive results."""
 
     @property
     def number(self) -> int:
-        """By which the daemon knows the session."""
+        """The daemon's number of the session."""
 
     def wait_until(self, done: Callable[[], bool], until: float) -> bool:
-        """Take in frames until `done()`; False when the monotonic time `until` passed first."""
+        """Process frames until `done()`; False if the monotonic time `until` passed first."""
 
     def pump(self) -> None:
-        """Take in the frames that are there."""
+        """Process the frames that have arrived."""
 
     def expire(self, now: float) -> None:
-        """Abort operations that went unanswered for too long."""
+        """Abort operations whose answer is overdue."""
 
     def watch(self, work: "Work[Any]") -> None:
-        """Call `work.complete` on another thread once it ended, even if nobody waits."""
+        """Call `work.complete` on another thread after its end, even if no thread waits."""
 
     def deliver(self, target: Block[Any], region: Region, after: Event) -> Event:
         """Begin to copy a result to its device. Raises: DeviceFailed."""
 
 
 class Work(Generic[A]):
-    """One operation. `tensor` holds the result after `wait()`, or after `done()` said True.
+    """One operation. `tensor` holds the result after `wait()`, or after `done()` returned True.
 
-    On a device it does for what the thread that asked then puts on its current stream.
+    On a device, this holds for later work on the calling thread's current stream.
     """
 
     def __init__(
@@ -74,26 +74,26 @@ class Work(Generic[A]):
         label: str,
         after: Event | None = None,
     ) -> None:
-        """`after`: when the caller's stream is through with a block of a device."""
+        """`after`: the end of earlier work of the caller's stream on a device block."""
         self.tensor: A = block.array
-        self.begun: Final = time.monotonic()  # when it was submitted
+        self.begun: Final = time.monotonic()  # monotonic time of submission
         self.expires: Final = expires  # monotonic; the engine has answered by then, or never will
         self.label: Final = label  # for errors
-        self.number = 0  # of the session's operations; 0: it is not submitted yet
-        self.released = False  # whether no engine touches its memory any more, and no peer needs it
-        self.bounded_as = ""  # name under which its losses are added up, if it may have any
+        self.number = 0  # in the session; 0: not yet submitted
+        self.released = False  # no engine accesses its memory any more, and no peer needs it
+        self.bounded_as = ""  # name for its losses in the totals; "": it is exact
         self._progress = progress
-        self._region: Region | None = None  # where the result will stand; None: in `tensor`
+        self._region: Region | None = None  # region of the result; None: `tensor` itself
         self._device, self._after = block.device, after
-        self._landed: Event | None = None  # when a copy to the device ends that has begun
+        self._landed: Event | None = None  # end of a started copy to the device
         self._outcome: Completed | DlcpError | None = None
         self._copying = threading.Lock()
-        self._base: Future[None] | None = None  # made when it is asked for: few ever are
+        self._base: Future[None] | None = None  # made on request: most works have none
         self._future: Future[list[A]] | None = None
 
     @classmethod
     def over(cls, progress: Progress, block: Block[A]) -> Self:
-        """The work of an operation with nothing to do."""
+        """The completed work of an operation without data."""
         work = cls(progress, block=block, expires=0.0, label="nothing")
         work.settle(_NOTHING)
         return work
@@ -105,20 +105,20 @@ class Work(Generic[A]):
 
     @property
     def stats(self) -> Completed | None:
-        """What the operation cost; None before its end and after a failure."""
+        """Costs and losses of the operation; None before its end and after a failure."""
         return self._outcome if isinstance(self._outcome, Completed) else None
 
     @property
     def source(self) -> int:
-        """Rank in the group whose message was received; -1 before, and where there is none."""
+        """Rank in the group whose message was received; -1 before the end, or if none was."""
         return -1 if self.stats is None else self.stats.source
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until the result stands in `tensor`; True, as torch's own Work.
+        """Block until the result is in `tensor`; True, as torch's own Work.
 
-        Raises: the DlcpError that ended the operation, at the latest shortly after
-        its policy's deadline; TimeoutError after `timeout` seconds: the operation
-        then goes on and can be waited for again.
+        Raises: the DlcpError that ended the operation, at the latest shortly after its policy's
+        deadline; TimeoutError after `timeout` seconds: the operation then continues, and `wait` may
+        be called again.
         """
         ranges = self._progress.library.ranges
         if ranges is None or not ranges.on():
@@ -138,12 +138,12 @@ class Work(Generic[A]):
         return True
 
     def result(self, timeout: float | None = None) -> A:
-        """What `wait` waits for. Raises: as `wait`."""
+        """Wait, and return `tensor`. Raises: as `wait`."""
         self.wait(timeout)
         return self.tensor
 
     def done(self) -> bool:
-        """Whether it ended, without waiting; `wait()` then returns or raises at once."""
+        """Whether it has ended, without waiting; `wait()` then returns or raises at once."""
         if not self.ended:
             self._progress.pump()
         if self.stats is not None:
@@ -152,7 +152,7 @@ class Work(Generic[A]):
         return self.ended
 
     def get_future(self) -> "Future[list[A]]":
-        """A Future of `[tensor]`, like that of torch's own Work. Asking twice gives the same one.
+        """A Future of `[tensor]`, like that of torch's own Work. Every call returns the same one.
 
         After a failure its value() and wait() raise a RuntimeError with the error's text.
         """
@@ -163,8 +163,8 @@ class Work(Generic[A]):
     def then(self, callback: Callable[[A], T]) -> "Future[T]":
         """A Future of callback(tensor), which runs after the end on a thread of the session."""
 
-        # Never set_exception: DDP's default path crashes on it with a SIGSEGV. A callback
-        # that raises gives the same Future an error that DDP can report.
+        # Never set_exception: DDP's default path crashes on it with a SIGSEGV. A callback that
+        # raises gives the same Future an error that DDP can report.
         def run(_: "Future[None]") -> T:
             self._raise_or_copy()
             return callback(self.tensor)
@@ -178,7 +178,7 @@ class Work(Generic[A]):
         return chained
 
     def lands_in(self, region: Region | None) -> None:
-        """Where its result will stand, before it is submitted; None: in `tensor` itself."""
+        """Set the region of the result, before the submission; None: `tensor` itself."""
         self._region = region
 
     def settle(self, outcome: Completed | DlcpError) -> None:
@@ -193,10 +193,10 @@ class Work(Generic[A]):
             self._base.set_result(None)
 
     def copy_out(self) -> bool:
-        """Copy the result to `tensor`, once, and let go of its place in the arena.
+        """Copy the result to `tensor`, once, and release its region.
 
-        False: there is nothing to copy, or not any more. Where `tensor` has no room for it any
-        more, that is the outcome.
+        False: there is nothing to copy. If `tensor` no longer fits the result, that error becomes
+        the outcome.
         """
         with self._copying:
             region, self._region = self._region, None
@@ -205,19 +205,19 @@ class Work(Generic[A]):
             try:
                 self._copy(region)
             except (BadTensor, DeviceFailed) as exc:
-                self._outcome = exc.with_traceback(None)  # in which `region` would live on
+                self._outcome = exc.with_traceback(None)  # which would keep `region` alive
             return True
 
     def arrive(self) -> None:
-        """On this thread: after the end, the result is in `tensor`.
+        """After the end, put the result into `tensor`, on this thread.
 
-        Raises: what ended the operation.
+        Raises: the error that ended the operation.
         """
         self._raise_or_copy()
 
     def _copy(self, region: Region) -> None:
-        """Raises: BadTensor, DeviceFailed."""
-        target = self._progress.library.block(self.tensor)  # its memory may be another by now
+        """Copy `region` to the tensor. Raises: BadTensor, DeviceFailed."""
+        target = self._progress.library.block(self.tensor)  # its memory may have changed since
         if target.nbytes != len(region):
             raise BadTensor(
                 f"{self.label}: of {len(region)} B when it was submitted, its target has "
@@ -235,7 +235,7 @@ class Work(Generic[A]):
     def _new_future(self) -> "Future[None]":
         if self._device is not None:
             return cast("Future[None]", self._device.future())
-        from torch.futures import Future  # noqa: PLC0415  # who never asks for one needs no torch
+        from torch.futures import Future  # noqa: PLC0415  # only Futures need torch
 
         return Future()
 
@@ -243,7 +243,7 @@ class Work(Generic[A]):
         if self.stats is not None:
             self.copy_out()
         outcome = self._outcome
-        if isinstance(outcome, DlcpError):  # a fresh one: each raise grows its traceback
+        if isinstance(outcome, DlcpError):  # a new one: each raise extends the traceback
             raise error_for(outcome.code, str(outcome), outcome.peer)
         if outcome is None:
             raise DlcpError(f"{self.label}: waited for, and yet without an outcome")

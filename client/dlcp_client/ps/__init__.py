@@ -3,7 +3,7 @@
     from dlcp_client import ps
     ps.register(model, optimizer)
 
-of the plain model; `optimizer.step()` then takes place on the servers (`dlcpd server`).
+with the plain model; the servers (`dlcpd server`) then perform `optimizer.step()`. See
 docs/parameter-server.md. Without torch: `connect`, for numpy arrays.
 """
 
@@ -30,9 +30,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`register` is of torch, which the rest does without."""
+    """Import `register` on first use: it needs torch, the rest does not."""
     if name not in ("Registration", "register"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import registration  # noqa: PLC0415
+    from . import registration  # noqa: PLC0415  # needs torch
 
     return getattr(registration, name)

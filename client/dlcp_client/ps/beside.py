@@ -1,4 +1,4 @@
-"""The daemon that the ranks of a machine share, and the shard of an embedded server beside it."""
+"""The daemon that the ranks of a machine share, and the embedded server's shard on that machine."""
 
 import socket
 from collections.abc import Callable
@@ -25,8 +25,8 @@ from dlcpd.contract.errors import BadConfig, DlcpError
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What `register` was given for daemon and shards. `socket`: of the host's daemon; "" = a
-    private one, of `config`. `snapshots`: a folder; "" = nothing is kept."""
+    """The arguments of `register` for daemon and shards. `socket`: of the host's daemon; "": a
+    private one, with `config`. `snapshots`: a folder; "": no snapshots."""
 
     socket: str
     config: Path | None
@@ -36,7 +36,7 @@ class Given:
     def of(
         cls, socket: str | None, config: str | Path | None, snapshots: str | Path | None
     ) -> Self:
-        """What is not given is that of the environment. Raises: BadConfig."""
+        """The arguments, with defaults from the environment. Raises: BadConfig."""
         environment = Environment.read()
         path = socket or environment.socket
         if path and config:
@@ -49,7 +49,7 @@ class Given:
         return cls(path, file, folder)
 
     def machine(self) -> str:
-        """As of `neighbours`: ranks with the same have one daemon, and so one shard."""
+        """As `neighbours.machine`: ranks with equal values share a daemon, and so a shard."""
         environment = Environment.read()
         if self.socket:
             return machine(None, ["socket", self.socket])
@@ -57,8 +57,8 @@ class Given:
 
 
 class Beside(Home):
-    """This machine's daemon: the host's, or one that its first rank starts. `sessions`: that it
-    has to serve.
+    """This machine's daemon: the host's, or one that its first rank starts. `sessions`: the number
+    of sessions it has to serve.
 
     Raises: DaemonUnavailable, NotPermitted.
     """
@@ -69,7 +69,7 @@ class Beside(Home):
         self.socket = given.socket or near.door
         self._daemon, self._anchor = None, None
         self._shard: Embedded | None = None
-        self._relay: Relay | None = None  # the shard's store, and its sign that this rank lives
+        self._relay: Relay | None = None  # shard's store; shows that this rank lives
         self._bury: Callable[[str], None]  # of the shard
         self._settled = self._alone = False
         environment = Environment.read()
@@ -89,8 +89,8 @@ class Beside(Home):
             raise
 
     def start_shard(self, directory: EmbeddedDirectory, shard: int, workers: int, to: str) -> None:
-        """Start it; it keeps snapshots in the folder `to`, or none. Workers hear from it, or of its
-        end, in the store. Raises: DaemonUnavailable."""
+        """Start a shard, with snapshots in the folder `to`, if any. Workers find it, or the record
+        of its end, in the store. Raises: DaemonUnavailable."""
         ours, theirs = socket.socketpair()
         command = starter.command("dlcp_client.server.embedded", "--fd", str(theirs.fileno()))
         with theirs:
@@ -102,12 +102,12 @@ class Beside(Home):
         self._alone = workers == 1
         self._shard = one = Embedded(process, shared=not self._alone, what="its process")
         if self._daemon is not None and not self._alone:
-            self._daemon.share()  # workers of other machines need it for as long as the shard
+            self._daemon.share()  # workers of other machines need it as long as the shard
         part = Part(directory.name, shard, directory.placement.shards, workers, self.socket, to)
 
         def ended(store: Store) -> None:
             how = one.how_it_ended()
-            with suppress(DlcpError):  # a job that has ended has no store
+            with suppress(DlcpError):  # a job that has ended may have no store
                 replace(directory, store=store).bury(shard, how)
 
         self._relay = Relay(ours, directory.store, ended)
@@ -115,11 +115,11 @@ class Beside(Home):
         self._bury = partial(directory.bury, shard)
 
     def settled(self) -> None:
-        """All ranks take part: from now on the shard ends with the last of them, and no earlier."""
+        """All ranks have joined: from now on the shard ends with the last of them."""
         self._settled = True
 
     def close(self) -> None:
-        """After all sessions: let daemon and shard end, with their last worker."""
+        """Call after all sessions: daemon and shard end with their last worker."""
         if self._relay is not None and not self._settled:
             self._relay.close()
             with suppress(DlcpError):
@@ -130,8 +130,8 @@ class Beside(Home):
         super().close()
 
     def abandon(self) -> None:
-        """In a forked child: all of it is the parent's."""
+        """In a forked child: everything belongs to the parent."""
         if self._shard is not None:
             self._shard.abandon()
-        self._relay = self._shard = None  # which is abandoned by itself
+        self._relay = self._shard = None  # the relay is abandoned by `lifetimes`
         super().abandon()

@@ -1,4 +1,4 @@
-"""Calls of workers, as both ends have them in the store, and as a shard finds them."""
+"""Calls of workers in the store, as worker and shard use them."""
 
 import json
 import logging
@@ -14,52 +14,52 @@ from dlcp_client.job.sealed import Sealed, StoreLost
 from dlcpd.contract.errors import BadMessage, DlcpError
 from dlcpd.contract.messages import MAX_WORLD
 
-SERVER, WORKER = 0, 1  # ranks of the two in their session
-SCAN: Final = 0.5  # seconds between two looks at all ranks, whether or not there seems to be news
-NAME: Final = 32  # characters of an incarnation's name, and of a call's
-MAX_SEEN: Final = 16 * MAX_WORLD  # calls that are not answered twice
+SERVER, WORKER = 0, 1  # ranks of server and worker in their session
+SCAN: Final = 0.5  # seconds between two reads of all slots, whether or not the bell changed
+NAME: Final = 32  # characters of the name of an incarnation or call
+MAX_SEEN: Final = 16 * MAX_WORLD  # calls that are remembered, so as to answer each once
 
 _log: Final = logging.getLogger("dlcpd.server")
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A worker that calls a shard. Its keys name the incarnation and the call, which were made up
-    for this launch: so do the signatures of wish, answer and session."""
+    """A worker's call of a shard. Its keys name the incarnation and the call, which are unique to
+    this launch; so do the signatures of wish, answer and session."""
 
-    sealed: Sealed  # part of the server
+    sealed: Sealed  # the server's part of the store
     shard: int
     incarnation: str
-    worker: int  # its rank
+    worker: int  # rank of the worker
     name: str
     wish: dict[str, Any]
 
     @property
     def slot(self) -> str:
-        """Where the worker's newest wish is."""
+        """Key of the worker's newest wish."""
         return slot(self.shard, self.incarnation, self.worker)
 
     @property
     def bell(self) -> str:
-        """Changes with every call."""
+        """Key of a counter that changes with every call."""
         return bell(self.shard, self.incarnation)
 
     def text(self) -> str:
-        """Of the wish."""
+        """The text of the wish."""
         return json.dumps({"name": self.name, "wish": self.wish})
 
     def respond(self, answer: dict[str, Any]) -> None:
-        """To the worker."""
+        """Write the answer for the worker."""
         self.sealed.write(self._answer, json.dumps(answer))
 
     def answered(self) -> dict[str, Any] | None:
-        """Raises: BadMessage, NotAuthorised."""
+        """The shard's answer, or None. Raises: BadMessage, NotAuthorised."""
         what = f"the answer of shard {self.shard} in the job's store"
         text = self.sealed.read(self._answer, what)
         return None if text is None else object_of(text, what)
 
     def member(self, rank: int) -> Member:
-        """For the session of the two."""
+        """A member of the session between worker and shard."""
         place = f"{self.sealed.place}/{self.shard}/{self.incarnation}/{self.name}"
         return Member(Prefixed(self.sealed.store, place), rank, 2, self.sealed.secret)
 
@@ -76,12 +76,12 @@ class Calls:
         self._bell: bytes | None = None
         self._due = 0.0  # monotonic time
         self._seen = OrderedDict[str, None]()
-        self._refused = dict[int, str]()  # by rank: what was said of its place last
+        self._refused = dict[int, str]()  # by rank: the last error of its slot
 
     def new(self) -> list[Call]:
-        """Those that have come since the last time. What is no call is logged, and holds up none.
+        """Calls that have arrived since the last time. Invalid ones are logged and skipped.
 
-        Raises: StoreLost and what a `FileStore` raises.
+        Raises: StoreLost, and the errors of a `FileStore`.
         """
         rung = self._sealed.peek(bell(self._shard, self._incarnation))
         if rung == self._bell and time.monotonic() < self._due:
@@ -108,7 +108,7 @@ class Calls:
         return call
 
     def _call(self, text: str, what: str, rank: int) -> Call:
-        """Raises: BadMessage."""
+        """The call in a slot's text. Raises: BadMessage."""
         said = object_of(text, what)
         name, wish = said.get("name"), said.get("wish")
         if not is_name(name):
@@ -129,25 +129,25 @@ def slot(shard: int, incarnation: str, rank: int) -> str:
 
 
 def bell(shard: int, incarnation: str) -> str:
-    """Key of a count that changes with every call: only to be quick."""
+    """Key of a counter that changes with every call; a hint for quick detection."""
     return f"{shard}/{incarnation}/calls"
 
 
 def new_name() -> str:
-    """Of an incarnation, or of a call: no other has it."""
+    """A unique name of an incarnation or call."""
     return secrets.token_hex(NAME // 2)
 
 
 def is_name(value: Any) -> bool:
-    """Whether it is that of an incarnation or a call."""
+    """Whether it is a name of an incarnation or call."""
     return isinstance(value, str) and len(value) == NAME and value.isalnum() and value.isascii()
 
 
 def object_of(text: str, what: str) -> dict[str, Any]:
-    """Of JSON. Raises: BadMessage."""
+    """The JSON object in `text`. Raises: BadMessage."""
     try:
         value = json.loads(text)
-        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair fits no frame
+        json.dumps(value, ensure_ascii=False).encode()  # no frame takes a lone surrogate
     except (ValueError, RecursionError) as exc:
         raise BadMessage(f"{what} is no JSON") from exc
     if not isinstance(value, dict):

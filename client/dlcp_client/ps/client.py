@@ -1,6 +1,6 @@
-"""A worker of a parameter server: push gradients, pull parameters, of numpy arrays.
+"""A worker of a parameter server: pushes gradients and pulls parameters, as numpy arrays.
 
-Needs no torch. `dlcp_client.ps.register` does it all for a torch model.
+Needs no torch. `dlcp_client.ps.register` wraps it for a torch model.
 """
 
 import logging
@@ -37,22 +37,22 @@ DEFAULT_TAKEOVER: Final = 60.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A tensor as the servers know it. `group`: of the settings, in Spec.groups."""
+    """A tensor as the servers know it. `group`: index of its settings in Spec.groups."""
 
     name: str
     shape: tuple[int, ...]
     group: int = 0
-    exempt: bool = False  # never loses a segment of its gradient
+    exempt: bool = False  # no segment of its gradient is ever waived
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Who takes part. `launch`: workers that start together; later ones may come beside them."""
+    """The identity of a worker. `launch`: number of workers that start together."""
 
     rank: int
     launch: int
@@ -60,8 +60,8 @@ class Worker:
 
     @classmethod
     def read(cls, rank: int | None, launch: int | None, job: str | None) -> Self:
-        """What is not given is that of the environment: RANK, WORLD_SIZE, and a name that another
-        launch by torchrun does not have. Raises: BadConfig."""
+        """The arguments, with defaults from the environment: RANK, WORLD_SIZE, and a name that is
+        unique to a torchrun launch. Raises: BadConfig."""
         environment = Environment.read()
         try:
             number = int(environment.rank) if rank is None else int(rank)
@@ -77,21 +77,21 @@ class Worker:
 
 
 class Client:
-    """This worker's place at all shards. `version`: of the parameters that were pulled last.
+    """This worker's sessions with all shards. `version`: of the parameters that were pulled last.
 
-    Every worker of a synchronous job makes the same number of pushes. One thread at a time.
+    Every worker of a synchronous job makes the same number of pushes. Not thread-safe.
     """
 
     def __init__(self, links: Sequence[Link], places: Sequence[Sequence[int]], home: Home) -> None:
         self._links, self._places, self._home = links, places, home
         self.version = 0
-        self.lossy = False  # whether pushes are under their policy, and not exact
-        self.stale = False  # whether `push_pull` pulls under the policy of pulls
+        self.lossy = False  # whether pushes use their policy instead of exact()
+        self.stale = False  # whether `push_pull` pulls with the policy of pulls
         self._closed = False
-        self._lost = frozenset[int]()  # workers
+        self._lost = frozenset[int]()  # ranks of lost workers
 
     def initialise(self, parameters: Sequence[Array]) -> None:
-        """Bring the parameters, unless the server has some already."""
+        """Send the initial parameters. The server ignores them if it has parameters."""
         self._check()
         for link, place in zip(self._links, self._places, strict=True):
             for (start, stop), at in zip(link.layout.ranges, place, strict=True):
@@ -99,19 +99,18 @@ class Client:
         self._exchange(Ask.INITIALISE)
 
     def push(self, gradients: Sequence[Array | None], settings: tuple[Settings, ...]) -> bool:
-        """Push; returns when it is acknowledged, and so survives the server.
+        """Push gradients. Returns when the push is acknowledged; it then survives the server's end.
 
         gradients: in the order of the tensors, float32; None: zeros. settings: of each group.
-        False: the version changed nothing, because a gradient of it was not finite.
-
-        Raises: StaleWorker, RanksDisagree, BadConfig, NotInitialised: it does not count;
-        DeadlineExceeded; ServerLost.
+        False: the version changed nothing, because one of its gradients was not finite. Raises:
+        StaleWorker, RanksDisagree, BadConfig, NotInitialised: it does not count; DeadlineExceeded;
+        ServerLost.
         """
         return self._exchange(self._packed(gradients), gradients, settings)
 
     def pull(self, into: Sequence[Array], *, wait: float = 0.0) -> None:
-        """Copy the newest parameters, complete, to `into`. `wait`: seconds for all workers of the
-        launch to be here, and parameters.
+        """Copy the newest parameters, exactly, to `into`. `wait`: seconds to wait until all workers
+        of the launch have joined and there are parameters.
 
         Raises: NotInitialised; DeadlineExceeded; ServerLost.
         """
@@ -125,14 +124,14 @@ class Client:
         into: Sequence[Array],
         settings: tuple[Settings, ...],
     ) -> bool:
-        """Both in one round trip. See `push` and `pull`."""
+        """`push` and `pull` in one round trip."""
         ask = self._packed(gradients) | Ask.PULL | (Ask.STALE if self.stale else Ask(0))
         changed = self._exchange(ask, gradients, settings)
         self._unpack(into)
         return changed
 
     def close(self) -> None:
-        """Leave: nobody waits for this worker any more. Closing twice is fine."""
+        """Leave: other workers no longer wait for this one. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -142,17 +141,17 @@ class Client:
         self._home.close()
 
     def abandon(self) -> None:
-        """In a forked child: this worker's place is the parent's."""
+        """In a forked child: the sessions belong to the parent."""
         self._closed = True
         self._home.abandon()
 
     def _packed(self, gradients: Sequence[Array | None]) -> Ask:
-        """Gradients are in place, and this is how they are pushed."""
+        """Copy the gradients to the links. Returns the flags of the push."""
         self._check()
         for link, place in zip(self._links, self._places, strict=True):
             link.pack([gradients[at] for at in place])
         if not all(finite(link.gradient) for link in self._links):
-            return Ask.PUSH  # on no shard does it change anything
+            return Ask.PUSH  # the push changes nothing on any shard
         return Ask.PUSH | Ask.FINITE | (Ask.LOSSY if self.lossy else Ask(0))
 
     def _exchange(
@@ -163,7 +162,7 @@ class Client:
         *,
         patience: float = 0.0,
     ) -> bool:
-        """The same with all shards at once; whether all of them changed.
+        """Make one request to all shards at once. Returns whether all of them changed.
 
         Raises: the first error, after all have answered.
         """
@@ -219,9 +218,9 @@ def connect(  # noqa: PLR0913  # all but the first two by keyword
     timeout: float = DEFAULT_TIMEOUT,
     takeover: float = DEFAULT_TAKEOVER,
 ) -> Client:
-    """Take part as a worker. See `dlcp_client.ps.register` for what the arguments mean.
+    """Take part as a worker. See `dlcp_client.ps.register` for the arguments.
 
-    Raises: BadConfig, BadSnapshot, RanksDisagree, ServerLost, and what connecting raises.
+    Raises: BadConfig, BadSnapshot, RanksDisagree, ServerLost, and the errors of connecting.
     """
     worker = Worker.read(rank, world_size, job)
     environment = Environment.read()
@@ -229,7 +228,7 @@ def connect(  # noqa: PLR0913  # all but the first two by keyword
     directory = Directory(_store(store, environment), server, job_secret(environment))
     deadline = time.monotonic() + timeout
     shards = directory.shards(deadline)
-    shard_of([one.size for one in tensors], shards)  # before a daemon starts
+    shard_of([one.size for one in tensors], shards)  # check before a daemon starts
     home = Home(socket, config)
     try:
         return take_part(
@@ -268,7 +267,7 @@ def take_part(  # noqa: PLR0913  # all but the first five by keyword
     deadline: float,
     takeover: float,
 ) -> Client:
-    """A client of the shards in `directory`, which closes `home` when it is closed.
+    """A client of the shards in `directory`; its `close` closes `home`.
 
     Raises: BadConfig, BadSnapshot, RanksDisagree, ServerLost; no session is open then.
     """
@@ -308,23 +307,23 @@ def take_part(  # noqa: PLR0913  # all but the first five by keyword
 
 
 def check_staleness(staleness: int | None) -> None:
-    """Raises: BadConfig."""
+    """Raises: BadConfig if `staleness` is negative."""
     if staleness is not None and staleness < 0:
         raise BadConfig(f"staleness {staleness}: None for synchronous, or pushes from 0 on")
 
 
 def fingerprint(tensors: Sequence[Named]) -> str:
-    """Of a model: equal for the same names and shapes in the same order."""
+    """A hash of the model: equal for equal names, shapes and groups in the same order."""
     text = repr([(one.name, one.shape, one.group) for one in tensors])
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def finite(array: Array) -> bool:
-    """Whether there is neither NaN nor Inf. One pass, of BLAS, in nearly every case."""
+    """Whether there is neither NaN nor Inf. Usually takes one pass, in BLAS."""
     with np.errstate(all="ignore"):
         if np.isfinite(np.dot(array, array)):
             return True
-        return bool(np.isfinite(array).all())  # squares may overflow where values do not
+        return bool(np.isfinite(array).all())  # squares may overflow although the values do not
 
 
 def _tensor(named: Named) -> Tensor:
@@ -332,7 +331,7 @@ def _tensor(named: Named) -> Tensor:
 
 
 def _store(store: Store | str | Path | None, environment: Environment) -> Store:
-    """Raises: BadConfig."""
+    """The Store for an argument or the environment. Raises: BadConfig."""
     given = store if store is not None else environment.store
     if given is None:
         raise BadConfig(

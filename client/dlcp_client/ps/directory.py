@@ -1,9 +1,9 @@
-"""How workers and shards find each other: in a store, where each shard has a place by its name.
+"""The rendezvous of workers and shards in a store, where each shard has a place under its name.
 
-Every process that takes over a shard is a new *incarnation* of it, with a name that no other has. A
-worker *calls* an incarnation: it leaves its wish at its own rank, in one write, and finds the
-answer under a name that it made up for it. So no call waits for another one, whatever becomes of
-the process that makes it. Both ends write again what the store loses.
+Every process that takes over a shard is a new *incarnation* of it, with a unique name. A worker
+*calls* an incarnation: it writes its wish to the slot of its rank, in one write, and reads the
+answer under a new name that is in the wish. So no call waits for another one, even if the calling
+process dies. Both ends rewrite values that the store loses.
 """
 
 import json
@@ -20,13 +20,13 @@ from dlcpd.contract.errors import BadConfig, BadMessage, NotAuthorised, ServerLo
 from dlcpd.contract.messages import MAX_WORLD
 
 ROOT: Final = "dlcp/server"
-LOOK: Final = 0.02  # seconds between two looks at the store
-AGAIN: Final = 1.0  # seconds until what the store has lost is written again
+LOOK: Final = 0.02  # seconds between two reads of the store
+AGAIN: Final = 1.0  # seconds until a value that the store has lost is written again
 MAX_SHARDS: Final = 64  # of one server: a worker has a session with each
 
 
 class Standing(NamedTuple):
-    """What an incarnation says of itself."""
+    """The published record of an incarnation."""
 
     incarnation: str
     shards: int
@@ -48,9 +48,9 @@ class Directory:
     # --- of a server --------------------------------------------------------------------------
 
     def announce(self, shard: int, shards: int) -> str:
-        """Take the place of `shard` of `shards`; the name of this incarnation.
+        """Take the place of `shard` of `shards`. Returns the name of this incarnation.
 
-        Raises: BadConfig where the server has another number of shards.
+        Raises: BadConfig if the server has another number of shards.
         """
         said = _count(self.sealed.settle("shards", str(shards), self._what("number of shards")))
         if said != shards:
@@ -63,7 +63,7 @@ class Directory:
         return incarnation
 
     def stay(self, shard: int, incarnation: str, shards: int) -> None:
-        """Say it again where the store has lost it. Raises: as `Sealed`."""
+        """Publish the record again if the store has lost it. Raises: as `Sealed`."""
         self.sealed.settle("shards", str(shards), self._what("number of shards"))
         try:
             lost = self.newest(shard) is None
@@ -78,7 +78,7 @@ class Directory:
     # --- of a worker --------------------------------------------------------------------------
 
     def newest(self, shard: int) -> Standing | None:
-        """Who has the shard now; None: nobody has had it. Raises: BadMessage, NotAuthorised."""
+        """The present incarnation; None: there was none. Raises: BadMessage, NotAuthorised."""
         what = self._what(f"shard {shard}")
         text = self.sealed.read(f"{shard}/standing", what)
         if text is None:
@@ -90,8 +90,8 @@ class Directory:
         return Standing(str(incarnation), shards)
 
     def shards(self, deadline: float) -> int:
-        """How many there are. Raises: ServerLost where the server is not there by then; BadMessage
-        for what no server says."""
+        """The number of shards. Raises: ServerLost if the server is not in the store by `deadline`;
+        BadMessage for an invalid number."""
         what = self._what("number of shards")
         while (text := self.sealed.read("shards", what)) is None:
             if time.monotonic() >= deadline:
@@ -107,9 +107,10 @@ class Directory:
     def call(
         self, shard: int, shards: int, wish: dict[str, Any], deadline: float
     ) -> tuple[Call, int]:
-        """Call a shard, of `shards`, until an incarnation answers: the call, and its answer.
+        """Call a shard, of `shards`, until an incarnation answers. Returns the call and its answer.
 
-        Raises: what it refused with; ServerLost naming the shard; BadMessage, NotAuthorised.
+        Raises: the error with which it refused; ServerLost naming the shard; BadMessage,
+        NotAuthorised.
         """
         began, calling = time.monotonic(), None
         while True:
@@ -120,7 +121,7 @@ class Directory:
                     f"{newest.shards}"
                 )
             self.check_lives(shard)
-            # nobody answers in the place of one that has ended
+            # a call to an ended incarnation gets no answer
             if newest and (calling is None or newest.incarnation != calling.call.incarnation):
                 calling = _Calling.begin(self.sealed, shard, newest.incarnation, wish)
             if calling is not None and (answer := calling.answer()) is not None:
@@ -132,10 +133,10 @@ class Directory:
             time.sleep(LOOK)
 
     def check_lives(self, shard: int) -> None:
-        """Raises: ServerLost where it is known that nobody will answer in its place."""
+        """Raises: ServerLost if the shard has ended and has no successor."""
 
     def _unanswered(self, shard: int, waited: float, newest: Standing | None) -> str:
-        """It may live: from here nobody knows."""
+        """The error text. The shard's process may still run: this worker cannot know."""
         heard = "was called" if newest else "is not in the store"
         return (
             f"shard {shard} of server {self.name!r} did not answer within {waited:.1f} s; it "
@@ -149,17 +150,17 @@ class Directory:
 
 @dataclass(slots=True)
 class _Calling:
-    """A call that is not answered yet."""
+    """An unanswered call."""
 
     call: Call
     text: str
-    left: float = field(default_factory=time.monotonic)  # when the wish was written last
+    left: float = field(default_factory=time.monotonic)  # time of the last write
 
     @classmethod
     def begin(
         cls, sealed: Sealed, shard: int, incarnation: str, wish: dict[str, Any]
     ) -> "_Calling":
-        """Raises: BadConfig for a worker's rank that no job has."""
+        """Raises: BadConfig if the worker's rank is out of range."""
         rank = wish["worker"]
         if not 0 <= rank < MAX_WORLD:
             raise BadConfig(f"worker {rank}: ranks are 0..{MAX_WORLD - 1}")
@@ -171,7 +172,7 @@ class _Calling:
         return made
 
     def answer(self) -> int | None:
-        """The number in the answer; None before there is one. Raises: what was refused with."""
+        """The number in the answer; None without an answer. Raises: the error of a refusal."""
         said = self.call.answered()
         if said is None:
             return None
@@ -182,7 +183,7 @@ class _Calling:
         return last
 
     def keep(self) -> None:
-        """Write the wish again where the store has lost it, or another worker has this rank."""
+        """Write the wish again if the store has lost it, or another worker has overwritten it."""
         if time.monotonic() < self.left + AGAIN:
             return
         self.left = time.monotonic()
@@ -191,6 +192,6 @@ class _Calling:
 
 
 def _count(text: str) -> int:
-    """A number of shards; 0: it is none."""
+    """A number of shards; 0: the text is invalid."""
     shards = int(text) if text.isascii() and text.isdigit() and len(text) <= NAME else 0
     return shards if shards <= MAX_SHARDS else 0

@@ -1,8 +1,8 @@
-"""An embedded server: one shard beside the daemon of each machine, for this job alone.
+"""An embedded server: one shard per machine, for this job alone.
 
-The ranks meet in the job's store. The first rank of each machine starts the private daemon that the
-ranks there share, or takes the host's, and beside it a shard, in a process of its own. Shards end
-when the last worker has left; nothing takes the place of one that is killed.
+The ranks meet in the job's store. The first rank of each machine starts the private daemon that its
+ranks share, or uses the host's, and starts a shard in another process. Shards end when the last
+worker has left; a shard that is killed is not replaced.
 """
 
 import socket
@@ -39,9 +39,9 @@ class Intent:
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """What goes wrong in the block all ranks are told, so that none waits for this one.
+        """Publish an error of the block to all ranks, so that none waits for this one.
 
-        Raises: what the block does.
+        Raises: the error of the block.
         """
         try:
             yield
@@ -50,9 +50,10 @@ class Intent:
             raise
 
     def open(self, parts: int, given: Given, deadline: float) -> tuple[EmbeddedDirectory, Beside]:
-        """All ranks call it: the shards of a model of `parts` tensors that are not empty.
+        """Start the shards for a model of `parts` non-empty tensors. All ranks call it.
 
-        Raises: what kept this rank, or another, from taking part; nothing is left open then.
+        Raises: the error that kept this rank, or another, from taking part; nothing is left open
+        then.
         """
         member = self._member
         with ExitStack() as door_stack, ExitStack() as undo:
@@ -85,5 +86,5 @@ class Intent:
         return directory, home
 
     def together(self, deadline: float) -> AbstractContextManager[None]:
-        """What the block does succeeds on all ranks, or fails on all."""
+        """Make the block succeed on all ranks, or fail on all."""
         return together(self._member, f"{SUBJECT} joined", deadline)

@@ -1,4 +1,4 @@
-"""The daemon of this process, through which all its sessions with shards or workers go."""
+"""The daemon of this process, used by all its sessions with shards or workers."""
 
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ from dlcp_client.session import Session
 
 
 class Home:
-    """The host's daemon where `socket` names it, else a private one, which ends with this process.
+    """The host's daemon if `socket` names it, else a private one, which ends with this process.
 
-    One for all sessions: so their flows share its measure of what this host's link takes, by which
-    it grants credit to all who send to it.
+    All sessions share it, so their flows share its estimate of this host's link rate, by which it
+    grants CREDIT to all senders.
 
     Raises: DaemonUnavailable.
     """
@@ -27,7 +27,7 @@ class Home:
         environment = Environment.read()
         self.socket = socket or environment.socket
         self._daemon: Embedded | None = None
-        self._anchor: ControlConnection | None = None  # without it the daemon ends when it is idle
+        self._anchor: ControlConnection | None = None  # keeps an idle daemon running
         if not self.socket:
             with Door() as door:
                 file = Path(config) if config else environment.config
@@ -43,13 +43,13 @@ class Home:
         deadline: float,
         previous: Session[Any] | None = None,
     ) -> Session[Array]:
-        """A session of `member`. It takes over what was waived in `previous`, which still has to
-        be open. Raises: as `connect`."""
+        """A session of `member`. It takes over the residuals of `previous`, which must still be
+        open. Raises: as `connect`."""
         origin = Origin(member.store, "session", None, ARRAYS, self.socket)
         return enter(member, origin, name, arena_bytes, deadline, previous=previous)
 
     def close(self) -> None:
-        """After all sessions: let the daemon end."""
+        """Call after all sessions: lets the daemon end."""
         if self._anchor is not None:
             self._anchor.close()
         if self._daemon is not None:
@@ -57,7 +57,7 @@ class Home:
         self._anchor = self._daemon = None
 
     def abandon(self) -> None:
-        """In a forked child: all of it is the parent's."""
+        """In a forked child: everything belongs to the parent."""
         if self._anchor is not None:
             self._anchor.close()
         if self._daemon is not None:

@@ -1,4 +1,4 @@
-"""From a model and the ranks of its training to a client of their embedded server."""
+"""Joins a training to its embedded server: from a model and its ranks to a client."""
 
 import time
 from collections.abc import Callable
@@ -32,9 +32,9 @@ def join_embedded(  # noqa: PLR0913  # all but the first by keyword
     config: str | Path | None,
     timeout: float,
 ) -> tuple[Tensors, Client, bool]:
-    """What `look` finds in the model, a client, and whether this is worker 0. All ranks call it.
+    """The result of `look`, a client, and whether this is worker 0. All ranks call it.
 
-    Raises: what `look` does; see `register`. Where one rank fails, all do.
+    Raises: the errors of `look`; see `register`. If one rank fails, all do.
     """
     timeout, environment = checked_timeout(timeout), Environment.read()
     deadline = time.monotonic() + timeout
@@ -55,7 +55,7 @@ def join_embedded(  # noqa: PLR0913  # all but the first by keyword
     directory, home = intent.open(parts, given, deadline)
     leave = home.close
     try:
-        with intent.together(deadline):  # others hear why this rank leaves before they miss it
+        with intent.together(deadline):  # other ranks learn the error before they miss this rank
             client = take_part(
                 tensors.named,
                 spec,

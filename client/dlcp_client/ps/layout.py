@@ -1,4 +1,4 @@
-"""Which tensors lie on which shard, and what a shard knows of each: plain numbers."""
+"""The assignment of tensors to shards, and the layout of a shard."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from dlcpd.contract.errors import BadConfig, BadMessage
 
-# float32 elements that travel as one operation, 16 MiB: four chunks of 4 MiB, which is enough to
-# overlap them, and a shard of 2^31 elements is 512 operations, the most that a session holds.
+# float32 elements per operation, 16 MiB: four chunks of 4 MiB are enough to overlap. A shard of
+# 2^31 elements is then 512 operations, the most that a session holds.
 PIECE: Final = 4 << 20
 MAX_ELEMENTS: Final = 512 * PIECE  # of a shard
 MAX_TENSORS: Final = 1 << 16  # of a shard: rows of 1.5 MB
@@ -22,7 +22,7 @@ Range = tuple[int, int]  # [start, stop) in elements of the shard
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """`group` counts parameter groups; an `exempt` tensor never loses a segment."""
+    """A tensor of a shard. `group`: index of its parameter group; `exempt`: never waived."""
 
     size: int  # elements
     group: int
@@ -37,22 +37,22 @@ class Layout:
 
     @cached_property
     def ranges(self) -> tuple[Range, ...]:
-        """By tensor."""
+        """The elements of each tensor."""
         ends = np.cumsum([tensor.size for tensor in self.tensors], dtype=np.int64).tolist()
         return tuple(zip([0, *ends[:-1]], ends, strict=True)) if ends else ()
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return sum(tensor.size for tensor in self.tensors)
 
     @cached_property
     def pieces(self) -> tuple[Range, ...]:
-        """What travels as one operation each."""
+        """The elements of each operation."""
         return tuple((at, min(at + PIECE, self.size)) for at in range(0, self.size, PIECE))
 
     def exempt(self, piece: Range) -> list[Range]:
-        """Of a piece: [start, stop) in bytes of it that are never waived."""
+        """The exempt bytes [start, stop) of a piece, relative to it."""
         start, stop = piece
         return [
             (4 * (max(low, start) - start), 4 * (min(high, stop) - start))
@@ -62,22 +62,22 @@ class Layout:
 
     @cached_property
     def runs(self) -> tuple[tuple[Range, int], ...]:
-        """Neighbouring tensors of one group as one range, with the group."""
+        """Ranges of adjacent tensors of one group, with the group."""
         found: list[tuple[Range, int]] = []
         for (low, high), tensor in zip(self.ranges, self.tensors, strict=True):
             if found and found[-1][1] == tensor.group:
-                low = found.pop()[0][0]  # noqa: PLW2901  # it begins where the run did
+                low = found.pop()[0][0]  # noqa: PLW2901  # the new range begins where the run did
             found.append(((low, high), tensor.group))
         return tuple(found)
 
     def rows(self) -> NDArray[np.int64]:
-        """As they travel: COLUMNS numbers for each tensor."""
+        """The message form: COLUMNS numbers for each tensor."""
         rows = [(one.size, one.group, int(one.exempt)) for one in self.tensors]
         return np.array(rows, np.int64).reshape(len(rows), COLUMNS)
 
     @classmethod
     def of(cls, rows: NDArray[np.int64], *, size: int, groups: int) -> Self:
-        """From `rows` that came from a peer, who promised `size` elements and so many `groups`.
+        """The layout in `rows` of a peer, which announced `size` elements and `groups` groups.
 
         Raises: BadMessage.
         """
@@ -90,12 +90,12 @@ class Layout:
 
 
 def shard_of(sizes: Sequence[int], shards: int) -> list[int]:
-    """The shard of each tensor of so many elements: all workers come to the same.
+    """The shard of each tensor, by number of elements; all workers get the same result.
 
-    The largest first, each to the shard that has least; a tensor is never divided, for LAMB looks
-    at all of one. So shards differ by at most the largest tensor.
+    The largest first, each to the shard that has least. A tensor is never divided, because LAMB
+    needs its norm. So shards differ by at most the largest tensor.
 
-    Raises: BadConfig where a shard would get nothing, or too much.
+    Raises: BadConfig if a shard would be empty or too large.
     """
     filled, chosen = [0] * shards, [0] * len(sizes)
     for index in sorted(range(len(sizes)), key=lambda at: (-sizes[at], at)):

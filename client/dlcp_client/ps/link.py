@@ -1,12 +1,12 @@
-"""A worker's end of its session with one shard. When the shard's process ends it finds the next.
+"""A worker's end of its session with one shard. When the shard's process ends, it finds the next.
 
-How far a push was when it failed decides what is pushed again, so that it counts once, and so that
-what a bounded push waived is neither lost nor counted twice:
+The state of a failed push decides what is pushed again, so that it counts once, and residuals of a
+bounded push are neither lost nor counted twice:
 
-* the next process knows the push: it counted. Nothing is pushed again.
-* the engine has finished a piece: its contribution, this gradient and what came back with it, is in
-  `gradient` still, and all of it is pushed again, under a new name, to which nothing comes back.
-* it has not: the engine has put back what it brought along, and the plain gradient is pushed again.
+* The next process knows the push: it counted. Nothing is pushed again.
+* The engine has finished a piece: its contribution, gradient plus reapplied residual, is still in
+  `gradient`. It is pushed again under a new name, which has no residual.
+* It has not: the engine has restored the residual, and the plain gradient is pushed again.
 """
 
 import logging
@@ -45,27 +45,27 @@ from dlcp_client.ps.wish import Wish, exactly, policy_of
 from dlcp_client.session import Session
 from dlcpd.contract.errors import BadSnapshot, DlcpError, PeerLost, ServerLost, SessionClosed
 
-ROOM: Final = 16 << 20  # bytes of an arena beside the arrays: requests, replies, rounding up
-ARRAYS: Final = 4  # in the arena, of the size of the shard: pushed, pulled; zeros and a change
+ROOM: Final = 16 << 20  # bytes of an arena in addition to the arrays: requests, replies, alignment
+ARRAYS: Final = 4  # arrays of the shard's size: pushed and pulled values; zeros and a change
 
 _log: Final = logging.getLogger("dlcp_client")
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request to a shard. `gradients`: of its tensors; left alone until it is finished; None:
-    of a parameter without one."""
+    """One request to a shard. `gradients`: of its tensors, not to be modified until the request
+    ends; None: a parameter without gradient."""
 
     ask: Ask
     gradients: Sequence[Array | None] = ()
     settings: tuple[Settings, ...] = ()
     patience: float = 0.0  # seconds, of WAIT
-    changed: bool = True  # what became of its push, where that is acknowledged
+    changed: bool = True  # result of an acknowledged push
 
 
 class Link:
-    """`shards`: of the server; `takeover`: seconds for another process to take over from one that
-    ended."""
+    """A session with one shard. `shards`: of the server; `takeover`: seconds for another process to
+    take over from one that ended."""
 
     def __init__(  # noqa: PLR0913  # all but the first five by keyword
         self,
@@ -84,41 +84,41 @@ class Link:
         self._lossy = policy_of(wish.push)
         self._stale = policy_of(wish.pull)
         self._exact = exactly(self._lossy)
-        self._complete = 0  # pulls of this session that were
-        self._change: tuple[Array, Array] | None = None  # zeros, and what changed
+        self._complete = 0  # number of complete pulls of this session
+        self._change: tuple[Array, Array] | None = None  # zeros, and the received change
         self._session: Session[Array] | None = None
         self._gradient: Array  # both in the arena of the session
         self._parameters: Array
-        self._acknowledged = 0  # number of the last push that was
+        self._acknowledged = 0  # number of the last acknowledged push
         self._generations = [0] * len(layout.pieces)
-        self._before: list[Work[Any]] = []  # the request, and what goes ahead of a push
-        self._works: list[Work[Any]] = []  # of the push that is on its way, by piece
+        self._before: list[Work[Any]] = []  # the request, and transfers before a push
+        self._works: list[Work[Any]] = []  # of the push in progress, by piece
         self._answer: Work[Any] | None = None
-        self._pulled: list[Work[Any]] = []  # parameters that come whatever the answer is
+        self._pulled: list[Work[Any]] = []  # parameters that come with any answer
         self._exchange = Exchange(Ask(0))
         self._failure: DlcpError | None = None
 
     def open(self, deadline: float) -> None:
-        """Find the shard and take part. Raises: what it refused with, ServerLost."""
+        """Find the shard and take part. Raises: the error of a refusal, ServerLost."""
         self._acknowledged = self._attach(deadline)
 
     @property
     def gradient(self) -> Array:
-        """What is pushed: filled by `pack`."""
+        """The buffer that is pushed; `pack` fills it."""
         return self._gradient
 
     @property
     def parameters(self) -> Array:
-        """What was pulled, and what INITIALISE brings."""
+        """The pulled parameters; also those that INITIALISE sends."""
         return self._parameters
 
     def pack(self, gradients: Sequence[Array | None]) -> None:
-        """Copy the gradients of the shard's tensors to where they are pushed from."""
+        """Copy the gradients of the shard's tensors to the push buffer."""
         for (start, stop), gradient in zip(self.layout.ranges, gradients, strict=True):
             self._gradient[start:stop] = 0 if gradient is None else gradient.reshape(-1)
 
     def start(self, exchange: Exchange) -> None:
-        """Submit a request, and what goes with it; `finish` waits."""
+        """Submit a request with its data; `finish` waits for it."""
         self._exchange, self._failure = exchange, None
         try:
             self._submit()
@@ -126,10 +126,10 @@ class Link:
             self._failure = exc
 
     def finish(self) -> Reply:
-        """Wait for the end, with the next process of the shard if this one ends.
+        """Wait for the end. If the shard's process ends, continue with the next one.
 
-        Raises: what the shard refused with; ServerLost where nobody took over; what else ended the
-        session.
+        Raises: the error of a refusal; ServerLost if no process took over; any other error that
+        ended the session.
         """
         while True:
             try:
@@ -139,7 +139,7 @@ class Link:
                 self.start(self._exchange)
 
     def leave(self) -> None:
-        """Tell the shard, and close the session. A shard that is gone need not be told."""
+        """Notify the shard, unless it is gone, and close the session."""
         session, self._session = self._session, None
         if session is None:
             return
@@ -154,8 +154,8 @@ class Link:
     # --- requests ---------------------------------------------------------------------------
 
     def _submit(self) -> None:
-        """Raises: what ended the session."""
-        if not self._complete:  # there is nothing yet that could have changed
+        """Raises: the error that ended the session."""
+        if not self._complete:  # no change can be pulled before complete parameters
             self._exchange = replace(self._exchange, ask=self._exchange.ask & ~Ask.STALE)
         exchange, group = self._exchange, self._open().world
         self._works = []
@@ -191,7 +191,7 @@ class Link:
         wait_all([*self._before, *self._works])
         reply = Reply.of(self._answer.result())
         if reply.error is not None:
-            with suppress(DlcpError):  # the reply says what is wrong, and they are of no use
+            with suppress(DlcpError):  # the reply has the error; the parameters are not needed
                 wait_all(self._pulled)
             raise reply.error
         if Ask.PUSH in self._exchange.ask:
@@ -205,7 +205,8 @@ class Link:
         return Reply(reply.version, self._exchange.changed, lost=reply.lost)
 
     def _pull_change(self, session: Session[Array]) -> None:
-        """What is lost on the way keeps its old value, and comes with a later change."""
+        """Add the change since the last pull. A waived part keeps its old value, and comes with a
+        later change."""
         if self._change is None:
             self._change = session.zeros(self.layout.size), session.empty(self.layout.size)
         zeros, change = self._change
@@ -214,15 +215,14 @@ class Link:
         self._parameters += change
 
     def _push_is_over(self, changed: bool) -> None:
-        """If the request is made again, it is without its push."""
+        """Remove the push from the request, in case it is repeated."""
         rest = self._exchange.ask & ~(Ask.PUSH | Ask.FINITE | Ask.LOSSY)
         self._exchange = Exchange(rest, changed=changed)
 
     # --- another process --------------------------------------------------------------------
 
     def _recover(self, why: DlcpError) -> None:
-        """Raises: ServerLost; BadSnapshot where the next process lacks confirmed pushes; what it
-        refused with."""
+        """Raises: ServerLost; BadSnapshot if confirmed pushes are lost; the error of a refusal."""
         _log.warning(
             "the session with shard %d of server %s is lost (%s); waiting up to %g s for its "
             "process, or another one that takes over",
@@ -244,10 +244,10 @@ class Link:
         exchange = self._exchange
         if Ask.PUSH not in exchange.ask:
             return
-        if last > self._acknowledged:  # it counted
+        if last > self._acknowledged:  # the push counted
             self._acknowledged = last
             self._push_is_over(changed=True)
-            # Where the engine did not learn that, it would bring back what has counted.
+            # If the engine did not learn that, it would reapply values that have counted.
             self._renew([not done for done in finished])
             return
         self.pack(exchange.gradients)
@@ -257,14 +257,15 @@ class Link:
         self._renew(finished)
 
     def _renew(self, pieces: Sequence[bool]) -> None:
-        """Leave behind what the engine keeps of them."""
+        """Give these pieces new names, which drops their residuals."""
         for index, renewed in enumerate(pieces):
             self._generations[index] += renewed
 
     def _attach(self, deadline: float) -> int:
-        """A session with whoever has the shard; the number of the last acknowledged push.
+        """Open a session with the shard's current process. Returns the number of the last
+        acknowledged push.
 
-        Raises: ServerLost; what it refused with.
+        Raises: ServerLost; the error of a refusal.
         """
         while True:
             wish = self._wish.values()
@@ -288,7 +289,7 @@ class Link:
         self._session, self._complete, self._change = session, 0, None
         self._gradient = session.zeros(self.layout.size)
         parameters = session.zeros(self.layout.size)
-        if previous is not None:  # what INITIALISE brings, it brings again
+        if previous is not None:  # INITIALISE may have to be repeated
             parameters[:] = self._parameters
         self._parameters = parameters
         rows = self.layout.rows()

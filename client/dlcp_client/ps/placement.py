@@ -1,4 +1,4 @@
-"""Where the shards of an embedded server are, and how workers hear of their end."""
+"""The hosts of an embedded server's shards, and the record of their end for workers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from dlcpd.contract.errors import BadMessage, ServerLost
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where shards are: equal on all ranks."""
+    """The hosts of the shards, equal on all ranks."""
 
     name: str  # of the server
     homes: tuple[int, ...]  # by shard: the rank that starts it
-    hosts: tuple[str, ...]  # by shard: the name of that rank's host
+    hosts: tuple[str, ...]  # by shard: the host name of that rank
     local: tuple[int, ...]  # the ranks that share this one's daemon
 
     @classmethod
     def of(cls, rank: int, said: Sequence[dict[str, Any]]) -> Self:
-        """From what every rank said of itself. A shard beside each daemon, but no more than rank
-        0's model has tensors that are not empty: none may have nothing. Raises: BadMessage."""
+        """From the values that every rank published: one shard per daemon, but no more than rank
+        0's model has non-empty tensors, because a shard must not be empty. Raises: BadMessage."""
         near = [Neighbours.among(each, said) for each in range(len(said))]
         try:
             most = min(int(said[0]["parts"]), MAX_SHARDS)
@@ -36,15 +36,15 @@ class Placement:
 
     @property
     def shards(self) -> int:
-        """How many there are."""
+        """The number of shards."""
         return len(self.homes)
 
     def sessions(self, world: int) -> int:
-        """That the daemon of this rank serves at most: of its workers, and of its shard."""
+        """The most sessions that this rank's daemon serves: of its workers and its shard."""
         return len(self.local) * len(self.homes) + world
 
     def where(self, shard: int) -> str:
-        """In words."""
+        """A description for errors."""
         return (
             f"shard {shard} of the embedded server, beside the daemon of rank {self.homes[shard]} "
             f"on {self.hosts[shard]},"
@@ -56,16 +56,16 @@ NOWHERE: Final = Placement("", (), (), ())
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedDirectory(Directory):
-    """A Directory whose shards have no successors."""
+    """A Directory whose shards are never replaced."""
 
     placement: Placement = NOWHERE
 
     def bury(self, shard: int, how: str) -> None:
-        """Tell all workers how the process of a shard ended."""
+        """Publish how the process of a shard ended."""
         self.sealed.write(f"{shard}/ended", how)
 
     def check_lives(self, shard: int) -> None:
-        """Raises: ServerLost."""
+        """Raises: ServerLost if the shard has ended."""
         how = self.sealed.read(f"{shard}/ended", self._what(f"end of shard {shard}"))
         if how is not None:
             raise ServerLost(self._lost(shard, f"has ended ({how})"))

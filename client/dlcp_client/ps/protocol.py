@@ -1,6 +1,6 @@
-"""What a worker and a shard say to each other in their session, and in which order.
+"""The messages of a worker and a shard in their session, and their order.
 
-A worker asks, a shard answers; between the two, parameters and gradients travel in pieces:
+A worker asks, a shard answers; in between, parameters and gradients are sent in pieces:
 
     worker                                     shard
     request                          ->
@@ -11,9 +11,8 @@ A worker asks, a shard answers; between the two, parameters and gradients travel
                                                or (STALE) what changed in them, reduce-scatter in
                                                which only the worker has a part
 
-In a reduce-scatter something may be lost, and comes later; everything else is exact. A worker is
-ready for the parameters as soon as it asks (`Ask.ahead`), and does not wait for the reply first:
-the shard sends them whatever it replies.
+Values may be waived in a reduce-scatter, and come later; everything else is exact. A worker can
+receive the parameters as soon as it asks (`Ask.ahead`): the shard sends them with any reply.
 """
 
 from collections.abc import Sequence
@@ -39,33 +38,33 @@ from dlcpd.contract.times import MAX_TIME
 REQUEST, REPLY = 1, 2  # tags
 HEAD: Final = 3  # words of a request: flags, number of the push, milliseconds of patience
 SAID: Final = 3  # words of a reply: failed, version, changed
-ANSWER: Final = SAID + MAX_WORLD // 64  # likewise, with a bit for each rank: lost
+ANSWER: Final = SAID + MAX_WORLD // 64  # the same, with a bit for each rank: lost
 TEXT: Final = 1024  # bytes of an error in a reply
 
 Words = NDArray[np.int64]
 
 
 class Ask(IntFlag):
-    """What a request asks for."""
+    """Flags of a request."""
 
     INITIALISE = 1  # the layout and the parameters follow
     PUSH = 2
-    FINITE = 4  # the gradient follows; without it there was NaN or Inf in it, anywhere
-    LOSSY = 8  # the gradient is pushed under the worker's policy, else exactly
+    FINITE = 4  # the gradient follows; without it a gradient of the worker has NaN or Inf
+    LOSSY = 8  # the gradient is pushed with the worker's policy, else exactly
     PULL = 16
-    WAIT = 32  # until there are parameters, and all workers of the launch are here
-    LEAVE = 64  # nothing follows
-    STALE = 128  # with PULL: what changed since the last one comes, under the policy of pulls
+    WAIT = 32  # until there are parameters, and all workers of the launch have joined
+    LEAVE = 64  # the last request
+    STALE = 128  # with PULL: send the change since the last pull, with the policy of pulls
 
     @property
     def ahead(self) -> bool:
-        """Whether parameters come whatever the reply is. INITIALISE sends from where they go."""
+        """Whether parameters come with any reply. INITIALISE sends from the buffer for them."""
         return Ask.PULL in self and not self & (Ask.STALE | Ask.INITIALISE)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`generations`: by piece, part of the name under which the engine keeps what was waived."""
+    """A worker's request. `generations`: by piece, part of the name of its residual."""
 
     ask: Ask
     number: int = 0
@@ -74,7 +73,7 @@ class Request:
     patience: float = 0.0  # seconds, of WAIT
 
     def words(self, terms: Terms, pieces: int) -> Words:
-        """As it travels."""
+        """The message form."""
         words = np.zeros(request_words(terms, pieces), np.int64)
         words[:HEAD] = self.ask, self.number, int(1e3 * self.patience)
         fields = terms.groups * len(FIELDS[terms.optimizer])
@@ -87,7 +86,7 @@ class Request:
 
     @classmethod
     def of(cls, words: Words, terms: Terms) -> Self:
-        """Raises: BadMessage."""
+        """The request in a message. Raises: BadMessage."""
         try:
             ask = Ask(int(words[0]))
         except ValueError as exc:
@@ -102,8 +101,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """`changed`: whether the version of the push changed the parameters; False: it was skipped.
-    `lost`: workers that have died, and are not waited for any more."""
+    """A shard's reply. `changed`: whether the version of the push changed the parameters; False: it
+    was skipped. `lost`: workers that have died; the shard no longer waits for them."""
 
     version: int
     changed: bool = True
@@ -111,7 +110,7 @@ class Reply:
     lost: frozenset[int] = frozenset()
 
     def words(self) -> Words:
-        """As it travels."""
+        """The message form."""
         words = np.zeros(ANSWER + TEXT // 8, np.int64)
         words[:SAID] = self.error is not None, self.version, self.changed
         bits = np.zeros(MAX_WORLD, np.uint8)
@@ -124,7 +123,7 @@ class Reply:
 
     @classmethod
     def of(cls, words: Words) -> Self:
-        """From what came."""
+        """The reply in a message."""
         error = None
         if words[0]:
             text = words[ANSWER:].tobytes().rstrip(b"\0").decode(errors="replace")
@@ -136,16 +135,16 @@ class Reply:
 
 
 def request_words(terms: Terms, pieces: int) -> int:
-    """Length of a request."""
+    """Number of words of a request."""
     return HEAD + terms.groups * len(FIELDS[terms.optimizer]) + pieces
 
 
 def control(policy: LossPolicy) -> LossPolicy:
-    """That of requests and replies: in front of data, which waits for them."""
+    """The policy of requests and replies: class "front", because data waits for them."""
     return exact(traffic_class="front", deadline=policy.deadline)
 
 
-def move_lossy(  # noqa: PLR0913, PLR0917  # who, where, what and how
+def move_lossy(  # noqa: PLR0913, PLR0917  # both ends pass all of them
     group: Group[Any],
     layout: Layout,
     to: int,
@@ -154,9 +153,9 @@ def move_lossy(  # noqa: PLR0913, PLR0917  # who, where, what and how
     policy: LossPolicy,
     names: Sequence[str],
 ) -> list[Work[Any]]:
-    """Both call it: what the other has in `array` comes to `to`, whose `array` is zeros, to which
-    it is added, in its `output`. `names`: of the pieces; also in an exact one, what earlier ones of
-    the same name waived comes along."""
+    """Move `array` of the other rank to rank `to`; both call it. `array` of `to` must be zeros; its
+    `output` gets the sum. `names`: of the pieces; an exact operation, too, adds the residual of its
+    name."""
     works = []
     for (start, stop), name in zip(layout.pieces, names, strict=True):
         exempt = layout.exempt((start, stop)) if policy.mode == "bounded" else ()
@@ -175,26 +174,26 @@ def move_lossy(  # noqa: PLR0913, PLR0917  # who, where, what and how
 
 
 def names_of_push(generations: Sequence[int]) -> list[str]:
-    """By piece."""
+    """Names by piece."""
     return [f"push/{index}/{each}" for index, each in enumerate(generations)]
 
 
 def names_of_pull(layout: Layout, complete: int) -> list[str]:
-    """By piece, after so many complete pulls: with one, nothing is missing any more."""
+    """Names by piece, after `complete` complete pulls: each of them clears all residuals."""
     return [f"pull/{index}/{complete}" for index in range(len(layout.pieces))]
 
 
 def move_parameters(
     group: Group[Any], layout: Layout, array: Array, root: int, policy: LossPolicy
 ) -> list[Work[Any]]:
-    """Both call it: `array` of `root` becomes that of the other."""
+    """Copy `array` of `root` to the other rank; both call it."""
     return [
         group.broadcast(array[start:stop], root, policy=policy) for start, stop in layout.pieces
     ]
 
 
 def wait_all(works: Sequence[Work[Any]]) -> None:
-    """Raises: what ended the first that failed, after all have ended."""
+    """Raises: the error of the first work that failed, after all have ended."""
     failure: DlcpError | None = None
     for work in works:
         try:

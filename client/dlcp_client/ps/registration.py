@@ -1,4 +1,4 @@
-"""register(): from a torch model and its optimizer to steps that servers take."""
+"""register(): from a torch model and its optimizer to steps on servers."""
 
 import logging
 from pathlib import Path
@@ -22,13 +22,13 @@ from .joining import join_embedded
 from .specs import Spec
 from .tensors import Tensors
 
-DEFAULT_WARMUP: Final = 10  # steps that are exact; early gradients are large and change direction
+DEFAULT_WARMUP: Final = 10  # exact steps; early gradients are large and change direction
 
 _log: Final = logging.getLogger("dlcp_client")
 
 
 class Registration(Registered):
-    """What `register` did. It has a session with every shard, and none of which to report."""
+    """The result of `register`. It has a session with every shard, so it reports none."""
 
     session = None
 
@@ -54,21 +54,21 @@ class Registration(Registered):
 
     @property
     def version(self) -> int:
-        """Of the parameters that this worker has."""
+        """Version of this worker's parameters."""
         return self._client.version
 
     @property
     def policy(self) -> LossPolicy:
-        """Of pushes, after the warm-up."""
+        """The policy of pushes, after the warm-up."""
         return self._policy
 
     def step(self) -> bool:
-        """Push the gradients and pull the parameters of the version that came of them, or of a
-        newer one. `optimizer.step()` does so where a torch optimizer was registered.
+        """Push the gradients, and pull the parameters of the resulting version or of a newer one.
+        `optimizer.step()` calls it if a torch optimizer was registered.
 
         False: a gradient of the version was not finite, and it changed nothing.
 
-        Raises: as Client.push_pull. What was not acknowledged does not count.
+        Raises: as Client.push_pull. An unacknowledged push does not count.
         """
         client, tensors = self._client, self._tensors
         warm = self.steps >= self._warmup_steps
@@ -90,15 +90,15 @@ class Registration(Registered):
         return changed
 
     def pull(self) -> None:
-        """Only pull: the newest parameters, complete."""
+        """Pull the newest parameters, exactly, without a push."""
         with RANGES.exchange("pull", self._places, EXACT):
             with RANGES.waiting():
                 self._client.pull(self._places)
             self._tensors.store(self._places)
 
     def close(self) -> None:
-        """Leave: nobody waits for this worker any more. The optimizer steps here again, with a
-        state of its own. Closing twice is fine."""
+        """Leave: other workers no longer wait for this one. The optimizer steps locally again, with
+        its own state. A second call does nothing."""
         if self.copied:
             return
         self._client.close()
@@ -147,46 +147,45 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     """Let servers take the steps of `optimizer`. Every worker calls it.
 
     Without `server`, `store` and DLCPD_STORE the server is embedded: the first rank of each machine
-    starts a shard beside the machine's daemon, and shards end with the job.
+    starts a shard, and shards end with the job.
 
     Args:
         model: on CPU, and not a DistributedDataParallel. Its trainable parameters (float32,
-            float16, bfloat16) become those of worker 0, or those that the server has already.
-            Buffers are each worker's own.
+            float16, bfloat16) become those of worker 0, or those that the server already has.
+            Each worker keeps its buffers.
         optimizer: of torch: SGD, Adam or AdamW, whose step() then is the server's, with the
             settings of its groups at each step. Or sgd, adam, adamw or lamb of dlcp_client.ps: then
-            call step() of what is returned.
+            call step() of the returned registration.
         policy: of pushes: exact(), or bounded(0.01), either with a codec.
         pulls: policy of the pulls of steps. Under bounded(0.01) a parameter whose change is lost on
             the way keeps its old value for a step (stale fill), on that worker alone. `pull()` is
-            complete in any case; call it before ranks evaluate or save.
-        server: name of a server, as its configuration gives it; by default "server".
-        store: folder in which workers and server meet, as that names it; by default DLCPD_STORE.
+            always exact; call it before ranks evaluate or save.
+        server: name of a server, from its configuration; by default "server".
+        store: the store in the server's configuration, a folder; by default DLCPD_STORE.
         group: of an embedded server: the torch.distributed group of its workers. By default all
             ranks, of the process group if there is one, else of the launch (torchrun).
         snapshots: of an embedded server: a folder where its shards keep parameters and optimizer
             state, for a later job (`resume`). By default they keep nothing.
-        staleness: None: every version is of all workers. A number: each push makes a version, and
-            nobody is more than so many pushes ahead of the slowest.
-        refuse_stale: nobody waits for the slowest; a push that was computed more than `staleness`
-            versions ago is refused (StaleWorker).
-        warmup_steps: so many steps are plainly exact under another policy.
-        rank, world_size: with a named server: which worker this is, of how many that start
-            together; by default RANK and WORLD_SIZE. A worker that comes later has a rank that no
-            other has.
+        staleness: None: every version has gradients of all workers. A number: each push makes a
+            version, and the fastest worker is at most that many pushes ahead of the slowest.
+        refuse_stale: workers do not wait for the slowest; a push that was computed more than
+            `staleness` versions ago is refused (StaleWorker).
+        warmup_steps: number of exact steps, without a codec, before the policies apply.
+        rank, world_size: with a named server: rank of this worker, and number of workers that start
+            together; by default RANK and WORLD_SIZE. A worker that joins later has an unused rank.
         job: name of the training; by default that of the launch by torchrun.
-        resume: go on with the parameters that an earlier job has left on the server, or in
+        resume: continue with the parameters that an earlier job has left on the server, or in
             `snapshots`.
         socket: session socket of the host's daemon; by default DLCPD_SOCKET, and without that a
             private daemon is started.
         config: configuration of a private daemon; by default DLCPD_CONFIG.
-        timeout: seconds for server and workers to be there.
+        timeout: seconds for server and workers to appear.
         takeover: of a named server: seconds to wait for another process when one of its ends, by
-            default 60. Nothing takes the place of an embedded shard.
+            default 60. An embedded shard is not replaced.
 
-    Raises: BadConfig, BadPolicy, BadTensor; BadSnapshot where the server has another model;
-        RanksDisagree; ServerLost; DeadlineExceeded. Of an embedded server also DaemonUnavailable,
-        NotAuthorised, NotPermitted, PeerLost, where this rank or another cannot take part. Nothing
+    Raises: BadConfig, BadPolicy, BadTensor; BadSnapshot if the server has another model;
+        RanksDisagree; ServerLost; DeadlineExceeded. With an embedded server also DaemonUnavailable,
+        NotAuthorised, NotPermitted, PeerLost, if this rank or another cannot take part. Nothing
         is left open then.
     """
     embedded = server is None and store is None and Environment.read().store is None
@@ -242,12 +241,12 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
 
 
 def _check_use(
-    embedded: bool,  # what the options are checked for
+    embedded: bool,  # the kind of server whose options are checked
     *,
     named: dict[str, Any],
     own: dict[str, Any],
 ) -> None:
-    """Raises: BadConfig for what is of the other kind of server."""
+    """Raises: BadConfig for options of the other kind of server."""
     wrong = [name for name, value in (named if embedded else own).items() if value is not None]
     if not wrong:
         return

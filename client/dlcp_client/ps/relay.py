@@ -1,7 +1,7 @@
-"""The job's store, for a process without torch: the process that started it asks for it.
+"""Relays the job's store to a process without torch, through the process that started it.
 
-The stores of torch.distributed need torch, which a shard does without. One asks, the other answers,
-in a line of JSON, one question at a time.
+The stores of torch.distributed need torch, which a shard does not have. Questions and answers are
+lines of JSON, one question at a time.
 """
 
 import json
@@ -18,24 +18,25 @@ from dlcp_client.job.sealed import ERRORS
 from dlcp_client.job.store import Store, look_until
 from dlcpd.contract.errors import DlcpError
 
-CHUNK: Final = 1 << 16  # bytes read at a time; texts of the store are as long at most
-_BYTES: Final = ("get", "compare_set")  # calls whose value is one of the store's
+CHUNK: Final = 1 << 16  # bytes per read; the longest text of a store
+_BYTES: Final = ("get", "compare_set")  # calls whose result is bytes
 
 
 class Lines:
-    """Lines of text through a socket, which it closes."""
+    """Lines of text through a socket, which `close` closes."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
-        # Not sock.makefile: its lock is held while it reads, and a forked child could not close it.
+        # Not sock.makefile: it holds its lock while it reads, and a forked child could not close
+        # it.
         self._read = bytearray()
 
     def send(self, text: str) -> None:
-        """Raises: OSError."""
+        """Send a line. Raises: OSError."""
         self.socket.sendall(text.encode() + b"\n")
 
     def receive(self) -> str:
-        """Raises: OSError; EOFError where the other end is closed."""
+        """Receive a line. Raises: OSError; EOFError if the other end is closed."""
         while b"\n" not in self._read:
             more = self.socket.recv(CHUNK)
             if not more:
@@ -46,13 +47,13 @@ class Lines:
         return line.decode()
 
     def close(self) -> None:
-        """The socket."""
+        """Close the socket."""
         self.socket.close()
 
 
 class RelayedStore:
-    """A Store whose calls go through `lines`. A call that fails, also because the other
-    process has ended, is a RuntimeError."""
+    """A Store whose calls go through `lines`. A call that fails, also because the other process has
+    ended, raises a RuntimeError."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -62,10 +63,10 @@ class RelayedStore:
     def gone(self) -> bool:
         """Whether the other process has ended, or closed its end."""
         if not self._asking.acquire(blocking=False):
-            return False  # a thread asks, and will hear of it
+            return False  # a call is in progress, and will fail
         try:
-            return bool(select.select([self._lines.socket], [], [], 0)[0])  # nothing was asked
-        except (OSError, ValueError):  # it is closed here
+            return bool(select.select([self._lines.socket], [], [], 0)[0])  # no call is open
+        except (OSError, ValueError):  # the socket is closed here
             return True
         finally:
             self._asking.release()
@@ -75,24 +76,24 @@ class RelayedStore:
         self._ask("set", key, value)
 
     def get(self, key: str, /) -> bytes:
-        """Read what is there."""
+        """Read an existing key."""
         return _bytes(self._ask("get", key))
 
     def add(self, key: str, amount: int, /) -> int:
-        """Add to a count, which begins at 0; the new one."""
+        """Add to a counter, which begins at 0. Returns the new value."""
         return int(self._ask("add", key, amount))
 
     def wait(self, keys: Sequence[str], timeout: timedelta, /) -> None:
-        """Until all `keys` are there. It only looks, so that others can ask meanwhile."""
+        """Block until all `keys` exist. Polls, so that other threads can call meanwhile."""
         late = f"waited {timeout.total_seconds():.1f} s for keys of the store"
         look_until(lambda: self.check(keys), timeout, late)
 
     def check(self, keys: Sequence[str], /) -> bool:
-        """Whether all `keys` are there."""
+        """Whether all `keys` exist."""
         return bool(self._ask("check", list(keys)))
 
     def compare_set(self, key: str, expected: str, desired: str, /) -> bytes:
-        """Write if the key holds `expected`, or does not exist; what it holds then."""
+        """Write if the key holds `expected` or does not exist. Returns its new value."""
         return _bytes(self._ask("compare_set", key, expected, desired))
 
     def _ask(self, call: str, *arguments: Any) -> Any:
@@ -108,9 +109,9 @@ class RelayedStore:
 
 
 class Relay:
-    """Answers at `sock` by `store`, on a thread, until the process at the other end has ended; then
-    calls `ended`, with a store for that thread. It ends before the interpreter does: a thread in a
-    store of torch would abort the process then."""
+    """Answers calls at `sock` from `store`, on a thread, until the process at the other end has
+    ended. It then calls `ended` with the thread's store. The relay ends before the interpreter: a
+    thread in a store of torch would then abort the process."""
 
     def __init__(self, sock: socket.socket, store: Store, ended: Callable[[Store], object]) -> None:
         self._lines, self._ended = Lines(sock), ended
@@ -119,21 +120,21 @@ class Relay:
         self._thread = threading.Thread(target=self._run, name="dlcp-store-relay", daemon=True)
 
     def start(self, first: str) -> None:
-        """Say `first`, then answer."""
+        """Send `first`, then answer calls."""
         lifetimes.opened(self)
-        with suppress(OSError):  # the other end is gone already, and `ended` says so
+        with suppress(OSError):  # the other end is gone, and `ended` handles it
             self._lines.send(first)
         self._thread.start()
 
     def close(self) -> None:
-        """Answer no more; `ended` is not called."""
+        """Stop answering; `ended` is not called."""
         self._closing = True
-        with suppress(OSError):  # it was closed
+        with suppress(OSError):  # already closed
             self._lines.socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
 
     def abandon(self) -> None:
-        """In a forked child: it is the parent's."""
+        """In a forked child: the relay belongs to the parent."""
         self._lines.close()
 
     def _run(self) -> None:
@@ -148,10 +149,10 @@ class Relay:
 
 
 def _own(store: Any) -> Any:
-    """With a connection of its own: one of torch's has a lock, which a thread that waits keeps."""
+    """A store with its own connection: a waiting thread locks that of a torch store."""
     try:
         return store.clone()
-    except (AttributeError, *ERRORS):  # not every store can
+    except (AttributeError, *ERRORS):  # not every store has `clone`
         return store
 
 

@@ -1,7 +1,7 @@
-"""Which optimizer the servers run, and its settings, as plain numbers that travel with each push.
+"""The optimizers of the servers, and their settings: plain numbers that are sent with each push.
 
-Settings are by parameter group, so a learning-rate schedule of the workers takes effect as it does
-with a local optimizer.
+Settings are per parameter group, so a learning-rate schedule of the workers takes effect as with a
+local optimizer.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Any, Final
 from dlcpd.contract.errors import BadConfig
 
 _ADAPTIVE: Final = ("lr", "beta1", "beta2", "eps", "weight_decay")
-FIELDS: Final = {  # by kind: the settings of a group, in the order in which they travel
+FIELDS: Final = {  # by kind: the settings of a group, in the order of the message
     "sgd": ("lr", "momentum", "dampening", "weight_decay", "nesterov"),
     "adam": _ADAPTIVE,
     "adamw": _ADAPTIVE,
@@ -19,12 +19,12 @@ FIELDS: Final = {  # by kind: the settings of a group, in the order in which the
 }
 _BELOW_ONE: Final = frozenset({"beta1", "beta2"})
 
-Settings = tuple[float, ...]  # of one group, as FIELDS of its kind names them
+Settings = tuple[float, ...]  # of one group, in the order of FIELDS
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """An optimizer of the servers: one of FIELDS, with settings for each parameter group.
+    """An optimizer of the servers: a kind of FIELDS, with settings for each parameter group.
 
     Raises: BadConfig naming the setting that is out of range.
     """
@@ -40,7 +40,7 @@ class Spec:
 
 
 def check_settings(kind: str, settings: Sequence[float]) -> None:
-    """Raises: BadConfig for what no optimizer of this kind can work with."""
+    """Raises: BadConfig for settings that are invalid for this kind."""
     named = dict(zip(FIELDS[kind], settings, strict=True))
     for name, value in named.items():
         most = 1.0 if name in _BELOW_ONE else float("inf")
@@ -95,7 +95,7 @@ def lamb(
     eps: float = 1e-6,
     weight_decay: float = 0.0,
 ) -> Spec:
-    """LAMB: Adam whose update of each tensor has the length of the tensor itself, times `lr`.
+    """LAMB: Adam whose update of each tensor has the norm of the tensor, times `lr`.
 
     Source: You et al., Large Batch Optimization for Deep Learning, ICLR 2020, algorithm 2.
     """

@@ -1,4 +1,4 @@
-"""A torch model as its servers know it, and its parameters and gradients as numpy arrays."""
+"""A torch model's parameters and gradients as numpy arrays, with names for its servers."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -19,17 +19,17 @@ from .specs import Settings, Spec
 
 FLOATS: Final = (torch.float32, torch.float16, torch.bfloat16)
 _KINDS: Final = {SGD: "sgd", Adam: "adam", AdamW: "adamw"}
-_COMPILED: Final = "_orig_mod."  # part of names in what torch.compile(module) returns
+_COMPILED: Final = "_orig_mod."  # part of names in the result of torch.compile(module)
 
 
 class Tensors:
-    """The parameters that are trained, in the order of the model.
+    """The trained parameters, in the order of the model.
 
-    Values travel as float32, and are rounded once to the dtype of the parameter.
+    Values are sent as float32, and rounded once to the dtype of the parameter.
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer | Spec) -> None:
-        """Raises: BadConfig, BadTensor naming what no server can train."""
+        """Raises: BadConfig, BadTensor naming the part that no server can train."""
         self._optimizer = optimizer
         groups = _groups(model, optimizer)
         exempt = exempt_parameters(model)
@@ -47,7 +47,7 @@ class Tensors:
         ]
 
     def spec(self) -> Spec:
-        """What the servers run, with the settings of now. Raises: BadConfig."""
+        """The optimizer of the servers, with its present settings. Raises: BadConfig."""
         optimizer = self._optimizer
         if isinstance(optimizer, Spec):
             return optimizer
@@ -55,22 +55,22 @@ class Tensors:
         return Spec(kind, tuple(_settings(kind, group) for group in optimizer.param_groups))
 
     def gradients(self) -> list[Array | None]:
-        """Of now. A parameter without one has None. Raises: BadTensor."""
+        """The present gradients; None for a parameter without one. Raises: BadTensor."""
         return [None if p.grad is None else _array(p.grad) for p in self.parameters]
 
     def values(self) -> list[Array]:
-        """The parameters of now."""
+        """The present parameters."""
         return [_array(p) for p in self.parameters]
 
     @torch.no_grad()
     def store(self, arrays: Sequence[Array]) -> None:
-        """The parameters become these."""
+        """Copy the arrays to the parameters."""
         for parameter, array in zip(self.parameters, arrays, strict=True):
             if not _shared(parameter):
                 parameter.copy_(torch.from_numpy(array).view(parameter.shape))
 
     def places(self) -> list[Array]:
-        """Arrays for `store`: of the parameters themselves where that is possible."""
+        """Arrays for `store`: the memory of the parameters where possible."""
         return [
             _array(p) if _shared(p) else np.empty(p.numel(), np.float32) for p in self.parameters
         ]
@@ -81,7 +81,7 @@ def _shared(tensor: torch.Tensor) -> bool:
 
 
 def _array(tensor: torch.Tensor) -> Array:
-    """Raises: BadTensor."""
+    """The values as a float32 array. Raises: BadTensor."""
     if tensor.layout is not torch.strided:
         raise BadTensor(f"a gradient is sparse ({tensor.layout}): use a dense one")
     array: Array = tensor.detach().to(torch.float32).contiguous().numpy()
@@ -113,7 +113,7 @@ def _groups(model: Any, optimizer: Any) -> dict[int, int]:
 
 
 def _settings(kind: str, group: dict[str, Any]) -> Settings:
-    """Raises: BadConfig for what the servers do not do."""
+    """Settings of a torch parameter group. Raises: BadConfig for unsupported options."""
     for name in ("maximize", "amsgrad"):
         if group.get(name):
             raise BadConfig(f"{kind} with {name}=True: the servers do not have it")
@@ -128,7 +128,7 @@ def _settings(kind: str, group: dict[str, Any]) -> Settings:
 
 
 def _check(name: str, parameter: nn.Parameter) -> None:
-    """Raises: BadTensor."""
+    """Raises: BadTensor if no server can train the parameter."""
     if parameter.device.type != "cpu":
         raise BadTensor(f"parameter {name!r} is on {parameter.device}: use a model on the CPU")
     if parameter.layout is not torch.strided:

@@ -1,4 +1,4 @@
-"""What a worker asks a shard for before it has a session with it, and what the shard answers."""
+"""A worker's request to join a shard, sent through the store before they have a session."""
 
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Self
@@ -14,10 +14,10 @@ MAX_GROUPS: Final = 1024  # parameter groups: 40 KB of settings with each push
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What all workers of a shard have in common; what a snapshot is of."""
+    """Values that are equal for all workers of a shard, and stored in its snapshots."""
 
     job: str
-    model: str  # fingerprint of names, shapes and dtypes
+    model: str  # fingerprint of names, shapes and groups
     optimizer: str  # a kind of FIELDS
     elements: int
     tensors: int
@@ -43,8 +43,8 @@ class Terms:
             raise BadMessage(f"a worker asks for what no shard can do: {self}")
 
     def check(self, other: Self, *, version: int, worker: int) -> None:
-        """Raises: RanksDisagree or, for another model, BadSnapshot where `other`, which `worker`
-        asks for, is not what this shard has at `version`."""
+        """Compare with `other`, the terms of `worker`. Raises: BadSnapshot if this shard has
+        another model at `version`; RanksDisagree for any other difference."""
         for name in _TYPES:
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine == theirs or name == "job":
@@ -60,12 +60,12 @@ class Terms:
             raise RanksDisagree(f"{text}: give all workers the same arguments")
 
     def values(self) -> dict[str, Any]:
-        """As JSON takes them."""
+        """The terms as JSON values."""
         return asdict(self)
 
     @classmethod
     def of(cls, values: Any) -> Self:
-        """Raises: BadMessage."""
+        """The terms in JSON values. Raises: BadMessage."""
         if not isinstance(values, dict) or set(values) - set(_TYPES):
             raise BadMessage("a worker's terms are none of this version")
         try:
@@ -85,14 +85,14 @@ class Wish:
     """One worker that wants to take part."""
 
     terms: Terms
-    worker: int  # its rank
-    launch: int  # workers that start together
-    push: dict[str, Any]  # of the policy of pushes, see `policy_values`
-    pull: dict[str, Any]  # likewise
-    resume: bool = False  # go on with the parameters of another job
+    worker: int  # rank
+    launch: int  # number of workers that start together
+    push: dict[str, Any]  # policy of pushes, see `policy_values`
+    pull: dict[str, Any]  # policy of pulls, likewise
+    resume: bool = False  # continue with the parameters of another job
 
     def values(self) -> dict[str, Any]:
-        """As JSON takes them."""
+        """The wish as JSON values."""
         return {
             "terms": self.terms.values(),
             "worker": self.worker,
@@ -104,7 +104,7 @@ class Wish:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:
-        """Raises: BadMessage."""
+        """The wish in JSON values. Raises: BadMessage."""
         worker, launch = values.get("worker"), values.get("launch")
         push, pull = values.get("push"), values.get("pull")
         if type(worker) is not int or type(launch) is not int:
@@ -117,7 +117,7 @@ class Wish:
 
 
 def policy_values(policy: LossPolicy) -> dict[str, Any]:
-    """What both ends of a push must know alike."""
+    """The fields of a policy that both ends of a push must share."""
     return {
         "max_loss": policy.max_loss_of(policy.traffic_class),
         "fill": policy.fill,
@@ -128,12 +128,12 @@ def policy_values(policy: LossPolicy) -> dict[str, Any]:
 
 
 def exactly(policy: LossPolicy) -> LossPolicy:
-    """The same, and nothing may be lost."""
+    """The policy as an exact one, with its class and deadline."""
     return exact(traffic_class=policy.traffic_class, deadline=policy.deadline)
 
 
 def policy_of(values: dict[str, Any]) -> LossPolicy:
-    """Raises: BadMessage."""
+    """The policy in JSON values. Raises: BadMessage."""
     try:
         named = {name: values[name] for name in ("traffic_class", "deadline", "fill", "codec")}
         return bounded(values["max_loss"], **named) if values["max_loss"] else exact(**named)

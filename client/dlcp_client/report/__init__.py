@@ -1,1 +1,1 @@
-"""What a training's communication cost: counted, told to loggers, and said in a few lines."""
+"""The cost of a training's communication: totals, loggers, and a summary."""

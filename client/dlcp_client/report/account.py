@@ -1,4 +1,4 @@
-"""Where a registration's steps, bytes and waits are added up."""
+"""Totals of a registration's steps, bytes and waits."""
 
 import threading
 import time
@@ -9,20 +9,21 @@ from typing import Final
 from dlcp_client.report.totals import Totals
 from dlcp_client.session import Session
 
-MAX_LABELS: Final = 4096  # as many as a session adds up; DDP regroups its buckets once
+MAX_LABELS: Final = 4096  # as many as a session keeps; DDP regroups its buckets once
 
 
 class Account:
-    """Of one model. `waits`: whether waits can be seen: those of kernels of a device cannot.
+    """The totals of one model. `waits`: whether waits are measured; waits of device kernels cannot
+    be.
 
-    Threads may call `waiting`; all else is of the training's own.
+    `waiting` is thread-safe; all else belongs to the training's thread.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.waits = True
         self.now: Final = clock  # seconds
         self.labels: dict[str, str] = {}  # by name of a bounded operation: the parameters in it
-        self.on_step: list[Callable[[int], None]] = []  # called when so many steps are over
+        self.on_step: list[Callable[[int], None]] = []  # called with the number of completed steps
         self._adding = threading.Lock()
         self._steps = self._whole_steps = 0
         self._bytes = self._bounded_bytes = 0
@@ -30,29 +31,29 @@ class Account:
         self._began: float | None = None
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begin a step."""
         if self._began is not None:
             self._whole_steps += 1
             self._whole += self.now() - self._began
             for call in self.on_step:
                 call(self._steps)
         self._steps += 1
-        self._began = self.now()  # what was called is no part of a step
+        self._began = self.now()  # the callbacks are no part of a step
 
     def handed(self, size: int, *, bounded: bool = False) -> None:
-        """`size` bytes of gradients go through dlcpd."""
+        """Count `size` bytes of gradients that go through dlcpd."""
         self._bytes += size
         if bounded:
             self._bounded_bytes += size
 
     def label(self, name: str, text: str) -> None:
-        """Which parameters the bounded operations of a name are of."""
+        """Name the parameters of the bounded operations called `name`."""
         if len(self.labels) < MAX_LABELS:
             self.labels[name] = text
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """What happens inside is a wait for gradients, also where it fails."""
+        """The time inside is a wait for gradients, also if it fails."""
         began = self.now()
         try:
             yield
@@ -60,12 +61,12 @@ class Account:
             self.waited(self.now() - began)
 
     def waited(self, seconds: float) -> None:
-        """The training stood still for so long."""
+        """Count a wait of `seconds`."""
         with self._adding:
             self._waited += seconds
 
     def totals(self, session: Session | None) -> Totals:
-        """All so far, with what `session` says of its operations."""
+        """All totals, with those of the operations of `session`."""
         own = (
             self._steps,
             self._bytes,

@@ -1,4 +1,4 @@
-"""The line at the beginning of a training and the one at its end: of rank 0, at level INFO."""
+"""The log lines of rank 0 at the beginning and end of a training, at level INFO."""
 
 import logging
 from typing import Any, Final
@@ -12,7 +12,7 @@ log: Final = logging.getLogger("dlcp_client")
 
 
 def start(session: Session, policy: LossPolicy, how: str) -> None:
-    """What was found. `how`: who registered what, in a few words."""
+    """Log the configuration. `how`: the call that registered, in a few words."""
     if session.rank or not log.isEnabledFor(logging.INFO):
         return
     report = session.status()
@@ -30,7 +30,7 @@ def start(session: Session, policy: LossPolicy, how: str) -> None:
 
 
 def daemon(session: Session, report: dict[str, Any]) -> str:
-    """Whose it is, and how many ranks of the job it serves."""
+    """The daemon in use, and the number of ranks of the job that it serves."""
     if session.origin is not None and session.origin.socket:
         whose = f"this host's dlcpd at {session.origin.socket}"
     else:
@@ -42,7 +42,7 @@ def daemon(session: Session, report: dict[str, Any]) -> str:
 
 
 def end(session: Session, totals: Totals, policy: LossPolicy, how: str, *, waits: bool) -> None:
-    """How it went."""
+    """Log the totals."""
     if session.rank or not log.isEnabledFor(logging.INFO):
         return
     parts = [amounts(totals)]
@@ -50,7 +50,7 @@ def end(session: Session, totals: Totals, policy: LossPolicy, how: str, *, waits
         parts.append(losses(totals, policy))
     if waits:
         parts.append(waiting(totals))
-    # A peer that has left since the last operation has ended nothing.
+    # Do not look for losses: a peer that has left since the last operation is no error.
     if (failure := session.failure(look=False)) is not None:
         parts.append(f"ended by: {failure}")
     log.info("%s, rank 0 of %d: %s", how, session.world_size, "; ".join(parts))

@@ -1,4 +1,4 @@
-"""Totals of all ranks, gathered when all of them ask."""
+"""Totals of all ranks, gathered by a call of all ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from dlcp_client.group import Group
 from dlcp_client.report.totals import Totals
 from dlcpd.contract.policy import exact
 
-DEADLINE: Final = 30.0  # seconds for the last rank to make a call that is for all
+DEADLINE: Final = 30.0  # seconds for the last rank to make the call
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """By rank: segments of bounded operations sent and waived; seconds of waiting, by step."""
+    """By rank: segments of bounded operations sent and waived; seconds of waiting per step."""
 
     sent: Sequence[float]
     waived: Sequence[float]
@@ -23,7 +23,7 @@ class Ranks:
 
     @classmethod
     def gather(cls, group: Group[Any], totals: Totals) -> Self:
-        """Every rank of `group` calls it. Raises: what ended the all-gather."""
+        """Every rank of `group` calls it. Raises: the error of the all-gather."""
         bounded = totals.bounded
         mine = torch.tensor([bounded.sent, bounded.waived, totals.wait], dtype=torch.float64)
         rows = torch.empty((group.size, len(mine)), dtype=torch.float64)
@@ -31,7 +31,7 @@ class Ranks:
         return cls(*rows.T.tolist())
 
     def text(self, *, waits: bool) -> str:
-        """One line."""
+        """The totals as one line."""
         losses = [lost / max(sent, 1) for lost, sent in zip(self.waived, self.sent, strict=True)]
         whole = sum(self.waived) / max(sum(self.sent), 1)
         worst = max(range(len(losses)), key=losses.__getitem__)

@@ -1,4 +1,4 @@
-"""What every registration says of itself: metrics, and a summary."""
+"""Metrics and summary, common to all registrations."""
 
 from typing import Any, Final
 from weakref import ref
@@ -17,15 +17,15 @@ from dlcp_client.torch.meeting import await_ranks
 from dlcpd.contract.errors import DeadlineExceeded, PeerLost, SessionClosed
 from dlcpd.contract.policy import LossPolicy
 
-# Seconds for the daemon to say how its paths are. It gives its engine one; a training that asks
-# every hundred steps waits for a hundredth of that at most.
+# Seconds for the daemon to report its paths. It gives its engine one; a training that asks every
+# 100 steps waits at most 0.01 s per step on average.
 PATHS_TIMEOUT: Final = 1.0
 
 
 class Registered:
-    """One model's registration, `session` None where another transport is in use.
+    """One model's registration; `session` is None if another transport is in use.
 
-    A copy, as with a copied or pickled model, is closed: only the original has a session.
+    A copy, as of a copied or pickled model, is closed: only the original has a session.
     """
 
     copied = False
@@ -33,13 +33,13 @@ class Registered:
 
     session: Session | None
     account: Account
-    _how = ""  # who registered what, until the line at the end is written
+    _how = ""  # the call that registered, until the last line is logged
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _copy, (type(self),)
 
     def __getattr__(self, name: str) -> Any:
-        """Of what a copy lacks. Raises: SessionClosed."""
+        """An attribute that a copy lacks. Raises: SessionClosed."""
         if self.copied and not name.startswith("__"):
             raise SessionClosed(
                 f"this registration is a copy, and closed: {name} is the original's. Register the "
@@ -49,21 +49,21 @@ class Registered:
 
     @property
     def policy(self) -> LossPolicy:
-        """What may be lost, at present."""
+        """The present policy."""
         raise NotImplementedError
 
     @property
     def ledger(self) -> Ledger:
-        """Totals of the session: what was sent, retransmitted, waived, reapplied and lost."""
+        """Totals of the session: segments sent, retransmitted, waived, reapplied and lost."""
         return self.session.ledger if self.session else Ledger()
 
     @property
     def totals(self) -> Totals:
-        """Since `register`. What came in between is the difference: `later.since(earlier)`."""
+        """Totals since `register`. For an interval, use `later.since(earlier)`."""
         return self.account.totals(self.session)
 
     def begun(self, how: str) -> None:
-        """Say what was found, and at the end of registration or session, how it went."""
+        """Log the configuration, and, at the end of the registration or session, the totals."""
         if self.session is None:
             return
         self._how = how
@@ -77,7 +77,7 @@ class Registered:
         self.session.at_close(over)
 
     def over(self) -> None:
-        """Say how it went, once."""
+        """Log the totals, once."""
         how, self._how = self._how, ""
         if how and self.session is not None:
             lines.end(self.session, self.totals, self.policy, how, waits=self.account.waits)
@@ -85,15 +85,15 @@ class Registered:
     def metrics(self, since: Totals | None = None) -> dict[str, Any]:
         """Plain numbers for a logger, of this rank, since `register`, or since earlier `totals`.
 
-        `steps`; `bytes` handed to dlcpd, `bounded_bytes` of them under a bounded policy;
-        of the session `operations`, `segments` sent, `retransmitted` and `reapplied`; of this
-        model's bounded operations `waived`, `loss` (a fraction of their segments; `bound` is what
-        the policy allows now) and `energy_lost` (of a contribution's sum of squares, on average);
-        `exposed_s`: seconds that a step stood still for gradients, and `step_s`: from one step to
-        the next, both on average; `paths`, and `paths_in_alarm`: down, or losing too much.
+        `steps`; `bytes` handed to dlcpd, `bounded_bytes` of them under a bounded policy; of the
+        session `operations`, `segments` sent, `retransmitted` and `reapplied`; of this model's
+        bounded operations `waived`, `loss` (a fraction of their segments; `bound` is the present
+        limit) and `energy_lost` (of a contribution's sum of squares, on average); `exposed_s`:
+        seconds that a step waited for gradients, and `step_s`: seconds from one step to the next,
+        both on average; `paths`, and `paths_in_alarm`: down, or gray.
 
-        What is not known is left out: waits of a model on a device, numbers of the network where
-        there is no session, those of paths when the daemon does not answer within a second.
+        Unknown values are omitted: waits of a model on a device, numbers of the network without a
+        session, those of paths if the daemon does not answer within a second.
         """
         totals = self.totals if since is None else self.totals.since(since)
         found = totals.scalars(waits=self.account.waits, network=self.session is not None)
@@ -102,11 +102,12 @@ class Registered:
         return found | {"bound": self.policy.max_loss} | paths_of(self.session)
 
     def report_to(self, log: Log | None = None, *, every: int = 100, prefix: str = "dlcp/") -> None:
-        """Every so many steps, call log(scalars, step) with the `metrics` of those steps, their
-        names after `prefix`, on each rank that asks; rank 0 also writes a line, at level INFO.
+        """Every `every` steps, call log(scalars, step) with the `metrics` of those steps, their
+        names after `prefix`, on each rank that calls this; rank 0 also logs a line, at level INFO.
 
-        Called when the next step begins, in the training's backward pass. A logger that raises is
-        not called again. `dlcp_client.reporting` has `each`, for one that takes scalar by scalar.
+        The call takes place when the next step begins, in the training's backward pass. A logger
+        that raises is not called again. `dlcp_client.reporting.each` adapts a logger of single
+        scalars.
 
         Raises: BadConfig.
         """
@@ -117,8 +118,8 @@ class Registered:
         self.account.on_step.append(windows.ended)
 
     def meet(self, session: Session, call: str) -> None:
-        """Wait for all ranks: each makes this call at the same point. Where one does not, none of
-        the training's operations fails.
+        """Wait until all ranks make this call, at the same point. If one does not, the training's
+        operations are unaffected.
 
         Raises: DeadlineExceeded, naming the call.
         """
@@ -135,13 +136,13 @@ class Registered:
             ) from exc
 
     def summary(self, *, all_ranks: bool = False) -> str:
-        """A few lines for people: what was lost against the bound, by layer, and what waiting cost.
+        """A summary of a few lines: losses against the bound, by layer, and the time spent waiting.
 
         `all_ranks`: every rank calls it at the same point, between two steps, and gets a line on
-        all of them; it costs a small all-gather, which has 30 s.
+        all of them; it costs a small all-gather, within 30 s.
 
-        Raises: with `all_ranks`, what ended that, such as DeadlineExceeded where not every rank
-            calls it. The training can go on.
+        Raises: with `all_ranks`, the error of the all-gather, such as DeadlineExceeded if a
+            rank does not call it. The training can continue.
         """
         totals, account = self.totals, self.account
         said = summary(totals, self.policy, account.labels, waits=account.waits)
@@ -158,7 +159,7 @@ def _copy(kind: type[Registered]) -> Registered:
 
 
 def paths_of(session: Session) -> dict[str, Any]:
-    """How many paths to peers there are, and how many of them are down or lose too much."""
+    """The number of paths to peers, and of those that are down or gray."""
     engine = session.status(PATHS_TIMEOUT).get("engine", {})
     mine = engine.get("sessions", {}).get(str(session.number))
     if mine is None:

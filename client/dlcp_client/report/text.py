@@ -1,4 +1,4 @@
-"""What totals say, in a few lines for people. Pure."""
+"""Totals as text. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -6,13 +6,13 @@ from typing import Final
 from dlcp_client.report.totals import Totals, loss_of
 from dlcpd.contract.policy import LossPolicy
 
-MAX_LAYERS: Final = 5  # lines on those that lost most
+MAX_LAYERS: Final = 5  # lines for the layers with the largest losses
 
 
 def summary(
     totals: Totals, policy: LossPolicy, labels: Mapping[str, str], *, waits: bool
 ) -> list[str]:
-    """`labels`: the parameters of each bounded operation, by its name."""
+    """The lines of a summary. `labels`: the parameters of each bounded operation, by its name."""
     lines = [amounts(totals)]
     if policy.mode == "bounded" or totals.by_name:
         lines.append(losses(totals, policy))
@@ -23,7 +23,7 @@ def summary(
 
 
 def amounts(totals: Totals) -> str:
-    """How much was exchanged."""
+    """The amount of data exchanged."""
     each = totals.handed_bytes / totals.steps if totals.steps else 0.0
     session = totals.session
     if not session.operations:
@@ -35,7 +35,7 @@ def amounts(totals: Totals) -> str:
 
 
 def losses(totals: Totals, policy: LossPolicy) -> str:
-    """What was waived, against the bound."""
+    """The waived fraction, with the bound."""
     if not totals.bounded_bytes:
         return (
             f"{said(policy)} never applied: it does after the warm-up steps, for buckets of 1 MiB "
@@ -51,7 +51,7 @@ def losses(totals: Totals, policy: LossPolicy) -> str:
 
 
 def layers(totals: Totals, labels: Mapping[str, str]) -> list[str]:
-    """Those that lost most; an operation has one or several layers in it."""
+    """The operations with the largest losses; each has the gradients of one or several layers."""
     rows = sorted(totals.by_name.items(), key=lambda row: loss_of(row[1]), reverse=True)
     lost = [(name, ledger) for name, ledger in rows if ledger.waived]
     lines = [
@@ -63,7 +63,7 @@ def layers(totals: Totals, labels: Mapping[str, str]) -> list[str]:
 
 
 def waiting(totals: Totals) -> str:
-    """What the network cost: all that a faster one could save."""
+    """The time spent waiting for the network: the most that a faster one could save."""
     line = f"a step waited {totals.wait * 1e3:.3g} ms for the network"
     if not totals.step:
         return line
@@ -89,7 +89,7 @@ def window(found: Mapping[str, float]) -> str:
 
 
 def said(policy: LossPolicy) -> str:
-    """A policy as it is written in a script."""
+    """A policy as written in a script."""
     codec = f'codec="{policy.codec}"' if policy.codec else ""
     if policy.mode == "exact":
         return f"exact({codec})"
@@ -97,7 +97,7 @@ def said(policy: LossPolicy) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes, for people."""
+    """Bytes with a unit prefix."""
     for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if count >= unit:
             return f"{count / unit:.3g} {name}"

@@ -1,4 +1,4 @@
-"""Totals of one registration, and what follows from them: scalars for a logger. Pure."""
+"""Totals of one registration, and the scalars for a logger that follow from them. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,19 +9,19 @@ from dlcp_client.operations.ledger import Ledger
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """From `register` on, or from one moment to another: see `since`. Of this rank."""
+    """Totals of this rank, from `register` on, or between two moments: see `since`."""
 
-    steps: int = 0  # begun
+    steps: int = 0  # number begun
     handed_bytes: int = 0  # handed to dlcpd
-    bounded_bytes: int = 0  # of them under a policy that may lose some
-    waited: float = 0.0  # seconds that the training stood still for gradients
-    whole_steps: int = 0  # of which the time is known: from the beginning of one to the next
-    whole: float = 0.0  # seconds of those
+    bounded_bytes: int = 0  # of them under a bounded policy
+    waited: float = 0.0  # seconds that the training waited for gradients
+    whole_steps: int = 0  # steps of known duration: from the beginning of one to the next
+    whole: float = 0.0  # seconds of those steps
     session: Ledger = field(default_factory=Ledger)  # all operations of the session
     by_name: Mapping[str, Ledger] = field(default_factory=dict)  # bounded operations
 
     def since(self, earlier: "Totals") -> "Totals":
-        """What came after `earlier`."""
+        """The totals since `earlier`."""
         names = {
             name: ledger.minus(earlier.by_name.get(name, Ledger()))
             for name, ledger in self.by_name.items()
@@ -39,7 +39,7 @@ class Totals:
 
     @property
     def bounded(self) -> Ledger:
-        """The bounded operations together."""
+        """The sum of all bounded operations."""
         rows = list(self.by_name.values())
         return Ledger(
             sum(row.operations for row in rows),
@@ -53,29 +53,28 @@ class Totals:
 
     @property
     def loss(self) -> float:
-        """Fraction of the segments of bounded operations that was waived."""
+        """Waived fraction of the segments of bounded operations."""
         return loss_of(self.bounded)
 
     @property
     def energy_lost(self) -> float:
-        """Fraction of a bounded contribution's sum of squares that was waived: the mean over
-        operations."""
+        """Waived fraction of a bounded contribution's sum of squares: the mean over operations."""
         bounded = self.bounded
         return bounded.energy / bounded.operations if bounded.operations else 0.0
 
     @property
     def wait(self) -> float:
-        """Seconds that a step stood still for gradients, on average."""
+        """Seconds that a step waited for gradients, on average."""
         return self.waited / self.steps if self.steps else 0.0
 
     @property
     def step(self) -> float:
-        """Seconds from one step to the next, on average; 0: not known yet."""
+        """Seconds from one step to the next, on average; 0: unknown."""
         return self.whole / self.whole_steps if self.whole_steps else 0.0
 
     def scalars(self, *, waits: bool, network: bool) -> dict[str, Any]:
-        """By name, for a logger. `waits`: whether waits can be seen from here. `network`: whether
-        there is a session whose operations count."""
+        """Scalars by name, for a logger. `waits`: whether waits are measured. `network`: whether a
+        session's operations count."""
         found: dict[str, Any] = {"steps": self.steps, "bytes": self.handed_bytes}
         if network:
             bounded = self.bounded
@@ -97,5 +96,5 @@ class Totals:
 
 
 def loss_of(bounded: Ledger) -> float:
-    """Fraction of the segments that was waived."""
+    """Waived fraction of the segments."""
     return bounded.waived / bounded.sent if bounded.sent else 0.0

@@ -1,4 +1,4 @@
-"""Every N steps: what the last N cost, for a logger and in a line."""
+"""Reports the cost of every N steps to a logger and as a line."""
 
 import logging
 from collections.abc import Callable
@@ -13,7 +13,8 @@ _log: Final = logging.getLogger("dlcp_client")
 
 
 class Windows:
-    """Of one registration. `measure(since)`: its metrics since earlier totals; `totals`: of now.
+    """The windows of one registration. `measure(since)`: its metrics since earlier totals;
+    `totals`: the present ones.
 
     Raises: BadConfig.
     """
@@ -28,7 +29,7 @@ class Windows:
         totals: Callable[[], Totals],
         measure: Callable[[Totals], dict[str, Any]],
     ) -> None:
-        """`speaks`: whether it also writes lines."""
+        """`speaks`: whether it also logs lines."""
         if type(every) is not int or every < 1:
             raise BadConfig(f"report_to every={every!r}: a whole number of steps, from 1 on")
         if log is not None and not callable(log):
@@ -41,7 +42,7 @@ class Windows:
         self._last = totals()
 
     def ended(self, step: int) -> None:
-        """Steps up to `step` are over."""
+        """Note that the steps up to `step` are complete."""
         if step - self._last.steps < self._every:
             return
         last, self._last = self._last, self._totals()
@@ -52,8 +53,8 @@ class Windows:
             self._tell(found, step)
 
     def _tell(self, found: dict[str, Any], step: int) -> None:
-        """A logger that fails is not called again: it must not end a training."""
-        assert self._log is not None  # noqa: S101  # the caller looked
+        """Call the logger. One that fails is not called again: it must not end a training."""
+        assert self._log is not None  # noqa: S101  # the caller has checked
         try:
             self._log({f"{self._prefix}{name}": value for name, value in found.items()}, step)
         except Exception:

@@ -1,9 +1,8 @@
-"""Who takes part in a shard, and which pushes make its next version: without clock and data.
+"""The workers of a shard, and the pushes of its next version: without clock and data.
 
 Every worker numbers its pushes 1, 2, ...: one is outstanding at a time, and is acknowledged once
-the version that it is part of is durable. A push that was acknowledged is recognised by its number
-and counts no second time; one that was not is no part of any version, and its worker pushes it
-again.
+the version with it is durable. An acknowledged push is recognised by its number and does not count
+twice; an unacknowledged one is in no version, and its worker pushes it again.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,25 +18,26 @@ Push = tuple[int, int]  # rank of a worker, number of its push
 
 @dataclass(slots=True)
 class Book:
-    """`staleness`: None, every version is of all workers; else each push makes a version, and no
-    worker is more than so many pushes ahead of the slowest. `refuse`: nobody waits for the slowest,
-    and a push is refused if its worker pulled more than `staleness` versions ago (StaleWorker)."""
+    """`staleness`: None: every version has pushes of all workers; else each push makes a version,
+    and the fastest worker is at most that many pushes ahead of the slowest. `refuse`: workers do
+    not wait for the slowest; a push is refused if its worker pulled more than `staleness` versions
+    ago (StaleWorker)."""
 
     staleness: int | None = None
     refuse: bool = False
     version: int = 0
-    acknowledged: dict[int, int] = field(default_factory=dict)  # by rank: its last such push
-    started: bool = False  # whether all workers of the launch have been here
-    _came: set[int] = field(default_factory=set)  # before that
+    acknowledged: dict[int, int] = field(default_factory=dict)  # by rank: last acknowledged push
+    started: bool = False  # whether all workers of the launch have joined
+    _came: set[int] = field(default_factory=set)  # workers that joined before that
     _here: set[int] = field(default_factory=set)
-    _expected: dict[int, float] = field(default_factory=dict)  # lost ranks: until when they count
-    _pending: dict[int, int] = field(default_factory=dict)  # in the order in which they came
+    _expected: dict[int, float] = field(default_factory=dict)  # lost ranks: end of their grace
+    _pending: dict[int, int] = field(default_factory=dict)  # in order of arrival
     _clock: dict[int, int] = field(default_factory=dict)  # pushes, as the staleness counts them
-    _pulled: dict[int, int] = field(default_factory=dict)  # version that a worker works with
+    _pulled: dict[int, int] = field(default_factory=dict)  # by rank: version that it pulled
 
     @property
     def here(self) -> Collection[int]:
-        """Workers that are connected."""
+        """Connected workers."""
         return self._here
 
     @property
@@ -47,14 +47,14 @@ class Book:
 
     @property
     def expected(self) -> Collection[int]:
-        """Workers whose connection was lost, and that may come back."""
+        """Workers whose connection was lost, and that may return."""
         return self._expected.keys()
 
     def attach(self, rank: int, launch: int) -> int:
-        """A worker came, or came back. What it pushed and was not acknowledged is forgotten.
+        """A worker has joined or returned. Its unacknowledged push is dropped.
 
-        `launch`: workers that start together; nothing is averaged before so many were here.
-        Returns the number of its last acknowledged push. Raises: BadConfig.
+        `launch`: number of workers that start together; no version is made before that many have
+        joined. Returns the number of its last acknowledged push. Raises: BadConfig.
         """
         if not 0 <= rank < MAX_WORKERS:
             raise BadConfig(f"worker {rank}: ranks are 0..{MAX_WORKERS - 1}")
@@ -65,7 +65,7 @@ class Book:
             )
         self._pending.pop(rank, None)
         others = [self._clock[other] for other in self._present() if other != rank]
-        if self._expected.pop(rank, None) is None:  # else it goes on where it was
+        if self._expected.pop(rank, None) is None:  # a returning worker keeps its clock
             self._clock[rank] = min(others, default=0)
         self._here.add(rank)
         self._pulled.setdefault(rank, self.version)
@@ -74,7 +74,7 @@ class Book:
         return self.acknowledged.get(rank, 0)
 
     def leave(self, rank: int) -> None:
-        """A worker is done: nobody waits for it."""
+        """A worker has left: no version waits for it any more."""
         self._here.discard(rank)
         self._expected.pop(rank, None)
         self._clock.pop(rank, None)
@@ -82,19 +82,19 @@ class Book:
         self._pending.pop(rank, None)
 
     def lost(self, rank: int, until: float) -> None:
-        """A connection broke. Until then the others wait for it as before; what it has pushed, if
-        it arrived as a whole, counts."""
+        """A connection broke. Until `until`, versions still wait for the worker; a push that has
+        arrived completely counts."""
         if rank in self._here:
             self._here.discard(rank)
             self._expected[rank] = until
 
     def expect(self, ranks: Collection[int], until: float) -> None:
-        """After a recovery: these were here."""
+        """After a recovery: expect these workers to return."""
         self._expected = dict.fromkeys(ranks, until)
         self._clock = dict.fromkeys(ranks, 0)
 
     def expire(self, now: float) -> Sequence[int]:
-        """Nobody waits any more for the lost whose time is over; they are returned."""
+        """Stop waiting for lost workers whose time is over. Returns their ranks."""
         gone = [rank for rank, until in self._expected.items() if until <= now]
         for rank in gone:
             del self._expected[rank]
@@ -103,7 +103,7 @@ class Book:
         return gone
 
     def push(self, rank: int, number: int) -> bool:
-        """A worker's push arrived. False: it was acknowledged before, and is to be dropped.
+        """A worker's push has arrived. False: it was acknowledged before, and must be dropped.
 
         Raises: BadOperation for a number that is not the next; StaleWorker, see `refuse`.
         """
@@ -122,7 +122,7 @@ class Book:
         return True
 
     def due(self) -> Sequence[Push]:
-        """The pushes that make the next version, by rank; none: it is not time."""
+        """The pushes of the next version, by rank; empty: it is not due."""
         if not self._pending:
             return ()
         if self.staleness is not None:
@@ -132,7 +132,7 @@ class Book:
         return tuple(sorted(self._pending.items()))
 
     def committed(self, pushes: Sequence[Push]) -> None:
-        """The next version, of these, is durable."""
+        """The next version, made of `pushes`, is durable."""
         self.version += 1
         for rank, number in pushes:
             self.acknowledged[rank] = number
@@ -141,13 +141,13 @@ class Book:
                 self._clock[rank] += 1
 
     def may_go_on(self, rank: int) -> bool:
-        """Whether a worker is not too far ahead of the slowest to get what it pulls."""
+        """Whether a worker is within the staleness of the slowest, so that it may pull."""
         if self.staleness is None or self.refuse or rank not in self._clock:
             return True
         return self._clock[rank] - min(self._clock.values()) <= self.staleness
 
     def pulled(self, rank: int) -> None:
-        """A worker gets the present version."""
+        """A worker has pulled the present version."""
         if rank in self._here:
             self._pulled[rank] = self.version
 
@@ -156,7 +156,7 @@ class Book:
 
 
 def same_settings(rank: int, own: object, others: Mapping[int, object]) -> None:
-    """Raises: RanksDisagree where workers of one version would update in different ways."""
+    """Raises: RanksDisagree if workers of one version have different settings."""
     for other, theirs in others.items():
         if own != theirs:
             raise RanksDisagree(

@@ -35,7 +35,7 @@ class ServerConfig:
 
 
 def load(path: Path) -> ServerConfig:
-    """Raises: BadConfig naming file and key."""
+    """The configuration in a file. Raises: BadConfig naming file and key."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as exc:
@@ -44,7 +44,7 @@ def load(path: Path) -> ServerConfig:
 
 
 def parse(text: str, source: str, folder: Path = Path()) -> ServerConfig:
-    """Raises: BadConfig naming `source` and key."""
+    """The configuration in `text`. Raises: BadConfig naming `source` and key."""
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
@@ -66,7 +66,7 @@ def parse(text: str, source: str, folder: Path = Path()) -> ServerConfig:
 
 
 def _placed(values: dict[str, Any], source: str, folder: Path) -> ServerConfig:
-    """Raises: BadConfig."""
+    """Check shards and resolve paths. Raises: BadConfig."""
     serve = tuple(values.get("serve", ()))
     if any(shard >= values["shards"] for shard in serve) or len(set(serve)) != len(serve):
         raise BadConfig(

@@ -1,7 +1,8 @@
 """A shard without threads, clock and network: parameters, optimizer, book and journal.
 
-Order is all: a version is made durable, then applied, then acknowledged. docs/parameter-server.md
-proves from that order that nothing acknowledged is lost, and that nothing counts twice.
+The order matters: a version is made durable, then applied, then acknowledged.
+docs/parameter-server.md proves from that order that nothing acknowledged is lost, and that nothing
+counts twice.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,30 +22,30 @@ from dlcpd.contract.errors import BadConfig, BadMessage, BadSnapshot, DlcpError,
 
 Array = NDArray[np.float32]
 
-DEFAULT_EVERY: Final = 100  # versions between two snapshots: what a recovery applies again at most
+DEFAULT_EVERY: Final = 100  # versions between two snapshots: the most that a recovery applies again
 
 
 class Durable(Protocol):
-    """Where versions are kept: a Journal."""
+    """Durable storage of versions, such as a Journal."""
 
     def append(self, entry: Entry) -> None:
         """Make a version durable."""
 
     def snapshot(self, entry: Entry) -> None:
-        """Make the whole state durable; logs before it are needed no more."""
+        """Make the whole state durable; earlier logs are no longer needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What a worker pushed. `gradient`: left alone until the version is made; None: it was not
-    finite, and stayed where it was."""
+    """The push of a worker. `gradient`: not modified until the version is made; None: it was not
+    finite, and was not sent."""
 
     settings: tuple[Settings, ...]
     gradient: Array | None
 
 
 class Core:
-    """One shard. `terms`, `layout` and the rest are None before a worker has said what it is of."""
+    """One shard. `terms`, `layout` and `parameters` are None until a worker has sent them."""
 
     def __init__(self, durable: Durable, *, every: int = DEFAULT_EVERY) -> None:
         self._durable, self._every = durable, every
@@ -58,12 +59,12 @@ class Core:
         self._snapshot_at = 0
         self._last: Sequence[Push] = ()  # pushes of the present version
 
-    # --- who takes part ---------------------------------------------------------------------
+    # --- workers ----------------------------------------------------------------------------
 
     def attach(self, wish: Wish) -> int:
-        """A worker wants to take part; the number of its last acknowledged push.
+        """Admit a worker. Returns the number of its last acknowledged push.
 
-        Raises: BadConfig, RanksDisagree, BadSnapshot saying what does not fit.
+        Raises: BadConfig, RanksDisagree, BadSnapshot, naming the difference.
         """
         busy = len(self.book.here) + len(self.book.expected)
         if self.terms is None or (self.parameters is None and not busy):
@@ -77,7 +78,7 @@ class Core:
         return last
 
     def _change_job(self, wish: Wish, terms: Terms, busy: int) -> None:
-        """Raises: BadConfig."""
+        """Continue with another job's parameters. Raises: BadConfig."""
         if busy or not wish.resume:
             raise BadConfig(
                 f"this server serves job {terms.job!r} ({busy} workers, version "
@@ -88,22 +89,22 @@ class Core:
         version = self.book.version
         self._begin(wish.terms)
         self.book.version, self._last = version, ()
-        self._snapshot()  # its numbers of pushes begin anew, also for who takes over from here
+        self._snapshot()  # push numbers restart, also for a process that takes over
 
     def leave(self, rank: int) -> None:
-        """A worker is done."""
+        """A worker has left."""
         self.book.leave(rank)
         self._contributions.pop(rank, None)
 
     def lost(self, rank: int, until: float) -> None:
-        """Its connection broke; until then the others wait for it."""
+        """A worker's connection broke; versions wait for it until `until`."""
         self.book.lost(rank, until)
 
     # --- parameters -------------------------------------------------------------------------
 
     def initialise(self, rows: NDArray[np.int64], parameters: Array) -> None:
-        """The first worker brings the layout and the parameters, which are kept. Others who bring
-        some later change nothing. Durable on return.
+        """Take the layout and the parameters from the first worker that sends them; later ones are
+        ignored. Durable on return.
 
         Raises: BadMessage; NotDurable.
         """
@@ -116,12 +117,12 @@ class Core:
         self._snapshot()
 
     def changed(self, rank: int) -> bool:
-        """Whether a worker's last acknowledged push changed the parameters; not so where it, or
-        another of its version, was not finite."""
+        """Whether a worker's last acknowledged push changed the parameters. False if a gradient of
+        its version was not finite."""
         return rank not in self._unchanged
 
     def waiting(self) -> str:
-        """What a version waits for, in words."""
+        """Description of the workers that the next version waits for."""
         book = self.book
         pending = sorted({*book.here, *book.expected} - book.pending.keys())
         if self.parameters is None:
@@ -142,7 +143,7 @@ class Core:
     # --- versions ---------------------------------------------------------------------------
 
     def push(self, rank: int, number: int, contribution: Contribution) -> None:
-        """A worker's push is here as a whole. See `advance` for what becomes of it.
+        """A worker's push has arrived completely. `advance` makes the version.
 
         Raises: BadOperation, StaleWorker, RanksDisagree, BadConfig: it does not count.
         """
@@ -157,11 +158,10 @@ class Core:
             self._contributions[rank] = contribution
 
     def advance(self, now: float) -> Sequence[int]:
-        """Make the versions that are due, durable, and apply them. Workers that were waited for in
-        vain are returned.
+        """Make the due versions durable, and apply them. Returns the lost workers whose time is
+        over.
 
-        Raises: NotDurable: the versions before are made, this one is not, and no
-        other can be.
+        Raises: NotDurable: earlier versions are made; this one and later ones cannot be.
         """
         gone = self.book.expire(now)
         while pushes := self.book.due():
@@ -191,11 +191,11 @@ class Core:
         self.book.committed(pushes)
         self._last = pushes
 
-    # --- what is durable --------------------------------------------------------------------
+    # --- durable state ----------------------------------------------------------------------
 
     def recover(self, entries: Iterable[Entry], until: float) -> None:
-        """Take over from what a journal holds, of this shard. The workers of its last version have
-        until then to come back, and the next version waits for them.
+        """Restore this shard from its journal. The workers of its last version have until `until`
+        to return, and the next version waits for them.
 
         Raises: BadSnapshot.
         """
@@ -245,8 +245,8 @@ class Core:
         self.book.started = True
 
     def _snapshot(self) -> None:
-        """Raises: NotDurable."""
-        assert self.terms and self.layout and self._optimizer  # noqa: PT018, S101
+        """Make the whole state durable. Raises: NotDurable."""
+        assert self.terms and self.layout and self._optimizer  # noqa: PT018, S101  # for mypy
         book = self.book
         head = {
             "version": book.version,
@@ -268,12 +268,12 @@ class Core:
 
 
 def average(gradients: Sequence[Array | None]) -> Array | None:
-    """Their mean, added in this order; None where one of them is missing or not finite."""
+    """The mean of gradients, added in this order; None if one is missing or not finite."""
     given = [one for one in gradients if one is not None]
     if len(given) < len(gradients):
         return None
     with np.errstate(all="ignore"):
-        total = given[0].copy()  # a version has a push
+        total = given[0].copy()  # a version has at least one push
         for gradient in given[1:]:
             total += gradient
         total /= np.float32(len(given))
@@ -281,8 +281,8 @@ def average(gradients: Sequence[Array | None]) -> Array | None:
 
 
 def _average_of_large(gradients: Sequence[Array], total: Array) -> Array | None:
-    """`total`, and where that is no number, the mean of gradients that are a power of two smaller:
-    the mean of finite values is finite, though their sum may not be."""
+    """Fill values of `total` that are not finite with the mean of scaled gradients: the mean of
+    finite values is finite, even if their sum overflows."""
     if not all(np.isfinite(one).all() for one in gradients):
         return None
     lacking, largest = ~np.isfinite(total), np.finfo(np.float32).max

@@ -1,6 +1,5 @@
-"""The process of one shard of an embedded server: `ps.register` starts it, and it ends with the
-job, of which it is a part. Nothing but SIGKILL ends it while a worker is there.
-"""
+"""The process of one shard of an embedded server: `ps.register` starts it, and it ends with its
+job. While a worker is connected, only SIGKILL ends it."""
 
 import argparse
 import json
@@ -31,27 +30,27 @@ FAILED: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What the process that starts a shard says first."""
+    """The first message of the process that starts a shard."""
 
     name: str  # of the server
     shard: int
     shards: int  # of the server
     workers: int  # of the job
-    socket: str  # session socket of the daemon that the shard is beside
-    snapshots: str  # folder; "": nothing is kept
+    socket: str  # session socket of the shard's daemon
+    snapshots: str  # folder; "": no snapshots
 
     def text(self) -> str:
-        """As it travels."""
+        """The message form."""
         return json.dumps(asdict(self))
 
     @classmethod
     def of(cls, text: str) -> "Part":
-        """What `text` said."""
+        """The Part in `text`."""
         values: dict[str, Any] = json.loads(text)
         return cls(**values)
 
     def config(self) -> ServerConfig:
-        """Of the server, for this process. What is not kept needs no snapshot."""
+        """The server's configuration for this process. Without a folder it needs no snapshots."""
         every = DEFAULT_EVERY if self.snapshots else MAX_EVERY
         return ServerConfig(
             self.name, self.shards, "", self.snapshots, (self.shard,), every, socket=self.socket
@@ -59,7 +58,7 @@ class Part:
 
 
 class Life:
-    """Ends when nobody uses the shard, and nobody will."""
+    """Ends when no worker uses the shard, and none can join any more."""
 
     def __init__(self, hosting: Hosting, store: RelayedStore) -> None:
         self._hosting, self._store = hosting, store
@@ -71,7 +70,7 @@ class Life:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve. Exit code: 0 the job has ended, 1 a runtime failure, which is the last line."""
+    """Serve. Exit code: 0 the job has ended, 1 a runtime failure, described in the last line."""
     parser = argparse.ArgumentParser(description="A shard of an embedded parameter server.")
     parser.add_argument("--fd", type=int, required=True, help="socket of the trainer")
     options = parser.parse_args(arguments)
@@ -82,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     try:
         _serve(Lines(socket.socket(fileno=options.fd)))
-    except (OSError, EOFError):  # the trainer has ended before it said anything
+    except (OSError, EOFError):  # the trainer ended before its first message
         return FAILED
     except DlcpError as exc:
         sys.stderr.write(f"{exc}\n")
@@ -91,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(lines: Lines) -> None:
-    """Raises: DlcpError: what ended the shard, or kept it from starting."""
+    """Serve until the job ends. Raises: DlcpError that ended or prevented the shard."""
     part, store = Part.of(lines.receive()), RelayedStore(lines)
     directory = Directory(store, part.name, job_secret(Environment.read()))
     home = Home(part.socket)

@@ -1,4 +1,4 @@
-"""What a shard makes durable: a version, or its whole state."""
+"""An entry of a shard's journal: a version, or its whole state."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,17 +10,17 @@ from dlcpd.contract.errors import DlcpError
 
 
 class NotDurable(DlcpError):
-    """What was to be made durable is not: the disk is full, or broken."""
+    """An entry could not be made durable: the disk is full, or broken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A snapshot, or a record of the log: what can be said in JSON, and float32 numbers."""
+    """A snapshot, or a record of the log: JSON values and float32 numbers."""
 
     head: dict[str, Any]
     arrays: NDArray[np.float32]
 
     @property
     def version(self) -> int:
-        """Of the shard, after it."""
+        """Version of the shard after this entry."""
         return int(self.head["version"])

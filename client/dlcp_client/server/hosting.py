@@ -1,4 +1,4 @@
-"""The shards of one process: taking them over, and letting workers in."""
+"""The shards of one process: takes them over, and admits workers."""
 
 import logging
 import os
@@ -20,24 +20,24 @@ from dlcp_client.server.unkept import Unkept
 from dlcpd.contract.errors import DlcpError, ServerLost
 from dlcpd.contract.messages import MAX_WORLD
 
-REJOIN: Final = 30.0  # seconds for the workers of a shard to find who has taken it over
-STAY: Final = 1.0  # seconds between two looks whether the store says where the shard is
-MAX_ANSWERED: Final = 2 * MAX_WORLD  # workers at once: each rank, and the one that comes after it
-TRY_AGAIN: Final = 0.2  # seconds between two looks whether a shard's process has ended
+REJOIN: Final = 30.0  # seconds for the workers of a shard to find the process that took it over
+STAY: Final = 1.0  # seconds between two checks of the shard's record in the store
+MAX_ANSWERED: Final = 2 * MAX_WORLD  # workers at once: two per rank, one of them its successor
+TRY_AGAIN: Final = 0.2  # seconds between two checks whether a shard's process has ended
 
 _log: Final = logging.getLogger("dlcpd.server")
 
 
 class Stop(Protocol):
-    """As threading.Event."""
+    """A stop signal, as threading.Event."""
 
     def wait(self, timeout: float, /) -> bool:
-        """After `timeout` seconds, or earlier: whether it is time to stop."""
+        """Wait up to `timeout` seconds. Returns whether to stop."""
 
 
 class Hosted:
-    """A shard that this process has: its journal, and the calls of workers. `launch`: so many
-    workers come, and no others; None: of a named server, to which any may come at any time."""
+    """A shard of this process: its journal, and the calls of workers. `launch`: number of workers
+    that may join; None: a named server, which workers may join at any time."""
 
     def __init__(
         self,
@@ -51,15 +51,15 @@ class Hosted:
         core = Core(journal, every=config.snapshot_every)
         now = time.monotonic()
         core.recover(journal.recover(), now + (REJOIN if launch is None else 0.0))
-        core.advance(now)  # workers of an earlier launch are not waited for
+        core.advance(now)  # workers of an earlier launch are not expected
         self.shard = Shard(core, number)
         self._calls: Calls | None = None
         self._threads: list[threading.Thread] = []
         self._due = 0.0
-        self._trouble = ""  # what the store said last
+        self._trouble = ""  # last error of the store
 
     def announce(self, directory: Directory, shards: int) -> None:
-        """From now on workers call here. Raises: BadConfig."""
+        """Publish the shard, so that workers call it. Raises: BadConfig."""
         number = self.shard.number
         self._standing = Standing(directory.announce(number, shards), shards)
         self._calls = Calls(directory.sealed, number, self._standing.incarnation)
@@ -71,8 +71,8 @@ class Hosted:
         )
 
     def let_in(self, directory: Directory, home: Home) -> None:
-        """Serve the workers that have called since the last time. A store that does not answer
-        ends nobody's session, nor the shard: it is logged, and asked again."""
+        """Serve the workers that have called since the last time. If the store does not answer,
+        sessions and shard continue; the error is logged, and the store is read again."""
         try:
             for call in self._called(directory):
                 self._serve(call, home)
@@ -84,7 +84,7 @@ class Hosted:
         self.shard.tick()
 
     def _called(self, directory: Directory) -> list[Call]:
-        """Raises: what the store does."""
+        """New calls. Raises: the errors of the store."""
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         if self._calls is None or len(self._threads) >= MAX_ANSWERED or self._complete:
             return []
@@ -95,12 +95,12 @@ class Hosted:
 
     @property
     def _complete(self) -> bool:
-        """Whether nobody can come any more, for the launch is here."""
+        """Whether no worker can join any more, because the launch is complete."""
         shard = self.shard
         return self._launch is not None and shard.came >= self._launch and not shard.expected
 
     def unused(self, *, orphaned: bool) -> bool:
-        """Whether the launch has come and gone; or, `orphaned`, nobody is here who could stay."""
+        """Whether the launch has joined and left; or, `orphaned`, no worker is connected."""
         return not self.shard.workers and (orphaned or self._complete)
 
     def _serve(self, call: Call, home: Home) -> None:
@@ -112,7 +112,7 @@ class Hosted:
         thread.start()
 
     def close(self) -> None:
-        """End it here."""
+        """End the shard in this process."""
         self.shard.end(ServerLost("its process was told to end"))
         self._journal.close()
 
@@ -128,14 +128,14 @@ class Hosting:
         self._hosted: dict[int, Hosted] = {}
 
     def unused(self, *, orphaned: bool) -> bool:
-        """Whether all its shards are: see Hosted."""
+        """Whether all its shards are unused: see Hosted."""
         if len(self._hosted) < len(self._config.own):
             return orphaned
         return all(hosted.unused(orphaned=orphaned) for hosted in self._hosted.values())
 
     def run(self, stop: Stop, *, standby: bool) -> None:
-        """Until `stop`. Raises: BadConfig where another process has a shard, unless this is a
-        `standby`; BadSnapshot; what ended a shard."""
+        """Serve until `stop`. Raises: BadConfig if another process has a shard, unless this is a
+        `standby`; BadSnapshot; the error that ended a shard."""
         tried = 0.0
         while not stop.wait(LOOK):
             if len(self._hosted) < len(self._config.own) and time.monotonic() >= tried + TRY_AGAIN:
@@ -147,13 +147,13 @@ class Hosting:
         self._check()
 
     def _check(self) -> None:
-        """Raises: what ended a shard."""
+        """Raises: the error that ended a shard."""
         for hosted in self._hosted.values():
             if hosted.shard.over is not None:
                 raise hosted.shard.over
 
     def _take(self, *, standby: bool) -> None:
-        """Shards that nobody has."""
+        """Take over the shards that no process has."""
         for number in self._config.own:
             if number in self._hosted:
                 continue
@@ -172,7 +172,7 @@ class Hosting:
             self._hosted[number] = hosted
 
     def _journal(self, number: int) -> Journal | Unkept:
-        """Raises: BadConfig, Taken."""
+        """The journal of a shard. Raises: BadConfig, Taken."""
         if not self._config.snapshots:
             return Unkept()
         sync = os.fsync if self._config.fsync else _leave_to_kernel
@@ -192,4 +192,4 @@ class Hosting:
 
 
 def _leave_to_kernel(_: int) -> None:
-    """What is written survives the process, as the kernel has it."""
+    """Does nothing: the kernel holds the written data, which survives the process."""

@@ -1,14 +1,14 @@
-"""What a shard keeps on disk: snapshots, and after each the log of the versions that followed.
+"""The durable state of a shard: snapshots, each followed by a log of versions.
 
 A folder of one shard has `snapshot-N`, the state at version N, and `log-N`, a record for each
-version after it. A snapshot is written beside its place, synced and renamed, so it is there as a
-whole or not at all. A record is durable before the shard acknowledges what is in it. The last two
-snapshots are kept with their logs: if the newest is damaged, the one before and its log, which ends
-where the newest begins, give the same state.
+version after it. A snapshot is written to a temporary file, synced and renamed, so it is complete
+or absent. A record is durable before the shard acknowledges its pushes. The last two snapshots are
+kept with their logs: if the newest is damaged, the previous one and its log, which ends where the
+newest begins, give the same state.
 
-Everything is little-endian and carries a CRC-32, which finds what disks and full file systems do;
-it stops no user who may write to the folder. So only this user may, and may exchange a folder above
-it: the folder is held open, and every name is looked up in it.
+Everything is little-endian and carries a CRC-32, which detects errors of disks and full file
+systems, not attacks by a user with write access. So only this user may write to the folder, or
+replace a folder above it: the folder is held open, and every name is looked up in it.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ from dlcpd.contract.errors import BadConfig, BadSnapshot
 from dlcpd.ipc.held_folder import PRIVATE_FOLDER, UNFINISHED, HeldFolder
 
 _log: Final = logging.getLogger("dlcpd.server")
-KEPT: Final = 2  # snapshots
+KEPT: Final = 2  # number of snapshots
 MAX_HEAD: Final = 4 << 20  # bytes of JSON before the arrays; 65,536 tensors of 24 B are 1.5 MB
 _FRAME: Final = struct.Struct("<8sIIQ")  # magic, CRC of the rest, bytes of head, bytes of arrays
 _SNAPSHOT: Final = b"dlcpPS1\n"
@@ -41,13 +41,13 @@ class Taken(BadConfig):
 
 
 class Journal:
-    """The folder of one shard, which this process alone has for as long as it is open.
+    """The folder of one shard, locked for this process while it is open.
 
-    `sync` makes the bytes of a descriptor durable; without it what the kernel holds survives the
-    end of the process, but not that of the machine.
+    `sync` makes the data of a descriptor durable. Without it, written data survives the end of the
+    process, but not that of the machine.
 
-    Raises: BadConfig where the folder cannot be used, another user could exchange what is in it, or
-    another server has it.
+    Raises: BadConfig if the folder cannot be used, another user could replace its files, or another
+    server has it.
     """
 
     def __init__(self, folder: Path, sync: Callable[[int], None] = os.fsync) -> None:
@@ -68,9 +68,9 @@ class Journal:
             raise
 
     def recover(self) -> Iterator[Entry]:
-        """The newest snapshot that is whole, then each version after it. Nothing: an empty folder.
+        """The newest complete snapshot, then each version after it; empty for an empty folder.
 
-        Raises: BadSnapshot where versions that were acknowledged cannot be restored.
+        Raises: BadSnapshot if acknowledged versions cannot be restored.
         """
         found = self._numbers("snapshot")
         if not found:
@@ -92,8 +92,8 @@ class Journal:
             raise self._gap(version, max(found))
 
     def append(self, entry: Entry) -> None:
-        """Make a version durable. Raises: NotDurable naming what the disk said; nothing counts
-        then, and nothing more can be appended before a snapshot."""
+        """Make a version durable. Raises: NotDurable with the disk's error; the version does not
+        count, and no other can be appended before a snapshot."""
         if self._log is None:
             raise NotDurable(f"{self.folder}: its log cannot be written to, see the first error")
         try:
@@ -104,9 +104,9 @@ class Journal:
             raise NotDurable(f"{self.folder}: the log cannot be written: {exc.strerror}") from exc
 
     def snapshot(self, entry: Entry) -> None:
-        """Write the state down, and begin a new log.
+        """Write the state, and begin a new log.
 
-        Raises: NotDurable; what was durable still is.
+        Raises: NotDurable; earlier state stays durable.
         """
         name, following = _name("snapshot", entry.version), _name("log", entry.version)
         with ExitStack() as undo:
@@ -126,7 +126,7 @@ class Journal:
         self._forget_old()
 
     def close(self) -> None:
-        """Let another process have the folder."""
+        """Release the folder for another process."""
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -136,7 +136,7 @@ class Journal:
         self._held.close()
 
     def _newest_whole(self, numbers: Sequence[int]) -> tuple[int, Entry]:
-        """Raises: BadSnapshot."""
+        """Number and content of the newest complete snapshot. Raises: BadSnapshot."""
         problems = []
         for number in sorted(numbers, reverse=True):
             name = _name("snapshot", number)
@@ -163,9 +163,9 @@ class Journal:
         )
 
     def _records(self, number: int, *, newest: bool) -> Iterator[Entry]:
-        """Of a log, as far as they are whole. What an older one lacks shows in what follows it.
+        """The complete records of a log. A gap in an older log shows in the next one.
 
-        Raises: BadSnapshot where the end of the newest one is no record that was being written.
+        Raises: BadSnapshot if the end of the newest log is no interrupted write.
         """
         name = _name("log", number)
         with self._held.reading(name) as file:
@@ -179,7 +179,8 @@ class Journal:
                     f"a copy"
                 )
             if rest := os.fstat(file.fileno()).st_size - start:
-                # An unfinished write looks like a damaged last record, and only one was confirmed.
+                # An interrupted write looks like a damaged last record, and only the latter was
+                # acknowledged.
                 _log.warning(
                     "%s: %d records kept, 1 dropped (%d bytes from byte %d on): it was being "
                     "written when the server ended, or it is damaged, and then a confirmed push "
@@ -202,7 +203,7 @@ class Journal:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raises: Taken, BadConfig for what the folder does not let us do."""
+        """Convert errors of the folder. Raises: Taken, BadConfig."""
         try:
             yield
         except BlockingIOError as exc:
@@ -238,7 +239,7 @@ def _name(kind: str, number: int) -> str:
 
 
 def _read(file: IO[bytes], magic: bytes) -> Entry | None:
-    """The next entry; None at the end of the file, or within one that the file's end cuts off.
+    """The next entry; None at the end of the file, or if the file ends within the entry.
 
     Raises: BadSnapshot.
     """
@@ -262,7 +263,7 @@ def _read(file: IO[bytes], magic: bytes) -> Entry | None:
 
 
 def _whole(file: IO[bytes]) -> Entry | None:
-    """The next record; None where there is none."""
+    """The next record; None if there is none."""
     try:
         return _read(file, _RECORD)
     except BadSnapshot:
@@ -270,8 +271,8 @@ def _whole(file: IO[bytes]) -> Entry | None:
 
 
 def _torn(file: IO[bytes], start: int) -> bool:
-    """Whether what begins at `start` can be the record that was being written when a process ended:
-    the file ends within it or with it, or holds the zeros of blocks that were never written."""
+    """Whether the data from `start` on can be the record of an interrupted write: the file ends
+    within the record or with it, or holds zeros of blocks that were never written."""
     file.seek(0, os.SEEK_END)
     end = file.tell()
     file.seek(start)

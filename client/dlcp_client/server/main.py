@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(config: ServerConfig, *, standby: bool) -> int:
-    """Raises: DlcpError: BadConfig before anything is served, and what ended a shard."""
+    """Serve until a signal. Raises: BadConfig before serving; DlcpError that ended a shard."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -1,8 +1,8 @@
 """Optimizers on flat float32 arrays, in place: the arithmetic of torch's, without torch.
 
-Pure: what they make depends on their arguments alone, so a log of gradients that is applied again
-gives the same bits. Sources: torch.optim for SGD, Adam and AdamW; LAMB is algorithm 2 of You et
-al., Large Batch Optimization for Deep Learning, ICLR 2020, with phi(z) = z.
+Pure: results depend on the arguments alone, so replaying a log of gradients gives the same bits.
+Sources: torch.optim for SGD, Adam and AdamW; LAMB is algorithm 2 of You et al., Large Batch
+Optimization for Deep Learning, ICLR 2020, with phi(z) = z.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,16 +16,16 @@ from dlcp_client.ps.layout import Layout
 from dlcp_client.ps.specs import Settings
 
 Array = NDArray[np.float32]
-# (parameters, gradient, slots, number of this step from 1, settings of the group). Changes the
-# parameters and slots; may change the gradient.
+# Arguments: parameters, gradient, slots, number of the step from 1, settings of the group. Changes
+# the parameters and slots; may change the gradient.
 Update = Callable[[Array, Array, Sequence[Array], int, Settings], None]
 
-BLOCK: Final = 64 << 10  # elements in one go: with gradient, slots and temporaries 1.5 MiB of cache
+BLOCK: Final = 64 << 10  # elements per call: with gradient, slots and temporaries 1.5 MiB of cache
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`slots`: arrays of state beside the parameters; `by_tensor`: it has to see whole tensors."""
+    """`slots`: number of state arrays; `by_tensor`: whether it needs whole tensors."""
 
     update: Update
     slots: int
@@ -39,7 +39,7 @@ def _sgd(w: Array, g: Array, slots: Sequence[Array], step: int, settings: Settin
     if momentum:
         [velocity] = slots
         if step == 1:
-            velocity[:] = g  # torch's first step knows no dampening
+            velocity[:] = g  # torch applies no dampening in the first step
         else:
             velocity *= momentum
             velocity += (1 - dampening) * g
@@ -48,7 +48,7 @@ def _sgd(w: Array, g: Array, slots: Sequence[Array], step: int, settings: Settin
 
 
 def _moments(g: Array, slots: Sequence[Array], step: int, settings: Settings) -> Array:
-    """Advance both moments by `g`; the direction of Adam, their corrected ratio."""
+    """Update both moments with `g`. Returns the direction of Adam, their corrected ratio."""
     _, beta1, beta2, eps, _ = settings
     first, second = slots
     first += (1 - beta1) * (g - first)
@@ -105,9 +105,9 @@ class Optimizer:
         self.steps = 0
 
     def step(self, w: Array, gradient: Array, groups: Sequence[Settings]) -> None:
-        """Update `w` by `gradient`, which is used up, with the settings of each group.
+        """Update `w` by `gradient`, which is overwritten, with the settings of each group.
 
-        Overflow and NaN follow IEEE 754 and never warn.
+        Overflow and NaN follow IEEE 754, without warnings.
         """
         self.steps += 1
         with np.errstate(all="ignore"):
@@ -117,7 +117,7 @@ class Optimizer:
                 self._kind.update(w[low:high], gradient[low:high], slots, self.steps, settings)
 
     def _parts(self) -> list[tuple[tuple[int, int], int]]:
-        """Ranges that are updated at a time, each with its group."""
+        """The ranges of single updates, each with its group."""
         layout = self._layout
         if self._kind.by_tensor:
             groups = [tensor.group for tensor in layout.tensors]

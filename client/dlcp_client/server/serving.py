@@ -1,4 +1,4 @@
-"""One worker of a shard: from its call to its end, on a thread of its own."""
+"""Serves one worker of a shard, on its own thread, from its call to its end."""
 
 import logging
 import time
@@ -34,15 +34,15 @@ from dlcpd.contract.errors import DlcpError, ServerLost
 from dlcpd.contract.policy import LossPolicy, exact
 from dlcpd.contract.times import MAX_TIME
 
-JOIN_TIMEOUT: Final = 30.0  # seconds for a worker that was answered to be there
-ROOM: Final = 16 << 20  # bytes of an arena beside the arrays: requests, replies, rounding up
-ARRAYS: Final = 4  # in the arena, of the size of the shard: zeros, pushed, pulled, a change
+JOIN_TIMEOUT: Final = 30.0  # seconds for a worker to join after its answer
+ROOM: Final = 16 << 20  # bytes of an arena in addition to the arrays: requests, replies, alignment
+ARRAYS: Final = 4  # arrays of the shard's size: zeros, pushed and pulled values, a change
 
 _log: Final = logging.getLogger("dlcpd.server")
 
 
 def answer(call: Call, shard: Shard, home: Home) -> None:
-    """Serve whoever called, to the end. What is wrong with it, it is told."""
+    """Serve a worker from its call to its end; an invalid call is refused."""
     try:
         wish = Wish.of(call.wish)
         last, terms = shard.attach(wish)
@@ -78,7 +78,7 @@ def _session(call: Call, home: Home, terms: Terms) -> Session[Array]:
 class _Place:
     """Arrays in the arena of a worker's session, kept for all its requests."""
 
-    zeros: Array  # what a shard contributes to the sum that a push is
+    zeros: Array  # the shard's contribution to the sum of a push
     pushed: Array
     pulled: Array
 
@@ -93,18 +93,18 @@ class Serving:
     def __init__(self, session: Session[Array], shard: Shard, terms: Terms, wish: Wish) -> None:
         self._session, self._group, self._shard = session, session.world, shard
         self._terms, self._worker = terms, wish.worker
-        self._layout = Layout((Tensor(terms.elements, 0),))  # where its pieces begin and end
+        self._layout = Layout((Tensor(terms.elements, 0),))  # for the pieces
         self._lossy: LossPolicy = policy_of(wish.push)
         self._stale = policy_of(wish.pull)
         self._exact = exactly(self._lossy)
         self._known: Array | None = None
         self._change: Array | None = None
-        self._complete = 0  # pulls that were
+        self._complete = 0  # number of complete pulls
         self._place = _Place.of(session, terms.elements)
         self._request = session.empty(request_words(terms, len(self._layout.pieces)), np.int64)
 
     def run(self) -> None:
-        """Answer until the worker leaves. Raises: what ended the session."""
+        """Answer requests until the worker leaves. Raises: the error that ended the session."""
         idle = exact(traffic_class="front", deadline=MAX_TIME / 2)
         self._learn_exempt()
         while True:
@@ -119,7 +119,7 @@ class Serving:
                 self._bring(request.ask)
 
     def _bring(self, ask: Ask) -> None:
-        """What was pulled. `_known` is what the worker has, but for what is still on its way."""
+        """Send the pulled parameters. `_known`: the worker's, once waived parts have arrived."""
         pulled = self._place.pulled
         if Ask.STALE in ask and self._known is not None:
             if self._change is None:
@@ -140,14 +140,14 @@ class Serving:
             self._known = pulled.copy()
 
     def _learn_exempt(self) -> None:
-        """The worker's layout: both ends of a bounded push name what must not be lost."""
+        """Receive the worker's layout: both ends of a bounded push need the exempt ranges."""
         rows = self._session.empty((self._terms.tensors, COLUMNS), np.int64)
         self._group.broadcast(rows, WORKER, policy=control(self._exact)).wait()
         self._layout = Layout.of(rows, size=self._terms.elements, groups=self._terms.groups)
 
     def _answer(self, request: Request) -> Reply:
-        """What was asked for takes place, or its error is in the reply; not so what ended the
-        session, or the shard."""
+        """Execute a request. Its error is in the reply; an error that ended the session or the
+        shard is raised."""
         until, alive = time.monotonic() + self._exact.deadline, self._alive
         self._take_in(request)
         changed = True
@@ -168,7 +168,7 @@ class Serving:
         return Reply(version, changed, lost=self._shard.lost_workers)
 
     def _take_in(self, request: Request) -> None:
-        """What comes with a request. Raises: what ended the session."""
+        """Receive the data of a request. Raises: the error that ended the session."""
         place = self._place
         if Ask.INITIALISE in request.ask:
             self._move(place.pulled, WORKER)
@@ -190,13 +190,13 @@ class Serving:
         wait_all(move_parameters(self._group, self._layout, array, root, self._exact))
 
     def _alive(self) -> None:
-        """Raises: _Gone where the worker is."""
+        """Raises: _Gone if the session has ended."""
         if (error := self._session.failure()) is not None:
             raise _Gone(error)
 
 
 class _Gone(Exception):
-    """The session is over: there is nobody to tell of anything."""
+    """The session has ended: no reply can be sent."""
 
     def __init__(self, why: DlcpError) -> None:
         super().__init__(str(why))

@@ -1,4 +1,4 @@
-"""A shard that several threads use, one for each worker: they wait here for each other."""
+"""A shard shared by threads, one for each worker, which wait here for each other."""
 
 import logging
 import threading
@@ -15,14 +15,14 @@ from dlcp_client.server.core import Array, Contribution, Core
 from dlcp_client.server.entry import NotDurable
 from dlcpd.contract.errors import DeadlineExceeded, DlcpError, ServerLost
 
-LOOK: Final = 0.1  # seconds between two looks whether who waits is still there
-GRACE: Final = 3.0  # seconds in which a worker whose connection broke may come back: it needs one
+LOOK: Final = 0.1  # seconds between two checks whether a waiting worker is still connected
+GRACE: Final = 3.0  # seconds for a lost worker to return; it needs about one
 
 _log: Final = logging.getLogger("dlcpd.server")
 
 
 class Shard:
-    """Core behind a lock. An error of its journal ends it: everybody is told, and nobody waits."""
+    """Core behind a lock. An error of its journal ends it: every waiting thread gets the error."""
 
     def __init__(self, core: Core, number: int) -> None:
         self._core, self.number = core, number
@@ -32,42 +32,42 @@ class Shard:
 
     @property
     def over(self) -> DlcpError | None:
-        """Why it serves no more."""
+        """The error that ended it, or None."""
         return self._over
 
     @property
     def version(self) -> int:
-        """Of the parameters."""
+        """Version of the parameters."""
         return self._core.book.version
 
     @property
     def workers(self) -> int:
-        """That are connected."""
+        """Number of connected workers."""
         return len(self._core.book.here)
 
     @property
     def expected(self) -> int:
-        """Workers whose connection broke, and that may come back."""
+        """Number of workers whose connection broke, and that may return."""
         return len(self._core.book.expected)
 
     @property
     def lost_workers(self) -> frozenset[int]:
-        """Whose connection broke, that have not come back in time, and are not waited for."""
+        """Workers that have not returned in time after their connection broke."""
         with self._changed:
             return frozenset(self._lost)
 
     @property
     def came(self) -> int:
-        """Workers that have been here, of this process."""
+        """Number of workers that have joined, in this process."""
         return len(self._came)
 
     def attach(self, wish: Wish) -> tuple[int, Terms]:
-        """See Core.attach; with the terms of the shard."""
+        """See Core.attach. Also returns the terms of the shard."""
         with self._changed:
             self._check()
             book, until = self._core.book, time.monotonic() + GRACE
             while wish.worker in book.here and time.monotonic() < until:
-                self._changed.wait(LOOK)  # its former connection, whose end is noticed soon
+                self._changed.wait(LOOK)  # the end of its former connection is noticed soon
             with self._durably():
                 last = self._core.attach(wish)
             self._came.add(wish.worker)
@@ -77,13 +77,13 @@ class Shard:
             return last, self._core.terms
 
     def leave(self, rank: int) -> None:
-        """A worker is done."""
+        """A worker has left."""
         with self._changed:
             self._core.leave(rank)
             self._advance()
 
     def lost(self, rank: int, why: str) -> None:
-        """Its connection broke."""
+        """A worker's connection broke."""
         with self._changed:
             _log.warning("shard %d: worker %d is lost: %s", self.number, rank, why)
             self._core.lost(rank, time.monotonic() + GRACE)
@@ -105,10 +105,11 @@ class Shard:
         until: float,
         alive: Callable[[], None],
     ) -> bool:
-        """Push, and wait until that is acknowledged; whether its version changed the parameters.
+        """Push, and wait for the acknowledgement. Returns whether its version changed the
+        parameters.
 
-        Raises: what Core.push does; DeadlineExceeded; what `alive` does, which is called now and
-        then.
+        Raises: the errors of Core.push; DeadlineExceeded; the errors of `alive`, which is called
+        every LOOK seconds.
         """
         with self._changed:
             self._check()
@@ -120,14 +121,14 @@ class Shard:
             return core.changed(rank)
 
     def wait_ready(self, until: float, alive: Callable[[], None]) -> None:
-        """Until there are parameters, and all workers of the launch are here. Raises: as `push`."""
+        """Wait for parameters and all workers of the launch. Raises: as `push`."""
         core = self._core
         with self._changed:
             self._wait(lambda: core.parameters is not None and core.book.started, until, alive)
 
     def pull(self, rank: int, into: Array, until: float, alive: Callable[[], None]) -> int:
-        """Copy the parameters as soon as the staleness allows it; their version. Raises: as `push`;
-        NotInitialised."""
+        """Copy the parameters once the staleness allows it. Returns their version. Raises: as
+        `push`; NotInitialised."""
         core = self._core
         with self._changed:
             self._wait(lambda: core.book.may_go_on(rank), until, alive)
@@ -136,19 +137,19 @@ class Shard:
             return core.book.version
 
     def tick(self) -> None:
-        """Called now and then: who was lost for too long is not waited for."""
+        """Called regularly: drops workers that have been lost for too long."""
         with self._changed:
             if self._core.book.expected:
                 self._advance()
 
     def end(self, why: DlcpError) -> None:
-        """Serve nobody any more."""
+        """End the shard: every waiting thread gets `why`."""
         with self._changed:
             self._over = self._over or why
             self._changed.notify_all()
 
     def _advance(self) -> None:
-        """Where that fails, whoever waits is told."""
+        """Make due versions. On a failure, waiting threads get the error."""
         with suppress(ServerLost), self._durably():
             for rank in self._core.advance(time.monotonic()):
                 _log.warning("shard %d goes on without worker %d", self.number, rank)
@@ -157,7 +158,7 @@ class Shard:
 
     @contextmanager
     def _durably(self) -> Iterator[None]:
-        """Raises: ServerLost where the journal failed: that ends the shard."""
+        """Raises: ServerLost if the journal failed, which ends the shard."""
         try:
             yield
         except NotDurable as exc:

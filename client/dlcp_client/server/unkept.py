@@ -1,4 +1,4 @@
-"""In the place of a journal, for a shard that ends with its job: nothing is kept."""
+"""Replaces the journal for a shard that ends with its job: nothing is stored."""
 
 from collections.abc import Iterator
 
@@ -6,17 +6,17 @@ from dlcp_client.server.entry import Entry
 
 
 class Unkept:
-    """What a Journal has, without a folder."""
+    """The interface of a Journal, without a folder."""
 
     def append(self, entry: Entry) -> None:
-        """A version."""
+        """Drop a version."""
 
     def snapshot(self, entry: Entry) -> None:
-        """The whole state."""
+        """Drop the whole state."""
 
     def recover(self) -> Iterator[Entry]:
-        """Nothing."""
+        """Yields nothing."""
         return iter(())
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Nothing to close."""

@@ -1,1 +1,1 @@
-"""What the hooks for DDP, FSDP2 and cross_step share."""
+"""Code shared by the hooks for DDP, FSDP2 and cross_step."""

@@ -1,4 +1,4 @@
-"""What lies where in a bucket of DDP, and how it is cut into pieces at parameter boundaries."""
+"""The layout of a DDP bucket, and its division into pieces at parameter boundaries."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from torch._C._distributed_c10d import GradBucket
 
 from dlcp_client.torch.exempt import gradient_ranges
 
-PIECE: Final = 1 << 20  # bytes, about half a chunk: an operation of less costs more than it carries
-SMALL: Final = 1 << 16  # bytes; what is smaller goes along with its neighbour, whatever its class
+PIECE: Final = 1 << 20  # bytes, about half a chunk: a smaller operation costs more than it carries
+SMALL: Final = 1 << 16  # bytes; a smaller gradient joins its neighbour, whatever its class
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,12 @@ class Placed:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return self.stop - self.start
 
 
 def contents(bucket: GradBucket) -> list[Placed]:
-    """What a bucket holds, in its order. Found anew at each call, for DDP regroups them."""
+    """The gradients in a bucket, in order. Computed at each call, because DDP regroups buckets."""
     pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
     full = [(parameter, gradient) for parameter, gradient in pairs if gradient.numel()]
     ranges = gradient_ranges(bucket.buffer(), [gradient for _, gradient in full])
@@ -42,10 +42,10 @@ def contents(bucket: GradBucket) -> list[Placed]:
 
 
 def as_kept(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """A view of the same bytes in the layout that they have.
+    """A view of the same bytes in their actual layout.
 
-    DDP keeps the gradient of a dense parameter in the parameter's own layout (channels_last, say),
-    and yet `GradBucket.gradients` shows it as if it were contiguous.
+    DDP keeps the gradient of a dense parameter in the parameter's layout (such as channels_last),
+    but `GradBucket.gradients` shows it as contiguous.
     """
     if parameter.is_contiguous():
         return gradient
@@ -59,8 +59,8 @@ def as_kept(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
 def cut(placed: Sequence[Placed], class_of: Callable[[nn.Parameter], str]) -> list[list[Placed]]:
     """Runs of neighbours, each to be averaged by one operation, in the bucket's order.
 
-    A run ends when it has PIECE bytes, or before a parameter of another class. What is SMALL
-    joins any neighbour: a bias does not travel alone.
+    A run ends when it has PIECE bytes, or before a parameter of another class. A gradient below
+    SMALL joins any neighbour: a bias is not sent alone.
     """
     pieces: list[list[Placed]] = []
     size, traffic_class = 0, ""

@@ -1,4 +1,4 @@
-"""Measures both ways of a model's gradients in its own training steps, now and then."""
+"""Times dlcpd and the framework's backend in a model's own training steps, at intervals."""
 
 import logging
 import time
@@ -11,14 +11,14 @@ from torch.futures import Future
 
 from dlcp_client.torch.choice import Times, Transports, Way, decide, pause, settle
 
-# A way is taken for some steps in a row: what the other left behind (acknowledgements on their way,
-# rates to be found again) is over after the first ones, which are not counted. There and back, so
-# that what drifts, such as sequences that get longer, meets both alike.
+# Each transport is used for several steps in a row. The first ones are not counted, because effects
+# of the other one last (acknowledgements in flight, rates to be found again). The order is
+# symmetric, so that drift, such as growing sequence lengths, affects both alike.
 TURNS: Final[tuple[Way, ...]] = ("backend", "dlcp", "dlcp", "backend")
 TURN: Final = 5  # steps
-SKIPPED: Final = 2  # of them; six are counted each way
+SKIPPED: Final = 2  # steps of a turn; six are counted per transport
 STEPS: Final = len(TURNS) * TURN
-WHOLE: Final = -1  # "size" under which the times of whole steps are noted
+WHOLE: Final = -1  # "size" under which the times of whole steps are recorded
 
 Agree = Callable[[Sequence[float]], Sequence[float]]
 
@@ -26,21 +26,21 @@ _log: Final = logging.getLogger("dlcp_client")
 
 
 class Calibration:
-    """When which way is taken and measured, and what follows from it.
+    """The schedule of measurements, and the choices that follow from them.
 
-    All goes by the backend at first. From step `first` on, whole training steps take the backend
-    and dlcpd by TURNS. In the step after that each rank offers what it saw (`typical`), `agree`
-    makes it one (the slowest rank's), and `decide` chooses by that alone, so that all ranks choose
-    alike and in the same step. Where sizes are to take different ways, which no step has done yet,
-    one more turn is measured like that, and `settle` confirms it or takes it back. Then the sizes
-    go where they were sent until the next calibration.
+    At first, all buckets use the backend. From step `first` on, whole training steps use backend
+    and dlcpd as in TURNS. In the next step each rank gives its times (`typical`), `agree` returns
+    those of the slowest rank, and `decide` chooses by them alone, so that all ranks choose alike
+    and in the same step. If sizes are to use different transports, one more turn of steps measures
+    that combination, and `settle` confirms or reverts it. The choices then hold until the next
+    calibration.
 
-    The next one begins `pause` steps later: so many that the steps of the slower way cost at most
-    1 % of the time, and 100 at least; the first calibration is not part of that. It follows from
-    agreed times and counts steps, so it, too, is the same on all ranks.
+    The next one begins `pause` steps later: enough that the steps of the slower transport cost at
+    most 1 % of the time, and at least 100; the first calibration is not included. The pause follows
+    from agreed times and counts steps, so it is the same on all ranks.
 
-    `agree(values)`: the largest of each over the ranks; all call it with as many, and in the same
-    step. `clock`: seconds. `begin` and `timed` are called in the backward pass.
+    `agree(values)`: the largest of each over the ranks; all call it with as many values, in the
+    same step. `clock`: seconds. `begin` and `timed` are called in the backward pass.
     """
 
     def __init__(
@@ -48,15 +48,15 @@ class Calibration:
     ) -> None:
         self.transports = Transports()
         self.next = first  # step in which the next calibration begins
-        self.leaving: frozenset[int] = frozenset()  # sizes that went through dlcpd until this step
+        self.leaving: frozenset[int] = frozenset()  # sizes that used dlcpd until this step
         self._agree, self._clock = agree, clock
-        self._measured: Way | None = None  # the way that all of this step takes
+        self._measured: Way | None = None  # the transport of all buckets in this step
         self._counted = False
         self._began = 0.0
         self._seen: list[tuple[Way | None, int, float]] = []  # threads append: way, size, seconds
 
     def begin(self, step: int) -> None:
-        """A backward pass begins, on all ranks. Raises: what ended an agreement."""
+        """A backward pass begins, on all ranks. Raises: the error that ended an agreement."""
         now = self._clock()
         if self._counted:
             self.note(self._measured, WHOLE, now - self._began)
@@ -67,32 +67,32 @@ class Calibration:
             self._decide(step)
         elif at == STEPS + TURN:
             self._settle(step)
-        at = step - self.next  # below 0 when the end was reached
+        at = step - self.next  # below 0 after the end of the calibration
         self._measured = TURNS[at // TURN] if 0 <= at < STEPS else None
         self._counted = at >= 0 and at % TURN >= SKIPPED
 
     def way(self, size: int) -> Way:
-        """Which way a bucket of `size` bytes takes in this step."""
+        """The transport of a bucket of `size` bytes in this step."""
         return self._measured or self.transports.of(size)
 
     def timed(
         self, size: int, start: Callable[[], "Future[torch.Tensor]"]
     ) -> "Future[torch.Tensor]":
-        """What `start` returns, noted with its time if this step counts."""
+        """The result of `start`, whose time is recorded if this step counts."""
         way = self._measured
         if way is None or not self._counted:
             return start()
         began = self._clock()
 
         def end(ended: "Future[torch.Tensor]") -> torch.Tensor:
-            tensor = ended.value()  # raises what ended it
+            tensor = ended.value()  # raises the error that ended it
             self.note(way, size, self._clock() - began)
             return tensor
 
         return cast("Future[torch.Tensor]", start().then(end))
 
     def note(self, way: Way | None, size: int, seconds: float) -> None:
-        """A bucket, or a whole step, took so long. None: by both ways. Any thread calls it."""
+        """Record the time of a bucket, or of a whole step. `way` None: by both. Thread-safe."""
         self._seen.append((way, size, seconds))
 
     def _decide(self, step: int) -> None:
@@ -127,10 +127,10 @@ class Calibration:
 
 
 def typical(seconds: Sequence[float]) -> float:
-    """The mean without the longest, which may be a rank that saved or evaluated meanwhile.
+    """The mean without the longest, in which a rank may have saved or evaluated.
 
-    Not the median: TCP's stalls on a lossy network meet some steps and not others, a training pays
-    for all of them, and they are what dlcpd is there to avoid.
+    Not the median: TCP stalls on a lossy network affect only some steps, but they cost the training
+    time, and dlcpd is meant to avoid them.
     """
     kept = sorted(seconds)[: max(1, len(seconds) - 1)]
     return sum(kept) / len(kept)

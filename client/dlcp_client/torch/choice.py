@@ -1,6 +1,6 @@
-"""Whether gradients of a size go through dlcpd or the framework's backend: a pure rule.
+"""Chooses dlcpd or the framework's backend by gradient size: a pure rule.
 
-It sees only times that all ranks have agreed on, so all ranks choose alike.
+It uses only times that all ranks have agreed on, so all ranks choose alike.
 """
 
 from collections.abc import Mapping
@@ -10,24 +10,24 @@ from typing import Any, Final, Literal, get_args
 
 from dlcpd.contract.errors import BadConfig
 
-Transport = Literal["dlcp", "auto", "backend"]  # what a user may ask for
-Way = Literal["dlcp", "backend"]  # what a bucket may take
+Transport = Literal["dlcp", "auto", "backend"]  # option of the user
+Way = Literal["dlcp", "backend"]  # transport of a bucket
 
-TOLERANCE: Final = 0.05  # fraction; differences within it are noise, and change no choice
+TOLERANCE: Final = 0.05  # fraction; smaller differences are noise, and change no choice
 SHARE: Final = 0.01  # fraction of the steps' time that calibrations may cost
-MIN_PAUSE: Final = 100  # steps between calibrations where the ways hardly differ
+MIN_PAUSE: Final = 100  # steps between calibrations if the transports hardly differ
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What the same thing took by each way, in seconds: on the slowest rank."""
+    """Seconds by each transport, on the slowest rank."""
 
     dlcp: float
     backend: float
 
     @property
     def apart(self) -> float:
-        """Seconds that the slower way takes more."""
+        """Difference in seconds."""
         return abs(self.dlcp - self.backend)
 
     def __str__(self) -> str:
@@ -36,8 +36,8 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Where buckets of one size go. The times are from the bucket's end in the backward pass to its
-    average, while buckets of all sizes took that way."""
+    """The transport of buckets of one size. The times are from the bucket's completion in the
+    backward pass to its average, while buckets of all sizes used that transport."""
 
     size: int  # bytes
     times: Times
@@ -49,20 +49,20 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Transports:
-    """What was decided last, equal on all ranks; `print` shows it. Empty: nothing yet."""
+    """The last decision, equal on all ranks; `print` shows it. Empty: none yet."""
 
-    step: int = 0  # backward passes begun when it was decided
-    whole: Times = Times(0.0, 0.0)  # of a training step whose buckets all took one way
+    step: int = 0  # number of backward passes begun before the decision
+    whole: Times = Times(0.0, 0.0)  # of a training step whose buckets all used one transport
     sizes: tuple[Choice, ...] = ()  # by size, ascending
-    mixed: float = 0.0  # seconds of a step with these very choices; 0: they are all the same
+    mixed: float = 0.0  # seconds of a step with these choices; 0: all use one transport
 
     @property
     def ways(self) -> set[Way]:
-        """Those that are in use."""
+        """The transports in use."""
         return {one.chosen for one in self.sizes}
 
     def of(self, size: int) -> Way:
-        """Where a bucket of `size` bytes goes. What was never measured goes by the backend."""
+        """The transport of a bucket of `size` bytes. Unmeasured sizes use the backend."""
         return next((one.chosen for one in self.sizes if one.size == size), "backend")
 
     def __str__(self) -> str:
@@ -74,20 +74,20 @@ class Transports:
 
 
 def checked_transport(transport: Any) -> Transport:
-    """`transport`, if it is one. Raises: BadConfig."""
+    """`transport`, if it is valid. Raises: BadConfig."""
     for known in get_args(Transport):
         if transport == known:
-            return known  # type: ignore[no-any-return]
+            return known  # type: ignore[no-any-return]  # get_args returns Any
     raise BadConfig(f'transport {transport!r}: use "dlcp", "auto" or "backend"')
 
 
 def decide(step: int, whole: Times, by_size: Mapping[int, Times], before: Transports) -> Transports:
-    """What each size takes from `step` on.
+    """The transport of each size from `step` on.
 
-    A size leaves the backend only for what is faster by more than TOLERANCE, and leaves dlcpd only
-    for what is. A bucket's own times do not show what the daemon takes from the computation, so
-    the step is asked as well: everything goes by the backend where whole steps are slower through
-    dlcpd, by more than TOLERANCE if dlcpd is in use.
+    A size changes its transport only for one that is faster by more than TOLERANCE. A bucket's time
+    does not include the CPU time that the daemon takes from the computation, so the step's time
+    counts, too: all sizes use the backend if whole steps are slower with dlcpd, by more than
+    TOLERANCE if dlcpd is in use.
     """
     chosen = {size: _faster(times, before.of(size)) for size, times in by_size.items()}
     if whole.dlcp > whole.backend * (1 + TOLERANCE if "dlcp" in before.ways else 1):
@@ -97,11 +97,11 @@ def decide(step: int, whole: Times, by_size: Mapping[int, Times], before: Transp
 
 
 def settle(step: int, tried: Transports, mixed: float) -> Transports:
-    """What follows when steps in which sizes took different ways took `mixed` seconds.
+    """The decision after steps with different transports took `mixed` seconds.
 
-    They stay so, unless steps by the backend were faster, or those through dlcpd by more than
-    TOLERANCE: ways that share a link are not as fast together as each is by itself. Then all take
-    the faster way.
+    They are kept, unless steps by the backend were faster, or those by dlcpd by more than
+    TOLERANCE: transports that share a link are slower together than alone. Then all sizes use the
+    faster one.
     """
     whole = tried.whole
     if mixed <= min(whole.dlcp * (1 + TOLERANCE), whole.backend):
@@ -114,7 +114,7 @@ def settle(step: int, tried: Transports, mixed: float) -> Transports:
 def pause(whole: Times, each: int) -> int:
     """Steps from one calibration to the next, so that calibrations cost SHARE of the time.
 
-    A calibration of `each` steps each way costs what those of the slower way take longer.
+    A calibration has `each` steps per transport; its cost is the extra time of the slower one.
     """
     shortest = min(whole.dlcp, whole.backend)
     cost = each * whole.apart / shortest if shortest else 0.0  # in steps

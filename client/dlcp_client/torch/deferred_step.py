@@ -1,4 +1,4 @@
-"""An optimizer whose step() only notes that a step is due, and updates each parameter later."""
+"""An optimizer whose step() only records that a step is due, and updates each parameter later."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -14,7 +14,7 @@ from dlcp_client.torch.suitability import check_step
 
 
 class Step:
-    """One call of step(): each group's settings as they were then, for a scheduler changes them."""
+    """One call of step(), with the present settings of each group: a scheduler changes them."""
 
     def __init__(self, optimizer: Optimizer, step: Callable[[], Any]) -> None:
         self._optimizer, self._step = optimizer, step
@@ -29,7 +29,7 @@ class Step:
         }
 
     def apply(self, parameters: list[nn.Parameter]) -> None:
-        """Let the optimizer update these, and no others, from their `.grad`."""
+        """Let the optimizer update only these parameters, from their `.grad`."""
         chosen: dict[int, list[nn.Parameter]] = {}
         for parameter in parameters:
             chosen.setdefault(self._group_of[id(parameter)], []).append(parameter)
@@ -39,7 +39,7 @@ class Step:
             {**self._settings[index], "params": members} for index, members in chosen.items()
         ]
         try:
-            # A forward pass may run under autocast; an update does not.
+            # A forward pass may run under autocast; an update must not.
             with ExitStack() as plain:
                 for kind in {parameter.device.type for parameter in parameters}:
                     plain.enter_context(torch.autocast(kind, enabled=False))
@@ -49,7 +49,7 @@ class Step:
 
 
 class DeferredStep:
-    """Stands in for `optimizer.step` and `optimizer.zero_grad` until `close`."""
+    """Replaces `optimizer.step` and `optimizer.zero_grad` until `close`."""
 
     def __init__(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
@@ -62,29 +62,29 @@ class DeferredStep:
         stand_in(optimizer, "zero_grad", self._forget)
 
     def finish(self) -> None:
-        """Do the updates that are due, waiting for their gradients.
+        """Apply the due updates; waits for their gradients.
 
-        Raises: what ended an operation.
+        Raises: the error that ended an operation.
         """
         for entry in self._entries():
             if entry.update is not None and awaited(entry.parameter) is entry:
                 land(entry)
 
     def close(self) -> None:
-        """Give the optimizer its methods back."""
+        """Restore the optimizer's methods."""
         for hook in self._hooks:
             hook.remove()
         stand_in(self._optimizer, "step", self._step)
         stand_in(self._optimizer, "zero_grad", self._zero_grad)
 
     def _note(self, closure: Any = None) -> Any:
-        """step(): due for what is still on its way, done at once for the rest."""
+        """step(): record updates whose gradients are awaited, and apply the rest now."""
         optimizer = self._optimizer
         check_step(optimizer, closure)
         entries = self._entries()
         if not entries:
             return self._step()
-        self.finish()  # of a step before this one, if its parameters were not used since
+        self.finish()  # updates of an earlier step whose parameters were not used since
         step = Step(optimizer, self._step)
         here = []
         for group in optimizer.param_groups:
@@ -99,7 +99,7 @@ class DeferredStep:
         return None
 
     def _forget(self, set_to_none: bool = True) -> None:
-        """zero_grad(): what is due still gets the gradient that is on its way."""
+        """zero_grad(): a due update still gets the awaited gradient."""
         for entry in self._entries():
             forget(entry, set_to_none=set_to_none)
         self._zero_grad(set_to_none=set_to_none)
@@ -110,4 +110,4 @@ class DeferredStep:
 
 
 def _kept(value: Any) -> Any:
-    return value.clone() if isinstance(value, torch.Tensor) else value  # a learning rate may be one
+    return value.clone() if isinstance(value, torch.Tensor) else value  # such as a learning rate

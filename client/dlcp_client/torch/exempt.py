@@ -1,4 +1,4 @@
-"""Which parameters must never lose a gradient, and where they lie in a DDP bucket."""
+"""The parameters whose gradients are never waived, and their places in a DDP bucket."""
 
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -9,8 +9,8 @@ from torch import nn
 
 from dlcp_client.operations.requests import Range
 
-# A lost row of an embedding is a word that did not learn; norms and biases are few bytes
-# and move every activation. Both are cheap to protect.
+# A lost row of an embedding is a word that was not trained; norms and biases are few bytes and
+# affect every activation. Both are cheap to protect.
 CRITICAL_MODULES: Final = (
     nn.Embedding,
     nn.EmbeddingBag,
@@ -38,6 +38,6 @@ def gradient_ranges(buffer: torch.Tensor, gradients: Iterable[torch.Tensor]) -> 
 
 
 def bucket_name(prefix: str, names: Iterable[str], sizes: Iterable[int]) -> str:
-    """The same for the same parameters in the same order, in every step and on every rank."""
+    """A name that is equal for the same parameters in the same order, on every rank and step."""
     text = repr([(name, size) for name, size in zip(names, sizes, strict=True)])
     return f"{prefix}/{blake2b(text.encode(), digest_size=12).hexdigest()}"

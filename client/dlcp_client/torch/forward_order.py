@@ -1,4 +1,4 @@
-"""Which parameters the forward pass needs first, and the traffic class that follows from it."""
+"""The order in which the forward pass uses parameters, and their traffic classes."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -10,17 +10,17 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from dlcp_client.group import Group
 from dlcpd.contract.policy import LossPolicy
 
-# By the bytes that the forward pass has needed before a parameter's first use: its gradient is
-# waited for in that order. Thirds, so that no class is everything: equal to all is equal to none.
+# By the bytes that the forward pass uses before a parameter's first use, the order in which
+# gradients are awaited. Thirds, because a class for all parameters would favour none.
 CLASSES: Final = ("front", "middle", "back")
 
 
 class ForwardOrder:
-    """Watches forward passes until it is asked; from then on the order stands.
+    """Watches forward passes until the first query; then the order is fixed.
 
-    Ranks may get different orders, as where each calls other experts: `agree` makes them one. A
-    tied parameter counts where it is used first; one whose module is never called comes right
-    after the one registered before it.
+    Ranks may get different orders, for example with different experts: `agree` makes them equal. A
+    tied parameter counts at its first use. One whose module is never called follows the parameter
+    that was registered before it.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -31,9 +31,9 @@ class ForwardOrder:
             for module in model.modules()
             if (own := [id(p) for p in module.parameters(recurse=False) if id(p) in known])
         }
-        self._first_use: dict[int, int] = {}  # id of a parameter -> place
+        self._first_use: dict[int, int] = {}  # id of a parameter -> position
         self._classes: dict[int, str] = {}
-        # For all modules: hooks on the model's own would be copied and pickled along with it.
+        # A global hook: hooks on the model itself would be copied and pickled with it.
         self._watching = register_module_forward_pre_hook(self._note)
 
     def class_of(self, parameter: nn.Parameter) -> str:
@@ -44,9 +44,9 @@ class ForwardOrder:
         return self._classes[id(parameter)]
 
     def agree(self, group: Group, policy: LossPolicy) -> None:
-        """Take over those of its rank 0. All of `group` call it after their first forward pass.
+        """Adopt the classes of rank 0. All of `group` call it after their first forward pass.
 
-        Raises: what ended the operation that carries them.
+        Raises: the error that ended the operation.
         """
         own = [CLASSES.index(self.class_of(p)) for p in self._parameters]
         if group.size == 1:
@@ -57,7 +57,7 @@ class ForwardOrder:
         self._classes = {id(p): CLASSES[number] for p, number in found}
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._watching.remove()
 
     def _note(self, module: nn.Module, _: Any) -> None:
@@ -66,7 +66,7 @@ class ForwardOrder:
 
 
 def in_order(parameters: Iterable[nn.Parameter], first_use: dict[int, int]) -> list[nn.Parameter]:
-    """`parameters`, given as registered, by first use."""
+    """`parameters`, given in order of registration, by first use."""
     place, keyed = -1, []
     for index, parameter in enumerate(parameters):
         place = first_use.get(id(parameter), place)

@@ -1,7 +1,7 @@
-"""The one communication hook of a DDP model: DDP takes one and holds it for ever, with its state.
+"""The single communication hook of a DDP model, which DDP holds permanently, with its state.
 
-So the state is not a registration, and only holds one. Without one the model trains by its own
-process group, and can be registered again. A copy of the model gets none.
+So the state is not a registration, but refers to one. Without one the model trains with its own
+process group, and may be registered again. A copy of the model has no hook.
 """
 
 import logging
@@ -30,13 +30,13 @@ class Averager(Protocol):
     """A registration."""
 
     def begin(self, bucket: GradBucket) -> Session:
-        """A bucket is ready; the first one begins a step. The session that averages."""
+        """The session for a bucket that is ready; the first bucket begins a step."""
 
     def average(self, bucket: GradBucket, session: Session) -> Future[torch.Tensor]:
-        """What DDP asks of a hook, for a dense bucket of a dtype in TAKEN that has begun."""
+        """Average a dense bucket of a dtype in TAKEN, after `begin`."""
 
     def name_of(self, parameter: torch.Tensor) -> str:
-        """In the model."""
+        """The parameter's name in the model."""
 
 
 class HeldHook:
@@ -46,7 +46,7 @@ class HeldHook:
         """`group`: the model's own."""
         self._group = group
         self._registration: Averager | None = None
-        self._told: set[str] = set()  # parameters that go by the group
+        self._told: set[str] = set()  # parameters that use the group
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copied or unpickled model has no hook in C++."""
@@ -58,17 +58,17 @@ class HeldHook:
         return self._registration is None
 
     def hold(self, registration: Averager) -> None:
-        """Have it average from now on."""
+        """Let `registration` average from now on."""
         self._registration = registration
         self._told.clear()
 
     def leave(self, registration: Averager) -> None:
-        """From now on the model's own group averages, if `registration` did."""
+        """If `registration` averages, let the model's own group average from now on."""
         if self._registration is registration:
             self._registration = None
 
     def average(self, bucket: GradBucket) -> Future[torch.Tensor]:
-        """What DDP asks of a hook. Raises: DlcpError."""
+        """Average a bucket, as DDP's communication hook. Raises: DlcpError."""
         registration = self._registration
         if registration is None:
             return allreduce_hook(self._group, bucket)
@@ -90,7 +90,7 @@ class HeldHook:
             raise DlcpError(f"{text}{type(exc).__name__}: {exc}") from exc
 
     def _tell(self, registration: Averager, bucket: GradBucket) -> None:
-        """Once for each parameter."""
+        """Warn once for each set of parameters."""
         names = _names(registration, bucket)
         if names not in self._told:
             self._told.add(names)
@@ -107,16 +107,16 @@ class HeldHook:
 
 
 class _Copied:
-    """What the copy of a model has in the place of a HeldHook."""
+    """Replaces the HeldHook in a copy of a model."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Copied, ()
 
 
 def held_by(model: DistributedDataParallel) -> HeldHook | None:
-    """The model's hook, if it is one of ours that is free; None: it has none.
+    """The model's HeldHook, if it is free; None: the model has no hook.
 
-    Raises: BadConfig for any other.
+    Raises: BadConfig for any other hook.
     """
     hooks: list[tuple[Any, Any]] = model._comm_hooks  # noqa: SLF001  # no public name
     hooks[:] = [pair for pair in hooks if not isinstance(pair[1], _Copied)]
@@ -131,10 +131,10 @@ def held_by(model: DistributedDataParallel) -> HeldHook | None:
 
 
 def hold(model: DistributedDataParallel, registration: Averager) -> HeldHook:
-    """Let `registration` average the model's gradients, until `leave` of what this returns.
+    """Let `registration` average the model's gradients, until `leave` of the returned hook.
 
-    Raises: BadConfig where the model has a hook that is not ours, or is in use; one of C++, too,
-        which Python does not know of.
+    Raises: BadConfig if the model has another hook, or the HeldHook is in use. That includes C++
+    hooks, which Python cannot see.
     """
     held = held_by(model)
     if held is None:
@@ -142,7 +142,7 @@ def hold(model: DistributedDataParallel, registration: Averager) -> HeldHook:
         try:
             model.register_comm_hook(held, _hook)
         except RuntimeError as exc:
-            model._comm_hooks.clear()  # noqa: SLF001  # noted before it was refused
+            model._comm_hooks.clear()  # noqa: SLF001  # DDP records it before it refuses
             raise BadConfig(_OTHERS) from exc
     held.hold(registration)
     return held
@@ -157,6 +157,6 @@ def _is_taken(buffer: torch.Tensor) -> bool:
 
 
 def _names(registration: Averager, bucket: GradBucket) -> str:
-    """Of the parameters in a bucket."""
+    """Names of the parameters in a bucket."""
     names = [registration.name_of(parameter) for parameter in bucket.parameters()]
     return names[0] if names[0] == names[-1] else f"{names[0]} to {names[-1]}"

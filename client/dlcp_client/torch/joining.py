@@ -33,18 +33,18 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
     """Join this process's job. Every rank calls it, in the same order as its other calls of it.
 
     Args:
-        store, rank, world_size: where and who; by default those of `group`.
+        store, rank, world_size: the job's store, and this rank; by default those of `group`.
         group: a torch.distributed group; by default the default one.
         job: name for logs, the same on all ranks.
         socket: session socket of the host's daemon; by default DLCPD_SOCKET, and without
             that a private daemon is started, which ends with the ranks of this machine that
             share it: those of the same user and configuration, unless DLCPD_SHARE=0.
         arena_bytes: the most bytes of tensors in flight and in `Session.empty`.
-        timeout: seconds for all ranks to be there. What failed is raised at most 5 s later.
+        timeout: seconds until all ranks have joined. An error is raised at most 5 s later.
         config: configuration file of a private daemon; by default DLCPD_CONFIG.
 
-    It ends with a small all-reduce, so a session that is returned can move data. Where one rank
-    fails, all do.
+    It ends with a small all-reduce, which proves that the session can move data. If one rank fails,
+    all do.
 
     With a secret in DLCPD_JOB_SECRET, or in the file that DLCPD_JOB_SECRET_FILE names, only ranks
     that have it can take part (docs/security.md).
@@ -66,10 +66,7 @@ def connect(  # noqa: PLR0913  # all but the first three by keyword
 
 
 def member_of(group: Any = None, secret: JobSecret | None = None) -> Member:
-    """This process as a member of a torch.distributed group; None = the default one.
-
-    Raises: BadConfig.
-    """
+    """This process as a member of `group`; None: of the default one. Raises: BadConfig."""
     if not dist.is_available() or not dist.is_initialized():
         raise BadConfig(
             "torch.distributed has no process group: call init_process_group() first "
@@ -79,13 +76,13 @@ def member_of(group: Any = None, secret: JobSecret | None = None) -> Member:
     store = (
         c10d._get_default_store()  # noqa: SLF001  # no public way to the job's store
         if group is None
-        else c10d._get_process_group_store(group)  # noqa: SLF001
+        else c10d._get_process_group_store(group)  # noqa: SLF001  # as above
     )
     return Member(store, dist.get_rank(group), dist.get_world_size(group), secret)
 
 
 def member_of_launch(group: Any, secret: JobSecret | None, timeout: float) -> Member:
-    """As `member_of`; where there is no process group, by what the launcher has set.
+    """As `member_of`; without a process group, from the launcher's environment.
 
     Raises: BadConfig.
     """

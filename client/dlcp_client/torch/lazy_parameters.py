@@ -1,8 +1,8 @@
-"""Parameters whose averaged gradient is still on its way: whoever looks at them waits for it.
+"""Parameters whose averaged gradient is awaited: reading them waits for it.
 
-Between the backward pass and their update they are of the class LazyParameter. Python asks it for
-`.grad`, and every torch function that gets one asks it first (`__torch_function__`), so nobody
-sees a gradient that is not averaged, or a weight that is not updated, and nothing but the use of a
+Between the backward pass and their update they have the class LazyParameter. Python calls it for
+`.grad`, and every torch function that gets one calls it first (`__torch_function__`). So no code
+sees a gradient that is not averaged, or a weight that is not updated, and only the use of a
 parameter waits for it. After the update they are ordinary parameters again.
 """
 
@@ -16,8 +16,8 @@ from torch import nn
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import DlcpError
 
-_SLOT: Final = cast(Any, torch.Tensor.grad)  # .grad as C++ knows it; DDP writes local gradients
-# What tells nothing of a parameter's value. Anything else waits.
+_SLOT: Final = cast(Any, torch.Tensor.grad)  # .grad of C++; DDP writes local gradients to it
+# Functions that do not depend on a parameter's value. All others wait.
 _HARMLESS: Final = frozenset(
     cast(Any, getter).__get__
     for getter in (
@@ -34,26 +34,27 @@ _HARMLESS: Final = frozenset(
 
 
 class Update(Protocol):
-    """A step of an optimizer that was asked for and not yet done for all of its parameters."""
+    """A requested optimizer step that is not yet applied to all of its parameters."""
 
     def apply(self, parameters: list[nn.Parameter]) -> None:
-        """Do it for these; their `.grad` is the averaged one."""
+        """Update these parameters; their `.grad` is the averaged one."""
 
 
 class Awaited:
-    """One parameter's gradient in an operation that was submitted."""
+    """One parameter's gradient in a submitted operation."""
 
     __slots__ = ("average", "in_slot", "parameter", "piece", "update")
 
     def __init__(self, parameter: nn.Parameter, average: torch.Tensor, piece: "Piece") -> None:
         self.parameter, self.average, self.piece = parameter, average, piece
-        self.update: Update | None = None  # the step that is due
-        self.in_slot = True  # whether `.grad` shall become the average; not after zero_grad()
+        self.update: Update | None = None  # the due step
+        self.in_slot = True  # whether `.grad` will become the average; False after zero_grad()
 
     def forget_gradient(self, *, keep: torch.Tensor | None) -> None:
-        """As when `.grad` is set to `keep`: a due update still gets the average.
+        """Set `.grad` to `keep`; a due update still gets the average.
 
-        Raises: what ended the operation, if no update is due: nobody else would see it.
+        Raises: the error that ended the operation, if no update is due: no later call would raise
+        it.
         """
         if self.update is None:
             self.piece.wait()
@@ -73,13 +74,13 @@ class Piece:
     def __init__(
         self, work: Work, waiting: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
-        """`waiting`: around each wait for it."""
+        """`waiting`: a context for each wait."""
         self._work, self._waiting = work, waiting
         self.members: dict[int, Awaited] = {}  # by id of the parameter
-        self.reported = False  # whether somebody was told of the operation's failure
+        self.reported = False  # whether the operation's failure was raised to a caller
 
     def wait(self) -> None:
-        """Until the average is there.
+        """Wait for the average.
 
         Raises: the DlcpError that ended the operation, each time.
         """
@@ -92,7 +93,7 @@ class Piece:
 
 
 class LazyParameter(nn.Parameter):
-    """The class of a parameter for as long as it is in the table of awaited ones."""
+    """The class of a parameter while its gradient or update is awaited."""
 
     @property
     def grad(self) -> torch.Tensor | None:
@@ -101,7 +102,7 @@ class LazyParameter(nn.Parameter):
         if not entry.in_slot:
             return entry.slot()
         land(entry)
-        return self.grad  # an ordinary parameter's by now
+        return self.grad  # now an ordinary parameter's
 
     @grad.setter
     def grad(self, value: torch.Tensor | None) -> None:
@@ -126,20 +127,20 @@ class LazyParameter(nn.Parameter):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> nn.Parameter:
         land_parameter(self)
-        return self.__deepcopy__(memo)  # an ordinary parameter's by now
+        return self.__deepcopy__(memo)  # now an ordinary parameter's
 
 
 _awaited: Final[dict[int, Awaited]] = {}  # by id of the parameter, which an entry keeps alive
 
 
 class Awaiting:
-    """Whether any parameter is awaited: one value, on which compiled code can be specialised."""
+    """Whether any parameter is awaited: one value that compiled code can specialise on."""
 
     any = False
 
 
 def attach(piece: Piece, parameter: nn.Parameter, average: torch.Tensor) -> None:
-    """From now on, whoever looks at `parameter` or its gradient waits for `piece`."""
+    """From now on, reading `parameter` or its gradient waits for `piece`."""
     entry = Awaited(parameter, average, piece)
     piece.members[id(parameter)] = _awaited[id(parameter)] = entry
     Awaiting.any = True
@@ -147,12 +148,12 @@ def attach(piece: Piece, parameter: nn.Parameter, average: torch.Tensor) -> None
 
 
 def awaited(parameter: torch.Tensor) -> Awaited | None:
-    """The entry of a parameter whose gradient, or update, is still to come."""
+    """The entry of a parameter whose gradient or update is awaited; None: neither is."""
     return _awaited.get(id(parameter))
 
 
 def land_parameter(parameter: nn.Parameter) -> None:
-    """Wait for a parameter's gradient, if one is to come, and do what is due with it."""
+    """Wait for a parameter's gradient, if it is awaited, and apply a due update."""
     if (entry := _awaited.get(id(parameter))) is not None:
         land(entry)
 
@@ -160,11 +161,11 @@ def land_parameter(parameter: nn.Parameter) -> None:
 def land(entry: Awaited) -> None:
     """Wait for an operation and apply the due update, to all of its parameters that share it.
 
-    Without a due update the gradient becomes an ordinary one. Raises: what ended the operation;
-    nothing changed then, and the next look raises it again.
+    Without a due update the gradient becomes an ordinary one. Raises: the error that ended the
+    operation; nothing has then changed, and the next access raises it again.
     """
     entry.piece.wait()
-    # What is made here lives on, so it must not become an inference tensor.
+    # Tensors made here are kept, so they must not be inference tensors.
     with torch.inference_mode(mode=False):
         if entry.update is None:
             _release(entry)
@@ -174,19 +175,19 @@ def land(entry: Awaited) -> None:
 
 
 def forget(entry: Awaited, *, set_to_none: bool) -> None:
-    """Before zero_grad(), which then zeroes what `.grad` is. Raises: as `forget_gradient`."""
+    """Prepare for zero_grad(), which then zeroes `.grad`. Raises: as `forget_gradient`."""
     entry.forget_gradient(keep=None if set_to_none else entry.slot())
 
 
 def drop(entry: Awaited) -> None:
-    """Give a gradient up that will not come: `.grad` is None, and never this rank's own."""
+    """Drop a gradient whose operation failed: `.grad` becomes None, never the local one."""
     _release(entry)
     entry.parameter.grad = None
 
 
 def _apply(update: Update, members: list[Awaited]) -> None:
     together = [one for one in members if one.update is update]
-    hidden = []  # what `.grad` is where it has been set since: put back after the update
+    hidden = []  # values of `.grad` set since: restored after the update
     for one in together:
         _release(one)
         if one.in_slot:
@@ -202,15 +203,15 @@ def _apply(update: Update, members: list[Awaited]) -> None:
 
 
 def _release(entry: Awaited) -> None:
-    """An ordinary parameter again."""
+    """Make it an ordinary parameter again."""
     del entry.piece.members[id(entry.parameter)], _awaited[id(entry.parameter)]
     Awaiting.any = bool(_awaited)
     entry.parameter.__class__ = nn.Parameter
 
 
 def _show_average(entry: Awaited) -> None:
-    # A copy: the result is read-only, for peers may still fetch it, and clipping writes to .grad.
-    # Into the tensor that is there, which may be DDP's view of its bucket.
+    # A copy: the result is read-only, because peers may still fetch it, and clipping writes to
+    # .grad. Into the existing tensor, which may be DDP's view of its bucket.
     cast(torch.Tensor, entry.parameter.grad).copy_(entry.average)
 
 

@@ -1,8 +1,8 @@
-"""Hosts with several ranks: they add up among themselves first, and each sends a part of the sum.
+"""Reduction within hosts of several ranks: each rank then sends only a part of the host's sum.
 
-A bucket is reduced and scattered in the host by a group of torch.distributed (NCCL, say); the
-part that a rank gets is averaged over the hosts by dlcpd, with its peers of the same number; and
-the parts are gathered in the host. So each byte leaves a host once, whatever its ranks.
+A torch.distributed group (such as NCCL) reduces and scatters a bucket within the host. dlcpd
+averages each rank's part over the hosts, with the ranks of the same local number. The group then
+gathers the parts within the host. So each byte leaves a host once, for any number of ranks.
 """
 
 from collections.abc import Sequence
@@ -29,36 +29,35 @@ from dlcpd.contract.policy import EXACT
 
 @dataclass(slots=True)
 class Shared:
-    """A bucket of which this rank averages its part over the hosts."""
+    """A bucket of which this rank averages one part over the hosts."""
 
-    whole: torch.Tensor  # of the host; the average at the end
+    whole: torch.Tensor  # sum of the host; the average at the end
     part: torch.Tensor
-    work: Work | None  # None: it could not be submitted
+    work: Work | None  # None: the submission failed
     device: Device | None
     done: "Future[None]"
     error: BaseException | None = None
 
 
 class LocalGroup:
-    """The ranks of this host. Nobody else uses `local` in a backward pass.
+    """The ranks of this host. No other code may use `local` in a backward pass.
 
-    All its ranks call its collectives in one order: those that scatter come from the backward
-    pass, by bucket; those that gather, from a thread, by bucket too, and not before the last
-    bucket of the step is scattered. When parts arrive decides nothing, and neither does a part that
-    fails: a rank that stayed away would leave the others waiting. So all take part in everything,
-    and then tell each other whether a part is missing.
+    All ranks call the collectives of `local` in one order. The backward pass scatters, by bucket; a
+    thread gathers, also by bucket, after the last bucket of the step is scattered. Neither the
+    arrival nor the failure of a part changes that: a rank that skipped a collective would block the
+    others. So all take part in every collective, and then exchange whether a part is missing.
     """
 
     def __init__(self, local: dist.ProcessGroup, across: Group) -> None:
         self._local, self.across = local, across
         self.rank, self.size = dist.get_rank(local), dist.get_world_size(local)
-        self._open: list[Shared] = []  # of this step
+        self._open: list[Shared] = []  # buckets of this step
         self._gathering = Submitter()
 
     def average(self, bucket: GradBucket, rules: Rules) -> Future[torch.Tensor]:
-        """As a hook of DDP. What keeps an operation from being submitted is told by the Future."""
+        """Average a bucket, as DDP's hook. The Future raises an error of the submission."""
         if not bucket.index():
-            self._open = []  # of a backward pass that failed
+            self._open = []  # buckets of a failed backward pass
         buffer, count = bucket.buffer(), bucket.buffer().numel()
         device = device_of(buffer)
         with _aside(device, after=True):
@@ -77,15 +76,15 @@ class LocalGroup:
         return average
 
     def close(self) -> None:
-        """No bucket follows."""
+        """Call after the last bucket."""
         self._gathering.close()
-        with suppress(DlcpError):  # of a session that is over already
+        with suppress(DlcpError):  # the session has already ended
             self.across.close()
 
     def _scattered(self, buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Room for a whole bucket of the host, padded, and this rank's part of it, reduced.
+        """Returns a buffer for the host's whole bucket, padded, and this rank's part, reduced.
 
-        Divided before it is added, as DDP does, so that float16 does not overflow.
+        Values are divided before the sum, as in DDP, so that float16 does not overflow.
         """
         each = -(-buffer.numel() // self.size)
         whole = buffer.new_zeros(each * self.size)
@@ -103,19 +102,19 @@ class LocalGroup:
             return None, exc
 
     def _gather(self, step: Sequence[Shared]) -> None:
-        """On the thread. A part that is missing fails the whole step, on all ranks of the host."""
+        """Gather, on the thread. A missing part fails the whole step, on all ranks of the host."""
         try:
             errors = [self._gathered(shared) for shared in step]
             error = self._agreed(next(filter(None, errors), None), step[0])
-        except BaseException as exc:  # of a collective in the host
+        except BaseException as exc:  # error of a collective within the host
             error = exc
         for shared in step:
             shared.error = error
             with _aside(shared.device, after=False):
-                shared.done.set_result(None)  # of the stream aside, if there is one
+                shared.done.set_result(None)  # on the stream aside, if there is one
 
     def _gathered(self, shared: Shared) -> BaseException | None:
-        """Why this rank's part is missing."""
+        """Gather one bucket. Returns the error of this rank's part, or None."""
         with _aside(shared.device, after=False):
             try:
                 if shared.work is not None:
@@ -126,7 +125,7 @@ class LocalGroup:
         return shared.error
 
     def _agreed(self, error: BaseException | None, like: Shared) -> BaseException | None:
-        """What the step fails with, where any rank of the host has an error."""
+        """The error of the step, if any rank of the host has one."""
         with _aside(like.device, after=False):
             failed = like.part.new_full((1,), float(error is not None))
             dist.all_reduce(failed, dist.ReduceOp.MAX, group=self._local)
@@ -136,9 +135,9 @@ class LocalGroup:
 
 
 def local_group(local: dist.ProcessGroup, session: Session) -> LocalGroup | None:
-    """Of this host; None where it has one rank, as all others. Every rank of the session calls it.
+    """The group of this host; None if all hosts have one rank. Every rank of the session calls it.
 
-    Raises: BadConfig; what ended the session.
+    Raises: BadConfig; the error that ended the session.
     """
     rank, size = dist.get_rank(local), dist.get_world_size(local)
     peers = _peers(session, rank, size)
@@ -146,7 +145,7 @@ def local_group(local: dist.ProcessGroup, session: Session) -> LocalGroup | None
 
 
 def _result(shared: Shared, count: int) -> torch.Tensor:
-    """Raises: what ended the bucket, by name. Not by `set_exception`, of which DDP dies."""
+    """The average. Raises: the error of the bucket. `set_exception` would crash DDP."""
     error = shared.error
     if error is None:
         return shared.whole[:count]
@@ -162,7 +161,7 @@ def _aside(device: Device | None, *, after: bool) -> AbstractContextManager[Any]
 
 
 def _within(placed: Sequence[Placed], low: int, high: int) -> list[Placed]:
-    """What of a bucket lies in its bytes [low, high)."""
+    """The gradients within bytes [low, high) of a bucket."""
     return [
         replace(one, start=max(one.start, low), stop=min(one.stop, high))
         for one in placed
@@ -171,7 +170,7 @@ def _within(placed: Sequence[Placed], low: int, high: int) -> list[Placed]:
 
 
 def _peers(session: Session, rank: int, size: int) -> list[int]:
-    """The ranks of the session with the same number in their hosts. Raises: BadConfig."""
+    """The ranks of the session with the same local rank. Raises: BadConfig."""
     mine = torch.tensor([rank, size], dtype=torch.int32)
     table = torch.empty(2 * session.world_size, dtype=torch.int32)
     session.world.all_gather(table, mine, policy=EXACT).wait()

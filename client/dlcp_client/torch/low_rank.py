@@ -1,12 +1,12 @@
 """PowerSGD over dlcpd: the gradients of a backward pass as products of two narrow matrices.
 
-Of each matrix M, a gradient and what earlier steps missed, P = M Q is averaged; its orthonormal
-columns are what all ranks project on; Q = M^T P is averaged, and P Q^T is the result. Every rank
-keeps what its own projection missed, so nothing is lost for ever.
+For each matrix M, the sum of a gradient and the error of earlier steps, P = M Q is averaged and
+orthonormalised; all ranks project on its columns: Q = M^T P is averaged, and P Q^T is the result.
+Every rank keeps the error of its own projection, so nothing is lost permanently.
 
-One rank orthogonalises and tells the others, and products are added up column by column: linear
-algebra libraries round differently from machine to machine, and replicas must not (P2).
-Source: Vogels, Karimireddy, Jaggi: PowerSGD, NeurIPS 2019.
+One rank orthonormalises and broadcasts the columns, and products are added column by column: linear
+algebra libraries round differently on different machines, and replicas must not (P2). Source:
+Vogels, Karimireddy, Jaggi: PowerSGD, NeurIPS 2019.
 """
 
 from collections.abc import Sequence
@@ -25,16 +25,16 @@ from dlcp_client.torch.buckets import Placed, contents
 from dlcp_client.torch.rules import Rules
 
 LEAST_EXPONENT: Final = 120  # 2**120 is a float32
-ROOT: Final = 0  # the rank that orthogonalises
-FLOATS: Final = (torch.float32, torch.float64)  # narrower ones are sent as they are
+ROOT: Final = 0  # the rank that orthonormalises
+FLOATS: Final = (torch.float32, torch.float64)  # narrower dtypes are sent unchanged
 
 
 @dataclass(slots=True, eq=False)
 class Memory:
-    """What stays of one matrix from step to step."""
+    """The state of one matrix between steps."""
 
-    right: torch.Tensor  # m x rank: the last Q, where the next step begins; equal on all ranks
-    missed: torch.Tensor  # n x m, this rank's, without a loss scale
+    right: torch.Tensor  # m x rank: the last Q, the start of the next step; equal on all ranks
+    missed: torch.Tensor  # n x m, error of this rank, without a loss scale
 
 
 @dataclass(slots=True, eq=False)
@@ -43,11 +43,11 @@ class Matrix:
 
     placed: Placed
     memory: Memory
-    values: torch.Tensor  # n x m: gradient, and what was missed
+    values: torch.Tensor  # n x m: gradient plus error of earlier steps
 
 
 class Packed:
-    """Tensors one after the other in the arena, to be sent as one."""
+    """Tensors, concatenated in the arena, for one operation."""
 
     def __init__(
         self, session: Session, shapes: Sequence[torch.Size], like: torch.Tensor, wait: float
@@ -63,8 +63,8 @@ class Share:
     """One bucket in one step, and its first operations."""
 
     bucket: torch.Tensor
-    scale: float  # of the loss
-    plain: Sequence[Placed]  # sent as they are
+    scale: float  # loss scale
+    plain: Sequence[Placed]  # sent unchanged
     rest: Packed  # their averages
     matrices: Sequence[Matrix]
     left: Packed  # P
@@ -73,12 +73,12 @@ class Share:
 
 
 class LowRank:
-    """Of one model. Every rank calls `average` for the same buckets in the same order."""
+    """The PowerSGD of one model. Every rank averages the same buckets in the same order."""
 
     def __init__(self, asked: PowerSGD, rules: Rules) -> None:
         self.asked, self._rules = asked, rules
         self._memories: dict[int, Memory] = {}  # by id of the parameter, which the model keeps
-        self._open: list[Share] = []  # of the backward pass that is under way
+        self._open: list[Share] = []  # of the present backward pass
 
     @property
     def counts(self) -> bool:
@@ -86,14 +86,14 @@ class LowRank:
         return self._rules.step > self._rules.warmup_steps
 
     def average(self, session: Session, bucket: GradBucket) -> Future[torch.Tensor]:
-        """The first sums leave at once. The last bucket of a pass waits for all of them and does
-        the rest, bucket by bucket: sums end in another order on each rank, and all ranks must
-        submit in the same.
+        """Submit the first sums of a bucket. The last bucket of a pass waits for all of them and
+        does the rest, bucket by bucket: sums end in a different order on each rank, but all ranks
+        must submit in the same order.
 
-        Raises: what ends an operation.
+        Raises: the error that ended an operation.
         """
         if not bucket.index():
-            self._open.clear()  # of a pass that failed
+            self._open.clear()  # of a failed pass
         share = self._begin(session, bucket)
         self._open.append(share)
         if bucket.is_last():
@@ -120,7 +120,7 @@ class LowRank:
         return Share(buffer, scale, plain, rest, matrices, left, works, Future())
 
     def _rank_of(self, one: Placed) -> int:
-        """0: not compressed."""
+        """The rank of the product; 0: not compressed."""
         parameter = one.parameter
         if self._rules.is_exempt(parameter) or one.gradient.dtype not in FLOATS:
             return 0
@@ -146,7 +146,7 @@ class LowRank:
             _settle(share, right, own)
 
     def _tell(self, session: Session, share: Share) -> Work:
-        """The orthonormal columns of P."""
+        """Broadcast the orthonormal columns of P."""
         for work in share.works:
             work.wait()
         if session.rank == ROOT:
@@ -157,7 +157,7 @@ class LowRank:
     def _project(
         self, session: Session, share: Share, told: Work
     ) -> tuple[Packed, list[torch.Tensor], Work]:
-        """Q, of this rank by itself and, when the operation is done, of all on average."""
+        """Q: the averaged one once the operation is done, this rank's own, and the operation."""
         told.wait()
         shapes = [matrix.memory.right.shape for matrix in share.matrices]
         right = self._packed(session, shapes, share.bucket)
@@ -171,9 +171,9 @@ class LowRank:
 
 
 def _settle(share: Share, right: Packed, own: Sequence[torch.Tensor]) -> None:
-    """Write the averages into a tensor like the bucket, and keep what was missed.
+    """Write the averages to a tensor like the bucket, and keep the errors.
 
-    A result that is no number is left to the loss scaler: nothing of such a step is kept.
+    A result that is not finite is left to the loss scaler; such a step keeps no state.
     """
     result = torch.empty_like(share.bucket)
     for one, average in zip(share.plain, share.rest.each, strict=True):
@@ -190,7 +190,7 @@ def _settle(share: Share, right: Packed, own: Sequence[torch.Tensor]) -> None:
 
 
 def _place(result: torch.Tensor, bucket: torch.Tensor, one: Placed) -> torch.Tensor:
-    """Where a gradient of the bucket lies in `result`."""
+    """The view of `result` at the place of a gradient in the bucket."""
     gradient = one.gradient
     offset = gradient.storage_offset() - bucket.storage_offset()
     return result.as_strided(gradient.shape, gradient.stride(), offset)
@@ -205,20 +205,20 @@ def _left(matrix: Matrix) -> torch.Size:
 
 
 def _beginning(name: str, columns: int, rank: int) -> torch.Tensor:
-    """Q of the first step: by chance, and the same on all ranks."""
+    """Q of the first step: random, and the same on all ranks."""
     generator = torch.Generator().manual_seed(crc32(name.encode()))
     return torch.randn(columns, rank, generator=generator)
 
 
 def _scaled(right: torch.Tensor) -> torch.Tensor:
-    """By a power of two to magnitudes of at most 1, which changes no direction: M Q is in the order
-    of M then, and not of its square, which may be beyond the range."""
+    """Scale by a power of two to magnitudes of at most 1, which changes no direction: M Q is then
+    of the magnitude of M, not of its square, which may be beyond the range."""
     exponent = torch.frexp(right.abs().max()).exponent.clamp(min=-LEAST_EXPONENT)
     return torch.ldexp(right, -exponent)
 
 
 def _orthonormal(left: torch.Tensor) -> torch.Tensor:
-    """Columns that span what those of `left` do; NaN where one of its values is no number."""
+    """Orthonormal columns with the span of `left`; NaN if one of its values is not finite."""
     if not bool(torch.isfinite(left).all()):
         return torch.full_like(left, torch.nan)
     columns: torch.Tensor = torch.linalg.qr(left).Q
@@ -226,7 +226,7 @@ def _orthonormal(left: torch.Tensor) -> torch.Tensor:
 
 
 def _product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """left right^T, the same bits on every machine: one product and one sum of two at a time."""
+    """left right^T with the same bits everywhere: one product and one sum of two at a time."""
     total = torch.outer(left[:, 0], right[:, 0])
     for column in range(1, left.shape[1]):
         total += torch.outer(left[:, column], right[:, column])

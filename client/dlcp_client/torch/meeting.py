@@ -1,6 +1,6 @@
-"""A barrier that says who did not come: rank 0 hears from every rank, then answers.
+"""A barrier that names the missing ranks: rank 0 receives from every rank, then answers.
 
-Where a rank does not come, nothing is left of it: messages are matched by their tag, and the next
+If a rank is missing, the barrier leaves no state: messages are matched by their tag, and the next
 collective of the group is the next one on all ranks.
 """
 
@@ -12,12 +12,12 @@ import torch
 from dlcpd.contract.errors import DeadlineExceeded, DlcpError, PeerLost
 from dlcpd.contract.policy import LossPolicy, exact
 
-MIN_LEFT: Final = 0.01  # seconds; a deadline that is over already is no policy
+MIN_LEFT: Final = 0.01  # seconds; no policy takes a deadline that has passed
 ANSWER: Final = 1  # byte; any other is a bug
 
 
 class Group(Protocol):
-    """What a meeting needs of a group: see `dlcp_client.group`."""
+    """The interface that a meeting needs of a group: see `dlcp_client.group`."""
 
     @property
     def rank(self) -> int: ...
@@ -38,12 +38,12 @@ def await_ranks(group: Group, timeout: float, *, what: str, tag: int, every: boo
     Args:
         group: all its ranks call it.
         timeout: seconds.
-        what: is to happen then, for the error.
-        tag: of its messages; no other message carries it.
-        every: wait out the timeout for all ranks, and name all that are missing; else the
-            first one.
+        what: name of the meeting, for errors.
+        tag: of its messages; no other message may use it.
+        every: wait until the timeout for all ranks, and name all that are missing; else only
+            the first one.
 
-    Raises: PeerLost: on rank 0 with the missing ranks, on others as rank 0 did not answer.
+    Raises: PeerLost: on rank 0 with the missing ranks, on others because rank 0 did not answer.
     """
     deadline = time.monotonic() + timeout
     if group.rank:

@@ -1,4 +1,4 @@
-"""What registrations of a model have in common, whatever it is that averages its gradients."""
+"""The common part of registrations of a model, for any transport of its gradients."""
 
 import torch
 
@@ -9,33 +9,33 @@ from dlcpd.contract.policy import LossPolicy
 
 
 class ModelRegistration(Registered):
-    """Gradients of one model, by its rules."""
+    """The gradients of one model, by its rules."""
 
     def __init__(self, session: Session | None, rules: Rules) -> None:
         self.session, self.rules, self.account = session, rules, rules.account
 
     @property
     def step(self) -> int:
-        """Backward passes begun."""
+        """Number of backward passes begun."""
         return self.rules.step
 
     @property
     def policy(self) -> LossPolicy:
-        """What may be lost, at present."""
+        """The present policy."""
         return self.rules.policy
 
     def name_of(self, parameter: torch.Tensor) -> str:
-        """In the model."""
+        """The parameter's name in the model."""
         return self.rules.name_of(parameter)
 
     def set_policy(self, policy: LossPolicy) -> None:
-        """From the next backward pass on, another policy. Every rank calls it between the same two
-        passes, with the same: where one does not, that pass fails, by RanksDisagree on the rank
-        that sees it first.
+        """Use another policy from the next backward pass on. Every rank calls it between the same
+        two passes, with the same policy. If one does not, that pass fails with RanksDisagree on the
+        rank that detects it first.
 
-        What was waived before comes back under the new one. The warm-up is not repeated.
+        Residuals are reapplied under the new policy. The warm-up is not repeated.
 
-        Raises: BadPolicy, also for another traffic class; BadConfig where the registration's other
-            options do not go with it. Nothing has changed then.
+        Raises: BadPolicy, also for another traffic class; BadConfig if the registration's other
+            options do not allow it. Nothing has then changed.
         """
         self.rules.change(policy)

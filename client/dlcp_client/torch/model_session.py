@@ -1,4 +1,4 @@
-"""A session for a DDP model, and what happens when a rank cannot join."""
+"""Opens a session for a DDP model, or falls back to its backend if a rank cannot join."""
 
 import logging
 import time
@@ -34,12 +34,13 @@ def session_for(
     transport: str = "dlcp",
     **options: Any,
 ) -> Session | None:
-    """A session of the model's ranks. None in a world of one, or when all agreed to go without.
+    """A session of the model's ranks. None in a world of one, or if all ranks agreed on the
+    fallback.
 
-    `timeout`: seconds that `connect` takes at most; this takes VOTE_MARGIN more. `transport`: what
-    every rank must have asked for. `options`: more of what `connect` takes.
+    `timeout`: seconds for `connect`; the vote takes up to VOTE_MARGIN more. `transport`: the one
+    that every rank must request. `options`: further options of `connect`.
 
-    Raises: what kept this rank, or another, from joining.
+    Raises: the error that kept this rank, or another, from joining.
     """
     timeout = checked_timeout(timeout)
     group = model.process_group

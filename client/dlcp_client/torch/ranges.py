@@ -1,8 +1,8 @@
-"""Ranges of operations and waits, as torch.profiler and what it feeds show them (docs/trace.md).
+"""Ranges of operations and waits for torch.profiler and tools that read its traces (docs/trace.md).
 
 A range is a RecordFunction. torch.profiler, `emit_nvtx` and `emit_itt` show it by its name. Its
-facts are keywords of it, which torch.profiler keeps where it records shapes. They have the keys of
-what NCCL records ("Collective name", "In msg nelems"), so that tools which know those find them.
+facts are its keyword arguments, which torch.profiler keeps if it records shapes. Their keys are
+those of NCCL ("Collective name", "In msg nelems"), so that tools which know them find the values.
 """
 
 import threading
@@ -32,7 +32,7 @@ SUBMIT: Final = f"{PREFIX}submit"
 WAIT: Final = f"{PREFIX}wait"
 WAIT_FOR_ROOM: Final = f"{PREFIX}wait_for_room"
 
-_NAMES: Final = {  # as Gloo's ranges have them, of what we and c10d call otherwise
+_NAMES: Final = {  # names in Gloo's ranges, where those of dlcpd or c10d differ
     "receive": "recv", "recv_anysource": "recv", "allreduce": "all_reduce",
     "allreduce_coalesced": "all_reduce", "allgather": "all_gather",
     "allgather_coalesced": "all_gather", "all_gather_single": "all_gather",
@@ -40,8 +40,8 @@ _NAMES: Final = {  # as Gloo's ranges have them, of what we and c10d call otherw
     "reduce_scatter_single_coalesced": "reduce_scatter", "alltoall": "all_to_all",
     "all_to_all_single": "all_to_all",
 }  # fmt: skip
-_COLLECTIVES: Final = {"all_reduce": "allreduce"}  # as NCCL says it, where that is not the name
-_DTYPES: Final = {  # as c10 writes them
+_COLLECTIVES: Final = {"all_reduce": "allreduce"}  # names in NCCL's records, where they differ
+_DTYPES: Final = {  # names in c10
     "float16": "Half", "float32": "Float", "float64": "Double", "bfloat16": "BFloat16",
     "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long", "uint8": "Byte",
     "bool": "Bool", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
@@ -50,14 +50,14 @@ _nobody: Final = nullcontext()
 
 
 class Ranges:
-    """Of torch. A range costs microseconds, so ask `on` before."""
+    """The ranges of torch. A range costs microseconds, so check `on` first."""
 
     def __init__(self) -> None:
         self._thread = threading.local()
 
     def on(self) -> bool:
-        """Whether anybody profiles in this process. A wrong yes costs time; nothing is shown."""
-        return profiler._is_profiler_enabled  # noqa: SLF001  # compiled code asks this, too
+        """Whether a profiler runs in this process. A false yes costs time, but shows nothing."""
+        return profiler._is_profiler_enabled  # noqa: SLF001  # as compiled code does
 
     def operation(
         self,
@@ -69,7 +69,7 @@ class Ranges:
     ) -> Range:
         """One operation of a group, until it is submitted.
 
-        Within the range of `collective` there is none: that knows what its caller gave.
+        Within a range of `collective` it adds none: that one describes the caller's arguments.
         """
         counts = input.count, output.count
         facts = _facts(call.collective, input.dtype, counts, group, group.name)
@@ -98,9 +98,9 @@ class Ranges:
         return self._outermost(method, inputs, facts | _terms(EXACT))
 
     def exchange(self, name: str, arrays: Iterable[Any], policy: LossPolicy) -> Range:
-        """A call of a parameter server, until it is answered. `on` need not be asked.
+        """A call of a parameter server, until it is answered. Checks `on` itself.
 
-        `arrays`: what is pushed or pulled, float32; None: a gradient that is zero.
+        `arrays`: the pushed or pulled arrays, float32; None: a gradient that is zero.
         """
         if not self.on():
             return _nobody
@@ -109,9 +109,9 @@ class Ranges:
         return self._outermost(name, [], facts | _terms(policy))
 
     def submission(self, session: int, message: "Submit", itemsize: int) -> Range:
-        """An operation on its way to the daemon, by the numbers that the daemon's trace has.
+        """The submission of an operation, with the numbers of the daemon's trace.
 
-        That of a session is text: viewers read numbers as float64, and it has 64 bits.
+        The session is text: viewers read numbers as float64, and it has 64 bits.
         """
         facts: Facts = {
             "session": str(session),
@@ -122,16 +122,16 @@ class Ranges:
         return _RecordFunctionFast(SUBMIT, (), facts)
 
     def wait(self, session: int, operation: int, label: str) -> Range:
-        """A wait for one operation, by the same numbers."""
+        """A wait for one operation, with the same numbers."""
         facts: Facts = {"session": str(session), "operation": operation, "of": label}
         return _RecordFunctionFast(WAIT, (), facts)
 
     def waiting(self) -> Range:
-        """A wait for more than one operation. `on` need not be asked."""
+        """A wait for more than one operation. Checks `on` itself."""
         return _RecordFunctionFast(WAIT) if self.on() else _nobody
 
     def waiting_for_room(self) -> Range:
-        """A wait for memory in the arena, which open operations have. `on` need not be asked."""
+        """A wait for arena memory that open operations hold. Checks `on` itself."""
         return _RecordFunctionFast(WAIT_FOR_ROOM) if self.on() else _nobody
 
     @contextmanager
@@ -152,7 +152,7 @@ RANGES: Final = Ranges()
 
 
 def _facts(name: str, dtype: str, counts: tuple[int, int], group: Any, group_name: str) -> Facts:
-    """`counts`: elements that go in and come out."""
+    """The facts of an operation. `counts`: elements of input and output."""
     name = _NAMES.get(name, name)
     facts: Facts = {
         "Collective name": _COLLECTIVES.get(name, name),
@@ -163,18 +163,18 @@ def _facts(name: str, dtype: str, counts: tuple[int, int], group: Any, group_nam
         "Rank": group.rank,
         "Process Group Name": group_name or "world",
     }
-    ranks = getattr(group, "ranks", None)  # a group of one rank by itself does not know its rank
+    ranks = getattr(group, "ranks", None)  # a Solo group has no `ranks`
     return facts if ranks is None else facts | {"Process Group Ranks": str(list(ranks))}
 
 
 def _ends(name: str, rank: int, peer: int) -> Facts:
-    """Of a message, as ranks of the group."""
+    """Sender and receiver of a message, as ranks of the group."""
     source, target = (rank, peer) if name == "send" else (peer, rank)
     return {"Src Rank": source, "Dst Rank": target}
 
 
 def _terms(policy: LossPolicy, layers: Iterable[int] = ()) -> Facts:
-    """What may be lost, and the traffic classes by their rank in the contract."""
+    """The bound, and the traffic classes of `layers`, given by their rank in the contract."""
     known, own = list(traffic_classes()), policy.traffic_class
     classes = [known[rank] for rank in sorted(layers)]
     bound = f"{policy.max_loss_of(own):g}"
@@ -187,7 +187,7 @@ def _elements(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def _tensors(given: Any) -> Iterator[torch.Tensor]:
-    """Those in lists of lists."""
+    """The tensors in nested lists."""
     if isinstance(given, torch.Tensor):
         yield given
     else:

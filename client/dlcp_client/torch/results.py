@@ -1,4 +1,4 @@
-"""Where the averages of DDP's buckets stand in the arena."""
+"""Arena tensors for the averages of DDP's buckets, reused between steps."""
 
 import torch
 from torch._C._distributed_c10d import GradBucket
@@ -8,9 +8,9 @@ from dlcp_client.session import Session
 
 
 class Results:
-    """The tensors of the last step, which are those of the next one too.
+    """The tensors of the last step, which the next one reuses.
 
-    DDP keeps what a hook gave it for a bucket until the end of the next step, when it has the next
+    DDP keeps a hook's result for a bucket until the end of the next step, when it gets the next
     one: with a new tensor in each step the arena would hold two results of each bucket.
     """
 
@@ -18,16 +18,16 @@ class Results:
         self._held: dict[int, tuple[torch.Tensor, Work]] = {}  # by number of the bucket
 
     def empty(self, session: Session, bucket: GradBucket, wait: float) -> torch.Tensor:
-        """A tensor in the arena for what `bucket` holds. It waits up to `wait` seconds for room.
+        """An arena tensor of the size of `bucket`. Waits up to `wait` seconds for space.
 
-        Raises: ArenaFull, what ended the session.
+        Raises: ArenaFull, the error that ended the session.
         """
         buffer, held = bucket.buffer(), self._held.pop(bucket.index(), None)
         if held is not None:
             result, work = held
             if (result.shape, result.dtype) != (buffer.shape, buffer.dtype):
                 self._held.clear()  # DDP has formed other buckets
-            elif work.released:  # else a peer may yet be sent what is in there
+            elif work.released:  # else a peer may still fetch parts of it
                 return result
             del held, result, work
         return session.empty(buffer.shape, buffer.dtype, wait=wait)
@@ -37,5 +37,5 @@ class Results:
         self._held[bucket.index()] = result, work
 
     def clear(self) -> None:
-        """Let go of them."""
+        """Release all tensors."""
         self._held.clear()

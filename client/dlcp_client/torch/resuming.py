@@ -1,4 +1,4 @@
-"""What a bounded training has to bring back, in its checkpoints."""
+"""Saves the residuals of a bounded training in its checkpoints."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -18,23 +18,22 @@ class Resumable(ModelRegistration):
     """A registration of a model whose parameters are the same on all ranks."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What was waived and has not come back, as tensors by parameter, and the steps so far:
-        the same on all ranks, and for any number of ranks that go on with it.
+        """The residuals, as tensors by parameter, and the number of steps: equal on all ranks, and
+        valid for any number of ranks that resume.
 
-        Every rank calls it, between two backward passes. Each operation that may have left
-        something is done once more, exactly, and without gradients: what comes of it is the average
-        over the ranks of what they had left over. It is in the state, and in the next
-        step of this training too. It costs an all-reduce of the bounded gradients, and at most
-        their memory until the next step.
+        Every rank calls it, between two backward passes. Each operation that may have a residual is
+        repeated once, exactly, and without gradients: its result is the average over the ranks of
+        their residuals. It is in the state, and is also added to the next step of this training. It
+        costs an all-reduce of the bounded gradients, and at most their memory until the next step.
 
-        Raises: BadConfig where leftovers are not the daemon's; DeadlineExceeded where not every
-            rank calls it, and the training can go on; what ends an operation.
+        Raises: BadConfig if the daemon does not keep the residuals; DeadlineExceeded if not
+            every rank calls it, and the training can continue; the error that ended an operation.
         """
         self._check_resumable()
         if self.session is not None and self.rules.left:
             self.meet(self.session, "state_dict()")
             for name, left in self.rules.left.items():
-                # All of them first: what is carried already goes into each.
+                # All of them first: each includes the values carried so far.
                 for values in [*self._drained(self.session, name, left)]:
                     self.rules.carried.take(left.parts(values))
         return {
@@ -45,11 +44,11 @@ class Resumable(ModelRegistration):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave: what was left over comes back in the first step, and
-        the warm-up is as long as it still was, two steps at least. Every rank calls it, after
-        `register` and before the first backward pass.
+        """Resume from a state of `state_dict`: residuals are added in the first step, and the
+        warm-up has its remaining length, at least two steps. Every rank calls it, after `register`
+        and before the first backward pass.
 
-        Raises: BadConfig; nothing has changed then.
+        Raises: BadConfig; nothing has then changed.
         """
         self._check_resumable()
         if self.rules.step:
@@ -60,8 +59,9 @@ class Resumable(ModelRegistration):
         self.rules.resume(state["step"])
 
     def _drained(self, session: Session, name: str, left: Left) -> Iterator[torch.Tensor]:
-        """Averages of what is left, with what this rank carries of it already. Of 16-bit floats
-        several, the same number on all ranks: each has as many digits as fit."""
+        """Averages of the residuals, including this rank's carried values. For 16-bit floats
+        several tensors, the same number on all ranks: each adds the digits that the previous ones
+        could not hold."""
         policy, carried = self.rules.exact, self.rules.carried
         while True:
             given = session.zeros(left.count, left.dtype, wait=policy.deadline)
@@ -73,4 +73,4 @@ class Resumable(ModelRegistration):
                 return
 
     def _check_resumable(self) -> None:
-        """Raises: BadConfig."""
+        """Raises: BadConfig if the state cannot be saved or restored."""

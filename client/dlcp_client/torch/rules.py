@@ -1,4 +1,4 @@
-"""What a model's gradients are asked for: policy, name, exempt ranges and traffic classes."""
+"""The terms of a model's gradients: policy, name, exempt ranges and traffic classes."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -23,8 +23,8 @@ from dlcpd.contract.policy import LossPolicy, checked
 
 DEFAULT_WARMUP: Final = 10  # steps; early gradients are large and change direction
 MIN_WARMUP: Final = 2  # steps; DDP regroups its buckets after the first, so names change once
-EXACT_BELOW: Final = 1 << 20  # bytes, about a chunk: too little to gain anything from loss
-UNCLASSED: Final = "bulk"  # a policy of this class leaves it to the order of the layers
+EXACT_BELOW: Final = 1 << 20  # bytes, about a chunk: too small to gain from loss
+UNCLASSED: Final = "bulk"  # with this class, a policy lets the order of the layers decide
 
 _models: Final = itertools.count()  # every rank registers its models in the same order
 
@@ -37,10 +37,10 @@ class Terms:
     name: str
     exempt: list[Range]
     layers: list[Layer]
-    scale: float  # of the loss
+    scale: float  # loss scale
 
     def keywords(self) -> dict[str, Any]:
-        """As they are passed."""
+        """The keyword arguments."""
         return {
             "policy": self.policy,
             "name": self.name,
@@ -52,16 +52,16 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """An operation that may have left something for the next of its name."""
+    """An operation that may have a residual for the next one of its name."""
 
     count: int  # elements
     dtype: torch.dtype
-    # Of each gradient in it: its parameter, first element, shape and strides.
+    # For each gradient in it: its parameter, first element, shape and strides.
     rows: tuple[tuple[nn.Parameter, int, torch.Size, tuple[int, ...]], ...]
 
     @classmethod
     def of(cls, placed: Sequence[Placed], start: int, size: int) -> Self:
-        """Of an operation over `size` bytes of a bucket, from `start` on."""
+        """The record of an operation over `size` bytes of a bucket, from `start` on."""
         unit = placed[0].gradient.itemsize
         return cls(
             size // unit,
@@ -84,8 +84,8 @@ class Left:
 
 
 class Rules:
-    """Applies one policy to all gradients of a model. `step` counts backward passes begun, and
-    `account` adds up what they cost."""
+    """Applies one policy to all gradients of a model. `step` counts backward passes begun;
+    `account` holds their totals."""
 
     def __init__(
         self,
@@ -98,16 +98,16 @@ class Rules:
         policy = checked(policy)
         if scaler is not None and not isinstance(scaler, GradScaler):
             raise BadConfig(f"scaler {scaler!r}: pass the torch.amp.GradScaler of the training")
-        self._scaler, self._scale = scaler, 1.0  # the scale of this step's loss
+        self._scaler, self._scale = scaler, 1.0  # scale of this step's loss
         self.policy, self.exact = policy, _exactly(policy)
-        self._next: LossPolicy | None = None  # from the next step on
+        self._next: LossPolicy | None = None  # policy from the next step on
         self.warmup_steps = max(warmup_steps, MIN_WARMUP)
         self.step = 0
-        self.before = 0  # steps of the training that a checkpoint went on from
+        self.before = 0  # steps of the training before the checkpoint
         self.account = Account()
         self.carried = Carried(dict(model.named_parameters()))
-        # By name, in the order of their first submission. As many as the model has buckets or
-        # pieces, twice: DDP regroups its buckets once, before anything has a name.
+        # By name, in the order of their first submission. At most twice the model's number of
+        # buckets or pieces: DDP regroups its buckets once, before any has a name.
         self.left: dict[str, Left] = {}
         self._ended = False  # nothing is waived any more
         self._prefix = f"ddp{next(_models)}"
@@ -116,21 +116,21 @@ class Rules:
         self._order = ForwardOrder(model)
 
     def bring_back(self, bucket: GradBucket) -> None:
-        """Add to a bucket that is ready what a checkpoint held, or left, for its gradients."""
+        """Add values from a checkpoint, or from saving one, to the gradients of a ready bucket."""
         if self.carried:
             self.carried.add_to((one.parameter, one.gradient) for one in contents(bucket))
 
     def begin_step(self, group: Group) -> None:
         """A backward pass begins, on all ranks of `group`.
 
-        The first one waits for its rank 0, whose forward order gives the classes on all ranks:
-        branches may run in another order on each. Raises: what ended that operation.
+        The first one waits for rank 0, whose forward order gives the classes of all ranks: branches
+        may run in a different order on each. Raises: the error that ended that operation.
         """
         self.step += 1
         self.account.begin()
         if self._next is not None:
             self._take(self._next)
-        if self._scaler:  # once, for on a device it waits for all that is queued there
+        if self._scaler:  # once per step: on a device it waits for all queued work
             self._scale = self._scaler.get_scale()
         self.carried.rescale(self._scale)
         if self.step == 1 and self.policy.traffic_class == UNCLASSED:
@@ -144,7 +144,7 @@ class Rules:
         return self.step > self.warmup_steps and size >= EXACT_BELOW
 
     def change(self, policy: LossPolicy) -> None:
-        """From the next step on, on all ranks, another policy. Raises: BadPolicy."""
+        """Use another policy from the next step on, on all ranks. Raises: BadPolicy."""
         policy = checked(policy)
         if policy.traffic_class != self.policy.traffic_class:
             raise BadPolicy(
@@ -154,20 +154,20 @@ class Rules:
         self._next = policy
 
     def _take(self, policy: LossPolicy) -> None:
-        # What was left over under the present one comes back in operations of the same names.
+        # Residuals under the present policy are reapplied in operations of the same names.
         self._ended = policy.is_plain and (self._ended or not self.policy.is_plain)
         self.policy, self.exact, self._next = policy, _exactly(policy), None
 
     def limit(self, max_loss: float) -> None:
-        """Lower the bound, on all ranks in the same step, for the operations that follow. 0:
-        nothing is waived any more, and what was comes back."""
+        """Lower the bound for later operations, on all ranks in the same step. 0: nothing more is
+        waived, and residuals are reapplied."""
         self._ended = not max_loss
         per_class = {name: min(b, max_loss) for name, b in self.policy.per_class.items()}
         lower = replace(self.policy, max_loss=max_loss, per_class=per_class) if max_loss else None
         self.policy = lower or self.exact
 
     def resume(self, step: int) -> None:
-        """So many steps were made before the first one here."""
+        """Count `step` steps of the training before the first one here."""
         self.before = step
         self.warmup_steps = max(self.warmup_steps - step, MIN_WARMUP)
 
@@ -179,10 +179,10 @@ class Rules:
     def terms(
         self, placed: Sequence[Placed], start: int, size: int, *, bring_home: bool = False
     ) -> Terms:
-        """Those of an operation over `size` bytes of a bucket, from `start` on.
+        """The terms of an operation over `size` bytes of a bucket, from `start` on.
 
-        The name is the same for the same parameters in the same order, on every rank.
-        `bring_home`: nothing may be waived, and what was waived before comes back.
+        The name is equal for the same parameters in the same order, on every rank. `bring_home`:
+        waive nothing, and reapply the residual.
         """
         policy = self.policy_now(size)
         scale = self._scale
@@ -209,15 +209,15 @@ class Rules:
         return Terms(policy, name, exempt, layers, scale)
 
     def is_exempt(self, parameter: nn.Parameter) -> bool:
-        """Whether nothing of its gradient is ever waived."""
+        """Whether no part of its gradient is ever waived."""
         return id(parameter) in self._exempt
 
     def name_of(self, parameter: torch.Tensor) -> str:
-        """In the model."""
+        """The parameter's name in the model."""
         return self._names[id(parameter)]
 
     def close(self) -> None:
-        """Leave the model's forward passes alone."""
+        """Stop watching the model's forward passes."""
         self._order.stop()
 
 

@@ -1,4 +1,4 @@
-"""Another callable in the place of a method of an optimizer."""
+"""Replaces a method of an optimizer."""
 
 from collections.abc import Callable
 from types import MethodType
@@ -10,8 +10,8 @@ from torch.optim import Optimizer
 def stand_in(optimizer: Optimizer, name: str, call: Callable[..., Any]) -> None:
     """Make `call` the optimizer's method.
 
-    A bound one, which a learning-rate scheduler that comes later can wrap; with the marks of one
-    that came before, or it warns that its step() is gone.
+    It is a bound method, which a later learning-rate scheduler can wrap, and it has the marks of an
+    earlier scheduler, which would otherwise warn that its step() was replaced.
     """
     marks = getattr(getattr(optimizer, name), "__dict__", {})
 

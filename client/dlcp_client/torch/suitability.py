@@ -1,4 +1,4 @@
-"""What cross_step can take: models, optimizers and calls of step(); the rest is refused by name."""
+"""Checks that cross_step supports the model, the optimizer and a call of step()."""
 
 from typing import Any, Final
 
@@ -9,8 +9,8 @@ from torch.optim import Optimizer
 
 from dlcpd.contract.errors import BadConfig, BadTensor
 
-# Their step looks at one parameter at a time, so updating some first gives the same. Exactly
-# these classes: a subclass, or an optimizer of someone else, may compare parameters.
+# Their step updates each parameter independently, so partial updates give the same result. Exactly
+# these classes: a subclass, or another optimizer, may compare parameters.
 SEPARABLE: Final = (
     torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam,
     torch.optim.Adamax, torch.optim.Adagrad, torch.optim.Adadelta, torch.optim.RMSprop,
@@ -25,7 +25,7 @@ _OPTIONS: Final = {
 
 
 def check_suitable(model: DistributedDataParallel, optimizer: Any) -> None:
-    """Raises: BadConfig or BadTensor naming what cannot be deferred, and what to do."""
+    """Raises: BadConfig or BadTensor naming the part that cannot be deferred, and what to do."""
     for option, reason in _OPTIONS.items():
         if getattr(model, option, None):
             raise BadConfig(f"DistributedDataParallel({option}=...): {reason}; or {_INSTEAD}")

@@ -1,4 +1,4 @@
-"""How long a backward pass of DDP waits for its gradients once it has computed all of them."""
+"""Measures how long a backward pass of DDP waits for gradients after computing all of them."""
 
 import threading
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _thread = threading.local()
 
 
 def time_the_wait(account: Account) -> None:
-    """Count what DDP waits at the end of this backward pass, where one is under way, and show it.
+    """Count and show DDP's wait at the end of the current backward pass, if there is one.
 
     Called in the hook of its first bucket.
     """
@@ -27,23 +27,23 @@ def time_the_wait(account: Account) -> None:
 
 
 def show_the_wait() -> None:
-    """Show what DDP waits at the end of this backward pass, where one is under way.
+    """Show DDP's wait at the end of the current backward pass, if there is one.
 
-    Called where it asks for a Future of the backend, which it waits for in C++. Once a pass.
+    Called when DDP requests a Future of the backend, for which it waits in C++. Once per pass.
     """
-    task = torch._C._current_graph_task_id()  # noqa: SLF001  # no public name; -1: there is none
+    task = torch._C._current_graph_task_id()  # noqa: SLF001  # no public name; -1: no pass
     if task not in (-1, getattr(_thread, "shown", -1)):
         _thread.shown = task
         _around_the_wait(lambda: lambda: None)
 
 
 def _around_the_wait(begin: Callable[[], Callable[[], None]]) -> None:
-    """Call `begin` before the wait, and what it returns after it.
+    """Call `begin` before the wait, and its result after it.
 
-    The engine calls back in the order in which it was asked: the first call below comes before
-    DDP's own, which waits for all buckets and copies them, and the second one, which is asked for
-    by then, after it. Under `model.join()` hooks run outside of a backward pass, where nothing can
-    be asked for: those passes do not count.
+    The engine runs callbacks in the order of registration. `before` is registered before DDP's own
+    callback, which waits for all buckets and copies them; `before` registers `after`, which then
+    runs after DDP's. Under `model.join()` hooks run outside a backward pass, where no callback can
+    be registered: those passes do not count.
     """
 
     def before() -> None:

@@ -1,4 +1,4 @@
-"""Samples bounded reductions, and keeps to what the guard of a training says about their error."""
+"""Samples bounded reductions, and applies a training's guard to their error."""
 
 import logging
 from collections.abc import Callable
@@ -22,8 +22,8 @@ _log: Final = logging.getLogger("dlcp_client")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A bounded reduction. `exactly` submits the exact one of the same contribution, and says
-    where its result will be; `part` takes out what this rank compares."""
+    """A bounded reduction. `exactly` submits the exact one of the same contribution, and returns it
+    with its result tensor; `part` selects the elements that this rank compares."""
 
     name: str
     bounded: Work
@@ -33,38 +33,38 @@ class Sample:
 
 
 class Watch:
-    """Of one model. Every rank samples the same reductions in the same steps, and decides by sums
-    that all ranks have added up exactly: none decides alone."""
+    """The guard of one model. Every rank samples the same reductions in the same steps, and decides
+    by exact sums over all ranks, so all decide alike."""
 
     def __init__(self, guard: Guard, rules: Rules) -> None:
         self._guard, self._rules = guard, rules
-        self._open: list[Sample] = []  # of the backward pass that is under way
-        self._step = 0  # which it is
+        self._open: list[Sample] = []  # of the current backward pass
+        self._step = 0  # number of that pass
         self._counts = {"samples": 0, "excesses": 0, "overflows": 0}
         self._last: dict[str, Any] = {}
 
     @property
     def exact(self) -> LossPolicy:
-        """Of the reductions that are compared with."""
+        """The policy of the exact reductions."""
         return self._rules.exact
 
     def report(self) -> dict[str, Any]:
         """Plain values for a logger, of the last sample that was finite; equal on all ranks.
 
-        `error` (relative), `cosine`, `missing_norm` and `exact_norm` over all bounded gradients
-        of `step`; `worst` and `worst_error` of one operation; `bound`, which holds now. Counts:
-        `samples`, `excesses` of the guard's max_error, `overflows` (steps with NaN or Inf).
+        `error` (relative), `cosine`, `missing_norm` and `exact_norm` over all bounded gradients of
+        `step`; `worst` and `worst_error` of one operation; `bound`: the present one. Counts:
+        `samples`, `excesses` over the guard's max_error, `overflows` (steps with NaN or Inf).
         """
         return self._counts | self._last | {"bound": self._rules.policy.max_loss}
 
     def samples(self, terms: Terms) -> bool:
-        """Whether a reduction that is about to be submitted is to be sampled."""
+        """Whether to sample a reduction that is about to be submitted."""
         bounded_steps = self._rules.step - self._rules.warmup_steps - 1
         return not terms.policy.is_plain and bounded_steps % self._guard.every == 0
 
     def add(self, group: Group, sample: Sample) -> None:
-        """In a backward pass: compare it at the end of the pass."""
-        if self._step != self._rules.step:  # the first one; what a failed pass left is over
+        """Called in a backward pass: compare the sample at the end of the pass."""
+        if self._step != self._rules.step:  # first sample of the pass; drop samples of a failed one
             self._step, self._open = self._rules.step, []
             torch.autograd.Variable._execution_engine.queue_callback(  # noqa: SLF001
                 lambda: self._finish(group)
@@ -72,7 +72,7 @@ class Watch:
         self._open.append(sample)
 
     def _finish(self, group: Group) -> None:
-        """Raises: what ended an operation, out of backward(); GuardStopped."""
+        """Raises: the error that ended an operation, out of backward(); GuardStopped."""
         samples, self._open = self._open, []
         rows = [self._compare(sample) for sample in samples]
         table = torch.stack(rows)
@@ -103,7 +103,7 @@ class Watch:
         return sums(sample.part(sample.result), sample.part(exact))
 
     def _overflow(self) -> None:
-        """A loss scaler skips such a step, and so does the guard."""
+        """Count a step with NaN or Inf: a loss scaler skips such a step, and so does the guard."""
         if not self._counts["overflows"]:
             _log.warning(
                 "guard: step %d has NaN or Inf in its gradients, so their error is not known; "
@@ -113,7 +113,7 @@ class Watch:
         self._counts["overflows"] += 1
 
     def _exceeded(self, error: float) -> None:
-        """Raises: GuardStopped."""
+        """React to an excessive error. Raises: GuardStopped."""
         self._counts["excesses"] += 1
         guard, rules, before = self._guard, self._rules, self._rules.policy.max_loss
         said = (
@@ -132,9 +132,9 @@ class Watch:
 
 
 def averaged(session: Session, result: torch.Tensor, terms: Terms, watch: Watch | None) -> Work:
-    """Average over all ranks what `result`, of `session.empty`, holds; sampled where it is due.
+    """Average `result`, a tensor of `session.empty`, over all ranks; sampled if due.
 
-    Raises: what keeps an operation from being submitted.
+    Raises: the error that prevents the submission of an operation.
     """
     if watch is None or not watch.samples(terms):
         return session.all_reduce(result, "avg", result_only=True, **terms.keywords())

@@ -1,4 +1,4 @@
-"""The DDP model behind what a script has in hand: itself, compiled, or made by replicate()."""
+"""Finds the DDP model in the given one: itself, compiled, or made by replicate()."""
 
 from typing import Any, NamedTuple
 
@@ -16,12 +16,12 @@ class Wrapped(NamedTuple):
     """A model that can be registered."""
 
     ddp: DistributedDataParallel
-    module: nn.Module  # the user's own, inside
-    staged: bool  # whether its gradients are on devices that are staged
+    module: nn.Module  # the user's module
+    staged: bool  # whether its gradients are on devices that need staging
 
 
 def wrapped(model: Any) -> Wrapped:
-    """`model`, if register takes it. A model of replicate() gets its DDP now: every rank calls it.
+    """`model`, if register supports it. For replicate(), creates its DDP now: every rank calls it.
 
     Raises: BadConfig; BadTensor for a device that cannot be staged.
     """
@@ -32,8 +32,8 @@ def wrapped(model: Any) -> Wrapped:
 
 
 def _found(model: Any) -> tuple[DistributedDataParallel, nn.Module]:
-    """Raises: BadConfig."""
-    inside = getattr(model, "_orig_mod", None)  # of what torch.compile returns
+    """The DDP model and the user's module. Raises: BadConfig."""
+    inside = getattr(model, "_orig_mod", None)  # result of torch.compile
     if isinstance(inside, nn.Module):
         return _found(inside)
     if isinstance(model, DistributedDataParallel):
