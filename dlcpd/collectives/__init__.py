@@ -1,1 +1,1 @@
-"""Runs schedules over the transport, pure: what goes where, and what becomes of what is lost."""
+"""Runs schedules over the transport, and accounts for bounded loss. Pure."""

@@ -1,4 +1,4 @@
-"""What a session keeps from one operation to the next: residuals, and the ledger of losses."""
+"""State that a session keeps between operations: residuals, and counts of losses."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -9,17 +9,17 @@ from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.numerics.residual import ResidualStore
 
 MAX_LEDGER: Final = 4096  # rows kept for reports
-MAX_LEFT_OVER: Final = 4 << 20  # bytes of one part of a tensor: the longest transfer's
+MAX_LEFT_OVER: Final = 4 << 20  # bytes of one part of a tensor: of the longest transfer
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """Segments of one transfer that went missing for good (P9)."""
+    """Segments of one transfer that were waived (P9)."""
 
     operation: int  # number in its group
     name: str  # of the tensor
     sender: int  # rank
-    owner: int  # rank that went without them
+    owner: int  # rank at which they are missing
     transfer: int
     segments: int
     out_of: int  # segments of the transfer
@@ -28,14 +28,14 @@ class LedgerRow:
 
 @dataclass(slots=True)
 class Accounts:
-    """Of one session."""
+    """Accounts of one session."""
 
     holdings: Holdings = field(default_factory=Holdings)
-    # memory of residuals that codecs left over, from one operation to the next; of the engine
+    # reused memory for residuals of codecs, shared by the sessions of an engine
     spare: ScratchPool = field(default_factory=lambda: ScratchPool(MAX_LEFT_OVER))
     residuals: ResidualStore = field(init=False)
     ledger: list[LedgerRow] = field(default_factory=list)
-    # segments, by the rank that went without them and by path: at most 256 x 16 rows
+    # segments, by owner and by path: at most 256 x 16 rows
     waived: Counter[tuple[int, int]] = field(default_factory=Counter)
     lost: Counter[int] = field(default_factory=Counter)  # segments, by the rank that sent them
 
@@ -43,9 +43,9 @@ class Accounts:
         self.residuals = ResidualStore(self.holdings)
 
     def record(self, row: LedgerRow) -> None:
-        """Book a loss."""
+        """Add a loss."""
         self.ledger.append(row)
-        if row.paths:  # only who sent it knows them
+        if row.paths:  # known to the sender only
             for path, segments in row.paths.items():
                 self.waived[row.owner, path] += segments
         else:

@@ -1,8 +1,8 @@
-"""Bounded loss of one operation on one rank: who may miss what, and who keeps it instead.
+"""Bounded loss of one operation on one rank: drop precedences, waived segments, residuals.
 
-The sender marks which segments weigh least, agrees to what a receiver would go without, and
-keeps those as a residual for the next operation of the same name (P3, P4), together with what
-a codec left over.
+The sender marks the segments of least energy, agrees to the segments that a receiver asks to
+waive, and keeps those as a residual for the next operation of the same name (P3, P4), together
+with the rounding errors of a codec.
 """
 
 import random
@@ -31,13 +31,13 @@ from dlcpd.numerics.magnitude import Energies, OperationEnergy, energies
 from dlcpd.numerics.residual import Hole, Key, cut
 from dlcpd.numerics.returning import add_back, share_of_range
 
-PIECE: Final = 256 << 10  # bytes looked at in one go: 0.1 ms, or 1 ms where pages are still to come
+PIECE: Final = 256 << 10  # bytes measured at once: 0.1 ms, or 1 ms if pages are not mapped yet
 NOTHING: Final = np.empty(0, np.intp)
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """How the segments of a transfer are sent where some may be lost."""
+    """How the segments of a lossy transfer are sent."""
 
     order: Segments
     drop_precedences: NDArray[np.uint8] | np.uint8
@@ -47,18 +47,18 @@ class Marks:
 
 @dataclass(slots=True, eq=False)
 class Bounded:
-    """Of one operation; `tensor` is what this rank contributes."""
+    """Bounded loss of one operation; `tensor` is this rank's contribution."""
 
     order: Order
     tensor: Bytes
     accounts: Accounts
-    lost: int = 0  # segments that this rank went without
-    vetoed: int = 0  # segments that were asked for and held too much of the energy
-    encoded: Encoded | None = field(init=False)  # where there is a codec
+    lost: int = 0  # segments missing at this rank
+    vetoed: int = 0  # segments not waived because they held too much of the energy
+    encoded: Encoded | None = field(init=False)  # if there is a codec
     _energy: OperationEnergy = field(init=False)
     _holes: dict[tuple[int, int], Hole] = field(default_factory=dict)  # by rank, transfer
     _reapplied: list[Hole] = field(init=False)
-    _remaining: list[Hole] = field(default_factory=list)  # of it: what did not fit
+    _remaining: list[Hole] = field(default_factory=list)  # the part of it that did not fit
     _waived: dict[tuple[int, int], Missing] = field(default_factory=dict)  # as `_holes`
     _lost: list[Missing] = field(default_factory=list)
 
@@ -85,22 +85,22 @@ class Bounded:
 
     @property
     def brought_back(self) -> Sequence[Hole]:
-        """What earlier operations left and this one has added to the tensor, in this order."""
+        """Residuals of earlier operations that were added to the tensor, in this order."""
         return self._reapplied
 
     @property
     def reapplied(self) -> int:
-        """Segments of it."""
+        """Number of their segments."""
         return sum(hole.waived for hole in self._reapplied)
 
     @property
     def losses(self) -> Losses:
-        """What went missing for good."""
+        """Segments that were waived, of sends and of receives."""
         return Losses(list(self._waived.values()), self._lost)
 
     @property
     def waived(self) -> int:
-        """Segments of this rank's contribution that others went without."""
+        """Number of waived segments of this rank's contribution."""
         return sum(len(missing.segments) for missing in self._waived.values())
 
     @property
@@ -108,12 +108,13 @@ class Bounded:
         """Fraction of the contribution's sum of squares that was waived."""
         return self._energy.spent_share
 
-    # --- what may be lost ----------------------------------------------------------------
+    # --- energies and budgets ------------------------------------------------------------
 
     def measure(self, spans: dict[int, tuple[int, int, int]]) -> Iterator[int]:
-        """Look at what will be sent: by transfer position (start, size, segment size), bytes.
+        """Compute the energies of what will be sent: `spans` has, by position of the transfer,
+        (start, size, segment size) in bytes.
 
-        A piece at a time: yields the bytes of each. The pieces do not show in what is found.
+        Yields the bytes of each piece of work. The result does not depend on the pieces.
         """
         parts: dict[int, Energies] = {}
         for position, (start, size, segment_size) in spans.items():
@@ -130,7 +131,7 @@ class Bounded:
     def measure_wires(
         self, encoded: Encoded, wires: dict[int, tuple[Bytes, int, int]]
     ) -> Iterator[int]:
-        """As `measure`, of what a codec has made: (it, bytes of the tensor, segment size)."""
+        """As `measure`, of encoded bytes: (these, bytes of the tensor, segment size)."""
         parts, heads = dict[int, Energies](), dict[int, int]()
         for position, (wire, size, segment_size) in wires.items():
             parts[position], heads[position] = encoded.energies(wire, size, segment_size)
@@ -139,11 +140,11 @@ class Bounded:
 
     @property
     def _bound(self) -> float:
-        """The largest of any layer."""
+        """The largest bound of any layer."""
         return float(self.order.layers.bounds.max()) / MILLION
 
     def budget(self, stretch: Stretch, segment_size: int) -> Budget | None:
-        """What may be missing of a transfer."""
+        """The budget of segments that may be missing of a transfer; None: none may."""
         layers, exempt, start, size = stretch
         if layers.lossless or not self.order.loss.waive:
             return None
@@ -155,7 +156,7 @@ class Bounded:
         """How to send the transfer at `position`."""
         size = stretch.size
         seed = self.order.seed ^ self.order.ticket << 20 ^ position
-        # P5: rotate who comes last
+        # P5: rotate the segment that comes last
         turned = rotated_order(
             segment_count(size, segment_size),
             short_tail=bool(size % segment_size),
@@ -180,24 +181,24 @@ class Bounded:
         ranks[budget.untouchable] = PROTECTED
         return ranks
 
-    # --- what is lost ------------------------------------------------------------------------
+    # --- waived segments ---------------------------------------------------------------------
 
     def on_waived(
         self, number: int, rank: int, sender: TransferSender, missing: Segments
     ) -> Segments:
-        """`rank` would go without `missing`: keep them and return nothing; or return those that
+        """`rank` asks to waive `missing`: keep them and return nothing; or return those that
         are beyond the bound, of segments or of energy, or hold NaN or Inf.
 
-        Those must arrive, so that every rank's loss scaler sees the overflow; kept as
-        residual they would poison the next step instead.
+        NaN and Inf must arrive, so that every rank's loss scaler sees the overflow; a residual
+        with them would spoil the next step instead.
         """
         if sender.budget is None or not sender.budget.covers(_bits(missing, sender.segments)):
             return missing  # no more than the bound, whatever a peer asks
         place = rank, sender.key.transfer
         known = self._waived.get(place)
         if not len(missing) or (known and np.array_equal(known.segments, missing)):
-            return NOTHING  # our ACK was lost: agree again, book once
-        assert sender.weight is not None  # noqa: S101  # what may lose anything was measured
+            return NOTHING  # the ACK was lost: agree again, count once
+        assert sender.weight is not None  # noqa: S101  # lossy transfers were measured
         too_much = self._energy.beyond(missing, sender.weight, self.order.loss.bound)
         if len(too_much):
             self.vetoed += len(too_much)
@@ -231,7 +232,7 @@ class Bounded:
         )
 
     def book(self, number: int, incoming: Incoming) -> None:
-        """The sender keeps what is missing: here it counts as zero."""
+        """Count the missing segments, and zero them here: the sender keeps them."""
         size = incoming.segment_size
         missing = np.flatnonzero(~incoming.receiver.received)
         for segment in missing.tolist():
@@ -264,8 +265,8 @@ class Bounded:
     # --- ends ------------------------------------------------------------------------------
 
     def keep(self) -> None:
-        """The result stands: what is left over waits for the next operation of this name, and
-        what was brought back is needed no more."""
+        """The result is complete: keep the residual for the next operation of this name, and
+        free the memory of the reapplied one."""
         for hole in self._reapplied:
             if hole.coded:
                 self.accounts.spare.give(hole.values)
@@ -274,7 +275,7 @@ class Bounded:
             self.accounts.residuals.put(self._key, [*self._remaining, *holes])
 
     def put_back(self) -> None:
-        """The operation failed: what it brought back is not lost."""
+        """The operation failed: keep the residual that it had reapplied."""
         if self._reapplied:
             self.accounts.residuals.put(self._key, self._reapplied)
 

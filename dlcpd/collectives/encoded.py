@@ -1,4 +1,4 @@
-"""What an operation's codec does on one rank, and what it leaves over for the next operation."""
+"""Codec of an operation on one rank, and the residual that it leaves for the next operation."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -19,10 +19,10 @@ from dlcpd.numerics.residual import WHOLE, Hole
 
 @dataclass(slots=True, eq=False)
 class Encoded:
-    """Of one operation. Parts of the tensor are known by the byte at which they begin.
+    """Codec of one operation. Parts of the tensor are identified by their first byte.
 
-    What is left over of a part is what its codec rounded away, and the values of its segments
-    that were waived: both go to the next operation of the name (P4).
+    The residual of a part is the rounding errors of its codec and the values of its waived
+    segments: both go to the next operation of the name (P4).
     """
 
     order: Order
@@ -34,16 +34,16 @@ class Encoded:
 
     @classmethod
     def of(cls, order: Order, spare: ScratchPool) -> Self | None:
-        """None where values cross as they are."""
+        """None if the operation has no codec."""
         return None if order.codec is None else cls(order, order.codec, spare)
 
     def contribute(self, part: Bytes, wire: Bytes, start: int) -> Iterator[int]:
-        """Encode what this rank contributes; yields the bytes of each piece of the work."""
+        """Encode a part of the contribution; yields the bytes of each piece of the work."""
         left = self._room(start, len(part))
         return coding.encode(self.codec, self.order.dtype, part, wire, left)
 
     def round(self, result: Bytes, wire: Bytes, start: int) -> None:
-        """Encode a result, which becomes what all ranks decode."""
+        """Encode a result, and overwrite it with the values that all ranks decode."""
         left = self._room(start, len(result))
         work = coding.encode(self.codec, self.order.dtype, result, wire, left, rounds=True)
         deque(work, maxlen=0)
@@ -51,16 +51,16 @@ class Encoded:
             self._averages.add(start)
 
     def decode(self, wire: Bytes, part: Bytes) -> None:
-        """Inverse of `contribute` and `round`, but for what was left over."""
+        """Inverse of `contribute` and `round`, except for rounding errors."""
         coding.decode(self.codec, self.order.dtype, wire, part)
 
     def energies(self, wire: Bytes, size: int, segment_size: int) -> tuple[Energies, int]:
-        """Of the segments of `size` bytes of the tensor, and how many of them are the head."""
+        """Energies of the segments of `size` bytes of the tensor; number of those of the head."""
         count = size // STORAGE[self.order.dtype].itemsize
         return coding.wire_energies(self.codec, count, wire, segment_size)
 
     def waive(self, sender: TransferSender, segments: Segments) -> None:
-        """The peer goes without these."""
+        """Add the values of waived segments to the residual."""
         left = self._left.get(sender.origin)
         if left is None:
             return
@@ -75,7 +75,7 @@ class Encoded:
         self._waived[sender.origin] = len(segments)
 
     def holes(self) -> list[Hole]:
-        """All that is left over. Of an average it counts for each of the ranks."""
+        """The residuals of all parts. That of an average counts once per rank."""
         order, size = self.order, STORAGE[self.order.dtype].itemsize
         scale = order.loss.scale
         return [
@@ -93,7 +93,7 @@ class Encoded:
         ]
 
     def _room(self, start: int, size: int) -> Array | None:
-        """For what is left over of a part, where it is kept."""
+        """Memory for the residual of a part; None if it is not kept."""
         if not self.order.loss.feedback:
             return None
         kind, count = wide(self.order.dtype), size // STORAGE[self.order.dtype].itemsize

@@ -1,8 +1,8 @@
 """Runs one rank's program over the transport. The only executor: every collective is a program.
 
 A step begins when all steps that it waits for are done. A send goes out once its peer's READY
-agreed; what arrives goes straight to its place, or waits in scratch memory while the place is
-not free; a reduction runs at once.
+agreed; received data go straight to their place, or to scratch memory while the place is not
+free; a reduction runs at once.
 """
 
 from collections import deque
@@ -55,14 +55,14 @@ from dlcpd.schedules.model import (
 
 Tags = NDArray[np.uint8]  # by segment: traffic class and drop precedence
 
-SCRATCH: Final = int(Buffer.SCRATCH)  # looked up for every span, which an enum's member is slow at
+SCRATCH: Final = int(Buffer.SCRATCH)  # used for every span: members of enums are slow to look up
 SMALL: Final = 16 << 10  # bytes to one peer that go out with READY: under the smallest window
 
 
 @dataclass(slots=True, eq=False)
 class Execution:
-    """One operation on one rank: `program` over `memory` (INPUT and OUTPUT; one and the same
-    where it is in place)."""
+    """One operation on one rank: `program` over `memory` (INPUT and OUTPUT; the same memory if
+    it is in place)."""
 
     order: Order
     program: Program
@@ -70,32 +70,32 @@ class Execution:
     scratch: ScratchPool
     accounts: Accounts
     receiving: Callable[[int], Program] | None = None  # of a message: the program, by its sender
-    recording: Recording | None = None  # where a ledger is kept
-    charge: int = 0  # bytes that it holds from its beginning to its end, beside scratch memory
+    recording: Recording | None = None  # if a ledger is kept
+    charge: int = 0  # bytes that it holds from its beginning to its end, besides scratch memory
     id: OperationId = (0, 0, 0)
-    begun: float = 0.0  # when it did
+    begun: float = 0.0  # time of `start`
     ready_ranks: set[int] = field(default_factory=set)  # in the session, like all ranks here
-    done: bool = False  # the result stands
+    done: bool = False  # the result is complete
     released: bool = False  # no peer needs the memory
     peers: frozenset[int] = field(init=False)
     _session: Session = field(init=False)
     _prepared: bool = False
     _sizes_in: dict[int, int] = field(default_factory=dict)  # segment size by sender
     _sizes_out: dict[int, int] = field(default_factory=dict)  # by receiver
-    _waits: list[int] = field(init=False)  # by step: steps it waits for
+    _waits: list[int] = field(init=False)  # by step: number of steps it waits for
     _open: set[int] = field(init=False)  # steps that are not done
-    _results: int = field(init=False)  # of those, receives and reductions
-    _holding: int = field(init=False)  # of those, sends from the caller's memory
+    _results: int = field(init=False)  # number of those that are no sends
+    _holding: int = field(init=False)  # number of those that send from the caller's memory
     _blocked: dict[int, list[int]] = field(default_factory=dict)  # by rank: sends before READY
     _senders: dict[int, TransferSender] = field(default_factory=dict)  # by step
-    _aside: set[int] = field(default_factory=set)  # steps whose data come in beside their place
-    _staged: dict[int, Incoming] = field(default_factory=dict)  # by step: here, its place is not
-    _sums: dict[int, SegmentSum] = field(default_factory=dict)  # by reduction: begun before it
+    _aside: set[int] = field(default_factory=set)  # steps whose data go to scratch memory first
+    _staged: dict[int, Incoming] = field(default_factory=dict)  # by step: its place is not free
+    _sums: dict[int, SegmentSum] = field(default_factory=dict)  # by reduction: begun early
     _buffers: dict[int, Bytes] = field(default_factory=dict)  # scratch in use
     _uses: list[int] = field(init=False)  # by scratch buffer: open steps that touch it
     _held: int = 0  # bytes that are counted for it
-    _closed: bool = False  # and none are any more
-    _strangers: list[int] = field(init=False)  # exchange no data, which would show who knows of us
+    _closed: bool = False  # no bytes are counted any more
+    _strangers: list[int] = field(init=False)  # peers without data that would acknowledge READY
     _loss: Bounded | None = None
     _digest: Digest = field(default_factory=Digest)
 
@@ -111,7 +111,7 @@ class Execution:
         self._uses = list(program.uses)
         self._strangers = [members[peer] for peer in program.strangers]
 
-    # --- what the session asks -------------------------------------------------------------
+    # --- queries of the session ------------------------------------------------------------
 
     @property
     def ticket(self) -> int:
@@ -129,7 +129,7 @@ class Execution:
         return f"{number} of group {self.order.group.name}" if self.order.group.name else number
 
     def ready_for(self, rank: int) -> Ready:
-        """What `rank` must have submitted likewise."""
+        """The READY that `rank` must agree with."""
         order, peer = self.order, self.order.group.index[rank]
         return Ready(
             order.terms,
@@ -143,7 +143,7 @@ class Execution:
     # --- memory ------------------------------------------------------------------------------
 
     def hold(self, size: int) -> None:
-        """So many bytes more are held for it."""
+        """Count `size` bytes more as held for it."""
         if not self._closed:
             self._held += size
             self.accounts.holdings.take(size)
@@ -154,14 +154,14 @@ class Execution:
             self.accounts.holdings.give(size)
 
     def closed(self) -> None:
-        """Nobody knows of it any more."""
+        """The session has forgotten it: release its bytes."""
         if self._held:
             self._let_go(self._held)
         self._closed = True
 
     def _lacks_room(self, position: int, step: Receive) -> bool:
-        """Whether the daemon has no memory for what is about to arrive, unless it goes to the
-        arena. Then the operation fails."""
+        """Whether the daemon has no memory for data about to arrive that do not go to the arena.
+        Then the operation fails."""
         number, size = step.span.buffer - SCRATCH, step.span.size
         if not self._waits[position]:
             if number < 0 or number in self._buffers:
@@ -177,20 +177,20 @@ class Execution:
     # --- life --------------------------------------------------------------------------------
 
     def meet(self, rank: int) -> None:
-        """The message to be received is that of `rank`."""
+        """The message to be received comes from `rank`."""
         if self.receiving is not None:
             self.program = self.receiving(self.order.group.index[rank])
             self._prepare()
 
     def prepare(self, session: Session) -> Iterator[int]:
-        """Bring back what was waived before, and look at what may be lost of this one.
+        """Reapply residuals, encode the contribution, and measure the segments that may be lost.
 
-        Whoever has others to serve does it before `start`, which else does it in one go: yields
-        the bytes of each piece of the work.
+        Yields the bytes of each piece of work, so that the engine can serve other clients in
+        between. `start` does it in one go if it has not been done.
         """
         self._sizes_out = self._segment_sizes(session)
         loss = self.order.loss
-        # what is exact brings home
+        # an exact operation reapplies residuals, too
         wanted = loss.bound or self.order.codec or (loss.name and self.accounts.residuals)
         if self.recording is not None and not self._prepared:
             self.recording.begin(self.memory[Buffer.INPUT])
@@ -205,13 +205,13 @@ class Execution:
         self._prepared = True
 
     def _record(self, recording: Recording) -> Iterator[int]:
-        """What this rank contributes, once nothing more is added to it."""
+        """Record the contribution, after residuals were added."""
         tensor = self.memory[Buffer.INPUT]
         recording.contribute(tensor, self._loss.brought_back if self._loss is not None else ())
         yield len(tensor)
 
     def _encode(self, encoded: Encoded) -> Iterator[int]:
-        """What this rank contributes, which waits for nothing."""
+        """Encode the contribution, which waits for no step."""
         for step in self.program.steps:
             if isinstance(step, Encode) and not step.rounds:
                 part, wire = self._bytes(step.source), self._bytes(step.target)
@@ -221,7 +221,7 @@ class Execution:
         return {rank: session.flows[rank].segment_size for rank in self.peers}
 
     def start(self, session: Session, now: float) -> None:
-        """Do what waits for nobody."""
+        """Begin all steps that wait for no other."""
         self._session, self.begun = session, now
         if not self._prepared or self._sizes_out != self._segment_sizes(session):
             deque(self.prepare(session), maxlen=0)
@@ -238,11 +238,11 @@ class Execution:
         return loss.measure({at: (s.origin, s.span.size, sizes[self._rank(s)]) for at, s in sends})
 
     def on_peer_ready(self, rank: int, ready: Ready, now: float, *, late: bool) -> None:
-        """Send `rank` what it is owed; again if that came too early."""
+        """Send `rank` its transfers; send them again if they arrived too early (`late`)."""
         self._note("ready", rank)
         self.ready_ranks.add(rank)
         self._sizes_in[rank] = ready.segment_size
-        if rank in self._strangers:  # nothing else will show it that we know
+        if rank in self._strangers:  # no transfer will show that READY arrived
             self._session.flows[rank].outbox.heard_ready.add((self.id[0], self.id[2]))
         if late:
             for sender in [s for at, s in self._senders.items() if self._rank_of(at) == rank]:
@@ -252,7 +252,7 @@ class Execution:
         self._finish_if_done(now)
 
     def _advance(self, ready: list[int]) -> None:
-        """Begin steps, and all that follows from those that are done at once."""
+        """Begin steps, and the followers of those that are done at once."""
         steps = deque(ready)
         while steps:
             position = steps.popleft()
@@ -280,7 +280,7 @@ class Execution:
         if since is not None:
             self._note("reduced", since, step.target.size)
         if step.last and self.program.alone and step.piece != NOT_REPLICATED:
-            make_canonical(self._bytes(step.target), self.order.dtype)  # others compute it too
+            make_canonical(self._bytes(step.target), self.order.dtype)  # all ranks compute it
         return True
 
     def _done(self, position: int, now: float) -> None:
@@ -289,7 +289,7 @@ class Execution:
         self._finish_if_done(now)
 
     def _close(self, position: int) -> list[int]:
-        """Book a step as done. Returns the steps that now wait for no other."""
+        """Mark a step as done. Returns the steps that now wait for no other."""
         program = self.program
         step = program.steps[position]
         self._open.remove(position)
@@ -311,8 +311,8 @@ class Execution:
     # --- steps -------------------------------------------------------------------------------
 
     def _change_form(self, step: Encode | Decode) -> None:
-        """What was contributed is encoded already, before the operation began."""
-        assert self._loss is not None  # noqa: S101  # a codec has left-overs, and Bounded has those
+        """Decode, or encode a result: contributions were encoded before the operation began."""
+        assert self._loss is not None  # noqa: S101  # `prepare` makes it where there is a codec
         encoded = self._loss.encoded
         assert encoded is not None  # noqa: S101  # programs encode where the order has a codec
         source, target = self._bytes(step.source), self._bytes(step.target)
@@ -322,8 +322,8 @@ class Execution:
             encoded.round(source, target, step.source.start)
 
     def _send_when_ready(self, position: int, step: Send) -> None:
-        """What is small goes out with READY: in step, as ranks of a job mostly are, the peer can
-        take it. One that cannot keeps it, or says by a LATE READY that it did not."""
+        """Small transfers go out with READY: ranks of a job are mostly in step, so the peer can
+        take them. A peer that cannot keeps them, or reports by a LATE READY that it did not."""
         rank = self._rank(step)
         if self.program.outgoing[step.peer] <= SMALL or rank in self.ready_ranks:
             self._send(position)
@@ -332,7 +332,7 @@ class Execution:
 
     def _send(self, position: int) -> None:
         step = self.program.steps[position]
-        assert isinstance(step, Send)  # noqa: S101  # callers know
+        assert isinstance(step, Send)  # noqa: S101  # callers pass positions of sends
         rank = self._rank(step)
         sender = self._senders[position] = self._sender(position, step, self._sizes_out[rank])
         self._session.flows[rank].send(sender)
@@ -386,7 +386,7 @@ class Execution:
         return step.divisor(self.order.reduce, self.order.group.size)
 
     def _unstage(self, position: int) -> bool:
-        """The place of a transfer is free now. True: what was waiting for it has moved there."""
+        """The place of a transfer is free now. True: its staged data have moved there."""
         incoming = self._staged.pop(position, None)
         if incoming is not None:
             self._move(position, incoming)
@@ -395,7 +395,7 @@ class Execution:
     # --- data in ------------------------------------------------------------------------------
 
     def settle_implied(self, rank: int, key: Key, now: float) -> None:
-        """A transfer from `rank` begins to come: take what it implies for acknowledged."""
+        """A transfer from `rank` begins to arrive: it acknowledges the sends that it implies."""
         position = self.program.receives.get((self.order.group.index[rank], key.transfer))
         if position not in self._open or position in self._staged or rank not in self.ready_ranks:
             return
@@ -404,12 +404,12 @@ class Execution:
         self._settle_implied(rank, step, now, whole=False)
 
     def open_incoming(self, rank: int, key: Key) -> Incoming | str:
-        """Where a transfer from `rank` goes; a reason to discard when it may not come."""
+        """The place for a transfer from `rank`, or the reason to discard it."""
         position = self.program.receives.get((self.order.group.index[rank], key.transfer))
         if position is None:
             return "transfer"
         if rank not in self.ready_ranks:
-            return "unready"  # nothing counts before both have agreed on what it is
+            return "unready"  # no data count before both have agreed on the operation
         if position not in self._open or position in self._staged:
             return "duplicate"
         step = self.program.steps[position]
@@ -433,16 +433,16 @@ class Execution:
         return incoming
 
     def _add_up(self, incoming: Incoming, part: Part) -> None:
-        """Let io add it to the other operands as it comes, where all are cut alike."""
+        """Let io add it to the other operands as it arrives, if segment sizes are equal."""
         order, size = self.order, incoming.segment_size
         if not may_add(order.dtype, order.reduce, size):
             return
         found = self._sums.get(part.reduction)
         if found is None:
             step = self.program.steps[part.reduction]
-            assert isinstance(step, Reduce)  # noqa: S101  # the model says so
+            assert isinstance(step, Reduce)  # noqa: S101  # see model.Part
             divide_by = self._divisor(step)
-            if divide_by != int(divide_by):  # of the last sum of several stages
+            if divide_by != int(divide_by):  # in the last of several stages
                 return
             found = self._sums[part.reduction] = SegmentSum(
                 self._bytes(step.target),
@@ -456,8 +456,8 @@ class Execution:
             incoming.last = self._waits[part.reduction] == 1
 
     def _settle_implied(self, rank: int, step: Receive, now: float, *, whole: bool) -> None:
-        """The peer cannot have sent this before it had what it `implies`; nor, unless it is here as
-        a `whole`, is that believed while parts of ours are still to be sent."""
+        """The peer received the sends that this `implies` before it sent this. Until this is here
+        as a `whole`, that is believed only of sends whose pass has ended."""
         for position in step.implies:
             sender = self._senders.get(position)
             if sender is not None and (whole or sender.state is State.AWAITING):
@@ -472,7 +472,7 @@ class Execution:
         return TransferReceiver(segment_count(size, segment_size), last_class, budget)
 
     def on_received(self, incoming: Incoming, now: float) -> None:
-        """A transfer is here, or as much of it as will come."""
+        """A transfer is here, except for the segments that stay missing."""
         peer = self.order.group.index[incoming.rank]
         position = self.program.receives[peer, incoming.key.transfer]
         self._note(
@@ -490,12 +490,12 @@ class Execution:
         if self._waits[position]:
             self._staged[position] = incoming
             return
-        if position in self._aside:  # its place became free while it came in beside it
+        if position in self._aside:  # its place became free while it arrived
             self._move(position, incoming)
         self._done(position, now)
 
     def _move(self, position: int, incoming: Incoming) -> None:
-        """From memory beside its place to its place."""
+        """Move received data from scratch memory to their place."""
         step = self.program.steps[position]
         assert isinstance(step, Receive)  # noqa: S101  # Program.receives holds no others
         self._bytes(step.span)[:] = incoming.buffer
@@ -505,7 +505,7 @@ class Execution:
     # --- verdicts of peers ----------------------------------------------------------------------
 
     def on_known(self, rank: int) -> None:
-        """`rank` has our READY."""
+        """`rank` has this rank's READY."""
         self._end_if_unused()
 
     def on_left(self, rank: int, now: float) -> None:
@@ -515,15 +515,15 @@ class Execution:
         self._end_if_unused()
 
     def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None:
-        """A peer has a transfer of ours."""
+        """`rank` has received a transfer of this rank."""
         peer = self.order.group.index[rank]
         self._note("taken", rank, sender.key.transfer, sender.retransmitted)
         self._done(self.program.sends[peer, sender.key.transfer], now)
 
     def on_waived(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
-        """A peer would go without some segments. Returns those that it must not."""
+        """`rank` asks to waive `missing`. Returns the segments that must arrive."""
         if self._loss is None:
-            return missing  # nothing may be, whatever a peer asks
+            return missing  # nothing may be waived, whatever a peer asks
         before = self._loss.vetoed
         refused = self._loss.on_waived(self.id[2], rank, sender, missing)
         if self._loss.vetoed > before:
@@ -542,7 +542,7 @@ class Execution:
             return
         meets = not self.program.steps and not self.order.buffered
         if meets and self.ready_ranks < self.peers:
-            return  # who has nothing to exchange has met all others
+            return  # without steps, it is done when all peers have met
         self.done, self.released = True, not self._holding
         self._note("result")
         if self._loss is not None:
@@ -578,7 +578,7 @@ class Execution:
         return Stats(sent, retransmitted, loss.waived, loss.reapplied, loss.lost, energy, allowed)
 
     def on_failed(self) -> None:
-        """Nothing is lost for ever."""
+        """Keep the reapplied residuals for the next operation."""
         if self._loss is not None:
             self._loss.put_back()
         if self.recording is not None:
@@ -596,12 +596,12 @@ class Execution:
         )
 
     def owed_by(self, rank: int) -> bool:
-        """Whether data of a rank have yet to come."""
+        """Whether data of a rank have yet to arrive."""
         steps = [self.program.steps[position] for position in self._open]
         return any(isinstance(step, Receive) and self._rank(step) == rank for step in steps)
 
     def awaited(self) -> frozenset[int]:
-        """Ranks that it waits for."""
+        """Ranks that the operation waits for."""
         return self._awaiting()[0]
 
     def waiting_for(self) -> str:
@@ -610,12 +610,12 @@ class Execution:
         return what.format(ranks=f"rank(s) {_listed(ranks)}", label=self.label)
 
     def _awaiting(self) -> tuple[frozenset[int], str]:
-        """Ranks, and what is awaited of them."""
+        """Ranks that the operation waits for, and the text that says for what."""
         if missing := self.peers - self.ready_ranks:
             return missing, "{ranks} to submit {label}"
         open_ = [(at, self.program.steps[at]) for at in self._open]
         owing = [(at, step) for at, step in open_ if isinstance(step, Receive)]
-        if owing:  # what other steps wait for comes first: the rest may follow from it
+        if owing:  # receives that other steps wait for come first: the rest may follow
             first = [pair for pair in owing if self.program.followers[pair[0]]] or owing
             ranks = frozenset(self._rank(step) for _, step in first)
             return ranks, "data of {ranks} for {label}"
@@ -634,7 +634,7 @@ class Execution:
 
     def _rank_of(self, position: int) -> int:
         step = self.program.steps[position]
-        assert isinstance(step, Transfer)  # noqa: S101  # callers know
+        assert isinstance(step, Transfer)  # noqa: S101  # callers pass positions of transfers
         return self._rank(step)
 
     def _key(self, step: Send) -> Key:
@@ -653,7 +653,7 @@ class Execution:
         return buffer[span.start : stop]
 
     def _release_scratch(self, number: int) -> None:
-        """A step is done that touched a scratch buffer: it goes back when no open one does."""
+        """A step that used a scratch buffer is done: free the buffer after the last such step."""
         self._uses[number] -= 1
         if not self._uses[number] and number in self._buffers:
             buffer = self._buffers.pop(number)
@@ -671,7 +671,7 @@ class Execution:
 
 
 def _protected(stretch: Stretch, segment_size: int) -> tuple[Tags, Segments]:
-    """Tags and order of a transfer of which nothing may go missing."""
+    """Tags and order of a transfer that may lose no segment."""
     layers, _, start, size = stretch
     count = segment_count(size, segment_size)
     order = natural_order(count)

@@ -1,4 +1,4 @@
-"""What an engine holds for each session beside its arena, counted, and how much that may be."""
+"""Counts and limits the memory that an engine holds for each session besides its arena."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,44 +11,44 @@ MB: Final = 1_000_000
 
 @dataclass(slots=True, eq=False)
 class Budget:
-    """Of one engine. A session may hold `assured` bytes whatever others hold; what is above
-    that, of all sessions, is at most `shared`."""
+    """Budget of one engine. Every session may hold `assured` bytes; the bytes above that of all
+    sessions together are at most `shared`."""
 
-    session: int = NO_LIMIT  # bytes that one may hold
+    session: int = NO_LIMIT  # bytes that one session may hold
     shared: int = NO_LIMIT  # bytes
-    assured: int = 0  # bytes of each
+    assured: int = 0  # bytes of each session
     beyond: int = 0  # bytes that sessions hold above what they are assured of
 
     @classmethod
     def of(cls, total: int, session: int, sessions: int) -> "Budget":
-        """Half of `total` for what `sessions` are assured of, the other half for who needs more."""
+        """Half of `total` is assured to `sessions` sessions, the rest is shared."""
         assured = min(total // 2 // sessions, session)
         return cls(session, total - assured * sessions, assured)
 
 
 @dataclass(slots=True, eq=False)
 class Holdings:
-    """Of one session: scratch memory, residuals, and what is known of operations in flight."""
+    """Bytes held for one session: scratch memory, residuals, state of operations in flight."""
 
     budget: Budget = field(default_factory=Budget)
     held: int = 0  # bytes
 
     def take(self, size: int) -> None:
-        """So many bytes more are held."""
+        """Add `size` bytes to those held."""
         before, assured = self.held, self.budget.assured
         self.held = after = before + size
         if after > assured:
             self.budget.beyond += after - max(before, assured)
 
     def give(self, size: int) -> None:
-        """So many bytes are held no more."""
+        """Subtract `size` bytes from those held."""
         before, assured = self.held, self.budget.assured
         self.held = after = before - size
         if before > assured:
             self.budget.beyond -= before - max(after, assured)
 
     def has_room(self, size: int) -> bool:
-        """Whether so many bytes more would be within the budget."""
+        """Whether `size` bytes more would be within the budget."""
         budget, after = self.budget, self.held + size
         if after <= budget.assured:
             return True
@@ -56,12 +56,12 @@ class Holdings:
         return after <= budget.session and budget.beyond + more <= budget.shared
 
     def check(self, size: int, what: str) -> None:
-        """Raises: ArenaFull, where `what` would take more than there is."""
+        """Raises: ArenaFull if `what` needs more than the budget allows."""
         if not self.has_room(size):
             raise self.lack(size, what)
 
     def lack(self, size: int, what: str) -> ArenaFull:
-        """Why `what` cannot have so many bytes."""
+        """The error that `what` cannot have `size` bytes."""
         return ArenaFull(
             f"{what} needs {size / MB:.1f} MB of the daemon's own memory; it holds "
             f"{self.held / MB:.1f} MB for this session, at most {self.budget.session / MB:.0f} "
@@ -70,6 +70,6 @@ class Holdings:
         )
 
     def close(self) -> None:
-        """The session is over, and so is all that was held for it."""
+        """The session is over: release all bytes held for it."""
         self.give(self.held)
         self.budget = Budget()

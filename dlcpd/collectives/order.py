@@ -1,4 +1,4 @@
-"""What the client asked for, beside the memory: one operation of one group, as values."""
+"""One operation of one group as the client requested it, without its memory."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from dlcpd.numerics.codecs.codec import Codec
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Ranks of a session that count operations of their own. The same on all of them."""
+    """Ranks of a session that share a sequence of operation numbers."""
 
     number: int
     members: tuple[int, ...]  # rank in the session, by rank in the group
@@ -23,20 +23,20 @@ class Group:
 
     @property
     def size(self) -> int:
-        """Ranks."""
+        """Number of ranks."""
         return len(self.members)
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What an operation may lose, and what becomes of it. Without a bound: nothing."""
+    """The loss that an operation tolerates, and its treatment. Without a bound: none."""
 
     bound: float = 0.0  # fraction of the segments of each part of each transfer
     name: str = ""  # keys the residual
-    feedback: bool = True  # False: what was waived is forgotten (for ablations)
+    feedback: bool = True  # False: waived values are discarded (for ablations)
     exempt: tuple[tuple[int, int], ...] = ()  # byte ranges that are never waived
-    drop_precedences: str = "magnitude"  # what segments get theirs by; "chance", or "none"
-    waive: bool = True  # False: whatever the bound, nothing here is waived
+    drop_precedences: str = "magnitude"  # their basis: this, "chance" or "none"
+    waive: bool = True  # False: this rank waives nothing, whatever the bound
     scale: float = 1.0  # loss scale of the contribution
 
 
@@ -46,7 +46,7 @@ class Order(NamedTuple):
     ticket: int  # the client's number for it
     group: Group
     terms: str  # in words, for the comparison and for errors
-    fingerprint: int  # u64, of what the words leave out
+    fingerprint: int  # u64, of the values that the words leave out
     deadline: float  # absolute
     dtype: str
     reduce: str
@@ -54,7 +54,7 @@ class Order(NamedTuple):
     loss: Loss = Loss()
     tag: int = 0  # of a message
     exclusive: bool = False  # done only when the memory may be written again
-    buffered: bool = False  # a message that is sent: done whether or not its receiver has come
-    digest_every: int = 0  # 1 of so many pieces enters the replica digest; 0 = none
+    buffered: bool = False  # a message that is sent: done even if its receiver is not ready
+    digest_every: int = 0  # every n-th piece enters the replica digest; 0 = none
     seed: int = 0  # of the send order
-    codec: Codec | None = None  # that of the program, where it encodes anything
+    codec: Codec | None = None  # that of the program, if it encodes

@@ -1,4 +1,4 @@
-"""What a ledger hears of an operation: enough to compute its result again, given the inputs."""
+"""Events of an operation for a ledger: with its inputs, enough to compute its result again."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -9,10 +9,10 @@ from dlcpd.numerics.residual import Hole
 
 
 class Missing(NamedTuple):
-    """Segments that one transfer went without, as one of its ends saw it. Ranks of the session."""
+    """Missing segments of one transfer, as one of its ends saw them. Ranks of the session."""
 
     peer: int  # the other end
-    transfer: int  # counts those between the two in this direction, in this operation
+    transfer: int  # number among those between the two in this direction, in this operation
     out_of: int  # segments of the transfer
     segment_size: int  # bytes
     segments: Segments
@@ -20,23 +20,23 @@ class Missing(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """Of one operation on one rank."""
+    """Losses of one operation on one rank."""
 
-    waived: Sequence[Missing] = ()  # of what it sent; kept as residual in this order
-    lost: Sequence[Missing] = ()  # of what it received
+    waived: Sequence[Missing] = ()  # of its sends; kept as residual in this order
+    lost: Sequence[Missing] = ()  # of its receives
 
 
 class Recording(Protocol):
-    """Of one operation. `begin`, then `contribute`, then one of the others, each once."""
+    """Recording of one operation: `begin`, `contribute`, then `end` or `fail`, each once."""
 
     def begin(self, tensor: Bytes) -> None:
-        """This rank contributes `tensor`, and nothing is brought back yet."""
+        """This rank contributes `tensor`; no residual is added yet."""
 
     def contribute(self, tensor: Bytes, reapplied: Sequence[Hole]) -> None:
-        """`reapplied` has been added to it, in this order: this goes out."""
+        """`reapplied` has been added to `tensor`, in this order: it is sent now."""
 
     def end(self, number: int, output: Bytes, losses: Losses) -> None:
-        """The result stands. `number` is the operation's in its group."""
+        """The result is complete. `number` is the operation's number in its group."""
 
     def fail(self, number: int) -> None:
-        """There is none, and what was brought back waits again. `number` 0: it never began."""
+        """No result; residuals are kept for the next operation again. `number` 0: never begun."""

@@ -1,4 +1,4 @@
-"""Memory for what arrives and is not yet reduced, and for what codecs make and leave over."""
+"""Pool of scratch memory: for operands not yet reduced, encoded values and rounding errors."""
 
 from collections import OrderedDict
 from typing import Any, Final
@@ -8,17 +8,15 @@ from numpy.typing import NDArray
 
 from dlcpd.core.wire.datagram import Bytes
 
-SMALL: Final = 64 << 10  # bytes; what the allocator keeps warm itself: 4 MiB for 4 KB would be
-# pages of the system's for each of a thousand small operations in flight
-MAX_KEPT: Final = (
-    16  # times `size` is kept warm, 32 MB; a burst beyond it is returned to the system
-)
+SMALL: Final = 64 << 10  # bytes; the allocator keeps smaller buffers warm itself. 4 MiB for 4 KB
+# would take new pages from the system for each of a thousand small operations in flight
+MAX_KEPT: Final = 16  # times `size` is kept, 32 MB; memory beyond it is returned to the system
 DIGITS: Final = 4  # binary digits of a buffer's size: at most an eighth of it is not used
 
 
 class ScratchPool:
-    """Buffers up to one size, used again while they are warm in the cache. Of two sizes that have
-    the same leading binary digits one stands for the other."""
+    """Buffers up to one size, reused while they are warm in the cache. Sizes are rounded up to
+    DIGITS leading binary digits, so that similar sizes share buffers."""
 
     def __init__(self, size: int) -> None:
         self.size = size  # bytes
@@ -26,7 +24,7 @@ class ScratchPool:
         self._kept = 0  # bytes
 
     def take(self, size: int) -> Bytes:
-        """`size` bytes with whatever they held."""
+        """A buffer of `size` bytes, not cleared."""
         if size > self.size or size <= SMALL:
             return np.empty(size, np.uint8)
         room = self._room(size)
@@ -49,7 +47,7 @@ class ScratchPool:
             self._forget()
 
     def _forget(self) -> None:
-        """What was not used for the longest time, as far as it is too much."""
+        """Free the buffers unused for longest while more than MAX_KEPT is kept."""
         while self._kept > MAX_KEPT * self.size:
             room, free = next(iter(self._free.items()))
             if free:
@@ -58,6 +56,6 @@ class ScratchPool:
                 del self._free[room]
 
     def _room(self, size: int) -> int:
-        """Bytes of the buffer for so many."""
+        """Bytes of the buffer for `size` bytes."""
         unit = 1 << max(size.bit_length() - DIGITS, 0)
         return min(-(-size // unit) * unit, self.size)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.reduce import reduce_in_order
 
-DTYPE = "float32"  # the one that io adds up; what is of another type is reduced when all is here
+DTYPE = "float32"  # the one that io adds up; other types are reduced when all data are here
 ELEMENT = 4  # bytes
 
 
@@ -34,7 +34,7 @@ class SegmentSum:
         self.here = np.full(segments, len(self.operands) - self.coming, np.uint8)
 
     def finish(self) -> None:
-        """All operands are here: add up what nobody has added up."""
+        """All operands are here: add up the segments that io has not added up."""
         left = np.flatnonzero(self.here < len(self.operands))
         if not len(left):
             return

@@ -13,7 +13,7 @@ Ranges = tuple[tuple[int, int], ...]  # [start, stop) in bytes
 
 
 class Stretch(NamedTuple):
-    """`size` bytes from byte `start` of what `layers` and `exempt` speak of."""
+    """`size` bytes from byte `start` of the bytes that `layers` and `exempt` describe."""
 
     layers: Layers
     exempt: Ranges
@@ -22,15 +22,15 @@ class Stretch(NamedTuple):
 
 
 def _rows(made: Stretch) -> int:
-    """What is kept of a stretch beside itself: 130 B each, some 34 MB."""
+    """Rows of a cached stretch: 130 B each, so 34 MB at most."""
     return len(made.exempt) + len(made.layers.starts) + 1
 
 
 @SizedCache(most=1 << 18, size=_rows)
 def on_the_wire(plain: Stretch, codec: Codec, item: int) -> Stretch:
-    """What `codec` makes of the bytes of a tensor with elements of `item` bytes.
+    """The stretch of `plain`, of a tensor with elements of `item` bytes, encoded by `codec`.
 
-    The head comes first and misses nothing. A part of the body that holds values of several
+    The head comes first and is never waived. A part of the body that holds values of several
     layers belongs to the last of them, and is exempt.
     """
     layers, exempt, start, size = plain
@@ -47,7 +47,9 @@ def on_the_wire(plain: Stretch, codec: Codec, item: int) -> Stretch:
     found = starts[kept], classes[kept], bounds[kept]
     if head:
         beginning = [0], [classes.min()], [0]
-        found = tuple(np.append(a, b) for a, b in zip(beginning, found, strict=True))  # type: ignore[assignment]
+        found = tuple(  # type: ignore[assignment]  # mypy: of any length
+            np.append(a, b) for a, b in zip(beginning, found, strict=True)
+        )
     return Stretch(_layers(*found), shared + places.ranges(exempt, start, size), 0, places.stop)
 
 
@@ -60,17 +62,17 @@ class _Places(NamedTuple):
     stop: int
 
     def of(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where the parts begin that hold the elements at these bytes of the transfer's tensor."""
+        """First wire bytes of the parts that hold the elements at these bytes of the transfer."""
         values, size = self.codec.grain
         return self.head + offsets // self.item // values * size
 
     def in_the_midst_of_a_part(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether such a part begins earlier."""
+        """Whether the part begins with an earlier element."""
         found: NDArray[np.bool_] = offsets // self.item % self.codec.grain.values > 0
         return found
 
     def ranges(self, exempt: Ranges, start: int, size: int) -> Ranges:
-        """Whole parts that hold anything of `exempt`."""
+        """Wire bytes of the parts that hold any byte of `exempt`."""
         values, part = self.codec.grain
         found = []
         for low, high in exempt:

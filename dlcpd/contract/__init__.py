@@ -1,1 +1,1 @@
-"""What client, daemon and peers agree on. Standard library only; no I/O."""
+"""Types and rules that client, daemon and peers share. Standard library only; no I/O."""

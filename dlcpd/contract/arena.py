@@ -1,4 +1,4 @@
-"""Who owns which bytes of the shared arena. Pure bookkeeping: offsets, not memory.
+"""Allocates regions of the shared arena. Pure bookkeeping: offsets, not memory.
 
 The arena is one memfd that a client and its engine both map. The client alone
 allocates; the engine touches a region only between Submit and Released.
@@ -32,7 +32,7 @@ class Arena:
     def allocate(self, size: int) -> int:
         """Offset of a free region of `size` bytes, aligned.
 
-        Raises: ArenaFull; nothing changed.
+        Raises: ArenaFull; nothing is changed then.
         """
         need = aligned(max(size, 1))
         index = next((i for i, (_, length) in enumerate(self._free) if length >= need), None)
@@ -49,7 +49,7 @@ class Arena:
         return offset
 
     def free(self, offset: int) -> None:
-        """Give a region back. Raises KeyError when `offset` is not in use."""
+        """Free a region. Raises: KeyError if `offset` is not in use."""
         length = self._used.pop(offset)
         insort(self._free, (offset, length))
         index = self._free.index((offset, length))

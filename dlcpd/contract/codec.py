@@ -1,8 +1,8 @@
-"""Codecs by name: in which form an operation's values cross the network.
+"""Names of codecs: how an operation's values are encoded for the network.
 
 "bf16", "fp16": each value rounded to 16 bits. "int8", "fp8_e4m3", "fp8_e5m2": to 8 bits, with a
-scale for each block of values. "topk:0.01": the largest hundredth of the values, and where they
-are. What they do: docs/compression.md.
+scale for each block of values. "topk:0.01": the largest hundredth of the values, with their
+places. Details: docs/compression.md.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from dlcpd.contract.errors import BadPolicy
 
 MAX_CODEC: Final = 32  # characters of a name
-MAX_FRACTION: Final = 0.25  # of "topk": 6 bytes a value; above it int8 is smaller, and better
+MAX_FRACTION: Final = 0.25  # of "topk", 6 bytes a value: above it int8 is smaller, and better
 _WIDE: Final = frozenset({"float32", "float64"})
 _NARROW: Final = frozenset({"float16", "bfloat16"})
 _PACKAGE: Final = "dlcpd.numerics.codecs"
@@ -19,8 +19,8 @@ _PACKAGE: Final = "dlcpd.numerics.codecs"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A codec: `module.codec(CodecName)` makes it. `takes`: dtypes; `fraction`: whether its name
-    ends in one."""
+    """A codec: `module.codec(CodecName)` makes it. `takes`: its dtypes; `fraction`: whether its
+    name ends in a fraction."""
 
     module: str
     takes: frozenset[str] = _WIDE | _NARROW
@@ -38,18 +38,18 @@ KINDS: Final[dict[str, Kind]] = {
 
 
 class CodecName(NamedTuple):
-    """What a name says."""
+    """The parsed name of a codec."""
 
     kind: str  # of KINDS
     fraction: float = 0.0  # of the values that are sent, where the kind has one
 
     def __str__(self) -> str:
-        """The one spelling that ranks compare."""
+        """The canonical spelling, which ranks compare."""
         return f"{self.kind}:{self.fraction:g}" if KINDS[self.kind].fraction else self.kind
 
 
 def parsed(name: object) -> CodecName:
-    """Raises: BadPolicy saying what to write instead."""
+    """The parsed `name`. Raises: BadPolicy that says what to write instead."""
     if isinstance(name, str) and len(name) <= MAX_CODEC:
         kind, colon, rest = name.partition(":")
         known = KINDS.get(kind)
@@ -64,9 +64,9 @@ def parsed(name: object) -> CodecName:
 
 
 def check_takes(codec: CodecName, dtype: str, reduce: str) -> None:
-    """Whether an operation of these can have the codec.
+    """Check that an operation of this dtype and reduction can have the codec.
 
-    Raises: BadPolicy naming what it cannot take.
+    Raises: BadPolicy that names the unsuitable one.
     """
     if reduce not in ("sum", "avg"):
         raise BadPolicy(

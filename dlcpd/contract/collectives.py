@@ -1,4 +1,4 @@
-"""The collectives, a row each: what an operation of that name takes and gives.
+"""Table of the collectives: inputs, outputs and root of each.
 
 Client, engine, schedules and tests read this table; `dlcpd.schedules.catalog` says how a collective
 is carried out.
@@ -26,13 +26,13 @@ class Root(Enum):
     """The rank that an operation names."""
 
     NONE = auto()
-    SOURCE = auto()  # its input counts alone
-    TARGET = auto()  # it alone has an output
+    SOURCE = auto()  # only its input counts
+    TARGET = auto()  # only it has an output
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One row."""
+    """A row of the table."""
 
     shape: Shape
     root: Root = Root.NONE
@@ -41,13 +41,13 @@ class Collective:
 
     @property
     def by_range(self) -> bool:
-        """Whether engines may each take a range of the tensor, and output and input may be the same
-        memory. Of other collectives engines take every n-th transfer, and memory is apart."""
+        """Whether each engine may take a range of the tensor, and input and output may share
+        memory. Otherwise each takes every n-th transfer, and input and output are separate."""
         return self.shape is Shape.ELEMENTS
 
     @property
     def divisible(self) -> bool:
-        """Whether one operation can be several, each on a range of the tensor."""
+        """Whether an operation can be split into several, each on a range of the tensor."""
         return self.by_range and self.root is not Root.TARGET
 
     @property
@@ -57,13 +57,13 @@ class Collective:
 
     @property
     def names_a_rank(self) -> bool:
-        """Whether `peer` must be a rank. A receiver may take the message of any."""
+        """Whether `peer` must be a rank. A receiver may take a message of any rank."""
         return self.root is not Root.NONE or self.shape is Shape.SENT
 
     def per_rank(
         self, world: int, given: int, wanted: int
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Elements for each rank and from each, where all have as many: of an operation with
+        """Elements for each rank and from each rank, if all have equally many. The operation has
         `given` elements of input and `wanted` of output on this rank."""
         if self.shape is Shape.INPUTS:
             return (given,) * world, (given,) * world
@@ -71,11 +71,11 @@ class Collective:
             return (wanted,) * world, (wanted,) * world
         return (given // world,) * world, (wanted // world,) * world
 
-    def needed(  # noqa: PLR0917  # of a request
+    def needed(  # noqa: PLR0917  # the fields of a request
         self, rank: int, peer: int, given: int, wanted: int, to: Sequence[int], of: Sequence[int]
     ) -> tuple[int, int]:
         """Elements of input and output that `rank` must have. `to`, `of`: elements for each rank
-        and from each."""
+        and from each rank."""
         here = rank == peer
         match self.shape:
             case Shape.ELEMENTS:
@@ -95,8 +95,8 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The part of an operation that one of a host's engines carries out: `number`, from 0, of
-    `of`."""
+    """The part of an operation that one engine of a host carries out: part `number`, from 0, of
+    `of` parts."""
 
     number: int = 0
     of: int = 1

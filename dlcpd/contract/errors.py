@@ -1,7 +1,7 @@
-"""Everything this project raises on purpose: one root, split by whose fault it is.
+"""The project's exceptions: one root class, with branches by cause.
 
-`code` is a stable token. It is the metric label, the log field and what travels
-over IPC; a client turns it back into the class with `error_for`.
+`code` is a stable token: the metric label, the log field and the value sent
+over IPC. A client turns it back into the class with `error_for`.
 """
 
 from typing import NamedTuple
@@ -10,22 +10,22 @@ from dlcpd.contract.printable import harmless
 
 
 class Peer(NamedTuple):
-    """The peer that an error is about, and what is known of it beside the error's text."""
+    """The peer that an error is about, as values besides the error's text."""
 
     rank: int = -1  # in the session; -1: no single peer
     host: str = ""  # its name
     address: str = ""  # UDP address and port of its first path
-    awaiting: str = ""  # what waits for it, in words
+    awaiting: str = ""  # what operations await from it, in words
 
 
 NOBODY = Peer()
 
 
 class DlcpError(Exception):
-    """Root of all intended errors; catch it at a process edge only.
+    """Root of all intended errors; catch it only at the boundary of a process.
 
-    Its text may quote what a peer, a client or the job's store said: control characters in it are
-    escaped here, so that no error has any.
+    Its text may quote a peer, a client or the job's store: control characters in it are escaped
+    here.
     """
 
     code = "internal"
@@ -36,7 +36,7 @@ class DlcpError(Exception):
 
 
 class LocalError(DlcpError):
-    """This host's caller or configuration broke a rule; mend it here."""
+    """The caller or the configuration of this host broke a rule; correct it on this host."""
 
     code = "local"
 
@@ -85,7 +85,7 @@ class BadSnapshot(LocalError):
 
 
 class NotInitialised(LocalError):
-    """A parameter server has no parameters yet: nobody has pushed a model."""
+    """A parameter server has no parameters yet: no worker has pushed a model."""
 
     code = "not_initialised"
 
@@ -158,7 +158,7 @@ class MalformedDatagram(PeerError):
 
 
 class OutcomeError(DlcpError):
-    """An operation ended without a result, for a reason that is nobody's bug."""
+    """An operation ended without a result, for a reason other than a bug."""
 
     code = "outcome"
 
@@ -172,8 +172,8 @@ class RanksDisagree(OutcomeError):
 class PeerLost(OutcomeError):
     """A peer died, is paused or cannot be reached.
 
-    `rank`, `host`, `address` and `awaiting` are those of `Peer`; -1 and "" where several peers are
-    missing, or nothing more is known.
+    `rank`, `host`, `address` and `awaiting` are those of `Peer`; -1 and "" if several peers are
+    missing, or the value is not known.
     """
 
     code = "peer_lost"
@@ -184,27 +184,27 @@ class PeerLost(OutcomeError):
 
     @property
     def rank(self) -> int:
-        """Of the lost peer, in the session; -1: of no single one."""
+        """Rank of the lost peer in the session; -1: no single peer."""
         return self.peer.rank
 
     @property
     def host(self) -> str:
-        """Name of its host."""
+        """Name of the peer's host."""
         return self.peer.host
 
     @property
     def address(self) -> str:
-        """UDP address and port of its first path."""
+        """UDP address and port of the peer's first path."""
         return self.peer.address
 
     @property
     def awaiting(self) -> str:
-        """What waits for it, in words."""
+        """The data or requests that operations await from the peer, in words."""
         return self.peer.awaiting
 
 
 class NotAuthorised(OutcomeError):
-    """A peer's key is not authorised, here or there, or a rank does not know the job's secret."""
+    """A host does not authorise the key of another, or a rank does not know the job's secret."""
 
     code = "not_authorised"
 
@@ -216,13 +216,13 @@ class DeadlineExceeded(OutcomeError):
 
 
 class OperationAborted(OutcomeError):
-    """Another rank gave this operation up; the text names the rank and why."""
+    """Another rank aborted this operation; the text names the rank and the reason."""
 
     code = "operation_aborted"
 
 
 class StaleWorker(OutcomeError):
-    """A worker's push was computed with parameters that are older than is allowed."""
+    """A worker's push was computed with parameters older than allowed."""
 
     code = "stale_worker"
 
@@ -253,12 +253,12 @@ def _tree(root: type[DlcpError]) -> dict[str, type[DlcpError]]:
 
 
 def error_for(code: str, text: str, peer: Peer = NOBODY) -> DlcpError:
-    """The error whose `code` is given; an unknown code gives the root class."""
+    """The error of the class with this `code`; of the root class if the code is unknown."""
     return made(_tree(DlcpError).get(code, DlcpError), text, peer)
 
 
 def made(kind: type[DlcpError], text: str, peer: Peer = NOBODY) -> DlcpError:
-    """An error of `kind`, whatever its constructor takes."""
+    """An error of `kind`, made without the constructor of `kind`, whose arguments vary."""
     error = kind.__new__(kind)
     DlcpError.__init__(error, text)
     error.peer = peer

@@ -2,8 +2,8 @@
 
 A frame is one packet of a SOCK_SEQPACKET socket: the msgpack of the list
 `[kind, [value, ...]]` that `to_frame` returns, values in the order of the fields. This
-module knows values only; io and client own the msgpack call and the descriptors that
-travel beside a frame.
+module has values only; io and client own the msgpack call and the descriptors that
+are sent with a frame.
 
 The messages of an operation are not frozen: freezing makes an instance take four times as
 long to make, and every operation makes two of each.
@@ -38,7 +38,7 @@ VERSION: Final = 9
 MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer of Linux
 MAX_WORLD: Final = 256  # ranks; a peer list of this size fits one frame
 MAX_PROOF: Final = 64  # characters: 256 bits in hexadecimal
-MAX_ENGINES: Final = 8  # of a daemon; each a process, and a lane to every client
+MAX_ENGINES: Final = 8  # of a daemon; each is a process with a lane to every client
 MAX_RELEASED: Final = 1024  # operations that one frame releases: no more can be in flight
 MAX_EXEMPT: Final = 4096  # exempt ranges of one operation; ~ parameters of one bucket
 MAX_LAYERS: Final = 4096  # rows of an operation; likewise
@@ -46,7 +46,7 @@ MAX_ELEMENTS: Final = 1 << 30  # of one operation
 MAX_GROUPS: Final = 1 << 14  # of one session, over its life; 14 bits on the wire
 MAX_OPERATION: Final = (1 << 32) - 1  # u32 on the wire; a session ends before it wraps
 MAX_AWAITING: Final = 4 * MAX_TEXT  # characters; an engine names three operations and their ranks
-MIN_SCALE: Final = 2.0**-126  # of a loss: the normal numbers of float32, in which scalers keep it
+MIN_SCALE: Final = 2.0**-126  # of the loss: normal numbers of float32, the type of loss scalers
 MAX_SCALE: Final = 2.0**127
 MAX_ARENA: Final = 1 << 36  # 64 GiB of address space, committed only as it is used
 
@@ -54,15 +54,15 @@ DTYPES: Final = (
     "float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64",
     "bool", "complex64", "complex128",
 )  # fmt: skip
-TRACE: Final = ("start", "look", "stop", "take", "forget")  # what is asked of a recording of events
+TRACE: Final = ("start", "look", "stop", "take", "forget")  # requests to a recording of events
 REDUCE_OPS: Final = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
-# Seconds in which peers can take what a completed operation promised them, after the client of a
-# session has left: a rank that writes a checkpoint first is that late.
+# Seconds after a client has left in which peers can take the data of its completed operations: a
+# rank that writes a checkpoint first is that late.
 DELIVERY: Final = 30.0
 
 
 class PeerRow(NamedTuple):
-    """Where a rank's daemon is."""
+    """Address and key of a rank's daemon."""
 
     rank: int
     host: str  # name used in errors
@@ -85,7 +85,7 @@ class ByteRange(NamedTuple):
 
 
 class LayerRow(NamedTuple):
-    """Traffic class and bound of what lies from byte `start` on, up to the next row."""
+    """Traffic class and bound of the bytes from `start` up to the next row."""
 
     start: int
     traffic_class: int
@@ -102,7 +102,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The daemon's answer to Hello: where its peers reach it."""
+    """The daemon's answer to Hello: the address at which peers reach it."""
 
     version: int = integer(0, 1 << 16)
     host: str = string()  # name used in errors
@@ -120,10 +120,11 @@ class Join:
     arena_bytes: int = integer(1 << 16, MAX_ARENA)
     timeout: float = real(0.0, MAX_TIME)  # seconds to wait for all peers
     peers: list[PeerRow] = rows(MAX_WORLD, PeerRow)
-    # what all ranks of this launch of the job, and nobody else, can work out from the job's
-    # secret, and so what all of them say; "" = it has none
+    # computed from the job's secret, and equal on all ranks of this launch of the job;
+    # "" = the job has no secret
     proof: str = string(MAX_PROOF, default="", hidden=True)
-    # session of this user here whose residuals the new one takes over; 0, or one that is gone: none
+    # earlier session of this user on this host, whose residuals the new one takes over; 0, or a
+    # session that no longer exists: none
     inherits: int = integer(0, (1 << 63) - 1, default=0)
 
 
@@ -151,9 +152,9 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """Record events of the operations of an engine, or give them out; allowed after Hello.
+    """Record events of the operations of an engine, or return them; allowed after Hello.
 
-    One connection at a time records; what it has started ends with it.
+    One connection at a time records; its recording ends with it.
     """
 
     engine: int = integer(0, MAX_ENGINES - 1)
@@ -162,7 +163,7 @@ class TraceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """How a recording stands, with events where they were asked for; keys in docs/ipc.md."""
+    """State of a recording, with events if they were requested; keys in docs/ipc.md."""
 
     report: dict[str, Any] = mapping()
 
@@ -180,7 +181,7 @@ class OpenGroup:
     """Operations of a group may follow. Group 0, all ranks in order, is open from the start.
 
     `ranks` are the members' ranks in the session, by rank in the group, this rank among them.
-    All members must give the same number the same ranks.
+    All members must use one number for the same ranks.
     """
 
     group: int = integer(1, MAX_GROUPS - 1)
@@ -198,20 +199,20 @@ class CloseGroup:
 @dataclass(slots=True)
 class Submit:
     """An operation of a group on `input_count` elements at byte `input` of the arena, with
-    `output_count` at byte `output`; both the same where it works in place.
+    `output_count` at byte `output`; both are the same if it works in place.
 
     Every rank submits the same collectives of a group in the same order; `operation` is this
-    session's own number of it. `peer` is a rank in the group: the root of a collective, the
+    session's own number. `peer` is a rank in the group: the root of a collective, the
     receiver of "send", the sender of "receive"; -1 where there is none, or any. `sizes` has a
     row for each rank where they are not all equal.
 
     `name` keys the error-feedback residual and must be given in bounded mode. `exempt` ranges
     are sorted, within the input; their segments are never waived. `layers` are sorted, the
-    first at 0; without any, `traffic_class` and `max_loss` hold throughout. Only what is
-    reduced may be lossy. `scale` is the loss scale
-    that the values carry: a residual kept under another one comes back times `scale` / that.
+    first at 0; without any, `traffic_class` and `max_loss` hold throughout. Only all_reduce
+    and reduce_scatter may be lossy. `scale` is the loss scale of the values: a residual kept
+    under another scale is reapplied times `scale` / that scale.
     `divided`: every engine of the session was sent this, and each runs its own part. `codec`: a
-    name of contract.codec, or empty; what it rounds away goes the way of `fill`.
+    name of contract.codec, or empty; `fill` applies to its rounding errors too.
     """
 
     operation: int = integer(1, MAX_OPERATION)
@@ -237,24 +238,23 @@ class Submit:
     layers: list[LayerRow] = rows(MAX_LAYERS, LayerRow)
     scale: float = real(MIN_SCALE, MAX_SCALE, default=1.0)
     divided: bool = flag(False)
-    # monotonic clock of this host, seconds, when the client sent this: it may lie in the lane of a
-    # busy engine for seconds. 0 = when the engine reads it
+    # monotonic clock of this host, seconds, when the client sent this: a busy engine may read it
+    # seconds later. 0 = when the engine reads it
     submitted: float = real(0.0, 1e12, default=0.0)
     codec: str = string(MAX_CODEC, default="")
 
 
 @dataclass(slots=True)
 class Completed:
-    """The result stands in the arena, of a divided operation this engine's part of it.
+    """The result is in the arena; of a divided operation, this engine's part of it.
 
     `released`: its memory may be written again.
 
-    Counts are segments: `sent` of this rank's own contribution, `retransmitted` sent
-    again, `waived` of it that owners went without, `reapplied` residual segments
-    added to it, `lost` that this rank as an owner went without; `energy` is the fraction of
-    the contribution's sum of squares that `waived` held; `source` is the rank in the group
-    that sent the message of "receive", else -1. `also_released`
-    are earlier operations, as if each had its Released.
+    Counts are segments: `sent` of this rank's contribution, `retransmitted`, `waived` of the
+    contribution, `reapplied` residual segments added to it, `lost` those missing at this rank
+    as an owner. `energy` is the fraction of the contribution's sum of squares that `waived`
+    held. `source` is the rank in the group that sent the message of "receive", else -1.
+    `also_released`: earlier operations, each as if by a Released.
     """
 
     operation: int = integer(1, MAX_OPERATION)
@@ -296,12 +296,12 @@ class Failed:
 class Leave:
     """The client is about to end its session: compare the last results with the peers'."""
 
-    timeout: float = real(0.0, 60.0)  # seconds that peers have to tell
+    timeout: float = real(0.0, 60.0)  # seconds for the peers to send digests
 
 
 @dataclass(slots=True)
 class Left:
-    """The engine has compared; `unconfirmed` digests some peers did not tell in time."""
+    """The comparison has ended; `unconfirmed` digests of peers did not arrive in time."""
 
     unconfirmed: int = integer(0, 1 << 53)
 

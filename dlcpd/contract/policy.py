@@ -1,4 +1,4 @@
-"""How much of a gradient an operation may lose, and what fills the hole."""
+"""Loss policies: how much of a gradient an operation may lose, and what replaces it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,11 +27,11 @@ class LossPolicy:
     """The loss an operation tolerates in its reduce stage; the gather stage tolerates none.
 
     `max_loss` bounds the fraction of segments that each sender may be missing in
-    each chunk. `fill` says what becomes of them: "residual" adds them to the
-    sender's next operation of the same name (error feedback), "zero" forgets them
-    (for ablations). `per_class` tightens the bound where a traffic class tolerates less.
-    `codec`, a name of `contract.codec`, says in which form values cross the network; what it
-    rounds away goes the way of `fill` too.
+    each chunk. `fill` "residual" adds them to the sender's next operation of the
+    same name (error feedback), "zero" discards them (for ablations). `per_class`
+    tightens the bound where a traffic class tolerates less.
+    `codec`, a name of `contract.codec`, encodes values for the network; `fill` applies to its
+    rounding errors too.
     """
 
     mode: Mode = "exact"
@@ -39,9 +39,9 @@ class LossPolicy:
     fill: Fill = "residual"
     traffic_class: str = "bulk"
     deadline: float = DEFAULT_DEADLINE  # seconds from submission to a result or a named error; a
-    # timedelta is turned into them
+    # timedelta is converted
     per_class: Mapping[str, float] = field(default_factory=dict)  # class -> max_loss, not above it
-    codec: str = ""  # empty: values cross as they are
+    codec: str = ""  # empty: values are not encoded
 
     def __post_init__(self) -> None:
         if self.mode not in ("exact", "bounded"):
@@ -66,15 +66,15 @@ class LossPolicy:
                     f"({self.max_loss:g})"
                 )
         if self.codec:
-            object.__setattr__(self, "codec", str(parsed(self.codec)))  # in its one spelling
+            object.__setattr__(self, "codec", str(parsed(self.codec)))  # in its canonical spelling
 
     @property
     def is_plain(self) -> bool:
-        """Whether the result is the sum of what all ranks gave, and nothing is left for later."""
+        """Whether the result is the sum of all contributions, and leaves no residual."""
         return self.mode == "exact" and not self.codec
 
     def max_loss_of(self, traffic_class: str) -> float:
-        """The bound in one class."""
+        """The bound of one class."""
         return self.per_class.get(traffic_class, self.max_loss)
 
 
@@ -88,22 +88,21 @@ def exact(
     codec: str = "",
     fill: Fill = "residual",
 ) -> LossPolicy:
-    """Every segment arrives: bit for bit the rank-ordered sum, of what a codec makes of values
-    where there is one.
+    """Every segment arrives. Without a codec, the result is the rank-ordered sum, bit for bit.
 
     Args:
-        traffic_class: how switches serve it: "front", "middle", "back" or "bulk". In a model's
-            policy "bulk" lets each layer have the class of its place in the forward pass.
+        traffic_class: "front", "middle", "back" or "bulk", by which switches queue. In a model's
+            policy "bulk" gives each layer the class of its place in the forward pass.
         deadline: seconds, or a timedelta, from submission to a result or a named error. More than
             20 days count as 20 days.
-        codec: "bf16", "fp16", "int8", "fp8_e4m3", "fp8_e5m2" or "topk:0.01": in which form values
-            cross the network (docs/compression.md). Of sums and averages of real floats.
-        fill: of a codec: "residual": what it rounds away is added to the next operation of the same
-            name. "zero": it is forgotten.
+        codec: "bf16", "fp16", "int8", "fp8_e4m3", "fp8_e5m2" or "topk:0.01": how values are
+            encoded for the network (docs/compression.md). For sums and averages of real floats.
+        fill: with a codec. "residual": its rounding errors are added to the next operation of the
+            same name. "zero": they are discarded.
 
     Raises: BadPolicy naming the field.
     """
-    deadline = cast("float", deadline)  # LossPolicy makes one of a timedelta
+    deadline = cast("float", deadline)  # LossPolicy converts a timedelta
     return LossPolicy(traffic_class=traffic_class, deadline=deadline, codec=codec, fill=fill)
 
 
@@ -120,12 +119,12 @@ def bounded(
 
     Args:
         max_loss: fraction above 0, at most 0.5.
-        fill: "residual": what was waived, and what a codec rounded away, is added to the sender's
-            next operation of the same name. "zero": it is forgotten, for ablations.
+        fill: "residual": waived values and rounding errors of a codec are added to the sender's
+            next operation of the same name. "zero": they are discarded, for ablations.
         traffic_class: as in `exact`.
         deadline: as in `exact`.
         per_class: traffic class -> its own, tighter max_loss.
-        codec: as in `exact`; what may be lost is lost of the form that it gives to values.
+        codec: as in `exact`; `max_loss` then applies to segments of encoded values.
 
     Raises: BadPolicy naming the field.
     """
@@ -134,9 +133,9 @@ def bounded(
 
 
 def checked(policy: object) -> LossPolicy:
-    """`policy`, if it is one.
+    """`policy`, if it is a LossPolicy.
 
-    Raises: BadPolicy saying what to write instead.
+    Raises: BadPolicy that says what to write instead.
     """
     if not isinstance(policy, LossPolicy):
         raise BadPolicy(f"policy {policy!r}: write exact() or bounded(0.01), of dlcp_client")

@@ -1,4 +1,4 @@
-"""Rules for the fields of a message or table: stated with the field, checked in one place.
+"""Rules for the fields of a message or table: stated at the field, checked in one place.
 
 A rule is the `metadata` of a dataclass field, so one line says name, type, bounds
 and unit. Used by the IPC messages, the peers' messages and the configuration.
@@ -16,19 +16,19 @@ MAX_BITS: Final = 64  # of an integer; a larger one cannot become a float, nor a
 
 @dataclass(frozen=True, slots=True)
 class Specification:
-    """The fields of a dataclass with their rules, and the rules sorted for a quick look."""
+    """The fields of a dataclass with their rules, and the rules sorted for a fast check."""
 
     fields: tuple[tuple[str, Any], ...]  # name, rule
     types: tuple[type, ...]
     bounds: tuple[tuple[int, float, float], ...]  # position, low, high of numbers
-    choices: tuple[tuple[int, frozenset[str]], ...]  # position; of texts that have some
-    lengths: tuple[tuple[int, int], ...]  # position, most characters of other texts, or bytes
+    choices: tuple[tuple[int, frozenset[str]], ...]  # position, allowed texts
+    lengths: tuple[tuple[int, int], ...]  # position, limit of other texts (characters) and bytes
     texts: tuple[tuple[int, int], ...]  # likewise, of texts alone
     lists: tuple[tuple[int, Any], ...]  # position, class of the elements
 
     @classmethod
     def of(cls, kind: Any) -> Self:
-        """That of a dataclass whose fields have rules."""
+        """The specification of a dataclass whose fields have rules."""
         found = [(f.name, f.metadata) for f in fields(kind)]
         rules = list(enumerate(rule for _, rule in found))
         return cls(
@@ -51,7 +51,7 @@ class Specification:
 
     @property
     def names(self) -> list[str]:
-        """Of the fields, in order."""
+        """Names of the fields, in order."""
         return [name for name, _ in self.fields]
 
 
@@ -86,7 +86,7 @@ def octets(limit: int) -> Any:
 
 
 def mapping() -> Any:
-    """A JSON-like map, not looked into."""
+    """A JSON-like map, whose content is not checked."""
     return field(metadata={"type": dict})
 
 
@@ -101,7 +101,7 @@ def rows(limit: int, kind: type) -> Any:
 
 
 def problem(value: Any, rule: Any) -> str:
-    """What is wrong with `value`, or an empty string."""
+    """The rule that `value` breaks, in words, or an empty string."""
     wanted = rule["type"]
     if type(value) is int and value.bit_length() > MAX_BITS:
         return f"is an integer of {value.bit_length()} bits, at most {MAX_BITS}"
@@ -121,8 +121,7 @@ def problem(value: Any, rule: Any) -> str:
 
 
 def problem_among(values: Sequence[Any], spec: Specification) -> str:
-    """The first of the fields, in order, that is wrong and what is, as "field: ...", or an empty
-    string."""
+    """The problem of the first wrong field, as "field: ...", or an empty string."""
     if _plain(values, spec):
         return ""
     for value, (name, rule) in zip(values, spec.fields, strict=True):
@@ -132,8 +131,8 @@ def problem_among(values: Sequence[Any], spec: Specification) -> str:
 
 
 def _plain(values: Sequence[Any], spec: Specification) -> bool:
-    """Whether nothing can be wrong: in a few steps for all fields, and not some for each, since
-    messages come with every operation. False asks for a closer look."""
+    """Whether all fields are certainly right, in a few steps for all of them: every operation has
+    messages. False: they must be checked one by one."""
     if tuple(map(type, values)) != spec.types:
         return False
     for at, low, high in spec.bounds:
@@ -149,8 +148,8 @@ def _plain(values: Sequence[Any], spec: Specification) -> bool:
 
 
 def with_rows(values: list[Any], spec: Specification) -> list[Any]:
-    """Checked values of the fields. Rows, which come as lists, are of their class now; texts have
-    no control characters, whoever sent them."""
+    """Convert checked values in place: rows, which arrive as lists, become their class; control
+    characters in texts are escaped, within the limit of the field."""
     for at, limit in spec.texts:
         if not values[at].isprintable():
             values[at] = harmless(values[at])[:limit]

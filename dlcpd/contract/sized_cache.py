@@ -1,4 +1,4 @@
-"""Results of functions, remembered by their size and not by their number."""
+"""Cache for results of functions, bounded by their total size instead of their number."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -10,8 +10,8 @@ R = TypeVar("R")
 
 
 class SizedCache:
-    """Of functions without side effects. Those that were not asked for the longest time are
-    forgotten, as long as all results together are larger than `most`."""
+    """For functions without side effects. The least recently used results are removed while all
+    results together are larger than `most`."""
 
     def __init__(self, most: int, size: Callable[[Any], int]) -> None:
         self._most, self._size_of, self._size = most, size, 0
@@ -19,15 +19,15 @@ class SizedCache:
 
     @property
     def size(self) -> int:
-        """Of all results that are remembered."""
+        """Total size of all cached results."""
         return self._size
 
     def __len__(self) -> int:
-        """Results that are remembered."""
+        """Number of cached results."""
         return len(self._results)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """The same function, which shares this cache with others that were passed in."""
+        """`function` with this cache, which all functions passed in share."""
 
         @wraps(function)
         def cached(*args: P.args, **kwargs: P.kwargs) -> R:

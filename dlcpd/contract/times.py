@@ -1,4 +1,4 @@
-"""Times that callers give: seconds or a timedelta, however long."""
+"""Converts durations given by callers, seconds or a timedelta, to bounded seconds."""
 
 from datetime import timedelta
 from typing import Any, Final
@@ -7,7 +7,7 @@ MAX_TIME: Final = 20 * 86_400.0  # seconds; poll(2) counts milliseconds in 31 bi
 
 
 def seconds(time: Any) -> float | None:
-    """`time` in seconds, MAX_TIME where it is more. None: it is no time, or not above 0."""
+    """`time` in seconds, at most MAX_TIME. None: it is no duration, or not above 0."""
     if isinstance(time, timedelta):
         time = time.total_seconds()
     if isinstance(time, bool) or not isinstance(time, int | float) or not time > 0:

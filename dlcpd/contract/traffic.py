@@ -14,10 +14,10 @@ from typing import Final
 from dlcpd.contract.errors import BadConfig
 
 MAX_CLASSES: Final = 8  # one per queue of an ordinary switch port
-DROP_PRECEDENCES: Final = 4  # places per class in a tag; the table uses up to three, as AF does
+DROP_PRECEDENCES: Final = 4  # values per class in a tag; the table uses up to three, as AF does
 MAX_DSCP: Final = 63  # six bits (RFC 2474 section 3)
 PROTECTED: Final = (
-    0  # drop precedence of what must arrive: control, exempt, retransmissions, results
+    0  # drop precedence of control, exempt ranges, retransmissions, results: they must arrive
 )
 
 
@@ -40,7 +40,7 @@ class TrafficClass:
     ecn: tuple[Ecn, ...]
 
     def tag(self, drop_precedence: int = PROTECTED) -> int:
-        """How a datagram's header says this class and a drop precedence."""
+        """Tag of this class and a drop precedence, for the header of a datagram."""
         return self.rank * DROP_PRECEDENCES + drop_precedence
 
 
@@ -51,7 +51,7 @@ def parse_traffic_classes(text: str) -> dict[str, TrafficClass]:
     """
     try:
         table = tomllib.loads(text)
-    # TOMLDecodeError and what int() says of 5,000 digits; and arrays nested too deeply
+    # TOMLDecodeError, or int() of 5,000 digits; RecursionError of arrays nested too deeply
     except (ValueError, RecursionError) as exc:
         raise BadConfig(f"traffic classes: {exc}") from exc
     classes = sorted((_row(name, row) for name, row in table.items()), key=lambda c: c.rank)

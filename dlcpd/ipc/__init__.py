@@ -1,1 +1,1 @@
-"""What processes of one host share: their messages, sockets and folders, and how they live."""
+"""IPC between the processes of a host: packets, sockets, folders, signals, memory limits."""

@@ -1,7 +1,7 @@
-"""Accepting connections: one rule for every listener whose process is short of something.
+"""Accepts connections, and pauses while the process is short of descriptors or memory.
 
-An accept that fails for want of descriptors or memory fails again at once, while poll calls the
-listener readable: a loop that goes on takes a whole CPU. It rests; clients wait in the kernel.
+An accept that fails for lack of descriptors or memory fails again at once, while poll reports the
+listener as readable: retries would take a whole CPU. The loop pauses; clients wait in the kernel.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 REST: Final = 0.5  # seconds without accepting
-# None waits, or the one that did has gone: accept(2) passes on what the network says of it.
+# No connection waits, or it has gone: accept(2) returns its pending network errors.
 GONE: Final = frozenset(
     {errno.EAGAIN, errno.EINTR, errno.ECONNABORTED, errno.ECONNRESET, errno.EPROTO,
      errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN,
@@ -21,11 +21,11 @@ Connection = tuple[socket.socket, Any]  # and the address of the other end
 
 
 class Short(Exception):  # a state of this host
-    """Nobody can be accepted now: descriptors or memory are short, or the listener is broken."""
+    """No accept succeeds now: descriptors or memory are short, or the listener is broken."""
 
 
 def accept(listener: socket.socket) -> Connection | None:
-    """The next connection; None where there is none any more.
+    """The next connection; None if none waits.
 
     Raises: Short; call again after REST.
     """
@@ -38,8 +38,8 @@ def accept(listener: socket.socket) -> Connection | None:
 
 
 class AcceptLoop:
-    """Accepts on a listener of an event loop until `close`; one a turn, so that those who are in
-    get their turns however many come."""
+    """Accepts on a listener of an event loop until `close`: one connection per turn, so that open
+    connections are served however many arrive."""
 
     def __init__(
         self,
@@ -50,17 +50,17 @@ class AcceptLoop:
         make_room: Callable[[], bool],
         told: Callable[[Short], None],
     ) -> None:
-        """`accepted` owns the socket that it gets; it may raise OSError, where the other end has
-        gone or the loop cannot watch it: then it is closed. `make_room` is asked where descriptors
-        or memory are short; True: it has closed something. Else `told` hears of it, and the loop
-        rests."""
+        """`accepted` owns the socket that it gets; it may raise OSError, if the other end has gone
+        or the loop cannot watch it: then it is closed. `make_room` is called when descriptors or
+        memory are short; True: it has closed something. Else `told` is called, and the loop
+        pauses for REST."""
         self._loop, self._listener, self._accepted = loop, listener, accepted
         self._make_room, self._told = make_room, told
         self._rest: asyncio.TimerHandle | None = None
         loop.add_reader(listener.fileno(), self._readable)
 
     def close(self) -> None:
-        """Accept nobody any more; before the listener is closed."""
+        """Stop accepting; to be called before the listener is closed."""
         if self._rest:
             self._rest.cancel()
         self._loop.remove_reader(self._listener.fileno())

@@ -1,8 +1,8 @@
-"""A folder that is held open, and the files in it: what was checked is what is used.
+"""Opens files in a folder that is held open: the checked folder is the one that is used.
 
-Every file that the product opens by name in a folder that it is told of, it opens here. Names are
-looked up in the open folder, so the folder may be moved, or another put in its place, and nothing
-changes here. No link is followed, and what is opened is a regular file of this user or root.
+All files in configured folders are opened here. Names are looked up in the open folder: moving it,
+or putting another in its place, has no effect. No link is followed, and every opened file is a
+regular file of this user or root.
 """
 
 import errno
@@ -20,22 +20,22 @@ PRIVATE: Final = 0o600
 PRIVATE_FOLDER: Final = 0o700
 _FLAGS: Final = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # NONBLOCK: a pipe would wait
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-UNFINISHED: Final = ".new"  # how the names end of files that are being written
+UNFINISHED: Final = ".new"  # suffix of files that are being written
 
 
 class HeldFolder:
-    """Close it after use, or use it as a context manager.
+    """An open folder: close it after use, or use it as a context manager.
 
-    Every method raises OSError; UnsafePath, which is one, for what another user could exchange.
+    Every method raises OSError; its subclass UnsafePath if another user could exchange the file.
     """
 
     def __init__(self, descriptor: int, path: Path) -> None:
-        """Takes over `descriptor`. `path` is for messages, and as it was when it was opened."""
+        """Takes over `descriptor`. `path`, for messages, is the path at the time of opening."""
         self.descriptor, self.path = descriptor, path
 
     @classmethod
     def open(cls, path: str | Path, *, make: int | None = None, shared: bool = False) -> Self:
-        """The folder at `path`, after a look at its whole way: see `open_folder`."""
+        """The folder at `path`, after a check of its whole path: see `open_folder`."""
         return cls(*open_folder(path, make=make, shared=shared))
 
     def __enter__(self) -> Self:
@@ -48,21 +48,21 @@ class HeldFolder:
         return str(self.path)
 
     def close(self) -> None:
-        """Let go of it; twice is fine."""
+        """Close the descriptor. Closing twice is fine."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
     def names(self) -> list[str]:
-        """Of what is in it."""
+        """Names of all entries."""
         return os.listdir(self.descriptor)
 
     def status(self, name: str) -> os.stat_result:
-        """Of a name, also of a link itself."""
+        """Status of an entry; of a link, that of the link itself."""
         return os.stat(_plain(name), dir_fd=self.descriptor, follow_symlinks=False)
 
     def has(self, name: str) -> bool:
-        """Whether there is something of this name."""
+        """Whether there is an entry of this name."""
         try:
             self.status(name)
         except FileNotFoundError:
@@ -70,7 +70,7 @@ class HeldFolder:
         return True
 
     def link(self, name: str) -> str | None:
-        """What a name is a link to, where it is a link of this user or root."""
+        """Target of a link of this user or root; None if the entry is no link."""
         status = self.status(name)
         if not stat.S_ISLNK(status.st_mode):
             return None
@@ -82,13 +82,13 @@ class HeldFolder:
         return os.readlink(_plain(name), dir_fd=self.descriptor)
 
     def new_folder(self, name: str, mode: int = PRIVATE_FOLDER) -> "HeldFolder":
-        """A folder in it that was not there. Raises: FileExistsError."""
+        """Create a folder in it and open that. Raises: FileExistsError."""
         os.mkdir(_plain(name), mode, dir_fd=self.descriptor)
         return self.folder(name)
 
     def folder(self, name: str, *, make: int | None = None) -> "HeldFolder":
-        """A folder in it, to which nobody else may write. `make`: its mode, where it is not there
-        yet."""
+        """Open a folder in it, to which no other user may write. `make`: mode to create it with
+        if it is missing."""
         if make is not None:
             with suppress(FileExistsError):
                 os.mkdir(_plain(name), make, dir_fd=self.descriptor)
@@ -103,7 +103,7 @@ class HeldFolder:
         return found
 
     def descriptor_of(self, name: str, flags: int, mode: int = PRIVATE) -> int:
-        """Open a file; `flags` and `mode` as of os.open."""
+        """Open a file; `flags` and `mode` as for os.open."""
         try:
             descriptor = os.open(_plain(name), flags | _FLAGS, mode, dir_fd=self.descriptor)
         except OSError as exc:
@@ -121,22 +121,22 @@ class HeldFolder:
         return descriptor
 
     def reading(self, name: str) -> IO[bytes]:
-        """Open to read."""
+        """Open a file to read."""
         return os.fdopen(self.descriptor_of(name, os.O_RDONLY), "rb")
 
     def read(self, name: str, most: int = -1) -> bytes:
-        """The content, `most` bytes of it."""
+        """Content of a file, at most `most` bytes; -1: all of it."""
         with self.reading(name) as file:
             return file.read(most)
 
     def new(self, name: str, mode: int = PRIVATE) -> IO[bytes]:
-        """A file that was not there. Raises: FileExistsError."""
+        """Create a file and open it to write. Raises: FileExistsError."""
         return os.fdopen(self.descriptor_of(name, _NEW, mode), "wb")
 
     def replace(self, name: str, data: bytes, mode: int = PRIVATE, *, sync: bool = False) -> None:
-        """Put `data` there as a whole: a reader sees the file before or this one.
+        """Replace a file atomically: a reader sees the old content or `data`.
 
-        `sync`: it is durable after, and so is its name.
+        `sync`: content and name are durable on return.
         """
         with self.replacing(name, mode) as file:
             file.write(data)
@@ -150,10 +150,10 @@ class HeldFolder:
     def replacing(
         self, name: str, mode: int = PRIVATE, *, exclusive: bool = False
     ) -> Iterator[IO[bytes]]:
-        """A file that takes the place of `name` when the block ends, unless by an exception.
+        """A file that replaces `name` when the block ends without an exception.
 
-        A link that had the name is gone then, and what it led to is as it was. `exclusive`: what
-        has the name stays, and FileExistsError is raised.
+        A link of that name is replaced, and its target is unchanged. `exclusive`: an existing
+        entry stays, and FileExistsError is raised.
         """
         unfinished = f"{name}.{secrets.token_hex(8)}{UNFINISHED}"
         file = self.new(unfinished, mode)
@@ -172,7 +172,7 @@ class HeldFolder:
             raise
 
     def rename(self, name: str, other: str) -> None:
-        """Give a file another name; what had that is gone."""
+        """Rename a file to `other`, which is replaced if it exists."""
         here = self.descriptor
         os.rename(_plain(name), _plain(other), src_dir_fd=here, dst_dir_fd=here)
 
@@ -189,20 +189,20 @@ class HeldFolder:
 def holding(
     file: str | Path, *, make: int | None = None, shared: bool = False
 ) -> Iterator[tuple[HeldFolder, str]]:
-    """The folder of a file whose path the product was told, and its name there."""
+    """The open folder of a configured file, and the name of the file in it."""
     path = Path(file)
     with HeldFolder.open(path.parent, make=make, shared=shared) as folder:
         yield folder, path.name
 
 
 def read_trusted(file: str | Path, most: int, *, forbidden: int) -> bytes:
-    """The first `most` bytes of a file that nobody but this user and root can have put there.
+    """The first `most` bytes of a file that only this user or root can have put there.
 
-    A link in its place is followed where it belongs to this user or root, as links on the way are:
-    secrets that Kubernetes mounts are such links. `forbidden`: the bits of its mode that must not
-    be set; 0o077 is for secrets.
+    A link at the path is followed if it belongs to this user or root, as links within the path
+    are: secrets that Kubernetes mounts are such links. `forbidden`: mode bits that must not be
+    set; 0o077 for secrets.
 
-    Raises: UnsafePath naming the file or folder and the cure; OSError.
+    Raises: UnsafePath that names the file or folder and the remedy; OSError.
     """
     path = Path(file)
     for _ in range(MAX_LINKS):
@@ -219,8 +219,8 @@ def read_trusted(file: str | Path, most: int, *, forbidden: int) -> bytes:
 def check_file(
     status: os.stat_result, path: Path, trusted: frozenset[int] | None, forbidden: int = 0
 ) -> None:
-    """That it is a regular file of a `trusted` user (None: of any), and that its mode has no
-    `forbidden` bits. Raises: UnsafePath."""
+    """Check that a file is regular, belongs to a `trusted` user (None: to any), and has no
+    `forbidden` mode bits. Raises: UnsafePath."""
     mode, me = stat.S_IMODE(status.st_mode), os.geteuid()
     if stat.S_ISLNK(status.st_mode):
         raise UnsafePath(f"{path} is a link, which is not followed: name the file itself")

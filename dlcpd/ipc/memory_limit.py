@@ -1,4 +1,4 @@
-"""How much memory this process may have, and still get, by the limits of its control groups."""
+"""Memory limits of this process's control groups, and the memory left below them."""
 
 import os
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from typing import Final
 CGROUPS: Final = Path("/sys/fs/cgroup")
 MEMBERSHIP: Final = Path("/proc/self/cgroup")
 SWAP: Final = Path("/proc/meminfo")
-HARD_2, HARD_1 = "memory.max", "memory.limit_in_bytes"  # beyond it the kernel kills
+HARD_2, HARD_1 = "memory.max", "memory.limit_in_bytes"  # above it the kernel kills
 VERSION_2: Final = (HARD_2, "memory.high")
 VERSION_1: Final = (HARD_1,)
 USAGE: Final = {HARD_2: "memory.current", HARD_1: "memory.usage_in_bytes"}
-# Rows of memory.stat, of a group and all below it, that the kernel takes back before it kills.
+# Rows of memory.stat, of a group and all below it, that the kernel reclaims before it kills.
 CACHE: Final = {
     HARD_2: ("inactive_file", "active_file", "slab_reclaimable"),
     HARD_1: ("total_inactive_file", "total_active_file"),
@@ -22,7 +22,7 @@ CACHE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """`size` bytes, set by `source`; `group`: for this daemon and what else is in its group."""
+    """`size` bytes, set by `source`; `group`: for all processes of the control group."""
 
     size: int
     source: str
@@ -31,7 +31,7 @@ class MemoryLimit:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLeft:
-    """A control group may have `size` bytes more, of those that `file` allows it."""
+    """A control group may use `size` bytes more, of the `limit` bytes set by `file`."""
 
     size: int
     limit: int
@@ -40,7 +40,7 @@ class MemoryLeft:
 
 def memory_limit(cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP) -> MemoryLimit:
     """The lowest limit of the process's memory groups and all above them; the memory of the
-    machine where none is lower."""
+    machine if none is lower."""
     lowest = MemoryLimit(_machine(), "the machine's memory", group=False)
     for file in _files(cgroups, membership):
         size = _limit(file)
@@ -52,12 +52,12 @@ def memory_limit(cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP) -> Memo
 def memory_left(
     cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP, swap: Path = SWAP
 ) -> MemoryLeft | None:
-    """What the fullest of the process's memory groups and all above them may have before the kernel
-    kills there, with the swap space of the machine; None where there is no limit."""
+    """Bytes left in the fullest of the process's memory groups and all above them before the
+    kernel kills there, plus the machine's free swap space; None without a limit."""
     machine, least = _machine(), None
     for file in _files(cgroups, membership):
         limit = _limit(file) if file.name in USAGE else None
-        if limit is None or limit > machine:  # version 1 says 2**63 where there is none
+        if limit is None or limit > machine:  # version 1 has 2**63 for no limit
             continue
         if (used := _limit(file.with_name(USAGE[file.name]))) is None:
             continue
@@ -83,12 +83,12 @@ def _rows(file: Path) -> Iterator[tuple[str, int]]:
 
 
 def _machine() -> int:
-    """Bytes that it has."""
+    """Memory of the machine, bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _files(cgroups: Path, membership: Path) -> Iterator[Path]:
-    """Where limits may stand, of version 2 and 1."""
+    """Files that may hold limits, of cgroup versions 2 and 1."""
     try:
         rows = [row.split(":", 2) for row in membership.read_text().splitlines()]
     except OSError:
@@ -101,7 +101,8 @@ def _files(cgroups: Path, membership: Path) -> Iterator[Path]:
 
 
 def _upwards(root: Path, path: str, names: tuple[str, ...]) -> Iterator[Path]:
-    """In a container the path may be the host's, and only the mount point is there."""
+    """Files `names` of a group and all above it. In a container the path may be the host's, and
+    only the mount point exists."""
     below = Path(path.lstrip("/"))
     for folder in (below, *below.parents) if str(below) != "." else (below,):
         if ".." not in folder.parts:
@@ -109,7 +110,7 @@ def _upwards(root: Path, path: str, names: tuple[str, ...]) -> Iterator[Path]:
 
 
 def _limit(file: Path) -> int | None:
-    """Bytes; None where there is no limit."""
+    """Bytes; None without a limit."""
     try:
         return int(file.read_text())
     except (OSError, ValueError):  # not there, or "max"

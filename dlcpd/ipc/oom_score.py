@@ -1,4 +1,4 @@
-"""Which process the kernel kills first for want of memory, as far as a private daemon may say."""
+"""OOM score of a private daemon: which process the kernel kills first when memory is short."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -9,13 +9,13 @@ CAP_SYS_RESOURCE: Final = 24  # capabilities(7)
 
 
 def undo_what_was_added(process: Path = PROCESS) -> None:
-    """Take back what a trainer has added to its own score, and its private daemon inherits:
-    `choom -n 500 -- torchrun ...` is about the trainers alone.
+    """Reset a score that a trainer has raised for itself, and its private daemon inherits:
+    `choom -n 500 -- torchrun ...` is meant for the trainers alone.
 
-    An unprivileged process comes back to what root has given it and no lower: the kernel sees to
-    that. One that could go lower does not: its score may be what root has given it.
+    The kernel refuses a value below the one set by root: the score then stays. A privileged
+    process keeps its score, which root may have set.
     """
-    with suppress(OSError, ValueError, StopIteration):  # it stays: no reason not to serve
+    with suppress(OSError, ValueError, StopIteration):  # the score stays, the daemon serves
         score = process / "oom_score_adj"
         if int(score.read_text()) > 0 and not _is_privileged(process):
             score.write_text("0")

@@ -1,9 +1,9 @@
-"""Opens a folder on whose way no other user can put something else.
+"""Opens a folder whose path no other user can redirect.
 
-The way is walked from the root, one open folder after the other, as safe_path() of OpenSSH looks at
-it: each folder belongs to this user or to root, and nobody else may write to it. A folder with the
-sticky bit may be written to by all, as /tmp: there nobody removes or renames what is not theirs.
-A symbolic link on the way is followed where it belongs to this user or to root.
+The path is walked from the root, one open folder after the other, as by safe_path() of OpenSSH:
+each folder belongs to this user or to root, and no other user may write to it. All users may write
+to a folder with the sticky bit, such as /tmp: there they cannot remove or rename files of others.
+A symbolic link in the path is followed if it belongs to this user or to root.
 """
 
 import errno
@@ -29,7 +29,7 @@ _OVERFLOW: Final = Path("/proc/sys/kernel/overflowuid")
 
 
 class UnsafePath(PermissionError):
-    """Another user could exchange what is opened. `strerror` names the folder and the cure."""
+    """Another user could exchange the opened file. `strerror` names the folder and the remedy."""
 
     def __init__(self, text: str) -> None:
         super().__init__(errno.EPERM, text)
@@ -40,8 +40,8 @@ def open_folder(
 ) -> tuple[int, Path]:
     """A descriptor of the folder at `path` and its path without links.
 
-    `make`: the mode of what of the path is missing; None: nothing is made. `shared`: the folder
-    itself, too, may be one to which all write, as /tmp.
+    `make`: mode to create missing folders with; None: none is created. `shared`: the folder
+    itself may also be writable by all users, as /tmp is.
 
     Raises: UnsafePath, OSError.
     """
@@ -58,8 +58,8 @@ def open_folder(
 def check(
     status: os.stat_result, path: Path, trusted: frozenset[int], *, sticky: bool = True
 ) -> None:
-    """That nobody but `trusted` users exchanges what is in a folder. `sticky`: its sticky bit may
-    be what keeps them from it. Raises: UnsafePath."""
+    """Check that only `trusted` users can exchange the entries of a folder. `sticky`: a sticky bit
+    is enough protection. Raises: UnsafePath."""
     mode = f"user id {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}"
     if status.st_uid not in trusted:
         raise UnsafePath(
@@ -76,8 +76,8 @@ def check(
 
 
 def trusted_owners() -> frozenset[int]:
-    """This user and root. Where a user namespace hides ids, also the id that stands for them: its
-    maker chose what is mounted, and / and /usr may belong to it."""
+    """This user and root. If a user namespace hides ids, also the overflow id that stands for
+    them: / and /usr may belong to it, and the creator of the namespace chose the mounts."""
     trusted = {ROOT, os.geteuid()}
     with suppress(OSError):
         trusted |= _stands_for_hidden(_USERS.stat().st_ino)
@@ -86,8 +86,8 @@ def trusted_owners() -> frozenset[int]:
 
 @lru_cache(maxsize=8)
 def _stands_for_hidden(_namespace: int) -> frozenset[int]:
-    """The id that stands for those that a user namespace hides; none where it hides none. Kept by
-    namespace: a store is read thousands of times, and this costs more than the file."""
+    """The overflow id, if a user namespace hides ids; else empty. Cached by namespace: a store is
+    read thousands of times, and this takes longer than reading its file."""
     try:
         hidden = int(_OVERFLOW.read_text())
         rows = [[int(word) for word in row.split()] for row in _UID_MAP.read_text().splitlines()]
@@ -99,8 +99,8 @@ def _stands_for_hidden(_namespace: int) -> frozenset[int]:
 
 
 def _of_its_owner_alone(status: os.stat_result) -> bool:
-    """Whether the group that may write is its owner's own, which has no other member, as systems
-    with a group for each user (and a umask of 002) make folders."""
+    """Whether the group that may write is the owner's own and has no other member: systems with a
+    group for each user (and a umask of 002) create such folders."""
     if status.st_mode & stat.S_IWOTH or status.st_uid == ROOT:
         return False
     try:
@@ -122,7 +122,7 @@ def _walk(
     try:
         while parts:
             name, (here, where) = parts.pop(), held[-1]
-            if name == "..":  # what is above is held already; above the root is the root
+            if name == "..":  # the parent is held already; the parent of / is /
                 _close(held[max(len(held) - 1, 1) :])
                 del held[max(len(held) - 1, 1) :]
                 continue
@@ -142,14 +142,14 @@ def _walk(
 
 
 def _parts(path: str) -> list[str]:
-    """Of a path, the last first."""
+    """Components of a path, the last first."""
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 
 def _step(
     held: list[tuple[int, Path]], name: str, trusted: frozenset[int], make: int | None
 ) -> str | None:
-    """Go into `name`, or return what it is a link to."""
+    """Enter the folder `name`, or return the target of the link `name`."""
     here, where = held[-1]
     found = _reach(lambda: os.open(name, _WAY, dir_fd=here), name, here, make)
     status = os.fstat(found)
@@ -173,7 +173,7 @@ def _reach(enter: Callable[[], int], name: str, here: int, make: int | None) -> 
     except FileNotFoundError:
         if make is None:
             raise
-    with suppress(FileExistsError):  # another process of ours was faster
+    with suppress(FileExistsError):  # another process was faster
         os.mkdir(name, make, dir_fd=here)
     return enter()
 

@@ -1,7 +1,7 @@
-"""Messages as packets of a SOCK_SEQPACKET UNIX socket, and the descriptors beside them.
+"""Sends and receives messages as packets of a SOCK_SEQPACKET UNIX socket, with descriptors.
 
-A packet is one msgpack value, and goes or comes whole: there is no partial state to keep.
-Plain calls of the socket: neither asyncio's nor uvloop's streams know SEQPACKET or descriptors.
+A packet is one msgpack value, and is never split: there is no partial state to keep.
+Plain socket calls: the streams of asyncio and uvloop support neither SEQPACKET nor descriptors.
 """
 
 import array
@@ -17,7 +17,7 @@ import msgpack
 from dlcpd.contract.errors import BadMessage
 from dlcpd.contract.messages import MAX_ENGINES, MAX_FRAME, Message, from_frame_untrusted, to_frame
 
-MAX_DESCRIPTORS: Final = 1 + MAX_ENGINES  # arena and lanes; more is no message of ours
+MAX_DESCRIPTORS: Final = 1 + MAX_ENGINES  # arena and lanes: no message has more
 FULL_QUEUE_LOOKS: Final = (0.001, 0.05)  # seconds between tries to connect: at first, and at most
 _ANCILLARY: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
 _NOW: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)  # int: enums are slow to combine
@@ -53,8 +53,8 @@ def unpack_untrusted(data: bytes | memoryview) -> Any:
 def connect(sock: socket.socket, path: str, timeout: float) -> None:
     """Connect within `timeout` seconds, which is the socket's timeout from now on.
 
-    A socket with a timeout hears EAGAIN at once where the listener's queue is full: it may be empty
-    a moment later. Raises: OSError.
+    A socket with a timeout gets EAGAIN at once if the listener's queue is full; the call retries.
+    Raises: OSError.
     """
     sock.settimeout(timeout)
     over, (pause, longest) = time.monotonic() + timeout, FULL_QUEUE_LOOKS
@@ -90,8 +90,8 @@ def send_now(sock: socket.socket, data: bytes, descriptors: Sequence[int] = ()) 
 def receive_now(sock: socket.socket, limit: int = MAX_FRAME) -> bytes | None:
     """The next packet; None when there is none yet, empty when the other end is gone.
 
-    A longer packet comes back cut to `limit` + 1 bytes, so its length tells.
-    Descriptors beside it are closed by the kernel: none are asked for.
+    A longer packet is cut to `limit` + 1 bytes, which shows that it was too long.
+    The kernel closes descriptors sent with it: none are requested.
     """
     try:
         return sock.recv(limit + 1, _NOW)
@@ -104,7 +104,7 @@ def receive_now(sock: socket.socket, limit: int = MAX_FRAME) -> bytes | None:
 def receive(sock: socket.socket, limit: int = MAX_FRAME) -> tuple[bytes, list[int]]:
     """The next packet with up to MAX_DESCRIPTORS descriptors, which the caller closes.
 
-    Waits for as long as the socket's timeout says. Empty when the other end is gone.
+    Waits for the socket's timeout at most. Empty when the other end is gone.
     Raises: TimeoutError; BlockingIOError from a socket that does not block.
     """
     try:
@@ -135,7 +135,7 @@ def receive_message(sock: socket.socket) -> tuple[Message | None, list[int]]:
 
 
 def close_all(descriptors: Iterable[int]) -> None:
-    """Close each. Linux has closed it also where close says that something failed."""
+    """Close each. Linux closes a descriptor even if close reports an error."""
     for descriptor in descriptors:
         with suppress(OSError):
             os.close(descriptor)

@@ -1,5 +1,7 @@
-"""No signal but SIGKILL ends a private daemon or its engines: schedulers send signals to all
-processes of a job, and a trainer that saves a checkpoint needs its daemon until it ends.
+"""Ignores signals in a private daemon and its engines, which only SIGKILL ends.
+
+Schedulers send signals to all processes of a job, and a trainer that saves a checkpoint needs its
+daemon until the trainer ends.
 """
 
 import ctypes

@@ -1,8 +1,8 @@
-"""A folder of this user alone, for the one socket by which a private daemon is reached.
+"""A folder private to this user, which holds the socket of a private daemon.
 
-Other users can neither connect to it nor take its name. It is held open, under a shared lock, by
-the processes that use it, and removed by the last of them; what killed ones left behind, the next
-that makes one removes: its lock is free.
+Other users can neither connect to the socket nor take its name. The processes that use the folder
+hold it open under a shared lock, and the last of them removes it. Folders of killed processes,
+whose lock is free, are removed when the next folder is made.
 """
 
 import fcntl
@@ -21,22 +21,22 @@ from dlcpd.ipc.held_folder import HeldFolder
 
 SOCKET: Final = "daemon"
 NAME: Final = re.compile(r"dlcp-[0-9a-f]{16}")
-BACKLOG: Final = 4096  # connections not yet accepted, as the kernel allows by itself
-MAX_PATH: Final = 107  # bytes of sun_path without its end
-MAX_LOOKS: Final = 4096  # names of a folder in which all may make some
+BACKLOG: Final = 4096  # connections not yet accepted: the default limit of the kernel
+MAX_PATH: Final = 107  # bytes of sun_path without its NUL
+MAX_LOOKS: Final = 4096  # entries of a folder in which all users may create some
 MAX_SWEPT: Final = 64  # folders removed at one start
-TRIES: Final = 8  # another process that sweeps may take a new one for an old one
+TRIES: Final = 8  # another process that sweeps may take a new folder for an abandoned one
 
 
 class SocketFolder:
-    """Takes over `descriptor`, that of a folder which its maker has locked."""
+    """Takes over `descriptor`, that of a folder which its creator has locked."""
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self.folder = HeldFolder(descriptor, path)
 
     @classmethod
     def make(cls, root: str) -> Self:
-        """A new one in `root`. Raises: OSError, naming why it can be none."""
+        """A new folder in `root`. Raises: OSError that names the reason."""
         with HeldFolder.open(root, shared=True) as parent:
             path = parent.path / f"dlcp-{'0' * 16}" / SOCKET
             if len(os.fsencode(path)) > MAX_PATH or not str(path).isprintable():
@@ -50,7 +50,7 @@ class SocketFolder:
 
     @classmethod
     def _new(cls, parent: HeldFolder) -> Self | None:
-        """None: another process took it for one that nobody holds."""
+        """None: another process took the folder for an abandoned one."""
         name = f"dlcp-{secrets.token_hex(8)}"
         os.mkdir(name, 0o700, dir_fd=parent.descriptor)
         with suppress(FileNotFoundError, BlockingIOError):
@@ -66,7 +66,7 @@ class SocketFolder:
 
     @property
     def address(self) -> str:
-        """Where to connect to."""
+        """Path of the socket."""
         return str(self.folder.path / SOCKET)
 
     def listen(self) -> socket.socket:
@@ -81,11 +81,11 @@ class SocketFolder:
         return sock
 
     def let_go(self) -> None:
-        """Leave it to another process that holds it."""
+        """Leave the folder to another process that holds it."""
         self.folder.close()
 
     def remove(self) -> None:
-        """Nobody connects any more."""
+        """Remove socket and folder; no process connects any more."""
         with suppress(OSError):
             self.folder.remove(SOCKET, missing_ok=True)
             self.folder.path.rmdir()
@@ -93,7 +93,7 @@ class SocketFolder:
 
 
 def _sweep(parent: HeldFolder) -> None:
-    """Remove what processes of this user left behind that were killed."""
+    """Remove the folders that killed processes of this user left behind."""
     for name in islice(_left(parent), MAX_SWEPT):
         with suppress(OSError), parent.folder(name) as folder:
             fcntl.flock(folder.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

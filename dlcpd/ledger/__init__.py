@@ -1,1 +1,1 @@
-"""The ledger of losses: a file per rank of what was waived, and results computed again by it."""
+"""The ledger of losses: a record per rank of waived segments, and the replay of results by it."""

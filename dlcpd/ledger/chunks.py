@@ -14,14 +14,14 @@ _U32: Final = np.dtype("<u4")
 
 
 class Chunk(NamedTuple):
-    """Bytes [start, stop) of what a rank contributes, or of what it gets."""
+    """Bytes [start, stop) of a contribution, or of a result."""
 
     start: int
     stop: int
 
 
 class Chunks(NamedTuple):
-    """Of one program: ascending, each once."""
+    """Chunks of one program: ascending, each once."""
 
     read: tuple[Chunk, ...]  # of INPUT
     written: tuple[Chunk, ...]  # of OUTPUT
@@ -29,7 +29,7 @@ class Chunks(NamedTuple):
 
 @SizedCache(most=1 << 16, size=lambda found: len(found.read) + len(found.written) + 1)
 def chunks(program: Program) -> Chunks:
-    """What a program reads of INPUT and writes of OUTPUT, as it sends, receives or adds it."""
+    """Chunks of INPUT that a program reads, and of OUTPUT that it writes, one per span."""
     found = {span for step in program.steps for span in spans(step)}
     return Chunks(_of(Buffer.INPUT, found), _of(Buffer.OUTPUT, found))
 
@@ -43,8 +43,8 @@ def digests(data: Bytes, parts: tuple[Chunk, ...]) -> bytes:
     """CRC-32 of each part, four bytes each.
 
     It never misses a change of up to 32 bits in a row, and any other with a chance of 2**-32. A
-    cryptographic hash would take two to four times as long (docs/ledger.md), and nobody forges
-    what he could as well write himself.
+    cryptographic hash would take two to four times as long (docs/ledger.md), and would not stop
+    forgery: the rank that could forge data also writes the digest.
     """
     return np.array([crc32(data[p.start : p.stop].data) for p in parts], _U32).tobytes()
 
@@ -52,7 +52,7 @@ def digests(data: Bytes, parts: tuple[Chunk, ...]) -> bytes:
 def first_difference(one: bytes, two: bytes) -> int | None:
     """Number of the first part whose digests differ; None if all are equal.
 
-    Raises: BadLedger where they are of different parts.
+    Raises: BadLedger if their numbers of parts differ.
     """
     if len(one) != len(two) or len(one) % 4:
         raise BadLedger(f"{len(one) // 4} digests where {len(two) // 4} are expected")

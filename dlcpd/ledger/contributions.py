@@ -1,4 +1,4 @@
-"""What one rank put into its operations: its inputs, and what earlier ones had waived."""
+"""Contributions of one rank to its operations: its inputs, and the residuals added to them."""
 
 from dataclasses import dataclass, field
 
@@ -21,20 +21,20 @@ from dlcpd.schedules.model import Program, Receive, Send
 
 @dataclass(slots=True)
 class Contributions:
-    """Of one rank. Operations come in an order in which each follows those that it brings back."""
+    """Contributions of one rank. An operation comes after those whose residuals it reapplies."""
 
     ledger: Ledger
     inputs: Inputs
-    _holes: dict[int, list[Hole]] = field(default_factory=dict)  # by ticket of who gave them up
+    _holes: dict[int, list[Hole]] = field(default_factory=dict)  # by ticket of their operation
 
     def __post_init__(self) -> None:
         for kept in self.ledger.kept:
             self._holes.setdefault(kept.source, []).append(_hole(kept))
 
     def make(self, entry: Entry, program: Program) -> Bytes | None:
-        """What the rank contributed to an operation, which is also noted as its holes to come.
+        """The rank's contribution to an operation, whose residual is kept for later ones.
 
-        None where it brought back what is no longer in the ledger. Raises: BadLedger.
+        None if it reapplied a residual that is no longer in the ledger. Raises: BadLedger.
         """
         plan, ended = entry
         if not all(source in self._holes for source in ended.reapplied):
@@ -72,7 +72,7 @@ class Contributions:
 
 
 def step_of(entry: Entry, program: Program, row: MissingRow, *, sent: bool) -> Send | Receive:
-    """The transfer of which segments are missing. Raises: BadLedger where there is none."""
+    """The transfer of which segments are missing. Raises: BadLedger if there is none."""
     members = ranks_of(entry.plan)
     place = members.index(row.peer) if row.peer in members else -1
     position = (program.sends if sent else program.receives).get((place, row.transfer))
@@ -86,7 +86,7 @@ def step_of(entry: Entry, program: Program, row: MissingRow, *, sent: bool) -> S
 
 
 def segments_of(row: MissingRow, step: Send | Receive) -> Segments:
-    """Those that are missing of a transfer. Raises: BadLedger."""
+    """The missing segments of a transfer. Raises: BadLedger."""
     size = row.segment_size
     if size < 1 or row.out_of != segment_count(step.span.size, size):
         raise BadLedger(f"{row.out_of} segments of {size} B are not {step.span.size} B")
@@ -94,7 +94,7 @@ def segments_of(row: MissingRow, step: Send | Receive) -> Segments:
 
 
 def _hole(kept: Kept) -> Hole:
-    """Raises: BadLedger."""
+    """The hole that a record holds. Raises: BadLedger."""
     segments = unpack_untrusted(kept.mask, kept.out_of)
     kind = np.float64 if kept.wide else np.float32
     if not len(segments) or not kept.values or len(kept.values) % np.dtype(kind).itemsize:
@@ -104,7 +104,7 @@ def _hole(kept: Kept) -> Hole:
 
 
 def _check_fits(hole: Hole, plan: Plan) -> None:
-    """Raises: BadLedger where a hole is not of a tensor like the plan's."""
+    """Raises: BadLedger if a hole does not fit a tensor of the plan."""
     item = STORAGE[plan.dtype].itemsize if plan.dtype not in COMPLEX else wide(plan.dtype).itemsize
     per, last = hole.segment_size // item, int(hole.segments[-1])
     short = len(hole.segments) * per - len(hole.values)

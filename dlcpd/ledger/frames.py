@@ -1,10 +1,10 @@
-"""Records as bytes of a file: each behind a head that says its length and proves itself.
+"""Framing of records in a file: each follows a head with its length and check sums.
 
     length u32, CRC-32 of the body u32, CRC-32 of these eight bytes u32, body
 
-A process that is killed leaves a record of which the end is missing; so does a machine that
-stops, or zeros where it was to be. Only that is forgiven, and only at the end of the last file:
-a length that does not prove itself, or a body that does not, is damage.
+A killed process leaves a record without its end; a stopped machine may also leave zeros in its
+place. Only that is accepted, and only at the end of the last file. A length or a body with a
+wrong check sum is damage.
 """
 
 import mmap
@@ -20,7 +20,7 @@ from dlcpd.ledger.records import Record, from_values_untrusted, to_values
 
 Bytes = bytes | mmap.mmap
 HEAD: Final = struct.Struct("<III")
-# Bytes of a record. The largest is of an operation all of whose transfers went without something:
+# Bytes of a record. The largest is of an operation all of whose transfers have missing segments:
 # 16,384 of them with bitmaps of 512 B, which is 64 GiB of gradients.
 MAX_RECORD: Final = 16 << 20
 
@@ -35,9 +35,9 @@ def frame(record: Record) -> bytes:
 
 
 def records_untrusted(data: bytes, *, may_be_torn: bool) -> Iterator[Record]:
-    """The records of a file, in order; the end of one that is torn is left out if it may be.
+    """The records of a file, in order. If `may_be_torn`, a torn last record is left out.
 
-    Raises: BadLedger with the offset of what is damaged.
+    Raises: BadLedger with the offset of the damage.
     """
     at = 0
     while at < len(data):
@@ -52,12 +52,12 @@ def records_untrusted(data: bytes, *, may_be_torn: bool) -> Iterator[Record]:
 
 
 def record_at_untrusted(data: Bytes, at: int, *, may_be_torn: bool) -> tuple[Record | None, int]:
-    """The record at `at`, and where the next one begins; None where its end is missing.
+    """The record at `at`, and the offset of the next one. None if it is torn and `may_be_torn`.
 
     Raises: BadLedger.
     """
     head = data[at : at + HEAD.size]
-    # Of all that follows only where the head has nothing: it may be the rest of a large file.
+    # The rest of the file, which may be large, is read only if the head is all zeros.
     if may_be_torn and (len(head) < HEAD.size or not (any(head) or any(data[at:]))):
         return None, at
     if len(head) < HEAD.size:
@@ -78,7 +78,7 @@ def record_at_untrusted(data: Bytes, at: int, *, may_be_torn: bool) -> tuple[Rec
 
 def _unpacked(body: bytes) -> object:
     try:
-        return msgpack.unpackb(body)  # whose limits follow from its length
-    # What msgpack raises for bytes that are none, or too deep, are all ValueErrors.
+        return msgpack.unpackb(body)  # its limits follow from the length
+    # All errors of msgpack, for malformed or deeply nested bytes, are ValueErrors.
     except (ValueError, RecursionError) as exc:
         raise BadLedger(f"is no msgpack: {type(exc).__name__}") from exc

@@ -1,4 +1,4 @@
-"""The files of one ledger: generations, of which the oldest make room for new ones."""
+"""The files of one ledger: generations, of which the oldest are removed for new ones."""
 
 import os
 import shutil
@@ -12,20 +12,20 @@ from dlcpd.ipc.held_folder import PRIVATE_FOLDER, holding
 from dlcpd.ledger.records import Ended
 from dlcpd.numerics.elements import Array
 
-COUNT: Final = 8  # generations whose records are kept; inputs of one before them are as well
+COUNT: Final = 8  # generations whose records are kept; inputs are kept of one more
 SUFFIX: Final = ".ledger"
-INPUTS: Final = ".inputs"  # of a folder beside the file of its generation
+INPUTS: Final = ".inputs"  # suffix of a folder next to the file of its generation
 
 
 class Generations:
-    """Appends to the newest. Together they have at most `most` bytes, and what the operations in
-    flight take: a generation is full when it has a ninth of that, and nine are there.
+    """Appends to the newest generation. All together have at most `most` bytes, plus the records
+    of operations in flight: a generation is full at a ninth of `most`, and there are nine at most.
 
-    Only this user may read them: gradients are nobody else's business. The folder is held open.
+    Only this user may read the files: gradients are confidential. The folder is held open.
     """
 
     def __init__(self, folder: Path, most: int) -> None:
-        """Makes the folder. Raises: OSError, UnsafePath where another user could exchange it."""
+        """Creates the folder. Raises: OSError, UnsafePath if another user could exchange it."""
         self.share = most // (COUNT + 1)
         self.number = -1  # of the newest generation
         self.size = 0  # bytes of it
@@ -40,7 +40,7 @@ class Generations:
         return self.number < 0 or self.size >= self.share
 
     def begin(self) -> None:
-        """A new generation. Raises: OSError."""
+        """Begin a new generation. Raises: OSError."""
         self._end()
         self.number += 1
         self.size = 0
@@ -51,7 +51,7 @@ class Generations:
             self._remove(self._kept.popleft())
 
     def append(self, frame: bytes) -> None:
-        """Write a record in one call, so that whoever is killed leaves all those before it.
+        """Write a record in one call, so that a killed process leaves all earlier ones complete.
 
         Raises: OSError.
         """
@@ -62,7 +62,7 @@ class Generations:
             left = left[written:]
 
     def store(self, ticket: int, values: Array) -> None:
-        """Keep what a rank contributes to an operation. Raises: OSError."""
+        """Write the input of a rank to an operation. Raises: OSError."""
         with (
             self._held.folder(_name(self.number, INPUTS), make=PRIVATE_FOLDER) as folder,
             folder.new(f"{ticket}.npy") as file,
@@ -71,7 +71,7 @@ class Generations:
             self.size += file.tell()
 
     def close(self) -> None:
-        """No record follows. Closing twice is fine."""
+        """Close the files. Closing twice is fine."""
         self._end()
         self._held.close()
 
@@ -81,17 +81,17 @@ class Generations:
             os.close(descriptor)
 
     def _remove(self, number: int) -> None:
-        """Inputs stay one generation longer: an operation may have begun before its end's."""
+        """Inputs stay one generation longer: an operation may begin and end in different ones."""
         self._held.remove(_name(number, SUFFIX), missing_ok=True)
         inputs = _name(number - 1, INPUTS)
         shutil.rmtree(inputs, ignore_errors=True, dir_fd=self._held.descriptor)
 
 
 def _name(number: int, suffix: str) -> str:
-    """Of a generation: its file, or the folder with its inputs."""
+    """Name of a generation's file, or of the folder with its inputs."""
     return f"{number:08d}{suffix}"
 
 
 def input_of(folder: Path, ended: Ended) -> Path | None:
-    """The file with what a rank contributed to an operation, if it is there."""
+    """The file with the input of a rank to an operation, if it is there."""
     return next(folder.glob(f"*{INPUTS}/{ended.ticket}.npy"), None)

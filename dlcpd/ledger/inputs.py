@@ -1,4 +1,4 @@
-"""What ranks contributed, for replay: as it was recorded, or made again by a user's function."""
+"""Inputs of operations for replay: as recorded, or made again by a user's function."""
 
 import importlib.util
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from dlcpd.ledger.chunks import Chunk
 from dlcpd.ledger.generations import input_of
 from dlcpd.ledger.reader import Entry, Ledger
 
-# A rank's ledger, an operation, the parts of its tensor that matter: the tensor, which is written.
+# (a rank's ledger, an operation, parts of its tensor that are read) -> tensor, which is written to.
 Inputs = Callable[[Ledger, Entry, tuple[Chunk, ...]], Bytes]
 
 
@@ -31,7 +31,7 @@ class Asked:
 
 
 def recorded(ledger: Ledger, entry: Entry, parts: tuple[Chunk, ...]) -> Bytes:
-    """The Inputs beside the ledger. Raises: BadLedger."""
+    """The Inputs stored next to the ledger. Raises: BadLedger."""
     tensor = np.zeros(entry.plan.size, np.uint8)
     if not parts:
         return tensor
@@ -74,7 +74,7 @@ def imported(text: str) -> Callable[[int, Asked], Any]:
     function = getattr(module, name, None)
     if not callable(function):
         raise BadConfig(f"{path} has no function {name!r}")
-    return function  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]  # getattr gives Any
 
 
 def _bytes(values: Any, size: int, what: str) -> Bytes:

@@ -1,8 +1,8 @@
-"""Which segments are missing, in few bytes: runs where they lie together or are few, else a bitmap.
+"""Masks of missing segments in few bytes: runs if they are adjacent or few, else a bitmap.
 
-The first byte says which. Runs are pairs of two bytes, little-endian: how many are here, then
-how many are missing. At a loss of 1 % by chance a segment costs four bytes, and a transfer of
-4 MiB about 120; from one in 32 on the bitmap is shorter, 512 bytes at most.
+The first byte tells which. Runs are pairs of two bytes, little-endian: the number of segments
+here, then of segments missing. At a random loss of 1 % a missing segment costs four bytes, and a
+transfer of 4 MiB about 120; from a loss of 1 in 32 on the bitmap is shorter, 512 bytes at most.
 """
 
 import struct
@@ -19,11 +19,11 @@ RUNS: Final = 0
 BITMAP: Final = 1
 _RUNS, _BITMAP = bytes([RUNS]), bytes([BITMAP])
 _U16: Final = np.dtype("<u2")
-_PATH: Final = struct.Struct("<BH")  # a path, and segments that were sent on it last
+_PATH: Final = struct.Struct("<BH")  # a path, and number of segments last sent on it
 
 
 def pack(missing: Segments, count: int) -> bytes:
-    """`missing`, ascending, of `count` segments."""
+    """Mask of `missing`, ascending, of `count` segments."""
     bits = np.zeros(count, np.uint8)
     bits[missing] = 1
     edges = np.flatnonzero(np.diff(bits, prepend=0, append=0))
@@ -49,7 +49,7 @@ def unpack_untrusted(mask: bytes, count: int) -> Segments:
 
 
 def count_untrusted(mask: bytes, count: int) -> int:
-    """How many `unpack_untrusted` would give, for less time: a survey counts millions of masks.
+    """Length of the result of `unpack_untrusted`, in less time: a survey counts millions of masks.
 
     Raises: BadLedger.
     """
@@ -66,7 +66,7 @@ def count_untrusted(mask: bytes, count: int) -> int:
 
 
 def pack_paths(paths: dict[int, int]) -> bytes:
-    """Segments by path."""
+    """Encode numbers of segments by path."""
     return b"".join(_PATH.pack(path, count) for path, count in sorted(paths.items()))
 
 

@@ -1,4 +1,4 @@
-"""Ledgers as they are found: read whole, checked, and put together with those of their peers."""
+"""Reads ledgers as a whole, checks them, and groups them with those of their peers."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -23,11 +23,11 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Ledger:
-    """Of one rank's session on one engine."""
+    """Ledger of one rank's session on one engine."""
 
     folder: Path
     opening: Opening  # of the first generation that is there
-    kept: list[Kept] = field(default_factory=list)  # residuals that waited then
+    kept: list[Kept] = field(default_factory=list)  # residuals at its beginning
     entries: list[Entry] = field(default_factory=list)  # in the order of their ends
 
     @property
@@ -35,11 +35,11 @@ class Ledger:
         return self.opening.rank
 
     def peer(self, rank: int) -> Rank | None:
-        """What it knows of another rank."""
+        """The row of another rank; None if there is none."""
         return next((row for row in self.opening.ranks if row.rank == rank), None)
 
     def meets(self, other: "Ledger") -> bool:
-        """Whether both are of one session."""
+        """Whether both ledgers are of one session and engine."""
         mine, theirs = self.peer(other.rank), other.peer(self.rank)
         return (
             mine is not None
@@ -50,7 +50,7 @@ class Ledger:
 
 
 def read(folder: Path) -> Ledger:
-    """The ledger in a folder. Raises: BadLedger naming file and offset."""
+    """The ledger in a folder. Raises: BadLedger that names file and offset."""
     files = sorted(folder.glob(f"*{SUFFIX}"))
     ledger: Ledger | None = None
     for place, file in enumerate(files):
@@ -81,7 +81,7 @@ def find(places: Iterable[Path]) -> list[Ledger]:
 
 
 def runs(ledgers: Iterable[Ledger]) -> list[dict[int, Ledger]]:
-    """Those that belong together, by rank. Raises: BadLedger naming a rank whose is missing."""
+    """Ledgers of each session, by rank. Raises: BadLedger that names a rank without a ledger."""
     left, found = sorted(ledgers, key=lambda one: (one.rank, str(one.folder))), []
     while left:
         first = left[0]
@@ -118,7 +118,7 @@ def _opening(found: Iterator[Record]) -> Opening:
 
 
 def _take(ledger: Ledger, found: Iterator[Record], *, first: bool) -> None:
-    """The other records of a generation."""
+    """Add the other records of a generation."""
     plans = dict[int, Plan]()
     for record in found:
         match record:

@@ -1,6 +1,6 @@
-"""Keeps the ledger of one session on one engine: what every named reduction waived and gave.
+"""Writes the ledger of one session on one engine: losses and digests of every named reduction.
 
-Nothing of it may harm a training: what cannot be written ends the ledger, and is told once.
+A ledger must not harm a training: a failed write ends the ledger, and is reported once.
 """
 
 import re
@@ -30,7 +30,7 @@ from dlcpd.schedules.catalog import Place, Task
 from dlcpd.schedules.choose import Choice
 from dlcpd.schedules.model import Program
 
-MAX_TURNS: Final = 1 << 16  # names that are counted, ~10 MB; the one unused for longest starts anew
+MAX_TURNS: Final = 1 << 16  # names that are counted, ~10 MB; the longest unused restarts at 0
 MAX_JOB: Final = 64  # characters of a folder's name
 WIDE: Final = 8  # bytes of a float64
 _KEY: Final = b"dlcpd ledger"
@@ -38,7 +38,7 @@ _KEY: Final = b"dlcpd ledger"
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The session that a ledger is of."""
+    """The session of a ledger."""
 
     job: str
     session: int
@@ -49,18 +49,18 @@ class About:
 
     @property
     def folder(self) -> str:
-        """Name of the ledger's folder: no job can make it lie elsewhere."""
+        """Name of the ledger's folder: no name of a job can place it elsewhere."""
         job = re.sub(r"[^A-Za-z0-9_.-]", "_", self.job)[:MAX_JOB].lstrip(".") or "job"
         return f"{job}-rank{self.rank}-engine{self.engine}-{self.session:x}"
 
 
 def mark(token: int) -> str:
-    """What shows that two ledgers have a session's token in common, and not the token."""
+    """Digest that shows that two ledgers have the same token of a session, but not the token."""
     return blake2b(token.to_bytes(8, "little"), digest_size=6, key=_KEY).hexdigest()
 
 
 class Recorder:
-    """`told(text)`: hears once why the ledger ended before its session did."""
+    """`told(text)` is called once with the reason if the ledger ends before its session."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Recorder:
         told: Callable[[str], None],
     ) -> None:
         self.inputs, self._about, self._accounts, self._told = inputs, about, accounts, told
-        self._open: dict[int, Sequence[Hole]] = {}  # by ticket: brought back, and without an end
+        self._open: dict[int, Sequence[Hole]] = {}  # by ticket: reapplied by open operations
         self._turns: OrderedDict[tuple[int, str], int] = OrderedDict()
         self._plans = 0
         self._known: set[int] = set()  # plans that the present generation has
@@ -87,7 +87,7 @@ class Recorder:
     def plan(  # noqa: PLR0917  # everything that a replay needs
         self, ask: Submit, group: Group, task: Task, choice: Choice, place: Place, share: Share
     ) -> records.Plan:
-        """What operations that are asked for alike have in common, under a number of its own."""
+        """Values that operations of equal requests have in common, with a new number."""
         self._plans = (self._plans + 1) % records.MAX_PLANS
         host = {rank: number for number, ranks in enumerate(place.hosts) for rank in ranks}
         members = [records.HostRow(m, host[at]) for at, m in enumerate(group.members)]
@@ -112,18 +112,18 @@ class Recorder:
         )
 
     def recording(self, order: Order, plan: records.Plan, program: Program) -> "OperationRecording":
-        """Of an operation that is about to begin."""
+        """Recording of an operation that is about to begin."""
         return OperationRecording(self, order, plan, program, self._turn(order))
 
     def close(self) -> None:
-        """The session is over."""
+        """Close the files; the session is over."""
         if self._files is not None:
             self._files.close()
         self._files = None
 
     def inherited(self) -> None:
-        """Residuals of an earlier session are here, whose tickets mean nothing in this one: those
-        of each name get one that no operation has."""
+        """Residuals of an earlier session were taken over, whose tickets are not valid in this
+        one: those of each name get a ticket that no operation has."""
         residuals = self._accounts.residuals
         for number, key in enumerate(list(residuals)):
             source = MAX_OPERATION - number
@@ -151,7 +151,7 @@ class Recorder:
             self._stop(exc)
 
     def began(self, ticket: int, reapplied: Sequence[Hole]) -> None:
-        """An operation has brought these back: nobody else has them until it ends."""
+        """An operation has reapplied these: no other place holds them until it ends."""
         self._open[ticket] = reapplied
 
     def forget(self, ticket: int) -> None:
@@ -159,7 +159,7 @@ class Recorder:
         self._open.pop(ticket, None)
 
     def ended(self, plan: records.Plan, ended: records.Ended) -> None:
-        """Write what became of an operation."""
+        """Write the outcome of an operation."""
         self._open.pop(ended.ticket, None)
         files = self._files
         if files is None:

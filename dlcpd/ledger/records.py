@@ -1,8 +1,8 @@
-"""What is written in a ledger: records, as values whose fields have rules.
+"""Records of a ledger, as values whose fields have rules.
 
-A ledger belongs to one rank's session on one engine. It is a row of generations, each a file
-that says all that is needed to read it: an Opening, the residuals that wait when it begins
-(Kept), and from there on an Ended per operation, after the Plan that it follows. Version 3.
+A ledger belongs to one rank's session on one engine. It is a sequence of generations, each a
+self-contained file: an Opening, the residuals present at its beginning (Kept), and then an Ended
+per operation, after the Plan that it follows. Version 3.
 """
 
 from collections.abc import Iterable
@@ -45,13 +45,13 @@ MAX_SPANS: Final = MAX_WORLD * MAX_TRANSFERS  # of one operation: a digest for e
 MAX_BYTES: Final = MAX_ELEMENTS * 16  # of a tensor
 MAX_MASK: Final = 1 + MAX_SEGMENTS // 8
 MAX_PLANS: Final = 1 << 20  # of one generation
-LEAST_SCALE: Final = float_info.min  # of what remained: below that of the loss, to fit float32
-MAX_LOST: Final = MAX_SPANS  # transfers of one operation that went without something
+LEAST_SCALE: Final = float_info.min  # of a residual: below the loss scale, to fit float32
+MAX_LOST: Final = MAX_SPANS  # transfers of one operation with missing segments
 
 
 class Rank(NamedTuple):
-    """A rank of the session. The marks are equal for two ledgers that belong together: what `a`
-    says of `b` as `ours` is what `b` says of `a` as `theirs`."""
+    """A rank of the session. `ours`, `theirs`: marks of the tokens that this rank gave to it and
+    got from it. In two ledgers of one session they match crosswise."""
 
     rank: int
     host: str
@@ -67,8 +67,8 @@ class HostRow(NamedTuple):
 
 
 class MissingRow(NamedTuple):
-    """Segments that a transfer went without. `paths`: see `dlcpd.ledger.masks`; empty where they
-    are not known."""
+    """Missing segments of a transfer. `paths`: see `dlcpd.ledger.masks`; empty if they are not
+    known."""
 
     peer: int
     transfer: int
@@ -80,7 +80,7 @@ class MissingRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """First of every generation."""
+    """First record of every generation."""
 
     version: int = integer(1, 1 << 16)
     software: str = string(64)
@@ -90,14 +90,14 @@ class Opening:
     engine: int = integer(0, MAX_ENGINES - 1)
     engines: int = integer(1, MAX_ENGINES)
     generation: int = integer(0, 1 << 32)
-    whole: int = integer(0, 1)  # 1: the residuals that wait follow; 0: they were too many
+    whole: int = integer(0, 1)  # 1: the present residuals follow; 0: they were too large
     ranks: list[Rank] = rows(MAX_WORLD, Rank)  # all but this one
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Values that an earlier operation left, and no later one has brought back: float32, or float64
-    of a tensor of those. What codecs left over is not kept: it is as large as the gradients."""
+    """Residual of an earlier operation that no later one has reapplied: float32, or float64 of a
+    float64 tensor. Residuals of codecs are not recorded: they are as large as the gradients."""
 
     source: int = integer(0, MAX_OPERATION)  # ticket of that operation
     start: int = integer(0, MAX_BYTES)  # byte of the tensor at which the transfer begins
@@ -111,7 +111,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What operations that were asked for alike have in common. `size`, `sizes`: bytes."""
+    """Values that operations of equal requests have in common. `size`, `sizes`: bytes."""
 
     plan: int = integer(0, MAX_PLANS)
     name: str = string(256)
@@ -134,9 +134,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """One operation. `done` 0: it failed, and what it brought back waits again.
+    """One operation. `done` 0: it failed, and its reapplied residuals are kept again.
 
-    The digests are CRC-32 of what this rank contributed and of its result, chunk by chunk, in the
+    The digests are CRC-32 of this rank's contribution and of its result, chunk by chunk, in the
     order of `dlcpd.ledger.chunks`: four bytes each, little-endian.
     """
 
@@ -166,7 +166,7 @@ def to_values(record: Record) -> list[Any]:
 
 
 def from_values_untrusted(value: Any) -> Record:
-    """Inverse of `to_values`. Raises: BadLedger naming record and field."""
+    """Inverse of `to_values`. Raises: BadLedger that names record and field."""
     if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], list):
         raise BadLedger("a record is [kind, values]")
     number, values = value

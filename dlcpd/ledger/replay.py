@@ -1,7 +1,7 @@
 """Computes bounded operations again from the ledgers of all ranks, and compares bit for bit.
 
 The schedule is built anew and run by the reference interpreter, with each rank's contribution
-(its input, and what it brought back) and without what its receivers went without.
+(its input, and the reapplied residuals) and without the segments missing at its receivers.
 """
 
 from collections import defaultdict
@@ -38,23 +38,23 @@ class Key(NamedTuple):
 
 
 class Verdict(Enum):
-    """On one operation."""
+    """Verdict on one operation."""
 
     REPRODUCED = auto()
     PARTIAL = auto()  # some rank has no result of it in its ledger
-    UNKNOWN = auto()  # it brings back what the ledgers do not have
-    CODED = auto()  # it has a codec, whose left-overs are in no ledger
+    UNKNOWN = auto()  # it reapplies residuals that the ledgers do not have
+    CODED = auto()  # it has a codec, whose residuals are in no ledger
 
 
 class Differs(OutcomeError):
-    """An operation is not what the ledgers say. The text names operation, chunk and ranks."""
+    """An operation differs from its ledgers. The text names operation, chunk and ranks."""
 
     code = "replay_differs"
 
 
 @dataclass(slots=True)
 class Replayed:
-    """What was found, up to the first operation that differs; `different` names it."""
+    """Results up to the first operation that differs; `different` names it."""
 
     waived: int = 0  # segments, in the operations that were reproduced
     verdicts: dict[Key, Verdict] = field(default_factory=dict)
@@ -85,7 +85,7 @@ def replay(run: Mapping[int, Ledger], inputs: Inputs = recorded) -> Replayed:
 
 
 def operations(run: Mapping[int, Ledger]) -> dict[Key, dict[int, Entry]]:
-    """All operations of a run, by rank; each after those whose residuals it brings back.
+    """All operations of a run, by rank; each after those whose residuals it reapplies.
 
     Raises: BadLedger.
     """
@@ -112,17 +112,17 @@ class _Operation:
 
     @property
     def plan(self) -> Plan:
-        """Equal on all ranks, but for its number."""
+        """The plan, equal on all ranks except for its number."""
         return next(iter(self.entries.values())).plan
 
     @property
     def waived(self) -> int:
-        """Segments."""
+        """Number of waived segments."""
         rows = [row for entry in self.entries.values() for row in entry.ended.waived]
         return sum(len(unpack_untrusted(row.mask, row.out_of)) for row in rows)
 
     def compute(self, contributions: Mapping[int, Contributions]) -> Verdict:
-        """Follow each rank's residual, and where all is known compare the result.
+        """Update each rank's residual; if all contributions are known, compare the result.
 
         Raises: Differs, BadLedger.
         """
@@ -168,7 +168,7 @@ class _Operation:
             )
 
     def _check_masks(self, members: Sequence[int], programs: Mapping[int, Program]) -> None:
-        """Both ends of a transfer must have gone without the same."""
+        """Both ends of a transfer must have recorded the same missing segments."""
         for sender in members:
             gave = {(r.peer, r.transfer): r for r in self.entries[sender].ended.waived}
             for receiver in members:
@@ -176,9 +176,9 @@ class _Operation:
                 for row in lost:
                     theirs = gave.pop((receiver, row.transfer), None)
                     self._check_mask(sender, receiver, row, theirs)
-            for place in gave:  # what no receiver went without
+            for place in gave:  # waived, and missing at no receiver
                 raise self._masks_differ(sender, *place)
-        for rank in members:  # what is said of a transfer must be of one
+        for rank in members:  # rows must be of transfers that exist
             entry = self.entries[rank]
             for row in entry.ended.lost:
                 segments_of(row, step_of(entry, programs[rank], row, sent=False))
@@ -234,7 +234,7 @@ class _Operation:
 
 
 def program_of(plan: Plan, place: int) -> Program:
-    """That of the rank at a place in the plan's group. Raises: BadLedger."""
+    """The program of the rank at a place in the plan's group. Raises: BadLedger."""
     task = Task(
         collective=plan.collective, size=plan.size, sizes=tuple(plan.sizes), lossy=bool(plan.lossy)
     )

@@ -1,8 +1,8 @@
-"""What ledgers say altogether, read record by record: sums by rank, way, path, name and step, and
-the operations that lost most. Memory does not grow with the number of records.
+"""Sums of losses in ledgers by rank, way, path, name and step, and the worst transfers.
 
-A row of a loss is in the ledgers of both of its ends. The sender's counts; the receiver's does
-where the sender's ledger is not there.
+Ledgers are read record by record: memory does not grow with the number of records. A row of a
+loss is in the ledgers of both of its ends. The sender's row counts; the receiver's does if the
+sender's ledger is absent.
 """
 
 import heapq
@@ -21,7 +21,7 @@ from dlcpd.ledger.records import VERSION, Ended, MissingRow, Opening, Plan, Reco
 from dlcpd.ledger.replay import program_of
 from dlcpd.schedules.model import Send
 
-MAX_KEYS: Final = 4096  # of one table, ~1 MB; what comes later is counted together
+MAX_KEYS: Final = 4096  # of one table, ~1 MB; later keys are counted together
 MAX_PROBLEMS: Final = 1000  # that are kept
 OTHERS: Final = "(others)"
 STEPS: Final = 16  # rows of the table by step
@@ -30,23 +30,23 @@ UNKNOWN: Final = -1  # path
 
 @dataclass(slots=True)
 class Sum:
-    """Of some operations, or of some losses."""
+    """Sum of operations or of losses."""
 
     operations: int = 0
     failed: int = 0  # of these
     segments: int = 0  # waived
     bytes: int = 0  # likewise; the last segment of a transfer counts in full
-    lossy: int = 0  # bytes of which something might be waived
-    allowed: float = 0.0  # bytes of those that the bound lets go
+    lossy: int = 0  # bytes of lossy transfers
+    allowed: float = 0.0  # bytes of those that the bound allows to waive
     worst: float = 0.0  # largest share of a transfer that was waived
 
     @property
     def of_bound(self) -> float | None:
-        """Share of what the bound lets go that was waived."""
+        """Waived fraction of the bytes that the bound allows to waive; None if it allows none."""
         return self.bytes / self.allowed if self.allowed else None
 
     def add(self, other: "Sum") -> None:
-        """Have all that another one has, too."""
+        """Add another sum to this one."""
         self.operations += other.operations
         self.failed += other.failed
         self.segments += other.segments
@@ -56,14 +56,14 @@ class Sum:
         self.worst = max(self.worst, other.worst)
 
     def lose(self, segments: int, size: int, share: float) -> None:
-        """A transfer went without so much."""
+        """Add the loss of a transfer: `segments` of `size` bytes, the fraction `share` of it."""
         self.segments += segments
         self.bytes += segments * size
         self.worst = max(self.worst, share)
 
 
 class Loss(NamedTuple):
-    """A transfer of an operation that went without something; ordered by how much."""
+    """A transfer of an operation with missing segments; ordered by the fraction of these."""
 
     share: float
     segments: int
@@ -80,12 +80,12 @@ class Loss(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which records count."""
+    """Selection of the records that count."""
 
-    job: str = ""  # "" = of any
+    job: str = ""  # "" = any
     first: int = 0  # step
     last: int = 1 << 62
-    worst: int = 10  # operations that are listed
+    worst: int = 10  # transfers that are listed
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class Member:
     folder: str
     opening: Opening
     sum: Sum = field(default_factory=Sum)
-    lost: int = 0  # segments of others that this rank went without
+    lost: int = 0  # segments of other ranks missing at this rank
     first: int | None = None  # step
     last: int = 0
 
@@ -127,7 +127,7 @@ class BySteps:
 
 @dataclass(slots=True)
 class Survey:
-    """What was found. Keys of tables begin with the job."""
+    """Results of a survey. Keys of tables begin with the job."""
 
     choice: Choice = Choice()
     members: list[Member] = field(default_factory=list)
@@ -138,19 +138,19 @@ class Survey:
     worst: list[Loss] = field(default_factory=list)  # a heap
     problems: list[str] = field(default_factory=list)  # files that are damaged
     cut: list[str] = field(default_factory=list)  # files whose last record is not whole
-    jobs: set[str] = field(default_factory=set)  # that are there, chosen or not
+    jobs: set[str] = field(default_factory=set)  # all jobs, chosen or not
     absent: set[tuple[str, int, str]] = field(default_factory=set)  # job, rank, host: no ledger
     _shapes: dict[tuple[Any, ...], int] = field(default_factory=dict)  # see `_lossy`
 
     def sum(self) -> Sum:
-        """Of all members."""
+        """Sum of all members."""
         whole = Sum()
         for member in self.members:
             whole.add(member.sum)
         return whole
 
     def read(self, folders: Iterable[Path]) -> None:
-        """Take in all ledgers in these folders and below. Raises: BadLedger where there is none."""
+        """Read all ledgers in these folders and below. Raises: BadLedger if there is none."""
         found = dict[Path, list[Path]]()
         for place in folders:
             files = sorted(place.rglob(f"*{SUFFIX}"))
@@ -171,7 +171,7 @@ class Survey:
                 self._folder(folder, sorted(set(files)), opening, here)
 
     def _opening(self, files: list[Path]) -> Opening | None:
-        """Of the first file that has one, if the choice is of its job."""
+        """Opening of the first file that has one; None if none has, or its job is not chosen."""
         for file in files:
             for record in self._records(file, last=True, quiet=True):
                 if isinstance(record, Opening) and record.version == VERSION:
@@ -204,7 +204,7 @@ class Survey:
                         self._problem(f"{file}: operation {record.number}: {exc}")
 
     def _records(self, file: Path, *, last: bool, quiet: bool = False) -> Iterator[Record]:
-        """Of one file, until its end or what is damaged, which is noted."""
+        """Records of one file, until its end or the first damage, which is noted."""
         try:
             with file.open("rb") as opened:
                 size = os.fstat(opened.fileno()).st_size
@@ -232,7 +232,7 @@ class Survey:
             self.problems.append(text)
 
     def _ended(self, member: Member, plan: Plan | None, ended: Ended, absent: set[int]) -> None:
-        """Raises: BadLedger."""
+        """Count an operation. Raises: BadLedger."""
         if plan is None:
             raise BadLedger("has no plan")
         step = ended.turn
@@ -281,7 +281,7 @@ class Survey:
                 self._lost(found, row)
 
     def _lost(self, loss: Loss, row: MissingRow) -> None:
-        """Count a loss once, of its two ends. Raises: BadLedger."""
+        """Count a loss, once for its two ends. Raises: BadLedger."""
         way = _of(self.ways, (loss.job, loss.sender, loss.receiver), (loss.job, None, None))
         way.lose(loss.segments, row.segment_size, loss.share)
         by_path = unpack_paths_untrusted(row.paths)
@@ -296,8 +296,8 @@ class Survey:
             heapq.heapreplace(self.worst, loss)
 
     def _lossy(self, plan: Plan, rank: int) -> int:
-        """Bytes that a rank sends of which something may be waived; 0 where this version makes
-        that schedule otherwise, or not at all."""
+        """Bytes of a rank's lossy sends; 0 if this version builds that schedule differently, or
+        not at all."""
         shape = (
             rank,
             plan.collective,
@@ -318,7 +318,7 @@ class Survey:
 
 
 def _of(table: dict[tuple[Any, ...], Sum], key: tuple[Any, ...], others: tuple[Any, ...]) -> Sum:
-    """The sum of a key; of `others` where there are too many keys already."""
+    """The sum of a key; of `others` if there are too many keys already."""
     found = table.get(key)
     if found is None:
         key = key if len(table) < MAX_KEYS else others

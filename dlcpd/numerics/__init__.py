@@ -1,1 +1,1 @@
-"""What the bytes of a tensor are worth: element types, reduction, energy, error feedback. Pure."""
+"""Arithmetic on the bytes of tensors: element types, reduction, energy, error feedback. Pure."""

@@ -42,7 +42,7 @@ def view(raw: Bytes, dtype: str) -> Array:
 
 
 def wide(dtype: str) -> np.dtype[Any]:
-    """The type of what `widen` gives; of complex numbers, that of their parts."""
+    """The type that `widen` returns; of complex numbers, that of their parts."""
     dtype = COMPLEX.get(dtype, dtype)
     return np.dtype(np.float32) if dtype in NARROW else STORAGE[dtype]
 

@@ -1,6 +1,6 @@
-"""How much of a gradient each segment carries, and what a queue should drop first.
+"""Energy of the segments of a gradient, and the drop precedences that follow from it.
 
-The measure is energy, the sum of squares: what is lost of it is what the update lacks.
+Energy is the sum of squares: the energy of lost segments measures the error of the update.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ from dlcpd.numerics.elements import COMPLEX, INTEGERS, view, widen
 
 Energies = NDArray[np.float64]
 
-# Dropping a segment that must then be sent again costs more than it saves. So at most as many
-# segments are light as the bound allows to go missing, as many more are medium, and neither is
-# more than a third of an operation.
+# Dropping a segment that must then be retransmitted costs more than it saves. So the number of
+# light segments is at most the number that the bound allows to waive, as many more are medium,
+# and neither is more than a third of an operation.
 MOST: Final = 1 / 3
 NO_HEADS: Final[Mapping[int, int]] = {}
 LIGHT, MEDIUM = 2, 1  # drop precedences: the lightest are dropped first, the heavy ones protected
@@ -28,9 +28,9 @@ LIGHT, MEDIUM = 2, 1  # drop precedences: the lightest are dropped first, the he
 def energies(chunk: Bytes, dtype: str, segment_size: int) -> Energies:
     """Sum of squares of each segment of `chunk`; the last may be shorter. One pass.
 
-    Of complex numbers both parts count. Integers and bool are infinite: none is small. NaN
-    and Inf become infinity: they must arrive (loss scalers look for them), and so must what is
-    beyond 1e154, whose square float64 does not hold.
+    Of complex numbers both parts count. Integers and bool have infinite energy: all must arrive.
+    NaN and Inf give infinity: they must arrive (loss scalers look for them), as must values
+    beyond 1e154, whose squares overflow float64.
     """
     count = segment_count(len(chunk), segment_size)
     if dtype in INTEGERS or dtype == "bool":
@@ -54,10 +54,10 @@ def energies(chunk: Bytes, dtype: str, segment_size: int) -> Energies:
 
 
 class OperationEnergy:
-    """Energies of an operation's segments, by chunk, and where its drop precedences part.
+    """Energies of an operation's segments, by chunk, and the thresholds of drop precedences.
 
-    `bound`: fraction of the segments that may be waived. `heads`: by chunk, how many segments at
-    its beginning have no energy of their own, and weigh more than any.
+    `bound`: fraction of the segments that may be waived. `heads`: by chunk, the number of segments
+    at its beginning that hold a codec's head; the thresholds do not count them.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class OperationEnergy:
         counted = [energy[heads.get(chunk, 0) :] for chunk, energy in by_chunk.items()]
         self._all = np.concatenate([*counted, np.zeros(0)])
         self.total = float(self._all.sum())  # infinite with NaN or Inf
-        self.spent = 0.0  # of what was waived
+        self.spent = 0.0  # energy waived so far
         few = int(min(bound, MOST) * len(self._all))
         self._low, self._high = -1.0, -1.0  # below any energy
         if few:
@@ -87,15 +87,14 @@ class OperationEnergy:
         return ranks
 
     def shuffled_ranks(self, chunk: int, seed: int) -> NDArray[np.uint8]:
-        """As many of each rank, dealt at random: the control of an experiment."""
+        """The drop precedences of a chunk in random order: the control of an experiment."""
         ranks = self.drop_precedences(chunk)
         np.random.default_rng((seed, chunk)).shuffle(ranks)
         return ranks
 
     def beyond(self, segments: Segments, weight: Energies, bound: float) -> Segments:
-        """Which of `segments` must not be waived, the heaviest first to be refused: those
-        that are infinite, and those that would bring what the operation waives above
-        `bound` of its energy."""
+        """Those of `segments` that must not be waived: infinite ones, and the heaviest, as
+        far as they would raise the operation's waived energy above `bound` of its energy."""
         heavy = weight[segments]
         by_weight = np.argsort(heavy, kind="stable")
         total = self.spent + np.cumsum(heavy[by_weight])
@@ -108,7 +107,7 @@ class OperationEnergy:
         return np.sort(segments[by_weight[fits:]])
 
     def spend(self, weight: Energies) -> None:
-        """Segments of such energies were waived."""
+        """Count the energies `weight` of waived segments."""
         self.spent += float(weight.sum())
 
     @property

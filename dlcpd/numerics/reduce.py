@@ -1,7 +1,7 @@
-"""Reduction in a stated order, of bytes in memory that others may still need.
+"""Reduces operands in a given order. The target may be one of them; no other memory is written.
 
 The order of operands is the order of addition, so a result depends on the operands alone
-(P1, P2), not on who computes it, nor on when they arrived. 16-bit floats accumulate in
+(P1, P2), not on the rank that computes it or on arrival times. 16-bit floats accumulate in
 float32 and are rounded once.
 """
 
@@ -25,15 +25,15 @@ from dlcpd.numerics.elements import (
     widen,
 )
 
-HALF: Final = 0.5  # of frexp: a power of two
+HALF: Final = 0.5  # mantissa by frexp of a power of two
 BLOCK: Final = 256 << 10  # bytes of a temporary, which stays in a core's second-level cache
 
 
 def multiply(a: Array, b: Array, *, out: Array) -> None:
     """out = a * b; `out` may be one of them.
 
-    Of complex numbers part by part: numpy's own product rounds otherwise in the vector unit
-    than at the end of an array, and so depends on where an array is cut.
+    Complex numbers part by part: numpy's own product rounds differently in the vector unit
+    and at the end of an array, and so depends on where an array is cut.
     """
     if not np.iscomplexobj(a):
         np.multiply(a, b, out=out)
@@ -65,7 +65,7 @@ _BITWISE: Final = frozenset({"band", "bor", "bxor"})
 def supports(dtype: str, op: str) -> bool:
     """Whether elements of `dtype` can be reduced by `op`.
 
-    Not the bits of floats, the order of complex numbers, or an average that would round.
+    Not: bitwise operations of floats, min and max of complex, averages of integers and bool.
     """
     if dtype not in STORAGE or op not in _COMBINE:
         return False
@@ -80,11 +80,11 @@ def reduce_in_order(
     """target = operands[0] op operands[1] op ..., in this order, divided by `divide_by`.
 
     All are of equal size, whole elements of `dtype`, which need not be aligned; `op` is one
-    that `supports` allows, and "avg" is a sum: its caller says what to divide it by, in the
-    precision it was summed in. The target may be one of the operands; nothing else is
+    that `supports` allows, and "avg" is a sum: the caller gives `divide_by`. The division has
+    the precision of the sum. The target may be one of the operands; nothing else is
     written, and temporary memory is at most a few blocks. One operand is copied, bit by bit.
     Overflow and NaN follow IEEE 754 and never warn; integers wrap; sums of bool are "or",
-    products "and". What is divided overflows only where the quotient does.
+    products "and". With a division, a result overflows only if the quotient does.
     """
     if len(operands) == 1 and divide_by == 1:
         _copy(target, operands[0])
@@ -104,13 +104,13 @@ def _copy(target: Bytes, source: Bytes) -> None:
 
 
 def _address(data: Bytes) -> int:
-    """Of its first byte. Not `ctypes.data`, which imports and wraps at every call."""
+    """Address of the first byte. Not `ctypes.data`, which imports and wraps at every call."""
     return int(data.__array_interface__["data"][0])
 
 
 def _reduce_wide(target: Bytes, operands: Sequence[Bytes], dtype: str, op: str) -> None:
     result, parts = view(target, dtype), [view(operand, dtype) for operand in operands]
-    # an operand that the target would overwrite must stay until its turn
+    # the target must not overwrite an operand before it is added
     late = [at for at in range(2, len(parts)) if np.may_share_memory(parts[at], result)]
     if late:
         _reduce_late(result, parts, late[-1], _COMBINE[op])
@@ -133,7 +133,7 @@ def _reduce_block(out: Array, parts: list[Array], combine: Combine) -> None:
 
 
 def _reduce_late(out: Array, parts: list[Array], turn: int, combine: Combine) -> None:
-    """`out` may be written from operand `turn` on; what comes before goes to a temporary."""
+    """`out` may be written from operand `turn` on; the sum of those before is a temporary."""
     step = BLOCK // out.itemsize
     early = np.empty(min(step, len(out)), out.dtype)
     for start in range(0, len(out), step):
@@ -157,12 +157,12 @@ def _reduce_narrow(target: Bytes, operands: Sequence[Bytes], dtype: str, op: str
 
 
 def _average(target: Bytes, operands: Sequence[Bytes], dtype: str, divide_by: float) -> None:
-    """Block by block: sums beside the target, for its operands are needed again where one
-    overflows. The processor notes that by itself, and not where an operand is infinite or NaN."""
+    """Block by block, with sums in a temporary: after an overflow the operands are needed again.
+    The processor flags an overflow, but not for operands that are infinite or NaN."""
     result, parts = view(target, dtype), [view(operand, dtype) for operand in operands]
     kind, exact = wide(dtype), math.frexp(divide_by)[0] == HALF  # a power of two has an inverse
     factor, change = (1 / divide_by, np.multiply) if exact else (divide_by, np.divide)
-    fits = dtype not in NARROW and divide_by > 1  # into the target, whatever the quotient is
+    fits = dtype not in NARROW and divide_by > 1  # in the target: the quotient cannot overflow
     step = BLOCK // kind.itemsize
     room = np.empty(min(step, len(result)), kind)
     with np.errstate(over="raise"):
@@ -183,8 +183,8 @@ def _average(target: Bytes, operands: Sequence[Bytes], dtype: str, divide_by: fl
 
 @np.errstate(all="ignore")
 def _quotients(parts: list[Array], divide_by: float) -> Array:
-    """As ever, and where that is infinite or NaN and all operands are finite, the average of
-    operands that are a power of two smaller, whose sum fits. Compare datapath/sum.c."""
+    """Sum, then divide. Where that is infinite or NaN although all operands are finite, average
+    operands scaled down by a power of two, whose sum fits. Compare datapath/sum.c."""
     total = parts[0]
     for part in parts[1:]:
         total = total + part

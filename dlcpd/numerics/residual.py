@@ -1,9 +1,9 @@
-"""Error feedback: what was waived, and comes back in the next operation of that name (P4).
+"""Residuals of error feedback: waived values, kept for the next operation of the same name (P4).
 
-Sparse: only waived segments are kept; of an operation with a codec all that it left over of a
-part, since nearly every value was rounded. Values are kept in float32, or float64 for float64: what
-comes back is added there (dlcpd.numerics.returning). A gradient may carry a loss scale that changes
-from step to step: a hole keeps its own, and comes back in the present one.
+Sparse: only waived segments are kept; with a codec the rounding errors of whole parts, since nearly
+every value was rounded. Values are float32, or float64 for float64, the type in which they are
+reapplied (dlcpd.numerics.returning). A gradient may carry a loss scale that changes from step to
+step: a hole keeps its own, and is converted to the present one.
 """
 
 from collections import OrderedDict
@@ -18,7 +18,7 @@ from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.elements import COMPLEX, Array, view, widen
 
 MAX_NAMES: Final = 4096  # buckets of one session: far above any model's bucket count
-WHOLE: Final = np.zeros(1, np.intp)  # the one segment of a hole that is in one piece
+WHOLE: Final = np.zeros(1, np.intp)  # segments of a hole that is in one piece
 
 Key = tuple[str, str, int]  # name, dtype, elements: another shape is another tensor
 
@@ -33,8 +33,8 @@ class Hole:
     values: Array  # of the type `elements.wide`: of complex numbers their parts
     scale: float = 1.0  # loss scale that the values carry
     source: int = 0  # ticket of the operation that left them
-    waived: int = 0  # segments on the wire that were waived, and have not come back since
-    coded: bool = False  # left over by a codec: on no ledger, and in memory that is used again
+    waived: int = 0  # segments on the wire that were waived, and not reapplied since
+    coded: bool = False  # left over by a codec: in no ledger, and in memory that is reused
 
 
 def cut(  # noqa: PLR0913  # two of them by keyword
@@ -47,7 +47,7 @@ def cut(  # noqa: PLR0913  # two of them by keyword
     scale: float = 1.0,
     source: int = 0,
 ) -> Hole:
-    """Copy `segments` of `chunk`, which begins at byte `start` of a tensor of that loss scale."""
+    """Copy `segments` of `chunk`, from byte `start` on of a tensor of loss scale `scale`."""
     parts = [chunk[s * segment_size : (s + 1) * segment_size] for s in segments.tolist()]
     real = COMPLEX.get(dtype, dtype)
     values = widen(view(np.concatenate(parts), real), real)
@@ -55,7 +55,7 @@ def cut(  # noqa: PLR0913  # two of them by keyword
 
 
 class Account(Protocol):
-    """Where bytes are counted that are kept."""
+    """Counts the bytes that are kept."""
 
     def take(self, size: int) -> None: ...
     def give(self, size: int) -> None: ...
@@ -63,11 +63,11 @@ class Account(Protocol):
 
 @dataclass(slots=True)
 class ResidualStore:
-    """Holes by tensor. Bounded: the name unused for longest is evicted and counted; whoever
-    submits sees to it that there is room for the bytes."""
+    """Holes by tensor, of at most MAX_NAMES: the name unused for longest is evicted, and its holes
+    counted. The caller checks beforehand that there is room for the bytes."""
 
     account: Account | None = None
-    evicted: int = 0  # holes lost to the bound; 0 in any sane use
+    evicted: int = 0  # holes lost by eviction; 0 in normal use
     _holes: OrderedDict[Key, list[Hole]] = field(default_factory=OrderedDict)
 
     def put(self, key: Key, holes: list[Hole]) -> None:
@@ -88,12 +88,12 @@ class ResidualStore:
         return holes
 
     def take_over(self, other: "ResidualStore") -> None:
-        """All that `other` keeps is kept here, and there no more."""
+        """Move all holes of `other` here."""
         for key in list(other):
             self.put(key, other.take(key))
 
     def __iter__(self) -> Iterator[Key]:
-        """Names that have any, the longest unused first."""
+        """Names that have holes, the longest unused first."""
         return iter(self._holes)
 
     def holes(self) -> Iterator[Hole]:
@@ -101,11 +101,11 @@ class ResidualStore:
         return (hole for holes in self._holes.values() for hole in holes)
 
     def __contains__(self, key: Key) -> bool:
-        """Whether a name has any."""
+        """Whether a name has holes."""
         return key in self._holes
 
     def __len__(self) -> int:
-        """Names that have any."""
+        """Number of names that have holes."""
         return len(self._holes)
 
     @property

@@ -1,8 +1,8 @@
-"""Adds residuals to the next gradient, as far as they fit; the rest waits for the one after it.
+"""Adds residuals to the next gradient, as far as they fit; the rest is kept for the one after it.
 
-The sum is made in float32, or wider, and two things may remain of it: what a 16-bit float rounds
-away, and what lies beyond the range. So no finite values give one that is not, and conservation is
-exact but for the rounding of one addition in float32 (float64 for float64).
+The sum is computed in float32 or wider. Its remainder is the digits that a 16-bit float rounds
+away, and the excess beyond the range. So finite values stay finite, and conservation is exact
+except for the rounding of one addition in float32 (float64 for float64).
 """
 
 from collections import defaultdict
@@ -17,12 +17,12 @@ from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.elements import COMPLEX, LARGEST, NARROW, Array, narrow, view, wide, widen
 from dlcpd.numerics.residual import WHOLE, Hole
 
-BLOCK: Final = 1 << 15  # elements worked on in one go: temporaries stay in a second-level cache
-_BEYOND_FLOAT32: Final = 127  # exponent, as of frexp, of what is halved until it is kept as float32
+BLOCK: Final = 1 << 15  # elements processed at once: temporaries stay in a second-level cache
+_BEYOND_FLOAT32: Final = 127  # exponent by frexp above which a remainder is halved to fit float32
 
 
 class _Part(NamedTuple):
-    """Values that are to be added from element `first` of the tensor on, times `factor`."""
+    """Values to be added from element `first` of the tensor on, times `factor`."""
 
     first: int
     values: Array
@@ -30,8 +30,8 @@ class _Part(NamedTuple):
 
 
 def share_of_range(dtype: str, op: str, ranks: int) -> float:
-    """The magnitude up to which a residual may raise a contribution. Beyond the nth part of the
-    range it could be what makes a sum of n ranks overflow; an average always fits."""
+    """The magnitude up to which a residual may raise a contribution. Beyond 1/n of the range it
+    could make a sum of n ranks overflow; an average always fits."""
     largest = LARGEST[COMPLEX.get(dtype, dtype)]
     return largest / ranks if op == "sum" else largest
 
@@ -45,11 +45,11 @@ def add_back(
     source: int = 0,
     most: float | None = None,
 ) -> list[Hole]:
-    """Add `holes` to `tensor`, which has the loss scale `scale`, where they came from.
+    """Add `holes` to `tensor`, which has the loss scale `scale`, at their places.
 
-    No magnitude is raised above `most`, by default the largest of `dtype`. Returns what remains,
-    as left by `source`: holes that do not overlap. What is NaN or infinite stays as it is, and
-    all that belongs there remains. `dtype` is a float or complex type.
+    No magnitude is raised above `most`, by default the largest of `dtype`. Returns the remainder
+    as holes of `source` that do not overlap. NaN and infinite elements are not changed, and
+    their residual remains. `dtype` is a float or complex type.
     """
     if not holes:
         return []
@@ -74,7 +74,7 @@ class _Addition:
     most: float
 
     def parts(self, hole: Hole, numbers: Array) -> Iterator[_Part]:
-        """All of a hole, by runs of neighbouring segments."""
+        """The parts of a hole: runs of neighbouring segments."""
         first, per, segments = self._place(hole, numbers)
         factor, at = self.scale / hole.scale, 0
         breaks = np.flatnonzero(np.diff(segments) != 1) + 1
@@ -84,7 +84,7 @@ class _Addition:
             at += len(run)
 
     def add(self, hole: Hole, numbers: Array) -> Iterator[_Part]:
-        """Add what fits and is rounded only as sums of this type are; yields the rest."""
+        """Add the segments whose sums fit, with the rounding of this type; yield the others."""
         first, per, segments = self._place(hole, numbers)
         values, factor = hole.values, self.scale / hole.scale
         whole, batch = len(values) // per, max(BLOCK // per, 1)  # the last segment may be short
@@ -110,7 +110,7 @@ class _Addition:
                 yield _Part(at, short, factor)
 
     def add_carefully(self, parts: Sequence[_Part], numbers: Array) -> list[Hole]:
-        """Block by block: what belongs to one place is added up before it is rounded."""
+        """Block by block: all values of one place are added up before the sum is rounded."""
         blocks = defaultdict[int, list[_Part]](list)
         for first, values, factor in parts:
             at = 0
@@ -135,7 +135,7 @@ class _Addition:
     def _rounded(
         self, given: Array, here: Array, parts: Sequence[_Part], low: int
     ) -> tuple[Array, int] | None:
-        """The usual case of a 16-bit float: only digits remain. None: it is another."""
+        """The usual case of a 16-bit float: only digits remain. None: a sum does not fit."""
         pile = np.zeros(len(here), np.float32)
         for first, values, factor in parts:
             pile[first - low : first - low + len(values)] += _times(values, factor)
@@ -149,8 +149,8 @@ class _Addition:
     def _clipped(
         self, given: Array, here: Array, parts: Sequence[_Part], low: int
     ) -> tuple[Array, int]:
-        """In float64, and there so many powers of two smaller that nothing overflows. Returns what
-        remains, and how often it is halved."""
+        """Sum in float64, halved so often that nothing overflows, and clip to `most`. Returns the
+        remainder and its number of halvings."""
         largest = max(part.factor for part in parts)
         halvings = 0
         if self.dtype == "float64":
@@ -160,7 +160,7 @@ class _Addition:
         for first, values, factor in parts:
             pile[first - low : first - low + len(values)] += values * (np.float64(factor) * down)
         total = before + pile
-        top = np.maximum(self.most * down, np.abs(before))  # what is beyond `most` already stays
+        top = np.maximum(self.most * down, np.abs(before))  # values beyond `most` stay
         number, fits = np.isfinite(before), np.abs(total) <= top
         after = np.clip(total, -top, top) / down
         kind = wide(self.dtype)
@@ -175,8 +175,8 @@ class _Addition:
         return rest.astype(kind), halvings
 
     def _place(self, hole: Hole, numbers: Array) -> tuple[int, int, Segments]:
-        """First element, elements of a segment, and the segments; those of BLOCK elements where
-        one is long."""
+        """First element, elements of a segment, and the segments; a single long segment is split
+        into segments of BLOCK elements."""
         item, segments = numbers.itemsize, hole.segments
         per = hole.segment_size // item
         if per > BLOCK and len(segments) == 1:
@@ -185,7 +185,7 @@ class _Addition:
         return hole.start // item, per, segments
 
     def _fits(self, total: Array) -> bool:
-        """Whether nothing is beyond `most`, NaN or infinite."""
+        """Whether no value is beyond `most`, NaN or infinite."""
         return bool(total.max() <= self.most and total.min() >= -self.most)
 
 

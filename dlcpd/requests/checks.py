@@ -1,4 +1,4 @@
-"""Whether a request is one that this engine can carry out: its memory, ranks, policy and layers."""
+"""Checks that this engine can carry out a request: its memory, ranks, policy and layers."""
 
 from itertools import pairwise
 from typing import Final
@@ -19,7 +19,7 @@ ALIGNMENT: Final = 64  # bytes; a cache line: where an operation's memory begins
 
 
 def check(ask: Submit, group: Group) -> None:
-    """Raises: BadMessage, BadPolicy."""
+    """Check a request without its memory. Raises: BadMessage, BadPolicy."""
     size = ask.input_count * STORAGE[ask.dtype].itemsize
     _check_peers(ask, group)
     _check_policy(ask)
@@ -41,7 +41,7 @@ def memory_of(ask: Submit, arena: Bytes, which: str) -> Bytes:
 
 
 def check_transfers(ask: Submit, program: Program) -> None:
-    """Raises: BadMessage where the wire has no number for a transfer."""
+    """Raises: BadMessage if the wire has no number for a transfer."""
     most = max((index for _, index in (*program.sends, *program.receives)), default=0)
     if most >= MAX_TRANSFERS:
         raise BadMessage(

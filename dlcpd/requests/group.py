@@ -30,15 +30,15 @@ _BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop precedences, b
 
 
 class Ledger(Protocol):
-    """Keeps what operations lose, on disk (`dlcpd.ledger.recorder`)."""
+    """Records the losses of operations on disk (`dlcpd.ledger.recorder`)."""
 
     def plan(  # noqa: PLR0917  # everything that a replay needs
         self, ask: Submit, group: Group, task: Task, choice: Choice, place: Place, share: Share
     ) -> Any:
-        """What the ledger keeps of operations that are alike."""
+        """The ledger's plan, for operations of equal requests."""
 
     def recording(self, order: Order, plan: Any, program: Program) -> Recording:
-        """Of an operation that is about to begin; `plan` is what `plan` gave."""
+        """Recording of an operation that is about to begin; `plan` is a result of `plan`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +49,7 @@ class GroupRequests:
     scratch: ScratchPool  # of the engine
     session: Session
     group: Group
-    share: Share = WHOLE  # of what is divided among the engines of this host
+    share: Share = WHOLE  # of operations divided among the engines of this host
     plans: Plans = field(default_factory=Plans)
     ledger: Ledger | None = None  # of the session
     _place: Place = field(init=False)
@@ -60,7 +60,7 @@ class GroupRequests:
     def make(self, ask: Submit, arena: Bytes, accounts: Accounts, now: float) -> Execution:
         """The operation that `ask` describes; its memory is part of `arena`.
 
-        Raises: BadMessage, BadPolicy; ArenaFull where the engine may not hold what it takes.
+        Raises: BadMessage, BadPolicy; ArenaFull if it needs more memory than the engine may hold.
         """
         memory = memory_of(ask, arena, "input"), memory_of(ask, arena, "output")
         plan = self._plan(ask)
@@ -92,7 +92,7 @@ class GroupRequests:
         )
 
     def _plan(self, ask: Submit) -> Plan:
-        """That of an earlier ask alike. Loss scales may differ, where both asks have one."""
+        """The plan of an earlier equal request, or a new one. All loss scales but 1 are alike."""
         key = (
             ask.collective,
             ask.schedule,
@@ -122,7 +122,7 @@ class GroupRequests:
         return plan
 
     def _new_plan(self, ask: Submit) -> Plan:
-        """Raises: BadMessage, BadPolicy."""
+        """Check a request, and plan it. Raises: BadMessage, BadPolicy."""
         share = self.share if ask.divided else WHOLE
         size = ask.input_count * STORAGE[ask.dtype].itemsize
         check(ask, self.group)
@@ -170,13 +170,13 @@ class GroupRequests:
 
 
 def _left_over(ask: Submit, plan: Plan, accounts: Accounts) -> int:
-    """Bytes more than are kept for the name already."""
+    """Bytes of a new residual, at most; 0 if the name has a residual already."""
     known = (ask.name, ask.dtype, ask.input_count) in accounts.residuals
     return 0 if known else plan.leaves
 
 
 def _deadline(ask: Submit, now: float) -> float:
-    """Absolute. A stamp that this host's clock cannot have shown is not believed: a container may
-    have a monotonic clock of its own."""
+    """Absolute deadline. A time stamp older than MOST_QUEUED, or in the future, is ignored: a
+    container may have its own monotonic clock."""
     stamped = ask.submitted and 0 <= now - ask.submitted <= MOST_QUEUED
     return (ask.submitted if stamped else now) + ask.deadline

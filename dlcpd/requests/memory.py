@@ -1,6 +1,6 @@
-"""Which parts of an arena operations are reading and writing: two must not get in each other's way.
+"""Refuses operations that would use arena memory which another operation reads or writes.
 
-Both would run, at once, and give results that are neither one's. Reading the same is no conflict.
+Both would run at once, and give wrong results. Two reads of the same memory are no conflict.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ FIRST_ROWS: Final = 64  # doubled when more than half of them are in use: two pe
 
 
 class Range(NamedTuple):
-    """Bytes of an arena that an operation uses. An empty one is in nobody's way."""
+    """Bytes of an arena that an operation uses. An empty range conflicts with none."""
 
     start: int
     stop: int
@@ -25,11 +25,10 @@ class Range(NamedTuple):
 
 
 class Claims:
-    """Ranges of the operations of one client; `open` tells whether one still runs.
+    """Ranges of the operations of one client; `open_` tells whether an operation still runs.
 
-    The table does not hear of an operation's end: it looks when another operation would use the
-    same memory, once, and when no row is left. So a submission costs two comparisons of short
-    arrays.
+    The table is not told of an operation's end. It checks for it when another operation would use
+    the same memory, and when no row is left. So a submission costs two comparisons of short arrays.
     """
 
     def __init__(self, open_: Callable[[Execution], bool]) -> None:
@@ -44,9 +43,9 @@ class Claims:
         return len(self._holders)
 
     def claim(self, operation: Execution, ranges: list[Range]) -> None:
-        """Note what an operation will use.
+        """Add the ranges that an operation will use.
 
-        Raises: BadOperation, when that is in use; nothing changed.
+        Raises: BadOperation if one is in use; nothing is added then.
         """
         wanted = [each for each in ranges if each.start < each.stop]
         for each in wanted:
@@ -70,7 +69,7 @@ class Claims:
                     f"{holder.ticket} {'writes' if self._writes[row] else 'reads'} "
                     f"{start}..{stop}: wait for that one first, or use other memory"
                 )
-            self._starts[row] = self._stops[row] = 0  # it has ended: in no other's way any more
+            self._starts[row] = self._stops[row] = 0  # ended: an empty range has no conflict
 
     def _add(self, operation: Execution, wanted: Range) -> None:
         if len(self._holders) == len(self._starts):
@@ -80,7 +79,7 @@ class Claims:
         self._holders.append(operation)
 
     def _sweep(self) -> None:
-        """Forget what has ended; more rows, where that leaves few."""
+        """Remove ended operations; add rows if more than half are still in use."""
         kept = [row for row, holder in enumerate(self._holders) if self._open(holder)]
         rows = len(self._holders)
         empty = [0] * (rows if 2 * len(kept) > rows else rows - len(kept))
@@ -91,7 +90,7 @@ class Claims:
 
 
 def ranges_of(ask: Submit) -> list[Range]:
-    """What is read and written; adding residuals writes the input of a bounded operation too."""
+    """Ranges that a request reads and writes; adding residuals writes the input, too."""
     item = STORAGE[ask.dtype].itemsize
     adds = ask.max_loss > 0 or ask.name != ""
     given = Range(ask.input, ask.input + ask.input_count * item, writes=adds)

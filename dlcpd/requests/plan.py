@@ -1,4 +1,4 @@
-"""Plans: what requests that are alike have in common, kept for the next of them."""
+"""Plans: the values that equal requests have in common, kept for the next one."""
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
@@ -14,13 +14,13 @@ from dlcpd.requests.task import Chosen
 from dlcpd.schedules.model import Program
 
 # Of all plans of a client: a step takes some 540 B, so 54 MB at most. A bucket of 25 MB on 64
-# ranks has 253: four hundred of them fit.
+# ranks has 253 steps: four hundred such plans fit.
 MAX_STEPS: Final = 100_000
-PLAN_STEPS: Final = 16  # what a plan without steps counts as: terms, name, one layer
+PLAN_STEPS: Final = 16  # size of a plan without steps, in steps: terms, name, one layer
 ROWS_OF_A_STEP: Final = 2  # rows (sizes, exempt ranges, layers) that take as much as a step
-# An operation in flight: bytes for each step, and for each byte that it reads or writes
+# Memory of an operation in flight: bytes for each step, and a byte for each STATE bytes of tensor
 STEP_HELD: Final = 150
-STATE: Final = 64  # bytes of a tensor, one of what is known of its segments
+STATE: Final = 64  # bytes of a tensor for each byte of state of its segments
 MOST_QUEUED: Final = 60.0  # seconds that a request may have lain in the lane
 KEPT_NARROW: Final = 2  # bytes of a residual for each byte of a 16-bit float
 _BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop precedences, by setting
@@ -28,7 +28,7 @@ _BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop precedences, b
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What operations that are asked for alike have in common, worked out once."""
+    """Values that operations of equal requests have in common, computed once."""
 
     chosen: Chosen
     terms: str
@@ -37,13 +37,13 @@ class Plan:
     loss: Loss
     codec: Codec | None = None
     recorded: Any = None  # the ledger's own plan, where one is kept
-    rows: int = 0  # of the ask
+    rows: int = 0  # of the request
     charge: int = 0  # bytes that the engine holds for an operation in flight
-    leaves: int = 0  # bytes that it may leave over for the next one, at most
+    leaves: int = 0  # bytes of its residual, at most
 
 
 class Plans:
-    """Those of one client, all groups: the newest, as many as its operations may have steps."""
+    """Plans of all groups of one client: the most recently used, up to `most` steps in total."""
 
     def __init__(self, most: int = MAX_STEPS) -> None:
         self._most, self._size = most, 0
@@ -53,13 +53,13 @@ class Plans:
         return iter(self._plans.values())
 
     def get(self, key: Hashable) -> Plan | None:
-        """That of an ask alike, if it is known."""
+        """The plan of an equal request, if it is kept."""
         if key in self._plans:
             self._plans.move_to_end(key)
         return self._plans.get(key)
 
     def keep(self, key: Hashable, plan: Plan) -> None:
-        """Know it from now on, and no longer those that were not asked for the longest time."""
+        """Keep a plan, and remove the least recently used beyond the limit."""
         self._plans[key] = plan
         self._size += _size(plan)
         while self._size > self._most and len(self._plans) > 1:
@@ -77,8 +77,8 @@ def charge(ask: Submit, program: Program) -> int:
 
 
 def most_left_over(ask: Submit, size: int) -> int:
-    """Bytes of a residual of `size` bytes of a tensor: a codec rounds all of them, and so does the
-    addition of a residual to 16-bit floats. Those are kept as float32."""
+    """Largest residual of `size` bytes of a tensor, bytes: a codec rounds all values, and so does
+    the addition of a residual to 16-bit floats, whose residuals are float32."""
     if ask.fill != "residual" or not (ask.codec or ask.max_loss):
         return 0
     left = size if ask.codec else int(size * ask.max_loss)

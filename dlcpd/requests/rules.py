@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """As `EngineConfig`, which says why."""
+    """Settings from `EngineConfig`, which documents them."""
 
     chunk_bytes: int
     digest_every: int

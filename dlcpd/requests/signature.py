@@ -1,4 +1,4 @@
-"""What the ranks of an operation compare: words for people, and a digest of what they leave out."""
+"""Values that the ranks of an operation compare: terms in words, and a digest of all the rest."""
 
 from hashlib import blake2b
 from typing import Final
@@ -13,7 +13,7 @@ MAX_RANKS_TEXT: Final = 64  # characters: the words of a READY have 256
 
 
 def signature(ask: Submit, group: Group, choice: Choice, share: Share) -> str:
-    """What both ends of a transfer must have submitted, in words."""
+    """The terms, which must be equal at both ends of a transfer, in words."""
     row = COLLECTIVES[ask.collective]
     if row.message:
         return f"message of {ask.dtype}{_among(group)}"
@@ -31,17 +31,17 @@ def signature(ask: Submit, group: Group, choice: Choice, share: Share) -> str:
         words += f", part {share.number + 1} of {share.of}"
     digests = {"name": ask.name, "exempt ranges": ask.exempt, "layers": ask.layers}
     said = words + "".join(f", {k} {_digest(v) % (1 << 32):08x}" for k, v in digests.items() if v)
-    return said[:MAX_TEXT]  # the fingerprint covers what is cut off
+    return said[:MAX_TEXT]  # the fingerprint covers the rest
 
 
 def _digest(value: object) -> int:
-    """Of what would be too long to say."""
+    """Digest of a value that is too long for the words."""
     return int.from_bytes(blake2b(repr(value).encode(), digest_size=8).digest(), "little")
 
 
 def _among(group: Group) -> str:
-    """Its ranks and name, which each member says for itself; the first of them where they are
-    many. So two groups that were given one number are told apart."""
+    """Ranks and name of a group as this member has them, cut if they are long: shows that two
+    groups were given one number."""
     if not group.number:
         return ""
     ranks = ",".join(map(str, group.members))
@@ -54,7 +54,7 @@ def _cut(text: str) -> str:
 
 
 def fingerprint(ask: Submit, group: Group, choice: Choice) -> int:
-    """Of what the words leave out: ranks, name of the group and of the operation, exempt ranges,
-    layers, schedule in full."""
+    """Digest of the values that the words leave out: ranks, name of the group and of the
+    operation, exempt ranges, layers, schedule in full."""
     what = (group.members, group.name, ask.name, ask.exempt, ask.layers, choice.fingerprint)
     return _digest(what)

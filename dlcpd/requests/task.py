@@ -1,4 +1,4 @@
-"""From what a client asked to the program that does it."""
+"""Finds the program for a client's request."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,14 +30,14 @@ class Chosen:
 
 
 def place(group: Group, session: Session, chunk_bytes: int) -> Place:
-    """Where this rank stands in a group."""
+    """The place of this rank in a group."""
     return Place(group.rank, _hosts(group, session), chunk_bytes)
 
 
 def chosen(ask: Submit, group: Group, place: Place, share: Share = WHOLE) -> Chosen:
     """The schedule for an operation of a group, or for a share of it.
 
-    Raises: BadMessage, where sizes do not fit each other, or the schedule is none.
+    Raises: BadMessage if sizes do not fit each other, or there is no such schedule.
     """
     task = _task(ask, group)
 
@@ -63,7 +63,7 @@ def _hosts(group: Group, session: Session) -> tuple[tuple[int, ...], ...]:
 
 
 def _task(ask: Submit, group: Group) -> Task:
-    """Raises: BadMessage."""
+    """The task of a request. Raises: BadMessage."""
     item = STORAGE[ask.dtype].itemsize
     given, wanted = ask.input_count, ask.output_count
     row, root = COLLECTIVES[ask.collective], max(ask.peer, 0)
@@ -89,7 +89,7 @@ def _task(ask: Submit, group: Group) -> Task:
 
 def _may_lose(ask: Submit, size: int) -> bool:
     """Whether the policy lets at least one whole segment go missing."""
-    segments = -(-size // BASE)  # the most that any path makes of it: equal on all ranks
+    segments = -(-size // BASE)  # the largest number on any path: equal on all ranks
     return round(ask.max_loss * MILLION) * segments >= MILLION
 
 
@@ -104,7 +104,7 @@ def _counts(ask: Submit, group: Group) -> tuple[tuple[int, ...], tuple[int, ...]
 def _wrong(  # a list of refusals
     ask: Submit, group: Group, counts: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> str:
-    """What does not fit: every part of a tensor must lie within it."""
+    """Why a request does not fit, or an empty string: all parts must lie within their tensor."""
     to_each, from_each = counts
     given, wanted, rank = ask.input_count, ask.output_count, group.rank
     what, row = ask.collective, COLLECTIVES[ask.collective]

@@ -1,4 +1,4 @@
-"""All schedules by collective and name, and how each is built from a task."""
+"""Catalog of all schedules by collective and name, with their builders."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,29 +22,29 @@ from dlcpd.schedules.draft import LONGEST
 from dlcpd.schedules.layout import ALIGNMENT
 from dlcpd.schedules.model import Program
 
-OVERLAP: Final = 4  # chunks of a shard at least, where they are no smaller than LEAST_CHUNK
+OVERLAP: Final = 4  # minimum of chunks in a shard, unless they are smaller than LEAST_CHUNK
 LEAST_CHUNK: Final = 1 << 20  # bytes; 740 segments of 1,408 B: a batch worth its cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A collective as it was asked for. What is not this rank's own, all ranks must ask alike."""
+    """A requested collective. All fields but "this rank's own" must be equal on all ranks."""
 
     collective: str  # a key of CATALOG
-    size: int = 0  # bytes, where all ranks have as many
+    size: int = 0  # bytes, if all ranks have equally many
     sizes: tuple[int, ...] = ()  # bytes of each rank's part, where they may differ
     root: int = 0
     lossy: bool = False  # whether the policy lets at least one segment go missing
     peer: int = 0  # this rank's own, of "send" and "receive"
     sends: tuple[int, ...] = ()  # this rank's own, of "all_to_all": bytes for each rank
     receives: tuple[int, ...] = ()  # this rank's own: bytes from each
-    codec: str = ""  # see numerics.codecs; empty: bytes cross as they are
-    item: int = 1  # bytes of an element, where there is a codec
+    codec: str = ""  # see numerics.codecs; empty: values are not encoded
+    item: int = 1  # bytes of an element, if there is a codec
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a rank stands, and the unit that its tensors are cut into."""
+    """A rank among the hosts of its group, and the chunk size."""
 
     rank: int
     hosts: Hosts  # the ranks of every host: all ranks of the group, each once
@@ -64,12 +64,12 @@ class Recipe:
 
     build: Callable[..., Program]
     arguments: Arguments
-    common: Arguments | None = None  # what all ranks have in common, where not the arguments
-    pair: str = ""  # name for both, where two collectives are the ends of one
+    common: Arguments | None = None  # arguments that are equal on all ranks; None: all are
+    pair: str = ""  # common name of two collectives that are the ends of one transfer
 
 
 def chunk(most: int, shard: int) -> int:
-    """Bytes of a chunk: so few of a small shard that one can travel while the next is added."""
+    """Bytes of a chunk, small enough in a small shard that one travels while the next is added."""
     wanted = -(-shard // OVERLAP // ALIGNMENT) * ALIGNMENT
     return min(max(wanted, LEAST_CHUNK), most, LONGEST)
 

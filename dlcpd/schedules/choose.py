@@ -1,6 +1,6 @@
-"""Which schedule does a collective: the one place that decides, and says why.
+"""Chooses the schedule of a collective, and gives the reason.
 
-All ranks must come to the same, so only what they ask alike decides.
+All ranks must choose the same, so the choice depends only on values equal on all ranks.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import Program
 
 SMALL: Final = 16 << 10  # bytes; under the smallest congestion window, so they leave at once
-MAX_FAN_IN: Final = 64 << 10  # bytes that the others send one rank at once: a port holds more
+MAX_FAN_IN: Final = 64 << 10  # bytes sent to one rank at once by all others: a port buffers more
 FEW: Final = 4  # ranks: among them a tree saves the root one copy of three at most
 
 
@@ -63,14 +63,14 @@ def choose(task: Task, place: Place, schedule: str | None = None, share: Share =
 
 
 def _name(task: Task, place: Place, wanted: str | None) -> tuple[str, str]:
-    """Of the schedule, and why. Raises: UnknownSchedule."""
+    """Name of the schedule, and the reason. Raises: UnknownSchedule."""
     if task.codec:
         return coded_schedule(task.collective, wanted or ""), "the codec's own"
     return (wanted, "asked for by name") if wanted else suits(task, place)
 
 
 def suits(task: Task, place: Place) -> tuple[str, str]:
-    """Name of the schedule for a task, and why."""
+    """Name of the schedule for a task, and the reason."""
     if task.collective == "all_reduce":
         return _all_reduce(task, place)
     if task.collective in ("broadcast", "reduce"):

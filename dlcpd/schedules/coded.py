@@ -1,9 +1,9 @@
-"""A program whose transfers carry what a codec makes of their bytes.
+"""Converts a program to one whose transfers are encoded by a codec.
 
-What a rank contributes is encoded as soon as it begins; the owner of a sum decodes the parts of
-the others, adds them to its own, which was never encoded, and encodes the sum. That is sent, and
-what it decodes to is the result on every rank, the owner among them. Source of the two stages,
-each with a residual of its own: Tang et al., DoubleSqueeze, ICML 2019.
+Contributions are encoded when the operation begins. The owner of a sum decodes the parts of the
+other ranks, adds them to its own, which is not encoded, and encodes the sum. The sum as decoded
+is the result on every rank, the owner included. Source of the two stages, each with its own
+residual: Tang et al., DoubleSqueeze, ICML 2019.
 """
 
 from collections.abc import Callable
@@ -25,15 +25,15 @@ from dlcpd.schedules.model import (
     Step,
 )
 
-# Where a part goes straight to its owner, and its sum straight to all: others would round again at
-# every step in between.
+# Sends parts straight to their owner, and sums straight to all: other schedules would round again
+# at every step in between.
 CODED: Final = "direct"  # schedule
 
-WireSize = Callable[[int], int]  # of so many bytes of the tensor
+WireSize = Callable[[int], int]  # bytes of the tensor -> bytes on the wire
 
 
 def coded_schedule(collective: str, wanted: str) -> str:
-    """The schedule that a codec goes with. Raises: UnknownSchedule."""
+    """The schedule of a collective with a codec. Raises: UnknownSchedule."""
     if collective not in LOSSY:
         names = " and ".join(LOSSY)
         raise UnknownSchedule(f"{collective} has no codec, which only {names} can have")
@@ -43,7 +43,7 @@ def coded_schedule(collective: str, wanted: str) -> str:
 
 
 def coded(program: Program, wire_size: WireSize) -> Program:
-    """As `program`, a direct one, but for the form of what is sent."""
+    """`program`, a direct one, with encoded transfers."""
     writer = _Writer(program, wire_size)
     for position, step in enumerate(program.steps):
         writer.write(position, step)
@@ -52,14 +52,14 @@ def coded(program: Program, wire_size: WireSize) -> Program:
 
 @dataclass(slots=True)
 class _Writer:
-    """Writes it step by step."""
+    """Writes the encoded program step by step."""
 
     program: Program
     wire_size: WireSize
     steps: list[Step] = field(default_factory=list)
     scratch: list[int] = field(default_factory=list)
     _results: dict[Span, tuple[int, Span]] = field(default_factory=dict)  # its Encode, and wire
-    _new: dict[int, int] = field(default_factory=dict)  # by old position: what stands for its end
+    _new: dict[int, int] = field(default_factory=dict)  # by old position: the step that ends it
 
     def __post_init__(self) -> None:
         self.scratch = list(self.program.scratch)
@@ -109,7 +109,7 @@ class _Writer:
         return tuple(self._new[at] for at in step.after)
 
     def _wire(self, size: int) -> Span:
-        """A new scratch buffer for so many bytes of the tensor."""
+        """A new scratch buffer for `size` bytes of the tensor, encoded."""
         self.scratch.append(self.wire_size(size))
         return Span(Buffer.SCRATCH + len(self.scratch) - 1, 0, self.scratch[-1])
 

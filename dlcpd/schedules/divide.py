@@ -1,8 +1,8 @@
-"""One operation on several engines of a host: the part of its program that each of them runs.
+"""Divides an operation among the engines of a host: the part of the program that each runs.
 
-A part is a range of the tensor (`Collective.by_range`) or every n-th transfer, and what
-belongs to it. Parts share no memory that one of them writes and no transfer, so engines run
-theirs without a word to each other. Both ends of a transfer find it in the same part.
+A part is a range of the tensor (`Collective.by_range`) or every n-th transfer with the steps
+tied to it. Parts share no transfer, and no memory that one of them writes, so engines run them
+without synchronisation. A transfer is in the same part at both ends.
 """
 
 from collections.abc import Iterable
@@ -35,8 +35,8 @@ def moved(program: Program, by: int) -> Program:
 
 
 def selected(program: Program, share: Share) -> Program:
-    """The steps of every n-th transfer to and from each rank, and of what depends on them: for
-    programs in which nothing depends on transfers of different numbers."""
+    """The steps of every n-th transfer to and from each rank, and of the steps tied to them: for
+    programs in which no step depends on transfers of different numbers."""
     numbers = _numbers(program)
     mine = [at for at, number in enumerate(numbers) if number % share.of == share.number]
     new = {at: position for position, at in enumerate(mine)}
@@ -61,8 +61,8 @@ def _moved_span(span: Span, by: int) -> Span:
 
 
 def _numbers(program: Program) -> list[int]:
-    """By step: the least index among the transfers of those that it is tied to, which is the same
-    at both ends of each; of the k-th that are tied to none, k."""
+    """By step: the least transfer index in its group of tied steps, which is the same at both ends
+    of each transfer; k in the k-th group without a transfer."""
     groups = _tied(program)
     numbers, without = [0] * len(program.steps), 0
     for group in groups:
@@ -76,8 +76,8 @@ def _numbers(program: Program) -> list[int]:
 
 
 def _tied(program: Program) -> list[list[int]]:
-    """Steps that one must wait for another, or that use the same scratch memory, together."""
-    first = list(range(len(program.steps)))  # of a group, by following these to their end
+    """Groups of steps that wait for each other or use the same scratch memory."""
+    first = list(range(len(program.steps)))  # links that lead to the first step of a group
 
     def root(at: int) -> int:
         while first[at] != at:

@@ -1,4 +1,4 @@
-"""A program while it is written: numbers transfers per peer, and leaves out empty ones."""
+"""Writes a program: numbers the transfers per peer, and leaves out empty ones."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,8 +17,8 @@ from dlcpd.schedules.model import (
 
 Steps = tuple[int, ...]  # positions in the program; none for a step without bytes
 LONGEST: Final = 4 << 20  # bytes of one transfer: its bitmap has a bit for each of its segments
-# Programs of all builders that are kept, by their steps of some 540 B each: 35 MB. As many as 64
-# buckets of 25 MB have on 256 ranks
+# Cached programs of all builders, limited by steps of some 540 B each: 35 MB, enough for 64
+# buckets of 25 MB on 256 ranks
 PROGRAMS: Final = SizedCache(most=1 << 16, size=lambda program: len(program.steps) + 1)
 
 
@@ -26,7 +26,7 @@ PROGRAMS: Final = SizedCache(most=1 << 16, size=lambda program: len(program.step
 class Draft:
     """Steps of one rank. Both ranks of a pair must write their transfers in the same order.
 
-    Every method that adds a step returns where it stands, as others name it in `after`.
+    Every method that adds steps returns their positions, for the `after` of later steps.
     """
 
     rank: int
@@ -38,11 +38,11 @@ class Draft:
 
     @property
     def others(self) -> tuple[int, ...]:
-        """All other ranks, the next one first: no receiver is hit by all at once."""
+        """All other ranks, the next one first: not all send to one receiver at once."""
         return tuple((self.rank + k) % self.world for k in range(1, self.world))
 
     def scratch(self, size: int) -> Span:
-        """All of a new scratch buffer. One without bytes stands for no buffer."""
+        """The span of a new scratch buffer. Size 0: an empty span, and no buffer."""
         if not size:
             return Span(Buffer.SCRATCH, 0, 0)
         self._scratch.append(size)
@@ -57,8 +57,8 @@ class Draft:
         lossy: bool = False,
         origin: int | None = None,
     ) -> Steps:
-        """As many transfers as the span is long. `origin`: its place in the operation's tensor,
-        where that is not its place in INPUT or OUTPUT."""
+        """Send a span in transfers of at most LONGEST bytes. `origin`: its place in the
+        operation's tensor, if that is not its place in INPUT or OUTPUT."""
         steps: Steps = ()
         for part in cut(span, LONGEST):
             index = self._sent.get(peer, 0)
@@ -116,9 +116,9 @@ class Draft:
         lossy: bool = False,
         piece: int = NOT_REPLICATED,
     ) -> Steps:
-        """Receive what every other rank contributes, and reduce all in the order of ranks.
+        """Receive the contributions of all other ranks, and reduce all in the order of ranks.
 
-        `after`: when `own` may be read and `target` written.
+        `after`: steps after which `own` may be read and `target` written.
         """
         parts = {peer: self.scratch(own.size) for peer in self.others} | {self.rank: own}
         for peer in reversed(self.others):  # the rank before sends to this one first
@@ -127,7 +127,7 @@ class Draft:
         return self.reduce(target, operands, after=after, last=True, piece=piece)
 
     def program(self, *also: int) -> Program:
-        """What was written. Its peers are those of its transfers, and `also`."""
+        """The program as written. Its peers are those of its transfers, and `also`."""
         peers = frozenset({*self._sent, *self._received, *also})
         return Program(tuple(self._steps), peers, tuple(self._scratch))
 
@@ -143,17 +143,17 @@ def _origin(span: Span, origin: int | None) -> int:
 
 
 def of_input(start: int, size: int) -> Span:
-    """Bytes of what the caller contributes."""
+    """A span of INPUT."""
     return Span(Buffer.INPUT, start, size)
 
 
 def of_output(start: int, size: int) -> Span:
-    """Bytes of what the caller gets."""
+    """A span of OUTPUT."""
     return Span(Buffer.OUTPUT, start, size)
 
 
 def cut(span: Span, chunk_bytes: int) -> tuple[Span, ...]:
-    """A span in chunks, of which the last may be shorter; none where it is empty."""
+    """The chunks of a span, of which the last may be shorter; none if the span is empty."""
     stop = span.start + span.size
     return tuple(
         Span(span.buffer, start, min(chunk_bytes, stop - start))

@@ -1,16 +1,16 @@
-"""What can be wrong with a schedule."""
+"""Errors of schedules."""
 
 
 class BadSchedule(ValueError):
-    """It must not be run; says which rank, which step, and why."""
+    """A schedule must not be run; the text names rank, step and reason."""
 
     def __init__(self, rank: int, position: int, step: object, why: str) -> None:
         super().__init__(f"rank {rank}, step {position}, {step}: {why}")
 
 
 class Stuck(BadSchedule):
-    """It cannot come to its end: this step waits for what never happens."""
+    """A schedule does not terminate: this step never begins."""
 
 
 class UnknownSchedule(ValueError):
-    """No schedule of that name does this collective."""
+    """There is no such collective, or no such schedule for it."""

@@ -1,4 +1,4 @@
-"""How a tensor falls into shards and chunks. Equal on every rank, from its size alone."""
+"""Splits a tensor into shards and chunks, by its size alone: equal on every rank."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,8 +32,8 @@ class Layout:
 def layout(size: int, world_size: int, chunk_size: int) -> Layout:
     """Split `size` bytes into one shard per rank and each shard into chunks.
 
-    Shards are ALIGNMENT-aligned and equal but for the last ones, which are shorter or
-    empty; chunks are `chunk_size` bytes but for the last of a shard.
+    Shards are ALIGNMENT-aligned and equal except for the last ones, which are shorter or
+    empty; chunks are `chunk_size` bytes except for the last of a shard.
     """
     shard = -(-size // world_size // ALIGNMENT) * ALIGNMENT
     chunks: list[Chunk] = []

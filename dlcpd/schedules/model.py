@@ -1,10 +1,10 @@
-"""What a schedule is: for every rank a program of steps, as plain values.
+"""Model of schedules: for every rank a program of steps, as plain values.
 
-A step sends a span of bytes to one rank, receives one, reduces spans that are here, or changes
-their form: from elements to what a codec makes of them, and back.
+A step sends a span of bytes to one rank, receives one, reduces local spans, or encodes or decodes
+one with a codec.
 Builders (`direct`, `ring`, ...) produce programs, the executor in `dlcpd.collectives` runs
-them over the transport, and `interpreter` computes in numpy what they must give. No step
-knows which collective it belongs to.
+them over the transport, and `interpreter` computes their expected results in numpy. No step
+depends on the collective it belongs to.
 """
 
 from collections import Counter
@@ -18,8 +18,8 @@ NOT_REPLICATED: Final = -1  # `piece` of a step whose target differs from rank t
 class Buffer(IntEnum):
     """Buffers that every program has; scratch buffers are numbered from SCRATCH on."""
 
-    INPUT = 0  # what the caller contributes; read only, unless the caller's output is the same
-    OUTPUT = 1  # what the caller gets
+    INPUT = 0  # the caller's contribution; read only, unless OUTPUT is the same memory
+    OUTPUT = 1  # the caller's result
     SCRATCH = 2  # the first of `Program.scratch`
 
 
@@ -40,17 +40,17 @@ class Send:
     index: int  # counts the transfers from this rank to that peer in this operation, from 0
     span: Span
     after: tuple[int, ...] = ()  # steps of this rank that must be done before it begins
-    lossy: bool = False  # a bounded part may stay missing; only of what is, or encodes, INPUT
-    origin: int = 0  # where in the operation's tensor these bytes lie: its layers and bounds apply
-    encodes: int = 0  # bytes of the tensor that these stand for; 0: they are its bytes
+    lossy: bool = False  # a bounded part may stay missing; only of INPUT, plain or encoded
+    origin: int = 0  # their first byte in the operation's tensor: its layers and bounds apply
+    encodes: int = 0  # bytes of the tensor that these encode; 0: they are not encoded
 
 
 @dataclass(frozen=True, slots=True)
 class Receive:
     """`peer` owes this rank the bytes of `span`. Done when they are here.
 
-    `implies` lists sends to the same peer which that peer must have received before it can
-    have sent this: its arrival stands for their acknowledgement.
+    `implies` lists sends to the same peer that the peer must have received before it can
+    have sent this: its arrival acknowledges them.
     """
 
     peer: int
@@ -68,9 +68,9 @@ class Receive:
 class Reduce:
     """target = operands[0] + operands[1] + ..., in this order, by the operation's reduction.
 
-    With one operand it copies. The target may be one of the operands. `last`: a result that
-    is final, which "avg" divides by the number of ranks. `halvings`: an average halves the partial
-    sums of its schedule so often, for they need not fit where it does; and the last one the less.
+    With one operand it copies. The target may be one of the operands. `last`: a final result,
+    which "avg" divides by the number of ranks. `halvings`: how often "avg" halves a partial sum,
+    which may overflow although the average does not; the divisor of the last sum is smaller by it.
     """
 
     target: Span
@@ -81,7 +81,7 @@ class Reduce:
     halvings: int = 0
 
     def divisor(self, op: str, ranks: int) -> float:
-        """What the sum of its operands is divided by, in an operation of so many ranks."""
+        """Divisor of the sum of the operands, in an operation of `ranks` ranks."""
         if op != "avg":
             return 1
         halved = 1 << self.halvings
@@ -90,9 +90,9 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True)
 class Encode:
-    """target = what the operation's codec makes of source.
+    """target = source, encoded by the operation's codec.
 
-    `rounds`: source, a result, becomes what target decodes to, as it does on the other ranks.
+    `rounds`: source, a result, is overwritten with the decoded target, as other ranks get it.
     """
 
     target: Span
@@ -104,7 +104,7 @@ class Encode:
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """target = the elements that source, which `peer` has sent, encodes."""
+    """target = source, which `peer` has sent, decoded."""
 
     target: Span
     source: Span
@@ -121,28 +121,28 @@ Transfer = Send | Receive
 class Program:
     """All steps of one rank. `after` and `implies` hold positions in `steps`.
 
-    `steps` is ordered such that every position in an `after` is smaller than its own: where
-    several steps may run, the one that comes first does. `peers` are the ranks to meet before
-    data flows: all that something is exchanged with, and more where the collective wants it.
+    `steps` is ordered such that every position in an `after` is smaller than its own: if
+    several steps may run, the first of them does. `peers` are the ranks to meet before data
+    flows: all that exchange data with this one, and more if the collective requires it.
     """
 
     steps: tuple[Step, ...]
     peers: frozenset[int]
     scratch: tuple[int, ...] = ()  # sizes of the scratch buffers, bytes
-    followers: tuple[tuple[int, ...], ...] = field(init=False)  # by step: those that wait for it
-    waits: tuple[int, ...] = field(init=False)  # by step: how many it waits for
-    results: int = field(init=False)  # steps that are no sends
+    followers: tuple[tuple[int, ...], ...] = field(init=False)  # by step: steps that wait for it
+    waits: tuple[int, ...] = field(init=False)  # by step: number of steps it waits for
+    results: int = field(init=False)  # steps other than sends
     holding: int = field(init=False)  # sends from the caller's memory
     touched: tuple[tuple[int, ...], ...] = field(init=False)  # by step: scratch buffers it uses
     uses: tuple[int, ...] = field(init=False)  # by scratch buffer: steps that touch it
     sends: dict[tuple[int, int], int] = field(init=False)  # (peer, index) -> position
     receives: dict[tuple[int, int], int] = field(init=False)
-    strangers: tuple[int, ...] = field(init=False)  # peers that nothing is exchanged with
-    own: tuple[int, ...] = field(init=False)  # sends of what this rank put in, and not a result
+    strangers: tuple[int, ...] = field(init=False)  # peers without a transfer
+    own: tuple[int, ...] = field(init=False)  # sends of this rank's contribution, not of a result
     outgoing: dict[int, int] = field(init=False)  # peer -> bytes that this rank owes it
     incoming: dict[int, int] = field(init=False)  # peer -> bytes that it owes this rank
-    parts: dict[int, "Part"] = field(init=False)  # receives that a reduction alone waits for
-    alone: bool = field(init=False)  # gets no result of others: what it has, it has computed
+    parts: dict[int, "Part"] = field(init=False)  # by receive that only a reduction uses
+    alone: bool = field(init=False)  # computes all of its result, receives none
 
     def __post_init__(self) -> None:
         touched = tuple(_scratch_of(step) for step in self.steps)
@@ -168,12 +168,12 @@ class Program:
 
 
 def _is_result(step: Step) -> bool:
-    """Of others."""
+    """Whether a step receives or decodes a result of another rank."""
     return not isinstance(step, Send | Reduce | Encode) and written(step).buffer == Buffer.OUTPUT
 
 
 def read(step: Step) -> tuple[Span, ...]:
-    """What a step reads."""
+    """Spans that a step reads."""
     match step:
         case Send():
             return (step.span,)
@@ -185,7 +185,7 @@ def read(step: Step) -> tuple[Span, ...]:
 
 
 def written(step: Receive | Reduce | Encode | Decode) -> Span:
-    """What a step writes; an Encode that `rounds` writes its source as well."""
+    """The span that a step writes; an Encode that `rounds` writes its source as well."""
     return step.span if isinstance(step, Receive) else step.target
 
 
@@ -195,13 +195,13 @@ def replicated(step: Receive | Reduce | Encode | Decode) -> Span:
 
 
 def spans(step: Step) -> tuple[Span, ...]:
-    """All that it touches."""
+    """All spans that a step reads or writes."""
     return read(step) if isinstance(step, Send) else (written(step), *read(step))
 
 
 class Part(NamedTuple):
-    """Of a receive whose data are an operand of a reduction that waits for nothing but such
-    receives: as soon as all operands of some bytes are here, these may be reduced."""
+    """Role of a receive as an operand of a reduction that waits only for such receives: bytes may
+    be reduced as soon as all their operands are here."""
 
     reduction: int  # its position
     operand: int
@@ -229,7 +229,7 @@ def _followers(steps: tuple[Step, ...]) -> tuple[tuple[int, ...], ...]:
 
 
 def holds(step: Step) -> bool:
-    """Whether the caller's memory must stay as it is until a peer has taken this."""
+    """Whether the caller's memory must stay unchanged until a peer has received this."""
     return isinstance(step, Send) and step.span.buffer < Buffer.SCRATCH
 
 

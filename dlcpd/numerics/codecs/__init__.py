@@ -1,1 +1,1 @@
-"""Codecs: what is sent in place of float32 values. `codec_of` finds one by name."""
+"""Codecs: encodings of float32 values for the network. `codec_of` finds one by name."""

@@ -1,7 +1,7 @@
 """Values of 8 bits, with a scale for each block: its largest magnitude becomes the largest code.
 
-A scale is a float32 in the head. A block without any magnitude that float32 could scale (below
-2**-126 times the largest code) has the scale 0: it is sent as zeros, and all of it is rounded away.
+A scale is a float32 in the head. A block whose magnitudes are all too small for a float32 scale
+(below 2**-126 times the largest code) has the scale 0: all of it is rounded to zeros.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from dlcpd.numerics.codecs.codec import Grain, Numbers
 BLOCK: Final = 256  # values that share a scale of 4 bytes: 1.6 % more than the codes alone
 _SCALE: Final = np.dtype("<f4")
 _LEAST: Final = np.float32(2.0**-126)  # of a scale: its inverse is finite, and no digit is lost
-# Of a scale times the largest code: so no value is rounded up beyond float32.
+# Limit of a scale times the largest code: no value is rounded up beyond float32.
 _MOST: Final = np.float32(float.fromhex("0x1.ff8p127"))
 
 Codes = Callable[[Numbers], Bytes]  # of values within the largest code, NaN and infinity
@@ -43,7 +43,7 @@ class BlockScaled:
         head.view(_SCALE)[:] = scales
         with np.errstate(all="ignore"):
             inverse = np.where(scales == 0, np.float32(0), np.float32(1) / scales)
-            # infinity times 0 is NaN, which is as good: it shows that there was no number
+            # infinity times 0 is NaN, which is as good: the value was not finite
             scaled = (grid * inverse[:, None]).reshape(-1)
         body[:] = self._codes(scaled)[: len(body)]
 
@@ -57,7 +57,7 @@ class BlockScaled:
         return grid.reshape(-1)[:count]
 
     def _scales(self, grid: Numbers) -> Numbers:
-        """Of each block the largest finite magnitude over the largest code."""
+        """Largest finite magnitude of each block, divided by the largest code."""
         magnitude = np.abs(grid)
         peaks = magnitude.max(axis=1)
         if not np.isfinite(peaks).all():
@@ -68,7 +68,7 @@ class BlockScaled:
 
 
 def _grid(numbers: Numbers) -> Numbers:
-    """A block in each row; the last is filled up with zeros."""
+    """One block per row; the last is filled up with zeros."""
     rest = -len(numbers) % BLOCK
     if rest:
         numbers = np.concatenate([numbers, np.zeros(rest, np.float32)])

@@ -1,9 +1,8 @@
-"""What a codec is, and how the values of one transfer lie on the wire.
+"""Interface of codecs, and the layout of a transfer's encoded values on the wire.
 
 A transfer begins with a head, all of which must arrive: scales, or places of values. Then comes
-a body that may lose any of its segments: bytes of it that are missing count as zero, and zero
-bytes are values 0, whatever the head says. So a segment that is lost takes its own values and no
-others.
+a body that may lose any of its segments: missing bytes count as zero, and zero bytes are
+values 0, whatever the head has. So a lost segment affects only its own values.
 """
 
 from typing import Final, NamedTuple, Protocol
@@ -14,12 +13,12 @@ from numpy.typing import NDArray
 from dlcpd.core.wire.datagram import Bytes
 
 Numbers = NDArray[np.float32]
-PIECE: Final = 1 << 16  # values coded in one go, a multiple of every block: they stay in a cache
+PIECE: Final = 1 << 16  # values coded at once, a multiple of every block: they stay in a cache
 _ALIGNMENT: Final = 8  # bytes: where a body begins, so that no value of it lies in two segments
 
 
 class Grain(NamedTuple):
-    """The least part of a body of which it is known, without its bytes, whose values it holds."""
+    """The smallest part of a body that holds the values of a range known without its bytes."""
 
     values: int
     size: int  # bytes
@@ -30,7 +29,7 @@ class Codec(Protocol):
     equal values give equal bytes, and equal bytes equal values, on every machine.
 
     A value that is NaN or infinite is decoded as one that is NaN or infinite. A finite value
-    stays finite: what is beyond the codec's range becomes the last value in it.
+    stays finite: one beyond the codec's range becomes the last value in the range.
     """
 
     name: str  # see dlcpd.contract.codec
@@ -39,22 +38,22 @@ class Codec(Protocol):
     grain: Grain
 
     def head(self, count: int) -> int:
-        """Bytes of the head of `count` values, so many for each block."""
+        """Bytes of the head of `count` values, equally many for each full block."""
 
     def body(self, count: int) -> int:
-        """Bytes of the body of `count` values, so many for each block."""
+        """Bytes of the body of `count` values, equally many for each full block."""
 
     def encode(self, numbers: Numbers, head: Bytes, body: Bytes) -> None:
-        """Write `numbers`, from the start of a block on, to the bytes that are theirs."""
+        """Write `numbers`, from the start of a block on, to their bytes of head and body."""
 
     def decode(self, head: Bytes, body: Bytes, numbers: Numbers) -> None:
-        """Inverse of `encode`, but for what it rounds away."""
+        """Inverse of `encode`, except for rounding errors."""
 
     def __hash__(self) -> int:
-        """Of the object."""
+        """Hash of the object: codecs are keys of caches."""
 
     def items(self, head: Bytes, body: Bytes, count: int) -> Numbers:
-        """What `body` holds, `item` bytes for each, as numbers."""
+        """The values in `body`, `item` bytes for each, as numbers."""
 
 
 class Piece(NamedTuple):
@@ -76,7 +75,7 @@ def wire_size(codec: Codec, count: int) -> int:
 
 
 def pieces(codec: Codec, count: int) -> list[Piece]:
-    """Of `count` values, in their order."""
+    """The pieces of `count` values, in their order."""
     found = []
     for start in range(0, count, PIECE):
         stop = min(start + PIECE, count)

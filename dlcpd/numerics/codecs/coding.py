@@ -1,7 +1,7 @@
-"""Bytes of a tensor to bytes on the wire and back, and what that rounds away.
+"""Encodes tensors of all float types for the wire and back, and computes the rounding errors.
 
-Codecs know float32; here are the other dtypes. What a transfer waives of the wire is zero
-there, so what it held is what it decodes to when all else is zero.
+Codecs take float32; this module converts other dtypes. Waived segments count as zero, so the
+values they held are found by decoding with all other segments of the body zero.
 """
 
 from collections.abc import Iterator
@@ -26,11 +26,11 @@ def encode(
     *,
     rounds: bool = False,
 ) -> Iterator[int]:
-    """Write `source` to `wire`, a piece at a time: yields the bytes of each.
+    """Encode `source` into `wire`, a piece at a time: yields the bytes of each.
 
-    `left`, of as many values, which are of the type `elements.wide(dtype)`, gets what was rounded
-    away: source less what `decode` makes of it; 0 where one of them is NaN or infinite. `rounds`:
-    the source itself becomes what `decode` makes of it.
+    `left`, of as many values of type `elements.wide(dtype)`, gets the rounding errors: source
+    minus its decoded value; 0 where either is NaN or infinite. `rounds`: the source itself is
+    overwritten with its decoded values.
     """
     stored = view(source, dtype)
     body = wire[body_at(codec, len(stored)) :]
@@ -66,8 +66,8 @@ def decode(codec: Codec, dtype: str, wire: Bytes, target: Bytes) -> None:
 def lost_values(
     codec: Codec, dtype: str, wire: Bytes, count: int, segments: Segments, *, segment_size: int
 ) -> Array:
-    """What `segments` of `wire` hold of `count` values, and zero elsewhere, of the type
-    `elements.wide(dtype)`. None of them touches the head."""
+    """`count` values of the type `elements.wide(dtype)`: those that `segments` of `wire` hold, and
+    zero elsewhere. No segment may touch the head."""
     only = np.zeros(len(wire), np.uint8)
     head = body_at(codec, count)
     only[:head] = wire[:head]
@@ -80,11 +80,11 @@ def lost_values(
 
 
 def wire_energies(codec: Codec, count: int, wire: Bytes, segment_size: int) -> tuple[Energies, int]:
-    """Sum of squares of the values that each segment holds, infinite where one is none, and how
-    many segments at the beginning hold parts of the head: they must arrive, and count for more
-    than any other."""
+    """Sum of squares of the values that each segment holds, infinite if one is not finite; and the
+    number of segments at the beginning that hold parts of the head, whose energy is infinite:
+    they must arrive."""
     head, segments = body_at(codec, count), segment_count(len(wire), segment_size)
-    first = -(-head // segment_size)  # that holds nothing of the head
+    first = -(-head // segment_size)  # segment that holds no part of the head
     starts = (np.arange(first, segments) * segment_size - head) // codec.item
     found = np.full(segments, np.inf)
     for kind in (np.float32, np.float64):  # squares of values above 1.8e19 need float64
@@ -99,7 +99,7 @@ def wire_energies(codec: Codec, count: int, wire: Bytes, segment_size: int) -> t
 
 
 def _squares(codec: Codec, count: int, wire: Bytes, kind: np.dtype[Any]) -> Array:
-    """Of the values that the body holds."""
+    """Squares of the values that the body holds."""
     body = wire[body_at(codec, count) :]
     squares, at = np.empty(codec.body(count) // codec.item, kind), 0
     with np.errstate(all="ignore"):
@@ -112,7 +112,7 @@ def _squares(codec: Codec, count: int, wire: Bytes, kind: np.dtype[Any]) -> Arra
 
 
 def _singles(stored: Array, dtype: str) -> Numbers:
-    """As float32; what is beyond it and finite becomes its largest value."""
+    """`stored` as float32; finite values beyond float32 become its largest value."""
     largest = LARGEST["float32"]
     if dtype != "float64":
         found: Numbers = widen(stored, dtype)

@@ -11,7 +11,7 @@ from dlcpd.numerics.elements import LARGEST, narrow, view, widen
 
 
 class Float16:
-    """Rounds to nearest, ties to even; what would round to infinity becomes the largest value."""
+    """Rounds to nearest, ties to even; finite values beyond the largest become the largest."""
 
     block, item, grain = 1, 2, Grain(1, 2)
 
@@ -47,5 +47,5 @@ DTYPES: Final = {"bf16": "bfloat16", "fp16": "float16"}
 
 
 def codec(wanted: CodecName) -> Float16:
-    """For `dlcpd.contract.codec.KINDS`."""
+    """Constructor for `dlcpd.contract.codec.KINDS`."""
     return Float16(wanted.kind, DTYPES[wanted.kind])

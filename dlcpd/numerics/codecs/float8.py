@@ -1,7 +1,7 @@
 """The floats of 8 bits: e4m3 (NaN, no infinity, up to 448) and e5m2 (as IEEE, up to 57344).
 
 Rounded to nearest, ties to even, by tables. Source: Micikevicius et al., FP8 Formats for Deep
-Learning, 2022; e4m3 is what is also called e4m3fn.
+Learning, 2022; e4m3 is also called e4m3fn.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Float8:
     bias: int
     largest: float
     infinity: int | None  # its code, if there is one
-    nan: int  # the code that is written; a reader takes all that are none of a number
+    nan: int  # the code that is written; a reader accepts every code of a NaN
 
     @cached_property
     def _value_of(self) -> Numbers:
@@ -44,8 +44,8 @@ class Float8:
 
     @cached_property
     def _code_of(self) -> Bytes:
-        """Code of each float32 by its upper 16 bits, the last of which is 1 as well where any of
-        the lower 16 is: they only tell a tie from what is above it."""
+        """Code of each float32 by its upper 16 bits. The last of these is also 1 if any of the
+        lower 16 is: the lower bits only tell a tie from a value above it."""
         numbers = (np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32)
         with np.errstate(invalid="ignore"):  # some are signalling NaNs
             magnitudes = np.abs(numbers[: 1 << 15]).astype(np.float64)
@@ -64,7 +64,7 @@ class Float8:
         return int(np.flatnonzero(self._value_of[:_SIGN] == self.largest)[0]) + 1
 
     def codes(self, numbers: Numbers) -> Bytes:
-        """What is beyond the largest value, and finite, becomes the largest."""
+        """Codes of `numbers`; finite values beyond the largest become the largest."""
         bits = np.ascontiguousarray(numbers).view(np.uint32)
         upper = (bits >> 16).astype(np.uint16)
         upper |= (bits & 0xFFFF) != 0
@@ -72,7 +72,7 @@ class Float8:
         return found
 
     def values(self, body: Bytes) -> Numbers:
-        """Inverse of `codes`, but for what it rounded."""
+        """Inverse of `codes`, except for rounding errors."""
         found: Numbers = self._value_of.take(body)
         return found
 
@@ -83,6 +83,6 @@ FORMATS: Final = {"fp8_e4m3": E4M3, "fp8_e5m2": E5M2}
 
 
 def codec(wanted: CodecName) -> BlockScaled:
-    """For `dlcpd.contract.codec.KINDS`."""
+    """Constructor for `dlcpd.contract.codec.KINDS`."""
     form = FORMATS[wanted.kind]
     return BlockScaled(wanted.kind, form.largest, form.codes, form.values)

@@ -14,7 +14,7 @@ _NO_NUMBER: Final = -128
 
 
 def codes(numbers: Numbers) -> Bytes:
-    """Of values within -127.4..127.4, NaN and infinity."""
+    """Codes of values within -127.4..127.4, NaN and infinity."""
     rounded = np.rint(numbers)
     if not np.isfinite(rounded).all():
         rounded[~np.isfinite(rounded)] = _NO_NUMBER
@@ -22,7 +22,7 @@ def codes(numbers: Numbers) -> Bytes:
 
 
 def values(body: Bytes) -> Numbers:
-    """Inverse of `codes`, in which every value that was no number is NaN."""
+    """Inverse of `codes`; every value that was not finite becomes NaN."""
     found = body.view(np.int8).astype(np.float32)
     none = found == _NO_NUMBER
     if np.count_nonzero(none):
@@ -31,5 +31,5 @@ def values(body: Bytes) -> Numbers:
 
 
 def codec(wanted: CodecName) -> BlockScaled:
-    """For `dlcpd.contract.codec.KINDS`."""
+    """Constructor for `dlcpd.contract.codec.KINDS`."""
     return BlockScaled(wanted.kind, LARGEST, codes, values)

@@ -1,4 +1,4 @@
-"""The codec that a name means."""
+"""Finds a codec by its name."""
 
 from functools import lru_cache
 from importlib import import_module
@@ -9,7 +9,7 @@ from dlcpd.numerics.codecs.codec import Codec
 
 @lru_cache(maxsize=64)
 def codec_of(name: str) -> Codec:
-    """Raises: BadPolicy."""
+    """The codec of a name. Raises: BadPolicy."""
     wanted = parsed(name)
     found: Codec = import_module(KINDS[wanted.kind].module).codec(wanted)
     return found

@@ -1,7 +1,7 @@
-"""The largest values and where they are; the others are sent as nothing, and rounded away.
+"""Sends the largest values with their places; the others are not sent, and rounded to zero.
 
-The same share of each block, so that a block has its place on the wire before anybody has seen
-its values. Source: Stich, Cordonnier, Jaggi: Sparsified SGD with Memory, NeurIPS 2018.
+All blocks keep the same fraction, so that the place of a block on the wire does not depend on
+values. Source: Stich, Cordonnier, Jaggi: Sparsified SGD with Memory, NeurIPS 2018.
 """
 
 from math import ceil
@@ -22,8 +22,8 @@ _VALUE: Final = np.dtype("<f4")
 class TopK:
     """Keeps `fraction` of the values of each block, at least one, bit by bit.
 
-    NaN and infinity are larger than any number. Places are sorted; of values of equal magnitude
-    any may be kept, but always the same.
+    NaN and infinity are larger than any number. Places are sorted; which of several values of
+    equal magnitude is kept is arbitrary, but always the same.
     """
 
     block, item = BLOCK, _VALUE.itemsize
@@ -33,7 +33,7 @@ class TopK:
         self.grain = Grain(BLOCK, self.item * self._kept(BLOCK))
 
     def _kept(self, values: int) -> int:
-        """Of a block."""
+        """Number of values kept of a block of `values`."""
         return ceil(self._fraction * values)
 
     def _all_kept(self, count: int) -> int:
@@ -64,7 +64,7 @@ class TopK:
         for rows in _runs(numbers):
             shape = len(rows), self._kept(rows.shape[1])
             here = slice(at, at + shape[0] * shape[1])
-            # who sends what has no such place only harms the sum that it takes part in
+            # a peer that sends a place beyond the block only harms the sum it takes part in
             chosen = np.minimum(places[here].reshape(shape), rows.shape[1] - 1).astype(np.intp)
             np.put_along_axis(rows, chosen, values[here].reshape(shape), axis=1)
             at += here.stop - here.start
@@ -74,14 +74,14 @@ class TopK:
 
 
 def _runs(numbers: Numbers) -> list[Numbers]:
-    """Whole blocks, one in each row, and then what is left. Views."""
+    """Views of `numbers`: whole blocks, one per row, and then the short last block."""
     whole = len(numbers) // BLOCK * BLOCK
     runs = [numbers[:whole].reshape(-1, BLOCK), numbers[whole:].reshape(1, -1)]
     return [run for run in runs if run.size]
 
 
 def _places_of_largest(rows: Numbers, kept: int) -> NDArray[np.intp]:
-    """By row the places of the `kept` values of largest magnitude, ascending."""
+    """Places of the `kept` values of largest magnitude, by row, ascending."""
     least = rows.shape[1] - kept
     chosen = np.argpartition(np.abs(rows), least, axis=1)[:, least:]  # NaN comes after all others
     chosen.sort(axis=1)
@@ -89,5 +89,5 @@ def _places_of_largest(rows: Numbers, kept: int) -> NDArray[np.intp]:
 
 
 def codec(wanted: CodecName) -> TopK:
-    """For `dlcpd.contract.codec.KINDS`."""
+    """Constructor for `dlcpd.contract.codec.KINDS`."""
     return TopK(str(wanted), wanted.fraction)

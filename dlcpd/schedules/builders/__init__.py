@@ -1,1 +1,1 @@
-"""Builders: pure functions from a rank, and what all ranks know, to that rank's program."""
+"""Builders: pure functions from a rank and parameters equal on all ranks to its program."""

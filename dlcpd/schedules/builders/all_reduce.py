@@ -10,12 +10,12 @@ def direct(rank: int, world: int, size: int, chunk_bytes: int) -> Program:
     """Reduce-scatter to the owners of `layout`, in the order of ranks, then all-gather.
 
     Contributions are lossy; results are complete, and sent by the rank that added them, so
-    that all ranks have the same bytes. A result stands for the acknowledgement of the
-    contribution to it. Results follow one chunk behind the contributions: while the last
-    chunk is reduced, the result of the one before travels.
+    that all ranks have the same bytes. A result acknowledges the contribution to it.
+    Results follow one chunk behind the contributions: while the last chunk is reduced,
+    the result of the one before travels.
     """
     owned = [layout(size, world, chunk_bytes).owned_by(owner) for owner in range(world)]
-    draft, owed = Draft(rank, world), dict[Chunk, Steps]()  # the Send of our contribution
+    draft, owed = Draft(rank, world), dict[Chunk, Steps]()  # Send of the contribution
     reduced = dict[Chunk, Steps]()
     for row in range(max(map(len, owned)) + 1):
         for peer in draft.others:
@@ -45,10 +45,10 @@ def _all_gather(
 
 @PROGRAMS
 def one_shot(rank: int, world: int, size: int) -> Program:
-    """Every rank sends all it has to every other, and each reduces in the order of ranks.
+    """Every rank sends its contribution to every other, and each reduces in the order of ranks.
 
-    One network step, where reduce-scatter and all-gather are two. What is sent is a copy: a
-    peer may need it again after the result has overwritten the contribution.
+    One network step, where reduce-scatter and all-gather are two. Ranks send a copy: a peer
+    may need a retransmission after the result has overwritten the contribution.
     """
     draft = Draft(rank, world)
     own = draft.scratch(size)

@@ -9,9 +9,9 @@ from dlcpd.schedules.model import Program
 def all_to_all(rank: int, sends: Sizes, receives: Sizes) -> Program:
     """INPUT is a part for every rank, OUTPUT one from every rank, each in the order of ranks.
 
-    `sends` and `receives` are their sizes in bytes, which no other rank need know: a peer
-    whose sizes do not fit has another size for a transfer, or lacks it. INPUT and OUTPUT are
-    apart. The rank's part for itself has one size.
+    `sends` and `receives` are their sizes in bytes, which other ranks need not know: a
+    mismatch shows as a transfer of another size, or without its other end. INPUT and OUTPUT
+    are separate memory. The rank's part for itself has the same size in both.
     """
     draft, results = Draft(rank, len(sends)), in_a_row(receives)
     parts = [of_input(span.start, span.size) for span in in_a_row(sends)]

@@ -1,4 +1,4 @@
-"""Barrier: no rank goes on before all are there."""
+"""Barrier: no rank continues before all have arrived."""
 
 from dlcpd.schedules.draft import PROGRAMS, Draft
 from dlcpd.schedules.model import Program
@@ -6,6 +6,6 @@ from dlcpd.schedules.model import Program
 
 @PROGRAMS
 def barrier(rank: int, world: int) -> Program:
-    """No bytes: to meet the peers is all there is to do."""
+    """No steps: the barrier ends when all peers have met."""
     draft = Draft(rank, world)
     return draft.program(*draft.others)

@@ -1,4 +1,4 @@
-"""Broadcast: what the root has, on every rank."""
+"""Broadcast: every rank gets the data of the root."""
 
 from dlcpd.schedules.builders.tree import Family, binomial
 from dlcpd.schedules.draft import PROGRAMS, Draft, Steps, cut, of_input, of_output
@@ -25,7 +25,7 @@ def _pass_down(draft: Draft, family: Family, size: int, chunk_bytes: int) -> Pro
         if family.parent is not None:
             source = result
             known = draft.receive(family.parent, result, piece=piece)
-        for child in reversed(family.children):  # in a tree, who has most ranks below it
+        for child in reversed(family.children):  # in a tree, first the one with most ranks below it
             draft.send(child, source, after=known)
         if family.parent is None:
             draft.copy(result, source, piece=piece)

@@ -6,14 +6,14 @@ from dlcpd.schedules.model import NOT_REPLICATED, Program, Span
 
 @PROGRAMS
 def exchange(rank: int, world: int, size: int) -> Program:
-    """In round k, groups of 2**k ranks exchange what they have, pair by pair.
+    """In round k, groups of 2**k ranks exchange their sums, pair by pair.
 
     Both ranks of a pair add the part of the lower ranks first, so all get the same bytes.
-    Where `world` is no power of two, the first ranks go together by twos, and the even one
-    takes part for both. Every round needs memory of its own: for small sizes.
+    If `world` is no power of two, the first ranks form twos, and the even rank takes part
+    for both. Every round needs its own memory: for small sizes.
     """
     draft = Draft(rank, world)
-    twos = world - (1 << world.bit_length() - 1)  # pairs that go together
+    twos = world - (1 << world.bit_length() - 1)  # pairs that take part as one
     if rank < 2 * twos and rank % 2:
         sent = draft.send(rank - 1, of_input(0, size))
         draft.receive(rank - 1, of_output(0, size), implies=sent, piece=_piece(size))
@@ -49,7 +49,7 @@ def _rounds(draft: Draft, twos: int, size: int) -> Steps:
 
 
 def _beginning(draft: Draft, twos: int, size: int) -> tuple[Span, Steps]:
-    """What this rank brings, in memory that the result does not overwrite while it is sent."""
+    """This rank's first sum, in memory that the result does not overwrite while it is sent."""
     own, begun = of_input(0, size), draft.scratch(size)
     if draft.rank >= 2 * twos:
         return begun, draft.copy(begun, own)
@@ -59,5 +59,5 @@ def _beginning(draft: Draft, twos: int, size: int) -> tuple[Span, Steps]:
 
 
 def _piece(size: int) -> int:
-    """A result of several transfers is no piece of one."""
+    """Number of the piece; none for a result of several transfers."""
     return 0 if size <= LONGEST else NOT_REPLICATED

@@ -1,4 +1,4 @@
-"""All-gather, gather and scatter: parts of all ranks, one behind the other, uneven or not."""
+"""All-gather, gather and scatter: parts of all ranks in rank order, of equal size or not."""
 
 from itertools import accumulate
 
@@ -10,7 +10,7 @@ Sizes = tuple[int, ...]  # bytes of each rank's part
 
 @PROGRAMS
 def all_gather(rank: int, sizes: Sizes) -> Program:
-    """INPUT is this rank's part, OUTPUT all of them. In place, INPUT lies there in OUTPUT."""
+    """INPUT is this rank's part, OUTPUT all parts. In place, INPUT is its part of OUTPUT."""
     draft = Draft(rank, len(sizes))
     pieces = [cut(part, LONGEST) for part in in_a_row(sizes)]
     first = [0, *accumulate(map(len, pieces))]  # number of the first piece of a rank
@@ -27,7 +27,7 @@ def all_gather(rank: int, sizes: Sizes) -> Program:
 
 @PROGRAMS
 def gather(rank: int, sizes: Sizes, root: int) -> Program:
-    """INPUT is this rank's part; OUTPUT all of them, on the root alone."""
+    """INPUT is this rank's part; OUTPUT all parts, on the root alone."""
     draft, parts = Draft(rank, len(sizes)), in_a_row(sizes)
     own = of_input(0, sizes[rank])
     if rank != root:
@@ -41,7 +41,7 @@ def gather(rank: int, sizes: Sizes, root: int) -> Program:
 
 @PROGRAMS
 def scatter(rank: int, sizes: Sizes, root: int) -> Program:
-    """INPUT is all parts, on the root alone; OUTPUT this rank's."""
+    """INPUT is all parts, on the root alone; OUTPUT is this rank's part."""
     draft = Draft(rank, len(sizes))
     result = of_output(0, sizes[rank])
     if rank != root:

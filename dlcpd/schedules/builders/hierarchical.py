@@ -1,9 +1,9 @@
 """All-reduce over hosts with several ranks each: few bytes between the hosts.
 
-A host's ranks reduce among themselves, each a part of the tensor, its lane; then the ranks
-of one lane, one per host, reduce what the hosts have; then every host gathers. A rank with
-n ranks on its host sends 1/n of what `direct` sends to other hosts. Where hosts differ in
-size there are as many lanes as the smallest has ranks; others contribute and receive.
+The ranks of a host reduce among themselves, each a part of the tensor, its lane; then the
+ranks of one lane, one per host, reduce the sums of the hosts; then every host gathers. With
+n ranks on its host, a rank sends 1/n of the bytes that `direct` sends to other hosts. There
+are as many lanes as the smallest host has ranks; further ranks only contribute and receive.
 """
 
 from dataclasses import dataclass, field
@@ -17,10 +17,10 @@ Hosts = tuple[tuple[int, ...], ...]  # the ranks of each host; all ranks, each o
 
 @PROGRAMS
 def hierarchical(rank: int, hosts: Hosts, size: int, chunk_bytes: int) -> Program:
-    """Sums are of a host's ranks as `hosts` has them, then of the hosts in this order.
+    """Values are summed within each host, then over the hosts, both in the order of `hosts`.
 
-    Nothing is lossy: what goes between hosts is a sum of many. An average sends it between hosts
-    divided by the power of two that is no less than the ranks of a host.
+    No transfer is lossy: between hosts each is a sum of many ranks. An average divides that sum by
+    the smallest power of two that is no less than the ranks of the largest host.
     """
     world, lanes = sum(map(len, hosts)), min(map(len, hosts))
     host = next(at for at, ranks in enumerate(hosts) if rank in ranks)
@@ -47,12 +47,12 @@ class _Writer:
     hosts: Hosts
     host: int  # of this rank
     lanes: int
-    _given: dict[Chunk, Steps] = field(default_factory=dict)  # Send of our part, or of our host's
-    _ready: dict[Chunk, Steps] = field(default_factory=dict)  # what we have of it may be sent
+    _given: dict[Chunk, Steps] = field(default_factory=dict)  # Send of a part or of a host's sum
+    _ready: dict[Chunk, Steps] = field(default_factory=dict)  # after these a sum may be sent
 
     @property
     def halvings(self) -> int:
-        """By which an average makes the sum of a host fit, as all ranks count them."""
+        """Halvings with which the sum of a host fits in an average; equal on all ranks."""
         return (max(map(len, self.hosts)) - 1).bit_length()
 
     def collector(self, chunk: Chunk, host: int) -> int:
@@ -91,7 +91,7 @@ class _Writer:
         )
 
     def reduce_between(self, chunk: Chunk) -> None:
-        """The collectors of the other hosts send what they have to the owner, which adds it."""
+        """The collectors of the other hosts send their sums to the owner, which adds them."""
         draft, owner = self.draft, self.owner(chunk)
         here = of_output(chunk.start, chunk.size)
         collectors = [self.collector(chunk, host) for host in range(len(self.hosts))]
@@ -117,7 +117,7 @@ class _Writer:
             self._return(chunk, self.owner(chunk), others)
 
     def return_here(self, chunk: Chunk) -> None:
-        """The collector sends it to the other ranks of its host."""
+        """The collector sends the result to the other ranks of its host."""
         collector = self.collector(chunk, self.host)
         others = [rank for rank in self.hosts[self.host] if rank != collector]
         self._return(chunk, collector, others)

@@ -15,9 +15,9 @@ class Family:
 
 
 def binomial(rank: int, world: int, root: int = 0) -> Family:
-    """The tree in which the child after 2**k ranks has 2**k ranks below, itself among them."""
+    """The tree in which the child at distance 2**k has a subtree of 2**k ranks at most."""
     place = (rank - root) % world
-    reach = place & -place or world  # of the ranks below
+    reach = place & -place or world  # ranks of its subtree, at most
     distances = [1 << k for k in range(world.bit_length())]
     children = [place + d for d in distances if d < reach and place + d < world]
     parent = None if not place else (place - reach + root) % world
@@ -26,8 +26,8 @@ def binomial(rank: int, world: int, root: int = 0) -> Family:
 
 @PROGRAMS
 def tree(rank: int, world: int, size: int, chunk_bytes: int) -> Program:
-    """Every rank adds its own part and then those of its children, in the order of ranks; what
-    rank 0 has in the end goes down again. Chunk by chunk: one goes down while the next comes up.
+    """Every rank adds its own part and then those of its children, in the order of ranks; the sum
+    of rank 0 goes down again. Chunk by chunk: one goes down while the next comes up.
     """
     draft, family = Draft(rank, world), binomial(rank, world)
     chunks = cut(of_input(0, size), chunk_bytes)
@@ -43,7 +43,7 @@ def tree(rank: int, world: int, size: int, chunk_bytes: int) -> Program:
 def climb(draft: Draft, family: Family, own: Span, *, piece: int = NOT_REPLICATED) -> Steps:
     """Add a chunk of INPUT to those of the children; the root's sum is OUTPUT's.
 
-    Returns what comes last of it: the sum, or its Send to the parent.
+    Returns the last step: the sum, or its Send to the parent.
     """
     parts = tuple(draft.scratch(own.size) for _ in family.children)
     known: Steps = ()
@@ -62,5 +62,5 @@ def _down(draft: Draft, family: Family, own: Span, piece: int, known: Steps) -> 
     result = of_output(own.start, own.size)
     if family.parent is not None:
         known = draft.receive(family.parent, result, implies=known, piece=piece)
-    for child in reversed(family.children):  # who has most ranks below comes first
+    for child in reversed(family.children):  # the one with most ranks below first
         draft.send(child, result, after=known)

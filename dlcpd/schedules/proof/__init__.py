@@ -1,1 +1,1 @@
-"""What a schedule must be and give: the proof of its form, and the reference interpreter."""
+"""Checks of schedules: the proof that they are well-formed, and the reference interpreter."""

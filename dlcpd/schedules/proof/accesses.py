@@ -1,4 +1,4 @@
-"""Which bytes the steps of one rank read and write, and which of them meet."""
+"""Memory accesses of the steps of one rank, and the conflicts between them."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,9 +19,9 @@ class Access:
 
 
 def accesses(program: Program, input_at: int | None) -> list[Access]:
-    """All of them, by memory and start. `input_at`: where INPUT lies in OUTPUT; None: apart.
+    """All accesses, by memory and start. `input_at`: where INPUT lies in OUTPUT; None: apart.
 
-    A copy of bytes to where they are touches nothing.
+    A copy of bytes to their own place is no access.
     """
     out: list[Access] = []
     for position, step in enumerate(program.steps):
@@ -46,7 +46,7 @@ def place(span: Span, input_at: int | None, position: int, *, writes: bool = Fal
 
 
 def conflicts(found: list[Access]) -> Iterator[tuple[Access, Access]]:
-    """Pairs that meet in at least one byte, which one of them writes."""
+    """Pairs that overlap in at least one byte, which one of them writes."""
     open_: list[Access] = []
     for access in found:
         open_ = [o for o in open_ if o.memory == access.memory and o.stop > access.start]
@@ -58,12 +58,12 @@ def conflicts(found: list[Access]) -> Iterator[tuple[Access, Access]]:
 
 
 def overlap_in_part(one: Access, two: Access) -> bool:
-    """Of two that overlap: whether they are not the same bytes."""
+    """Whether two accesses that overlap are not of the same bytes."""
     return (one.start, one.stop) != (two.start, two.stop)
 
 
 def uncovered(read: Access, written: list[Access]) -> int | None:
-    """The first byte of `read` that none of `written` wrote; None if there is none."""
+    """The first byte of `read` that none of `written` wrote; None if all are written."""
     at = read.start
     for access in sorted(written):
         if access.start <= at < access.stop:
@@ -72,7 +72,7 @@ def uncovered(read: Access, written: list[Access]) -> int | None:
 
 
 def by_memory(found: list[Access]) -> defaultdict[int, list[Access]]:
-    """Sorted apart, in their order."""
+    """Accesses by memory, in their order."""
     out = defaultdict(list)
     for access in found:
         out[access.memory].append(access)

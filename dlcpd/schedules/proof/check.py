@@ -1,6 +1,6 @@
-"""Proof that a schedule is well-formed: it comes to its end, and its result is one.
+"""Proof that a schedule is well-formed: it terminates, and its result is deterministic.
 
-Builders are tested with it; an executor need not check what it built itself.
+Builders are tested with it; an executor need not check programs that it built itself.
 """
 
 from collections.abc import Sequence
@@ -29,13 +29,13 @@ def check(
     """Prove that `programs`, one per rank, are well-formed.
 
     Every Send has its Receive of equal size and kind; transfers count from 0; spans lie in
-    their buffers; nothing waits for what comes later, and nobody for ever; what a Receive
-    implies is so; no two steps that may run at once touch bytes that one of them writes; no
-    step reads bytes that nobody wrote; INPUT is not written; all ranks have the same pieces.
+    their buffers; steps wait for earlier steps only, and not in a circle; the sends that a
+    Receive implies have ended; no two steps that may run at once touch bytes that one of them
+    writes; no step reads unwritten bytes; INPUT is not written; all ranks have the same pieces.
     Sizes are in bytes, by rank. `input_at`: in place, where INPUT begins within OUTPUT, by
-    rank (negative where OUTPUT begins within INPUT); None where they are apart.
+    rank (negative if OUTPUT begins within INPUT); None if they are apart.
 
-    Raises: BadSchedule; Stuck where steps wait for each other.
+    Raises: BadSchedule; Stuck if steps wait for each other.
     """
     check_structure(programs, input_sizes, output_sizes)
     order = Order(programs)
@@ -51,7 +51,7 @@ def check(
 
 
 def _check_implied(rank: int, program: Program, order: Order) -> None:
-    """The peer must have received what its Send says it has."""
+    """The peer must have received the implied sends before it sends."""
     for position, step in enumerate(program.steps):
         if not isinstance(step, Receive):
             continue
@@ -92,7 +92,7 @@ def _check_reads(
 
 
 def _given(input_size: int, input_at: int | None) -> Access:
-    """What the caller wrote."""
+    """The access by which the caller wrote INPUT."""
     if input_at is None:
         return Access(Buffer.INPUT, 0, input_size, -1, writes=True)
     return Access(Buffer.OUTPUT, input_at, input_at + input_size, -1, writes=True)

@@ -1,4 +1,4 @@
-"""The reference: what a schedule must give, computed in numpy, one step at a time."""
+"""Reference interpreter: computes the results of a schedule in numpy, one step at a time."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -46,11 +46,10 @@ def interpret(  # noqa: PLR0913  # all but the first two by name
     """The bytes of every rank's OUTPUT after all `programs` have run.
 
     `inputs` are the bytes of every rank's INPUT, which are not written; `outputs` the sizes of
-    their OUTPUT, in bytes. `input_at` is as in `check`. Among the steps that may run, chance
-    by `seed` takes the next one, and memory that nobody wrote holds random bytes: a
-    well-formed schedule gives the same for every seed. "avg" divides by the number of ranks.
-    `lost`: bytes of transfers that never arrive, and count as zero. `codec`: of programs that
-    encode anything.
+    their OUTPUT, in bytes. `input_at` is as in `check`. The next of the steps that may run is
+    random by `seed`, and unwritten memory holds random bytes: a well-formed schedule gives the
+    same result for every seed. "avg" divides by the number of ranks. `lost`: bytes of transfers
+    that never arrive, and count as zero. `codec`: of programs that encode.
 
     Raises: Stuck.
     """
@@ -73,11 +72,11 @@ def interpret(  # noqa: PLR0913  # all but the first two by name
 
 @dataclass(slots=True)
 class _Rank:
-    """One rank on its way."""
+    """State of one rank."""
 
     program: Program
     buffers: list[Bytes]
-    waits: list[int] = field(init=False)  # by step: for so many others
+    waits: list[int] = field(init=False)  # by step: number of open steps it waits for
     done: list[bool] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,7 +89,8 @@ class _Rank:
 
 @dataclass(slots=True)
 class _Run:
-    """All ranks. `ready` holds reductions that may run, and receptions both of whose ends may."""
+    """State of all ranks. `ready` holds local steps that may run, and receives of transfers both
+    of whose ends may."""
 
     ranks: list[_Rank]
     dtype: str

@@ -1,4 +1,4 @@
-"""What must have happened before what, over the programs of all ranks.
+"""Order in time of the steps of all ranks, as far as their programs determine it.
 
 Every step has a begin and an end. Bytes of a transfer may arrive once its Send and its Receive
 have begun; it ends first at the receiver, then at the sender.
@@ -34,7 +34,7 @@ class Order:
         self._fill()
 
     def ended_before(self, earlier: Node, later: Node) -> bool:
-        """Whether `earlier` has ended, and its rank may know it, when `later` begins."""
+        """Whether `earlier` has ended, and its rank can know it, when `later` begins."""
         if self._is_before(self._numbers[earlier] + 1, later):
             return True
         return any(

@@ -1,4 +1,4 @@
-"""The rules that one program, or two ends of one transfer, keep by themselves."""
+"""Checks of single programs, and of the two ends of each transfer."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ from dlcpd.schedules.model import (
 def check_structure(
     programs: Sequence[Program], input_sizes: Sequence[int], output_sizes: Sequence[int]
 ) -> None:
-    """Raises: BadSchedule."""
+    """Check steps, transfers and pieces. Raises: BadSchedule."""
     for rank, program in enumerate(programs):
         sizes = (input_sizes[rank], output_sizes[rank], *program.scratch)
         _check_indices(rank, program)
@@ -97,7 +97,7 @@ def _wrong_transfer(rank: int, step: Transfer, programs: Sequence[Program]) -> s
 
 
 def _kind(step: Transfer) -> tuple[int, bool, int]:
-    """What both ends of a transfer have in common."""
+    """Values that are equal at both ends of a transfer."""
     return step.span.size, step.lossy, step.encodes
 
 
