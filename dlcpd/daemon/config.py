@@ -436,7 +436,7 @@ def _directory(value: Any, where: str) -> str:
 
 
 def address_of(listen: str) -> tuple[str, int]:
-    """What `listening` has taken, in its two parts."""
+    """Host and port of an address that `listening` accepted."""
     host, _, port = listen.rpartition(":")
     return host.strip("[]"), int(port)
 

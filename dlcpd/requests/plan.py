@@ -21,9 +21,7 @@ ROWS_OF_A_STEP: Final = 2  # rows (sizes, exempt ranges, layers) that take as mu
 # Memory of an operation in flight: bytes for each step, and a byte for each STATE bytes of tensor
 STEP_HELD: Final = 150
 STATE: Final = 64  # bytes of a tensor for each byte of state of its segments
-MOST_QUEUED: Final = 60.0  # seconds that a request may have lain in the lane
 KEPT_NARROW: Final = 2  # bytes of a residual for each byte of a 16-bit float
-_BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop precedences, by setting
 
 
 @dataclass(frozen=True, slots=True)

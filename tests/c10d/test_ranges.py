@@ -115,7 +115,7 @@ def test_ddp_as_it_is_shows_its_buckets_and_where_it_waits(
 ) -> None:
     for rank in modes:
         rows = rank["unhooked"]
-        assert [name for name, _ in rows] == ["dlcp:all_reduce", SUBMIT, WAIT]
+        assert [name for name, _ in rows] == ["dlcp:all_reduce", SUBMIT, WAIT], rows
         assert operations(rows) == [("all_reduce", "Float", ALL, ALL)]
 
 
@@ -124,7 +124,7 @@ def test_a_bucket_of_ddp_says_its_bound_and_the_pass_where_it_waits(
 ) -> None:
     for rank in modes:
         rows = rank["ddp"]
-        assert [name for name, _ in rows] == ["dlcp:all_reduce", SUBMIT, WAIT]
+        assert [name for name, _ in rows] == ["dlcp:all_reduce", SUBMIT, WAIT], rows
         assert operations(rows) == [("all_reduce", "Float", ALL, ALL)]
         bucket = rows[0][1]
         assert bucket["bound"] == "0.01" and bucket["traffic class"] == "front, back"

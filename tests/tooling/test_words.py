@@ -1,11 +1,15 @@
-"""Pages are plain English: no word of the list, and lines of at most 100 characters."""
+"""Pages, docstrings and comments are plain English: no word of the list, no headless clause."""
 
+import ast
 import re
+import tokenize
+from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from tests.pages import PAGES
+from tests.pages import PAGES, ROOT
 
 # A word that hides its subject, or an old name; `docs/glossary.md` has the terms.
 WORDS = (
@@ -58,3 +62,33 @@ def test_the_checks_find_what_they_are_for() -> None:
     assert not FOUND.search("`given_up` and `ours` are names")
     assert HEADLESS.search("What the engine waits for is counted.")
     assert not HEADLESS.search("What does it cost? Nothing.")
+
+
+def written(file: Path) -> Iterator[tuple[int, str]]:
+    """Line and text of docstrings and comments, without code spans. Reasons of `noqa` and
+    `type: ignore` are comments that lie beside code: they are as short as they can be."""
+    text = file.read_text()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            said = ast.get_docstring(node)
+            if said:
+                yield node.body[0].lineno, _plain(said)
+    for token in tokenize.generate_tokens(StringIO(text).readline):
+        if token.type == tokenize.COMMENT and not re.search(r"noqa|type: ignore", token.string):
+            yield token.start[0], _plain(token.string.lstrip("# "))
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"`[^`\n]*`", "`x`", " ".join(text.split()))
+
+
+@pytest.mark.parametrize("package", ["dlcpd", "client", "bench", "switchcfg"])
+def test_docstrings_and_comments(package: str) -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)}:{line}: {match[0][:60]}"
+        for file in sorted((ROOT / package).rglob("*.py"))
+        for line, text in written(file)
+        for pattern in (FOUND, HEADLESS)
+        for match in pattern.finditer(text)
+    ]
+    assert wrong == []
