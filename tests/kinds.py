@@ -67,7 +67,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
         if not _is_python(command):
             return
     name, _Running.item = _Running.item.nodeid, None
-    raise RuntimeError(f"{name} starts a process: tests/kinds.py does not know that")
+    raise RuntimeError(f"{name} starts a process: mark it `processes`")
 
 
 def _announced(start: Any) -> Any:

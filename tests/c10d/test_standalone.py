@@ -25,6 +25,7 @@ def summed(group: c10d.ProcessGroup, value: float) -> float:
     return float(tensor[0])
 
 
+@pytest.mark.processes
 def test_a_smaller_group_follows_one_that_lost_a_member() -> None:
     store = HashStore()
     first = [PrefixStore("1/", store) for _ in range(WORLD)]
@@ -44,6 +45,7 @@ def test_a_smaller_group_follows_one_that_lost_a_member() -> None:
     alone.abort()
 
 
+@pytest.mark.processes
 def test_a_group_ends_with_the_last_reference_to_it_its_splits_and_their_works() -> None:
     """As PyTorch's own groups do: torchft's `shutdown` drops a group, and calls nothing."""
     store = HashStore()

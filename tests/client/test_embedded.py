@@ -19,6 +19,8 @@ from dlcp_client.job.neighbours import machine
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable, DlcpError
 from tests.client.real import connected, reduce_all
 
+pytestmark = pytest.mark.processes
+
 
 def fake_names(monkeypatch: pytest.MonkeyPatch, table: dict[str, str]) -> None:
     real = socket.getaddrinfo

@@ -22,6 +22,8 @@ from dlcpd.contract.errors import (
 )
 from tests.client.real import TIMEOUT, connected, each_rank
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(scope="module")
 def sessions() -> Iterator[list[Session]]:

@@ -24,6 +24,8 @@ from dlcpd.contract.errors import (
 from dlcpd.contract.messages import DTYPES
 from tests.client.real import WORLD, each_rank
 
+pytestmark = pytest.mark.processes
+
 
 def connected(store: Any) -> list[dlcp.Session]:
     more: dict[str, Any] = {"timeout": 60.0, "arena_bytes": 16 << 20}

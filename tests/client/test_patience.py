@@ -100,6 +100,7 @@ def test_a_stall_is_told_early_and_once_and_seldom(
 
 
 @pytest.mark.usefixtures("impatient")
+@pytest.mark.processes
 def test_a_rank_that_is_late_is_named_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

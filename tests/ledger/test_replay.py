@@ -19,6 +19,8 @@ from dlcpd.ledger.records import Ended, Record
 from dlcpd.ledger.replay import Replayed, Verdict, replay
 from tests.ledger import jobs
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def ledgers(recorded: Path, tmp_path: Path) -> Path:

@@ -5,6 +5,8 @@ import pytest
 from dlcp_lab.bench import group_life
 from dlcp_lab.bench.group_life import HOW, TIMES, lines, measured
 
+pytestmark = pytest.mark.processes
+
 
 def test_a_row_for_each_time_and_training() -> None:
     runs = [{name: seconds for name in (*TIMES, "peak")} for seconds in (1.0, 2.0, 4.0)]

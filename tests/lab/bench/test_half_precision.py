@@ -4,6 +4,8 @@ import pytest
 
 from dlcp_lab.bench.half_precision import HEADER, trained
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_a_row_for_each_way(dtype: str) -> None:

@@ -3,7 +3,11 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from dlcpd.ctl.main import main
+
+pytestmark = pytest.mark.processes
 
 
 def test_both_turns_are_timed(tmp_path: Path) -> None:
