@@ -19,6 +19,18 @@ STARTERS: Final = ("subprocess", "multiprocessing", "dlcpd.starter", "dlcp_lab.r
                    "dlcp_lab.faults", "asyncio.subprocess")  # fmt: skip
 # Folders whose tests all belong to `make test-all`: real machines, browsers, switches, attacks.
 WHOLE: Final = ("attack", "conformance", "deploy", "faults", "page", "path_mtu", "switches")
+# With processes, and in `make test` all the same: pages and commands, a daemon, an engine, ranks of
+# a training, the backend, FSDP2, numpy, a parameter server.
+MAIN_PATHS: Final = (
+    "c10d/test_collectives.py", "c10d/test_forms.py", "c10d/test_fsdp.py",
+    "client/test_connect.py", "client/test_cross_step.py", "client/test_ddp.py",
+    "client/test_new_collective.py", "client/test_numpy.py",
+    "ctl/test_arguments.py", "ctl/test_drain.py", "ctl/test_extensions.py", "ctl/test_imports.py",
+    "daemon/test_two_hosts.py", "io/test_engine.py", "lab/test_arguments.py",
+    "lab/ranks/test_digits.py", "lab/ranks/test_reference.py", "server/test_training.py",
+    "tooling/test_dashboards.py", "tooling/test_documents.py", "tooling/test_troubleshooting.py",
+    "tooling/test_words.py",
+)  # fmt: skip
 OURS: Final = ("dlcpd", "dlcpctl", "switchcfg", "torchrun")  # commands that are Python
 STARTED: Final = "tests.process"  # audited: multiprocessing starts a process
 
@@ -92,8 +104,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         starts = _starts_processes(item.path) or (
             conftest.is_file() and _starts_processes(conftest)
         )
-        if folder in WHOLE or starts:
+        if folder in WHOLE or starts or item.get_closest_marker("processes"):
             item.add_marker(pytest.mark.processes)
+            if item.path.relative_to(ROOT / "tests").as_posix() in MAIN_PATHS:
+                item.add_marker(pytest.mark.main_path)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -210,6 +210,7 @@ def asked(rank: int, size: int) -> dict[str, Any]:
         backend = group._get_backend(cpu)  # noqa: SLF001
         assert backend.options._timeout > timedelta(0)  # noqa: SLF001
         assert backend.name() == dist.get_backend(group)
+    dist.barrier()  # a rank that ends closes connections that Gloo's other ranks are still opening
     return {
         "ranks": [(g.rank(), g.size(), dist.get_process_group_ranks(g)) for g in (world, part)],
         "options": part._get_backend(cpu).options.global_ranks_in_group,  # noqa: SLF001

@@ -6,6 +6,8 @@ from typing import Final
 
 import pytest
 
+from tests.kinds import MAIN_PATHS
+
 ROOT: Final = Path(__file__).parents[2]
 
 
@@ -53,3 +55,7 @@ def test_the_fast_tests_are_some_of_all_tests(checkout: Path) -> None:
     assert "--cov" not in fast
     assert "-m" not in every.partition("--durations")[2].split()
     assert "--cov-fail-under=95" in every
+
+
+def test_each_main_path_is_a_file() -> None:
+    assert [name for name in MAIN_PATHS if not (ROOT / "tests" / name).is_file()] == []
