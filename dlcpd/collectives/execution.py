@@ -13,14 +13,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcpd.collectives.accounts import Accounts
-from dlcpd.collectives.bounded import Bounded, Marks
-from dlcpd.collectives.encoded import Encoded
+from dlcpd.collectives.loss.accounts import Accounts
+from dlcpd.collectives.loss.bounded import Bounded, Marks
+from dlcpd.collectives.loss.encoded import Encoded
+from dlcpd.collectives.loss.recording import Losses, Recording
+from dlcpd.collectives.loss.stretch import Stretch, on_the_wire
 from dlcpd.collectives.order import Order
-from dlcpd.collectives.recording import Losses, Recording
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.collectives.segment_sum import SegmentSum, may_add
-from dlcpd.collectives.stretch import Stretch, on_the_wire
 from dlcpd.contract.traffic import DROP_PRECEDENCES, PROTECTED
 from dlcpd.core.session.digests import Digest, Piece
 from dlcpd.core.session.events import Stats

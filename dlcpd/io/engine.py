@@ -19,8 +19,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from dlcpd.collectives.accounts import MAX_LEFT_OVER, Accounts
 from dlcpd.collectives.holdings import Budget, Holdings
+from dlcpd.collectives.loss.accounts import MAX_LEFT_OVER, Accounts
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.collectives import Share
 from dlcpd.contract.errors import (

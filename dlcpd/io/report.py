@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgpack
 
-from dlcpd.collectives.accounts import Accounts, LedgerRow
+from dlcpd.collectives.loss.accounts import Accounts, LedgerRow
 from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.paths.path import PathReceiver, PathSender

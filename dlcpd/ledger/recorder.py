@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from dlcpd import __version__
-from dlcpd.collectives.accounts import Accounts
+from dlcpd.collectives.loss.accounts import Accounts
+from dlcpd.collectives.loss.recording import Losses, Missing
 from dlcpd.collectives.order import Group, Order
-from dlcpd.collectives.recording import Losses, Missing
 from dlcpd.contract.collectives import Share
 from dlcpd.contract.errors import BadLedger
 from dlcpd.contract.messages import MAX_OPERATION, Submit
@@ -215,7 +215,7 @@ class Recorder:
 
 @dataclass(slots=True)
 class OperationRecording:
-    """Implements collectives.recording.Recording."""
+    """Implements collectives.loss.recording.Recording."""
 
     recorder: Recorder
     order: Order

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from dlcpd.collectives.accounts import Accounts
 from dlcpd.collectives.execution import Execution
+from dlcpd.collectives.loss.accounts import Accounts
+from dlcpd.collectives.loss.recording import Recording
 from dlcpd.collectives.order import Group, Loss, Order
-from dlcpd.collectives.recording import Recording
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.collectives import COLLECTIVES, WHOLE, Shape, Share
 from dlcpd.contract.messages import Submit

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlcpd.collectives.accounts import Accounts
+from dlcpd.collectives.loss.accounts import Accounts
 from dlcpd.contract.errors import BadMessage, DlcpError
 from dlcpd.contract.messages import Failed, OpenGroup
 from dlcpd.contract.sized_cache import SizedCache

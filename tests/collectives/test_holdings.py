@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from dlcpd.collectives.accounts import Accounts
 from dlcpd.collectives.holdings import Budget, Holdings
+from dlcpd.collectives.loss.accounts import Accounts
 from dlcpd.contract.errors import ArenaFull
 from dlcpd.numerics.residual import Hole
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from dlcpd.collectives.accounts import Accounts
-from dlcpd.collectives.bounded import Bounded
+from dlcpd.collectives.loss.accounts import Accounts
+from dlcpd.collectives.loss.bounded import Bounded
+from dlcpd.collectives.loss.stretch import Stretch
 from dlcpd.collectives.order import Group, Loss, Order
-from dlcpd.collectives.stretch import Stretch
 from dlcpd.core.transfer.layers import Layers
 
 SEGMENT = 256
@@ -22,7 +22,7 @@ def test_pieces_do_not_show(dtype: str, piece: int, monkeypatch: pytest.MonkeyPa
     )
     found = []
     for size in (1 << 30, piece):
-        monkeypatch.setattr("dlcpd.collectives.bounded.PIECE", size)
+        monkeypatch.setattr("dlcpd.collectives.loss.bounded.PIECE", size)
         loss = Bounded(order, tensor, Accounts())
         pieces = list(loss.measure(SPANS))
         assert sum(pieces) == 9_064

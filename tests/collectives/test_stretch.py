@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlcpd.collectives.stretch import Stretch, on_the_wire
+from dlcpd.collectives.loss.stretch import Stretch, on_the_wire
 from dlcpd.contract.messages import LayerRow
 from dlcpd.core.transfer.layers import Layers
 from dlcpd.numerics.codecs.codec import body_at, wire_size

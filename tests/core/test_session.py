@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dlcpd.collectives.accounts import MAX_LEDGER, Accounts, LedgerRow
+from dlcpd.collectives.loss.accounts import MAX_LEDGER, Accounts, LedgerRow
 from dlcpd.contract.errors import BadPolicy, MalformedDatagram, OperationAborted
 from dlcpd.core.session.digests import Digest
 from dlcpd.core.session.events import OperationDone, OperationFailed, Stats

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dlcpd.collectives.accounts import Accounts
+from dlcpd.collectives.loss.accounts import Accounts
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.collectives import WHOLE, Share
 from dlcpd.io.clients.client import Client

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlcpd.collectives.accounts import Accounts
+from dlcpd.collectives.loss.accounts import Accounts
+from dlcpd.collectives.loss.recording import Losses, Missing
 from dlcpd.collectives.order import Group, Loss, Order
-from dlcpd.collectives.recording import Losses, Missing
 from dlcpd.core.transfer.layers import Layers
 from dlcpd.ledger import generations
 from dlcpd.ledger.reader import read

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlcpd.collectives.accounts import Accounts
 from dlcpd.collectives.execution import Execution
+from dlcpd.collectives.loss.accounts import Accounts
 from dlcpd.collectives.order import Group, Order
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import BadMessage, BadPolicy, DlcpError

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcpd.collectives.accounts import Accounts
 from dlcpd.collectives.execution import Execution
+from dlcpd.collectives.loss.accounts import Accounts
 from dlcpd.collectives.order import Group, Loss, Order
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import DlcpError

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from dlcpd.collectives.accounts import Accounts
+from dlcpd.collectives.loss.accounts import Accounts
 from dlcpd.contract.messages import Message
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.io.clients.committed import Committed

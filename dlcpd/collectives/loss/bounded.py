@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcpd.collectives.accounts import Accounts, LedgerRow
-from dlcpd.collectives.encoded import Encoded
+from dlcpd.collectives.loss.accounts import Accounts, LedgerRow
+from dlcpd.collectives.loss.encoded import Encoded
+from dlcpd.collectives.loss.recording import Losses, Missing
+from dlcpd.collectives.loss.stretch import Stretch
 from dlcpd.collectives.order import Order
-from dlcpd.collectives.recording import Losses, Missing
-from dlcpd.collectives.stretch import Stretch
 from dlcpd.contract.traffic import PROTECTED
 from dlcpd.core.transfer.budget import Budget
 from dlcpd.core.transfer.incoming import Incoming

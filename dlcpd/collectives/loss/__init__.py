@@ -1,0 +1,1 @@
+"""What an operation may lose, what it waived, and what it reapplies."""
