@@ -1,1 +1,1 @@
-"""What an operation may lose, what it waived, and what it reapplies."""
+"""Bounded loss: segments that may be waived, residuals that are reapplied, and their records."""
