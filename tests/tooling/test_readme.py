@@ -31,7 +31,7 @@ OF_INTERFACES: Final = [n for n, block in enumerate(PROGRAMS) if block.page == I
 pytestmark = pytest.mark.timeout(600)  # seconds; the wheel is built, and machines are shared
 
 LINES: Final[steps.Table] = {
-    "make demo": Run("dlcpctl demo --share 0.02", prints="no promise is broken"),
+    "make demo": Run("dlcpctl demo --seconds 1", prints="open it in a browser"),
     "make system-deps": Elsewhere(".ci/run::system-deps"),
     "make test": Elsewhere(
         "tests/tooling/test_makefile.py::test_the_fast_tests_are_some_of_all_tests"

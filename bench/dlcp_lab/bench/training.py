@@ -25,18 +25,16 @@ from dlcp_lab.ranks import launch
 from dlcp_lab.report.amounts import show_fraction
 from dlcp_lab.report.checks import broken, report
 from dlcp_lab.report.machine import tcp_congestion_control
+from dlcp_lab.scenarios import congested
+from dlcp_lab.scenarios.congested import ECN, HOSTS, LOSS, PATHS
 from dlcp_lab.scenarios.job import on_fabric
 from dlcpd import __version__
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
 
-HOSTS: Final = 4
 # Two hosts share two uplinks: 2:1. At three times these rates forwarding, transport and training
 # keep two cores busy, and the benchmark would compare CPU time per packet.
 HOST_RATE, SPINE_RATE = "60mbit", "30mbit"
-LOSS: Final = 0.005  # at random, of every switch output
-ECN: Final = 64 * 1024  # bytes of backlog: a quarter of a port's buffer
-PATHS: Final = 8  # source ports, which ECMP hashes to two spines
 QUICK: Final = 0.02  # fraction of the steps with --quick; all are exact
 TIMEOUT: Final = 3600.0  # seconds for one seed, which takes about twelve minutes on two cores
 BURSTS: Final = Udp(3, 0, "24mbit", on=0.05, off=0.45, seconds=TIMEOUT)  # a tenth of the time
@@ -75,7 +73,7 @@ def training(options: argparse.Namespace, output: Output) -> int:
     beside: list[dict[str, float]] = []
     for seed in range(1, seeds + 1):
         output.progress(f"seed {seed} of {seeds}")
-        plan = _plan(seed, classes=not options.one_queue)
+        plan = congested.plan(seed, HOST_RATE, SPINE_RATE, classes=not options.one_queue)
         beside.append(_seed(plan, part, runs, output))
     rows = {name: _rows(name, task, beside) for name, task in runs.items()}
     checks = [check for task in runs.values() for check in judge(task)]
@@ -98,20 +96,6 @@ def training(options: argparse.Namespace, output: Output) -> int:
         }
     )
     return 1 if broken(checks) else 0
-
-
-def _plan(seed: int, *, classes: bool) -> dict[str, Any]:
-    return {
-        "hosts": HOSTS,
-        "leaves": 2,
-        "spines": 2,
-        "host_rate": HOST_RATE,
-        "spine_rate": SPINE_RATE,
-        "loss": LOSS,
-        "classes": classes,
-        "ecn_bytes": ECN,
-        "seed": seed,
-    }
 
 
 def _seed(plan: dict[str, Any], part: float, runs: Trainings, output: Output) -> dict[str, float]:

@@ -1,164 +1,122 @@
-"""`dlcpctl demo`: two models over Gloo and dlcpd, and the fate of every segment."""
+"""`dlcpctl demo`: one small training over Gloo and over dlcpd, a step each in turn.
+
+Both have the same conditions: an emulated fabric that is congested and loses datagrams, or, on a
+host that allows none, loopback without loss, where no time is compared.
+"""
 
 import argparse
 import os
-import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
-from statistics import median
+from pathlib import Path
 from typing import Any, Final
 
-from dlcp_lab.demo.judge import SEGMENT, Trained, apart, by_task, judge
+from dlcp_lab.demo.full import full
+from dlcp_lab.demo.pictures import html
+from dlcp_lab.demo.turns import Turns, answer, header, judge, rows
+from dlcp_lab.emulation import unavailable
+from dlcp_lab.emulation.own_namespace import inside
+from dlcp_lab.emulation.traffic.background import Tcp, Udp
 from dlcp_lab.ranks import launch
-from dlcp_lab.ranks.hosts import NetworkTable, on_loopback, running
+from dlcp_lab.ranks.hosts import Hosts, NetworkTable, on_loopback, running
 from dlcp_lab.report.amounts import show_fraction
-from dlcp_lab.report.checks import Check, broken, report
-from dlcp_lab.training.learning import MARKS, Run, losses_at_marks, replicas, step_times, total
-from dlcp_lab.training.traffic_seen import FATES, class_rows, shares, together
-from dlcpd import __version__
+from dlcp_lab.report.checks import broken, report
+from dlcp_lab.scenarios import congested
+from dlcp_lab.scenarios.congested import HOSTS, LOSS, PATHS
+from dlcp_lab.scenarios.job import on_fabric
+from dlcpd import __version__, starter
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
+from dlcpd.ctl.output_file import OutputFile
 
-HOSTS: Final = 4
-PATHS: Final = 2
-LOSS: Final = 0.01  # injected
-TIMEOUT: Final = 1800.0  # seconds; the demo takes about three minutes on two idle cores
-QUICK: Final = 0.35  # fraction of the steps with --quick
-COUNTS: Final = ("sent", "lost", "retransmitted", "waived", "reapplied")
+HOST_RATE, SPINE_RATE = "120mbit", "60mbit"
+SECONDS: Final = 40.0  # of steps; processes and imports take 15 more on two idle cores
+TIMEOUT: Final = 900.0  # seconds for everything, on a machine that is busy
 
 
 def demo(options: argparse.Namespace, output: Output) -> int:
     """Train, print, judge. Exit code 1 when a promise is broken."""
+    if options.full:
+        return full(options, output)
+    picture = OutputFile("--report", options.report)
+    picture.check()
     begin = time.monotonic()
-    # Loopback stands for Ethernet: with its own long segments, 1 % of a chunk would be none.
-    network = NetworkTable(segment_size=SEGMENT)
-    plans = on_loopback(HOSTS, PATHS, network=network, loss=LOSS, digest_every=1)
-    output.line(
-        f"{HOSTS} hosts on loopback, {PATHS} paths each; dlcpd's sockets throw "
-        f"{show_fraction(LOSS)} of what arrives away (INJECTED), Gloo's TCP loses nothing"
-    )
-    with running(plans) as hosts:
-        work = launch.Work(
-            "dlcp_lab.demo.rank",
-            {"share": QUICK if options.quick else options.share},
-            TIMEOUT,
-            {"MASTER_PORT": str(free_port())},
-        )
-        ranks = launch.run(hosts, work, progress=output.progress)
-    runs = [list(run) for run in zip(*ranks, strict=True)]
-    for line in tables(runs):
+    reason = unavailable()
+    if reason and not options.inside and (again := inside(_command(options))):
+        os.execvp(again[0], again)  # noqa: S606  # this command, with a fabric of this user
+    turns = Turns.of(_train(reason, options.seconds, output), fair=not reason)
+    for line in _said(turns, reason):
         output.line(line)
-    tasks = by_task(runs)
-    for line in (*honesty(tasks), "", *other_order(tasks)):
-        output.line(line)
-    checks = [check for trained in tasks for check in judge(trained)]
+    checks = list(judge(turns))
     for line in report(checks):
         output.line(line)
-    output.document(_document(runs, checks, time.monotonic() - begin))
-    return 1 if broken(checks) else 0
-
-
-def free_port() -> int:
-    """A port that was free when it was probed; torchrun picks its port in the same way."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def tables(runs: Sequence[Run]) -> Iterator[str]:
-    """Time and learning, then segments."""
-    marks = [f"loss at {mark:.0%}" for mark in MARKS]
-    rows = [
-        [
-            run[0]["task"],
-            _how(run),
-            f"{median(step_times(run)) * 1e3:.1f}",
-            *(f"{loss:.4f}" for loss in losses_at_marks(run)),
-            f"{run[0]['score']:.4f}",
-            run[0]["score_name"],
-            replicas(run),
-        ]
-        for run in runs
-    ]
-    header = ["task", "transport", "step (ms)", *marks, "final", "", "replicas"]
-    yield table.render(header, rows, left=2)
-    yield ""
-    booked = [run for run in runs if run[0]["books"]]
-    counts = [
-        [run[0]["task"], run[0]["transport"], *(total(run, n) for n in COUNTS)] for run in booked
-    ]
-    header = ["segments, all ranks", "", "sent", "lost", "retransmitted", "waived", "reapplied"]
-    yield table.render(header, counts, left=2)
-    yield ""
-    yield from network(booked)
-    yield ""
-
-
-def _how(run: Run) -> str:
-    """Transport, and the seed unless it is 0, the seed that all transports share."""
-    transport: str = run[0]["transport"]
-    return f"{transport}, seed {run[0]['seed']}" if run[0]["seed"] else transport
-
-
-def network(booked: Sequence[Run]) -> Iterator[str]:
-    """Fates of the datagrams, by class and by path."""
-    seen = [
-        ([run[0]["task"], run[0]["transport"]], together(r["books"]["network"] for r in run))
-        for run in booked
-    ]
-    rows = [row for what, one in seen for row in class_rows(what, one)]
-    header = ["datagrams, all ranks", "", "class", *FATES]
-    yield table.render(header, rows, left=3)
-    for (task, transport), one in seen:
-        yield f"{task} over {transport}: {shares(one)}"
-
-
-def honesty(tasks: Sequence[Trained]) -> Iterator[str]:
-    """Trainings in which dlcpd is not faster, with the reason (P10)."""
-    for trained in tasks:
-        gloo = median(step_times(trained.runs["gloo"]))
-        for transport in ("exact", "bounded"):
-            share = gloo / median(step_times(trained.runs[transport]))
-            if share < 1:
-                yield (
-                    f"no gain: Gloo needs {share:.2f} of the step time of {trained.name} over "
-                    f"{transport}, because only dlcpd has {show_fraction(LOSS)} loss to correct "
-                    f"here, and all hosts share {len(os.sched_getaffinity(0))} cores"
-                )
-
-
-def other_order(tasks: Sequence[Trained]) -> Iterator[str]:
-    """Effect of Gloo's order of addition on the losses of the same training. Not judged."""
-    for trained in tasks:
-        yield (
-            f"Gloo adds in another order, which moves the losses of {trained.name} by up to "
-            f"{apart(trained.runs['gloo'], trained.runs['exact']):.3%}; not judged"
-        )
-
-
-def _document(runs: Sequence[Run], checks: Sequence[Check], seconds: float) -> dict[str, Any]:
-    return {
+    found = {
         "command": "demo",
         "version": __version__,
         "hosts": HOSTS,
-        "paths": PATHS,
-        "injected_loss": LOSS,
-        "seconds": seconds,
+        "fabric": not reason,
+        "seconds": time.monotonic() - begin,
         "broken": broken(checks),
         "checks": [asdict(check) for check in checks],
-        "runs": [
-            {
-                "task": run[0]["task"],
-                "transport": run[0]["transport"],
-                "seed": run[0]["seed"],
-                "score": run[0]["score"],
-                "step_seconds": median(step_times(run)),
-                "losses_at_marks": losses_at_marks(run),
-                "digests": [rank["digest"] for rank in run],
-                "books": [r["books"] for r in run],
-            }
-            for run in runs
-        ],
+        "lanes": turns.document(),
     }
+    picture.write(html(turns, checks, _conditions(reason)))
+    output.line(f"{options.report}: times, losses and paths as pictures; open it in a browser")
+    output.document(found)
+    return 1 if broken(checks) else 0
+
+
+def _command(options: argparse.Namespace) -> list[str]:
+    """The same demo, which does not look for a namespace again."""
+    words = ["demo", "--inside", "--report", str(options.report)]
+    words += ["--seconds", str(options.seconds)]
+    words += ["--json", options.json] if options.json else []
+    return starter.command("dlcpd.ctl.main", *words)
+
+
+def _train(reason: str, seconds: float, output: Output) -> list[dict[str, Any]]:
+    work = launch.Work("dlcp_lab.demo.turns_rank", {"seconds": seconds}, TIMEOUT)
+    with ExitStack() as stack:
+        output.line(_conditions(reason))
+        hosts = stack.enter_context(_loopback()) if reason else _fabric(stack)
+        return launch.run(hosts, work, progress=output.progress)
+
+
+def _loopback() -> Any:
+    return running(on_loopback(HOSTS, 2, network=NetworkTable()))
+
+
+def _fabric(stack: ExitStack) -> Hosts:
+    plan = congested.plan(1, HOST_RATE, SPINE_RATE)
+    net, hosts = stack.enter_context(on_fabric(plan, {"entropy": PATHS}))
+    others = (
+        Tcp(2, 1, seconds=TIMEOUT),
+        Udp(3, 0, "48mbit", on=0.05, off=0.45, seconds=TIMEOUT),
+    )
+    stack.enter_context(net.background(*others))
+    return hosts
+
+
+def _conditions(reason: str) -> str:
+    if reason:
+        return (
+            f"no emulated fabric here ({reason}): {HOSTS} hosts on loopback without loss. Promises "
+            "are judged; times say nothing about a network"
+        )
+    return (
+        f"the same fabric for both: {HOSTS} hosts on 2 leaves and 2 spines, {HOST_RATE} to a host, "
+        f"{SPINE_RATE} to a spine, {show_fraction(LOSS)} random loss per switch output, a full TCP "
+        "flow and bursts of UDP beside the training"
+    )
+
+
+def _said(turns: Turns, reason: str) -> Sequence[str]:
+    shown = table.render(header(turns), list(rows(turns)), left=1)
+    return (shown,) if reason else (shown, answer(turns))
+
+
+def default_report() -> Path:
+    """The file that the pictures go to."""
+    return Path("dlcpd-demo.html")

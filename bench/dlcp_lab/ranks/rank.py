@@ -40,8 +40,9 @@ class Conductor:
         """Send a line of progress; only rank 0's are shown."""
         self._say("progress", text)
 
-    def barrier(self, where: str = "barrier") -> None:
-        """Wait for all ranks; all leave at the same time, to the microsecond.
+    def barrier(self, where: str = "barrier") -> float:
+        """Wait for all ranks; all leave at the same time, to the microsecond. Returns that time, of
+        the monotonic clock: equal on all ranks.
 
         Raises: EOFError when the conductor has ended.
         """
@@ -52,6 +53,7 @@ class Conductor:
         start = float(line)
         while time.monotonic() < start:  # the clock is the machine's: equal in all processes
             pass
+        return start
 
     def result(self, value: Any) -> None:
         """Send the result, the last message."""

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 import torch
 
-from dlcp_lab.demo.command import free_port
+from dlcp_lab.demo.full import free_port
 from dlcp_lab.demo.judge import SEGMENT, Trained, by_task, judge
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import NetworkTable, on_loopback, running
@@ -32,7 +32,7 @@ def trained(instruction_set: str) -> list[Trained]:
     environ = SETS[instruction_set] | {"MASTER_PORT": str(free_port())}
     network = NetworkTable(segment_size=SEGMENT)
     with running(on_loopback(2, 2, network=network, loss=0.02, digest_every=1)) as hosts:
-        work = launch.Work("dlcp_lab.demo.rank", {"share": 0.16}, 300.0, environ)
+        work = launch.Work("dlcp_lab.demo.full_rank", {"share": 0.16}, 300.0, environ)
         ranks = launch.run(hosts, work, progress=lambda _: None)
     return by_task([list(run) for run in zip(*ranks, strict=True)])
 

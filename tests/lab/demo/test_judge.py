@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dlcp_lab.demo.command import honesty, other_order, tables
+from dlcp_lab.demo.full import honesty, other_order, tables
 from dlcp_lab.demo.judge import SEGMENT, Trained, by_task, judge
 from dlcp_lab.report.checks import OPEN, broken
 from dlcp_lab.training.learning import losses_at_marks

@@ -1,4 +1,4 @@
-"""One rank of `dlcpctl demo`: a training script as torchrun would start it."""
+"""One rank of `dlcpctl demo --full`: a training script as torchrun would start it."""
 
 from typing import Any, Final
 
