@@ -10,6 +10,7 @@ from tests.conformance.outcomes import Outcome
 from tests.conformance.suites import SUITES, expected_file
 
 WHY: Final = "WHY?"  # a remark that somebody has to write
+FEW: Final = 4  # files that the table names; of more it gives the number
 REASON: Final = 160  # characters of a remark that the suite gave
 
 
@@ -118,7 +119,8 @@ def table() -> str:
             continue
         paths = {row.test.rpartition("::")[0] for row in held}
         files = sorted(path.rpartition("/")[2].removesuffix(".py") for path in paths if path)
-        title = suite.title + (f": {', '.join(files)}" if files else "")
+        named = ", ".join(files) if len(files) <= FEW else f"{len(files)} files"
+        title = suite.title + (f": {named}" if files else "")
         behind = Counter(row.remark for row in held if row.behind)
         why = "; ".join(f"{count}: {remark}" for remark, count in behind.most_common())
         gloo, ours = (
