@@ -1,6 +1,7 @@
 """What ranks do under a profiler, in every mode; each program returns the ranges that it showed."""
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager, redirect_stdout
 from io import StringIO
@@ -63,6 +64,18 @@ def collectives(rank: int, size: int) -> list[Row]:
         else:
             dist.recv(torch.empty(COUNT, dtype=torch.bfloat16), 0)
         dist.barrier()
+    return rows
+
+
+def polled() -> list[Row]:
+    """An operation that has ended before its Future is asked for."""
+    rows: list[Row] = []
+    with profiled(rows):
+        work = dist.all_reduce(torch.ones(COUNT), async_op=True)
+        assert work is not None
+        while not work.is_completed():
+            time.sleep(0.001)
+        work.get_future().wait()
     return rows
 
 
@@ -172,6 +185,7 @@ def everything(rank: int, size: int, page: str) -> dict[str, Any]:
         "page": run(page),
         "c10d": collectives(rank, size),
         "compiled": compiled(rank, size),
+        "polled": polled(),
         "unhooked": unhooked(),
         "ddp": hook(session),
         "cross_step": crossing(session),

@@ -110,6 +110,11 @@ def test_the_example_of_the_page_prints_what_the_page_says(
     assert [rank["page"] for rank in modes] == [page("text").splitlines()] * 2
 
 
+def test_an_operation_that_has_ended_shows_no_wait(modes: list[dict[str, list[Row]]]) -> None:
+    for rank in modes:
+        assert [name for name, _ in rank["polled"]] == ["dlcp:all_reduce", SUBMIT]
+
+
 def test_ddp_as_it_is_shows_its_buckets_and_where_it_waits(
     modes: list[dict[str, list[Row]]],
 ) -> None:

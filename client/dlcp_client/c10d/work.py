@@ -76,7 +76,7 @@ class Work(c10d.Work):
         caller's tensors."""
         if not all(part.done() for part in self.parts):
             return False
-        with suppress(DlcpError):
+        with suppress(DlcpError), RANGES.quiet():
             self.wait()
         return True
 
@@ -124,7 +124,8 @@ class Work(c10d.Work):
         self.wait()
 
     def _value(self, _: "Future[Any]") -> Any:
-        self.wait()
+        with RANGES.quiet():  # all parts have ended; on the caller's thread if they had before
+            self.wait()
         return self._outputs
 
     def conclude(self) -> None:

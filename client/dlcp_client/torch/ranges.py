@@ -57,7 +57,18 @@ class Ranges:
 
     def on(self) -> bool:
         """Whether a profiler runs in this process. A false yes costs time, but shows nothing."""
-        return profiler._is_profiler_enabled  # noqa: SLF001  # as compiled code does
+        enabled = profiler._is_profiler_enabled  # noqa: SLF001  # as compiled code does
+        return enabled and not getattr(self._thread, "quiet", False)
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Show nothing on this thread: code that only looks like a wait."""
+        before = getattr(self._thread, "quiet", False)
+        self._thread.quiet = True
+        try:
+            yield
+        finally:
+            self._thread.quiet = before
 
     def operation(
         self,
