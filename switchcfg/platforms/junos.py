@@ -2,7 +2,7 @@
 
 Junos sets the drop precedence (loss priority) by DSCP; its thresholds are fill levels in percent of
 a queue's buffer. Only strict-high is certain to be served before the levels below it, and it has no
-ECN; plans list both as degraded. Sources: docs/switches.md names Juniper's pages.
+ECN; plans list both as degraded. Sources: docs/switches-platforms.md names Juniper's pages.
 
 A lossless class is a forwarding class with `no-loss`. A congestion notification profile turns on
 PFC for its code points on a port, and holds the cable length.

@@ -146,7 +146,7 @@ def test_platforms_without_it_are_named(platform: str) -> None:
 
 @pytest.mark.netns
 def test_a_receiver_does_not_see_a_datagram_that_was_cut_short() -> None:
-    """What docs/switches.md says of kernels."""
+    """As docs/switches-platforms.md says of kernels."""
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
         socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP) as switch_,
