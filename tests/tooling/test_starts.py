@@ -18,6 +18,8 @@ FILES = sorted(
 NAMES_IT = {ROOT / "dlcpd" / "ctl" / "grammar.py"}
 # Makes multiprocessing's server, whose command line multiprocessing writes; it sets PYTHONSAFEPATH.
 FORKS = {ROOT / "bench" / "dlcp_lab" / "faults" / "trainer.py"}
+# Replaces its own process by the starter's command line, in namespaces of the user.
+AGAIN = {ROOT / "bench" / "dlcp_lab" / "demo" / "command.py"}
 # The folder of temporary files alone, no process.
 FOLDER_OF = {ROOT / "bench" / "dlcp_lab" / "emulation" / "scratch.py"}
 
@@ -37,7 +39,7 @@ def calls(file: Path, name: str) -> int:
         (r"\bimport multiprocessing|\bfrom multiprocessing|torch\.multiprocessing",
          {*FORKS, *FOLDER_OF}),
         (r"os\.(exec|spawn|posix_spawn|system|popen)|concurrent\.futures\.process|ProcessPool",
-         set()),
+         AGAIN),
         (r"import runpy|from runpy", {STARTER, ROOT / "bench/dlcp_lab/ranks/with_parent.py"}),
         # On another machine: no folder of its user, and no variable.
         (r"""["'\n]python3 (?!-I )""", set()),

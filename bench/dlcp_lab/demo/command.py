@@ -45,7 +45,7 @@ def demo(options: argparse.Namespace, output: Output) -> int:
     begin = time.monotonic()
     reason = unavailable()
     if reason and not options.inside and (again := inside(_command(options))):
-        os.execvp(again[0], again)  # noqa: S606  # this command, with a fabric of this user
+        os.execvpe(again[0], again, starter.environment())  # noqa: S606  # this command again
     turns = Turns.of(_train(reason, options.seconds, output), fair=not reason)
     for line in _said(turns, reason):
         output.line(line)
