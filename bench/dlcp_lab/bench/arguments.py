@@ -14,8 +14,8 @@ from dlcp_lab.bench.training import training
 from dlcp_lab.ranks.reference import DTYPES, OPERATIONS
 from dlcp_lab.replay.architectures import NETWORKS
 from dlcp_lab.replay.step import step
-from dlcp_lab.report.amounts import bound, ratio, scale, size, sizes, some_of
-from dlcp_lab.report.arguments import MAX_SEED, SCIKIT_LEARN, TORCH, add_policy
+from dlcp_lab.report.amounts import ratio, scale, size, sizes, some_of
+from dlcp_lab.report.arguments import MAX_SEED, SCIKIT_LEARN, TORCH, add_mode, add_policy
 from dlcp_lab.scenarios.ablation import ablation
 from dlcp_lab.scenarios.drop import drop
 from dlcp_lab.scenarios.fairness import fairness
@@ -24,7 +24,6 @@ from dlcp_lab.scenarios.loss import loss
 from dlcp_lab.scenarios.priority import priority
 from dlcp_lab.scenarios.ps import ps
 from dlcp_lab.scenarios.spray import spray
-from dlcpd.contract.policy import DEFAULT_MAX_LOSS
 from dlcpd.ctl.grammar import Commands, command, whole
 
 
@@ -129,14 +128,7 @@ def _add_trainings(operations: Commands) -> None:
         metavar="F",
         help="communication time / computation time (%(default)s)",
     )
-    made.add_argument("--mode", choices=("exact", "bounded"), default="exact")
-    made.add_argument(
-        "--max-loss",
-        type=bound,
-        default=DEFAULT_MAX_LOSS,
-        metavar="F",
-        help="bound of the bounded mode (%(default)s)",
-    )
+    add_mode(made)
     made.add_argument(
         "--steps",
         type=whole(1, 10_000),

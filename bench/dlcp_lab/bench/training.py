@@ -20,7 +20,6 @@ from dlcp_lab.bench.training_rows import (
     row,
     speed,
 )
-from dlcp_lab.emulation.traffic.background import Tcp, Udp
 from dlcp_lab.ranks import launch
 from dlcp_lab.report.amounts import show_fraction
 from dlcp_lab.report.checks import broken, report
@@ -37,7 +36,8 @@ from dlcpd.ctl.output import Output
 HOST_RATE, SPINE_RATE = "60mbit", "30mbit"
 QUICK: Final = 0.02  # fraction of the steps with --quick; all are exact
 TIMEOUT: Final = 3600.0  # seconds for one seed, which takes about twelve minutes on two cores
-BURSTS: Final = Udp(3, 0, "24mbit", on=0.05, off=0.45, seconds=TIMEOUT)  # a tenth of the time
+OTHERS: Final = congested.others("24mbit", TIMEOUT)
+BURSTS: Final = OTHERS[1]
 
 Trainings = dict[str, dict[str, Runs]]  # task -> transport -> runs, one per seed
 
@@ -100,17 +100,13 @@ def training(options: argparse.Namespace, output: Output) -> int:
 
 def _seed(plan: dict[str, Any], part: float, runs: Trainings, output: Output) -> dict[str, float]:
     """Run all trainings of one seed on a new fabric, into `runs`; the flow's goodput, bit/s."""
-    others = (
-        Tcp(2, 1, seconds=TIMEOUT),
-        BURSTS,
-    )
     work = launch.Work(
         "dlcp_lab.bench.training_rank",
         {"seed": plan["seed"], "share": part, "transports": TRANSPORTS},
         TIMEOUT,
     )
     network = {"entropy": PATHS}
-    with on_fabric(plan, network) as (net, hosts), net.background(*others) as begun:
+    with on_fabric(plan, network) as (net, hosts), net.background(*OTHERS) as begun:
         goodput = Goodput(begun.flows[0])
         ranks = launch.run(
             hosts,

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from dlcp_lab.demo.command import SECONDS, default_report, demo
+from dlcp_lab.demo.command import REPORT, SECONDS, demo
 from dlcp_lab.report.amounts import scale
 from dlcp_lab.report.arguments import SCIKIT_LEARN, TORCH
 from dlcpd.ctl.grammar import prepare, whole
@@ -15,7 +15,7 @@ def fill(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--report",
         type=Path,
-        default=default_report(),
+        default=REPORT,
         metavar="FILE",
         help="pictures of the results, one HTML file (%(default)s)",
     )

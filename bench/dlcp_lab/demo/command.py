@@ -18,7 +18,6 @@ from dlcp_lab.demo.pictures import html
 from dlcp_lab.demo.turns import Turns, answer, header, judge, rows
 from dlcp_lab.emulation import unavailable
 from dlcp_lab.emulation.own_namespace import inside
-from dlcp_lab.emulation.traffic.background import Tcp, Udp
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import Hosts, NetworkTable, on_loopback, running
 from dlcp_lab.report.amounts import show_fraction
@@ -33,6 +32,7 @@ from dlcpd.ctl.output_file import OutputFile
 
 HOST_RATE, SPINE_RATE = "120mbit", "60mbit"
 SECONDS: Final = 40.0  # of steps; processes and imports take 15 more on two idle cores
+REPORT: Final = Path("dlcpd-demo.html")  # pictures
 TIMEOUT: Final = 900.0  # seconds for everything, on a machine that is busy
 
 
@@ -46,7 +46,7 @@ def demo(options: argparse.Namespace, output: Output) -> int:
     reason = unavailable()
     if reason and not options.inside and (again := inside(_command(options))):
         os.execvpe(again[0], again, starter.environment())  # noqa: S606  # this command again
-    turns = Turns.of(_train(reason, options.seconds, output), fair=not reason)
+    turns = Turns(_train(reason, options.seconds, output), fair=not reason)
     for line in _said(turns, reason):
         output.line(line)
     checks = list(judge(turns))
@@ -91,11 +91,7 @@ def _loopback() -> Any:
 def _fabric(stack: ExitStack) -> Hosts:
     plan = congested.plan(1, HOST_RATE, SPINE_RATE)
     net, hosts = stack.enter_context(on_fabric(plan, {"entropy": PATHS}))
-    others = (
-        Tcp(2, 1, seconds=TIMEOUT),
-        Udp(3, 0, "48mbit", on=0.05, off=0.45, seconds=TIMEOUT),
-    )
-    stack.enter_context(net.background(*others))
+    stack.enter_context(net.background(*congested.others("48mbit", TIMEOUT)))
     return hosts
 
 
@@ -115,8 +111,3 @@ def _conditions(reason: str) -> str:
 def _said(turns: Turns, reason: str) -> Sequence[str]:
     shown = table.render(header(turns), list(rows(turns)), left=1)
     return (shown,) if reason else (shown, answer(turns))
-
-
-def default_report() -> Path:
-    """The file that the pictures go to."""
-    return Path("dlcpd-demo.html")

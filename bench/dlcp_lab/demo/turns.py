@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from dlcp_lab.report.checks import OPEN, Check, verdict
 from dlcp_lab.report.statistic import Spread, slowest
@@ -22,11 +22,6 @@ class Turns:
 
     ranks: Sequence[dict[str, Any]]
     fair: bool  # the network was the same for both, and times may be compared
-
-    @classmethod
-    def of(cls, ranks: Sequence[dict[str, Any]], *, fair: bool) -> Self:
-        """From the results of all ranks."""
-        return cls(ranks, fair)
 
     def times(self, name: str) -> list[float]:
         """Seconds of each step that counts, of the slowest rank."""

@@ -13,10 +13,8 @@ from dlcp_client import bounded, ddp
 from dlcp_lab.demo.turns import DLCPD, GLOO, SKIPPED
 from dlcp_lab.ranks.rank import Conductor
 from dlcp_lab.ranks.tensors import join_gloo
-from dlcp_lab.training.loop import BUCKET_MB, parameters_digest
+from dlcp_lab.training.loop import BUCKET_MB, books, parameters_digest, score
 from dlcp_lab.training.tasks import Digits, Task
-from dlcp_lab.training.traffic_seen import seen
-from dlcpd.ctl.status import query
 
 ROUNDS: Final = (12, 60)  # at least, whatever they take, and at most
 
@@ -54,7 +52,7 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, Any]:
         _train(conductor, lanes, arguments["seconds"])
         return {
             "lanes": {name: _result(lane) for name, lane in lanes.items()},
-            "books": _books(conductor, lanes[DLCPD]),
+            "books": books(conductor, lanes[DLCPD].registration),
         }
     finally:
         dist.destroy_process_group()
@@ -86,36 +84,9 @@ def _train(conductor: Conductor, lanes: dict[str, Lane], seconds: float) -> None
 
 
 def _result(lane: Lane) -> dict[str, Any]:
-    lane.model.eval()
-    with torch.no_grad():
-        score = lane.task.score(lane.plain)
-    count = len(lane.losses)
     return {
         "losses": lane.losses,
         "times": lane.times,
-        "steps": count,
-        "score": score,
-        "score_name": lane.task.score_name,
+        "score": score(lane.task, lane.plain),
         "digest": parameters_digest(lane.plain),
     }
-
-
-def _books(conductor: Conductor, lane: Lane) -> dict[str, Any]:
-    """Totals of the session, which is closed here."""
-    registration = lane.registration
-    assert registration is not None  # noqa: S101  # dlcpd's lane has one
-    conductor.barrier("books")  # no rank leaves while a peer reads its daemon's status
-    (session,) = (report := query(conductor.daemon, 0)["engine"])["sessions"].values()
-    ledger = registration.ledger
-    books = {
-        "sent": ledger.sent,
-        "retransmitted": ledger.retransmitted,
-        "lost": ledger.lost,
-        "waived": ledger.waived,
-        "reapplied": ledger.reapplied,
-        "held_bytes": session["residual_bytes"],
-        "network": seen(report),
-    }
-    conductor.barrier("books")
-    registration.close()
-    return books

@@ -14,6 +14,14 @@ SCIKIT_LEARN: Final = Need("sklearn", "scikit-learn", "demo")  # the digits data
 
 def add_policy(made: argparse.ArgumentParser) -> None:
     """The loss policy of a command's operations, and the seed."""
+    add_mode(made)
+    made.add_argument(
+        "--seed", type=whole(0, MAX_SEED), default=1, help="random seed (%(default)s)"
+    )
+
+
+def add_mode(made: argparse.ArgumentParser) -> None:
+    """The loss policy alone."""
     made.add_argument(
         "--mode", choices=("exact", "bounded"), default="exact", help="loss policy (%(default)s)"
     )
@@ -23,7 +31,4 @@ def add_policy(made: argparse.ArgumentParser) -> None:
         default=DEFAULT_MAX_LOSS,
         metavar="F",
         help="bound of the bounded mode (%(default)s)",
-    )
-    made.add_argument(
-        "--seed", type=whole(0, MAX_SEED), default=1, help="random seed (%(default)s)"
     )

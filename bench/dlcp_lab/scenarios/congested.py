@@ -2,6 +2,8 @@
 
 from typing import Any, Final
 
+from dlcp_lab.emulation.traffic.background import Tcp, Udp
+
 HOSTS: Final = 4
 LOSS: Final = 0.005  # at random, of every switch output
 ECN: Final = 64 * 1024  # bytes of backlog: a quarter of a port's buffer
@@ -21,3 +23,8 @@ def plan(seed: int, host_rate: str, spine_rate: str, *, classes: bool = True) ->
         "ecn_bytes": ECN,
         "seed": seed,
     }
+
+
+def others(rate: str, seconds: float) -> tuple[Tcp, Udp]:
+    """A TCP flow that is always full, and bursts of UDP of `rate`, a tenth of the time."""
+    return Tcp(2, 1, seconds=seconds), Udp(3, 0, rate, on=0.05, off=0.45, seconds=seconds)

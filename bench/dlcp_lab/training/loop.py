@@ -93,9 +93,9 @@ def train(conductor: Conductor, training: Training) -> dict[str, Any]:
         "losses": losses,
         "times": times,
         "forwards": forwards,
-        "score": _score(task, plain),
+        "score": score(task, plain),
         "digest": parameters_digest(plain),
-        "books": _books(conductor, registration),
+        "books": books(conductor, registration),
     }
 
 
@@ -107,7 +107,8 @@ def _settle(registration: Registration) -> float:
     return time.perf_counter() - begin
 
 
-def _score(task: Task, model: nn.Module) -> float:
+def score(task: Task, model: nn.Module) -> float:
+    """Score of a model on held-out data."""
     model.eval()
     with torch.no_grad():
         return task.score(model)
@@ -121,7 +122,7 @@ def parameters_digest(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _books(conductor: Conductor, registration: Registration) -> dict[str, Any] | None:
+def books(conductor: Conductor, registration: Registration) -> dict[str, Any] | None:
     """Totals of the session, which is closed here."""
     if registration is None:
         return None
@@ -129,7 +130,7 @@ def _books(conductor: Conductor, registration: Registration) -> dict[str, Any] |
     report = query(conductor.daemon, 0)["engine"]
     (session,) = report["sessions"].values()
     ledger = registration.ledger
-    books = {
+    counts = {
         "sent": ledger.sent,
         "retransmitted": ledger.retransmitted,
         "lost": ledger.lost,
@@ -141,4 +142,4 @@ def _books(conductor: Conductor, registration: Registration) -> dict[str, Any] |
     }
     conductor.barrier("books")
     registration.close()
-    return books
+    return counts

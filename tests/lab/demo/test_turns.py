@@ -39,7 +39,7 @@ def rank(gloo: float = 2.0, ours: float = 1.0, **changes: Any) -> dict[str, Any]
 
 
 def turns(*ranks: dict[str, Any], fair: bool = True) -> Turns:
-    return Turns.of(ranks or (rank(), rank()), fair=fair)
+    return Turns(ranks or (rank(), rank()), fair=fair)
 
 
 def test_the_table_has_a_row_for_each_and_the_sentence_the_answer() -> None:
