@@ -3,6 +3,7 @@
 import argparse
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -42,27 +43,31 @@ def cuda(options: argparse.Namespace, output: Output) -> int:
             raise DlcpError(f"a rank ended with {ended.returncode}; what it said stands above")
         rows: list[dict[str, Any]] = json.loads(file.read_text())
     output.line(f"{options.ranks or gpus} ranks, {gpus} GPUs; medians of {options.steps} steps")
-    output.line(table.render(*shown(rows)))
+    output.line(table.render(*shown(rows), left=2))
+    for line in reasons(rows):
+        output.line(line)
     output.document({"command": "bench cuda", "version": __version__, "rows": rows})
     return 0
 
 
-def shown(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+def shown(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str | None]]]:
     """Head and lines of the table."""
     head = ["model", "transport", "step ms", "p99 ms", "compute ms", "alone ms", "hidden"]
-    lines = [
-        [
-            row["model"],
-            row["transport"],
-            f"{row['step'] * 1e3:.2f}",
-            f"{row['p99'] * 1e3:.2f}",
-            f"{row['compute'] * 1e3:.2f}",
-            f"{row['alone'] * 1e3:.2f}",
-            f"{row['hidden']:.0%}",
-        ]
-        for row in rows
-    ]
-    return head, lines
+    return head, [[row["model"], row["transport"], *_figures(row)] for row in rows]
+
+
+def _figures(row: dict[str, Any]) -> list[str | None]:
+    if row["reason"]:
+        return ["not measured", None, None, None, None]
+    times = (f"{row[name] * 1e3:.2f}" for name in ("step", "p99", "compute", "alone"))
+    return [*times, f"{row['hidden']:.0%}"]
+
+
+def reasons(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """A line for each row that was not measured."""
+    for row in rows:
+        if row["reason"]:
+            yield f"{row['model']} over {row['transport']}: not measured: {row['reason']}"
 
 
 def _gpus() -> int:

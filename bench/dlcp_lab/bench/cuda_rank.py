@@ -1,4 +1,4 @@
-"""One rank of `bench cuda`, started by torchrun: the same steps over one transport after another.
+"""One rank of `bench cuda`, started by torchrun: the transports take turns, a step of each.
 
 torchrun --nnodes 2 ... -m dlcp_lab.bench.cuda_rank --models resnet50 --write rows.json
 """
@@ -6,9 +6,10 @@ torchrun --nnodes 2 ... -m dlcp_lab.bench.cuda_rank --models resnet50 --write ro
 import argparse
 import json
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,13 +21,16 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client import ddp
+from dlcp_lab.bench.cuda_turns import Lane, attempt, take_turns
 from dlcp_lab.replay.architectures import NETWORKS
 from dlcp_lab.replay.shapes import Layer, Network
 from dlcp_lab.report.statistic import percentile
 
-WARMUP: Final = 5  # steps; DDP regroups its buckets, memory is locked, NCCL connects
+WARMUP: Final = 5  # rounds; DDP regroups its buckets, memory is locked, NCCL connects
 TEXTS: Final = frozenset({"gpt2-small", "transformer"})  # a sample is a whole context
 BUCKET: Final = 25 << 20  # bytes, as DDP's
+COMPUTE, STEP, ALONE = "compute", "step", "alone"  # a backward pass, a step, its reduction
+FIGURES: Final = ("step", "p99", "compute", "alone", "hidden")
 
 
 class _Product(torch.autograd.Function):
@@ -77,30 +81,85 @@ class Run:
 
 
 def measure(run: Run, transports: Sequence[str]) -> list[dict[str, Any]]:
-    """A row per transport. Every rank calls it."""
-    rows = []
-    for transport in transports:
-        with _model(run, transport) as (model, reduce):
-            compute = _times(partial(_step, model, run.device, alone=True), run)
-            whole = _times(partial(_step, model, run.device), run)
-            rows.append(_row(run.name, transport, compute, whole, _times(reduce, run)))
-    return rows
+    """A row per transport. Every rank calls it.
+
+    The models of all transports exist at once. The row of a transport that fails on a rank, at
+    the start or in a step, has `reason`; the others go on.
+    """
+    lanes = [Lane(transport) for transport in transports]
+    with ExitStack() as models:
+        for lane in lanes:
+            _prepare(lane, run, models)
+        take_turns(lanes, _agree, warmup=WARMUP, rounds=run.steps)
+    return [_row(run.name, lane) for lane in lanes]
 
 
-def _row(
-    name: str, transport: str, compute: list[float], whole: list[float], alone: list[float]
-) -> dict[str, Any]:
-    own, step, network = (percentile(times, 0.5) for times in (compute, whole, alone))
-    hidden = 1 - max(0.0, step - own) / network if network else 1.0
-    return {
-        "model": name,
-        "transport": transport,
-        "step": step,
-        "p99": percentile(whole, 0.99),
-        "compute": own,
-        "alone": network,
-        "hidden": max(0.0, hidden),
+def _prepare(lane: Lane, run: Run, models: ExitStack) -> None:
+    """Make the model of a lane, and its calls. On failure the lane has a `reason`."""
+    if lane.transport == "nccl":
+        lane.reason = nccl_refuses(_places(run.device))
+    if lane.reason:
+        return
+    made = attempt(lane, lambda: models.enter_context(_model(run, lane.transport)), _agree)
+    if made is None:
+        return
+    model, reduce = made
+    calls: dict[str, Callable[[], None]] = {
+        COMPUTE: partial(_step, model, run.device, alone=True),
+        STEP: partial(_step, model, run.device),
+        ALONE: reduce,
     }
+    lane.calls = {name: partial(_seconds, call, run.device) for name, call in calls.items()}
+
+
+def nccl_refuses(places: Sequence[str]) -> str:
+    """Why NCCL cannot serve these ranks; "" if it can. `places`: GPU by rank, "" for no GPU."""
+    if not dist.is_nccl_available():
+        return f"torch {torch.__version__} has no NCCL"
+    if "" in places:
+        return f"NCCL needs a GPU, and rank {places.index('')} has none"
+    by_place: dict[str, list[int]] = {}
+    for rank, place in enumerate(places):
+        by_place.setdefault(place, []).append(rank)
+    for place, ranks in by_place.items():
+        if len(ranks) > 1:
+            return f"NCCL refuses two ranks on one GPU: ranks {ranks[0]} and {ranks[1]} on {place}"
+    return ""
+
+
+def _places(device: torch.device) -> list[str]:
+    """The GPU of each rank by host and PCI address, as NCCL tells them apart; "" for no GPU."""
+    place = ""
+    if device.type == "cuda":
+        found: Any = torch.cuda.get_device_properties(device)  # torch's types lack these fields
+        place = (
+            f"{socket.gethostname()} "
+            f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}"
+        )
+    return _of_all(place)
+
+
+def _agree(reason: str) -> str:
+    """The reason of the lowest rank that gives one, with the rank; "" if none does."""
+    reasons = enumerate(_of_all(reason))
+    return next((f"rank {rank}: {reason}" for rank, reason in reasons if reason), "")
+
+
+def _of_all(text: str) -> list[str]:
+    texts = [""] * dist.get_world_size()
+    dist.all_gather_object(texts, text)
+    return texts
+
+
+def _row(name: str, lane: Lane) -> dict[str, Any]:
+    """Medians of rank 0, seconds; None and a `reason` for a transport that was not measured."""
+    row: dict[str, Any] = dict.fromkeys(FIGURES)
+    if not lane.reason:
+        own, step, network = (percentile(lane.times[what], 0.5) for what in (COMPUTE, STEP, ALONE))
+        hidden = 1 - max(0.0, step - own) / network if network else 1.0
+        figures = (step, percentile(lane.times[STEP], 0.99), own, network, max(0.0, hidden))
+        row = dict(zip(FIGURES, figures, strict=True))
+    return {"model": name, "transport": lane.transport, **row, "reason": lane.reason or None}
 
 
 @contextmanager
@@ -137,17 +196,14 @@ def _step(model: DistributedDataParallel, device: torch.device, *, alone: bool =
         model(torch.ones(1, device=device, requires_grad=True)).sum().backward()
 
 
-def _times(call: Callable[[], None], run: Run) -> list[float]:
-    """Seconds of each call, from a barrier until this rank's device is done."""
-    times = []
-    for _ in range(WARMUP + run.steps):
-        dist.barrier()
-        _synchronize(run.device)
-        begun = time.perf_counter()
-        call()
-        _synchronize(run.device)
-        times.append(time.perf_counter() - begun)
-    return times[WARMUP:]
+def _seconds(call: Callable[[], None], device: torch.device) -> float:
+    """Seconds of a call, from a barrier until this rank's device is done."""
+    dist.barrier()
+    _synchronize(device)
+    begun = time.perf_counter()
+    call()
+    _synchronize(device)
+    return time.perf_counter() - begun
 
 
 def _synchronize(device: torch.device) -> None:
