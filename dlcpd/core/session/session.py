@@ -22,16 +22,16 @@ from dlcpd.contract.errors import (
     made,
 )
 from dlcpd.core.paths.health import PathState
-from dlcpd.core.session.announcing import Announcements, Telling
-from dlcpd.core.session.conclusion import Conclusion, answer
-from dlcpd.core.session.departures import Departures
+from dlcpd.core.session.departed_peers import DepartedPeers
 from dlcpd.core.session.digests import Digest, Digester
 from dlcpd.core.session.events import Concluded, PathNews, PeerNews, Stats
+from dlcpd.core.session.final_digests import FinalDigests, answer
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.liveness import Liveness
 from dlcpd.core.session.mailbox import ANY, Announced, Mailbox, Wanted
 from dlcpd.core.session.operation import Operation
 from dlcpd.core.session.outcomes import Outcomes
+from dlcpd.core.session.ready_repeat import PendingReady, ReadyRepeater
 from dlcpd.core.session.stream import Stream, Streams
 from dlcpd.core.session.stream_ids import (
     EVERYBODY,
@@ -73,18 +73,18 @@ class Session:
     streams: Streams = field(default_factory=Streams)
     mailbox: Mailbox[Operation] = field(default_factory=Mailbox)
     trace: Trace = field(default_factory=Trace)  # of the engine
-    departures: Departures = field(default_factory=Departures)  # of peers
+    departures: DepartedPeers = field(default_factory=DepartedPeers)  # of peers
     outcomes: Outcomes = field(init=False)
     liveness: Liveness = field(init=False)
-    _announcements: Announcements = field(init=False)
+    _repeats: ReadyRepeater = field(init=False)
     _suspicions: Suspicions = field(init=False)
-    _conclusion: Conclusion = field(default_factory=Conclusion)
+    _final: FinalDigests = field(default_factory=FinalDigests)
 
     def __post_init__(self) -> None:
         self.outcomes = Outcomes(self.number)
         self.liveness = Liveness(self.peer_timeout, self.suspect_after)
         self._suspicions = Suspicions(self.number)
-        self._announcements = Announcements(self, self.timers)
+        self._repeats = ReadyRepeater(self, self.timers)
 
     # --- from the client ----------------------------------------------------------
 
@@ -151,9 +151,9 @@ class Session:
             ready = operation.ready_for(flow.rank)
             if flow.twin is None:
                 flow.arrivals.expect(stream.wire, number, ready.incoming)
-            told = Telling(ready, *stream.digests.next_for(flow.rank), late)
+            told = PendingReady(ready, *stream.digests.next_for(flow.rank), late)
             if not self.departures.is_over(flow.rank):
-                self._announcements.begin(flow, id_, told, now)
+                self._repeats.send(flow, id_, told, now)
                 self._watch(flow, now)
         if (error := stream.aborted_ahead(number)) is not None:
             self.fail(operation, error)
@@ -271,7 +271,7 @@ class Session:
                 break
         if header.flags & Flag.ASK:
             answer(flow, stream, rows, self._unfinished(stream))
-        if self._conclusion.begun:
+        if self._final.begun:
             self._conclude_if_equal()
 
     def _unfinished(self, stream: Stream) -> set[int]:
@@ -288,7 +288,7 @@ class Session:
         return wire, peer, name.operation
 
     def _knows_us_ready(self, rank: int, operation: OperationId) -> None:
-        self._announcements.known(rank, operation)
+        self._repeats.acked(rank, operation)
         if (known := self.operations.get(operation)) is not None:
             known.on_known(rank)
 
@@ -342,7 +342,7 @@ class Session:
 
     def knows(self, rank: int, operation: Operation) -> bool:
         """Whether `rank` has this rank's READY of an operation."""
-        return not self._announcements.unknown(rank, operation.id)
+        return not self._repeats.is_pending(rank, operation.id)
 
     def done(
         self,
@@ -377,7 +377,7 @@ class Session:
         self.timers.cancel((self, Timer.DEADLINE, operation))
         wire, _, number = operation.id
         for rank in operation.peers:
-            self._announcements.known(rank, operation.id)
+            self._repeats.acked(rank, operation.id)
             self.flows[rank].arrivals.expect_nothing(wire, number)
 
     # --- failure ------------------------------------------------------------------------
@@ -453,7 +453,7 @@ class Session:
         """
         if self.outcomes.departed(rank) or self.departures.is_over(rank):
             return
-        self._conclusion.leave_out(rank)
+        self._final.leave_out(rank)
         first = self.outcomes.breaks(error)
         self._fail_open(error)
         if first:
@@ -528,7 +528,7 @@ class Session:
             self.outcomes.departs(rank, error)
             for wanted in list(self.mailbox.receivers):
                 self._fail_receiver(wanted.receiver, error)
-        self._conclusion.leave_out(rank)
+        self._final.leave_out(rank)
         for operation in [op for op in self.operations.values() if rank in op.peers]:
             self._let_go(rank, operation, error, now)
         self._fail_hopeless_receivers(now)
@@ -562,7 +562,7 @@ class Session:
     def _release(self, rank: int, operation: Operation, now: float) -> None:
         """Nothing of an operation has to reach `rank` any more."""
         wire, _, number = operation.id
-        self._announcements.known(rank, operation.id)
+        self._repeats.acked(rank, operation.id)
         self.flows[rank].outgoing.acknowledge_all(wire, number, now)
         operation.on_left(rank, now)
 
@@ -614,26 +614,26 @@ class Session:
     def conclude(self, now: float, until: float) -> None:
         """The owner is about to leave: compare the remaining results, and report `Concluded`, at
         `until` at the latest."""
-        if not self._conclusion.until:
-            self._conclusion.until = until
+        if not self._final.until:
+            self._final.until = until
             self._ask_for_digests(now)
 
     def _ask_for_digests(self, now: float) -> None:
         flows, streams = list(self.flows.values()), list(self.streams.values())
-        lacking = self._conclusion.ask(streams, flows)
-        if not lacking or now >= self._conclusion.until:
+        lacking = self._final.ask(streams, flows)
+        if not lacking or now >= self._final.until:
             self._concluded(lacking)
             return
-        at = min(now + self._conclusion.wait(flows), self._conclusion.until)
+        at = min(now + self._final.wait(flows), self._final.until)
         self.timers.set((self, Timer.DIGESTS, None), at)
 
     def _conclude_if_equal(self) -> None:
         streams = list(self.streams.values())
-        if not any(self._conclusion.lacks(streams, flow) for flow in self.flows.values()):
+        if not any(self._final.lacks(streams, flow) for flow in self.flows.values()):
             self._concluded(0)
 
     def _concluded(self, unconfirmed: int) -> None:
-        self._conclusion.over = True
+        self._final.over = True
         self.timers.cancel((self, Timer.DIGESTS, None))
         self.outcomes.events.append(Concluded(self.number, unconfirmed))
 
@@ -645,7 +645,7 @@ class Session:
             case Timer.DEADLINE:
                 self._on_deadline(subject)
             case Timer.READY:
-                self._announcements.repeat(self.flows[subject], now)
+                self._repeats.repeat(self.flows[subject], now)
             case Timer.ALIVE:
                 self._check_alive(self.flows[subject], now)
             case Timer.DIGESTS:
@@ -679,8 +679,8 @@ class Session:
             for operation in [op for op in self.operations.values() if flow.rank in op.peers]:
                 self._release(flow.rank, operation, now)
             return
-        self._tell(self._suspicions.look(flow, self.liveness, now))
-        self.timers.set((self, Timer.ALIVE, flow.rank), self.liveness.look(flow, now))
+        self._tell(self._suspicions.check(flow, self.liveness, now))
+        self.timers.set((self, Timer.ALIVE, flow.rank), self.liveness.check(flow, now))
 
     def _waiting_for(self, flow: Flow) -> list[Operation]:
         if self.departures.is_over(flow.rank):

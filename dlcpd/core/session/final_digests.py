@@ -19,7 +19,7 @@ MAX_WAIT: Final = 0.05  # seconds between two questions: the closing client wait
 
 
 @dataclass(slots=True)
-class Conclusion:
+class FinalDigests:
     """The digests that a rank lacks, and when to ask again."""
 
     until: float = 0.0  # absolute; 0: the session goes on

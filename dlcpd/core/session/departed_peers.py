@@ -19,7 +19,7 @@ class Departure:
 
 
 @dataclass(slots=True)
-class Departures:
+class DepartedPeers:
     """The peers of one session that submit nothing more, by rank."""
 
     _left: dict[int, Departure] = field(default_factory=dict)
