@@ -151,7 +151,7 @@ class Endpoint:
         self._next_index += 1
         return Flow(
             index=self._next_index,
-            session=session,
+            session=session.callbacks,
             rank=peer.rank,
             host=peer.host,
             token_in=peer.token_in,
@@ -286,14 +286,14 @@ class Endpoint:
     ) -> None:
         """Raises: MalformedDatagram."""
         flow.outgoing.held = False
-        session = _session_of(flow)
+        session = self.sessions[flow.session.number]
         try:
             if header.kind is Kind.READY:
-                session.on_ready(flow, header, body, now)
+                session.rendezvous.on_ready(flow, header, body, now)
             elif header.kind is Kind.READY_ACK:
-                session.on_ready_ack(flow, header)
+                session.rendezvous.on_ready_ack(flow, header)
             elif header.kind is Kind.DIGESTS:
-                session.on_digests(flow, header, body, now)
+                session.replicas.on_digests(flow, header, body)
             else:
                 flow.on_control(header, body, arrived_at, now)
         except MalformedDatagram:
@@ -330,7 +330,7 @@ class Endpoint:
         due = self.timers.next_timeout()
         if unheard := self.own_time.wake(due, now):
             for session in self.sessions.values():
-                session.excuse(unheard, now)
+                session.detector.excuse(unheard, now)
         if due is None or due > now:
             return
         for key in self.timers.pop_due(now):
@@ -431,7 +431,7 @@ class Endpoint:
         first = batch.first
         self.trace.note(
             "sent",
-            _session_of(flow).number,
+            flow.session.number,
             (*stream_id(first.stream, flow.rank), first.operation),
             flow.rank,
             first.transfer,
@@ -469,9 +469,3 @@ class Endpoint:
         except Exception as exc:  # see `fault`
             self.fault(flow.session.number, exc)
             return []
-
-
-def _session_of(flow: Flow) -> Session:
-    session = flow.session
-    assert isinstance(session, Session)  # noqa: S101  # open_session made it so
-    return session

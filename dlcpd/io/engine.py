@@ -113,7 +113,7 @@ class Engine:
         self._scratch, self._spare = ScratchPool(config.chunk_bytes), ScratchPool(MAX_LEFT_OVER)
         self._budget = Budget.of(config.memory, config.session_memory, config.sessions)
         self.discovery = Discovery(self.endpoint, self.paths)
-        self.closed_ports = ClosedPorts()
+        self.closed_ports = ClosedPorts(self.endpoint.sessions)
         self.mtu = MtuDiscovery(
             self.endpoint,
             self.paths,
@@ -254,7 +254,6 @@ class Engine:
     def _end_spent(self, spent: set[int]) -> None:
         """End the sessions of flows that have no counter left for another datagram."""
         for flow in [self.endpoint.flows[index] for index in spent & self.endpoint.flows.keys()]:
-            assert isinstance(flow.session, Session)  # noqa: S101  # open_session made it so
             error = TooMany(
                 f"rank {flow.rank} on {flow.host}: as many datagrams have gone to it as one "
                 f"session's keys are good for; join again"
@@ -336,8 +335,8 @@ class Engine:
     def _admit(self, without: Session | None = None) -> bool:
         """Have the kernel refuse datagrams that no peer of an open session can have sent. False: on
         some path it refuses more than those."""
-        flows = self.endpoint.flows.values()
-        tokens = [flow.token_in for flow in flows if flow.session is not without]
+        flows, gone = self.endpoint.flows.values(), without and without.callbacks
+        tokens = [flow.token_in for flow in flows if flow.session is not gone]
         return all([path.admit(tokens) for path in self.paths])
 
     def _forget(self, session: Session) -> None:
@@ -556,7 +555,7 @@ def _pass_on(
         session.peer_left(command.rank, command.begun, left, now, last=command.last)
         return
     if isinstance(command, commands.PeerDoubted):
-        session.doubt(command.rank, command.sign, now)
+        session.detector.doubt(command.rank, command.sign, now)
         return
     for aborted in command.aborted:
         reason = made(OperationAborted, aborted.text, session.peer(aborted.lost))

@@ -24,7 +24,6 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Endpoint:
     """Whose flows send batches as large as they may, until their class is None."""
 
     def transmit(flow: Flow, _now: float, allowance: int) -> Transmit:
-        assert isinstance(flow.session, Session)
         number, size = flow.session.number, min(allowance, MOST)
         return cast(Transmit, SimpleNamespace(size=size, session=number, flow=flow.index))
 

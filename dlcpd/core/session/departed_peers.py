@@ -22,6 +22,7 @@ class Departure:
 class DepartedPeers:
     """The peers of one session that submit nothing more, by rank."""
 
+    silent: set[int] = field(default_factory=set)  # ranks that answer nothing more: left, or lost
     _left: dict[int, Departure] = field(default_factory=dict)
     _told: dict[int, dict[int, int]] = field(default_factory=dict)  # incomplete ones, by rank
 
@@ -43,6 +44,7 @@ class DepartedPeers:
 
     def end(self, rank: int) -> None:
         """The peer's session is over."""
+        self.silent.add(rank)
         if rank in self._left:
             self._left[rank].over = True
 
