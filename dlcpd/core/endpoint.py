@@ -20,6 +20,7 @@ from dlcpd.core.paths.health import ALARM_LOSS
 from dlcpd.core.paths.incast import ArrivalRate
 from dlcpd.core.paths.paths import Paths
 from dlcpd.core.room import Room
+from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.session.agenda import Agenda
 from dlcpd.core.session.digests import Digester, HashRows
 from dlcpd.core.session.flow import Flow
@@ -30,7 +31,6 @@ from dlcpd.core.touched_flows import TouchedFlows
 from dlcpd.core.trace import Trace
 from dlcpd.core.transfer.early import MAX_SESSION
 from dlcpd.core.transfer.incoming import NoPlacement, Placement
-from dlcpd.core.turns import Turns
 from dlcpd.core.wire import nh
 from dlcpd.core.wire.checksum import Keyring
 from dlcpd.core.wire.datagram import Batch, Control, Transmit
@@ -57,7 +57,7 @@ class Endpoint:
 
     segment_size: int
     grant: int  # bytes that all peers together may have in flight towards this engine
-    turns: Turns
+    scheduler: SendScheduler
     host: str = "localhost"  # name of this host
     max_window: int = 1 << 30  # bytes one peer may have in flight towards this engine
     congestion_control: bool = True
@@ -180,7 +180,7 @@ class Endpoint:
     def close_session(self, number: int) -> None:
         """Forget a session; its tokens are unknown from now on."""
         session = self.sessions.pop(number)
-        self.turns.forget(number)
+        self.scheduler.forget(number)
         for flow in session.flows.values():
             flow.arrivals.close()
             self._demultiplexer.remove(flow)
@@ -259,9 +259,9 @@ class Endpoint:
     def transmit(self, now: float) -> Iterator[Transmit]:
         """Batches to send now, up to a turn."""
         flows = [self.flows[index] for index in self._agenda.sending]
-        yield from self.turns.batches(flows, now, self._batch)
-        if self.turns.paced and self._agenda.sending:
-            at = self.turns.resumes_at(self.segment_size, now)
+        yield from self.scheduler.batches(flows, now, self._batch)
+        if self.scheduler.paced and self._agenda.sending:
+            at = self.scheduler.resumes_at(self.segment_size, now)
             if at > now:
                 self.timers.set((self, Timer.PACE, None), at)
 

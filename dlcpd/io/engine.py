@@ -37,13 +37,13 @@ from dlcpd.contract.errors import (
 from dlcpd.core.endpoint import MAX_FLOWS, Endpoint, PeerSpec
 from dlcpd.core.paths.health import PathState
 from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.session.events import Event as SessionEvent
 from dlcpd.core.session.events import PathNews, PeerNews
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.trace import Trace
 from dlcpd.core.transfer.incoming import NoPlacement
-from dlcpd.core.turns import Turns
 from dlcpd.core.wire import nh
 from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Transmit
@@ -98,7 +98,7 @@ class Engine:
         self.endpoint = Endpoint(
             min(BASE, config.segment_size),
             sum(path.receive_buffer for path in self.paths),
-            Turns(Pacer(config.rate_limit_bps)),
+            SendScheduler(Pacer(config.rate_limit_bps)),
             host=config.host,
             max_window=config.window,
             congestion_control=config.congestion_control,
@@ -190,7 +190,7 @@ class Engine:
     def _timeout(self, now: float) -> float:
         """Seconds for which nothing is due; below 0: no limit."""
         endpoint = self.endpoint
-        if self.clients.busy or endpoint.more_here or endpoint.turns.more:
+        if self.clients.busy or endpoint.more_here or endpoint.scheduler.more:
             return 0.0
         due = endpoint.next_timeout()
         timeout = -1.0 if due is None else max(due - now, 0.0)
@@ -218,7 +218,7 @@ class Engine:
             if path.backlog:  # other paths go on
                 self.endpoint.full.add(path.index)
                 self._poll.watch_writing(path, wanted=True)
-        self.endpoint.turns.took(size, time.monotonic() - began)
+        self.endpoint.scheduler.took(size, time.monotonic() - began)
 
     def _send_controls(self, now: float) -> None:
         for control in self.endpoint.controls(now):
