@@ -24,7 +24,7 @@ from dlcpd.core.wire.sizes import MAX_SEGMENT
 MOST_CONTROL: Final = 256  # control datagrams handled per wake-up; some milliseconds
 _READY: Final = bytes([Kind.READY])  # second byte of a datagram
 
-Fault = tuple[int, Exception]  # session, 0: of none in particular; bug
+Fault = tuple[int, Exception]  # number of the session, 0: of none in particular; the bug
 
 
 @dataclass(slots=True, eq=False)

@@ -15,8 +15,8 @@ TURN_TIME: Final = 1e-3  # seconds that it may take; through a device that takes
 TURN_GAIN: Final = 0.25  # weight of the last turn
 PACED_BURST: Final = 22  # datagrams worth a wake-up when the pacer limits: 0.25 ms of 1 Gb/s
 
-NextBatch = Callable[[Flow, float, int], Transmit | None]
 # flow, now, bytes: the next batch of the flow, if any
+NextBatch = Callable[[Flow, float, int], Transmit | None]
 
 
 @dataclass(slots=True, eq=False)

@@ -102,7 +102,7 @@ class Failures:
 
 
 def _awaited(error: DlcpError, operation: Operation) -> DlcpError:
-    """`error` with what the operation waits for, if it is about a peer and does not name it."""
+    """`error` with the data that the operation waits for, if it is about a peer and names none."""
     if error.peer.rank < 0 or error.peer.awaiting:
         return error
     return made(type(error), str(error), error.peer._replace(awaiting=operation.waiting_for()))

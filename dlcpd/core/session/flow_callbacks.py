@@ -1,4 +1,4 @@
-"""What the flows of a session call: the transfers' events reach the operations they belong to."""
+"""The callbacks of the flows of a session: events of transfers reach their operations."""
 
 from collections import Counter
 from dataclasses import dataclass, field

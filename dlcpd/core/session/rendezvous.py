@@ -1,4 +1,4 @@
-"""Ranks meet before data flow: READY of an operation goes to its peers, and theirs are matched.
+"""Ranks meet before data flow: the READYs of an operation are sent, and those of peers matched.
 
 An operation's data flow to a peer only after that peer's READY, so no data arrive without a place,
 and ranks that disagree get an error with their names.

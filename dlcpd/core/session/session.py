@@ -1,6 +1,6 @@
-"""One rank of one job: its flows, its operations, and what its peers do to them.
+"""One rank of one job: its flows, its operations, and the submissions of its peers.
 
-The parts, each of which knows only those above it:
+The parts of a session; a part knows only parts above it:
 
     SessionState      flows, open operations, streams
     Failures          operations that end without a result; the end of the session
@@ -39,8 +39,8 @@ from dlcpd.core.trace import Trace
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """Ties the parts: what the client, the daemon and the operations of a session call. Time comes
-    in with every call. The contracts of the methods without a docstring are those of the parts."""
+    """Ties the parts, and is their interface to client, daemon and operations. Time comes in with
+    every call. A method without a docstring has the contract of the part that it calls."""
 
     number: int
     rank: int
