@@ -564,8 +564,10 @@ class Execution:
         if not self.released and not self._holding:
             self.released = True
             self._session.released(self)
-        if not self._open and all(self._session.knows(rank, self) for rank in self._strangers):
-            self._session.over(self)
+        if not self._open and all(
+            self._session.ready_acked(rank, self) for rank in self._strangers
+        ):
+            self._session.finished(self)
 
     def _stats(self) -> Stats:
         senders, loss = self._senders, self._loss

@@ -37,13 +37,13 @@ from dlcpd.contract.errors import (
 from dlcpd.core.endpoint import MAX_FLOWS, Endpoint, PeerSpec
 from dlcpd.core.paths.health import PathState
 from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.session.events import Event as SessionEvent
 from dlcpd.core.session.events import PathNews, PeerNews
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.trace import Trace
 from dlcpd.core.transfer.incoming import NoPlacement
-from dlcpd.core.turns import Turns
 from dlcpd.core.wire import nh
 from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Transmit
@@ -98,7 +98,7 @@ class Engine:
         self.endpoint = Endpoint(
             min(BASE, config.segment_size),
             sum(path.receive_buffer for path in self.paths),
-            Turns(Pacer(config.rate_limit_bps)),
+            SendScheduler(Pacer(config.rate_limit_bps)),
             host=config.host,
             max_window=config.window,
             congestion_control=config.congestion_control,
@@ -113,7 +113,7 @@ class Engine:
         self._scratch, self._spare = ScratchPool(config.chunk_bytes), ScratchPool(MAX_LEFT_OVER)
         self._budget = Budget.of(config.memory, config.session_memory, config.sessions)
         self.discovery = Discovery(self.endpoint, self.paths)
-        self.closed_ports = ClosedPorts()
+        self.closed_ports = ClosedPorts(self.endpoint.sessions)
         self.mtu = MtuDiscovery(
             self.endpoint,
             self.paths,
@@ -190,7 +190,7 @@ class Engine:
     def _timeout(self, now: float) -> float:
         """Seconds for which nothing is due; below 0: no limit."""
         endpoint = self.endpoint
-        if self.clients.busy or endpoint.more_here or endpoint.turns.more:
+        if self.clients.busy or endpoint.more_here or endpoint.scheduler.more:
             return 0.0
         due = endpoint.next_timeout()
         timeout = -1.0 if due is None else max(due - now, 0.0)
@@ -218,7 +218,7 @@ class Engine:
             if path.backlog:  # other paths go on
                 self.endpoint.full.add(path.index)
                 self._poll.watch_writing(path, wanted=True)
-        self.endpoint.turns.took(size, time.monotonic() - began)
+        self.endpoint.scheduler.took(size, time.monotonic() - began)
 
     def _send_controls(self, now: float) -> None:
         for control in self.endpoint.controls(now):
@@ -254,7 +254,6 @@ class Engine:
     def _end_spent(self, spent: set[int]) -> None:
         """End the sessions of flows that have no counter left for another datagram."""
         for flow in [self.endpoint.flows[index] for index in spent & self.endpoint.flows.keys()]:
-            assert isinstance(flow.session, Session)  # noqa: S101  # open_session made it so
             error = TooMany(
                 f"rank {flow.rank} on {flow.host}: as many datagrams have gone to it as one "
                 f"session's keys are good for; join again"
@@ -336,8 +335,8 @@ class Engine:
     def _admit(self, without: Session | None = None) -> bool:
         """Have the kernel refuse datagrams that no peer of an open session can have sent. False: on
         some path it refuses more than those."""
-        flows = self.endpoint.flows.values()
-        tokens = [flow.token_in for flow in flows if flow.session is not without]
+        flows, gone = self.endpoint.flows.values(), without and without.callbacks
+        tokens = [flow.token_in for flow in flows if flow.session is not gone]
         return all([path.admit(tokens) for path in self.paths])
 
     def _forget(self, session: Session) -> None:
@@ -556,7 +555,7 @@ def _pass_on(
         session.peer_left(command.rank, command.begun, left, now, last=command.last)
         return
     if isinstance(command, commands.PeerDoubted):
-        session.doubt(command.rank, command.sign, now)
+        session.detector.doubt(command.rank, command.sign, now)
         return
     for aborted in command.aborted:
         reason = made(OperationAborted, aborted.text, session.peer(aborted.lost))

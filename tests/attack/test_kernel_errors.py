@@ -24,8 +24,8 @@ from dlcpd.contract.errors import ArenaFull
 from dlcpd.contract.messages import Completed
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.timers import Timer
-from dlcpd.core.turns import Turns
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.daemon.clients.channel import PacketChannel
 from dlcpd.daemon.http import FewAtOnce
@@ -469,7 +469,7 @@ def test_what_follows_a_full_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.check(102, "a bug in a timer of a session of one rank ends that session alone")
 def test_a_bug_in_a_session_of_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoint = Endpoint(1024, 1 << 20, Turns(Pacer(0)))
+    endpoint = Endpoint(1024, 1 << 20, SendScheduler(Pacer(0)))
     session = endpoint.open_session(7, 0, [], peer_timeout=1.0)
 
     def broken(*_: object) -> None:

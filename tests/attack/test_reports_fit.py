@@ -10,9 +10,9 @@ import pytest
 from dlcpd.contract.messages import MAX_FRAME
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.session.session import Session
 from dlcpd.core.session.stragglers import Straggler
-from dlcpd.core.turns import Turns
 from dlcpd.daemon.engine_reports import joined
 from dlcpd.daemon.status import fitting
 from dlcpd.io import commands, report
@@ -26,7 +26,7 @@ WORLDS = [(1, 2), (1, 256), (16, 256), (64, 64), (1000, 4)]
 
 def endpoint_of(sessions: int, world: int) -> Endpoint:
     """An engine's sessions, with two paths to each of the other ranks."""
-    endpoint = Endpoint(1024, 1 << 20, Turns(Pacer(0)))
+    endpoint = Endpoint(1024, 1 << 20, SendScheduler(Pacer(0)))
     for number in range(1, sessions + 1):
         peers = [
             PeerSpec(rank, HOST, number << 32 | rank, 1 << 63 | number << 32 | rank, 2)

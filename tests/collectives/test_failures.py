@@ -15,7 +15,7 @@ from dlcpd.contract.errors import (
     TooMany,
 )
 from dlcpd.core.session.events import OperationDone, OperationReleased, SessionBroken
-from dlcpd.core.session.session import MAX_OPEN
+from dlcpd.core.session.rendezvous import MAX_OPEN
 from dlcpd.core.session.stream import MAX_AHEAD
 from dlcpd.core.session.stream_ids import EVERYBODY
 from dlcpd.core.wire.header import Kind

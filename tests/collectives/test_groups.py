@@ -9,7 +9,7 @@ from dlcpd.collectives.execution import Execution
 from dlcpd.collectives.order import Group
 from dlcpd.contract.errors import OperationAborted, SessionClosed, TooMany
 from dlcpd.core.session.mailbox import ANY
-from dlcpd.core.session.session import MAX_OPEN
+from dlcpd.core.session.rendezvous import MAX_OPEN
 from dlcpd.core.session.stream import MAX_AHEAD
 from dlcpd.core.session.stream_ids import messages
 from dlcpd.core.wire.control import Ready
@@ -553,7 +553,7 @@ def test_a_message_whose_turn_comes_by_an_abort_begins_when_the_abort_came() -> 
     session, stream = net.sessions[0], messages(0, 1, 0)
     header = Header(Kind.READY, net.token(0, 1), 2, stream)
     ready = Ready("message", 0, 128, outgoing=16)
-    session.on_ready(session.flows[1], header, ready.pack(), net.now)
+    session.rendezvous.on_ready(session.flows[1], header, ready.pack(), net.now)
     assert not session.operations  # the first message has yet to come
     net.now += 5.0
     session.abort(1, stream, 1, OperationAborted("rank 1 aborted"), net.now)

@@ -47,7 +47,9 @@ def let_go(net: SimNetwork, gone: Leavers, over: Leavers) -> None:
             gone.add(rank)
             session.leave(ENDED)
             for peer in session.flows:
-                net.sessions[peer].peer_left(rank, session.begun_with(peer), ENDED, net.now)
+                net.sessions[peer].peer_left(
+                    rank, session.departures.begun_with(peer), ENDED, net.now
+                )
         if rank in gone - over and not session.operations:
             over.add(rank)
             for peer in session.flows:
@@ -107,7 +109,7 @@ def test_a_rank_that_is_asked_for_something_new_is_lost_and_no_other_is() -> Non
     session = net.sessions[0]
     session.leave(ENDED)
     for peer in (1, 2):
-        net.sessions[peer].peer_left(0, session.begun_with(peer), ENDED, net.now)
+        net.sessions[peer].peer_left(0, session.departures.begun_with(peer), ENDED, net.now)
         net.sessions[peer].peer_gone(0, PeerLost("it ended", Peer(0, "host0")), net.now)
     net.run(until=0.1)
     assert not events(net, 1, SessionBroken)  # ranks 1 and 2 may go on without it

@@ -54,7 +54,7 @@ def test_ranks_here_and_elsewhere_are_reduced_alike(loss: float, max_loss: float
 
 def test_what_moves_in_one_turn_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large operation does not keep the process from its other sources."""
-    monkeypatch.setattr("dlcpd.core.endpoint.HERE_TURN", 10_000)
+    monkeypatch.setattr("dlcpd.core.local_exchange.HERE_TURN", 10_000)
     moved: list[int] = []
     deliver = Flow.deliver
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlcpd.core.endpoint import Endpoint
-from dlcpd.core.turns import LEAST_TURN, MOST_TURN
+from dlcpd.core.send_scheduler import LEAST_TURN, MOST_TURN
 from dlcpd.core.wire.datagram import Transmit
 from tests.sim.network import SimNetwork
 
@@ -42,8 +42,8 @@ def network() -> SimNetwork:
 def test_a_quick_device_is_given_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
     net = network()
     for _ in range(20):
-        net.endpoints[0].turns.took(4 * MEGABYTE, 1e-3)
-        net.endpoints[1].turns.took(4 * MEGABYTE, 1e-3)
+        net.endpoints[0].scheduler.took(4 * MEGABYTE, 1e-3)
+        net.endpoints[1].scheduler.took(4 * MEGABYTE, 1e-3)
     assert largest_turn(monkeypatch, net) > MEGABYTE // 2
 
 
@@ -53,21 +53,21 @@ def test_a_slow_device_is_given_what_it_takes_in_a_millisecond(
     net = network()
     for endpoint in net.endpoints:
         for _ in range(40):
-            endpoint.turns.took(MEGABYTE, 8e-3)
+            endpoint.scheduler.took(MEGABYTE, 8e-3)
     assert largest_turn(monkeypatch, net) <= MEGABYTE // 8 + SEGMENT
 
 
 def test_one_stop_of_the_machine_does_not_count_for_long() -> None:
     endpoint = network().endpoints[0]
-    endpoint.turns.took(2 * MEGABYTE, 1.0)
-    assert endpoint.turns.size > MOST_TURN // 2
+    endpoint.scheduler.took(2 * MEGABYTE, 1.0)
+    assert endpoint.scheduler.size > MOST_TURN // 2
     for _ in range(40):
-        endpoint.turns.took(2 * MEGABYTE, 1.0)
-    assert LEAST_TURN <= endpoint.turns.size < 2 * LEAST_TURN
+        endpoint.scheduler.took(2 * MEGABYTE, 1.0)
+    assert LEAST_TURN <= endpoint.scheduler.size < 2 * LEAST_TURN
 
 
 def test_what_is_small_says_nothing() -> None:
     endpoint = network().endpoints[0]
     for _ in range(40):
-        endpoint.turns.took(LEAST_TURN - 1, 1.0)
-    assert endpoint.turns.size == MOST_TURN
+        endpoint.scheduler.took(LEAST_TURN - 1, 1.0)
+    assert endpoint.scheduler.size == MOST_TURN

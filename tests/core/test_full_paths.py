@@ -3,7 +3,7 @@
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.paths.paths import Paths
-from dlcpd.core.turns import Turns
+from dlcpd.core.send_scheduler import SendScheduler
 
 
 def test_a_full_path_is_not_picked() -> None:
@@ -33,7 +33,7 @@ def test_control_takes_another_path() -> None:
 
 
 def test_flows_that_waited_for_room_go_on() -> None:
-    endpoint = Endpoint(1024, 1 << 20, Turns(Pacer(0)))
+    endpoint = Endpoint(1024, 1 << 20, SendScheduler(Pacer(0)))
     peers = [PeerSpec(1, "there", 7, 8, 1), PeerSpec(2, "here", 9, 10, 1)]
     session = endpoint.open_session(1, 0, peers, peer_timeout=1.0)
     waiting, idle = session.flows[1], session.flows[2]

@@ -3,7 +3,8 @@
 import pytest
 
 from dlcpd.core import inbox as inbox_module
-from dlcpd.core.endpoint import MOST_CONTROL, Endpoint
+from dlcpd.core.demultiplexer import MOST_CONTROL
+from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.inbox import Inbox
 from dlcpd.core.paths.newest import WRAP
 from dlcpd.core.wire import control

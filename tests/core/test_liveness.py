@@ -59,13 +59,13 @@ def test_an_answer_begins_it_anew() -> None:
 
 def test_a_peer_heard_lately_is_not_asked() -> None:
     peer = flow()
-    assert RULES.look(peer, 100.1) == pytest.approx(100.1 + RULES.interval)
+    assert RULES.check(peer, 100.1) == pytest.approx(100.1 + RULES.interval)
     assert not pings(peer)
 
 
 def test_a_peer_that_is_quiet_is_asked() -> None:
     peer = flow()
-    RULES.look(peer, 100.0 + RULES.interval)
+    RULES.check(peer, 100.0 + RULES.interval)
     assert pings(peer) == 1
     assert peer.unanswered == 1
 
@@ -73,7 +73,7 @@ def test_a_peer_that_is_quiet_is_asked() -> None:
 def test_it_is_asked_ever_more_often_and_enough_before_it_is_lost() -> None:
     peer, now, waits = flow(), 100.0, list[float]()
     while not RULES.is_lost(peer, now):
-        later = RULES.look(peer, now)
+        later = RULES.check(peer, now)
         waits.append(later - now)
         now = later
         assert len(waits) < 1000
@@ -90,7 +90,7 @@ def test_a_peer_that_owes_an_answer_is_looked_after_sooner() -> None:
     peer = flow()
     space = peer.paths.space(0, 4)
     space.sent += 3  # in flight
-    soon = RULES.look(peer, 100.001)
+    soon = RULES.check(peer, 100.001)
     assert soon - 100.001 <= 2 * peer.paths.timeout(0)
     assert soon - 100.001 < RULES.interval
 
@@ -104,7 +104,7 @@ def test_a_loss_says_whom_where_and_what_waits() -> None:
 
 def test_every_path_is_asked() -> None:
     peer = flow(paths=3)
-    RULES.look(peer, 100.0 + RULES.interval)
+    RULES.check(peer, 100.0 + RULES.interval)
     assert pings(peer) >= 3
 
 
@@ -130,7 +130,7 @@ def test_a_peer_is_suspected_after_time_and_pings(
 def test_a_suspected_peer_is_asked_at_an_even_pace_until_it_is_lost() -> None:
     peer, now, looks = flow(), 100.0, 0
     while not PATIENT.is_lost(peer, now):
-        now, looks = PATIENT.look(peer, now), looks + 1
+        now, looks = PATIENT.check(peer, now), looks + 1
     assert 30.0 <= now - 100.0 <= 30.5
     assert looks < 300
     assert now - 100.0 < PATIENT.peer_timeout + PATIENT.interval + 1e-6
@@ -139,19 +139,19 @@ def test_a_suspected_peer_is_asked_at_an_even_pace_until_it_is_lost() -> None:
 def test_a_suspicion_and_its_end_are_told_once_each() -> None:
     peer, suspicions = flow(), Suspicions(7)
     peer.unanswered = PINGS_BEFORE_SUSPECTED
-    assert suspicions.look(peer, PATIENT, 100.5) is None
-    told = [suspicions.look(peer, PATIENT, 101.0 + n) for n in range(5)]
+    assert suspicions.check(peer, PATIENT, 100.5) is None
+    told = [suspicions.check(peer, PATIENT, 101.0 + n) for n in range(5)]
     assert told[0] == (7, 1, PeerState.SUSPECTED, 1.0)
     assert told[1:] == [None] * 4
     peer.heard(110.0)
-    told = [suspicions.look(peer, PATIENT, 110.0 + n) for n in range(2)]
+    told = [suspicions.check(peer, PATIENT, 110.0 + n) for n in range(2)]
     assert told == [(7, 1, PeerState.HEARD, 10.0), None]
 
 
 def test_a_suspicion_ends_when_nothing_waits_for_the_peer() -> None:
     peer, suspicions = flow(), Suspicions(7)
     peer.unanswered = PINGS_BEFORE_SUSPECTED
-    suspicions.look(peer, PATIENT, 102.0)
+    suspicions.check(peer, PATIENT, 102.0)
     assert suspicions.end(peer, 103.0) == (7, 1, PeerState.AWAITED_NO_MORE, 3.0)
     assert suspicions.end(peer, 104.0) is None
     assert not peer.suspected
@@ -164,7 +164,7 @@ def ask(peer: Flow, rules: Liveness, now: float) -> float:
     """Until it is lost, or a minute has passed; returns when."""
     end = now + 60.0
     while now < end and not rules.is_lost(peer, now):
-        now = rules.look(peer, now)
+        now = rules.check(peer, now)
     return now
 
 
@@ -184,7 +184,7 @@ def test_a_sign_alone_ends_nothing_while_pings_are_answered() -> None:
     while now < 160.0:
         assert peer.doubt("its port is closed", now)
         for _ in range(PROOF_PINGS - 1):
-            now = PATIENT.look(peer, now)
+            now = PATIENT.check(peer, now)
         peer.heard(now)
         assert not PATIENT.is_lost(peer, now)
 

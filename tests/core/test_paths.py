@@ -9,7 +9,7 @@ from dlcpd.core.paths.health import SAMPLE, PathState
 from dlcpd.core.paths.newest import microseconds
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.paths.paths import CONTROL, Paths
-from dlcpd.core.turns import Turns
+from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.wire.control import SpaceCredit
 
 BULK = 4
@@ -167,7 +167,7 @@ def test_a_hole_waits_for_the_slowest_of_unequal_paths() -> None:
 
 def drawn(session: int) -> list[int]:
     """The routes that the flow of a session draws for what goes by chance."""
-    endpoint = Endpoint(64, 1 << 20, Turns(Pacer(0.0)))
+    endpoint = Endpoint(64, 1 << 20, SendScheduler(Pacer(0.0)))
     peer = PeerSpec(1, "b", token_in=1000 + session, token_out=2000 + session, paths=4)
     paths = endpoint.open_session(session, 0, [peer], peer_timeout=1.0).flows[1].paths
     for path in range(4):

@@ -34,8 +34,8 @@ def test_failed_operations_are_remembered_up_to_a_bound(monkeypatch: pytest.Monk
     session = net.sessions[0]
     for number in range(1, MAX_AHEAD + 11):
         session.refuse(number, 0, (0, 1), BadPolicy("no"))
-    assert session.open_incoming(1, Key(0, MAX_AHEAD + 10, 0)) == "failed"
-    oldest = session.open_incoming(1, Key(0, 1, 0))
+    assert session.callbacks.open_incoming(1, Key(0, MAX_AHEAD + 10, 0)) == "failed"
+    oldest = session.callbacks.open_incoming(1, Key(0, 1, 0))
     assert oldest == "stale"  # forgotten, refused all the same
 
 
@@ -60,7 +60,7 @@ def test_consent_for_an_operation_that_is_over_keeps_nothing() -> None:
     sender = TransferSender(
         Key(0, 9, 0), np.zeros(64, np.uint8), 0, 64, np.zeros(1, np.uint8), np.arange(1)
     )
-    assert not len(net.sessions[0].on_waived(1, sender, np.arange(1)))
+    assert not len(net.sessions[0].callbacks.on_waived(1, sender, np.arange(1)))
     assert net.accounts[0].residuals.size == 0
 
 
@@ -83,7 +83,7 @@ def hear(net: SimNetwork, stream: int, number: int = 1, *, rank: int = 1) -> Non
     """READY of `rank` at rank 0."""
     session, ready = net.sessions[0], Ready("x", 0, 128)
     header = Header(Kind.READY, net.token(0, rank), number, stream)
-    session.on_ready(session.flows[rank], header, ready.pack(), net.now)
+    session.rendezvous.on_ready(session.flows[rank], header, ready.pack(), net.now)
 
 
 def test_a_stream_that_cannot_be_is_refused() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
-from dlcpd.core.turns import Turns
 from dlcpd.core.wire.datagram import Transmit
 from tests.sim.network import SimNetwork
 
@@ -24,12 +24,11 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Endpoint:
     """Whose flows send batches as large as they may, until their class is None."""
 
     def transmit(flow: Flow, _now: float, allowance: int) -> Transmit:
-        assert isinstance(flow.session, Session)
         number, size = flow.session.number, min(allowance, MOST)
         return cast(Transmit, SimpleNamespace(size=size, session=number, flow=flow.index))
 
     monkeypatch.setattr(Flow, "transmit", transmit)
-    return Endpoint(1152, 1 << 20, Turns(Pacer(0.0)))
+    return Endpoint(1152, 1 << 20, SendScheduler(Pacer(0.0)))
 
 
 def opened(endpoint: Endpoint, number: int, peers: int, traffic_class: int | None) -> Session:
@@ -60,7 +59,7 @@ def sent(endpoint: Endpoint, turns: int, key: str = "session") -> Counter[int]:
 def test_a_session_of_many_flows_gets_no_more_than_one_of_one(
     endpoint: Endpoint, turn: int, class_of_many: int
 ) -> None:
-    endpoint.turns.size = turn
+    endpoint.scheduler.size = turn
     opened(endpoint, 1, 100, class_of_many)
     opened(endpoint, 2, 1, LAST)
     by_session = sent(endpoint, 100)
@@ -69,7 +68,7 @@ def test_a_session_of_many_flows_gets_no_more_than_one_of_one(
 
 
 def test_flows_of_a_session_get_equal_parts_and_the_urgent_ones_all(endpoint: Endpoint) -> None:
-    endpoint.turns.size = 64 << 10
+    endpoint.scheduler.size = 64 << 10
     session = opened(endpoint, 1, 3, LAST)
     by_flow = sent(endpoint, 99, "flow")
     assert max(by_flow.values()) - min(by_flow.values()) <= MOST
@@ -79,7 +78,7 @@ def test_flows_of_a_session_get_equal_parts_and_the_urgent_ones_all(endpoint: En
 
 
 def test_who_was_away_does_not_come_back_with_a_claim(endpoint: Endpoint) -> None:
-    endpoint.turns.size = 64 << 10
+    endpoint.scheduler.size = 64 << 10
     opened(endpoint, 1, 1, LAST)
     other = opened(endpoint, 2, 1, None)
     assert set(sent(endpoint, 1000)) == {1}
@@ -103,12 +102,12 @@ def test_what_is_left_of_a_turn_and_too_little_for_anybody_ends_it(
         return cast(Transmit, SimpleNamespace(size=MOST, flow=flow.index))
 
     monkeypatch.setattr(Flow, "transmit", transmit)
-    endpoint = Endpoint(1152, 1 << 20, Turns(Pacer(0.0)))
-    endpoint.turns.size = MOST + 1
+    endpoint = Endpoint(1152, 1 << 20, SendScheduler(Pacer(0.0)))
+    endpoint.scheduler.size = MOST + 1
     opened(endpoint, 1, 100, LAST)
     assert len(list(endpoint.transmit(0.0))) == 1
     assert asked.total() == 2
-    assert endpoint.turns.more
+    assert endpoint.scheduler.more
     assert len(sent(endpoint, 100, "flow")) == 100, "each has its turn"
 
 

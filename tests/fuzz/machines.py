@@ -16,7 +16,7 @@ from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import BadMessage
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
-from dlcpd.core.turns import Turns
+from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.wire.datagram import Control
 from dlcpd.core.wire.header import Key
 from dlcpd.io.clients.client import Client
@@ -97,7 +97,7 @@ class Path:
 
 def discovery(data: bytes) -> object:
     """PROBE, PROBE_ACK and PIECE, and what ICMP quotes, to an engine's search for path MTUs."""
-    made = Endpoint(1152, 1 << 20, Turns(Pacer(0.0)))
+    made = Endpoint(1152, 1 << 20, SendScheduler(Pacer(0.0)))
     path = Path()
     mtu = MtuDiscovery(made, [path], 8896, lambda _news: None)
     routes = Discovery(made, [])
@@ -119,7 +119,7 @@ def discovery(data: bytes) -> object:
 
 def lane(data: bytes) -> object:
     """Frames of a client to its engine, in order, over a real lane."""
-    made = Endpoint(1152, 1 << 20, Turns(Pacer(0.0)))
+    made = Endpoint(1152, 1 << 20, SendScheduler(Pacer(0.0)))
     session = made.open_session(1, 0, [PeerSpec(1, "b", TOKEN, TOKEN, 1)], peer_timeout=1.0)
     config = EngineConfig()
     theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.session.events import OperationFailed, SessionBroken
-from dlcpd.core.turns import Turns
 from dlcpd.io import commands
 from dlcpd.io.clients.clients import Clients
 
@@ -16,7 +16,7 @@ def test_control_hears_of_failures_before_the_client_that_may_leave_because_of_t
     control = SimpleNamespace(emit=heard.append)
     poll = SimpleNamespace(watch=lambda *_: None)
     clients = Clients(
-        Endpoint(1152, 1 << 20, Turns(Pacer(0.0))),
+        Endpoint(1152, 1 << 20, SendScheduler(Pacer(0.0))),
         cast(Any, control),
         cast(Any, poll),
         trouble=lambda _: "; paths are narrow",

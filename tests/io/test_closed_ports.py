@@ -20,7 +20,7 @@ def waiting() -> SimNetwork:
 
 def known(net: SimNetwork) -> ClosedPorts:
     """The flows of rank 0; ranks 1 and 2 are on one engine, rank 3 is on another."""
-    ports = ClosedPorts()
+    ports = ClosedPorts(net.endpoints[0].sessions)
     for rank, flow in net.sessions[0].flows.items():
         flow.address = "10.0.0.1:4040" if rank < 3 else "10.0.0.3:4040"
         ports.add(flow)

@@ -26,8 +26,8 @@ from dlcpd.contract.messages import (
 )
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.session.events import OperationDone, OperationFailed
-from dlcpd.core.turns import Turns
 from dlcpd.io.clients.client import Client
 from dlcpd.io.clients.lane import Lane
 from dlcpd.io.clients.memory import create_arena
@@ -73,7 +73,7 @@ class LaneMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.endpoint = Endpoint(1152, 1 << 20, Turns(Pacer(0.0)))
+        self.endpoint = Endpoint(1152, 1 << 20, SendScheduler(Pacer(0.0)))
         peers = [PeerSpec(n, f"host{n}", n, WORLD + n, 1) for n in range(1, WORLD)]
         self.session = self.endpoint.open_session(1, 0, peers, peer_timeout=1e9)
         self.socket, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -4,7 +4,7 @@ import pytest
 
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
-from dlcpd.core.turns import Turns
+from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.io.discovery.mtu import MtuDiscovery
 from dlcpd.io.udp import mmsg
@@ -28,7 +28,7 @@ def test_a_segment_has_the_base_size_at_least(
 ) -> None:
     monkeypatch.setattr(mmsg, "route_mtu", lambda _here, _there: mtu)
     path = Path()
-    endpoint = Endpoint(min(BASE, largest), 1 << 20, Turns(Pacer(0)))
+    endpoint = Endpoint(min(BASE, largest), 1 << 20, SendScheduler(Pacer(0)))
     session = endpoint.open_session(1, 0, [PeerSpec(1, "b", 1, 2, 1)], peer_timeout=1.0)
     mtus = MtuDiscovery(endpoint, [path], largest, lambda _news: None)
     mtus.begin(1, session.flows[1], [("127.0.0.1", 10)], 0.0)

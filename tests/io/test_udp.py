@@ -17,7 +17,7 @@ from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.paths.pieces import Reassembly
-from dlcpd.core.turns import Turns
+from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.wire.datagram import Control, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, VERSION, Flag, Header, Kind
 from dlcpd.core.wire.rows import Received
@@ -358,7 +358,7 @@ ODD_SIZES = [0, 1, 2, 31, 32, 33, 100, WIDTH - 1, WIDTH, WIDTH + 1, 2 * WIDTH, 9
 
 
 def endpoint() -> Endpoint:
-    return Endpoint(SIZE, 1 << 20, Turns(Pacer(0)))
+    return Endpoint(SIZE, 1 << 20, SendScheduler(Pacer(0)))
 
 
 def deliver(sink: UdpPath, target: Endpoint) -> None:

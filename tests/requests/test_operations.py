@@ -14,8 +14,8 @@ from dlcpd.contract.messages import ByteRange, Counts, LayerRow, Submit
 from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.session.session import Session
-from dlcpd.core.turns import Turns
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.io.config import EngineConfig
@@ -29,7 +29,9 @@ LAST = len(traffic_classes()) - 1
 
 def session_of(world: int) -> Session:
     peers = [PeerSpec(p, f"host{p}", p, p + world, 1) for p in range(1, world)]
-    return Endpoint(1408, 1 << 20, Turns(Pacer(0.0))).open_session(1, 0, peers, peer_timeout=1.0)
+    return Endpoint(1408, 1 << 20, SendScheduler(Pacer(0.0))).open_session(
+        1, 0, peers, peer_timeout=1.0
+    )
 
 
 def submit(**changes: Any) -> Submit:

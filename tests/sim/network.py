@@ -18,11 +18,11 @@ from dlcpd.contract.messages import LayerRow
 from dlcpd.contract.traffic import Ecn
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.session.events import Event, OperationDone, OperationFailed, OperationReleased
 from dlcpd.core.session.session import Session
 from dlcpd.core.session.stream_ids import EVERYBODY
 from dlcpd.core.transfer.layers import Layers
-from dlcpd.core.turns import Turns
 from dlcpd.core.wire.datagram import Bytes, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from dlcpd.core.wire.rows import Received
@@ -110,7 +110,8 @@ class SimNetwork:
         n = self.world_size
         self.hosts = self.hosts or tuple((rank,) for rank in range(n))
         made = [
-            Endpoint(self.segment_size, self.grant, Turns(Pacer(self.rate_bps))) for _ in self.hosts
+            Endpoint(self.segment_size, self.grant, SendScheduler(Pacer(self.rate_bps)))
+            for _ in self.hosts
         ]
         of = {rank: made[at] for at, ranks in enumerate(self.hosts) for rank in ranks}
         self.endpoints = [of[rank] for rank in range(n)]

@@ -1,76 +1,133 @@
-"""Peers that have left: when, and the operations that they submitted and still deliver."""
+"""Peers leave the session: operations go on without them where possible, and fail elsewhere."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from dlcpd.contract.errors import Peer, PeerLost
-from dlcpd.core.session.stream import MAX_STREAMS
-from dlcpd.core.session.stream_ids import MESSAGES
-
-
-@dataclass(slots=True)
-class Departure:
-    """One peer. `begun`: by stream, the newest operation that it submitted."""
-
-    at: float  # when it left
-    why: str
-    begun: dict[int, int] = field(default_factory=dict)
-    over: bool = False  # its session has ended: it delivers nothing any more
+from dlcpd.contract.errors import DlcpError
+from dlcpd.core.session.failures import Failures
+from dlcpd.core.session.mailbox import ANY
+from dlcpd.core.session.operation import Operation
+from dlcpd.core.session.state import SessionState
+from dlcpd.core.session.stream_ids import EVERYBODY, messages
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Departures:
-    """The peers of one session that submit nothing more, by rank."""
+    """Decides for each operation whether it still needs a peer that has left."""
 
-    _left: dict[int, Departure] = field(default_factory=dict)
-    _told: dict[int, dict[int, int]] = field(default_factory=dict)  # incomplete ones, by rank
+    state: SessionState
+    failures: Failures
 
-    def __contains__(self, rank: int) -> bool:
-        return rank in self._left
+    def begun_with(self, rank: int) -> list[tuple[int, int]]:
+        """By stream that `rank` may share: the newest operation such that all up to it began."""
+        return [
+            (wire, stream.begun)
+            for (wire, peer), stream in self.state.streams.items()
+            if stream.begun and peer in (EVERYBODY, rank)
+        ]
 
-    def __len__(self) -> int:
-        return len(self._left)
-
-    def add(
-        self, rank: int, begun: Iterable[tuple[int, int]], why: str, now: float, *, last: bool
+    def peer_left(
+        self,
+        rank: int,
+        begun: Iterable[tuple[int, int]],
+        error: DlcpError,
+        now: float,
+        *,
+        last: bool = True,
     ) -> None:
-        """A peer has left after the operations that `begun` names, by stream; with `last`, all of
-        them are known."""
-        told = self._told.setdefault(rank, {})
-        told.update(list(begun)[: MAX_STREAMS - len(told)])
-        if last and rank not in self._left:
-            self._left[rank] = Departure(now, why, self._told.pop(rank))
+        """`rank` submits nothing after the operations that `begun` names, by stream; it still
+        delivers its part of these. An operation that needs more of it fails. Without `last`, more
+        streams will be named."""
+        state = self.state
+        state.departed.add(rank, begun, str(error), now, last=last)
+        if not last:
+            return
+        for id_, operation in list(state.operations.items()):
+            if rank in operation.peers and not state.departed.promised(rank, id_[0], id_[2]):
+                self._let_go(rank, operation, state.departed.error(state.peer(rank), now), now)
+        self.fail_hopeless_receivers(now)
 
-    def end(self, rank: int) -> None:
-        """The peer's session is over."""
-        if rank in self._left:
-            self._left[rank].over = True
+    def peer_gone(self, rank: int, error: DlcpError, now: float) -> None:
+        """The session of `rank` is over, as its daemon reports. Operations that still need it fail;
+        the others go on.
 
-    def is_over(self, rank: int) -> bool:
-        """Whether a peer has left and delivers nothing any more."""
-        return rank in self._left and self._left[rank].over
+        If the rank had not announced that it leaves, or no other peer is left, the session is
+        broken.
+        """
+        state = self.state
+        state.departed.end(rank)
+        if rank in state.departed:
+            error = state.departed.over_error(state.peer(rank))
+        if state.outcomes.broken is None and not self._goes_on_without(rank):
+            state.outcomes.departs(rank, error)
+            self.failures.fail_receivers(error)
+        for operation in [op for op in state.operations.values() if rank in op.peers]:
+            self._let_go(rank, operation, error, now)
+        self.fail_hopeless_receivers(now)
+        state.tell_departure()
 
-    def promised(self, rank: int, wire: int, number: int) -> bool:
-        """Whether a peer that has left had submitted an operation."""
-        departure = self._left.get(rank)
-        return departure is not None and number <= departure.begun.get(wire, 0)
+    def release(self, rank: int, operation: Operation, now: float) -> None:
+        """Nothing of an operation has to reach `rank` any more."""
+        wire, _, number = operation.id
+        self.state.repeater.acked(rank, operation.id)
+        self.state.flows[rank].outgoing.acknowledge_all(wire, number, now)
+        operation.on_left(rank, now)
 
-    def promise_more(self, begun: dict[int, int]) -> bool:
-        """Whether a peer has submitted a collective that has yet to begin here, after `begun`."""
-        promises = [(w, n) for left in self._left.values() for w, n in left.begun.items()]
-        return any(n > begun.get(wire, 0) for wire, n in promises if not wire & MESSAGES)
+    def ask_departed(self, operation: Operation, now: float) -> None:
+        """An operation has begun here: peers that have left take part in it, or it fails."""
+        wire, _, number = operation.id
+        departed = self.state.departed
+        for rank in [rank for rank in operation.peers if rank in departed]:
+            if operation.id not in self.state.operations:
+                return
+            if departed.is_over(rank) or not departed.promised(rank, wire, number):
+                self._let_go(rank, operation, departed.error(self.state.peer(rank), now), now)
 
-    def error(self, peer: Peer, now: float) -> PeerLost:
-        """For an operation that needs more of a peer than it submitted before it left."""
-        return self._error(peer, f"left {now - self._left[peer.rank].at:.1f} s ago")
+    def fail_hopeless_receivers(self, now: float) -> None:
+        """Fail receivers to which no peer will send any more."""
+        state = self.state
+        if not state.departed:
+            return
+        for wanted in list(state.mailbox.receivers):
+            ranks = list(state.flows) if wanted.rank == ANY else [wanted.rank]
+            if all(self._sends_no_more(rank, wanted.group) for rank in ranks):
+                error = state.departed.error(state.peer(ranks[0]), now)
+                if state.outcomes.broken is None:
+                    state.outcomes.departs(ranks[0], error)
+                self.failures.fail_receiver(wanted.receiver, error)
+                state.tell_departure()
 
-    def over_error(self, peer: Peer) -> PeerLost:
-        """For all later operations, once that peer has delivered all."""
-        return self._error(peer, "left")
-
-    def _error(self, peer: Peer, left: str) -> PeerLost:
-        return PeerLost(
-            f"rank {peer.rank} on {peer.host} {left}, after all that it had submitted was complete "
-            f"there ({self._left[peer.rank].why}); this needs more of it",
-            peer,
+    def _sends_no_more(self, rank: int, group: int) -> bool:
+        """Whether all messages of a peer that has left were offered here."""
+        departed, wire = self.state.departed, messages(group, rank, self.state.rank)
+        stream = self.state.streams.get((wire, rank))
+        return rank in departed and (
+            departed.is_over(rank)
+            or not departed.promised(rank, wire, 1 + (stream.offered if stream else 0))
         )
+
+    def _goes_on_without(self, rank: int) -> bool:
+        """Whether other peers are left, or promised operations have yet to begin."""
+        departed = self.state.departed
+        if rank not in departed:
+            return False
+        remain = not all(map(departed.is_over, self.state.flows))
+        begun = {wire: stream.begun for (wire, _), stream in self.state.streams.items()}
+        return remain or departed.promise_more(begun)
+
+    def _let_go(self, rank: int, operation: Operation, error: DlcpError, now: float) -> None:
+        """An operation gets nothing more from `rank`: it goes on without it, or fails."""
+        promised = self.state.departed.promised(rank, operation.id[0], operation.id[2])
+        if operation.done:
+            self.release(rank, operation, now)
+        elif operation.owed_by(rank) if promised else operation.needs(rank):
+            self._lose(rank, operation, error)
+        else:
+            operation.ready_ranks.add(rank)
+            self.release(rank, operation, now)
+
+    def _lose(self, rank: int, operation: Operation, error: DlcpError) -> None:
+        """An operation needs a rank that has left: it fails, and no other can begin."""
+        if self.state.outcomes.broken is None:
+            self.state.outcomes.departs(rank, error)
+        self.failures.fail(operation, error)

@@ -19,7 +19,7 @@ PINGS_BEFORE_SUSPECTED: Final = 3  # a false suspicion costs a line of the log
 MAX_AWAITED: Final = 3  # operations named in one error
 ALIKE_PINGS: Final = 3  # before they come twice, three times ... as often: some 100 until the
 # suspicion, since only many pings outlast loss that counts packets and not time
-LOOKS: Final = 4  # at a suspected peer, in each `suspect_after`
+CHECKS: Final = 4  # of a suspected peer, in each `suspect_after`
 PROOF: Final = 0.4  # seconds in which a peer with a sign of its end may answer, and a round trip
 PROOF_PINGS: Final = 5  # unanswered in this time
 
@@ -40,7 +40,7 @@ class Liveness:
     @property
     def interval(self) -> float:
         """Seconds between two checks of a peer that owes nothing."""
-        return self.soon / LOOKS
+        return self.soon / CHECKS
 
     def is_suspect(self, flow: Flow, now: float) -> bool:
         """Whether the silence of the peer is to be reported."""
@@ -71,7 +71,7 @@ class Liveness:
             Peer(flow.rank, flow.host, flow.address, awaiting),
         )
 
-    def look(self, flow: Flow, now: float) -> float:
+    def check(self, flow: Flow, now: float) -> float:
         """Ping the peer and its paths where needed; returns when to check again, absolute."""
         interval = self.interval
         owing = len(flow.paths) > 1 and flow.check_paths(now)

@@ -3,6 +3,7 @@
 from typing import Final
 
 from dlcpd.contract.messages import MAX_GROUPS
+from dlcpd.core.wire.header import Header, Key
 
 UPWARD: Final = MAX_GROUPS  # messages from the lower of two ranks to the higher
 DOWNWARD: Final = 2 * MAX_GROUPS
@@ -16,6 +17,12 @@ OperationId = tuple[int, int, int]  # number of the stream, peer or EVERYBODY, n
 def stream_id(wire: int, rank: int) -> StreamId:
     """The stream with number `wire` in datagrams of `rank`."""
     return wire, rank if wire & MESSAGES else EVERYBODY
+
+
+def operation_id(name: Header | Key, rank: int) -> OperationId:
+    """The operation that a datagram or transfer of `rank` belongs to."""
+    wire = name.stream
+    return wire, rank if wire & MESSAGES else EVERYBODY, name.operation
 
 
 def messages(group: int, source: int, destination: int) -> int:

@@ -14,7 +14,7 @@ class Suspicions:
     session: int
     _since: dict[int, float] = field(default_factory=dict)  # rank -> when it was last heard
 
-    def look(self, flow: Flow, rules: Liveness, now: float) -> PeerNews | None:
+    def check(self, flow: Flow, rules: Liveness, now: float) -> PeerNews | None:
         """Check the peer of a flow that operations wait for; returns the news, if any."""
         if flow.rank not in self._since:
             if not rules.is_suspect(flow, now):

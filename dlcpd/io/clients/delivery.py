@@ -29,7 +29,7 @@ class Delivery:
     def begin(self, session: Session, now: float) -> None:
         """The client of a session has left, and its open operations have failed."""
         for rank in session.flows:
-            rows = [commands.Begun(*row) for row in session.begun_with(rank)]
+            rows = [commands.Begun(*row) for row in session.departures.begun_with(rank)]
             for at in range(0, len(rows) or 1, commands.MAX_BEGUN):
                 part, rest = rows[at : at + commands.MAX_BEGUN], len(rows) - at
                 last = rest <= commands.MAX_BEGUN

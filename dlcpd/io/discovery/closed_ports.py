@@ -5,6 +5,7 @@ their traffic, know the token. The message is a sign and no proof: a peer that a
 by it.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from dlcpd.contract.errors import MalformedDatagram
@@ -19,7 +20,9 @@ SIGN: Final = "its UDP port is closed"
 class ClosedPorts:
     """Tells sessions of peers whose engine is gone."""
 
-    def __init__(self) -> None:
+    def __init__(self, sessions: Mapping[int, Session]) -> None:
+        """`sessions`: the open ones of this engine, by number."""
+        self._sessions = sessions
         self._flows: dict[int, Flow] = {}  # by the token of datagrams to the peer
         self._towards: dict[str, dict[int, Flow]] = {}  # by the address of the peer's engine
 
@@ -50,6 +53,5 @@ class ClosedPorts:
             return False
         if not flow.sign:
             for same in list(self._towards[flow.address].values()):
-                assert isinstance(same.session, Session)  # noqa: S101  # open_session made it so
-                same.session.doubt(same.rank, SIGN, now)
+                self._sessions[same.session.number].detector.doubt(same.rank, SIGN, now)
         return True

@@ -1,4 +1,4 @@
-"""Whose batch is sent next, and how much is sent before arrivals are looked at again."""
+"""Chooses the flow that sends next, and how much is sent before arrivals are handled again."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -8,18 +8,19 @@ from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.wire.datagram import Transmit
 
-MOST_TURN: Final = 4 << 20  # bytes sent per wake-up before arrivals are looked at again
+MOST_TURN: Final = 4 << 20  # bytes sent per wake-up, before arrivals are handled again
 LEAST_TURN: Final = 64 << 10  # likewise: a GSO burst
 TURN_TIME: Final = 1e-3  # seconds that it may take; through a device that takes packets one by one,
 # 4 MB take 35 ms, in which a peer waits for its credit and the two hosts alternate
 TURN_GAIN: Final = 0.25  # weight of the last turn
 PACED_BURST: Final = 22  # datagrams worth a wake-up when the pacer limits: 0.25 ms of 1 Gb/s
 
-Ask = Callable[[Flow, float, int], Transmit | None]  # flow, now, bytes: its next batch, if any
+# flow, now, bytes: the next batch of the flow, if any
+NextBatch = Callable[[Flow, float, int], Transmit | None]
 
 
 @dataclass(slots=True, eq=False)
-class Turns:
+class SendScheduler:
     """Sessions get equal parts, however many flows they have and however urgent they are; within
     one, the most urgent class comes first, and its flows take turns."""
 
@@ -31,7 +32,9 @@ class Turns:
     _least: int = 0  # the least of `_sent`, of sessions that want to send
     _number: int = 0  # of the turn
 
-    def batches(self, flows: Iterable[Flow], now: float, ask: Ask) -> Iterator[Transmit]:
+    def batches(
+        self, flows: Iterable[Flow], now: float, next_batch: NextBatch
+    ) -> Iterator[Transmit]:
         """A turn of `flows`, those that have data: batches to send now."""
         self.more = self.paced = False
         ready = self._ready(flows)
@@ -41,7 +44,7 @@ class Turns:
         while ready and left > 0:
             number = min(ready, key=self._sent.__getitem__)
             self._least = self._sent[number]
-            flow, batch = _next(ready[number], now, left, ask)
+            flow, batch = _next(ready[number], now, left, next_batch)
             if batch is None and not flow.outgoing.held:
                 break  # the rest of the turn is less than a datagram
             if not ready[number]:
@@ -87,13 +90,13 @@ class Turns:
 
 
 def _next(
-    flows: dict[Flow, int], now: float, allowance: int, ask: Ask
+    flows: dict[Flow, int], now: float, allowance: int, next_batch: NextBatch
 ) -> tuple[Flow, Transmit | None]:
     """A batch of one session, and its flow, which goes to the end of `flows`, or leaves."""
     urgent = min(flows.values())
     flow = next(flow for flow, traffic_class in flows.items() if traffic_class == urgent)
     del flows[flow]
-    batch = ask(flow, now, allowance)
+    batch = next_batch(flow, now, allowance)
     following = flow.outgoing.next_class
     if batch is not None and following is not None:
         flows[flow] = following

@@ -6,7 +6,8 @@ result is compared on both sides, in whichever order they leave. Asking is idemp
 until all have answered or `until` has come.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Container
+from dataclasses import dataclass
 from typing import Final
 
 from dlcpd.core.paths.paths import CONTROL
@@ -19,35 +20,24 @@ MAX_WAIT: Final = 0.05  # seconds between two questions: the closing client wait
 
 
 @dataclass(slots=True)
-class Conclusion:
+class FinalDigests:
     """The digests that a rank lacks, and when to ask again."""
 
     until: float = 0.0  # absolute; 0: the session goes on
     attempt: int = 0
     over: bool = False  # the end was reported
-    _gone: set[int] = field(default_factory=set)  # ranks that will answer nothing more
 
     @property
     def begun(self) -> bool:
         """Whether the rank wants to leave."""
         return self.until > 0 and not self.over
 
-    def leave_out(self, rank: int) -> None:
-        """A rank has left: it has compared, or never will."""
-        self._gone.add(rank)
-
-    def lacks(self, streams: list[Stream], flow: Flow) -> list[tuple[Stream, list[int]]]:
-        """Operations by stream whose digests a peer has not sent."""
-        if flow.rank in self._gone:
-            return []
-        lacking = [(stream, stream.digests.unconfirmed(flow.rank)) for stream in streams]
-        return [(stream, operations) for stream, operations in lacking if operations]
-
-    def ask(self, streams: list[Stream], flows: list[Flow]) -> int:
-        """Ask every peer for the digests that it has not sent. Returns how many these are."""
+    def ask(self, streams: list[Stream], flows: list[Flow], silent: Container[int]) -> int:
+        """Ask every peer, except `silent` ranks, for the digests that it has not sent. Returns how
+        many these are."""
         count = 0
         for flow in flows:
-            for stream, operations in self.lacks(streams, flow):
+            for stream, operations in lacking(streams, flow, silent):
                 count += len(operations)
                 for at in range(0, len(operations), MAX_DIGEST_ROWS):
                     _tell(flow, stream, operations[at : at + MAX_DIGEST_ROWS], ask=True)
@@ -58,6 +48,17 @@ class Conclusion:
         """Seconds until it is time to ask again."""
         waits = [flow.paths.timeout(CONTROL, self.attempt) for flow in flows]
         return min([MAX_WAIT, *waits])
+
+
+def lacking(
+    streams: list[Stream], flow: Flow, silent: Container[int]
+) -> list[tuple[Stream, list[int]]]:
+    """Operations by stream whose digests a peer has not sent; none of a `silent` rank, which
+    answers nothing more."""
+    if flow.rank in silent:
+        return []
+    found = [(stream, stream.digests.unconfirmed(flow.rank)) for stream in streams]
+    return [(stream, operations) for stream, operations in found if operations]
 
 
 def answer(flow: Flow, stream: Stream, asked: list[DigestRow], open_: set[int]) -> None:

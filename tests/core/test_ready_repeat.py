@@ -2,8 +2,8 @@
 
 import pytest
 
-from dlcpd.core.session.announcing import MOST_AGAIN, Announcements, Telling
 from dlcpd.core.session.flow import Flow
+from dlcpd.core.session.ready_repeat import MOST_AGAIN, PendingReady, ReadyRepeater
 from dlcpd.core.session.stream_ids import EVERYBODY
 from dlcpd.core.timers import Timer, TimerTable
 from dlcpd.core.wire.control import Ready, body_untrusted, unpack_ready_untrusted
@@ -16,17 +16,17 @@ OWNER = "session"
 TIMER = (OWNER, Timer.READY, 1)
 
 
-def telling(*, late: bool = False) -> Telling:
-    return Telling(READY, checked=4, digest=0xD1, late=late)
+def pending(*, late: bool = False) -> PendingReady:
+    return PendingReady(READY, checked=4, digest=0xD1, late=late)
 
 
-def begun(*, paths: int = 1, late: bool = False) -> tuple[Announcements, Flow]:
+def begun(*, paths: int = 1, late: bool = False) -> tuple[ReadyRepeater, Flow]:
     """An operation that its peer has just been told of, at time 10."""
     flow = SimNetwork(2, paths=paths).sessions[0].flows[1]
     flow.opening = 4096
-    announcements = Announcements(OWNER, TimerTable())
-    announcements.begin(flow, OPERATION, telling(late=late), 10.0)
-    return announcements, flow
+    repeater = ReadyRepeater(OWNER, TimerTable())
+    repeater.send(flow, OPERATION, pending(late=late), 10.0)
+    return repeater, flow
 
 
 def told(flow: Flow) -> list[tuple[int, Header, Ready]]:
@@ -61,79 +61,79 @@ def test_it_says_whether_data_came_too_early(late: bool) -> None:
 def test_what_it_says_of_an_earlier_operation_need_not_be_said_again() -> None:
     flow = SimNetwork(2).sessions[0].flows[1]
     flow.outbox.complete += [Key(3, 4, 0), Key(3, 3, 0), Key(0, 4, 0)]
-    Announcements(OWNER, TimerTable()).begin(flow, OPERATION, telling(), 10.0)
+    ReadyRepeater(OWNER, TimerTable()).send(flow, OPERATION, pending(), 10.0)
     assert flow.outbox.complete == [Key(3, 3, 0), Key(0, 4, 0)]
 
 
 def test_it_is_repeated_ever_more_rarely_until_it_is_known() -> None:
-    announcements, flow = begun()
+    repeater, flow = begun()
     told(flow)
     now, waits = 10.0, list[float]()
     for attempt in range(1, MAX_ROUND + 10):
-        at = announcements.timers.next_timeout()
+        at = repeater.timers.next_timeout()
         assert at is not None
         waits.append(at - now)
         now = at
-        assert announcements.timers.pop_due(now) == [TIMER]
-        announcements.repeat(flow, now)
+        assert repeater.timers.pop_due(now) == [TIMER]
+        repeater.repeat(flow, now)
         ((_, header, ready),) = told(flow)
         assert header.round == min(attempt, MAX_ROUND)  # so that the repetition is answered
         assert ready == READY.told(4096, 4, 0xD1)
     assert waits[0] < waits[1] < waits[2]
     assert max(waits) <= 0.2 + 1e-9  # docs/wire.md
-    announcements.known(1, OPERATION)
-    assert announcements.timers.next_timeout() is None
+    repeater.acked(1, OPERATION)
+    assert repeater.timers.next_timeout() is None
 
 
 def test_it_is_unknown_until_the_peer_shows_otherwise() -> None:
-    announcements, flow = begun()
-    assert announcements.unknown(1, OPERATION)
-    assert not announcements.unknown(2, OPERATION)
-    assert not announcements.unknown(1, (3, EVERYBODY, 6))
-    announcements.known(2, OPERATION)
-    announcements.known(1, (3, 1, 5))
-    assert announcements.unknown(1, OPERATION)
-    announcements.known(1, OPERATION)
-    assert not announcements.unknown(1, OPERATION)
-    announcements.known(1, OPERATION)  # told twice
+    repeater, flow = begun()
+    assert repeater.is_pending(1, OPERATION)
+    assert not repeater.is_pending(2, OPERATION)
+    assert not repeater.is_pending(1, (3, EVERYBODY, 6))
+    repeater.acked(2, OPERATION)
+    repeater.acked(1, (3, 1, 5))
+    assert repeater.is_pending(1, OPERATION)
+    repeater.acked(1, OPERATION)
+    assert not repeater.is_pending(1, OPERATION)
+    repeater.acked(1, OPERATION)  # told twice
     told(flow)
-    announcements.repeat(flow, 11.0)  # a timer that was on its way
+    repeater.repeat(flow, 11.0)  # a timer that was on its way
     assert told(flow) == []
-    assert announcements.timers.next_timeout() is None
+    assert repeater.timers.next_timeout() is None
 
 
 def test_what_was_told_just_now_is_not_repeated_with_what_is_older() -> None:
-    announcements, flow = begun()
-    at = announcements.timers.next_timeout()
+    repeater, flow = begun()
+    at = repeater.timers.next_timeout()
     assert at is not None
     younger = (3, EVERYBODY, 6)
-    announcements.begin(flow, younger, telling(), at - 1e-4)
+    repeater.send(flow, younger, pending(), at - 1e-4)
     told(flow)
-    assert announcements.timers.pop_due(at) == [TIMER]
-    announcements.repeat(flow, at)
+    assert repeater.timers.pop_due(at) == [TIMER]
+    repeater.repeat(flow, at)
     assert [header.operation for _, header, _ in told(flow)] == [5]
-    assert announcements.timers.pending(TIMER)
+    assert repeater.timers.pending(TIMER)
 
 
 def test_a_peer_that_is_behind_is_told_less_and_less_at_a_time_and_all_in_turn() -> None:
     """A peer that cannot take in what it gets must not get the same ones over and over."""
-    announcements, flow = begun()
+    repeater, flow = begun()
     for number in range(6, 105):
-        announcements.begin(flow, (3, EVERYBODY, number), telling(), 10.0)
+        repeater.send(flow, (3, EVERYBODY, number), pending(), 10.0)
     told(flow)
     counts, numbers = list[int](), list[int]()
     while len(numbers) < 100:
-        at = announcements.timers.next_timeout()
+        at = repeater.timers.next_timeout()
         assert at is not None
-        announcements.timers.pop_due(at)
-        announcements.repeat(flow, at)
+        repeater.timers.pop_due(at)
+        repeater.repeat(flow, at)
         again = [header.operation for _, header, _ in told(flow)]
         counts.append(len(again))
         numbers += again
     assert counts[:6] == [16, 8, 4, 2, 1, 1]
     assert numbers[:100] == list(range(5, 105))
-    announcements.known(1, (3, EVERYBODY, 50))
-    at = announcements.timers.next_timeout()
+    repeater.acked(1, (3, EVERYBODY, 50))
+    at = repeater.timers.next_timeout()
     assert at is not None
-    announcements.repeat(flow, at)
+    repeater.repeat(flow, at)
     assert len(told(flow)) == MOST_AGAIN, "what it shows to know is a sign that it keeps up"

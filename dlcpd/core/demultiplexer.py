@@ -1,0 +1,166 @@
+"""Passes each datagram that arrived to the flow that its token names.
+
+Control beyond MOST_CONTROL datagrams per wake-up waits in an `Inbox`, so that a flood of control
+does not keep the engine from its other sources.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from dlcpd.contract.errors import MalformedDatagram
+from dlcpd.core.inbox import Inbox
+from dlcpd.core.paths.incast import ArrivalRate
+from dlcpd.core.session.flow import Flow
+from dlcpd.core.session.session import Session
+from dlcpd.core.wire import control
+from dlcpd.core.wire.checksum import Checksum, Keyring
+from dlcpd.core.wire.datagram import Batch, Group
+from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
+from dlcpd.core.wire.rows import alone
+from dlcpd.core.wire.sizes import MAX_SEGMENT
+
+MOST_CONTROL: Final = 256  # control datagrams handled per wake-up; some milliseconds
+_READY: Final = bytes([Kind.READY])  # second byte of a datagram
+
+Fault = tuple[int, Exception]  # number of the session, 0: of none in particular; the bug
+
+
+@dataclass(slots=True, eq=False)
+class Demultiplexer:
+    """All datagrams of one engine. A malformed one is counted; a bug in the work for one is a
+    fault of its session, and the others are not affected."""
+
+    sessions: Mapping[int, Session]  # the open ones, by number
+    counters: Counter[str]  # refused datagrams
+    effort: Counter[str]  # datagrams taken in
+    keys: Keyring  # of the peers
+    inbox: Inbox
+    arriving: ArrivalRate
+    faults: list[Fault]
+    by_token: dict[int, Flow] = field(default_factory=dict)
+    _handled: int = 0  # control datagrams, since `work_off` was called
+
+    def add(self, flow: Flow, secret: bytes) -> None:
+        """A flow was opened; `secret` keys the checksums of the peer's datagrams. Empty: they have
+        none."""
+        self.by_token[flow.token_in] = flow
+        if secret:
+            self.keys.add(flow.token_in, Checksum(secret))
+
+    def remove(self, flow: Flow) -> None:
+        """A flow has ended: its token is unknown from now on."""
+        self.keys.remove(flow.token_in)
+        if self.by_token.get(flow.token_in) is flow:
+            del self.by_token[flow.token_in]
+
+    def receive(self, batch: Batch, now: float) -> None:
+        """Take in all datagrams of one receive call.
+
+        READY comes first, since data may have travelled with it; all other control refers to data
+        that left before it, and comes last.
+        """
+        groups = self._groups(batch)
+        later = [data for data in batch.strays if data[1:2] != _READY]
+        for data in batch.strays:
+            if data[1:2] == _READY:
+                self._control(data, batch.stray_arrival, now)
+        for group in groups:
+            self._group(group, now)
+        for data in later:
+            self._control(data, batch.stray_arrival, now)
+
+    def _groups(self, batch: Batch) -> Sequence[Group]:
+        try:
+            return batch.groups(self.counters)
+        except Exception as exc:  # the datagrams are lost, as on any network
+            self.faults.append((0, exc))
+            return ()
+
+    def _group(self, group: Group, now: float) -> None:
+        header, count = group.header, group.count
+        flow = self.by_token.get(header.token)
+        if flow is None:
+            self.counters["token"] += count
+            return
+        self.effort["data_in"] += count
+        if group.marked:
+            self.counters["ce"] += group.marked
+        flow.touch()
+        try:
+            useful = flow.arrivals.on_data(group, now)
+        except Exception as exc:  # a bug: that session ends, and no other
+            self.faults.append((flow.session.number, exc))
+            return
+        if useful:
+            flow.heard(now)
+            self.arriving.on_bytes(group.size, now)
+
+    def _control(self, data: bytes, arrived_at: float, now: float) -> None:
+        try:
+            header = Header.unpack_untrusted(data)
+            self.check(header, data)
+            if header.kind is Kind.DATA:
+                self._stray_data(header, data, arrived_at, now)
+            elif header.kind is Kind.PING or (not self.inbox and self._handled < MOST_CONTROL):
+                self._on_control(header, data, arrived_at, now)
+                self._handled += 1
+            elif header.token not in self.by_token:
+                raise MalformedDatagram("token")
+            else:
+                self.inbox.put(header, data, arrived_at)
+        except MalformedDatagram as exc:
+            self.counters[exc.reason] += 1
+
+    def check(self, header: Header, data: bytes) -> None:
+        """Raises: MalformedDatagram where the checksum does not match."""
+        if not self.keys.is_genuine(header.token, header.checksum, data):
+            raise MalformedDatagram("checksum")
+
+    def _stray_data(self, header: Header, data: bytes, arrived_at: float, now: float) -> None:
+        """Data of a small operation, which the kernel joined with others of its size."""
+        if len(data) > HEADER_SIZE + MAX_SEGMENT:
+            raise MalformedDatagram("length", f"data of {len(data)} bytes")
+        self._group(alone(header, data, arrived_at), now)
+
+    def _on_control(self, header: Header, data: bytes, arrived_at: float, now: float) -> None:
+        """Raises: MalformedDatagram."""
+        flow = self.by_token.get(header.token)
+        if flow is None:
+            raise MalformedDatagram("token")
+        flow.touch()
+        body = control.body_untrusted(data)
+        flow.outgoing.held = False
+        session = self.sessions[flow.session.number]
+        try:
+            if header.kind is Kind.READY:
+                session.rendezvous.on_ready(flow, header, body, now)
+            elif header.kind is Kind.READY_ACK:
+                session.rendezvous.on_ready_ack(flow, header)
+            elif header.kind is Kind.DIGESTS:
+                session.replicas.on_digests(flow, header, body)
+            else:
+                flow.on_control(header, body, arrived_at, now)
+        except MalformedDatagram:
+            raise
+        except Exception as exc:  # a bug: that session ends, and no other
+            self.faults.append((session.number, exc))
+
+    def pass_on(self, data: bytes, now: float) -> None:
+        """Take in a control datagram that never left this process, and has no checksum."""
+        try:
+            self._on_control(Header.unpack_untrusted(data), data, now, now)
+        except MalformedDatagram as exc:
+            self.counters[exc.reason] += 1
+
+    def work_off(self, now: float) -> None:
+        """Handle up to MOST_CONTROL datagrams of `inbox`."""
+        self._handled = 0
+        while self.inbox and self._handled < MOST_CONTROL:
+            self._handled += 1
+            header, data, arrived_at = self.inbox.take()
+            try:
+                self._on_control(header, data, arrived_at, now)
+            except MalformedDatagram as exc:
+                self.counters[exc.reason] += 1

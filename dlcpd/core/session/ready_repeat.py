@@ -1,0 +1,109 @@
+"""Sends READY to every peer of an operation, and repeats it until the peer has it."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dlcpd.core.paths.newest import microseconds
+from dlcpd.core.paths.paths import CONTROL
+from dlcpd.core.session.flow import Flow
+from dlcpd.core.session.stream_ids import OperationId
+from dlcpd.core.timers import Timer, TimerTable
+from dlcpd.core.wire.control import Ready
+from dlcpd.core.wire.header import MAX_ROUND, Flag, Header, Kind
+
+# Repetitions at a time, to one peer; halved each time that the peer shows no knowledge of any. A
+# peer with more READYs than it can take in must not get the same ones over and over.
+MOST_AGAIN: Final = 16
+
+
+@dataclass(slots=True)
+class PendingReady:
+    """This rank's READY of an operation, while it may not have arrived."""
+
+    ready: Ready
+    checked: int  # operation whose replica digest it carries
+    digest: int
+    late: bool  # the peer's data of the operation came and were not kept
+    attempt: int = 0
+    sent_at: float = 0.0
+
+
+@dataclass(slots=True)
+class Unacked:
+    """The READYs that one peer may not have, the least recently sent first."""
+
+    readys: dict[OperationId, PendingReady] = field(default_factory=dict)
+    attempt: int = 0  # times in a row that the peer knew nothing new when the timer expired
+
+
+@dataclass(slots=True, eq=False)
+class ReadyRepeater:
+    """Owns one timer per peer, set for `owner`."""
+
+    owner: Any
+    timers: TimerTable
+    _unacked: dict[int, Unacked] = field(default_factory=dict)  # by rank
+
+    def send(self, flow: Flow, operation: OperationId, ready: PendingReady, now: float) -> None:
+        """Send READY of an operation to the peer of `flow`, until the peer has it."""
+        flow.outbox.imply_complete(operation[0], ready.checked)
+        unacked = self._unacked.setdefault(flow.rank, Unacked())
+        unacked.readys[operation] = ready
+        self._send(flow, operation, ready, now)
+        if not self.timers.pending(self._timer(flow.rank)):
+            self._check_later(flow, unacked, now)
+
+    def repeat(self, flow: Flow, now: float) -> None:
+        """The timer of a peer expired before it showed that it has all READYs."""
+        unacked = self._unacked.get(flow.rank)
+        if unacked is None or not unacked.readys:
+            return
+        wait = flow.paths.timeout(CONTROL, unacked.attempt)
+        due = [at for at, ready in unacked.readys.items() if now >= ready.sent_at + wait]
+        for operation in due[: max(MOST_AGAIN >> unacked.attempt, 1)]:
+            ready = unacked.readys.pop(operation)
+            ready.attempt += 1
+            unacked.readys[operation] = ready  # the others come first next time
+            self._send(flow, operation, ready, now)
+        unacked.attempt += bool(due)
+        self._check_later(flow, unacked, now)
+
+    def acked(self, rank: int, operation: OperationId) -> None:
+        """`rank` has this rank's READY: no need to repeat it."""
+        unacked = self._unacked.get(rank)
+        if unacked is None or unacked.readys.pop(operation, None) is None:
+            return
+        unacked.attempt = 0
+        if not unacked.readys:
+            self.timers.cancel(self._timer(rank))
+
+    def is_pending(self, rank: int, operation: OperationId) -> bool:
+        """Whether this rank's READY may not have reached `rank`."""
+        unacked = self._unacked.get(rank)
+        return unacked is not None and operation in unacked.readys
+
+    def _send(self, flow: Flow, operation: OperationId, pending: PendingReady, now: float) -> None:
+        pending.sent_at = now
+        stream, _, number = operation
+        ready = pending.ready.told(flow.opening, pending.checked, pending.digest)
+        header = Header(
+            Kind.READY,
+            flow.token_out,
+            number,
+            stream,
+            round=min(pending.attempt, MAX_ROUND),
+            flags=Flag.LATE if pending.late else Flag.NONE,
+            sent_at=microseconds(now) or 1,
+        )
+        # on every path: READY must precede the data on each of them
+        flow.outbox.put_everywhere(header, ready.pack())
+
+    def _check_later(self, flow: Flow, unacked: Unacked, now: float) -> None:
+        """Set the timer for when the oldest is due; not at once, where more are due than may be
+        repeated."""
+        oldest = next(iter(unacked.readys.values())).sent_at
+        at = oldest + flow.paths.timeout(CONTROL, unacked.attempt)
+        self.timers.set(self._timer(flow.rank), max(at, now + flow.paths.timeout(CONTROL)))
+
+    def _timer(self, rank: int) -> tuple[Any, Timer, int]:
+        return self.owner, Timer.READY, rank

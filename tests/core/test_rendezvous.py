@@ -1,0 +1,113 @@
+"""READYs of this rank and of its peers are matched, in whichever order they come."""
+
+import pytest
+
+from dlcpd.contract.errors import OperationAborted, PeerLost, TooMany
+from dlcpd.core.session import rendezvous
+from dlcpd.core.session.events import OperationFailed
+from dlcpd.core.session.mailbox import ANY
+from dlcpd.core.session.session import Session
+from dlcpd.core.session.stream_ids import EVERYBODY, messages
+from dlcpd.core.timers import Timer
+from dlcpd.core.wire.header import Header, Kind
+from tests.core.operations import NOW, TEXT, PlainOperation, begun, hear, session
+
+
+def failures(of: Session) -> list[OperationFailed]:
+    return [event for event in of.outcomes.take() if isinstance(event, OperationFailed)]
+
+
+@pytest.mark.parametrize("ahead", [True, False], ids=["peers first", "this rank first"])
+def test_an_operation_meets_its_peers_in_any_order(ahead: bool) -> None:
+    made = session()
+    if ahead:
+        hear(made, 1, 1)
+        hear(made, 2, 1)
+    operation = begun(made)
+    if not ahead:
+        hear(made, 1, 1)
+        hear(made, 2, 1)
+    assert operation.calls == [("start", 7, NOW), ("ready", 1, False), ("ready", 2, False)]
+    assert operation.id == (0, EVERYBODY, 1)
+
+
+def test_ready_goes_to_every_peer_before_a_failure() -> None:
+    made = session()
+    hear(made, 1, 1, "max of int8[1]")
+    operation = begun(made)
+    kinds = {
+        rank: [Header.unpack_untrusted(c.data).kind for c in flow.outbox.waiting]
+        for rank, flow in made.flows.items()
+    }
+    assert kinds == {1: [Kind.READY], 2: [Kind.READY]}
+    [failed] = failures(made)
+    assert (failed.ticket, failed.ranks) == (operation.ticket, (1, 2))
+    assert failed.code == "ranks_disagree"
+    assert "max of int8[1]" in failed.text and TEXT in failed.text and "host1" in failed.text
+
+
+def test_a_rank_that_is_no_member_fails_the_operation() -> None:
+    made = session()
+    made.submit(PlainOperation(1, frozenset({1})), 0, NOW)
+    hear(made, 2, 1)
+    [failed] = failures(made)
+    assert failed.code == "ranks_disagree" and "rank 2 on host2 takes part" in failed.text
+
+
+def test_an_operation_that_a_peer_aborted_before_it_began_here_fails_as_it_begins() -> None:
+    made = session()
+    made.abort(2, 0, 1, OperationAborted("rank 2: no"), NOW)
+    operation = begun(made)
+    assert [event.text for event in failures(made)] == ["rank 2: no"]
+    assert not made.operations and ("closed",) in operation.calls
+    assert begun(made, 2).id == (0, EVERYBODY, 2)
+
+
+def test_a_ready_ack_ends_the_repetition() -> None:
+    made = session()
+    operation = begun(made)
+    assert not made.ready_acked(1, operation)
+    made.rendezvous.on_ready_ack(made.flows[1], Header(Kind.READY_ACK, 1, 1, 0))
+    assert made.ready_acked(1, operation) and not made.ready_acked(2, operation)
+    assert operation.calls[-1] == ("known", 1)
+    assert not made.timers.pending((made, Timer.READY, 1))
+    assert made.timers.pending((made, Timer.READY, 2))
+
+
+@pytest.mark.parametrize("rank", [1, ANY])
+@pytest.mark.parametrize("ahead", [True, False], ids=["message first", "receiver first"])
+def test_a_receiver_gets_the_message_of_its_tag(rank: int, ahead: bool) -> None:
+    made, stream = session(), messages(0, 1, 0)
+    receiver = PlainOperation(5, frozenset(), tag=9)
+    if not ahead:
+        made.submit_receive(receiver, 0, rank, 9, NOW)
+    hear(made, 1, 1, stream=stream, tag=8)
+    hear(made, 1, 2, stream=stream, tag=9)
+    if ahead:
+        made.submit_receive(receiver, 0, rank, 9, NOW)
+    assert receiver.id == (stream, 1, 2) and receiver.peers == {1}
+    assert ("ready", 1, False) in receiver.calls
+    assert [message.tag for message in made.mailbox.messages] == [8]
+
+
+def test_a_message_that_was_withdrawn_uses_up_its_number() -> None:
+    made, stream = session(), messages(0, 1, 0)
+    hear(made, 1, 2, stream=stream, tag=9)
+    receiver = PlainOperation(5, frozenset(), tag=9)
+    made.submit_receive(receiver, 0, 1, 9, NOW)
+    assert not made.operations, "the first message has yet to come"
+    made.abort(1, stream, 1, OperationAborted("rank 1: no"), NOW)
+    assert receiver.id == (stream, 1, 2)
+
+
+def test_a_session_has_room_for_so_many_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "MAX_OPEN", 2)
+    made = session()
+    begun(made)
+    made.submit_receive(PlainOperation(2, frozenset()), 0, 1, 0, NOW)
+    with pytest.raises(TooMany):
+        begun(made, 3)
+    assert made.begun == 1
+    made.fail_all(1, PeerLost("rank 1 is silent"))
+    with pytest.raises(PeerLost):
+        begun(made, 4)
