@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any, Final
 
 from dlcp_lab.faults import leaks
+from dlcp_lab.faults.catalog import make
 from dlcp_lab.faults.cluster import ANSWER, Cluster, Job, raise_unless
-from dlcp_lab.faults.injections import Injection, make
+from dlcp_lab.faults.injections import Injection
 from dlcp_lab.faults.kinds import PAUSES, Fault, Mode, Phase
 from dlcp_lab.faults.rules import ANY, Drop, Passage, Rule, Way
 from dlcp_lab.faults.trainer import RESULT, Outcome

@@ -24,8 +24,8 @@ from typing import Final
 
 from dlcp_lab.emulation.patience import peer_timeout
 from dlcp_lab.faults import leaks
+from dlcp_lab.faults.catalog import make
 from dlcp_lab.faults.cluster import ANSWER, Cluster, Job
-from dlcp_lab.faults.injections import make
 from dlcp_lab.faults.kinds import PAUSES, Fault
 from dlcp_lab.faults.load import load
 from dlcp_lab.faults.trainer import DEAD, RESULT, Outcome
