@@ -16,7 +16,6 @@ from dlcpd.ctl.report.parts import (
     size,
     spread,
     table,
-    versus,
 )
 
 # Keys of a row that make its label, in this order; the system that ran comes last.
@@ -24,6 +23,7 @@ _OF: Final = ("collective", "task", "network", "model", "size", "codec")
 _SYSTEM: Final = ("transport", "system")
 _PARTS: Final = ("rows", "checks", "claims", "data", "runs", "times", "costs", "header", "account")
 MAX_GROUPS: Final = 6  # with a chart of times each; more are only in the table
+WORTH: Final = 1.02  # a ratio below is no gain, as in the benchmarks' own verdicts
 COLOURS: Final = {"gloo": "orange", "nccl": "purple"}  # others are blue
 
 
@@ -55,6 +55,16 @@ def of_document(found: Row) -> Section:
     ]
     made = {key: value for key, value in found.items() if key not in _PARTS}
     return Section(command, sentences, blocks, made)
+
+
+def versus(what: str, ratio: float, low: float | None = None, high: float | None = None) -> str:
+    """A sentence on `ratio`, Gloo's time / dlcpd's; it also says if nothing was gained."""
+    between = f" ({low:.2f} to {high:.2f} in eight of ten)" if low is not None else ""
+    if ratio >= WORTH:
+        return f"{what}: {ratio:.2f} times as fast as Gloo{between}."
+    if ratio > 1 / WORTH:
+        return f"{what}: no gain, as fast as Gloo ({ratio:.2f} times){between}."
+    return f"{what}: no gain, slower than Gloo: {ratio:.2f} times as fast{between}."
 
 
 def _conditions(found: Row) -> Iterator[str]:
