@@ -5,15 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from dlcp_lab.bench.all_reduce import rows_of
 from dlcp_lab.replay.step_rows import Row
 from dlcp_lab.report.section import of_document, versus
-from dlcp_lab.report.statistic import Spread
+from dlcp_lab.report.statistic import Spread, quotient
 from dlcp_lab.scenarios.claims import Findings
 from dlcpd import __version__
+from dlcpd.contract.errors import PeerLost
 from dlcpd.ctl.output import Output
 from dlcpd.ctl.report.inputs import sections
 from dlcpd.ctl.report.parts import spread
-from tests.lab.report.bench_documents import SAMPLES, bench, block, measured
+from tests.lab.report.bench_documents import OPTIONS, SAMPLES, bench, block, measured, series
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,40 @@ def test_a_scenario_is_read_as_it_is_written(
     ]
     assert made.made["conditions"] == "two hosts"
     assert capsys.readouterr().out
+
+
+def test_figures_that_were_not_measured_are_said(tmp_path: Path) -> None:
+    found, file = Findings(), tmp_path / "x.json"
+    found.run("seed 1", _lost)
+    found.times("random 0.01, bounded", [])
+    found.claim("throughput kept", lambda: quotient(1.0, 0.0), 0.9)
+    assert found.report("loss", "two hosts").tell(Output(str(file))) == 1
+    [made] = sections(file)
+    assert list(made.sentences) == [
+        "0 of 1 claims hold.",
+        "NOT MEASURED: throughput kept: a duration of 0 s",
+        "NOT MEASURED: seed 1: rank 1 is silent",
+        "NOT MEASURED: random 0.01, bounded: no sample",
+        f"Measured by dlcpd {__version__}: two hosts.",
+    ]
+    assert block(made, "table", "set out")["rows"][0][0] == "not measured"
+
+
+def _lost() -> None:
+    raise PeerLost("rank 1 is silent")
+
+
+def test_a_row_without_a_measurement_has_no_chart() -> None:
+    rank = {"dlcpd": series([]), "gloo": series(SAMPLES)}
+    rows = rows_of(1 << 20, [rank, rank], OPTIONS).document()
+    made = of_document({"command": "bench all-reduce", "rows": rows})
+    assert made.sentences[0] == "NOT MEASURED: 1 MiB dlcpd: no sample"
+    assert [row["label"] for row in block(made, "ranges", "seconds")["rows"]] == ["gloo"]
+
+
+def test_a_trace_without_a_block_says_so() -> None:
+    found = {"command": "bench trace", "times": {"on": [], "off": [], "off again": []}}
+    assert of_document(found).sentences[0] == ("NOT MEASURED: the cost of a recording: no sample")
 
 
 def test_verdicts_of_demo_and_verify_are_said() -> None:
