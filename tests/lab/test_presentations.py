@@ -89,10 +89,17 @@ def training(transport: str, times: list[float]) -> list[dict[str, Any]]:
     }
     counts = dict.fromkeys(("sent", "retransmitted", "waived", "lost", "reapplied"), 0)
     rank = {
-        "task": "digits", "transport": transport, "seed": 0, "score_name": "accuracy",
-        "losses": times, "times": times, "forwards": times, "score": 0.9, "digest": "aa",
+        "task": "digits",
+        "transport": transport,
+        "seed": 0,
+        "score_name": "accuracy",
+        "losses": times,
+        "times": times,
+        "forwards": times,
+        "score": 0.9,
+        "digest": "aa",
         "books": counts | {"network": network, "held_bytes": 0},
-    }  # fmt: skip
+    }
     return [rank, rank]
 
 

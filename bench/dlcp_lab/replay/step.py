@@ -123,7 +123,7 @@ def _case(name: str, setting: dict[str, Any], rate: str) -> Case:
 def _measure(
     setting: dict[str, Any], options: argparse.Namespace, seeds: int, output: Output
 ) -> tuple[Runs, list[Gap]]:
-    """What the ranks measured by seed, and the seeds that failed."""
+    """Measurements of the ranks by seed, and the seeds that failed."""
     steps = (WARMUP + setting["steps"]) * len(SYSTEMS) * len(setting["models"])
     plan = {"hosts": HOSTS, "host_rate": options.rate, "classes": True}
     runs: Runs = []

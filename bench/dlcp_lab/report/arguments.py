@@ -70,7 +70,7 @@ def add_share(made: argparse.ArgumentParser) -> None:
 
 
 def add_steps(made: argparse.ArgumentParser, default: int, per: str) -> None:
-    """`--steps` that are measured, `per` what."""
+    """`--steps`: steps to measure. `per`: the unit of that count, for the help text."""
     made.add_argument(
         "--steps",
         type=whole(1, 10_000),

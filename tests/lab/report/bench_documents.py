@@ -12,7 +12,7 @@ OPTIONS = argparse.Namespace(dtype="float32", op="sum", mode="exact")
 
 
 def series(times: list[float]) -> dict[str, Any]:
-    """What a rank measures of one transport."""
+    """Measurements of one transport on one rank."""
     counts = {
         "sent": 60,
         "retransmitted": 1,
