@@ -1,6 +1,13 @@
-"""The commands that this package adds to `dlcpctl`; each imports its modules at its first use."""
+"""The commands that this package adds to `dlcpctl`, and the section of a report from their JSON.
 
-from dlcpd.ctl.grammar import Commands, late
+Each imports its modules at its first use; see dlcpd/ctl/extensions.py.
+"""
+
+from typing import Final
+
+from dlcpd.ctl.grammar import Commands, OnDemand, late
+
+section: Final = OnDemand("dlcp_lab.report.section", "of_document")
 
 
 def bench(commands: Commands) -> None:

@@ -4,10 +4,12 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
+from dlcp_lab import commands
 from dlcpd.contract.errors import BadConfig
+from dlcpd.ctl import extensions
 from dlcpd.ctl import main as command
 from dlcpd.ctl.arguments import parser
-from dlcpd.ctl.extensions import GROUP, installed
+from dlcpd.ctl.extensions import GROUP, installed, reader
 from dlcpd.ctl.grammar import Commands, Need, check_needs, whole
 from dlcpd.ctl.grammar import command as add_command
 from dlcpd.ctl.output import Output
@@ -42,6 +44,20 @@ def test_a_command_that_cannot_be_loaded_says_so_only_when_it_is_called(value: s
     options = grammar.parse_args(["broken", "with", "--any", "arguments"])
     with pytest.raises(BadConfig, match=r"^broken: .* cannot be loaded .*absent"):
         options.run(options, Output(None))
+
+
+def test_the_json_of_a_command_is_read_by_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [
+        entry("bench", "dlcp_lab.commands:bench"),
+        entry("greet", f"{__name__}:add_greeting"),
+        entry("broken", "absent.module:add"),
+    ]
+    monkeypatch.setattr(extensions, "installed", lambda: entries)
+    assert reader("bench step") is commands.section
+    assert reader("greet") is None  # draws nothing
+    assert reader("sing") is None  # of no package
+    with pytest.raises(BadConfig, match=r"^broken: absent.module:add cannot be loaded"):
+        reader("broken")
 
 
 def test_operating_works_without_the_package_that_measures() -> None:

@@ -8,7 +8,8 @@ from typing import Final
 import pytest
 
 from dlcp_lab.faults.breakages import BREAKAGES, Breakage, Tool
-from dlcp_lab.faults.drill import BEGIN, END, Drill, drills, wrapped
+from dlcp_lab.faults.drill import Drill, drills
+from dlcp_lab.faults.drill_page import BEGIN, END, wrapped
 from dlcp_lab.faults.kinds import Fault
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "operations.md"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dlcpd.ctl.main import main as dlcpctl
-from tests.ctl.test_report import bench
 from tests.daemon.kit import environment
+from tests.lab.report.bench_documents import bench
 from tests.page.browser import NO_SELENIUM, complaints, requests
 from tests.page.conftest import JOB, Site
 from tests.page.site import steps

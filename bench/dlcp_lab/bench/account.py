@@ -5,12 +5,12 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any, Final
 
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import HostPlan, running
 from dlcp_lab.report.amounts import show_size
+from dlcp_lab.report.statistic import mean
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
 from dlcpd.io.config import COUNT_CALLS
@@ -91,7 +91,7 @@ def costs(
                     **{name: _mean([one[name] for one in seen], operations) for name in COUNTED},
                     python_calls=_mean(made, operations),
                     effort={
-                        key: fmean(each.get(key, 0) for each in effort) / operations
+                        key: mean([each.get(key, 0) for each in effort]) / operations
                         for key in sorted({key for each in effort for key in each})
                     },
                 )
@@ -106,7 +106,7 @@ def _calls(host: dict[str, Any], process: str) -> int | None:
 def _mean(values: Sequence[float | None], operations: int) -> Any:
     """Mean per operation; None if a host has no value."""
     known = [value for value in values if value is not None]
-    return fmean(known) / operations if len(known) == len(values) else None
+    return mean(known) / operations if len(known) == len(values) else None
 
 
 def lines(found: Sequence[Cost]) -> Iterator[str]:

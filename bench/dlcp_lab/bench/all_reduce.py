@@ -1,8 +1,9 @@
 """`dlcpctl bench all-reduce`: dlcpd against Gloo, in alternation in the same processes."""
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final
 
 from dlcp_lab.bench.account import Cost, account, lines
@@ -10,10 +11,10 @@ from dlcp_lab.bench.places import check_places, document, places, where
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import HostPlan, network_table, running
 from dlcp_lab.report.amounts import show_fraction, show_size
+from dlcp_lab.report.measured import Gap, Rows, attempt, figure
 from dlcp_lab.report.statistic import Spread, algorithm_bandwidth, bus_bandwidth, ratios, slowest
 from dlcpd.contract.codec import check_takes, parsed
 from dlcpd.contract.errors import BadConfig, BadPolicy
-from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
 
 OURS: Final = "dlcpd"
@@ -56,28 +57,32 @@ def bench(options: argparse.Namespace, output: Output) -> int:
         rows = _measure(plans, options, output)
         found = _account(plans, options, output)
     output.line(heading(options, plans))
-    output.line(table.render(HEADER, [_cells(row, options) for row in rows], left=0))
-    for line in (*overhead(rows), *verdicts(rows, options), *lines(found)):
+    output.line(rows.render(HEADER, lambda row: cells(row, options), left=0))
+    costs = () if isinstance(found, Gap) else found
+    account_said = [found.line()] if isinstance(found, Gap) else lines(found)
+    for line in (*rows.reasons(), *overhead(rows), *verdicts(rows, options), *account_said):
         output.line(line)
-    output.document(_document(options, plans, rows) | {"account": [asdict(c) for c in found]})
+    output.document(_document(options, plans, rows) | {"account": [asdict(c) for c in costs]})
     return 1 if any(row.wrong and row.transport == OURS for row in rows) else 0
 
 
-def _measure(plans: Sequence[HostPlan], options: argparse.Namespace, output: Output) -> list[Row]:
+def _measure(plans: Sequence[HostPlan], options: argparse.Namespace, output: Output) -> Rows[Row]:
     with running(plans) as hosts:
         work = launch.Work("dlcp_lab.bench.all_reduce_rank", _arguments(options), _timeout(options))
         results = launch.run(hosts, work, progress=output.progress)
-    return [
-        row
-        for number, size in enumerate(options.sizes)
-        for row in rows_of(size, [rank[number] for rank in results], options)
-    ]
+    rows = Rows(Row)
+    for number, size in enumerate(options.sizes):
+        rows.extend(rows_of(size, [rank[number] for rank in results], options))
+    return rows
 
 
-def _account(plans: Sequence[HostPlan], options: argparse.Namespace, output: Output) -> list[Cost]:
+def _account(
+    plans: Sequence[HostPlan], options: argparse.Namespace, output: Output
+) -> list[Cost] | Gap:
     if not options.account:
         return []
-    return account(plans, _arguments(options), _timeout(options), output)
+    arguments, timeout = _arguments(options), _timeout(options)
+    return attempt({"": "account"}, lambda: account(plans, arguments, timeout, output))
 
 
 def check(options: argparse.Namespace) -> None:
@@ -127,30 +132,47 @@ def _timeout(options: argparse.Namespace) -> float:
     return BASE_TIMEOUT + PER_ROUND * float(rounds * len(options.sizes))
 
 
-def rows_of(
-    size: int, ranks: Sequence[dict[str, Any]], options: argparse.Namespace
-) -> Iterator[Row]:
+def rows_of(size: int, ranks: Sequence[dict[str, Any]], options: argparse.Namespace) -> Rows[Row]:
     """The rows of one size, from what each rank measured."""
+    count, rows = max(1, size // ELEMENT_SIZES[options.dtype]), Rows(Row)
     times = {name: slowest([rank[name]["times"] for rank in ranks]) for name in ranks[0]}
-    for name, samples in times.items():
-        time = Spread.of(samples)
-        segments = {
-            key: sum(rank[name][key] for rank in ranks)
-            for key in ("sent", "retransmitted", "waived", "reapplied")
-        }
-        yield Row(
-            size,
-            max(1, size // ELEMENT_SIZES[options.dtype]),
-            name,
-            time,
-            algorithm_bandwidth(size, time.p50),
-            bus_bandwidth(size, time.p50, len(ranks)),
-            _wrong([rank[name]["wrong"] for rank in ranks], segments, options),
-            ratios(times[THEIRS], samples) if name == OURS and THEIRS in times else None,
-            segments,
-            {key: min(rank[name][key] for rank in ranks) for key in ("segment_size", "headers")},
-            samples,
+    for name in times:
+        rows.add(
+            {"size": size, "count": count, "transport": name},
+            partial(_row, size, name, times, [rank[name] for rank in ranks], options),
+            (show_size(size), count, options.dtype, options.op, name),
         )
+    return rows
+
+
+def _row(
+    size: int,
+    name: str,
+    times: Mapping[str, Sequence[float]],
+    ranks: Sequence[dict[str, Any]],
+    options: argparse.Namespace,
+) -> Row:
+    """The row of one transport; `ranks`: its series. Raises: NotMeasured."""
+    samples = times[name]
+    time = Spread.of(samples)
+    segments = {
+        key: sum(rank[key] for rank in ranks)
+        for key in ("sent", "retransmitted", "waived", "reapplied")
+    }
+    compared = name == OURS and THEIRS in times
+    return Row(
+        size,
+        max(1, size // ELEMENT_SIZES[options.dtype]),
+        name,
+        time,
+        algorithm_bandwidth(size, time.p50),
+        bus_bandwidth(size, time.p50, len(ranks)),
+        _wrong([rank["wrong"] for rank in ranks], segments, options),
+        figure(lambda: ratios(times[THEIRS], samples)) if compared else None,
+        segments,
+        {key: min(rank[key] for rank in ranks) for key in ("segment_size", "headers")},
+        list(samples),
+    )
 
 
 def _wrong(counts: Sequence[int], segments: dict[str, int], options: argparse.Namespace) -> int:
@@ -178,7 +200,8 @@ def heading(options: argparse.Namespace, plans: Sequence[HostPlan]) -> str:
     )
 
 
-def _cells(row: Row, options: argparse.Namespace) -> list[object]:
+def cells(row: Row, options: argparse.Namespace) -> list[object]:
+    """Cells of a row of the table."""
     time = row.time
     spread = f"{time.p10 * 1e6:.0f}..{time.p90 * 1e6:.0f}"
     ratio = row.ratio
@@ -235,10 +258,10 @@ def _because(row: Row, options: argparse.Namespace) -> str:
 
 
 def _document(
-    options: argparse.Namespace, plans: Sequence[HostPlan], rows: Sequence[Row]
+    options: argparse.Namespace, plans: Sequence[HostPlan], rows: Rows[Row]
 ) -> dict[str, Any]:
     return {
         **document("bench all-reduce", options, plans),
         **_arguments(options),
-        "rows": [asdict(row) for row in rows],
+        "rows": rows.document(),
     }

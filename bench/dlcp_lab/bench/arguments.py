@@ -14,8 +14,22 @@ from dlcp_lab.bench.training import training
 from dlcp_lab.ranks.reference import DTYPES, OPERATIONS
 from dlcp_lab.replay.architectures import NETWORKS
 from dlcp_lab.replay.step import step
-from dlcp_lab.report.amounts import ratio, scale, size, sizes, some_of
-from dlcp_lab.report.arguments import MAX_SEED, SCIKIT_LEARN, TORCH, add_mode, add_policy
+from dlcp_lab.report.amounts import ratio, scale, size
+from dlcp_lab.report.arguments import (
+    SCIKIT_LEARN,
+    TORCH,
+    add_mode,
+    add_policy,
+    add_repetition,
+    add_rounds,
+    add_seed,
+    add_seeds,
+    add_settings,
+    add_share,
+    add_sizes,
+    add_some,
+    add_steps,
+)
 from dlcp_lab.scenarios.ablation import ablation
 from dlcp_lab.scenarios.drop import drop
 from dlcp_lab.scenarios.fairness import fairness
@@ -26,16 +40,52 @@ from dlcp_lab.scenarios.ps import ps
 from dlcp_lab.scenarios.spray import spray
 from dlcpd.ctl.grammar import Commands, command, whole
 
+SCENARIO_SEEDS: Final = 20  # at most
+SCENARIOS: Final = (
+    ("drop", drop, "Losses at 2:1 overload, with drop precedences by magnitude and at random."),
+    ("priority", priority, "Time of a front layer while back layers are in flight."),
+    ("ablation", ablation, "A congested fabric, with one more mechanism at each step."),
+    ("spray", spray, "Several paths against one; unequal paths; a path that fails."),
+    ("loss", loss, "Random loss and bursts of loss, exact against bounded."),
+    ("incast", incast, "2 to 16 hosts that all send to each other at once."),
+    ("fairness", fairness, "Shares of a TCP flow and a job, and of two jobs, on one link."),
+)
+
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Add the operations."""
     operations = parser.add_subparsers(dest="operation", required=True, metavar="OPERATION")
-    _add_scenarios(operations)
+    for add in (
+        _add_ps,
+        _add_scenarios,
+        _add_all_reduce,
+        _add_collectives,
+        _add_trace,
+        _add_step,
+        _add_cuda,
+        _add_training,
+        _add_codecs,
+    ):
+        add(operations)
+
+
+def _add_ps(operations: Commands) -> None:
+    text = "Step time with a parameter server, Gloo and all-reduce. On an emulated fabric (root)."
+    add_repetition(command(operations, "ps", ps, text, needs=(TORCH,)))
+
+
+def _add_scenarios(operations: Commands) -> None:
+    for name, run, text in SCENARIOS:
+        made = command(
+            operations, name, run, f"{text} On an emulated fabric (root).", needs=(TORCH,)
+        )
+        add_seeds(made, SCENARIO_SEEDS)
+
+
+def _add_all_reduce(operations: Commands) -> None:
     text = "Time of an all-reduce over dlcpd and over Gloo, in alternation, per size."
     made = command(operations, "all-reduce", bench, text, needs=(TORCH,))
-    made.add_argument(
-        "--sizes", type=sizes, default="4K,1M,16M,64M", help="bytes of tensors (%(default)s)"
-    )
+    add_sizes(made, "4K,1M,16M,64M")
     made.add_argument("--dtype", choices=DTYPES, default="float32")  # dtypes of the reference
     made.add_argument("--op", choices=OPERATIONS, default="sum")
     add_policy(made)
@@ -51,8 +101,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
         help="stop timing when the result is complete, as the DDP hook does; needs --arena",
     )
     made.add_argument("--against", choices=("gloo", "none"), default="gloo")
-    made.add_argument("--repeat", type=whole(1, 100_000), default=20, metavar="N")
-    made.add_argument("--warmup", type=whole(0, 1000), default=3, metavar="N")
+    add_rounds(made)
     made.add_argument(
         "--back-to-back",
         action="store_true",
@@ -60,9 +109,16 @@ def fill(parser: argparse.ArgumentParser) -> None:
     )
     add_account(made)
     add_places(made)
-    _add_collectives(operations)
-    _add_trace(operations)
-    _add_trainings(operations)
+
+
+def _add_collectives(operations: Commands) -> None:
+    text = "Time of the collectives of torch.distributed over dlcpd and over Gloo, in alternation."
+    made = command(operations, "collectives", collectives, text, needs=(TORCH,))
+    add_some(made, "--collectives", COLLECTIVES)
+    add_sizes(made, "4K,1M,16M")
+    add_rounds(made)
+    add_seed(made)
+    add_places(made)
 
 
 def _add_trace(operations: Commands) -> None:
@@ -76,43 +132,14 @@ def _add_trace(operations: Commands) -> None:
         metavar="N",
         help="pairs of blocks with and without a recording (%(default)s)",
     )
-    made.add_argument(
-        "--seed", type=whole(0, MAX_SEED), default=1, help="random seed (%(default)s)"
-    )
+    add_seed(made)
     add_places(made)
 
 
-def _add_collectives(operations: Commands) -> None:
-    text = "Time of the collectives of torch.distributed over dlcpd and over Gloo, in alternation."
-    made = command(operations, "collectives", collectives, text, needs=(TORCH,))
-    made.add_argument(
-        "--collectives",
-        type=some_of(COLLECTIVES),
-        default=",".join(COLLECTIVES),
-        metavar="NAMES",
-        help="some of them (%(default)s)",
-    )
-    made.add_argument(
-        "--sizes", type=sizes, default="4K,1M,16M", help="bytes of tensors (%(default)s)"
-    )
-    made.add_argument("--repeat", type=whole(1, 100_000), default=20, metavar="N")
-    made.add_argument("--warmup", type=whole(0, 1000), default=3, metavar="N")
-    made.add_argument(
-        "--seed", type=whole(0, MAX_SEED), default=1, help="random seed (%(default)s)"
-    )
-    add_places(made)
-
-
-def _add_trainings(operations: Commands) -> None:
+def _add_step(operations: Commands) -> None:
     text = "Step times of replayed networks: dlcpd with and without cross_step, and Gloo."
     made = command(operations, "step", step, text, needs=(TORCH,))
-    made.add_argument(
-        "--models",
-        type=some_of(NETWORKS),
-        default=",".join(NETWORKS),
-        metavar="NAMES",
-        help="some of them (%(default)s)",
-    )
+    add_some(made, "--models", NETWORKS)
     made.add_argument("--rate", default="100mbit", help="rate of the emulated switch (%(default)s)")
     made.add_argument(
         "--scale",
@@ -129,30 +156,15 @@ def _add_trainings(operations: Commands) -> None:
         help="communication time / computation time (%(default)s)",
     )
     add_mode(made)
-    made.add_argument(
-        "--steps",
-        type=whole(1, 10_000),
-        default=8,
-        metavar="N",
-        help="steps to measure, per system and seed (%(default)s)",
-    )
-    made.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a line of [network] of the hosts' configuration",
-    )
-    _add_repetition(made)
+    add_steps(made, 8, "system and seed")
+    add_settings(made)
+    add_repetition(made)
+
+
+def _add_cuda(operations: Commands) -> None:
     text = "Step times of replayed networks on the GPUs of this host: dlcpd, NCCL and Gloo."
     made = command(operations, "cuda", cuda, text, needs=(TORCH,))
-    made.add_argument(
-        "--models",
-        type=some_of(NETWORKS),
-        default="resnet50,gpt2-small",
-        metavar="NAMES",
-        help="some of them (%(default)s)",
-    )
+    add_some(made, "--models", NETWORKS, "resnet50,gpt2-small")
     made.add_argument(
         "--ranks",
         type=whole(0, 64),
@@ -167,74 +179,23 @@ def _add_trainings(operations: Commands) -> None:
         metavar="N",
         help="images per step; the number of texts is a hundredth (%(default)s)",
     )
-    made.add_argument(
-        "--steps",
-        type=whole(1, 10_000),
-        default=20,
-        metavar="N",
-        help="steps to measure, per transport (%(default)s)",
-    )
+    add_steps(made, 20, "transport")
+
+
+def _add_training(operations: Commands) -> None:
     text = "Two trainings on four hosts of a congested fabric, over Gloo and over dlcpd."
     made = command(operations, "training", training, text, needs=(TORCH, SCIKIT_LEARN))
-    made.add_argument(
-        "--share",
-        type=scale,
-        default=1.0,
-        metavar="F",
-        help="fraction of the demo's steps (%(default)s)",
-    )
+    add_share(made)
     made.add_argument(
         "--one-queue",
         action="store_true",
         help="one queue per switch port: no priority for any class",
     )
-    _add_repetition(made)
+    add_repetition(made)
+
+
+def _add_codecs(operations: Commands) -> None:
     text = "Bytes, CPU time and accuracy of two trainings, per codec. On loopback."
     made = command(operations, "codecs", codecs, text, needs=(TORCH, SCIKIT_LEARN))
-    made.add_argument(
-        "--share",
-        type=scale,
-        default=1.0,
-        metavar="F",
-        help="fraction of the demo's steps (%(default)s)",
-    )
-    _add_repetition(made)
-
-
-def _add_repetition(made: argparse.ArgumentParser) -> None:
-    made.add_argument(
-        "--seeds",
-        type=whole(1, 100),
-        default=3,
-        metavar="N",
-        help="measure with seeds 1..N (%(default)s)",
-    )
-    made.add_argument("--quick", action="store_true", help="smoke test: one seed, little work")
-
-
-SCENARIOS: Final = (
-    ("drop", drop, "Losses at 2:1 overload, with drop precedences by magnitude and at random."),
-    ("priority", priority, "Time of a front layer while back layers are in flight."),
-    ("ablation", ablation, "A congested fabric, with one more mechanism at each step."),
-    ("spray", spray, "Several paths against one; unequal paths; a path that fails."),
-    ("loss", loss, "Random loss and bursts of loss, exact against bounded."),
-    ("incast", incast, "2 to 16 hosts that all send to each other at once."),
-    ("fairness", fairness, "Shares of a TCP flow and a job, and of two jobs, on one link."),
-)
-
-
-def _add_scenarios(operations: Commands) -> None:
-    text = "Step time with a parameter server, Gloo and all-reduce. On an emulated fabric (root)."
-    made = command(operations, "ps", ps, text, needs=(TORCH,))
-    _add_repetition(made)
-    for name, run, text in SCENARIOS:
-        made = command(
-            operations, name, run, f"{text} On an emulated fabric (root).", needs=(TORCH,)
-        )
-        made.add_argument(
-            "--seeds",
-            type=whole(1, 20),
-            default=3,
-            metavar="N",
-            help="measure with seeds 1..N (%(default)s)",
-        )
+    add_share(made)
+    add_repetition(made)

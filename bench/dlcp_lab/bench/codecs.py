@@ -4,16 +4,20 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean
+from functools import partial
 from typing import Any, Final
 
 from dlcp_lab.bench.codecs_cost import Cost, cost
 from dlcp_lab.bench.training_rows import BOUNDED, EXACT, HIGHER_IS_BETTER, Runs, equal
+from dlcp_lab.emulation.patience import peer_timeout
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import HostPlan, NetworkTable, on_loopback, running
 from dlcp_lab.report.amounts import show_fraction
 from dlcp_lab.report.checks import Check, broken, report
+from dlcp_lab.report.measured import Gap, Rows, attempt
+from dlcp_lab.report.statistic import least, mean, most, quotient, some
 from dlcp_lab.training.compressed import CODECS, POWER_SGD, POWER_SGD_RANK
+from dlcp_lab.training.learning import Run
 from dlcp_lab.training.traffic_seen import together
 from dlcpd import __version__
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS
@@ -54,20 +58,26 @@ def codecs(options: argparse.Namespace, output: Output) -> int:
     output.progress("CPU time")
     costs = [cost(name) for name in CODECS]
     tasks: dict[str, dict[str, Runs]] = {}
+    failed: list[Gap] = []
     for seed in range(1, seeds + 1):
         output.progress(f"seed {seed} of {seeds}")
-        _train(seed, part, tasks, output)
-    rows = [row(transport, task) for task in tasks.values() for transport in TRANSPORTS]
+        ended = attempt({"seed": f"seed {seed}"}, partial(_train, seed, part, tasks, output))
+        failed += [ended] if ended else []
+    rows = Rows(Row)
+    for name, task in tasks.items():
+        for transport in TRANSPORTS:
+            rows.add({"task": name, "codec": transport}, partial(row, transport, task))
     checks = [equal(name, task) for name, task in tasks.items()]
     _print(costs, rows, seeds, part, output)
-    for line in report(checks):
+    for line in (*(gap.line() for gap in failed), *report(checks)):
         output.line(line)
-    output.document(_document(costs, rows, checks, seeds, part))
-    return 1 if broken(checks) else 0
+    found = _document(costs, rows, checks, seeds, part)
+    output.document(found | {"failed": [gap.document(()) for gap in failed]})
+    return 1 if broken(checks) or not tasks else 0
 
 
 def _plans(seed: int) -> Sequence[HostPlan]:
-    network = NetworkTable(segment_size=SEGMENT)
+    network = NetworkTable(segment_size=SEGMENT, peer_timeout=peer_timeout())
     return on_loopback(HOSTS, network=network, loss=LOSS, seed=seed * HOSTS)
 
 
@@ -83,8 +93,11 @@ def _train(seed: int, part: float, tasks: dict[str, dict[str, Runs]], output: Ou
 
 
 def row(transport: str, task: dict[str, Runs]) -> Row:
-    """Results of the trainings over one transport, compared with exact."""
-    runs, exact = task[transport], task[EXACT]
+    """Results of the trainings over one transport, compared with exact.
+
+    Raises: NotMeasured if no training ended, or exact sent nothing.
+    """
+    runs, exact = (some(task[name], "training that ended") for name in (transport, EXACT))
     name = runs[0][0]["score_name"]
     ours, theirs = ([run[0]["score"] for run in of] for of in (runs, exact))
     sign = 1 if name in HIGHER_IS_BETTER else -1
@@ -93,20 +106,18 @@ def row(transport: str, task: dict[str, Runs]) -> Row:
         transport,
         name,
         ours,
-        sign * (fmean(theirs) - fmean(ours)),
-        max(theirs) - min(theirs),
-        _datagrams(runs) / _datagrams(exact),
+        sign * (mean(theirs) - mean(ours)),
+        most(theirs) - least(theirs),
+        quotient(_datagrams(runs), _datagrams(exact), "exact sent no datagram"),
     )
 
 
-def _datagrams(runs: Runs) -> int:
+def _datagrams(runs: Sequence[Run]) -> int:
     ranks = [rank["books"]["network"] for run in runs for rank in run]
     return sum(counts["sent"] for counts in together(ranks)["classes"].values())
 
 
-def _print(
-    costs: Sequence[Cost], rows: Sequence[Row], seeds: int, part: float, output: Output
-) -> None:
+def _print(costs: Sequence[Cost], rows: Rows[Row], seeds: int, part: float, output: Output) -> None:
     output.line("CPU seconds per GB of float32, one process, the fastest of some rounds:")
     output.line(
         table.render(
@@ -121,17 +132,20 @@ def _print(
         f"{len(os.sched_getaffinity(0))} cores; seeds 1..{seeds}, {show_fraction(part)} of the "
         f"demo's steps; PowerSGD of rank {POWER_SGD_RANK}"
     )
-    output.line(table.render(HEADER, [_cells(one) for one in rows], left=3))
+    output.line(rows.render(HEADER, cells, left=3))
+    for line in rows.reasons():
+        output.line(line)
     output.line(NOISE)
 
 
-def _cells(one: Row) -> list[object]:
+def cells(one: Row) -> list[object]:
+    """Cells of a row of the table."""
     return [
         one.task,
         one.codec,
         one.score_name,
-        f"{fmean(one.score):.4f}",
-        f"{min(one.score):.4f}..{max(one.score):.4f}",
+        f"{mean(one.score):.4f}",
+        f"{least(one.score):.4f}..{most(one.score):.4f}",
         f"{one.worse:+.4f}",
         f"{one.noise:.4f}",
         f"{one.datagrams:.2f}",
@@ -139,7 +153,7 @@ def _cells(one: Row) -> list[object]:
 
 
 def _document(
-    costs: Sequence[Cost], rows: Sequence[Row], checks: Sequence[Check], seeds: int, part: float
+    costs: Sequence[Cost], rows: Rows[Row], checks: Sequence[Check], seeds: int, part: float
 ) -> dict[str, Any]:
     return {
         "command": "bench codecs",
@@ -149,7 +163,7 @@ def _document(
         "seeds": seeds,
         "share_of_steps": part,
         "costs": [asdict(one) for one in costs],
-        "rows": [asdict(one) for one in rows],
+        "rows": rows.document(),
         "checks": [asdict(one) for one in checks],
         "broken": broken(checks),
     }

@@ -5,8 +5,9 @@ and the bus bandwidth is the least that each link carries.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from dlcp_lab.bench.all_reduce import BASE_TIMEOUT, OURS, PER_ROUND, THEIRS
@@ -14,8 +15,8 @@ from dlcp_lab.bench.places import check_places, document, places, where
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import HostPlan, running
 from dlcp_lab.report.amounts import show_size
+from dlcp_lab.report.measured import Rows, figure
 from dlcp_lab.report.statistic import Spread, algorithm_bandwidth, ratios, slowest
-from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
 
 COLLECTIVES: Final = (
@@ -55,8 +56,8 @@ def collectives(options: argparse.Namespace, output: Output) -> int:
         f"collectives of torch.distributed, {where(options, plans, gloo=True)}; float32, ordinary "
         f"tensors; {options.repeat} rounds, slowest rank counts"
     )
-    output.line(table.render(HEADER, [_cells(row) for row in rows], left=1))
-    for line in verdicts(rows):
+    output.line(rows.render(HEADER, cells, left=1))
+    for line in (*rows.reasons(), *verdicts(rows)):
         output.line(line)
     output.document(_document(options, plans, rows))
     return 1 if any(row.wrong and row.transport == OURS for row in rows) else 0
@@ -75,7 +76,7 @@ def _measure(
     calls: Sequence[tuple[str, int]],
     options: argparse.Namespace,
     output: Output,
-) -> list[Row]:
+) -> Rows[Row]:
     arguments = {
         "calls": calls,
         "repeat": options.repeat,
@@ -86,28 +87,45 @@ def _measure(
     work = launch.Work("dlcp_lab.bench.collectives_rank", arguments, timeout)
     with running(plans) as hosts:
         results = launch.run(hosts, work, progress=output.progress)
-    return [
-        row
-        for number, (name, size) in enumerate(calls)
-        for row in rows_of(name, size, [rank[number] for rank in results])
-    ]
+    rows = Rows(Row)
+    for number, (name, size) in enumerate(calls):
+        rows.extend(rows_of(name, size, [rank[number] for rank in results]))
+    return rows
 
 
-def rows_of(collective: str, size: int, ranks: Sequence[dict[str, Any]]) -> Iterator[Row]:
+def rows_of(collective: str, size: int, ranks: Sequence[dict[str, Any]]) -> Rows[Row]:
     """The rows of one call, from what each rank measured."""
+    rows = Rows(Row)
     times = {name: slowest([rank[name]["times"] for rank in ranks]) for name in ranks[0]}
-    for name, samples in times.items():
-        time = Spread.of(samples)
-        yield Row(
-            collective,
-            size,
-            name,
-            time,
-            algorithm_bandwidth(size, time.p50) * factor(collective, len(ranks)),
-            sum(rank[name]["wrong"] for rank in ranks),
-            ratios(times[THEIRS], samples) if name == OURS else None,
-            samples,
+    for name in times:
+        rows.add(
+            {"collective": collective, "size": size, "transport": name},
+            partial(_row, collective, size, name, times, [rank[name] for rank in ranks]),
+            (collective, show_size(size) if size else None, name),
         )
+    return rows
+
+
+def _row(
+    collective: str,
+    size: int,
+    name: str,
+    times: Mapping[str, Sequence[float]],
+    ranks: Sequence[dict[str, Any]],
+) -> Row:
+    """The row of one transport; `ranks`: its measurements. Raises: NotMeasured."""
+    samples = times[name]
+    time = Spread.of(samples)
+    return Row(
+        collective,
+        size,
+        name,
+        time,
+        algorithm_bandwidth(size, time.p50) * factor(collective, len(ranks)),
+        sum(rank["wrong"] for rank in ranks),
+        figure(lambda: ratios(times[THEIRS], samples)) if name == OURS else None,
+        list(samples),
+    )
 
 
 def factor(collective: str, ranks: int) -> float:
@@ -117,7 +135,8 @@ def factor(collective: str, ranks: int) -> float:
     return (2 if collective in _TWICE else 1) * (ranks - 1) / ranks
 
 
-def _cells(row: Row) -> list[object]:
+def cells(row: Row) -> list[object]:
+    """Cells of a row of the table."""
     ratio = row.ratio
     return [
         row.collective,
@@ -149,12 +168,12 @@ def verdicts(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _document(
-    options: argparse.Namespace, plans: Sequence[HostPlan], rows: Sequence[Row]
+    options: argparse.Namespace, plans: Sequence[HostPlan], rows: Rows[Row]
 ) -> dict[str, Any]:
     return {
         **document("bench collectives", options, plans),
         "repeat": options.repeat,
         "warmup": options.warmup,
         "seed": options.seed,
-        "rows": [asdict(row) for row in rows],
+        "rows": rows.document(),
     }

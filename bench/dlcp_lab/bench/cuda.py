@@ -8,8 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from dlcp_lab.report.measured import WORDS
 from dlcpd import __version__, starter
-from dlcpd.contract.errors import BadConfig, DlcpError
+from dlcpd.contract.errors import BadConfig, DeadlineExceeded, DlcpError
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
 
@@ -38,7 +39,10 @@ def cuda(options: argparse.Namespace, output: Output) -> int:
             "--write",
             str(file),
         ]
-        ended = subprocess.run(words, env=starter.environment(), timeout=TIMEOUT, check=False)
+        try:
+            ended = subprocess.run(words, env=starter.environment(), timeout=TIMEOUT, check=False)
+        except subprocess.TimeoutExpired as exc:
+            raise DeadlineExceeded(f"the ranks did not end in {TIMEOUT:g} s") from exc
         if ended.returncode:
             raise DlcpError(f"a rank ended with {ended.returncode}; what it said stands above")
         rows: list[dict[str, Any]] = json.loads(file.read_text())
@@ -58,7 +62,7 @@ def shown(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str | None]]
 
 def _figures(row: dict[str, Any]) -> list[str | None]:
     if row["reason"]:
-        return ["not measured", None, None, None, None]
+        return [WORDS, None, None, None, None]
     times = (f"{row[name] * 1e3:.2f}" for name in ("step", "p99", "compute", "alone"))
     return [*times, f"{row['hidden']:.0%}"]
 
@@ -67,7 +71,7 @@ def reasons(rows: list[dict[str, Any]]) -> Iterator[str]:
     """A line for each row that was not measured."""
     for row in rows:
         if row["reason"]:
-            yield f"{row['model']} over {row['transport']}: not measured: {row['reason']}"
+            yield f"{row['model']} over {row['transport']}: {WORDS}: {row['reason']}"
 
 
 def _gpus() -> int:

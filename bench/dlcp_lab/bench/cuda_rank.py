@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client import ddp
-from dlcp_lab.bench.cuda_turns import Lane, attempt, take_turns
+from dlcp_lab.bench.cuda_turns import FIGURES, Lane, attempt, take_turns
 from dlcp_lab.replay.architectures import NETWORKS
 from dlcp_lab.replay.shapes import Layer, Network
 from dlcp_lab.report.statistic import percentile
@@ -30,7 +30,6 @@ WARMUP: Final = 5  # rounds; DDP regroups its buckets, memory is locked, NCCL co
 TEXTS: Final = frozenset({"gpt2-small", "transformer"})  # a sample is a whole context
 BUCKET: Final = 25 << 20  # bytes, as DDP's
 COMPUTE, STEP, ALONE = "compute", "step", "alone"  # a backward pass, a step, its reduction
-FIGURES: Final = ("step", "p99", "compute", "alone", "hidden")
 
 
 class _Product(torch.autograd.Function):

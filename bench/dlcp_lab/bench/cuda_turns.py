@@ -8,6 +8,8 @@ from dlcpd.contract.errors import DlcpError
 
 T = TypeVar("T")
 
+FIGURES: Final = ("step", "p99", "compute", "alone", "hidden")  # of a row
+
 Agree = Callable[[str], str]  # a collective: the reason of the lowest rank that gives one, or ""
 # torch's and NCCL's errors are RuntimeErrors.
 FAILURES: Final = (DlcpError, RuntimeError, ValueError, OSError)

@@ -9,11 +9,14 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from dlcp_lab.bench import torchrun
+from dlcp_lab.report.measured import Gap, attempt
 from dlcpd.ctl import table
+from dlcpd.ctl.grammar import whole
 
 RANK: Final = "dlcp_lab.bench.half_precision_rank"
 LIMIT: Final = 900.0  # seconds for all trainings of a dtype
@@ -32,7 +35,7 @@ HEADER: Final = ("dtype", "seed", "over", "skipped", "loss", "accuracy", "waived
 
 
 def trained(dtype: str, seeds: int, steps: int) -> list[list[Any]]:
-    """A row for each training, with the columns of HEADER."""
+    """A row for each training, with the columns of HEADER. Raises: RunFailed."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "lossy.toml"
         config.write_text(LOSSY)
@@ -51,12 +54,22 @@ def trained(dtype: str, seeds: int, steps: int) -> list[list[Any]]:
 def main(arguments: Sequence[str] | None = None, say: Callable[[str], Any] = print) -> int:
     """Train and print; returns the exit status."""
     parser = argparse.ArgumentParser(prog="dlcp_lab.bench.half_precision", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--seeds", type=whole(1, 1000), default=3)
+    parser.add_argument("--steps", type=whole(1, 100_000), default=200)
     asked = parser.parse_args(arguments)
-    rows = [row for dtype in DTYPES for row in trained(dtype, asked.seeds, asked.steps)]
+    rows: list[list[Any]] = []
+    failed: list[Gap] = []
+    for dtype in DTYPES:
+        found = attempt({"dtype": dtype}, partial(trained, dtype, asked.seeds, asked.steps))
+        if isinstance(found, Gap):
+            failed.append(found)
+            rows.append(found.cells(len(HEADER)))
+        else:
+            rows += found
     say(table.render(HEADER, rows, left=3))
-    return 0
+    for gap in failed:
+        say(gap.line())
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

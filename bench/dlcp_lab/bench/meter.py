@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from dlcpd.contract.errors import DaemonUnavailable
 from dlcpd.ctl.status import query
 
 TICK: Final = os.sysconf("SC_CLK_TCK")  # ticks of CPU time per second
@@ -54,12 +55,18 @@ class Usage:
 
 
 def processes(daemon: str) -> dict[str, int]:
-    """Process ids by role: control process and engines of the daemon at `daemon`, this process."""
+    """Process ids by role: control process and engines of the daemon at `daemon`, this process.
+
+    Raises: DaemonUnavailable without an engine.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.connect(daemon)
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     control = struct.unpack("3i", credentials)[0]
-    first, *others = Path(f"/proc/{control}/task/{control}/children").read_text().split()
+    children = Path(f"/proc/{control}/task/{control}/children").read_text().split()
+    if not children:
+        raise DaemonUnavailable(f"the daemon at {daemon} has no engine now")
+    first, *others = children
     more = {f"engine {number}": int(other) for number, other in enumerate(others, 1)}
     return {"engine": int(first), **more, "control": control, "trainer": os.getpid()}
 

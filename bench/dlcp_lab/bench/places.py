@@ -11,6 +11,7 @@ from dlcp_lab.emulation.plan import SHALLOW_BUFFER
 from dlcp_lab.ranks.hosts import MAX_HOSTS, HostPlan, apart, network_table, on_loopback
 from dlcp_lab.ranks.switched import in_namespaces, switched
 from dlcp_lab.report.amounts import fraction, injected, show_fraction, show_size, size
+from dlcp_lab.report.arguments import add_settings
 from dlcp_lab.report.machine import tcp_congestion_control
 from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig
@@ -23,13 +24,7 @@ def add_places(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--hosts", type=whole(2, MAX_HOSTS), default=2, help="number of hosts (%(default)s)"
     )
-    made.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a line of [network] of the hosts' configuration",
-    )
+    add_settings(made)
     made.add_argument(
         "--pin", action="store_true", help="give each host its own CPUs, if there are enough"
     )

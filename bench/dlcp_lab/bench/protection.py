@@ -9,13 +9,15 @@ import select
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Self
 
 import numpy as np
 
-from dlcp_lab.report.statistic import Spread
+from dlcp_lab.report.measured import WORDS, Gap, attempt, figure
+from dlcp_lab.report.statistic import NotMeasured, Spread, ratios
 from dlcpd.core.transfer.incoming import Incoming, NoPlacement, Placement
 from dlcpd.core.transfer.receiver import TransferReceiver
 from dlcpd.core.wire.checksum import Checksum, Keyring
@@ -78,7 +80,10 @@ class Way:
         return cls(f"numpy, {AES_256_GCM}", source, sink)
 
     def transfer(self, payload: np.ndarray, target: np.ndarray, segment: int) -> float:
-        """Carry `payload`, a whole number of segments, to `target`; returns CPU seconds."""
+        """Carry `payload`, a whole number of segments, to `target`; returns CPU seconds.
+
+        Raises: NotMeasured if the kernel dropped datagrams.
+        """
         self.operation += 1
         receiver = TransferReceiver(len(payload) // segment)
         incoming = Incoming(Key(0, self.operation, 0), 1, receiver, target, segment)
@@ -97,10 +102,10 @@ class Way:
         return Transmit(PEER, 0, first, none, payload, segments, segment, none)
 
     def _receive(self, incoming: Incoming, left: int) -> None:
-        """Receive until at most `left` segments are missing. Raises: RuntimeError."""
+        """Receive until at most `left` segments are missing. Raises: NotMeasured."""
         while incoming.receiver.missing > left:
             if not select.select([self.sink], [], [], PATIENCE)[0]:
-                raise RuntimeError(f"{self.name}: the kernel dropped datagrams; is it busy?")
+                raise NotMeasured("the kernel dropped datagrams; is the machine busy?")
             for batch in self.sink.receive():
                 for group in batch.groups(self.counters):
                     group.place(incoming)
@@ -119,25 +124,36 @@ def ways() -> Iterator[Way]:
     yield Way.encrypted()
 
 
-def measured(segment: int, rounds: int) -> dict[str, list[float]]:
+def measured(segment: int, rounds: int) -> dict[str, list[float] | Gap]:
     """Nanoseconds per payload byte of each round, by way. Ways alternate; a first round, which is
-    not counted, warms up."""
+    not counted, warms up. A way that fails is left out, and has a gap."""
     payload = np.random.default_rng(1).integers(0, 256, segment * BATCH * BATCHES, np.uint8)
     target, each = np.zeros_like(payload), list(ways())
-    costs: dict[str, list[float]] = {way.name: [] for way in each}
+    costs: dict[str, list[float] | Gap] = {way.name: [] for way in each}
     try:
         for number in range(rounds + 1):
             for way in each:
-                seconds = way.transfer(payload, target, segment)
-                if not np.array_equal(payload, target):
-                    raise RuntimeError(f"{way.name}: other bytes came than were sent")
-                target[:] = 0
-                if number:
-                    costs[way.name].append(seconds / len(payload) * 1e9)
+                of_way = costs[way.name]
+                if isinstance(of_way, Gap):
+                    continue
+                cost = attempt({"way": way.name}, partial(_cost, way, payload, target, segment))
+                if isinstance(cost, Gap):
+                    costs[way.name] = cost
+                elif number:
+                    of_way.append(cost)
     finally:
         for way in each:
             way.close()
     return costs
+
+
+def _cost(way: Way, payload: np.ndarray, target: np.ndarray, segment: int) -> float:
+    """Nanoseconds per byte of one transfer. Raises: NotMeasured; RuntimeError for wrong bytes."""
+    target[:] = 0
+    seconds = way.transfer(payload, target, segment)
+    if not np.array_equal(payload, target):
+        raise RuntimeError(f"{way.name}: other bytes came than were sent")
+    return seconds / len(payload) * 1e9
 
 
 def main(arguments: list[str] | None = None, say: Callable[[str], None] = print) -> int:
@@ -145,26 +161,41 @@ def main(arguments: list[str] | None = None, say: Callable[[str], None] = print)
     parser = argparse.ArgumentParser(prog="dlcp_lab.bench.protection", description=__doc__)
     parser.add_argument("--rounds", type=int, default=31, help="of each way (%(default)s)")
     options = parser.parse_args(arguments)
-    rows = []
+    rows: list[list[object]] = []
+    gaps: list[Gap] = []
     for segment in SEGMENTS:
         costs = measured(segment, max(options.rounds, 1))
         for name, values in costs.items():
-            ratios = [_ratio(values, costs.get(reference)) for reference in REFERENCES]
-            rows.append([name, segment, _spread(values), *ratios])
+            rows.append([name, segment, *_cells(values, [costs.get(r) for r in REFERENCES])])
+        gaps += [gap for gap in costs.values() if isinstance(gap, Gap)]
     header = ("data path, protection", "segment(B)", "ns/B", *(f"times {r}" for r in REFERENCES))
     say(table.render(header, rows, left=1))
-    return 0
+    for gap in gaps:
+        say(gap.line())
+    return 1 if gaps else 0
 
 
-def _ratio(values: list[float], others: list[float] | None) -> str | None:
-    """Ratios round by round; None if this machine lacks the reference."""
-    if others is None:
-        return None
-    return _spread([a / b for a, b in zip(values, others, strict=True)])
+Costs = list[float] | Gap
 
 
-def _spread(values: list[float]) -> str:
-    spread = Spread.of(values)
+def _cells(values: Costs, references: Sequence[Costs | None]) -> list[object]:
+    """Spread of the costs, and of their ratios to each reference, round by round; None if this
+    machine lacks the reference."""
+    if isinstance(values, Gap):
+        return [WORDS, *[None] * len(references)]
+    others = [None if isinstance(one, Gap) else one for one in references]
+    return [
+        _shown(Spread.of(values)),
+        *(None if one is None else figure(partial(_ratio, values, one)) for one in others),
+    ]
+
+
+def _ratio(values: Sequence[float], others: Sequence[float]) -> str:
+    """Raises: NotMeasured."""
+    return _shown(ratios(values, others))
+
+
+def _shown(spread: Spread) -> str:
     return f"{spread.p50:.2f} ({spread.p10:.2f}..{spread.p90:.2f})"
 
 

@@ -5,16 +5,26 @@ import signal
 import subprocess
 from typing import Final
 
+from dlcp_lab.emulation.patience import patience
 from dlcpd import starter
+from dlcpd.contract.errors import DlcpError
 
-LIMIT: Final = 100.0  # seconds for one run
+LIMIT: Final = 100.0  # seconds for one run on an idle machine
+
+
+class RunFailed(DlcpError, RuntimeError):
+    """A run of a module failed, or took too long."""
+
+    code = "run_failed"
 
 
 def run(module: str, *arguments: str, limit: float = LIMIT, **variables: str) -> list[str]:
-    """The lines on stdout of `module`; `variables` are added to the environment.
+    """The lines on stdout of `module`, at least one; `variables` are added to the environment.
 
-    Raises: RuntimeError, with the end of stderr if the run failed; after `limit` seconds.
+    `limit`: seconds on an idle machine; a busy one has more. Raises: RunFailed, with the end of
+    stderr if the run failed.
     """
+    limit = patience(limit)
     command = starter.command(
         "torch.distributed.run",
         "--standalone",
@@ -36,11 +46,13 @@ def run(module: str, *arguments: str, limit: float = LIMIT, **variables: str) ->
     try:
         out, err = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        raise RuntimeError(f"{said}: not done after {limit:g} s") from None
+        raise RunFailed(f"{said}: not done after {limit:g} s") from None
     finally:
         if process.poll() is None:  # with its ranks
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if process.returncode:
-        raise RuntimeError(f"{said}: exit status {process.returncode}: {err[-2000:]}")
+        raise RunFailed(f"{said}: exit status {process.returncode}: {err[-2000:]}")
+    if not out:
+        raise RunFailed(f"{said}: printed nothing")
     return out.splitlines()

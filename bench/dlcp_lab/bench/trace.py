@@ -1,6 +1,8 @@
 """`dlcpctl bench trace`: cost of recording events, in alternation with and without."""
 
 import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from dlcp_lab.bench.all_reduce import BASE_TIMEOUT, PER_ROUND
@@ -8,6 +10,7 @@ from dlcp_lab.bench.places import check_places, document, places, where
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import running
 from dlcp_lab.report.amounts import show_size
+from dlcp_lab.report.measured import Gap, attempt
 from dlcp_lab.report.statistic import Spread, ratios, slowest
 from dlcpd.ctl.output import Output
 
@@ -29,11 +32,22 @@ def trace(options: argparse.Namespace, output: Output) -> int:
     times = {name: slowest([rank[name] for rank in results]) for name in TURNS}
     events = results[0]["events"]
     output.line(f"{options.pairs} pairs of {BLOCK} operations, {events / BLOCK:.0f} events each")
-    for name, samples in times.items():
-        ratio = ratios(samples, times[OFF])
-        output.line(
-            f"{name:>9}: {Spread.of(samples).p50 / BLOCK * 1e6:.0f} us an operation; over {OFF}: "
-            f"median {ratio.p50:.3f}, p10..p90 {ratio.p10:.3f}..{ratio.p90:.3f}"
-        )
+    for line in lines(times):
+        output.line(line)
     output.document({**place, "block": BLOCK, "times": times, "events": events})
     return 0
+
+
+def lines(times: Mapping[str, Sequence[float]]) -> Iterator[str]:
+    """A line for each turn; `times`: seconds of its blocks, pair by pair."""
+    for name, samples in times.items():
+        line = attempt({"turn": name}, partial(_line, name, samples, times[OFF]))
+        yield line.line() if isinstance(line, Gap) else line
+
+
+def _line(name: str, samples: Sequence[float], off: Sequence[float]) -> str:
+    ratio = ratios(samples, off)
+    return (
+        f"{name:>9}: {Spread.of(samples).p50 / BLOCK * 1e6:.0f} us an operation; over {OFF}: "
+        f"median {ratio.p50:.3f}, p10..p90 {ratio.p10:.3f}..{ratio.p90:.3f}"
+    )

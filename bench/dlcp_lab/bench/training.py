@@ -4,6 +4,7 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from statistics import fmean
 from typing import Any, Final
 
@@ -24,11 +25,11 @@ from dlcp_lab.ranks import launch
 from dlcp_lab.report.amounts import show_fraction
 from dlcp_lab.report.checks import broken, report
 from dlcp_lab.report.machine import tcp_congestion_control
+from dlcp_lab.report.measured import Gap, Rows, attempt
 from dlcp_lab.scenarios import congested
 from dlcp_lab.scenarios.congested import ECN, HOSTS, LOSS, PATHS
 from dlcp_lab.scenarios.job import on_fabric
 from dlcpd import __version__
-from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
 
 # Two hosts share two uplinks: 2:1. At three times these rates forwarding, transport and training
@@ -71,14 +72,19 @@ def training(options: argparse.Namespace, output: Output) -> int:
     part = QUICK if options.quick else options.share
     runs: Trainings = {}
     beside: list[dict[str, float]] = []
+    failed: list[Gap] = []
     for seed in range(1, seeds + 1):
         output.progress(f"seed {seed} of {seeds}")
         plan = congested.plan(seed, HOST_RATE, SPINE_RATE, classes=not options.one_queue)
-        beside.append(_seed(plan, part, runs, output))
+        means = attempt({"seed": f"seed {seed}"}, partial(_seed, plan, part, runs, output))
+        if isinstance(means, Gap):
+            failed.append(means)
+        else:
+            beside.append(means)
     rows = {name: _rows(name, task, beside) for name, task in runs.items()}
     checks = [check for task in runs.values() for check in judge(task)]
     _print(rows, plan, seeds, part, output)
-    for line in report(checks):
+    for line in (*(gap.line() for gap in failed), *report(checks)):
         output.line(line)
     output.document(
         {
@@ -92,10 +98,11 @@ def training(options: argparse.Namespace, output: Output) -> int:
             "share_of_steps": part,
             "broken": broken(checks),
             "checks": [asdict(check) for check in checks],
-            "rows": [asdict(one) for task in rows.values() for one in task],
+            "rows": [one for task in rows.values() for one in task.document()],
+            "failed": [gap.document(()) for gap in failed],
         }
     )
-    return 1 if broken(checks) else 0
+    return 1 if broken(checks) or not rows else 0
 
 
 def _seed(plan: dict[str, Any], part: float, runs: Trainings, output: Output) -> dict[str, float]:
@@ -121,16 +128,17 @@ def _seed(plan: dict[str, Any], part: float, runs: Trainings, output: Output) ->
     return means
 
 
-def _rows(name: str, task: dict[str, Runs], beside: Sequence[dict[str, float]]) -> list[Row]:
-    found = []
+def _rows(name: str, task: dict[str, Runs], beside: Sequence[dict[str, float]]) -> Rows[Row]:
+    found = Rows(Row)
     for transport in TRANSPORTS:
         where = f"{name}/{transport}"
-        found.append(row(transport, task, [means[where] for means in beside if where in means]))
+        means = [means[where] for means in beside if where in means]
+        found.add({"task": name, "transport": transport}, partial(row, transport, task, means))
     return found
 
 
 def _print(
-    rows: dict[str, list[Row]], plan: dict[str, Any], seeds: int, part: float, output: Output
+    rows: dict[str, Rows[Row]], plan: dict[str, Any], seeds: int, part: float, output: Output
 ) -> None:
     queues = "a queue per traffic class" if plan["classes"] else "one queue per port"
     output.line(
@@ -145,10 +153,14 @@ def _print(
         f"all hosts share {len(os.sched_getaffinity(0))} cores; slowest rank counts; times are "
         "medians over seeds, losses and scores means"
     )
-    everything = [one for task in rows.values() for one in task]
-    output.line(table.render(SPEED, [speed(one) for one in everything], left=2))
+    everything = Rows(Row)
+    for task in rows.values():
+        everything.extend(task)
+    output.line(everything.render(SPEED, speed, left=2))
     output.line()
-    output.line(table.render(LEARNING, [learning(one) for one in everything], left=2))
+    output.line(everything.render(LEARNING, learning, left=2))
+    for line in everything.reasons():
+        output.line(line)
     for task in rows.values():
         for line in honesty(task):
             output.line(line)

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from functools import partial
 from typing import Final
 
-from dlcp_lab.report.checks import OPEN, Check, verdict
-from dlcp_lab.report.statistic import slowest
+from dlcp_lab.report.checks import OPEN, Check, judged, verdict
+from dlcp_lab.report.measured import figure
+from dlcp_lab.report.statistic import least, mean, median, most, pairs, quotient, slowest, some
 from dlcp_lab.training.learning import (
     MARKS,
     Run,
@@ -26,6 +27,13 @@ LEAST_SEEDS: Final = 2  # seeds that a spread needs
 WARMUP: Final = 10  # exact steps before a bounded policy takes effect: `register`'s default
 LEAST_STEPS: Final = 3 * WARMUP  # a shorter training does not show what loss does to learning
 WORTH: Final = 1.02  # a ratio below is no gain
+COMPARED: Final = (
+    (EXACT, GLOO),
+    (BOUNDED, GLOO),
+    (CROSSED, GLOO),
+    (BOUNDED, EXACT),
+    (CROSSED, BOUNDED),
+)
 
 Runs = list[Run]  # of one task over one transport, one per seed
 Trained = Mapping[str, Runs]  # transport -> runs, of one task
@@ -51,15 +59,18 @@ class Row:
 
 
 def row(transport: str, task: Trained, goodput: Sequence[float]) -> Row:
-    """The row of one transport; `goodput` is that of the background flow, bit/s by seed."""
-    runs, gloo = task[transport], task[GLOO]
+    """The row of one transport; `goodput` is that of the background flow, bit/s by seed.
+
+    Raises: NotMeasured if no training ended, or a time is 0.
+    """
+    runs, gloo = some(task[transport], "training that ended"), task[GLOO]
     return Row(
         runs[0][0]["task"],
         transport,
         [median(step_times(run)) for run in runs],
         [seconds(run) for run in runs],
         [median(slowest([rank["forwards"] for rank in run])) for run in runs],
-        [seconds(theirs) / seconds(ours) for theirs, ours in zip(gloo, runs, strict=True)],
+        [quotient(seconds(theirs), seconds(ours)) for theirs, ours in pairs(gloo, runs)],
         [losses_at_marks(run) for run in runs],
         runs[0][0]["score_name"],
         [run[0]["score"] for run in runs],
@@ -100,21 +111,21 @@ def speed(one: Row) -> list[object]:
         f"{median(one.seconds):.1f}",
         median(one.over_gloo) if ours else None,
         _range(one.over_gloo, 2) if ours else None,
-        f"{fmean(one.waived):.2%}" if ours else None,
-        f"{fmean(one.retransmitted):.2%}" if ours else None,
-        f"{fmean(one.background) / 1e6:.1f}" if one.background else None,
+        f"{mean(one.waived):.2%}" if ours else None,
+        f"{mean(one.retransmitted):.2%}" if ours else None,
+        f"{mean(one.background) / 1e6:.1f}" if one.background else None,
     ]
 
 
 def learning(one: Row) -> list[object]:
     """Cells of the table of losses and scores; means over seeds."""
-    marks = [f"{fmean(of_seeds):.4f}" for of_seeds in zip(*one.losses, strict=True)]
+    marks = [f"{mean(of_seeds):.4f}" for of_seeds in zip(*one.losses, strict=True)]
     alike = all("DIFFERENT" not in digest for digest in one.replicas)
     return [
         one.task,
         one.transport,
         *marks,
-        f"{fmean(one.score):.4f}",
+        f"{mean(one.score):.4f}",
         _range(one.score, 4),
         one.score_name,
         "equal" if alike else "DIFFERENT",
@@ -122,7 +133,7 @@ def learning(one: Row) -> list[object]:
 
 
 def _range(values: Sequence[float], digits: int) -> str:
-    return f"{min(values):.{digits}f}..{max(values):.{digits}f}"
+    return f"{least(values):.{digits}f}..{most(values):.{digits}f}"
 
 
 RULE: Final = (
@@ -133,15 +144,21 @@ RULE: Final = (
 
 def judge(task: Trained) -> Iterator[Check]:
     """Replicas, bound and quality of one task."""
+    if not all(task.values()):
+        yield Check("P2", "all ranks hold the same model", OPEN, "no training ended")
+        return
     name = task[GLOO][0][0]["task"]
     yield equal(name, task)
     for transport in (BOUNDED, CROSSED):
         yield _bound(name, transport, task[transport])
-        yield _quality(name, transport, task)
+        yield judged("P4", _learns(name, transport), partial(_quality, name, transport, task))
 
 
 def equal(name: str, task: Trained) -> Check:
     """Whether all ranks hold the same model at the end of each training."""
+    what = f"{name}: all ranks hold the same model"
+    if not task[EXACT]:
+        return Check("P2", what, OPEN, "no training ended")
     offenders = [
         f"{transport}, seed {number + 1}: {len(digests)} sets of parameters"
         for transport, runs in task.items()
@@ -149,7 +166,7 @@ def equal(name: str, task: Trained) -> Check:
         if len(digests := distinct([rank["digest"] for rank in run])) > 1
     ]
     good = f"{len(task[EXACT][0])} ranks, bit for bit"
-    return Check("P2", f"{name}: all ranks hold the same model", *verdict(offenders, good))
+    return Check("P2", what, *verdict(offenders, good))
 
 
 def _bound(name: str, transport: str, runs: Runs) -> Check:
@@ -165,50 +182,61 @@ def _bound(name: str, transport: str, runs: Runs) -> Check:
     return Check("P3", what, *verdict(offenders, f"up to {max(shares):.2%} waived"))
 
 
+def _learns(name: str, transport: str) -> str:
+    return f"{name}, {transport}: learns as exact does"
+
+
 def _quality(name: str, transport: str, task: Trained) -> Check:
     """See RULE."""
-    what = f"{name}, {transport}: learns as exact does"
+    what = _learns(name, transport)
     exact, ours = ([run[0]["score"] for run in task[t]] for t in (EXACT, transport))
     if len(exact) < LEAST_SEEDS:
         return Check("P4", what, OPEN, "one seed has no spread to compare with")
     steps = len(task[EXACT][0][0]["losses"])
     if steps < LEAST_STEPS:
         return Check("P4", what, OPEN, f"{steps} steps, of which the first {WARMUP} are exact")
-    noise = max(max(exact) - min(exact), QUANTUM)
+    noise = max(most(exact) - least(exact), QUANTUM)
     sign = 1 if task[EXACT][0][0]["score_name"] in HIGHER_IS_BETTER else -1
-    worse = sign * (fmean(exact) - fmean(ours))
+    worse = sign * (mean(exact) - mean(ours))
     apart = max(abs(a - b) for a, b in zip(exact, ours, strict=True))
     seen = (
-        f"{fmean(ours):.4f} against {fmean(exact):.4f}, noise {noise:.4f}; of the same seed up to "
+        f"{mean(ours):.4f} against {mean(exact):.4f}, noise {noise:.4f}; of the same seed up to "
         f"{apart:.4f} apart"
     )
     return Check("P4", what, *verdict([seen] if worse > noise else [], seen))
 
 
 def honesty(rows: Sequence[Row]) -> Iterator[str]:
-    """Transports without a gain on a task, with the reason as far as the numbers show it (P10)."""
-    gloo, exact, bounded, crossed = (
-        next(one for one in rows if one.transport == transport) for transport in TRANSPORTS
+    """Transports without a gain on a task, with the reason as far as the numbers show it (P10).
+
+    A transport without a row is compared with no other.
+    """
+    by = {one.transport: one for one in rows}
+    for one, other in ((by[a], by[b]) for a, b in COMPARED if a in by and b in by):
+        gain = figure(partial(gain_over, other, one))
+        if gain is not None and gain < WORTH:
+            yield _none(one, other, gain, _because(one, other, by.get(GLOO)))
+
+
+def _because(one: Row, other: Row, gloo: Row | None) -> str:
+    """Why `one` takes no less time than `other`."""
+    if other.transport == GLOO:
+        return _against_gloo(one, other)
+    if one.transport == BOUNDED:
+        return f"only {mean(one.waived):.2%} was waived, {mean(one.retransmitted):.2%} sent again"
+    forward = median((gloo or other).forward)
+    return (
+        f"a forward pass is {forward * 1e3:.0f} ms of a step of {median(one.step) * 1e3:.0f} ms: "
+        "too little to hide behind"
     )
-    for one in (exact, bounded, crossed):
-        if (gain := gain_over(gloo, one)) < WORTH:
-            yield _none(one, gloo, gain, _against_gloo(one, gloo))
-    if (gain := gain_over(exact, bounded)) < WORTH:
-        few = (
-            f"only {fmean(bounded.waived):.2%} was waived, {fmean(bounded.retransmitted):.2%} sent"
-        )
-        yield _none(bounded, exact, gain, f"{few} again")
-    if (gain := gain_over(bounded, crossed)) < WORTH:
-        little = (
-            f"a forward pass is {median(gloo.forward) * 1e3:.0f} ms of a step of "
-            f"{median(crossed.step) * 1e3:.0f} ms: too little to hide behind"
-        )
-        yield _none(crossed, bounded, gain, little)
 
 
 def gain_over(other: Row, one: Row) -> float:
-    """Time of `other` for all steps / time of `one`, pair by pair; the median of the seeds."""
-    return median(a / b for a, b in zip(other.seconds, one.seconds, strict=True))
+    """Time of `other` for all steps / time of `one`, pair by pair; the median of the seeds.
+
+    Raises: NotMeasured.
+    """
+    return median([quotient(a, b) for a, b in pairs(other.seconds, one.seconds)])
 
 
 def _none(one: Row, other: Row, gain: float, because: str) -> str:
@@ -219,15 +247,15 @@ def _none(one: Row, other: Row, gain: float, because: str) -> str:
 
 
 def _against_gloo(one: Row, gloo: Row) -> str:
-    if one.background and fmean(one.background) > WORTH * fmean(gloo.background or [0.0]):
+    if one.background and mean(one.background) > WORTH * mean(gloo.background or [0.0]):
         return (
             f"Gloo's TCP leaves less to others: {_beside(gloo)} went to the flow beside it, "
             f"and {_beside(one)} beside dlcpd"
         )
     return (
-        f"TCP bears this loss, and dlcpd sent {fmean(one.retransmitted):.2%} of its segments again"
+        f"TCP bears this loss, and dlcpd sent {mean(one.retransmitted):.2%} of its segments again"
     )
 
 
 def _beside(one: Row) -> str:
-    return f"{fmean(one.background or [0.0]) / 1e6:.1f} Mbit/s"
+    return f"{mean(one.background or [0.0]) / 1e6:.1f} Mbit/s"

@@ -18,6 +18,7 @@ from dlcp_lab.demo.pictures import html
 from dlcp_lab.demo.turns import Turns, answer, header, judge, rows
 from dlcp_lab.emulation import unavailable
 from dlcp_lab.emulation.own_namespace import inside
+from dlcp_lab.emulation.patience import peer_timeout
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import Hosts, NetworkTable, on_loopback, running
 from dlcp_lab.report.amounts import show_fraction
@@ -85,7 +86,7 @@ def _train(reason: str, seconds: float, output: Output) -> list[dict[str, Any]]:
 
 
 def _loopback() -> Any:
-    return running(on_loopback(HOSTS, 2, network=NetworkTable()))
+    return running(on_loopback(HOSTS, 2, network=NetworkTable(peer_timeout=peer_timeout())))
 
 
 def _fabric(stack: ExitStack) -> Hosts:

@@ -6,14 +6,17 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from statistics import median
+from functools import partial
 from typing import Any, Final
 
 from dlcp_lab.demo.judge import SEGMENT, Trained, apart, by_task, judge
+from dlcp_lab.emulation.patience import peer_timeout
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import NetworkTable, on_loopback, running
 from dlcp_lab.report.amounts import show_fraction
 from dlcp_lab.report.checks import Check, broken, report
+from dlcp_lab.report.measured import Gap, attempt, figure
+from dlcp_lab.report.statistic import median, quotient
 from dlcp_lab.training.learning import MARKS, Run, losses_at_marks, replicas, step_times, total
 from dlcp_lab.training.traffic_seen import FATES, class_rows, shares, together
 from dlcpd import __version__
@@ -32,7 +35,7 @@ def full(options: argparse.Namespace, output: Output) -> int:
     """Train, print, judge. Exit code 1 when a promise is broken."""
     begin = time.monotonic()
     # Loopback stands for Ethernet: with its own long segments, 1 % of a chunk would be none.
-    network = NetworkTable(segment_size=SEGMENT)
+    network = NetworkTable(segment_size=SEGMENT, peer_timeout=peer_timeout())
     plans = on_loopback(HOSTS, PATHS, network=network, loss=LOSS, digest_every=1)
     output.line(
         f"{HOSTS} hosts on loopback, {PATHS} paths each; dlcpd's sockets throw "
@@ -70,20 +73,14 @@ def free_port() -> int:
 def tables(runs: Sequence[Run]) -> Iterator[str]:
     """Time and learning, then segments."""
     marks = [f"loss at {mark:.0%}" for mark in MARKS]
+    header = ["task", "transport", "step (ms)", *marks, "final", "", "replicas"]
     rows = [
-        [
-            run[0]["task"],
-            _how(run),
-            f"{median(step_times(run)) * 1e3:.1f}",
-            *(f"{loss:.4f}" for loss in losses_at_marks(run)),
-            f"{run[0]['score']:.4f}",
-            run[0]["score_name"],
-            replicas(run),
-        ]
+        attempt({"task": run[0]["task"], "transport": _how(run)}, partial(_row, run))
         for run in runs
     ]
-    header = ["task", "transport", "step (ms)", *marks, "final", "", "replicas"]
-    yield table.render(header, rows, left=2)
+    cells = [row.cells(len(header)) if isinstance(row, Gap) else row for row in rows]
+    yield table.render(header, cells, left=2)
+    yield from (row.line() for row in rows if isinstance(row, Gap))
     yield ""
     booked = [run for run in runs if run[0]["books"]]
     counts = [
@@ -94,6 +91,23 @@ def tables(runs: Sequence[Run]) -> Iterator[str]:
     yield ""
     yield from network(booked)
     yield ""
+
+
+def _row(run: Run) -> list[object]:
+    """Cells of a training. Raises: NotMeasured."""
+    return [
+        run[0]["task"],
+        _how(run),
+        f"{_median_step(run) * 1e3:.1f}",
+        *(f"{loss:.4f}" for loss in losses_at_marks(run)),
+        f"{run[0]['score']:.4f}",
+        run[0]["score_name"],
+        replicas(run),
+    ]
+
+
+def _median_step(run: Run) -> float:
+    return median(step_times(run))
 
 
 def _how(run: Run) -> str:
@@ -118,10 +132,9 @@ def network(booked: Sequence[Run]) -> Iterator[str]:
 def honesty(tasks: Sequence[Trained]) -> Iterator[str]:
     """Trainings in which dlcpd is not faster, with the reason (P10)."""
     for trained in tasks:
-        gloo = median(step_times(trained.runs["gloo"]))
         for transport in ("exact", "bounded"):
-            share = gloo / median(step_times(trained.runs[transport]))
-            if share < 1:
+            share = figure(partial(_share, trained, transport))
+            if share is not None and share < 1:
                 yield (
                     f"no gain: Gloo needs {share:.2f} of the step time of {trained.name} over "
                     f"{transport}, because only dlcpd has {show_fraction(LOSS)} loss to correct "
@@ -129,13 +142,21 @@ def honesty(tasks: Sequence[Trained]) -> Iterator[str]:
                 )
 
 
+def _share(trained: Trained, transport: str) -> float:
+    """Gloo's median step over that of `transport`. Raises: NotMeasured."""
+    gloo, ours = (median(step_times(trained.runs[name])) for name in ("gloo", transport))
+    return quotient(gloo, ours)
+
+
 def other_order(tasks: Sequence[Trained]) -> Iterator[str]:
     """Effect of Gloo's order of addition on the losses of the same training. Not judged."""
     for trained in tasks:
-        yield (
-            f"Gloo adds in another order, which moves the losses of {trained.name} by up to "
-            f"{apart(trained.runs['gloo'], trained.runs['exact']):.3%}; not judged"
-        )
+        moved = figure(partial(apart, trained.runs["gloo"], trained.runs["exact"]))
+        if moved is not None:
+            yield (
+                f"Gloo adds in another order, which moves the losses of {trained.name} by up to "
+                f"{moved:.3%}; not judged"
+            )
 
 
 def _document(runs: Sequence[Run], checks: Sequence[Check], seconds: float) -> dict[str, Any]:
@@ -154,8 +175,8 @@ def _document(runs: Sequence[Run], checks: Sequence[Check], seconds: float) -> d
                 "transport": run[0]["transport"],
                 "seed": run[0]["seed"],
                 "score": run[0]["score"],
-                "step_seconds": median(step_times(run)),
-                "losses_at_marks": losses_at_marks(run),
+                "step_seconds": figure(partial(_median_step, run)),
+                "losses_at_marks": figure(partial(losses_at_marks, run)),
                 "digests": [rank["digest"] for rank in run],
                 "books": [r["books"] for r in run],
             }

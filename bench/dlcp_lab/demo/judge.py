@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from dlcp_lab.report.checks import OPEN, Check, verdict
-from dlcp_lab.report.statistic import prediction_limit
+from dlcp_lab.report.checks import OPEN, Check, judged, verdict
+from dlcp_lab.report.statistic import most, prediction_limit, quotient
 from dlcp_lab.training.learning import Run, distinct, losses_at_marks, replicas, total
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS
 
+LEAST_SEEDS: Final = 2  # seeds that a spread needs
 SEGMENT: Final = 1408  # bytes per segment in the demo, which fit an MTU of 1,500
 
 
@@ -47,17 +48,21 @@ def by_task(runs: Sequence[Run]) -> list[Trained]:
 
 def judge(trained: Trained) -> Iterator[Check]:
     """Checks of the promises that the trainings show."""
-    yield _exact(trained)
+    yield judged("P1", f"{trained.name}: exact is the sum in rank order", lambda: _exact(trained))
     yield _equal(trained)
     yield _bound(trained)
     yield _reapplied(trained)
-    yield _learns(trained)
+    learns = f"{trained.name}: bounded loss costs no learning"
+    yield judged("P4", learns, lambda: _learns(trained))
 
 
 def apart(one: Run, other: Run) -> float:
-    """The largest relative difference of the losses of two runs at the marks."""
+    """The largest relative difference of the losses of two runs at the marks.
+
+    Raises: NotMeasured without a step, or if a loss of `other` is 0.
+    """
     pairs = zip(losses_at_marks(one), losses_at_marks(other), strict=True)
-    return max(abs(a - b) / b for a, b in pairs)
+    return most([quotient(abs(a - b), b, "a loss of 0") for a, b in pairs])
 
 
 def _exact(trained: Trained) -> Check:
@@ -123,6 +128,8 @@ def _learns(trained: Trained) -> Check:
     what = f"{trained.name}: bounded loss costs no learning"
     gloo = trained.runs["gloo"]
     seeds = [losses_at_marks(run)[-1] for run in (gloo, *trained.others)]
+    if len(seeds) < LEAST_SEEDS:
+        return Check("P4", what, OPEN, "one seed has no spread to compare with")
     ours, limit = losses_at_marks(trained.runs["bounded"])[-1], prediction_limit(seeds)
     if limit >= (begin := fmean(rank["losses"][0] for rank in gloo)):
         seen = f"limit {limit:.4f} by {len(seeds)} seeds, first loss {begin:.4f}"

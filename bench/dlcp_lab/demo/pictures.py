@@ -19,19 +19,20 @@ def html(turns: Turns, checks: Sequence[Check], conditions: str) -> str:
     """The whole file."""
     sentences = [answer(turns)] if turns.fair else []
     sentences.append(f"Conditions: {conditions}.")
-    steps = len(turns.times(GLOO))
+    measured = [name for name in NAMES if turns.times(name)]
+    steps = max(len(turns.times(name)) for name in NAMES)
     times = [
         ranges(
             "Seconds of a step: 10th percentile, median, 90th",
             "s",
-            [(name, *spread(turns.times(name)), COLOURS[name]) for name in NAMES],
+            [(name, *spread(turns.times(name)), COLOURS[name]) for name in measured],
         ),
         lines(
             "Milliseconds of each step",
             " ms",
             "step",
             {"step": [SKIPPED + n + 1 for n in range(steps)]}
-            | {name: [t * 1e3 for t in turns.times(name)] for name in NAMES},
+            | {name: [t * 1e3 for t in turns.times(name)] for name in measured},
         ),
         _learning(turns),
     ]
@@ -54,14 +55,14 @@ def html(turns: Turns, checks: Sequence[Check], conditions: str) -> str:
 
 def _learning(turns: Turns) -> Block:
     """Loss over the seconds that the steps of each transport took: between steps the last one."""
-    ends = {name: list(accumulate(turns.times(name))) for name in NAMES}
+    ends = {name: list(accumulate(turns.times(name))) for name in NAMES if turns.times(name)}
     seconds = sorted({at for some in ends.values() for at in some})
     return lines(
         "Training loss over seconds of training",
         "",
         "s",
         {"s": seconds}
-        | {name: _last(ends[name], turns.losses(name)[SKIPPED:], seconds) for name in NAMES},
+        | {name: _last(ends[name], turns.losses(name)[SKIPPED:], seconds) for name in ends},
     )
 
 

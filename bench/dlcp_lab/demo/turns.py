@@ -6,7 +6,8 @@ from statistics import fmean
 from typing import Any, Final
 
 from dlcp_lab.report.checks import OPEN, Check, verdict
-from dlcp_lab.report.statistic import Spread, slowest
+from dlcp_lab.report.measured import WORDS, Gap, attempt, figure
+from dlcp_lab.report.statistic import Spread, quotient, slowest
 from dlcp_lab.training.traffic_seen import Seen, together
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS
 
@@ -50,9 +51,12 @@ class Turns:
         return together(rank["books"]["network"] for rank in self.ranks)
 
     def gains(self) -> tuple[float, float]:
-        """Gloo's time over dlcpd's: of the medians, and of the 99th percentiles."""
+        """Gloo's time over dlcpd's: of the medians, and of the 99th percentiles.
+
+        Raises: NotMeasured if a transport has no step that counts.
+        """
         gloo, ours = Spread.of(self.times(GLOO)), Spread.of(self.times(DLCPD))
-        return gloo.p50 / ours.p50, gloo.p99 / ours.p99
+        return quotient(gloo.p50, ours.p50), quotient(gloo.p99, ours.p99)
 
     def document(self) -> dict[str, Any]:
         """For --json."""
@@ -76,21 +80,32 @@ def header(turns: Turns) -> list[str]:
 def rows(turns: Turns) -> Iterator[list[object]]:
     """Cells of the table: a row for each transport."""
     for name in (GLOO, DLCPD):
-        spread, ours = Spread.of(turns.times(name)), name == DLCPD
-        gain = f"{turns.gains()[0]:.2f}" if ours else None
-        times = [f"{spread.p50 * 1e3:.0f}", f"{spread.p99 * 1e3:.0f}", gain] if turns.fair else []
+        ours = name == DLCPD
         yield [
             f"{name}, bounded loss of 1 %" if ours else name,
-            *times,
+            *(_time_cells(turns, name) if turns.fair else ()),
             turns.total("waived") if ours else None,
             turns.total("reapplied") if ours else None,
             f"{turns.score(name):.3f}",
         ]
 
 
+def _time_cells(turns: Turns, name: str) -> list[object]:
+    """Median, 99th percentile, and dlcpd's gain."""
+    spread = figure(lambda: Spread.of(turns.times(name)))
+    if spread is None:
+        return [WORDS, None, None]
+    gains = figure(turns.gains) if name == DLCPD else None
+    gain = f"{gains[0]:.2f}" if gains else None
+    return [f"{spread.p50 * 1e3:.0f}", f"{spread.p99 * 1e3:.0f}", gain]
+
+
 def answer(turns: Turns) -> str:
     """One sentence: whether dlcpd was faster here, and what the model learned."""
-    middle, tail = turns.gains()
+    gains = attempt({"": "times"}, turns.gains)
+    if isinstance(gains, Gap):
+        return f"Times were not measured: {gains.reason} after {SKIPPED} steps of warm-up."
+    middle, tail = gains
     gloo, ours = turns.score(GLOO), turns.score(DLCPD)
     learned = f"accuracy {ours:.3f}, Gloo's {gloo:.3f}, after {len(turns.losses(DLCPD))} steps"
     if middle >= GAIN:

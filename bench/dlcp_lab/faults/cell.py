@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from dlcp_lab.emulation.patience import patience
 from dlcp_lab.faults import leaks
+from dlcp_lab.faults.catalog import make
 from dlcp_lab.faults.cluster import ANSWER, Cluster, Job, raise_unless
-from dlcp_lab.faults.injections import Injection, make
+from dlcp_lab.faults.injections import Injection
 from dlcp_lab.faults.kinds import PAUSES, Fault, Mode, Phase
 from dlcp_lab.faults.rules import ANY, Drop, Passage, Rule, Way
 from dlcp_lab.faults.trainer import RESULT, Outcome
@@ -26,7 +28,7 @@ OPERATION: Final = 3  # its number on the wire, after a probe of the data path a
 CONTRIBUTION, RESULTS = 0, 1  # numbers of transfers
 LOST_SEGMENT: Final = 3  # the segment that may be waived
 HELD: Final = 1.5  # seconds: long enough for a suspicion
-SET_OFF: Final = 30.0  # seconds in which a phase is reached
+SET_OFF: Final = 30.0  # seconds in which a phase is reached, on an idle machine
 SLACK: Final = 32 * leaks.MB  # of private memory: heaps of trainers fragment, caches fill
 # Pauses that end by themselves: seconds.
 PASSING: Final = {Fault.PAUSE_TRAINER: HELD, Fault.PAUSE_DAEMON: HELD, **PAUSES}
@@ -86,7 +88,7 @@ class Cell:
             late = self.phase is Phase.BEFORE_READY
             others = [rank for rank in range(WORLD) if rank != VICTIM or not late]
             self._ask(others, count=COUNT)
-            trigger.wait(SET_OFF)
+            trigger.wait(patience(SET_OFF))
             self.cluster.relay.remove(first)
             if late and self.fault is Fault.RESTART:
                 self.injection.end()  # the daemon ends without open operations

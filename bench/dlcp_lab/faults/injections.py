@@ -7,46 +7,18 @@ that never fired has tested nothing.
 import os
 import resource
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Final, Protocol
 
+from dlcp_lab.emulation.patience import patience
 from dlcp_lab.faults.clock import Clock
-from dlcp_lab.faults.cluster import Cluster
-from dlcp_lab.faults.kinds import Fault
-from dlcp_lab.faults.leaks import children
 from dlcp_lab.faults.processes import ended
 from dlcp_lab.faults.relay import Relay
-from dlcp_lab.faults.rules import Corrupt, Cut, Duplicate, Reorder, Rule, Way
+from dlcp_lab.faults.rules import Cut, Rule, Way
 
-ENDED: Final = 10.0  # seconds in which a killed process is gone
-SHARE: Final = 0.05  # fraction of datagrams that are corrupted or duplicated
-SPAN: Final = 8  # datagrams that are reordered together
+ENDED: Final = 10.0  # seconds in which a killed process is gone, on an idle machine
 JUMP: Final = 3600  # seconds
-NO_ARENA: Final = 24 << 20  # bytes of address space: less than an arena, enough to report it
-
-
-class Process(Protocol):
-    """A process that can be stopped and killed."""
-
-    @property
-    def pid(self) -> int:
-        """Process id."""
-
-
-class Ranks(Protocol):
-    """A job's processes, by rank; rank R is on host R."""
-
-    @property
-    def trainers(self) -> Sequence[Process]:
-        """The training processes."""
-
-    def control(self, rank: int) -> int:
-        """Process id of the control process that serves a rank."""
-
-    def engine(self, rank: int) -> int:
-        """Process id of the engine that serves a rank."""
 
 
 class Injection(Protocol):
@@ -76,7 +48,7 @@ class Kill:
         for pid in self._pids():
             self.fired += 1
             os.kill(pid, signal.SIGKILL)
-            ended(pid, ENDED)
+            ended(pid, patience(ENDED))
 
     def end(self) -> None:
         self._relay.remove(self._lost)
@@ -97,7 +69,7 @@ class Terminate:
     def end(self) -> None:
         """Wait until it has ended."""
         if self._asked:
-            ended(self._asked, ENDED)
+            ended(self._asked, patience(ENDED))
 
 
 class Pause:
@@ -202,83 +174,3 @@ class ClockJump:
 
     def end(self) -> None:
         self._clock.set(-JUMP)
-
-
-def make(fault: Fault, cluster: Cluster, job: Ranks, victim: int, seed: int = 0) -> Injection:
-    """The injection of a fault of host `victim`, or of the rank of `job` on it."""
-    relay, hosts = cluster.relay, range(cluster.network.hosts)
-    others = [host for host in hosts if host != victim]
-    both = [Way(source=victim), Way(target=victim)]
-
-    def pairs(others: Sequence[int]) -> list[frozenset[int]]:
-        return [frozenset((victim, other)) for other in others]
-
-    def kill(pid: Callable[[], int]) -> Injection:
-        return Kill(lambda: [pid()], relay, victim)
-
-    def pause(*pids: Callable[[], int]) -> Injection:
-        def stopped() -> list[int]:
-            return [pid() for pid in pids]
-
-        return Silence(stopped, relay, victim) if engine in pids else Pause(stopped)
-
-    def trainer() -> int:
-        return job.trainers[victim].pid
-
-    def control() -> int:
-        return job.control(victim)
-
-    def engine() -> int:
-        return job.engine(victim)
-
-    processes: dict[str, tuple[Callable[[], int], ...]] = {
-        "trainer": (trainer,),
-        "daemon": (control,),
-        "engine": (engine,),
-        "host": (trainer, control, engine),
-    }
-    if fault.startswith("pause "):
-        return pause(*processes[fault.split()[1]])
-    made: dict[Fault, Callable[[], Injection]] = {
-        Fault.KILL_TRAINER: lambda: kill(trainer),
-        Fault.KILL_DAEMON: lambda: kill(control),
-        Fault.KILL_ENGINE: lambda: kill(engine),
-        Fault.RESTART: lambda: Terminate(control),
-        Fault.CUT_PATH: lambda: Disturb(
-            relay, [Cut([Way(source=victim, path=0), Way(target=victim, path=0)])]
-        ),
-        Fault.CUT_HOST: lambda: Disturb(relay, [Cut(both)], pairs(others)),
-        Fault.PARTITION: lambda: Disturb(
-            relay, [Cut([Way(victim, others[0]), Way(others[0], victim)])], pairs(others[:1])
-        ),
-        Fault.ONE_WAY: lambda: Disturb(relay, [Cut([Way(source=victim)])]),
-        Fault.CORRUPT: lambda: Disturb(relay, [Corrupt(both, seed, SHARE)]),
-        Fault.DUPLICATE: lambda: Disturb(relay, [Duplicate(both, seed, SHARE)]),
-        Fault.REORDER: lambda: Disturb(relay, [Reorder(both, seed, SPAN)]),
-        Fault.CLOCK_JUMP: lambda: ClockJump(Clock(cluster.clock(victim))),
-        Fault.SHM_FULL: lambda: Limit(
-            resource.RLIMIT_AS, lambda: {trainer(): _address_space(trainer()) + NO_ARENA}
-        ),
-        Fault.FD_LIMIT: lambda: Limit(
-            resource.RLIMIT_NOFILE, lambda: {pid: _open_files(pid) for pid in _daemon(control())}
-        ),
-        Fault.DISK_FULL: lambda: Limit(
-            resource.RLIMIT_FSIZE, lambda: dict.fromkeys(_daemon(control()), 0)
-        ),
-    }
-    return made[fault]()
-
-
-def _daemon(control: int) -> Iterator[int]:
-    yield control
-    yield from children(control)
-
-
-def _open_files(pid: int) -> int:
-    return max(int(name) for name in os.listdir(f"/proc/{pid}/fd")) + 1
-
-
-def _address_space(pid: int) -> int:
-    """Address space of a process, bytes."""
-    pages = Path(f"/proc/{pid}/statm").read_text().split()[0]
-    return int(pages) * resource.getpagesize()

@@ -5,7 +5,7 @@ from typing import Final
 
 
 class Fault(StrEnum):
-    """Faults; dlcp_lab.faults.injections makes an Injection of each, which counts its effects."""
+    """Faults; dlcp_lab.faults.catalog makes an Injection of each, which counts its effects."""
 
     KILL_TRAINER = "kill trainer"
     KILL_DAEMON = "kill daemon"

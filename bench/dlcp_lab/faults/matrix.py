@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from dlcp_lab.emulation.patience import peer_timeout
 from dlcp_lab.emulation.scratch import temporary_folders_apart
 from dlcp_lab.faults import clock
 from dlcp_lab.faults.cell import PATHS, VICTIM, WORLD, Cell, Seen
@@ -29,6 +30,7 @@ from dlcpd.ctl.grammar import whole
 BEGIN: Final = "<!-- matrix: begin -->"
 END: Final = "<!-- matrix: end -->"
 TIME: Final = re.compile(r" \((\d+\.\d+) s\)")  # of a cell
+SILENCE: Final = 1.0  # seconds until a silent peer is lost, on an idle machine
 HEADER: Final = ("fault", "phase", *Mode, "its own rank", "next works")
 
 
@@ -185,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     expected = cells()
     times: dict[Key, list[float]] = defaultdict(list)
     bad: list[str] = []
-    with Clusters(peer_timeout=1.0) as clusters:
+    with Clusters(peer_timeout(SILENCE)) as clusters:
         for key, one in expected.items():
             if key[0] in wanted:
                 good = _run(clusters, key, one, times, options.repeat)

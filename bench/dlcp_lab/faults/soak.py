@@ -22,9 +22,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from dlcp_lab.emulation.patience import peer_timeout
 from dlcp_lab.faults import leaks
+from dlcp_lab.faults.catalog import make
 from dlcp_lab.faults.cluster import ANSWER, Cluster, Job
-from dlcp_lab.faults.injections import make
 from dlcp_lab.faults.kinds import PAUSES, Fault
 from dlcp_lab.faults.load import load
 from dlcp_lab.faults.trainer import DEAD, RESULT, Outcome
@@ -54,6 +55,7 @@ AGAIN: Final = 0.5  # seconds from a join that failed to the next
 LATE: Final = 10.0  # seconds from a deadline to the outcome, at most, on a loaded machine
 QUIET: Final = 30.0  # seconds between two stops
 REST: Final = 120.0  # seconds in which a job comes to a stop
+SILENCE: Final = 1.0  # seconds until a silent peer is lost, on an idle machine
 SLACK: Final = 32 * leaks.MB  # private memory: heaps of trainers fragment, caches fill
 
 
@@ -283,7 +285,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--load", type=whole(0, 64), default=busy, metavar="N", help=text)
     options = parser.parse_args(arguments)
     try:
-        books = Soak(options.seed, calm=options.calm, load=options.load).run(options.seconds)
+        silence = peer_timeout(SILENCE)
+        soak = Soak(options.seed, calm=options.calm, peer_timeout=silence, load=options.load)
+        books = soak.run(options.seconds)
     except DlcpError as exc:
         sys.stderr.write(f"dlcp_lab.faults.soak: {exc}\n")
         return 1

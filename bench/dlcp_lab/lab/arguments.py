@@ -36,21 +36,25 @@ def _lab_command(
 
 
 def _add_lab_up(made: argparse.ArgumentParser) -> None:
+    _add_shape(made)
+    _add_queues(made)
+    _add_losses(made)
     made.add_argument(
-        "--hosts", type=whole(1, MAX_HOSTS), default=4, help="number of hosts (%(default)s)"
+        "--seed", type=whole(1, 1 << 30), default=1, help="seed of the ECMP hash (%(default)s)"
     )
-    made.add_argument(
-        "--leaves", type=whole(1, MAX_HOSTS), default=1, help="leaf switches per rail (%(default)s)"
-    )
-    made.add_argument(
-        "--spines",
-        type=whole(0, MAX_HOSTS),
-        default=0,
-        help="spine switches per rail (%(default)s)",
-    )
-    made.add_argument(
-        "--rails", type=whole(1, MAX_RAILS), default=1, help="interfaces per host (%(default)s)"
-    )
+
+
+def _add_shape(made: argparse.ArgumentParser) -> None:
+    """Hosts, switches and the rates of their links."""
+    for name, least, most, default, text in (
+        ("hosts", 1, MAX_HOSTS, 4, "number of hosts"),
+        ("leaves", 1, MAX_HOSTS, 1, "leaf switches per rail"),
+        ("spines", 0, MAX_HOSTS, 0, "spine switches per rail"),
+        ("rails", 1, MAX_RAILS, 1, "interfaces per host"),
+    ):
+        made.add_argument(
+            f"--{name}", type=whole(least, most), default=default, help=f"{text} (%(default)s)"
+        )
     made.add_argument("--rate", default="1gbit", help="rate from leaf to host (%(default)s)")
     made.add_argument(
         "--spine-rate",
@@ -58,6 +62,10 @@ def _add_lab_up(made: argparse.ArgumentParser) -> None:
         metavar="RATE",
         help="rate from leaf to spine (default: as --rate)",
     )
+
+
+def _add_queues(made: argparse.ArgumentParser) -> None:
+    """Queues of the switch ports."""
     made.add_argument(
         "--buffer",
         dest="buffer_bytes",
@@ -65,23 +73,6 @@ def _add_lab_up(made: argparse.ArgumentParser) -> None:
         default=SHALLOW_BUFFER,
         metavar="BYTES",
         help="buffer per switch port (%(default)s)",
-    )
-    made.add_argument(
-        "--loss", type=fraction, default=0.0, metavar="F", help="random loss at every switch output"
-    )
-    made.add_argument(
-        "--burst-loss",
-        type=fraction,
-        default=0.0,
-        metavar="F",
-        help="loss in bursts at every switch output",
-    )
-    made.add_argument(
-        "--burst-length",
-        type=float,
-        default=8.0,
-        metavar="N",
-        help="mean packets per burst (%(default)s)",
     )
     made.add_argument("--classes", action="store_true", help="one queue per traffic class")
     made.add_argument(
@@ -93,9 +84,25 @@ def _add_lab_up(made: argparse.ArgumentParser) -> None:
         help="queue length above which ports mark and drop early",
     )
     made.add_argument("--bare", action="store_true", help="switches without queues and rate limits")
+
+
+def _add_losses(made: argparse.ArgumentParser) -> None:
+    """Losses that no queue explains."""
     made.add_argument(
-        "--seed", type=whole(1, 1 << 30), default=1, help="seed of the ECMP hash (%(default)s)"
+        "--loss", type=fraction, default=0.0, metavar="F", help="random loss at every switch output"
     )
+    made.add_argument(
+        "--burst-loss",
+        type=fraction,
+        default=0.0,
+        metavar="F",
+        help="loss in bursts at every switch output",
+    )
+    _add_burst_length(made, 8.0, "mean packets per burst (%(default)s)")
+
+
+def _add_burst_length(made: argparse.ArgumentParser, default: float, text: str) -> None:
+    made.add_argument("--burst-length", type=float, default=default, metavar="N", help=text)
 
 
 def _add_lab_changes(actions: Commands) -> None:
@@ -111,12 +118,6 @@ def _add_lab_changes(actions: Commands) -> None:
     lose = _lab_command(actions, "lose", lab.change, "Drop a fraction of a link's packets.")
     lose.add_argument("loss", metavar="F", type=fraction, help="0.01 or 1%%; 0 = no loss")
     lose.add_argument("link", metavar="LINK", nargs="?", default="", help=f"{link} (default: all)")
-    lose.add_argument(
-        "--burst-length",
-        type=float,
-        default=0.0,
-        metavar="N",
-        help="lose packets in bursts of this mean length",
-    )
+    _add_burst_length(lose, 0.0, "lose packets in bursts of this mean length")
     for name, made in {"cut": cut, "restore": restore, "limit": limit, "lose": lose}.items():
         made.set_defaults(change=name)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
+from dlcp_lab.emulation.patience import patience, peer_timeout
 from dlcp_lab.emulation.scratch import scratch_folder
 from dlcp_lab.ranks.processes import ANYWHERE, Child, Place, start
 from dlcpd.contract.errors import DaemonUnavailable
@@ -26,7 +27,7 @@ from dlcpd.daemon.config import (
 from dlcpd.daemon.config import NetworkTable as NetworkTable  # noqa: PLC0414  # re-exported
 from dlcpd.daemon.effective import to_toml
 
-START_TIMEOUT: Final = 60.0  # seconds for all daemons; ten on two loaded cores take eight
+START_TIMEOUT: Final = 60.0  # seconds for all daemons on an idle machine; ten take eight
 DRAIN: Final = 1.0  # seconds; ranks have ended when a daemon is stopped
 _NETWORK: Final = NetworkTable()
 MAX_HOSTS: Final = 64  # daemons on one machine; more would measure the scheduler
@@ -89,9 +90,14 @@ def on_loopback(hosts: int, paths: int = 1, **settings: Any) -> list[HostPlan]:
 def network_table(settings: Sequence[str]) -> NetworkTable:
     """[network] of the hosts, from KEY=VALUE as in a configuration file.
 
+    `peer_timeout` follows the load of this machine if it is not among the settings.
+
     Raises: BadConfig.
     """
-    return parse("\n".join(["[network]", *settings]), "--set").network
+    found = parse("\n".join(["[network]", *settings]), "--set").network
+    if any(setting.partition("=")[0].strip() == "peer_timeout" for setting in settings):
+        return found
+    return replace(found, peer_timeout=peer_timeout())
 
 
 def apart(plans: Sequence[HostPlan]) -> list[HostPlan]:
@@ -169,7 +175,7 @@ class Starting:
         self._name.unlink(missing_ok=True)
         self._notice = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)  # sd_notify
         self._notice.bind(str(self._name))  # READY=1 arrives here
-        self._deadline = time.monotonic() + START_TIMEOUT
+        self._deadline = time.monotonic() + patience(START_TIMEOUT)
         child = start(
             "dlcpd.daemon.main",
             "--config",
@@ -205,5 +211,5 @@ def _wait_ready(host: Host, notice: socket.socket, deadline: float) -> None:
         os.close(pidfd)
     if notice.fileno() in ready:
         return
-    ended = f"ended: {host.daemon.how_it_ended()}" if ready else f"not ready in {START_TIMEOUT:g} s"
+    ended = f"ended: {host.daemon.how_it_ended()}" if ready else "not ready in time"
     raise DaemonUnavailable(f"{host.plan.name}: {ended}")

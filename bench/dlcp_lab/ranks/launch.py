@@ -10,12 +10,14 @@ import os
 import selectors
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dlcp_lab.emulation.patience import patience
 from dlcp_lab.ranks.hosts import Host, Hosts
 from dlcp_lab.ranks.processes import Child, start
 from dlcpd.contract.errors import (
@@ -47,7 +49,7 @@ class Work:
 
     module: str
     arguments: dict[str, Any]
-    timeout: float  # seconds for everything, importing torch included
+    timeout: float  # seconds for everything on an idle machine, importing torch included
     environ: Mapping[str, str] = field(default_factory=dict)  # for all ranks
 
 
@@ -76,7 +78,8 @@ class Rank:
         self._unread = bytearray(rest)
         found = [json.loads(line) for line in lines]
         if not data and not self.ended:
-            self.child.process.wait(FIRST_ERROR_WAIT)
+            with suppress(subprocess.TimeoutExpired):  # a busy machine ends it later
+                self.child.process.wait(patience(FIRST_ERROR_WAIT))
             found.append(["error", RankFailed.code, self.child.how_it_ended()])
         return found
 
@@ -100,7 +103,8 @@ def run(
     """
     with ExitStack() as stack:
         ranks = [_begin(stack, hosts, number, work) for number in range(len(hosts.members))]
-        return _Watch(hosts, ranks, progress, at_barrier).until(time.monotonic() + work.timeout)
+        deadline = time.monotonic() + patience(work.timeout)
+        return _Watch(hosts, ranks, progress, at_barrier).until(deadline)
 
 
 def _begin(stack: ExitStack, hosts: Hosts, number: int, work: Work) -> Rank:

@@ -23,9 +23,9 @@ class Child:
     log: Path
 
     def how_it_ended(self) -> str:
-        """Exit status or signal, and the last line of the log."""
+        """Exit status or signal, if it has ended, and the last line of the log."""
         status = self.process.poll()
-        how = f"exited with status {status}"
+        how = "still runs" if status is None else f"exited with status {status}"
         if status is not None and status < 0:
             how = f"was killed by {signal.Signals(-status).name}"
         lines = self.log.read_text(errors="replace").strip().splitlines()

@@ -4,6 +4,7 @@ import argparse
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
+from functools import partial
 from typing import Any, Final
 
 from dlcp_lab.emulation.plan import FabricError, bits_per_second
@@ -28,6 +29,7 @@ from dlcp_lab.replay.step_rows import (
 from dlcp_lab.report.amounts import show_fraction
 from dlcp_lab.report.checks import broken, report
 from dlcp_lab.report.machine import tcp_congestion_control
+from dlcp_lab.report.measured import Gap, Rows, attempt
 from dlcp_lab.scenarios.job import on_fabric
 from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig
@@ -53,7 +55,7 @@ def step(options: argparse.Namespace, output: Output) -> int:
     cases = [_case(name, setting, options.rate) for name in setting["models"]]
     setting["line"] = {case.name: case.line for case in cases}
     seeds = 1 if options.quick else options.seeds
-    runs = _measure(setting, options, seeds, output)
+    runs, failed = _measure(setting, options, seeds, output)
     checks = [
         check
         for case in cases
@@ -63,7 +65,7 @@ def step(options: argparse.Namespace, output: Output) -> int:
     for line in _heading(setting, options, seeds):
         output.line(line)
     _print(cases, found, setting["scale"], output)
-    for line in report(checks):
+    for line in (*(gap.line() for gap in failed), *report(checks)):
         output.line(line)
     output.document(
         {
@@ -76,11 +78,12 @@ def step(options: argparse.Namespace, output: Output) -> int:
             "seeds": seeds,
             **setting,
             "at_best": {case.name: case.best() for case in cases},
-            "rows": [asdict(row) for of_case in found.values() for row in of_case],
+            "rows": [row for of_case in found.values() for row in of_case.document()],
+            "failed": [gap.document(()) for gap in failed],
             "checks": [asdict(check) for check in checks],
         }
     )
-    return 1 if broken(checks) else 0
+    return 1 if broken(checks) or not runs else 0
 
 
 def _network(settings: Sequence[str]) -> dict[str, Any]:
@@ -119,10 +122,12 @@ def _case(name: str, setting: dict[str, Any], rate: str) -> Case:
 
 def _measure(
     setting: dict[str, Any], options: argparse.Namespace, seeds: int, output: Output
-) -> Runs:
+) -> tuple[Runs, list[Gap]]:
+    """Measurements of the ranks by seed, and the seeds that failed."""
     steps = (WARMUP + setting["steps"]) * len(SYSTEMS) * len(setting["models"])
     plan = {"hosts": HOSTS, "host_rate": options.rate, "classes": True}
-    runs = []
+    runs: Runs = []
+    failed: list[Gap] = []
     with on_fabric(plan, _network(options.set)) as (_, hosts):
         for seed in range(1, seeds + 1):
             output.progress(f"seed {seed} of {seeds}")
@@ -131,9 +136,16 @@ def _measure(
                 {**setting, "seed": seed},
                 BASE_TIMEOUT + PER_STEP * steps,
             )
-            runs.append(_by_system(launch.run(hosts, work, progress=output.progress)))
+            ranks = attempt(
+                {"seed": f"seed {seed}"},
+                partial(launch.run, hosts, work, progress=output.progress),
+            )
+            if isinstance(ranks, Gap):
+                failed.append(ranks)
+            else:
+                runs.append(_by_system(ranks))
             (hosts.folder / "store").unlink(missing_ok=True)  # the next ranks need a new one
-    return runs
+    return runs, failed
 
 
 def _by_system(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Ranks]]:
@@ -167,11 +179,15 @@ def _heading(setting: dict[str, Any], options: argparse.Namespace, seeds: int) -
     )
 
 
-def _print(cases: list[Case], found: dict[str, list[Row]], scale: float, output: Output) -> None:
+def _print(cases: list[Case], found: dict[str, Rows[Row]], scale: float, output: Output) -> None:
     output.line(table.render(ABOUT, [about(case, scale) for case in cases]))
     output.line()
-    lines = [cells(row) for of_case in found.values() for row in of_case]
-    output.line(table.render(HEADER, lines, left=2))
+    everything = Rows(Row)
+    for of_case in found.values():
+        everything.extend(of_case)
+    output.line(everything.render(HEADER, cells, left=2))
+    for line in everything.reasons():
+        output.line(line)
     for case in cases:
         for line in honesty(case, found[case.name]):
             output.line(line)

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
+from functools import partial
 from typing import Any, Final
 
 from dlcp_lab.replay.pace import Pace, compute, crossing_at_best, waiting_at_best
 from dlcp_lab.replay.shapes import FLOAT, Network, parameters
 from dlcp_lab.report.checks import OPEN, Check, verdict
-from dlcp_lab.report.statistic import Spread, slowest
+from dlcp_lab.report.measured import Rows
+from dlcp_lab.report.statistic import Spread, least, median, most, pairs, quotient, slowest
 from dlcp_lab.training.learning import distinct
 
 SYSTEMS: Final = ("gloo", "hook", "cross-step")  # plain DDP, ddp.register, cross_step.register
@@ -48,28 +49,34 @@ class Row:
     samples: list[list[float]]  # per seed
 
 
-def rows(name: str, runs: Sequence[dict[str, Ranks]]) -> list[Row]:
+def rows(name: str, runs: Sequence[dict[str, Ranks]]) -> Rows[Row]:
     """The rows of one network; `runs` are {system: ranks}, one per seed."""
     times = {
         system: [slowest([rank["times"] for rank in run[system]]) for run in runs]
         for system in SYSTEMS
     }
-    return [
-        Row(
-            name,
-            system,
-            Spread.of([sample for samples in times[system] for sample in samples]),
-            _ratios(times["gloo"], times[system]),
-            _ratios(times["hook"], times[system]),
-            _counts([rank for run in runs for rank in run[system]]),
-            times[system],
-        )
-        for system in SYSTEMS
-    ]
+    found = Rows(Row)
+    for system in SYSTEMS:
+        ranks = [rank for run in runs for rank in run[system]]
+        found.add({"network": name, "system": system}, partial(_row, name, system, times, ranks))
+    return found
+
+
+def _row(name: str, system: str, times: dict[str, list[list[float]]], ranks: Ranks) -> Row:
+    """The row of one system. Raises: NotMeasured."""
+    return Row(
+        name,
+        system,
+        Spread.of([sample for samples in times[system] for sample in samples]),
+        _ratios(times["gloo"], times[system]),
+        _ratios(times["hook"], times[system]),
+        _counts(ranks),
+        times[system],
+    )
 
 
 def _ratios(theirs: list[list[float]], ours: list[list[float]]) -> list[float]:
-    return [median(one) / median(other) for one, other in zip(theirs, ours, strict=True)]
+    return [quotient(median(a), median(b)) for a, b in pairs(theirs, ours)]
 
 
 def _counts(ranks: Ranks) -> dict[str, int]:
@@ -92,7 +99,7 @@ def cells(row: Row) -> list[object]:
 def _ratio(by_seed: Sequence[float]) -> tuple[object, object]:
     if not by_seed:
         return None, None
-    return median(by_seed), f"{min(by_seed):.2f}..{max(by_seed):.2f}"
+    return median(by_seed), f"{least(by_seed):.2f}..{most(by_seed):.2f}"
 
 
 def about(case: Case, scale: float) -> list[object]:
@@ -118,19 +125,22 @@ ABOUT: Final = (
 
 
 def honesty(case: Case, found: Sequence[Row]) -> Iterator[str]:
-    """Cases in which cross-step, or dlcpd at all, gains nothing, with the reason (P10)."""
+    """Cases in which cross-step, or dlcpd at all, gains nothing, with the reason (P10).
+
+    A system without a row is compared with no other.
+    """
     by_system = {row.system: row for row in found}
-    crossed, hook = by_system["cross-step"], by_system["hook"]
-    if (gain := median(crossed.over_hook)) < WORTH:
+    gloo, hook, crossed = (by_system.get(system) for system in SYSTEMS)
+    if hook and crossed and (gain := median(crossed.over_hook)) < WORTH:
         yield (
             f"no gain on {case.name} from crossing the step: the plain hook takes {gain:.2f} of "
             f"its time, because {_because(case)}"
         )
     for row in (hook, crossed):
-        if (gain := median(row.over_gloo)) < WORTH:
+        if gloo and row and (gain := median(row.over_gloo)) < WORTH:
             yield (
                 f"no gain on {case.name} over Gloo: it takes {gain:.2f} of the time of "
-                f"{row.system}, because {_behind(case, by_system['gloo'], row)}"
+                f"{row.system}, because {_behind(case, gloo, row)}"
             )
 
 
@@ -163,6 +173,9 @@ def _because(case: Case) -> str:
 
 def judge(name: str, runs: Sequence[dict[str, Ranks]], *, exact: bool) -> Iterator[Check]:
     """Whether ranks hold equal weights and, in exact mode, all systems the same ones."""
+    if not runs:
+        yield Check("P2", f"{name}: ranks hold the same weights", OPEN, "no seed was measured")
+        return
     apart = [
         f"seed {number + 1}, {system}: {len(distinct(_digests(ranks)))} sets of weights"
         for number, run in enumerate(runs)

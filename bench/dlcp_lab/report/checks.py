@@ -1,9 +1,10 @@
 """Verdicts on promises, and their report."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dlcp_lab.report.statistic import NotMeasured
 from dlcpd.ctl import table
 
 HELD: Final = "held"
@@ -28,6 +29,14 @@ def verdict(offenders: Sequence[str], good: str) -> tuple[str, str]:
         return HELD, good
     more = f"; and {len(offenders) - SHOWN} more" if len(offenders) > SHOWN else ""
     return BROKEN, "; ".join(offenders[:SHOWN]) + more
+
+
+def judged(promise: str, what: str, make: Callable[[], Check]) -> Check:
+    """The check that `make` returns; one that is not judged, if it lacks a measurement."""
+    try:
+        return make()
+    except NotMeasured as exc:
+        return Check(promise, what, OPEN, f"not measured: {exc}")
 
 
 def broken(checks: Sequence[Check]) -> list[str]:

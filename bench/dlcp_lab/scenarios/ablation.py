@@ -1,10 +1,12 @@
 """`dlcpctl bench ablation`: one congested fabric, one mechanism more at each step."""
 
 import argparse
+from functools import partial
 from typing import Any, Final
 
 from dlcp_lab.emulation.traffic.background import Udp
 from dlcp_lab.report.machine import tcp_congestion_control
+from dlcp_lab.report.statistic import Sample, quotient
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import OURS, THEIRS, Job, Operation, Phase, Result, on_fabric, run
 from dlcpd.ctl.output import Output
@@ -36,18 +38,23 @@ def ablation(options: argparse.Namespace, output: Output) -> int:
     """Measure and print."""
     found, seeds = Findings(), range(1, options.seeds + 1)
     gloo: list[float] = []
-    tails: list[float] = []
+    tails: list[Sample] = []
     for number, (name, network, bound) in enumerate(LADDER):
         transports = (OURS, THEIRS) if number == 0 else (OURS,)
         ours: list[float] = []
         for seed in seeds:
-            result = _measure(seed, network, bound, transports, output)
-            ours += _iterations(result[OURS])
-            gloo += _iterations(result[THEIRS]) if THEIRS in result else []
+            measure = partial(_measure, seed, network, bound, transports, output)
+            if result := found.run(f"{name}, seed {seed}", measure):
+                ours += _iterations(result[OURS])
+                gloo += _iterations(result[THEIRS]) if THEIRS in result else []
         if number == 0:
             found.times(f"Gloo over TCP {tcp_congestion_control()}", gloo)
-        tails.append(found.times(name, ours).p99)
-    found.claim("p99 of all mechanisms over that of the base", tails[-1] / tails[0], 1.0)
+        tails.append(found.times(name, ours))
+    found.claim(
+        "p99 of all mechanisms over that of the base",
+        lambda: quotient(tails[-1].p99, tails[0].p99),
+        1.0,
+    )
     text = (
         f"4 hosts at 100 Mb/s, 4 spines at 25, 0.3 % loss per switch, UDP bursts of others, "
         f"an iteration of {sum(size for _, size, _ in STEP) / (1 << 20):g} MiB in three layers, "

@@ -1,10 +1,13 @@
 """`dlcpctl bench drop`: losses at 2:1 overload, drop precedence by magnitude and at random."""
 
 import argparse
-from statistics import fmean, median
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
-from dlcp_lab.scenarios.claims import Claim, Report
+from dlcp_lab.report.measured import figure
+from dlcp_lab.report.statistic import mean, median, quotient
+from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
 from dlcpd.ctl.output import Output
 
@@ -21,6 +24,7 @@ FABRIC: Final = {
 # Overload on purpose: no congestion control, every host sends at twice the rate of a port.
 NETWORK: Final = {"congestion_control": False, "rate_limit_bps": 2 * RATE}
 
+HEADER: Final = ("", "segments lost", "energy lost", "energy / segments")
 # Both have equally many segments of each drop precedence, and the same switch. Which segments have
 # which drop precedence differs.
 RANKS: Final = {"both": "by magnitude", "shuffled": "at random"}
@@ -28,28 +32,34 @@ RANKS: Final = {"both": "by magnitude", "shuffled": "at random"}
 
 def drop(options: argparse.Namespace, output: Output) -> int:
     """Measure and print."""
-    seeds = range(1, options.seeds + 1)
-    found = {(ranks, seed): _measure(ranks, seed, output) for seed in seeds for ranks in RANKS}
-    rows = [
-        [
-            f"{RANKS[ranks]}, seed {seed}",
-            f"{_lost(result):.1%}",
-            f"{fmean(result.energy):.2%}",
-            f"{_relative(result):.3f}",
-        ]
-        for (ranks, seed), result in found.items()
-    ]
-    ratios = [_relative(found["both", s]) / _relative(found["shuffled", s]) for s in seeds]
+    seeds, findings = range(1, options.seeds + 1), Findings()
+    found: dict[tuple[str, int], Result] = {}
+    for seed in seeds:
+        for ranks, name in RANKS.items():
+            title = f"{name}, seed {seed}"
+            if result := findings.run(title, partial(_measure, ranks, seed, output)):
+                found[ranks, seed] = result
+                findings.row(title, partial(_cells, result))
+    both = [seed for seed in seeds if all((ranks, seed) in found for ranks in RANKS)]
     what = "energy lost per segment lost, ranks by magnitude / at random"
-    return Report(
-        "drop",
+    findings.claim(what, lambda: median([_ratio(found, seed) for seed in both]), 0.25)
+    conditions = (
         f"{HOSTS} hosts, {RATE / 1e6:.0f} Mb/s ports at 2:1 overload, gradients of the "
-        f"character transformer, bound {BOUND:.0%}, seeds 1..{options.seeds}",
-        ("", "segments lost", "energy lost", "energy / segments"),
-        rows,
-        [Claim(what, median(ratios), 0.25)],
-        _data(found),
-    ).tell(output)
+        f"character transformer, bound {BOUND:.0%}, seeds 1..{options.seeds}"
+    )
+    findings.data = {"runs": _data(found)}
+    return findings.report_with("drop", conditions, HEADER).tell(output)
+
+
+def _cells(result: Result) -> list[object]:
+    """Cells of a row. Raises: NotMeasured if nothing was lost."""
+    return [f"{_lost(result):.1%}", f"{mean(result.energy):.2%}", f"{_relative(result):.3f}"]
+
+
+def _ratio(found: Mapping[tuple[str, int], Result], seed: int) -> float:
+    """Relative energy by magnitude / at random, of one seed. Raises: NotMeasured."""
+    ours, theirs = (_relative(found[ranks, seed]) for ranks in RANKS)
+    return quotient(ours, theirs, "segments lost at random had no energy")
 
 
 def _measure(ranks: str, seed: int, output: Output) -> Result:
@@ -61,13 +71,13 @@ def _measure(ranks: str, seed: int, output: Output) -> Result:
 
 
 def _lost(result: Result) -> float:
-    """Fraction of the segments that were waived."""
-    return result.counts["waived"] / max(result.counts["sent"], 1)
+    """Fraction of the segments that were waived. Raises: NotMeasured."""
+    return quotient(result.counts["waived"], result.counts["sent"], "no segment was sent")
 
 
 def _relative(result: Result) -> float:
-    """Energy lost per segment lost; 1 = no better than chance."""
-    return fmean(result.energy) / max(_lost(result), 1e-9)
+    """Energy lost per segment lost; 1 = no better than chance. Raises: NotMeasured."""
+    return quotient(mean(result.energy), _lost(result), "no segment was lost")
 
 
 def _data(found: dict[tuple[str, int], Result]) -> Any:
@@ -75,7 +85,7 @@ def _data(found: dict[tuple[str, int], Result]) -> Any:
         {
             "drop_precedence": ranks,
             "seed": seed,
-            "lost": _lost(r),
+            "lost": figure(partial(_lost, r)),
             "energy": r.energy,
             "times": r.times,
         }

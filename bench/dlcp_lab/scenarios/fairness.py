@@ -2,11 +2,14 @@
 
 import argparse
 import time
-from statistics import fmean, median
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from dlcp_lab.emulation import Fabric
 from dlcp_lab.emulation.traffic.background import Tcp
+from dlcp_lab.report.measured import figure
+from dlcp_lab.report.statistic import least, mean, median, most, quotient, some
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, on_fabric, run
 from dlcpd.ctl.output import Output
@@ -39,29 +42,45 @@ def _beside_tcp(control: str, seeds: range, output: Output, found: Findings) -> 
     shares: list[float] = []
     times: list[float] = []
     for seed in seeds:
-        phase = Phase("shared", (Operation(SIZE),), ROUNDS, 2)
-        rounds: list[float] = []
-        with on_fabric({**PLAN, "seed": seed}, {}) as (net, hosts):
-            flow = Tcp(2, 3, flows=1, congestion=control, seconds=TCP_SECONDS)
-            began = time.monotonic()
-            with net.background(flow) as others:
-                result = run(
-                    net,
-                    _first_two(hosts),
-                    Job((phase,)),
-                    seed=seed,
-                    output=output,
-                    at=_Clock(rounds),
-                )
-                rates = [sum(interval) for interval in others.flows[0].goodput()]
-        first, last = (int((at - began) / INTERVAL) for at in (rounds[2], rounds[-1]))
-        busy = rates[first : max(last, first + 1)]
-        shares.append(fmean(busy) / (RATE / 2))
-        times += result["shared"][OURS].totals
-    rate = SIZE * 8 / median(times)
-    found.times(f"dlcpd beside TCP {control}", times, f"{rate / 1e6:.0f}")
-    found.claim(f"TCP {control}: part of its fair share", min(shares), SHARE, at_most=False)
+        title = f"dlcpd beside TCP {control}, seed {seed}"
+        if measured := found.run(title, partial(_shared, control, seed, output)):
+            shares.append(measured[0])
+            times += measured[1]
+    found.times(f"dlcpd beside TCP {control}", times, lambda: _goodput(times))
+    claim = f"TCP {control}: part of its fair share"
+    found.claim(claim, lambda: least(shares), SHARE, at_most=False)
     found.data[f"TCP {control}, shares"] = shares
+
+
+def _shared(control: str, seed: int, output: Output) -> tuple[float, list[float]]:
+    """TCP's part of its fair share, and the seconds of dlcpd's rounds. Raises: NotMeasured."""
+    phase = Phase("shared", (Operation(SIZE),), ROUNDS, 2)
+    rounds: list[float] = []
+    with on_fabric({**PLAN, "seed": seed}, {}) as (net, hosts):
+        flow = Tcp(2, 3, flows=1, congestion=control, seconds=TCP_SECONDS)
+        began = time.monotonic()
+        with net.background(flow) as others:
+            job, clock = Job((phase,)), _Clock(rounds)
+            result = run(net, _first_two(hosts), job, seed=seed, output=output, at=clock)
+            rates = [sum(interval) for interval in others.flows[0].goodput()]
+    return tcp_share(rates, [at - began for at in rounds]), result["shared"][OURS].totals
+
+
+def tcp_share(rates: Sequence[float], rounds: Sequence[float]) -> float:
+    """TCP's mean rate while dlcpd sent, as a part of its fair half of the link.
+
+    `rates`: bit/s of each INTERVAL; `rounds`: seconds at which rounds began, on the same clock. The
+    first two rounds warm up. Raises: NotMeasured if no interval lies in the others.
+    """
+    counted = some(rounds[2:], "round after the warm-up")
+    first, last = (int(at / INTERVAL) for at in (counted[0], counted[-1]))
+    busy = some(rates[first : max(last, first + 1)], "interval of the TCP flow in the rounds")
+    return mean(busy) / (RATE / 2)
+
+
+def _goodput(times: Sequence[float]) -> str:
+    """Mb/s of an operation of median time. Raises: NotMeasured."""
+    return f"{quotient(SIZE * 8, median(times)) / 1e6:.0f}"
 
 
 def _first_two(hosts: Any) -> Any:
@@ -73,20 +92,26 @@ def _two_jobs(seeds: range, output: Output, found: Findings) -> None:
     apart: list[float] = []
     times: dict[int, list[float]] = {0: [], 2: []}
     for seed in seeds:
-        job = Job((Phase("two", (Operation(SIZE),), ROUNDS, 2),), jobs=((0, 1), (2, 3)))
-        with on_fabric({**PLAN, "seed": seed}, {}) as (net, hosts):
-            result = run(net, hosts, job, seed=seed, output=output)["two"][OURS]
-        medians = []
-        for first in times:
-            of_job = [max(round_) for round_ in result.by_rank[first]]
-            times[first] += of_job
-            medians.append(median(of_job))
-        apart.append(max(medians) / min(medians) - 1)
+        title = f"two jobs, seed {seed}"
+        by_job = found.run(title, partial(_of_two_jobs, seed, output)) or {}
+        for first, samples in by_job.items():
+            times[first] += samples
+        medians = [figure(partial(median, samples)) for samples in by_job.values()]
+        if all(medians) and medians:
+            known = [one for one in medians if one]
+            apart.append(max(known) / min(known) - 1)
     for number, samples in enumerate(times.values(), 1):
-        rate = SIZE * 8 / median(samples)
-        found.times(f"job {number} of two", samples, f"{rate / 1e6:.0f}")
-    found.claim("two equal jobs: apart by", max(apart), EQUAL)
+        found.times(f"job {number} of two", samples, partial(_goodput, samples))
+    found.claim("two equal jobs: apart by", lambda: most(apart), EQUAL)
     found.data["two jobs, apart"] = apart
+
+
+def _of_two_jobs(seed: int, output: Output) -> dict[int, list[float]]:
+    """Seconds of each round, by the first rank of the job."""
+    job = Job((Phase("two", (Operation(SIZE),), ROUNDS, 2),), jobs=((0, 1), (2, 3)))
+    with on_fabric({**PLAN, "seed": seed}, {}) as (net, hosts):
+        result = run(net, hosts, job, seed=seed, output=output)["two"][OURS]
+    return {first: [max(round_) for round_ in result.by_rank[first]] for first in (0, 2)}
 
 
 class _Clock:

@@ -1,12 +1,13 @@
 """`dlcpctl bench incast`: 2 to 16 hosts send to every host at once."""
 
 import argparse
-from statistics import median
+from functools import partial
 from typing import Final
 
 from dlcp_lab.report.machine import tcp_congestion_control
+from dlcp_lab.report.statistic import Sample, quotient
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import OURS, THEIRS, Job, Operation, Phase, on_fabric, run
+from dlcp_lab.scenarios.job import OURS, THEIRS, Job, Operation, Phase, Result, on_fabric, run
 from dlcpd.ctl.output import Output
 
 RATE: Final = "100mbit"  # slow enough that two cores are not the bottleneck of 17 hosts
@@ -25,19 +26,32 @@ def incast(options: argparse.Namespace, output: Output) -> int:
         theirs: list[float] = []
         drops = 0
         for seed in range(1, options.seeds + 1):
-            plan = {"hosts": senders + 1, "host_rate": RATE, "buffer_bytes": BUFFER, "seed": seed}
-            phase = Phase("incast", (Operation(PART * (senders + 1)),), ROUNDS, 3)
-            with on_fabric(plan, {}) as (net, hosts):
-                job = Job((phase,), transports=(OURS, THEIRS))
-                result = run(net, hosts, job, seed=seed, output=output)["incast"]
-                drops += sum(way.dropped_packets for way in net.statistics().values())
-            ours += result[OURS].totals
-            theirs += result[THEIRS].totals
-        spread = found.times(f"{senders} to 1, dlcpd", ours, drops)
+            name = f"{senders} to 1, seed {seed}"
+            if measured := found.run(name, partial(_measure, senders, seed, output)):
+                result, dropped = measured
+                drops += dropped
+                ours += result[OURS].totals
+                theirs += result[THEIRS].totals
+        sample = found.times(f"{senders} to 1, dlcpd", ours, drops)
         found.times(f"{senders} to 1, gloo (ring)", theirs, None)
-        found.claim(f"{senders} to 1: p99 / p50", spread.p99 / median(ours), TAIL)
+        found.claim(f"{senders} to 1: p99 / p50", partial(_tail, sample), TAIL)
     text = (
         f"every host receives from 2..16 others at once, {PART >> 10} KiB each, {RATE} ports of "
         f"{BUFFER >> 10} KiB, seeds 1..{options.seeds}; Gloo over TCP {tcp_congestion_control()}"
     )
     return found.report("incast", text, "dropped, both").tell(output)
+
+
+def _measure(senders: int, seed: int, output: Output) -> tuple[dict[str, Result], int]:
+    """The result by transport, and the packets that the switch dropped."""
+    plan = {"hosts": senders + 1, "host_rate": RATE, "buffer_bytes": BUFFER, "seed": seed}
+    phase = Phase("incast", (Operation(PART * (senders + 1)),), ROUNDS, 3)
+    with on_fabric(plan, {}) as (net, hosts):
+        job = Job((phase,), transports=(OURS, THEIRS))
+        result = run(net, hosts, job, seed=seed, output=output)["incast"]
+        return result, sum(way.dropped_packets for way in net.statistics().values())
+
+
+def _tail(sample: Sample) -> float:
+    """Raises: NotMeasured."""
+    return quotient(sample.p99, sample.p50)

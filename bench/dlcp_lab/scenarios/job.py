@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from dlcp_lab.emulation import Fabric, FabricError, Plan, fabric
+from dlcp_lab.emulation.patience import peer_timeout
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import HostPlan, Hosts, running
 from dlcp_lab.ranks.processes import Place
@@ -90,6 +91,8 @@ At = Callable[[str, Fabric], None]  # called with a phase's name, or "round", an
 def on_fabric(plan: dict[str, Any], network: dict[str, Any]) -> Iterator[tuple[Fabric, Hosts]]:
     """A fabric with a daemon on each host; `plan` has fields of Plan, `network` of [network].
 
+    `peer_timeout` follows the load of this machine if `network` does not name it.
+
     Raises: BadConfig when this machine cannot make one.
     """
     try:
@@ -101,7 +104,7 @@ def on_fabric(plan: dict[str, Any], network: dict[str, Any]) -> Iterator[tuple[F
                     tuple(net.address(host, rail) for rail in rails),
                     place=Place(net.host_namespace(host)),
                     interface="eth0",
-                    network=NetworkTable(**network),
+                    network=NetworkTable(**{"peer_timeout": peer_timeout()} | network),
                 )
                 for host in range(net.plan.hosts)
             ]

@@ -1,13 +1,15 @@
 """`dlcpctl bench loss`: random loss and bursts, over exact, bounded and Gloo."""
 
 import argparse
-from statistics import median
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from dlcp_lab.emulation import Fabric
 from dlcp_lab.report.machine import tcp_congestion_control
+from dlcp_lab.report.statistic import median, quotient
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import OURS, THEIRS, Job, Operation, Phase, on_fabric, run
+from dlcp_lab.scenarios.job import OURS, THEIRS, Job, Operation, Phase, Result, on_fabric, run
 from dlcpd.ctl.output import Output
 
 RATE: Final = "200mbit"
@@ -24,25 +26,29 @@ def loss(options: argparse.Namespace, output: Output) -> int:
     """Measure and print."""
     found = Findings()
     times: dict[tuple[str, str], list[float]] = {}  # by condition and mode
+    phases = tuple(_phases())
     for seed in range(1, options.seeds + 1):
-        plan = {"hosts": 2, "host_rate": RATE, "seed": seed}
-        with on_fabric(plan, {}) as (net, hosts):
-            phases = tuple(_phases())
-            job = Job(phases, transports=(OURS, THEIRS))
-            result = run(net, hosts, job, seed=seed, output=output, at=_at)
-        for phase in phases:
+        result = found.run(f"seed {seed}", partial(_measure, phases, seed, output)) or {}
+        for phase in phases if result else ():
             condition, mode = phase.name.split(", ")
             times.setdefault((condition, mode), []).extend(result[phase.name][OURS].totals)
             times.setdefault((condition, THEIRS), []).extend(result[phase.name][THEIRS].totals)
     for (condition, mode), samples in sorted(times.items()):
         found.times(f"{condition}, {mode}", samples)
-    _judge(found, {key: median(samples) for key, samples in times.items()})
+    _judge(found, times)
     text = (
         f"2 hosts, {RATE} ports, all-reduce of {SIZE >> 20} MiB, bound {BOUND:.0%}, bursts of "
         f"{BURST:g} packets in the mean, seeds 1..{options.seeds}; Gloo over TCP "
         f"{tcp_congestion_control()}"
     )
     return found.report("loss", text).tell(output)
+
+
+def _measure(phases: tuple[Phase, ...], seed: int, output: Output) -> dict[str, dict[str, Result]]:
+    """Phase -> transport -> result."""
+    with on_fabric({"hosts": 2, "host_rate": RATE, "seed": seed}, {}) as (net, hosts):
+        job = Job(phases, transports=(OURS, THEIRS))
+        return run(net, hosts, job, seed=seed, output=output, at=_at)
 
 
 def _phases() -> "list[Phase]":
@@ -62,12 +68,17 @@ def _at(where: str, net: Fabric) -> None:
         net.lose(float(share), burst_length=BURST if kind == "bursts" else 0.0)
 
 
-def _judge(found: Findings, times: dict[tuple[str, str], float]) -> None:
-    clean = times["random 0", "bounded"]
+def _judge(found: Findings, times: Mapping[tuple[str, str], Sequence[float]]) -> None:
+    """`times`: seconds by condition and mode."""
+
+    def ratio(one: tuple[str, str], other: tuple[str, str]) -> float:
+        return quotient(median(times.get(one, ())), median(times.get(other, ())))
+
+    clean = ("random 0", "bounded")
     below = [share for share in LOSSES[1:] if share < BOUND]
     for share in below:
-        kept = clean / times[f"random {share:g}", "bounded"]
+        kept = partial(ratio, clean, (f"random {share:g}", "bounded"))
         found.claim(f"random {share:.1%}: throughput kept", kept, FLAT, at_most=False)
     beyond = f"random {LOSSES[-1]:g}"
-    ratio = times[beyond, "bounded"] / times[beyond, "exact"]
-    found.claim(f"random {LOSSES[-1]:.0%}: bounded over exact", ratio, 1 + EQUAL)
+    slower = partial(ratio, (beyond, "bounded"), (beyond, "exact"))
+    found.claim(f"random {LOSSES[-1]:.0%}: bounded over exact", slower, 1 + EQUAL)

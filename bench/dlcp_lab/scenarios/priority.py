@@ -1,9 +1,10 @@
 """`dlcpctl bench priority`: time of a front layer while back layers are in flight."""
 
 import argparse
-from statistics import median
+from functools import partial
 from typing import Final
 
+from dlcp_lab.report.statistic import median, quotient
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
 from dlcpd.ctl.output import Output
@@ -15,6 +16,7 @@ AFTER: Final = 0.15  # seconds after the back layers
 ROUNDS: Final = 7
 SOLO: Final = 1.2
 TOTAL: Final = 0.05
+NAMES: Final = {True: "with classes", False: "one class"}
 FABRIC: Final = {"hosts": 4, "host_rate": RATE, "classes": True}
 
 
@@ -26,17 +28,27 @@ def priority(options: argparse.Namespace, output: Output) -> int:
     total: dict[bool, list[float]] = {True: [], False: []}
     for seed in seeds:
         for layers in (True, False):
-            result = _measure(seed, output, layers=layers)
+            title = f"{NAMES[layers]}, seed {seed}"
+            result = found.run(title, partial(_measure, seed, output, layers=layers))
+            if result is None:
+                continue
             solo += [round_[0] for round_ in result["solo"].times] if layers else []
             front[layers] += [round_[1] for round_ in result["both"].times]
             total[layers] += [max(b, f + AFTER) for b, f in result["both"].times]
     found.times("front alone", solo)
-    for layers, name in ((True, "with classes"), (False, "one class")):
+    for layers, name in NAMES.items():
         found.times(f"front under contention, {name}", front[layers])
         found.times(f"everything, {name}", total[layers])
-    found.claim("front under contention over alone", median(front[True]) / median(solo), SOLO)
-    change = median(total[True]) / median(total[False])
-    found.claim("everything, with classes over without", change, 1 + TOTAL)
+    found.claim(
+        "front under contention over alone",
+        lambda: quotient(median(front[True]), median(solo)),
+        SOLO,
+    )
+    found.claim(
+        "everything, with classes over without",
+        lambda: quotient(median(total[True]), median(total[False])),
+        1 + TOTAL,
+    )
     text = (
         f"4 hosts, {RATE} ports with a queue per class; {FRONT >> 20} MiB of front layers "
         f"{AFTER * 1e3:.0f} ms after {BACK >> 20} MiB of back layers, seeds 1..{options.seeds}"

@@ -1,12 +1,14 @@
 """`dlcpctl bench ps`: step times with and without a parameter server on a congested fabric."""
 
 import argparse
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from dlcp_lab.emulation.traffic.background import Udp
 from dlcp_lab.ranks import launch
 from dlcp_lab.report.machine import tcp_congestion_control
-from dlcp_lab.report.statistic import slowest
+from dlcp_lab.report.statistic import Sample, pairs, quotient, slowest, some
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import TIMEOUT, on_fabric
 from dlcpd.ctl.output import Output
@@ -32,23 +34,40 @@ EXACT: Final = "server, exact"
 EACH: Final = "a shard beside each worker"
 
 
+def _bounded(bound: float) -> str:
+    return f"server, bounded {bound:.0%}"
+
+
+SYSTEMS: Final = (
+    GLOO,
+    GLOO_ALL,
+    ALL,
+    EXACT,
+    *map(_bounded, BOUNDS),
+    f"{EACH}, exact",
+    f"{EACH}, bounded {BOUNDS[0]:.0%}",
+)
+
+
 def ps(options: argparse.Namespace, output: Output) -> int:
     """Measure and print."""
     found = Findings()
     rounds = QUICK_ROUNDS if options.quick else ROUNDS
     seeds = 1 if options.quick else options.seeds
     for workers in WORKERS[: 1 if options.quick else None]:
-        times: dict[str, list[float]] = {}
+        times: dict[str, list[float]] = {name: [] for name in SYSTEMS}
         for seed in range(1, seeds + 1):
-            for system, samples in _measure(workers, seed, rounds, output).items():
-                times.setdefault(system, []).extend(samples)
-        spreads = {
-            name: found.times(f"{workers} workers: {name}", of, _ratios(times, name))
+            title = f"{workers} workers, seed {seed}"
+            measured = found.run(title, partial(_measure, workers, seed, rounds, output)) or {}
+            for system, samples in measured.items():
+                times[system].extend(samples)
+        tails = {
+            name: found.times(f"{workers} workers: {name}", of, partial(_ratios, times[GLOO], of))
             for name, of in times.items()
         }
-        tails = {name: spread.p99 / spreads[GLOO].p99 for name, spread in spreads.items()}
         for name in (_bounded(BOUNDS[0]), f"{EACH}, bounded {BOUNDS[0]:.0%}"):
-            found.claim(f"{workers} workers: p99 of {name} over that of {GLOO}", tails[name], 1.0)
+            what = f"{workers} workers: p99 of {name} over that of {GLOO}"
+            found.claim(what, partial(_over, tails[name], tails[GLOO]), 1.0)
     text = (
         f"a step of {SIZE >> 10} KiB of parameters on hosts at 100 Mb/s, 4 spines at 25, 0.3 % "
         f"loss per switch, UDP bursts of others; the server, and the root of Gloo, on a host of "
@@ -67,28 +86,22 @@ def _measure(workers: int, seed: int, rounds: int, output: Output) -> dict[str, 
         "rounds": rounds,
         "warmup": 2,
         "seed": seed,
-        "systems": [
-            GLOO,
-            GLOO_ALL,
-            ALL,
-            EXACT,
-            *map(_bounded, BOUNDS),
-            f"{EACH}, exact",
-            f"{EACH}, bounded {BOUNDS[0]:.0%}",
-        ],
+        "systems": SYSTEMS,
     }
     others = Udp(0, 3, OTHERS_RATE, seconds=TIMEOUT, on=0.2, off=0.3)
     with on_fabric(plan, NETWORK) as (net, hosts), net.background(others):
         work = launch.Work("dlcp_lab.scenarios.ps_rank", arguments, TIMEOUT)
         ranks: list[dict[str, Any]] = launch.run(hosts, work, progress=output.progress)
-    return {name: slowest([rank[name] for rank in ranks[1:]]) for name in arguments["systems"]}
+    return {name: slowest([rank[name] for rank in ranks[1:]]) for name in SYSTEMS}
 
 
-def _bounded(bound: float) -> str:
-    return f"server, bounded {bound:.0%}"
+def _over(one: Sample, other: Sample) -> float:
+    """Ratio of the 99th percentiles. Raises: NotMeasured."""
+    return quotient(one.p99, other.p99)
 
 
-def _ratios(times: dict[str, list[float]], name: str) -> str:
-    theirs, ours = sorted(times[GLOO]), sorted(times[name])
-    at = [int(part * (len(ours) - 1)) for part in (0.5, 0.99)]
-    return ", ".join(f"{theirs[place] / ours[place]:.2f}" for place in at)
+def _ratios(theirs: Sequence[float], ours: Sequence[float]) -> str:
+    """p50 and p99 of `theirs` / `ours`. Raises: NotMeasured."""
+    ranked = some(pairs(sorted(theirs), sorted(ours)))
+    at = [int(part * (len(ranked) - 1)) for part in (0.5, 0.99)]
+    return ", ".join(f"{quotient(*ranked[place]):.2f}" for place in at)

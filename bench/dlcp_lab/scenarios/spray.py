@@ -3,10 +3,13 @@
 import argparse
 import threading
 import time
-from statistics import median
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from dlcp_lab.emulation import Fabric
+from dlcp_lab.report.measured import figure
+from dlcp_lab.report.statistic import mean, median, most, quotient
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
 from dlcpd.contract.traffic import traffic_classes
@@ -44,18 +47,22 @@ def _even(spines: int, seeds: range, output: Output, found: Findings) -> None:
         "spine_rate": f"{160 // spines}mbit",
     }
     times: dict[int, list[float]] = {1: [], PORTS: []}
-    imbalances = []
+    imbalances: list[float] = []
     for seed in seeds:
         for ports in (1, PORTS):
-            result, before, after = _measure({**plan, "seed": seed}, ports, seed, output)
-            times[ports] += result.totals
-            if ports > 1:
-                imbalances.append(_imbalance(before, after))
-    worst = max(imbalances)
+            title = f"{spines} spines, {ports} source ports, seed {seed}"
+            measure = partial(_measure, {**plan, "seed": seed}, ports, seed, output)
+            if measured := found.run(title, measure):
+                result, before, after = measured
+                times[ports] += result.totals
+                found_here = figure(partial(imbalance, before, after)) if ports > 1 else None
+                imbalances += [] if found_here is None else [found_here]
     one = found.times(f"{spines} spines, one path", times[1], None)
-    all_ = found.times(f"{spines} spines, sprayed", times[PORTS], f"{worst:.3f}")
+    worst = partial(most, imbalances)
+    all_ = found.times(f"{spines} spines, sprayed", times[PORTS], lambda: f"{worst():.3f}")
     found.claim(f"{spines} spines: link imbalance (max / mean), worst", worst, 1.05)
-    found.claim(f"{spines} spines: p99 over that of one path", all_.p99 / one.p99, 0.7)
+    tails = f"{spines} spines: p99 over that of one path"
+    found.claim(tails, lambda: quotient(all_.p99, one.p99), 0.7)
     found.data[f"{spines} spines, imbalance"] = imbalances
 
 
@@ -76,8 +83,11 @@ def _measure(
         return result, marks[1], marks[-1]
 
 
-def _imbalance(before: dict[str, Any], after: dict[str, Any]) -> float:
-    """Bytes of the busiest uplink of a leaf / mean of its uplinks; of the worse leaf."""
+def imbalance(before: dict[str, Any], after: dict[str, Any]) -> float:
+    """Bytes of the busiest uplink of a leaf / mean of its uplinks; of the worse leaf.
+
+    Raises: NotMeasured if a leaf sent nothing.
+    """
     worst = 0.0
     for leaf in ("l0", "l1"):
         sent = [
@@ -85,20 +95,21 @@ def _imbalance(before: dict[str, Any], after: dict[str, Any]) -> float:
             for name, way in after.items()
             if name.startswith(f"{leaf}:s")
         ]
-        worst = max(worst, max(sent) / (sum(sent) / len(sent)))
+        worst = max(worst, quotient(most(sent), mean(sent), f"{leaf} sent nothing to a spine"))
     return worst
 
 
 def _unequal(seeds: range, output: Output, found: Findings) -> None:
     """Two paths of different rates: the throughput as a fraction of their sum."""
-    phase = Phase("unequal", (Operation(UNEQUAL_SIZE),), 4, 1)
     total = sum(float(rate.removesuffix("mbit")) * 1e6 for rate in UNEQUAL)
     ideal = UNEQUAL_SIZE * 8 / HEADERS / total  # a host sends half its tensor and half the result
-    shares = {}
+    shares: dict[bool, Callable[[], float]] = {}
     for classes in (True, False):
         times: list[float] = []
         # with classes the last of five queues carries the data, and has a fifth of the buffer
         buffer = UNEQUAL_BUFFER * (len(traffic_classes()) if classes else 1)
+        queues = "class queues" if classes else "one FIFO"
+        title = f"{' and '.join(UNEQUAL)}, {queues}"
         for seed in seeds:
             plan = {
                 "hosts": 2,
@@ -109,13 +120,28 @@ def _unequal(seeds: range, output: Output, found: Findings) -> None:
                 "buffer_bytes": buffer,
                 "classes": classes,
             }
-            with on_fabric(plan, {"entropy": PORTS}) as (net, hosts):
-                result = run(net, hosts, Job((phase,)), seed=seed, output=output, at=_make_unequal)
-                times += result["unequal"][OURS].totals
-        shares[classes] = ideal / median(times)
-        queues = "class queues" if classes else "one FIFO"
-        found.times(f"{' and '.join(UNEQUAL)}, {queues}", times, f"{shares[classes]:.3f} of both")
+            times += found.run(f"{title}, seed {seed}", partial(_over_both, plan, output)) or []
+        share = shares[classes] = partial(_share_of, ideal, times)
+        found.times(title, times, partial(_shown_share, share))
     found.claim("unequal paths: share of their sum", shares[True], 0.95, at_most=False)
+
+
+def _over_both(plan: dict[str, Any], output: Output) -> list[float]:
+    """Seconds of each round over two unequal paths."""
+    phase = Phase("unequal", (Operation(UNEQUAL_SIZE),), 4, 1)
+    with on_fabric(plan, {"entropy": PORTS}) as (net, hosts):
+        job = Job((phase,))
+        result = run(net, hosts, job, seed=plan["seed"], output=output, at=_make_unequal)
+    return result["unequal"][OURS].totals
+
+
+def _share_of(ideal: float, times: Sequence[float]) -> float:
+    """Raises: NotMeasured."""
+    return quotient(ideal, median(times))
+
+
+def _shown_share(share: Callable[[], float]) -> str:
+    return f"{share():.3f} of both"
 
 
 def _make_unequal(where: str, net: Fabric) -> None:
@@ -131,19 +157,28 @@ def _cut(seeds: range, output: Output, found: Findings) -> None:
     plan = {"hosts": 2, "leaves": 2, "spines": 2, "host_rate": "200mbit", "spine_rate": "80mbit"}
     normal: list[float] = []
     struck: list[float] = []
+    failed = 0
     for seed in seeds:
-        phase = Phase("cut", (Operation(SIZE),), 9, 0)
-        saboteur = _Saboteur()
-        with on_fabric({**plan, "seed": seed}, {"entropy": PORTS}) as (net, hosts):
-            result = run(net, hosts, Job((phase,)), seed=seed, output=output, at=saboteur.at)
-            saboteur.wait()
-        for number, total in enumerate(result["cut"][OURS].totals):
+        name = f"a link cut, seed {seed}"
+        totals = found.run(name, partial(_cut_once, {**plan, "seed": seed}, output))
+        failed += totals is None  # a failed operation ends its run
+        for number, total in enumerate(totals or ()):
             (struck if number % 3 == 1 else normal).append(total)
     found.times("a link cut in mid-operation", struck, None)
     found.times("the rounds around it", normal, None)
-    # a failed operation would have ended the run with its error
-    found.claim("a link cut: failed operations", 0, 0)
-    found.claim("a link cut: seconds lost, worst", max(struck) - median(normal), 1.0)
+    found.claim("a link cut: failed operations", failed, 0)
+    what = "a link cut: seconds lost, worst"
+    found.claim(what, lambda: most(struck) - median(normal), 1.0)
+
+
+def _cut_once(plan: dict[str, Any], output: Output) -> list[float]:
+    """Seconds of each round; a link is cut in every third."""
+    phase, saboteur = Phase("cut", (Operation(SIZE),), 9, 0), _Saboteur()
+    with on_fabric(plan, {"entropy": PORTS}) as (net, hosts):
+        job = Job((phase,))
+        result = run(net, hosts, job, seed=plan["seed"], output=output, at=saboteur.at)
+        saboteur.wait()
+    return result["cut"][OURS].totals
 
 
 class _Saboteur:

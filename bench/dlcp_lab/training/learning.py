@@ -1,10 +1,9 @@
 """Results of a training from those of its ranks: times, losses, counts, replicas. Pure."""
 
 from collections.abc import Sequence
-from statistics import fmean
 from typing import Any, Final
 
-from dlcp_lab.report.statistic import slowest
+from dlcp_lab.report.statistic import mean, slowest
 
 MARKS: Final = (0.25, 0.5, 0.75, 1.0)  # of the steps, at which losses are compared
 
@@ -12,11 +11,14 @@ Run = list[dict[str, Any]]  # results of one training by rank, see dlcp_lab.trai
 
 
 def losses_at_marks(run: Run) -> list[float]:
-    """Training loss, mean of all ranks and of the steps before each mark (a tenth of all steps)."""
-    curve = [fmean(of_ranks) for of_ranks in zip(*(rank["losses"] for rank in run), strict=True)]
+    """Training loss, mean of all ranks and of the steps before each mark (a tenth of all steps).
+
+    Raises: NotMeasured without a step.
+    """
+    curve = [mean(of_ranks) for of_ranks in zip(*(rank["losses"] for rank in run), strict=True)]
     width = max(1, len(curve) // 10)  # one batch's loss is mostly noise
     stops = [round(mark * len(curve)) for mark in MARKS]
-    return [fmean(curve[max(0, stop - width) : max(1, stop)]) for stop in stops]
+    return [mean(curve[max(0, stop - width) : max(1, stop)]) for stop in stops]
 
 
 def step_times(run: Run) -> list[float]:

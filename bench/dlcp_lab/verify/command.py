@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from dlcp_lab.emulation.patience import peer_timeout
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import NetworkTable, on_loopback, running
 from dlcp_lab.report.amounts import show_fraction
@@ -23,7 +24,7 @@ def verify(options: argparse.Namespace, output: Output) -> int:
     """Run, judge and print. Exit code 1 when a promise is broken."""
     begin = time.monotonic()
     # Checks by segment need one size throughout: the size with which every path begins.
-    network = NetworkTable(segment_size=BASE)
+    network = NetworkTable(segment_size=BASE, peer_timeout=peer_timeout())
     # Every chunk is in the engines' digest, so their divergence alarm is tested as well.
     plans = on_loopback(
         options.hosts, network=network, loss=options.loss, seed=options.seed, digest_every=1

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dlcpd.contract.errors import BadConfig
-from dlcpd.ctl.report.benchmark import of_document
+from dlcpd.ctl.extensions import reader
 from dlcpd.ctl.report.history import PREFIX, of_windows
 from dlcpd.ctl.report.losses import of_folder
 from dlcpd.ctl.report.parts import Section
@@ -16,7 +16,7 @@ from dlcpd.ctl.timeline import FIRST_PROCESS
 
 MAX_FILE: Final = 1 << 28  # bytes of a file, unpacked; a trace of 1,000 steps has 20 MB
 READ: Final = (
-    "what --json of dlcpctl bench, demo and verify writes; a file of dlcpctl trace; metrics of a "
+    "what --json of an installed benchmark writes; a file of dlcpctl trace; metrics of a "
     "training, as handle.report_to(json_lines(FILE)) writes them; a folder with ledgers"
 )
 
@@ -27,6 +27,8 @@ def sections(place: Path) -> list[Section]:
         return of_folder(place)
     found = _parsed(place)
     kind, make = _kind(found)
+    if make is None and kind:
+        raise BadConfig(f"{place}: looks like {kind}, and no installed package reads it")
     if make is None:
         raise BadConfig(f"{place}: is nothing that report knows. It reads {READ}")
     try:
@@ -41,7 +43,7 @@ def sections(place: Path) -> list[Section]:
 def _kind(found: Any) -> tuple[str, Callable[[Any], Section] | None]:
     if isinstance(found, dict):
         if isinstance(found.get("command"), str):
-            return "the JSON of a benchmark", of_document
+            return "the JSON of a benchmark", reader(found["command"])
         events = found.get("traceEvents")
         if isinstance(events, list) and any(
             isinstance(e, dict) and isinstance(e.get("pid"), int) and e["pid"] >= FIRST_PROCESS

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 Row = Mapping[str, Any]
 Block = dict[str, Any]
-WORTH: Final = 1.02  # a ratio below is no gain; the benchmarks' own verdicts use the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +51,13 @@ def spread(samples: Sequence[float]) -> tuple[float, float, float]:
     return float(low), float(middle), float(high)
 
 
-def versus(what: str, ratio: float, low: float | None = None, high: float | None = None) -> str:
-    """A sentence on `ratio`, Gloo's time / dlcpd's; it also says if nothing was gained."""
-    between = f" ({low:.2f} to {high:.2f} in eight of ten)" if low is not None else ""
-    if ratio >= WORTH:
-        return f"{what}: {ratio:.2f} times as fast as Gloo{between}."
-    if ratio > 1 / WORTH:
-        return f"{what}: no gain, as fast as Gloo ({ratio:.2f} times){between}."
-    return f"{what}: no gain, slower than Gloo: {ratio:.2f} times as fast{between}."
-
-
 def percent(share: float) -> str:
     """0.0123 -> "1.23 %"."""
     return f"{share * 100:.3g} %"
 
 
 def size(count: float) -> str:
-    """Bytes as text, in powers of 1024, as the benchmarks' options have them."""
+    """Bytes as text, in powers of 1024."""
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if count >= unit:
             return f"{count / unit:.4g} {name}"

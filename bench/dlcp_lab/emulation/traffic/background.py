@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from dlcp_lab.emulation.patience import patience
 from dlcp_lab.emulation.plan import FabricError, bits_per_second
 from dlcpd import starter
 
@@ -18,7 +19,7 @@ TCP: Final = "dlcp_lab.emulation.traffic.tcp"
 UDP: Final = "dlcp_lab.emulation.traffic.udp"
 FIRST_PORT: Final = 20_000  # not used by the measured programs
 INTERVAL: Final = 0.25  # seconds between two lines of a receiver
-READY_TIMEOUT: Final = 10.0  # seconds; Python alone takes a tenth of one on an idle machine
+READY_TIMEOUT: Final = 10.0  # seconds on an idle machine, where Python alone takes 0.1 s
 
 _ports: Final = itertools.count(FIRST_PORT)
 
@@ -140,7 +141,7 @@ class Running:
         Raises: FabricError.
         """
         seen = len(self.lines())
-        deadline = time.monotonic() + READY_TIMEOUT
+        deadline = time.monotonic() + patience(READY_TIMEOUT)
         while time.monotonic() < deadline:
             reports = self.lines()[seen:]
             if len(reports) > 1 and reports[-1] == reports[-2]:
@@ -158,8 +159,16 @@ class Background:
     def wait(self) -> None:
         """Wait until every sender has ended. Raises: FabricError when one failed."""
         for running in self.flows:
-            if running.sender.wait(running.flow.seconds + READY_TIMEOUT):
+            if _status(running):
                 raise FabricError(f"{running.flow}: its sender failed; see standard error")
+
+
+def _status(running: Running) -> int:
+    """Exit status of a sender. Raises: FabricError if it does not end."""
+    try:
+        return running.sender.wait(running.flow.seconds + patience(READY_TIMEOUT))
+    except subprocess.TimeoutExpired as exc:
+        raise FabricError(f"{running.flow}: its sender does not end") from exc
 
 
 @contextmanager
@@ -190,7 +199,7 @@ def _begin(net: Hosts, flow: Flow, log: Path) -> Running:
 
 def _wait_ready(flow: Flow, receiver: subprocess.Popen[Any], log: Path) -> None:
     """Wait for the receiver's first line. Raises: FabricError."""
-    deadline = time.monotonic() + READY_TIMEOUT
+    deadline = time.monotonic() + patience(READY_TIMEOUT)
     while not log.stat().st_size:
         if receiver.poll() is not None or time.monotonic() > deadline:
             raise FabricError(f"{flow}: its receiver did not start; see standard error")

@@ -1,10 +1,12 @@
 """Section of a report from the JSON of `dlcpctl bench`, `demo` and `verify`. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
-from statistics import median
 from typing import Any, Final
 
+from dlcp_lab.report.measured import WORDS, Gap, attempt, figure
+from dlcp_lab.report.statistic import median, quotient, ratios
 from dlcpd.ctl.report.parts import (
     Block,
     Row,
@@ -16,7 +18,6 @@ from dlcpd.ctl.report.parts import (
     size,
     spread,
     table,
-    versus,
 )
 
 # Keys of a row that make its label, in this order; the system that ran comes last.
@@ -24,6 +25,7 @@ _OF: Final = ("collective", "task", "network", "model", "size", "codec")
 _SYSTEM: Final = ("transport", "system")
 _PARTS: Final = ("rows", "checks", "claims", "data", "runs", "times", "costs", "header", "account")
 MAX_GROUPS: Final = 6  # with a chart of times each; more are only in the table
+WORTH: Final = 1.02  # a ratio below is no gain, as in the benchmarks' own verdicts
 COLOURS: Final = {"gloo": "orange", "nccl": "purple"}  # others are blue
 
 
@@ -37,6 +39,7 @@ def of_document(found: Row) -> Section:
         *_gains(rows),
         *_runs_said(found.get("runs", [])),
         *_recording_said(found),
+        *_not_measured(found),
         *(
             f"WRONG: {_label(row)} has {row['wrong']} wrong elements."
             for row in rows
@@ -57,6 +60,16 @@ def of_document(found: Row) -> Section:
     return Section(command, sentences, blocks, made)
 
 
+def versus(what: str, ratio: float, low: float | None = None, high: float | None = None) -> str:
+    """A sentence on `ratio`, Gloo's time / dlcpd's; it also says if nothing was gained."""
+    between = f" ({low:.2f} to {high:.2f} in eight of ten)" if low is not None else ""
+    if ratio >= WORTH:
+        return f"{what}: {ratio:.2f} times as fast as Gloo{between}."
+    if ratio > 1 / WORTH:
+        return f"{what}: no gain, as fast as Gloo ({ratio:.2f} times){between}."
+    return f"{what}: no gain, slower than Gloo: {ratio:.2f} times as fast{between}."
+
+
 def _conditions(found: Row) -> Iterator[str]:
     """The conditions of the measurement."""
     parts = [found["conditions"]] if "conditions" in found else []
@@ -71,6 +84,17 @@ def _conditions(found: Row) -> Iterator[str]:
     if isinstance(found.get("seeds"), int):
         parts.append(f"seeds 1..{found['seeds']}")
     yield f"Measured by dlcpd {found.get('version', '?')}: {'; '.join(parts) or 'see below'}."
+
+
+def _not_measured(found: Row) -> Iterator[str]:
+    """Rows and runs without a measurement, with the reason. Claims say it themselves."""
+    rows = [row for row in found.get("rows", []) if isinstance(row, dict)]
+    for row in rows:
+        if row.get("not_measured"):
+            yield f"NOT MEASURED: {_label(row)}: {row['not_measured']}"
+    for one in found.get("failed", []):
+        labels = " ".join(str(value) for name, value in one.items() if name != "not_measured")
+        yield f"NOT MEASURED: {labels}: {one['not_measured']}"
 
 
 def _label(row: Row, names: Sequence[str] = (*_OF, *_SYSTEM)) -> str:
@@ -103,17 +127,28 @@ def _runs_said(runs: Sequence[Row]) -> Iterator[str]:
     """Step times of the demo's trainings over Gloo's: medians over seeds."""
     by: dict[tuple[str, str], list[float]] = {}
     for run in runs:
-        by.setdefault((run["task"], run["transport"]), []).append(run["step_seconds"])
+        if run["step_seconds"] is not None:
+            by.setdefault((run["task"], run["transport"]), []).append(run["step_seconds"])
     for (task, transport), took in by.items():
         if transport not in ("gloo", "reference") and (task, "gloo") in by:
-            yield versus(f"a step of {task}, {transport}", median(by[task, "gloo"]) / median(took))
+            ratio = figure(partial(_medians, by[task, "gloo"], took))
+            if ratio is not None:
+                yield versus(f"a step of {task}, {transport}", ratio)
+
+
+def _medians(theirs: Sequence[float], ours: Sequence[float]) -> float:
+    """Ratio of the medians. Raises: NotMeasured."""
+    return quotient(median(theirs), median(ours))
 
 
 def _recording_said(found: Row) -> Iterator[str]:
-    times = found.get("times", {})
     if found["command"] == "bench trace":
-        ratios = [on / off for on, off in zip(times["on"], times["off"], strict=True)]
-        yield f"A recording took {median(ratios):.3f} times the time without one."
+        times = found["times"]
+        spread = attempt({"": "recording"}, partial(ratios, times["on"], times["off"]))
+        if isinstance(spread, Gap):
+            yield f"NOT MEASURED: the cost of a recording: {spread.reason}"
+        else:
+            yield f"A recording took {spread.p50:.3f} times the time without one."
 
 
 # --- times -------------------------------------------------------------------------------------
@@ -157,7 +192,7 @@ def _turns(times: Row) -> Iterator[Block]:
         yield ranges(
             "Seconds of a block: 10th percentile, median, 90th",
             "s",
-            [(name, *spread(took), "blue") for name, took in times.items()],
+            [(name, *spread(took), "blue") for name, took in times.items() if took],
         )
 
 
@@ -182,7 +217,7 @@ def _scenario(found: Row) -> Iterator[Block]:
             ("", "", "figure", "", "limit"),
             [
                 (
-                    "holds" if one["holds"] else "FALLS SHORT",
+                    _verdict(one),
                     one["what"],
                     one["value"],
                     "<=" if one["at_most"] else ">=",
@@ -205,11 +240,20 @@ def _scenario(found: Row) -> Iterator[Block]:
         yield table("As it was printed", found["header"], found["rows"])
 
 
+def _verdict(claim: Row) -> str:
+    if claim["value"] is None:
+        return WORDS
+    return "holds" if claim["holds"] else "FALLS SHORT"
+
+
 def _scenario_said(claims: Sequence[Row]) -> Iterator[str]:
     short = [one for one in claims if not one["holds"]]
     if claims:
         yield f"{len(claims) - len(short)} of {len(claims)} claims hold."
     for one in short:
+        if one["value"] is None:
+            yield f"NOT MEASURED: {one['what']}: {one['not_measured']}"
+            continue
         word = "at most" if one["at_most"] else "at least"
         should = f"{word} {one['limit']:g}"
         yield f"FALLS SHORT: {one['what']} is {one['value']:.3g}, and should be {should}."

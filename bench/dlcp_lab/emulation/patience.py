@@ -1,0 +1,35 @@
+"""How long to wait for processes of this machine, by its load."""
+
+import os
+from typing import Final
+
+MOST: Final = 20.0  # factor; a machine on which everything takes longer measures nothing
+PEER_TIMEOUT: Final = 30.0  # seconds on an idle machine: the daemon's default
+HIGHEST: Final = 3600.0  # seconds; the largest value of [network] peer_timeout
+
+
+def patience(seconds: float) -> float:
+    """`seconds` on an idle machine; longer by the number of runnable processes per CPU.
+
+    With N runnable processes per CPU a process has an N-th of a CPU, and takes N times as long to
+    start, to import torch or to answer. The number is the mean of the last minute, at most MOST.
+    """
+    cpus = len(os.sched_getaffinity(0))
+    return seconds * min(max(1.0, _runnable() / cpus), MOST)
+
+
+def peer_timeout(seconds: float = PEER_TIMEOUT) -> float:
+    """[network] peer_timeout of daemons on this machine, seconds; `seconds` on an idle one.
+
+    All hosts of an emulated fabric share this machine's CPUs. A daemon that waits for a CPU is as
+    silent as a dead one, so a limit for idle machines would end jobs whose hosts are only late.
+    """
+    return min(patience(seconds), HIGHEST)
+
+
+def _runnable() -> float:
+    """Runnable processes, mean of the last minute; 0 where the system does not say."""
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return 0.0
