@@ -85,7 +85,7 @@ def regroup(
     rule = Rule(size, quorum or majority(size), grace)
     made = _attempts(origin, session, rule, session.arena_bytes, time.monotonic() + timeout)
     if made.origin and made.origin.door == origin.door:
-        made.adopt(session.hand_over_daemon())
+        made.adopt_daemon(session)
     _say(session, made)
     session.close()
     return made

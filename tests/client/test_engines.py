@@ -229,14 +229,14 @@ def sessions_of(folder: Path, *engines: int, more: str = "") -> Iterator[list[Se
 
 def report(session: Session) -> dict[str, Any]:
     """What the session's daemon says."""
-    answer, _ = session._lanes._control._ask(StatusRequest(0), 10.0)  # noqa: SLF001
+    answer, _ = session._connection.lanes._control._ask(StatusRequest(0), 10.0)  # noqa: SLF001
     assert isinstance(answer, Status)
     return answer.report
 
 
 def paths_of(session: Session) -> list[dict[str, Any]]:
     """Those towards the other rank, of all engines."""
-    number = session._lanes._control.session  # noqa: SLF001
+    number = session._connection.lanes._control.session  # noqa: SLF001
     [peer] = report(session)["engine"]["sessions"][str(number)]["peers"]
     found: list[dict[str, Any]] = peer["paths"]
     return found

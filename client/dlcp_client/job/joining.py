@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dlcp_client.arena.blocks import A, Library
+from dlcp_client.connection import JoinedJob
 from dlcp_client.environment import Environment
 from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.embedded import Embedded, start
@@ -25,7 +26,7 @@ from dlcp_client.job.rendezvous import (
     together,
 )
 from dlcp_client.long_times import noted
-from dlcp_client.session import JoinedJob, Session
+from dlcp_client.session import Session
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable, DlcpError
 from dlcpd.contract.messages import Join
 from dlcpd.contract.times import seconds

@@ -78,7 +78,7 @@ def test_what_waits_for_the_device_ends_with_the_session(
 def test_a_kernel_that_does_not_end_is_named_at_the_deadline(
     world: StandIn, device: FakeDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dlcp_client.session.MARGIN", 0.0)
+    monkeypatch.setattr("dlcp_client.operations.submission.MARGIN", 0.0)
     computed = threading.Event()
     tensor = device.tensor(torch.ones(4))
     device.launch(computed.wait, writes=[tensor])
