@@ -122,12 +122,12 @@ class Session(Generic[A]):
     @property
     def ledger(self) -> Ledger:
         """Totals of the completed operations."""
-        return self._connection.table.ledger
+        return self._connection.table.ledgers.whole
 
     def bounded(self, names: Collection[str]) -> dict[str, Ledger]:
         """Totals of the bounded operations by name, for those of `names` that had any. The session
         keeps totals of its first 4,096 names."""
-        return self._connection.table.bounded(names)
+        return self._connection.table.ledgers.bounded(names)
 
     def status(self, timeout: float = STATUS_TIMEOUT) -> dict[str, Any]:
         """The daemon's status report (docs/ipc.md, "Status"); {} without an answer within `timeout`

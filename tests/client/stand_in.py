@@ -200,4 +200,4 @@ def wait_until(session: Session[Any], done: Callable[[], bool], limit: float = m
 
 def until_released(session: Session[Any]) -> None:
     """Until no engine may access memory of the session."""
-    wait_until(session, lambda: session._connection.table.held == 0)  # noqa: SLF001
+    wait_until(session, lambda: len(session._connection.table.memory) == 0)  # noqa: SLF001

@@ -171,23 +171,23 @@ def say(table: Operations, message: Message, engine: int) -> None:
 def test_an_operation_ends_with_its_last_part() -> None:
     table, work = begun(2)
     say(table, completed(1, released=True), 1)
-    assert work.outcome is None and table.held == 1
+    assert work.outcome is None and len(table.memory) == 1
     say(table, completed(1, released=False), 0)
-    assert isinstance(work.outcome, Completed) and table.held == 1
+    assert isinstance(work.outcome, Completed) and len(table.memory) == 1
     say(table, Released(1), 1)  # once more, of the same engine
-    assert table.held == 1
+    assert len(table.memory) == 1
     say(table, Released(1), 0)
-    assert table.held == 0 and table.releases == 1
+    assert len(table.memory) == 0 and table.memory.releases == 1
 
 
 def test_the_first_part_that_fails_fails_the_operation_and_the_others_keep_its_memory() -> None:
     table, work = begun(2)
     say(table, Failed(1, "deadline_exceeded", "late"), 0)
     assert isinstance(work.outcome, DeadlineExceeded)
-    assert table.held == 1, "the other engine may still write"
+    assert len(table.memory) == 1, "the other engine may still write"
     say(table, completed(1, released=True), 1)
     assert isinstance(work.outcome, DeadlineExceeded)
-    assert table.held == 0
+    assert len(table.memory) == 0
 
 
 def test_what_only_some_engines_were_told_ends_the_session() -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from dlcp_client import DaemonLost, Session, bounded, exact
-from dlcp_client.operations.ledger import Ledger
-from dlcp_client.operations.open_operations import MAX_NAMES, Operations
+from dlcp_client.operations.ledger import MAX_NAMES, Ledger
+from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.outcomes import Outcomes
 from dlcp_client.operations.work import Work
 from dlcp_client.report.account import Account
@@ -107,10 +107,10 @@ def test_losses_of_bounded_operations_are_added_up_by_name(world: StandIn) -> No
         table.begin(work, ())
         with table.changed:
             table.handle_locked(Completed(number, True, 10, 0, number, 0, 0, 0.25, -1, []))
-    found = table.bounded(["a", "b", "c", ""])
+    found = table.ledgers.bounded(["a", "b", "c", ""])
     assert {name: row.waived for name, row in found.items()} == {"a": 4, "b": 2}
     assert found["a"].energy == 0.5
-    assert table.ledger.operations == 4
+    assert table.ledgers.whole.operations == 4
 
 
 def test_names_are_bounded_and_the_totals_go_on(world: StandIn) -> None:
@@ -126,8 +126,8 @@ def test_names_are_bounded_and_the_totals_go_on(world: StandIn) -> None:
         table.begin(work, ())
         with table.changed:
             table.handle_locked(Completed(number, True, 1, 0, 0, 0, 0, 0.0, -1, []))
-    assert len(table.bounded([str(number) for number in range(MAX_NAMES + 3)])) == MAX_NAMES
-    assert table.ledger.operations == MAX_NAMES + 2
+    assert len(table.ledgers.bounded([str(number) for number in range(MAX_NAMES + 3)])) == MAX_NAMES
+    assert table.ledgers.whole.operations == MAX_NAMES + 2
 
 
 def test_a_summary_says_what_was_lost_where_and_what_waiting_cost() -> None:

@@ -229,7 +229,7 @@ def test_a_session_that_ends_before_the_number_is_given_gives_none(world: StandI
     table.fail(PeerLost("rank 1 on b is silent"))
     with pytest.raises(PeerLost):
         table.begin(Work.over(connection.outcomes, TENSORS.block(region)), (region,))
-    assert (table.waiting, table.held) == (0, 0)
+    assert (table.waiting, len(table.memory)) == (0, 0)
 
 
 def test_the_first_reason_counts(world: StandIn) -> None:
@@ -303,7 +303,7 @@ def test_an_interrupt_between_reading_and_handing_over_loses_nothing(
         work.wait()
     assert work.wait()
     assert calls[0] == calls[1]
-    assert table.ledger.operations == 1
+    assert table.ledgers.whole.operations == 1
 
 
 def test_an_interrupted_submission_ends_the_session(

@@ -46,7 +46,7 @@ def _counts(folder: Path, client: ps.Client) -> dict[str, int]:
         "keys": len(list((folder / "store").iterdir())),
         "files": len([path for path in (folder / "snapshots").rglob("*") if path.is_file()]),
         "arena": sum(one._connection.arena.used for one in sessions if one),  # noqa: SLF001
-        "held": sum(one._connection.table.held for one in sessions if one),  # noqa: SLF001
+        "held": sum(len(one._connection.table.memory) for one in sessions if one),  # noqa: SLF001
         "memory": own.memory_info().rss >> 10,
         "memory of daemons": sum(one.memory_info().rss >> 10 for one in daemons),
     }

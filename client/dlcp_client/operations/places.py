@@ -107,7 +107,7 @@ class Places:
         Raises: ArenaFull; the error that ended the session.
         """
         while True:
-            seen = self._table.releases
+            seen = self._table.memory.releases
             try:
                 return allocate()
             except ArenaFull:
@@ -116,14 +116,14 @@ class Places:
                     continue  # a release or uncopied results freed memory
                 if self._staging.give_room():
                     continue
-                if not self._table.held or time.monotonic() >= deadline:
+                if not len(self._table.memory) or time.monotonic() >= deadline:
                     break
             self.wait_for(partial(self._released_since, seen), deadline)
         gc.collect()  # tensors in reference cycles; last, because it takes a trainer 0.1 s or more
         return allocate()
 
     def _released_since(self, seen: int) -> bool:
-        return self._table.releases != seen
+        return self._table.memory.releases != seen
 
     def wait_for(self, done: Callable[[], bool], deadline: float) -> None:
         """Wait until `done()` or `deadline`.

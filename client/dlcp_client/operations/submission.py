@@ -13,8 +13,9 @@ from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.long_times import noted
 from dlcp_client.operations.ask import Ask, Call
 from dlcp_client.operations.engines import Engines
+from dlcp_client.operations.held_memory import Memory
 from dlcp_client.operations.joined import Joined, Piece
-from dlcp_client.operations.open_operations import MARGIN, Memory, Operations
+from dlcp_client.operations.open_operations import MARGIN, Operations
 from dlcp_client.operations.places import Placed, Places, Plan
 from dlcp_client.operations.requests import Request
 from dlcp_client.operations.work import Progress, Work
@@ -172,8 +173,9 @@ class Submission(Generic[A]):
         if source.ready is not None:
             with device_errors(plan.ask.input.device):
                 source.ready.wait()
-        if self._table.held >= MAX_HELD:
-            self._places.wait_for(lambda: self._table.held < MAX_HELD, plan.until)
+        memory = self._table.memory
+        if len(memory) >= MAX_HELD:
+            self._places.wait_for(lambda: len(memory) < MAX_HELD, plan.until)
         plan.work.lands_in(target.region)
         message = plan.ask.message(source.offset, target.offset)
         message.submitted = plan.work.begun
