@@ -36,7 +36,7 @@ from dlcp_client.torch.lazy_parameters import (
     forget,
     land_parameter,
 )
-from dlcp_client.torch.model_session import check_options, session_for
+from dlcp_client.torch.model_session import SessionOptions, check_options
 from dlcp_client.torch.resuming import Resumable
 from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules
 from dlcp_client.torch.suitability import check_backward, check_suitable
@@ -241,27 +241,21 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     guard = checked_guard(guard, policy)
     if staged:
         check_options({"guard": guard}, "a model on a device")
+    opening = SessionOptions(
+        fallback=fallback,
+        timeout=timeout,
+        job=job,
+        socket=socket,
+        arena_bytes=arena_bytes,
+        config=config,
+    )
     rules = Rules(model.module, policy, warmup_steps, scaler)
     rules.account.waits = not staged
     with ExitStack() as undo:
         undo.callback(rules.close)
-        opened = None
-        if session is None:
-            session = opened = session_for(
-                model,
-                fallback=fallback,
-                timeout=timeout,
-                job=job,
-                socket=socket,
-                arena_bytes=arena_bytes,
-                config=config,
-            )
-            if opened is not None:
-                undo.callback(opened.close)
+        session, owned = opening.given_or_opened(session, model, undo)
         step = DeferredStep(optimizer)
-        registration = Registration(
-            model, session, rules, step, owned=opened is not None, guard=guard
-        )
+        registration = Registration(model, session, rules, step, owned=owned, guard=guard)
         undo.callback(registration.close)
         if session is not None:
             registration.hook = hold(model, registration)

@@ -4,8 +4,10 @@ They are `from dlcp_client import ddp` and `ddp.register(model)`.
 """
 
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -24,7 +26,7 @@ from dlcp_client.torch.choice import Transport, Transports, checked_transport
 from dlcp_client.torch.held_hook import HeldHook, hold
 from dlcp_client.torch.local_groups import LocalGroup, local_group
 from dlcp_client.torch.low_rank import LowRank
-from dlcp_client.torch.model_session import check_options, session_for
+from dlcp_client.torch.model_session import SessionOptions, check_options
 from dlcp_client.torch.results import Results
 from dlcp_client.torch.resuming import Resumable
 from dlcp_client.torch.rules import DEFAULT_WARMUP, MIN_WARMUP, Rules
@@ -212,6 +214,54 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
         ended.
     """
     model, module, staged = wrapped(model)
+    options = _checked(
+        policy, transport=transport, guard=guard, low_rank=low_rank, local=local, staged=staged
+    )
+    opening = SessionOptions(
+        fallback=fallback,
+        timeout=timeout,
+        job=job,
+        socket=socket,
+        arena_bytes=arena_bytes,
+        config=config,
+    )
+    rules = Rules(module, policy, warmup_steps, scaler)
+    rules.account.waits = not staged
+    with ExitStack() as undo:
+        undo.callback(rules.close)
+        owned = False
+        if options.transport == "backend":
+            session = None
+        else:
+            session, owned = opening.given_or_opened(session, model, undo, options.transport)
+        registration = _registration(model, rules, options, session, undo, owned=owned)
+        if session is not None:
+            registration.hook = hold(model, registration)
+            undo.pop_all()
+            registration.begun(f'ddp, transport="{options.transport}"')
+    return registration
+
+
+@dataclass(frozen=True, slots=True)
+class HookOptions:
+    """Checked options of `register` that change how a bucket is averaged."""
+
+    transport: Transport
+    guard: Guard | None
+    low_rank: PowerSGD | None
+    local: dist.ProcessGroup | None
+
+
+def _checked(
+    policy: LossPolicy,
+    *,
+    transport: Any,
+    guard: Any,
+    low_rank: Any,
+    local: dist.ProcessGroup | None,
+    staged: bool,
+) -> HookOptions:
+    """`staged`: the model is on a device. Raises: BadConfig, BadPolicy."""
     transport = checked_transport(transport)
     guard = checked_guard(guard, policy, transport)
     low_rank = checked_low_rank(low_rank, policy, guard=guard, transport=transport)
@@ -220,44 +270,33 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
         check_options(options, "a model on a device")
     if local is not None:
         check_options(options, "local groups")
-    rules = Rules(module, policy, warmup_steps, scaler)
-    rules.account.waits = not staged
-    with ExitStack() as undo:
-        undo.callback(rules.close)
-        opened = None
-        if transport == "backend":
-            session = None
-        elif session is None:
-            session = opened = session_for(
-                model,
-                fallback=fallback,
-                timeout=timeout,
-                transport=transport,
-                job=job,
-                socket=socket,
-                arena_bytes=arena_bytes,
-                config=config,
-            )
-            if opened is not None:
-                undo.callback(opened.close)
-        parts = local_group(local, session) if session and local else None
-        if parts is not None:
-            undo.callback(parts.close)
-        registration = Registration(
-            session,
-            rules,
-            model.process_group,
-            owned=opened is not None,
-            local=parts,
-            calibration=_calibration(model, rules) if transport == "auto" and session else None,
-            guard=guard,
-            low_rank=low_rank,
-        )
-        if session is not None:
-            registration.hook = hold(model, registration)
-            undo.pop_all()
-            registration.begun(f'ddp, transport="{transport}"')
-    return registration
+    return HookOptions(transport, guard, low_rank, local)
+
+
+def _registration(
+    model: DistributedDataParallel,
+    rules: Rules,
+    options: HookOptions,
+    session: Session | None,
+    undo: ExitStack,
+    *,
+    owned: bool,
+) -> Registration:
+    """The registration, without its hook. `undo` closes its local group."""
+    parts = local_group(options.local, session) if session and options.local else None
+    if parts is not None:
+        undo.callback(parts.close)
+    auto = options.transport == "auto" and session is not None
+    return Registration(
+        session,
+        rules,
+        model.process_group,
+        owned=owned,
+        local=parts,
+        calibration=_calibration(model, rules) if auto else None,
+        guard=options.guard,
+        low_rank=options.low_rank,
+    )
 
 
 def _calibration(model: DistributedDataParallel, rules: Rules) -> Calibration:

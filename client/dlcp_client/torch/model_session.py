@@ -3,6 +3,9 @@
 import logging
 import time
 import warnings
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import torch.distributed as dist
@@ -26,50 +29,74 @@ def check_options(options: dict[str, Any], staged: str) -> None:
             raise BadConfig(f"{name} does not work with {staged} yet: leave one of the two out")
 
 
-def session_for(
-    model: DistributedDataParallel,
-    *,
-    fallback: bool,
-    timeout: float,
-    transport: str = "dlcp",
-    **options: Any,
-) -> Session | None:
-    """A session of the model's ranks. None in a world of one, or if all ranks agreed on the
-    fallback.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """Options of `register` for the session that it opens."""
 
-    `timeout`: seconds for `connect`; the vote takes up to VOTE_MARGIN more. `transport`: the one
-    that every rank must request. `options`: further options of `connect`.
+    fallback: bool  # whether a rank that cannot connect makes all ranks use the model's backend
+    timeout: float  # seconds for `connect`; the vote takes up to VOTE_MARGIN more
+    job: str | None  # as the rest, an argument of `connect`
+    socket: str | None
+    arena_bytes: int
+    config: str | Path | None
 
-    Raises: the error that kept this rank, or another, from joining.
-    """
-    timeout = checked_timeout(timeout)
-    group = model.process_group
-    if dist.get_world_size(group) == 1:
-        return None
-    secret = job_secret(Environment.read())
-    session, error = None, None
-    deadline = time.monotonic() + timeout
-    try:
-        session = connect(group=group, timeout=timeout, **options)
-    except DlcpError as exc:
-        error = exc
-    try:
-        problem = ballot.hold(
-            member_of(group, secret),
-            error,
-            fallback=fallback,
-            deadline=deadline,
-            transport=transport,
-        )
-    except BaseException:
+    def given_or_opened(
+        self,
+        given: Session | None,
+        model: DistributedDataParallel,
+        undo: ExitStack,
+        transport: str = "dlcp",
+    ) -> tuple[Session | None, bool]:
+        """The session for a model, and whether it is a new one, which `undo` closes.
+
+        `given`: the caller's own. `transport`: the one that every rank must request. There is no
+        session in a world of one, or if all ranks agreed on the fallback.
+
+        Raises: the error that kept this rank, or another, from joining.
+        """
+        if given is not None:
+            return given, False
+        opened = self._opened(model, transport)
+        if opened is not None:
+            undo.callback(opened.close)
+        return opened, opened is not None
+
+    def _opened(self, model: DistributedDataParallel, transport: str) -> Session | None:
+        timeout = checked_timeout(self.timeout)
+        group = model.process_group
+        if dist.get_world_size(group) == 1:
+            return None
+        secret = job_secret(Environment.read())
+        session, error = None, None
+        deadline = time.monotonic() + timeout
+        try:
+            session = connect(
+                group=group,
+                job=self.job,
+                socket=self.socket,
+                arena_bytes=self.arena_bytes,
+                timeout=timeout,
+                config=self.config,
+            )
+        except DlcpError as exc:
+            error = exc
+        try:
+            problem = ballot.hold(
+                member_of(group, secret),
+                error,
+                fallback=self.fallback,
+                deadline=deadline,
+                transport=transport,
+            )
+        except BaseException:
+            if session:
+                session.close()
+            raise
+        if not problem:
+            return session
         if session:
             session.close()
-        raise
-    if not problem:
-        return session
-    if session:
-        session.close()
-    text = f"dlcpd is NOT in use, gradients go through {dist.get_backend(group)}: {problem}"
-    _log.error(text)
-    warnings.warn(text, RuntimeWarning, stacklevel=3)
-    return None
+        text = f"dlcpd is NOT in use, gradients go through {dist.get_backend(group)}: {problem}"
+        _log.error(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=4)  # the line that calls `register`
+        return None
