@@ -9,16 +9,16 @@ from typing import Any, Final, Generic
 
 from dlcp_client.arena.blocks import A, Library
 from dlcp_client.arena.memory import SharedArena
-from dlcp_client.device.staging import Staging
+from dlcp_client.arena.staging import Staging
 from dlcp_client.environment import Environment
 from dlcp_client.ipc.embedded import Embedded
 from dlcp_client.ipc.handshake import ControlConnection
-from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.job.origin import Origin
 from dlcp_client.job.secret import JobSecret
 from dlcp_client.job.store import Store
 from dlcp_client.operations.completion import Completion
 from dlcp_client.operations.engines import Engines
+from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.outcomes import Outcomes
 from dlcp_client.operations.patience import Pace

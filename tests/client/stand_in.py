@@ -20,7 +20,7 @@ import torch
 from dlcp_client.arena.tensors import TENSORS
 from dlcp_client.connection import JoinedJob
 from dlcp_client.ipc.handshake import ControlConnection
-from dlcp_client.ipc.lanes import Lanes
+from dlcp_client.operations.lanes import Lanes
 from dlcp_client.session import Session
 from dlcpd.contract.messages import Completed, Failed, Leave, Left, Message, Released, Submit
 from dlcpd.ipc.seqpacket import decode_untrusted, encode

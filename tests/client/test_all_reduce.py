@@ -411,7 +411,7 @@ def test_an_engine_that_does_not_compare_is_not_waited_for_long(
 ) -> None:
     monkeypatch.setattr("dlcp_client.connection.COMPARE_TIMEOUT", 0.01)
     monkeypatch.setattr("dlcp_client.connection.LATE", 0.01)
-    monkeypatch.setattr("dlcp_client.ipc.lanes.LEAVE_TIMEOUT", 0.01)
+    monkeypatch.setattr("dlcp_client.operations.lanes.LEAVE_TIMEOUT", 0.01)
     world.reading.clear()
     world.sessions[0].close()
 

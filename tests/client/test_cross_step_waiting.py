@@ -16,10 +16,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from dlcp_client import cross_step, exact
 from dlcp_client.cross_step import Registration
+from dlcp_client.cross_step.deferred_step import Step
+from dlcp_client.cross_step.lazy_parameters import LazyParameter
 from dlcp_client.operations import submission
-from dlcp_client.torch.deferred_step import Step
-from dlcp_client.torch.lazy_parameters import LazyParameter
-from dlcp_client.torch.ranges import WAIT
+from dlcp_client.ranges import WAIT
 from dlcpd.contract.errors import BadConfig, DeadlineExceeded, DlcpError, PeerLost
 from tests.client.stand_in import StandIn, completed, until_polling
 

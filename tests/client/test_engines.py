@@ -13,8 +13,8 @@ import torch
 
 from dlcp_client import Session, bounded, exact
 from dlcp_client.ipc.handshake import ControlConnection
-from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.operations.engines import LEAST_RANGE, LEAST_TRANSFER, Engines
+from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.parts import Parts
 from dlcpd.contract.errors import DaemonLost, DeadlineExceeded, DlcpError, PeerLost

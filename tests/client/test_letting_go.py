@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch._C._distributed_c10d import HashStore
 
-from dlcp_client.job.data_path import prove
 from dlcp_client.job.rendezvous import Member
+from dlcp_client.joining.data_path import prove
 from dlcp_client.session import Session
 from dlcpd.contract.errors import BadTensor, DeadlineExceeded, DlcpError
 from dlcpd.contract.policy import exact

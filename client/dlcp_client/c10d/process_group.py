@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 
 from dlcp_client.backend import NAME
-from dlcp_client.job.joining import checked_timeout
-from dlcp_client.torch.meeting import await_ranks
+from dlcp_client.joining.sessions import checked_timeout
+from dlcp_client.meeting import await_ranks
 from dlcpd.contract.errors import BadOperation, SessionClosed
 from dlcpd.contract.policy import LossPolicy, exact
 

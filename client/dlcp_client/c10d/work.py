@@ -12,8 +12,8 @@ from torch._C import _distributed_c10d as c10d
 from torch.futures import Future
 
 from dlcp_client.device.registry import device_of
-from dlcp_client.torch.ranges import RANGES
-from dlcp_client.torch.waits import show_the_wait
+from dlcp_client.hooks.waits import show_the_wait
+from dlcp_client.ranges import RANGES
 from dlcpd.contract.errors import DlcpError
 
 from . import transport

@@ -11,11 +11,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from dlcp_client.group import Group
-from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, checked_timeout
+from dlcp_client.joining.sessions import DEFAULT_ARENA, DEFAULT_TIMEOUT, checked_timeout
+from dlcp_client.joining.torch_ranks import connect
 from dlcp_client.report.account import Account
 from dlcp_client.report.registered import Registered
 from dlcp_client.session import Session
-from dlcp_client.torch.joining import connect
 from dlcpd.contract.errors import BadConfig, BadPolicy, DlcpError, RanksDisagree, SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy, checked
 

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from dlcp_client.arena.blocks import Block, Library
 from dlcp_client.arena.memory import Region
+from dlcp_client.arena.staging import Staging
 from dlcp_client.device.seam import Event
-from dlcp_client.device.staging import Staging
-from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.operations.completion import Completion
+from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.work import Work
 

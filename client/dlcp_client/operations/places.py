@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dlcp_client.arena.blocks import A, Block
 from dlcp_client.arena.memory import Region, SharedArena, copy_bytes
+from dlcp_client.arena.staging import Staging
 from dlcp_client.device.seam import Event
-from dlcp_client.device.staging import Staging
-from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.operations.ask import Ask
+from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.work import Work
 from dlcpd.contract.collectives import COLLECTIVES, Shape
 from dlcpd.contract.errors import ArenaFull
 
 if TYPE_CHECKING:
-    from dlcp_client.torch.ranges import Ranges
+    from dlcp_client.ranges import Ranges
 
 T = TypeVar("T")
 

@@ -7,14 +7,14 @@ from functools import partial
 from typing import Any, Final, Generic, cast
 
 from dlcp_client.arena.blocks import A, Block
+from dlcp_client.arena.staging import Staging, device_errors
 from dlcp_client.device.seam import Device, Event
-from dlcp_client.device.staging import Staging, device_errors
-from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.long_times import noted
 from dlcp_client.operations.ask import Ask, Call
 from dlcp_client.operations.engines import Engines
 from dlcp_client.operations.held_memory import Memory
 from dlcp_client.operations.joined import Joined, Piece
+from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import MARGIN, Operations
 from dlcp_client.operations.places import Placed, Places, Plan
 from dlcp_client.operations.requests import Request

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from dlcp_client.environment import Environment
-from dlcp_client.job.joining import checked_timeout
 from dlcp_client.job.secret import job_secret
+from dlcp_client.joining.sessions import checked_timeout
+from dlcp_client.joining.torch_ranks import member_of_launch
 from dlcp_client.ps.beside import Given
 from dlcp_client.ps.client import Client, Worker
 from dlcp_client.ps.embedded import TAKEOVER, Intent
 from dlcp_client.ps.options import WorkerOptions
 from dlcp_client.ps.participation import take_part
 from dlcp_client.ps.tensors import Tensors
-from dlcp_client.torch.joining import member_of_launch
 from dlcpd.contract.errors import BadConfig
 
 

@@ -10,11 +10,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from dlcp_client.environment import Environment
+from dlcp_client.hooks.stand_in import stand_in
 from dlcp_client.job.store import Store
+from dlcp_client.ranges import RANGES
 from dlcp_client.report.account import Account
 from dlcp_client.report.registered import Registered
-from dlcp_client.torch.ranges import RANGES
-from dlcp_client.torch.stand_in import stand_in
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.policy import EXACT, LossPolicy
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from dlcp_client import Session, Work
-from dlcp_client.device.fake import FakeDevice
+from dlcp_lab.device.fake import FakeDevice
 from dlcpd.contract.messages import Completed, Failed, Message, Submit
 from dlcpd.ipc.seqpacket import decode_untrusted
 from tests.client.stand_in import StandIn

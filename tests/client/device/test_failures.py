@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from dlcp_client import exact
-from dlcp_client.device import fake, submitter
-from dlcp_client.device.fake import FakeDevice
+from dlcp_client.arena import submitter
+from dlcp_lab.device import fake
+from dlcp_lab.device.fake import FakeDevice
 from dlcpd.contract.errors import (
     ArenaFull,
     BadTensor,

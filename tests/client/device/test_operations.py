@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from dlcp_client import Session
-from dlcp_client.device.fake import IN, OUT, FakeDevice
 from dlcp_client.operations.ask import PIECE
+from dlcp_lab.device.fake import IN, OUT, FakeDevice
 from tests.client.device.conftest import ARENA
 from tests.client.device.engines import reduce_all, seen, watched
 from tests.client.stand_in import StandIn, wait_until

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from dlcp_client.arena.blocks import Block
+from dlcp_client.arena.landings import Landings
 from dlcp_client.arena.memory import Region, SharedArena
-from dlcp_client.device.landings import Landings
-from dlcp_client.device.pinning import Pinned
+from dlcp_client.arena.pinning import Pinned
+from dlcp_client.arena.submitter import Submitter
 from dlcp_client.device.seam import Device, Event
-from dlcp_client.device.submitter import Submitter
 from dlcp_client.environment import Pinning
 from dlcpd.contract.errors import DeviceFailed, DlcpError
 

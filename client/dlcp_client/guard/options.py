@@ -1,7 +1,4 @@
-"""Limits on the error of bounded operations, and the reaction to an excess.
-
-ddp.register(model, bounded(0.01), guard=Guard(every=100, max_error=0.05))
-"""
+"""Limits on the error of bounded operations, and the reaction to an excess."""
 
 import math
 from dataclasses import dataclass

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from dlcp_client.torch.choice import Times, Transports, Way, decide, pause, settle
+from dlcp_client.auto.choice import Times, Transports, Way, decide, pause, settle
 
 # Each transport is used for several steps in a row. The first ones are not counted, because effects
 # of the other one last (acknowledgements in flight, rates to be found again). The order is

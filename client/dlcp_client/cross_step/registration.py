@@ -1,10 +1,4 @@
-"""Gradients that cross the step: each layer of the next forward pass waits only for its own.
-
-    from dlcp_client import cross_step
-    cross_step.register(model, optimizer)
-
-replaces `ddp.register`; the training loop does not change.
-"""
+"""register(): from a model and its optimizer to gradients that cross the step."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -22,12 +16,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from dlcp_client.arena.tensors import copy
-from dlcp_client.device.registry import device_of
-from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT
-from dlcp_client.torch.buckets import Placed, contents, cut
-from dlcp_client.torch.deferred_step import DeferredStep
-from dlcp_client.torch.held_hook import HeldHook, hold
-from dlcp_client.torch.lazy_parameters import (
+from dlcp_client.cross_step.deferred_step import DeferredStep
+from dlcp_client.cross_step.lazy_parameters import (
     Awaiting,
     Piece,
     attach,
@@ -36,17 +26,20 @@ from dlcp_client.torch.lazy_parameters import (
     forget,
     land_parameter,
 )
-from dlcp_client.torch.model_session import SessionOptions, check_options
-from dlcp_client.torch.resuming import Resumable
-from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules
-from dlcp_client.torch.suitability import check_backward, check_suitable
-from dlcp_client.torch.watch import Watch, averaged
-from dlcp_client.torch.wrapped import wrapped
+from dlcp_client.cross_step.suitability import check_backward, check_suitable
+from dlcp_client.device.registry import device_of
+from dlcp_client.guard import Guard, checked_guard
+from dlcp_client.guard.watch import Watch, averaged
+from dlcp_client.hooks.buckets import Placed, contents, cut
+from dlcp_client.hooks.held_hook import HeldHook, hold
+from dlcp_client.hooks.model_session import SessionOptions, check_options
+from dlcp_client.hooks.resuming import Resumable
+from dlcp_client.hooks.rules import DEFAULT_WARMUP, Rules
+from dlcp_client.hooks.wrapped import wrapped
+from dlcp_client.joining.sessions import DEFAULT_ARENA, DEFAULT_TIMEOUT
+from dlcp_client.session import Session
 from dlcpd.contract.errors import BadConfig, DlcpError, SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy
-
-from .guard import Guard, checked_guard
-from .session import Session
 
 COMPILED: Final = "_orig_mod"  # attribute of torch.compile(module) that holds the module
 

@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import torch
 
+from dlcp_client.hooks.model_registration import ModelRegistration
+from dlcp_client.hooks.rules import Left
 from dlcp_client.session import Session
-from dlcp_client.torch.model_registration import ModelRegistration
-from dlcp_client.torch.rules import Left
 from dlcpd.contract.errors import BadConfig
 
 FORMAT: Final = 1  # of a state

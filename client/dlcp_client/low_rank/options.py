@@ -1,7 +1,4 @@
-"""Options of PowerSGD: gradients of matrices as products of two narrow ones.
-
-ddp.register(model, low_rank=PowerSGD(rank=4))
-"""
+"""Options of PowerSGD, and checks of their combination with others."""
 
 from dataclasses import dataclass
 from typing import Any, Final

@@ -10,10 +10,10 @@ import torch
 from dlcp_client.arena.tensors import copy
 from dlcp_client.group import Group
 from dlcp_client.guard import Guard
+from dlcp_client.guard.errors_of_loss import Error, sums
+from dlcp_client.hooks.rules import Rules, Terms
 from dlcp_client.operations.work import Work
 from dlcp_client.session import Session
-from dlcp_client.torch.errors_of_loss import Error, sums
-from dlcp_client.torch.rules import Rules, Terms
 from dlcpd.contract.errors import GuardStopped
 from dlcpd.contract.policy import LossPolicy
 

@@ -8,7 +8,7 @@ from torch.distributed._composable.replicate import replicate
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client.device.registry import device_of
-from dlcp_client.torch.held_hook import held_by
+from dlcp_client.hooks.held_hook import held_by
 from dlcpd.contract.errors import BadConfig
 
 

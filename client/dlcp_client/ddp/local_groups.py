@@ -15,14 +15,14 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
+from dlcp_client.arena.submitter import Submitter
 from dlcp_client.device.registry import device_of
 from dlcp_client.device.seam import Device
-from dlcp_client.device.submitter import Submitter
 from dlcp_client.group import Group
+from dlcp_client.hooks.buckets import Placed, contents
+from dlcp_client.hooks.rules import Rules, Terms
 from dlcp_client.operations.work import Work
 from dlcp_client.session import Session
-from dlcp_client.torch.buckets import Placed, contents
-from dlcp_client.torch.rules import Rules, Terms
 from dlcpd.contract.errors import BadConfig, DeviceFailed, DlcpError, PeerLost
 from dlcpd.contract.policy import EXACT
 

@@ -12,7 +12,6 @@ from dlcp_client.environment import Environment
 from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.embedded import Embedded, start
 from dlcp_client.ipc.handshake import ControlConnection
-from dlcp_client.job.data_path import prove
 from dlcp_client.job.launcher import end_with_launcher
 from dlcp_client.job.neighbours import Neighbours, answers, machine
 from dlcp_client.job.origin import Origin
@@ -25,6 +24,7 @@ from dlcp_client.job.rendezvous import (
     roster,
     together,
 )
+from dlcp_client.joining.data_path import prove
 from dlcp_client.long_times import noted
 from dlcp_client.session import Session
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable, DlcpError

@@ -1,8 +1,4 @@
-"""Gradients of FSDP2 (`fully_shard`) with bounded loss, overlapped with the backward pass.
-
-Use `fsdp.register(model, bounded(0.01))` in a job with the backend "dlcp". Weights are always
-gathered complete.
-"""
+"""register(): from a model of fully_shard to reduce-scatters through dlcpd."""
 
 from typing import Any
 
@@ -13,21 +9,20 @@ from torch.amp import GradScaler
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 
+from dlcp_client.c10d import ProcessGroup
+from dlcp_client.c10d.errors import torch_errors
+from dlcp_client.c10d.reduction import Reduction
 from dlcp_client.device.registry import device_of
+from dlcp_client.group import Group
+from dlcp_client.guard import Guard, checked_guard
+from dlcp_client.guard.watch import Sample, Watch
+from dlcp_client.hooks.buckets import Placed
+from dlcp_client.hooks.model_registration import ModelRegistration
+from dlcp_client.hooks.model_session import check_options
+from dlcp_client.hooks.rules import DEFAULT_WARMUP, Rules, Terms
 from dlcp_client.operations.work import Work
-from dlcp_client.torch.buckets import Placed
-from dlcp_client.torch.model_registration import ModelRegistration
-from dlcp_client.torch.model_session import check_options
-from dlcp_client.torch.rules import DEFAULT_WARMUP, Rules, Terms
-from dlcp_client.torch.watch import Sample, Watch
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.policy import EXACT, LossPolicy
-
-from .c10d import ProcessGroup
-from .c10d.errors import torch_errors
-from .c10d.reduction import Reduction
-from .group import Group
-from .guard import Guard, checked_guard
 
 
 class Registration(ModelRegistration):

@@ -17,10 +17,10 @@ from typing import Final
 import torch
 from torch.futures import Future
 
-from dlcp_client.device.happens import HOST, Clock, History, Range, UseBeforeEvent
 from dlcp_client.device.registry import extended
 from dlcp_client.device.seam import CannotPin
 from dlcp_client.device.spans import spans
+from dlcp_lab.device.happens import HOST, Clock, History, Range, UseBeforeEvent
 
 OUT: Final = "stream out"
 IN: Final = "stream in"
@@ -280,6 +280,6 @@ def _place(tensor: torch.Tensor) -> Range:
 
 
 def _delays(seed: str, slowest: float) -> Iterator[float]:
-    draw = random.Random(seed)  # noqa: S311  # not for secrets
+    draw = random.Random(seed)  # not for secrets
     while True:
         yield draw.uniform(0.0, slowest)

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import torch
 
+from dlcp_client.ranges import RANGES
 from dlcp_client.report.account import Account
-from dlcp_client.torch.ranges import RANGES
 
 _engine = torch.autograd.Variable._execution_engine  # noqa: SLF001  # no public name
 _thread = threading.local()

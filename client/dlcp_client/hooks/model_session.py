@@ -13,10 +13,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client.environment import Environment
 from dlcp_client.job import ballot
-from dlcp_client.job.joining import checked_timeout
 from dlcp_client.job.secret import job_secret
+from dlcp_client.joining.sessions import checked_timeout
+from dlcp_client.joining.torch_ranks import connect, member_of
 from dlcp_client.session import Session
-from dlcp_client.torch.joining import connect, member_of
 from dlcpd.contract.errors import BadConfig, DlcpError
 
 _log: Final = logging.getLogger("dlcp_client")

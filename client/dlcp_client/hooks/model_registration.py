@@ -2,9 +2,9 @@
 
 import torch
 
+from dlcp_client.hooks.rules import Rules
 from dlcp_client.report.registered import Registered
 from dlcp_client.session import Session
-from dlcp_client.torch.rules import Rules
 from dlcpd.contract.policy import LossPolicy
 
 

@@ -10,10 +10,10 @@ from torch.distributed.rendezvous import rendezvous
 
 from dlcp_client.arena.tensors import TENSORS
 from dlcp_client.environment import Environment
-from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, checked_timeout, join
 from dlcp_client.job.rendezvous import Member
 from dlcp_client.job.secret import JobSecret, job_secret
 from dlcp_client.job.store import Store
+from dlcp_client.joining.sessions import DEFAULT_ARENA, DEFAULT_TIMEOUT, checked_timeout, join
 from dlcp_client.session import Session
 from dlcpd.contract.errors import BadConfig
 

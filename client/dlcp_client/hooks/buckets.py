@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch._C._distributed_c10d import GradBucket
 
-from dlcp_client.torch.exempt import gradient_ranges
+from dlcp_client.hooks.exempt import gradient_ranges
 
 PIECE: Final = 1 << 20  # bytes, about half a chunk: a smaller operation costs more than it carries
 SMALL: Final = 1 << 16  # bytes; a smaller gradient joins its neighbour, whatever its class

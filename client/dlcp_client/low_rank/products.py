@@ -18,11 +18,11 @@ import torch
 from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
+from dlcp_client.hooks.buckets import Placed, contents
+from dlcp_client.hooks.rules import Rules
 from dlcp_client.low_rank import PowerSGD
 from dlcp_client.operations.work import Work
 from dlcp_client.session import Session
-from dlcp_client.torch.buckets import Placed, contents
-from dlcp_client.torch.rules import Rules
 
 LEAST_EXPONENT: Final = 120  # 2**120 is a float32
 ROOT: Final = 0  # the rank that orthonormalises

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from dlcp_client.torch.lazy_parameters import Awaited, awaited, forget, land
-from dlcp_client.torch.stand_in import stand_in
-from dlcp_client.torch.suitability import check_step
+from dlcp_client.cross_step.lazy_parameters import Awaited, awaited, forget, land
+from dlcp_client.cross_step.suitability import check_step
+from dlcp_client.hooks.stand_in import stand_in
 
 
 class Step:

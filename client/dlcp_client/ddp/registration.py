@@ -1,7 +1,4 @@
-"""Gradients of DistributedDataParallel through dlcpd, with two lines in a training script.
-
-They are `from dlcp_client import ddp` and `ddp.register(model)`.
-"""
+"""register(): from a DistributedDataParallel model to averages through dlcpd."""
 
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,27 +15,26 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client.arena.tensors import copy
+from dlcp_client.auto.calibration import Calibration, slowest
+from dlcp_client.auto.choice import Transport, Transports, checked_transport
+from dlcp_client.ddp.local_groups import LocalGroup, local_group
+from dlcp_client.ddp.results import Results
 from dlcp_client.device.registry import device_of
-from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT
-from dlcp_client.torch.buckets import contents
-from dlcp_client.torch.calibration import Calibration, slowest
-from dlcp_client.torch.choice import Transport, Transports, checked_transport
-from dlcp_client.torch.held_hook import HeldHook, hold
-from dlcp_client.torch.local_groups import LocalGroup, local_group
-from dlcp_client.torch.low_rank import LowRank
-from dlcp_client.torch.model_session import SessionOptions, check_options
-from dlcp_client.torch.results import Results
-from dlcp_client.torch.resuming import Resumable
-from dlcp_client.torch.rules import DEFAULT_WARMUP, MIN_WARMUP, Rules
-from dlcp_client.torch.waits import time_the_wait
-from dlcp_client.torch.watch import Watch, averaged
-from dlcp_client.torch.wrapped import wrapped
+from dlcp_client.guard import Guard, checked_guard
+from dlcp_client.guard.watch import Watch, averaged
+from dlcp_client.hooks.buckets import contents
+from dlcp_client.hooks.held_hook import HeldHook, hold
+from dlcp_client.hooks.model_session import SessionOptions, check_options
+from dlcp_client.hooks.resuming import Resumable
+from dlcp_client.hooks.rules import DEFAULT_WARMUP, MIN_WARMUP, Rules
+from dlcp_client.hooks.waits import time_the_wait
+from dlcp_client.hooks.wrapped import wrapped
+from dlcp_client.joining.sessions import DEFAULT_ARENA, DEFAULT_TIMEOUT
+from dlcp_client.low_rank import PowerSGD, checked_low_rank
+from dlcp_client.low_rank.products import LowRank
+from dlcp_client.session import Session
 from dlcpd.contract.errors import SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy
-
-from .guard import Guard, checked_guard
-from .low_rank import PowerSGD, checked_low_rank
-from .session import Session
 
 
 class Registration(Resumable):

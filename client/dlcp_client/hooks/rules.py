@@ -11,13 +11,13 @@ from torch._C._distributed_c10d import GradBucket
 from torch.amp import GradScaler
 
 from dlcp_client.group import Group
+from dlcp_client.hooks.buckets import Placed, contents
+from dlcp_client.hooks.carried import Carried
+from dlcp_client.hooks.exempt import bucket_name, exempt_parameters
+from dlcp_client.hooks.forward_order import ForwardOrder
 from dlcp_client.operations.layers import Layer
 from dlcp_client.operations.requests import Range
 from dlcp_client.report.account import Account
-from dlcp_client.torch.buckets import Placed, contents
-from dlcp_client.torch.carried import Carried
-from dlcp_client.torch.exempt import bucket_name, exempt_parameters
-from dlcp_client.torch.forward_order import ForwardOrder
 from dlcpd.contract.errors import BadConfig, BadPolicy
 from dlcpd.contract.policy import LossPolicy, checked
 
