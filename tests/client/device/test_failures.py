@@ -138,7 +138,8 @@ def test_an_error_on_the_thread_of_the_staging_is_named(
         raise ZeroDivisionError("a bug")
 
     session = world.sessions[0]
-    monkeypatch.setattr(session, "_submit", broken)
+    submission = session._connection.submission  # noqa: SLF001
+    monkeypatch.setattr(submission, "_submit", broken)
     work = session.all_reduce(device.tensor(torch.ones(4)))
     with pytest.raises(DeviceFailed, match="ZeroDivisionError: a bug"):
         work.wait()
