@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
 from dlcp_client import bounded, cross_step, ddp, exact, fsdp
-from dlcp_client.torch.ranges import PREFIX
+from dlcp_client.ranges import PREFIX
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 COUNT: Final = 5 << 18  # elements: two pieces of a copy

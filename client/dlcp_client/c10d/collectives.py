@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 import torch
 
 from dlcp_client.device.registry import kind_of
-from dlcp_client.torch.ranges import RANGES
+from dlcp_client.ranges import RANGES
 from dlcpd.contract.errors import BadOperation
 from dlcpd.contract.policy import LossPolicy
 
