@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client import bounded, ddp  # <- added
-from dlcp_client.device.fake import FakeDevice
+from dlcp_lab.device.fake import FakeDevice
 
 STEPS = 60
 BATCH = 64  # samples per rank and step

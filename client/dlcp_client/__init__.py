@@ -15,19 +15,19 @@ Without torch: `dlcp_client.numpy`.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dlcp_client.guard import Guard
+from dlcp_client.low_rank import PowerSGD
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import DaemonLost, DlcpError, PeerLost
 from dlcpd.contract.policy import EXACT, LossPolicy, bounded, exact
 
 from . import backend
-from .guard import Guard
-from .low_rank import PowerSGD
 from .session import Session
 
 if TYPE_CHECKING:
     from dlcp_client import c10d as c10d
-    from dlcp_client.torch.joining import connect
+    from dlcp_client.joining.torch_ranks import connect
 
 __all__ = [
     "EXACT",
@@ -52,7 +52,7 @@ def __getattr__(name: str) -> Any:
         return import_module("dlcp_client.c10d")
     if name != "connect":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from dlcp_client.torch.joining import connect  # noqa: PLC0415  # needs torch
+    from dlcp_client.joining.torch_ranks import connect  # noqa: PLC0415  # needs torch
 
     return connect
 

@@ -24,13 +24,13 @@ import torch
 from dlcp_client.arena.tensors import TENSORS
 from dlcp_client.environment import Environment
 from dlcp_client.job.epochs import ROOT, Roll, Round
-from dlcp_client.job.joining import DEFAULT_ARENA, checked_timeout, enter
 from dlcp_client.job.origin import Origin
 from dlcp_client.job.prefix import Prefixed
 from dlcp_client.job.rendezvous import Member
 from dlcp_client.job.roll import NEW, Rule, gone, majority
 from dlcp_client.job.sealed import Sealed, StoreLost
 from dlcp_client.job.secret import job_secret
+from dlcp_client.joining.sessions import DEFAULT_ARENA, checked_timeout, enter
 from dlcpd.contract.errors import (
     BadConfig,
     BadMessage,
@@ -85,7 +85,7 @@ def regroup(
     rule = Rule(size, quorum or majority(size), grace)
     made = _attempts(origin, session, rule, session.arena_bytes, time.monotonic() + timeout)
     if made.origin and made.origin.door == origin.door:
-        made.adopt(session.hand_over_daemon())
+        made.adopt_daemon(session)
     _say(session, made)
     session.close()
     return made

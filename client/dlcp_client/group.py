@@ -1,14 +1,14 @@
 """A group of ranks and its collectives. All are exact except the reductions of gradients."""
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from dlcp_client.arena.blocks import A, Block
 from dlcp_client.operations.ask import ANY, Call
-from dlcp_client.operations.layers import Layer
-from dlcp_client.operations.requests import Range, Request, request
+from dlcp_client.operations.requests import ReductionOptions, Request, request
+from dlcp_client.operations.submission import Submission
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import BadPolicy, BadTensor, SessionClosed
 from dlcpd.contract.messages import CloseGroup, Counts
@@ -26,43 +26,35 @@ class Group(Generic[A]):
     place; any other is copied to the arena and back. Roots, peers and sources are ranks in the
     group. All raise the errors of `Session.all_reduce`."""
 
-    def __init__(self, session: "Session[A]", number: int, ranks: Sequence[int], name: str) -> None:
+    def __init__(
+        self,
+        session: "Session[A]",
+        submission: Submission[A],
+        number: int,
+        ranks: Sequence[int],
+        name: str,
+    ) -> None:
         self.session, self.number, self.ranks, self.name = session, number, tuple(ranks), name
+        self._submission = submission
         self.rank, self.size = self.ranks.index(session.rank), len(self.ranks)
         self._nowhere = session.library.block(session.library.nothing)
         self._ranges = session.library.ranges
         self._closed = False
         self._closing = threading.Lock()
 
-    def all_reduce(  # noqa: PLR0913  # all but the first two by keyword
+    def all_reduce(
         self,
         tensor: A,
         op: Any = "sum",
         *,
-        policy: LossPolicy = EXACT,
-        name: str | None = None,
-        exempt: Iterable[Range] = (),
-        layers: Iterable[Layer] = (),
-        schedule: str = "",
-        scale: float = 1.0,
         into: A | None = None,
+        schedule: str = "",
         result_only: bool = False,
+        **options: Unpack[ReductionOptions],
     ) -> Work[A]:
-        """Reduce `tensor` over all ranks, in place. See `Session.all_reduce`.
-
-        `into`: receives the result instead. A `tensor` of `Session.empty` then holds this rank's
-        contribution; in a bounded operation that includes the residual.
-        """
+        """Reduce `tensor` over all ranks, in place. See `Session.all_reduce`."""
         given = self._block(tensor)
-        asked = request(
-            given,
-            self._operation(op),
-            policy,
-            name=name,
-            exempt=exempt,
-            layers=layers,
-            scale=scale,
-        )
+        asked = request(given, self._operation(op), **options)
         call = Call("all_reduce", schedule=schedule)
         output = self._block(into) if into is not None else self._result_of(given)
         return self._run(call, output, given, asked, result_only=result_only)
@@ -106,32 +98,19 @@ class Group(Generic[A]):
         given = self._none_of(target) if input is None else self._block(input)
         return self._run(Call("scatter", root), target, given, _exactly(target, policy))
 
-    def reduce_scatter(  # noqa: PLR0913  # all but the first four by keyword
+    def reduce_scatter(
         self,
         output: A,
         input: A,
         op: Any = "sum",
         sizes: Sequence[int] | None = None,
-        *,
-        policy: LossPolicy = EXACT,
-        name: str | None = None,
-        exempt: Iterable[Range] = (),
-        layers: Iterable[Layer] = (),
-        scale: float = 1.0,
+        **options: Unpack[ReductionOptions],
     ) -> Work[A]:
         """Reduce `input` over all ranks; part r goes to the `output` of rank r. `sizes`: elements
         by part, if they differ. A bounded operation adds its residual to an `input` of
         `Session.empty`."""
         given, target = self._block(input), self._block(output)
-        asked = request(
-            given,
-            self._operation(op),
-            policy,
-            name=name,
-            exempt=exempt,
-            layers=layers,
-            scale=scale,
-        )
+        asked = request(given, self._operation(op), **options)
         rows = [Counts(size, target.count) for size in sizes or ()]
         return self._run(Call("reduce_scatter", sizes=rows), target, given, asked)
 
@@ -180,7 +159,7 @@ class Group(Generic[A]):
             if self._closed or not self.number:
                 return
             self._closed = True
-        self.session.say(CloseGroup(self.number))
+        self._submission.say(CloseGroup(self.number))
 
     def _block(self, array: A) -> Block[A]:
         return self.session.library.block(array)
@@ -220,11 +199,11 @@ class Group(Generic[A]):
             raise SessionClosed(f"group {self.name or self.number} is closed")
         if not -1 <= call.peer < self.size:
             raise BadTensor(f"{call.collective}: no rank {call.peer} in a group of {self.size}")
-        session, ranges = self.session, self._ranges
+        run, ranges = self._submission.run, self._ranges
         if ranges is None or not ranges.on():
-            return session.run(self.number, call, output, input, asked, result_only=result_only)
+            return run(self.number, call, output, input, asked, result_only=result_only)
         with ranges.operation(self, call, output, input, asked):
-            return session.run(self.number, call, output, input, asked, result_only=result_only)
+            return run(self.number, call, output, input, asked, result_only=result_only)
 
 
 def _exactly(block: Block[Any], policy: LossPolicy, op: Any = "sum") -> Request:

@@ -31,7 +31,7 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Launch:
     """connect() of two ranks, each with a secret of its own; the sessions, or errors instead."""
     mine, read = threading.local(), Environment.read
     monkeypatch.setattr(
-        "dlcp_client.job.joining.Environment.read",
+        "dlcp_client.joining.sessions.Environment.read",
         lambda: replace(read(), secret=mine.secret, master="localhost"),
     )
 

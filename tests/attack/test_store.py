@@ -53,7 +53,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is waited for in vain is not waited for long."""
     monkeypatch.setenv("DLCPD_SHARE", "0")
     monkeypatch.setattr("dlcp_client.job.rendezvous.LATE", 0.5)
-    monkeypatch.setattr("dlcp_client.job.joining.LATE", 0.5)
+    monkeypatch.setattr("dlcp_client.joining.sessions.LATE", 0.5)
     monkeypatch.setattr("dlcp_client.job.rendezvous.OWN_LOOK", 0.5)
     monkeypatch.setattr("dlcp_client.job.ballot.VOTE_MARGIN", 0.5)
     monkeypatch.setattr("dlcp_client.server.serving.JOIN_TIMEOUT", SHORT)

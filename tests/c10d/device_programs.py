@@ -13,13 +13,14 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
+from torch._C._profiler import _ExperimentalConfig
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
 from dlcp_client import bounded, cross_step, ddp, exact, fsdp
-from dlcp_client.torch.ranges import PREFIX
+from dlcp_client.ranges import PREFIX
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 COUNT: Final = 5 << 18  # elements: two pieces of a copy
@@ -185,13 +186,17 @@ def checkpoint(rank: int, size: int, name: str) -> None:
 
 
 def shown(rank: int, size: int, name: str) -> list[str]:
-    """The ranges of a step of the hook and of an operation of the backend, under a profiler."""
+    """The ranges of a step of the hook and of an operation of the backend, under a profiler.
+
+    A thread for copies submits operations of a GPU: the profile needs all threads.
+    """
     device = place(name, rank)
     net = DistributedDataParallel(network().to(device), bucket_cap_mb=1)
     handle = ddp.register(net, exact())
     step(net, rank, 0, device)
     kinds = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device.type == "cuda" else [])
-    with profile(activities=kinds) as found:
+    every = _ExperimentalConfig(profile_all_threads=True)
+    with profile(activities=kinds, experimental_config=every) as found:
         step(net, rank, 1, device)
         dist.all_reduce(torch.ones(COUNT, device=device))
     handle.close()

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
 from dlcp_client import bounded, connect, cross_step, ddp, fsdp, gossip
-from dlcp_client.torch.ranges import PREFIX, Ranges
+from dlcp_client.ranges import PREFIX, Ranges
 from tests.c10d import programs
 
 Row = tuple[str, dict[str, Any]]

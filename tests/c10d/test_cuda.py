@@ -29,8 +29,9 @@ CHECKED: tuple[Program, ...] = (
 
 @DEVICES
 def test_collectives_are_gloos_of_the_cpu_bit_for_bit(device: str, tmp_path: Path) -> None:
+    gloos = over("gloo", device_programs.collectives, 2, tmp_path, "cpu")
     ours = over("dlcp", device_programs.collectives, 2, tmp_path, device)
-    for found, expected in zip(ours, over("gloo", device_programs.collectives, 2, tmp_path, "cpu")):
+    for found, expected in zip(ours, gloos, strict=True):
         assert found.keys() == expected.keys()
         for name, value in expected.items():
             assert np.array_equal(found[name], value), name

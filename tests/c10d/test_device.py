@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dlcp_client.device.fake import FakeDevice
+from dlcp_lab.device.fake import FakeDevice
 from tests.c10d import collectives, fsdp_programs, programs
 from tests.c10d.worlds import Program, on_each_rank, over
 

@@ -8,7 +8,7 @@ import pytest
 from torch.autograd.profiler import emit_itt
 from torch.profiler import itt
 
-from dlcp_client.torch.ranges import PREFIX, RANGES, SUBMIT, WAIT
+from dlcp_client.ranges import PREFIX, RANGES, SUBMIT, WAIT
 from tests import pages
 from tests.c10d import ranges_programs
 from tests.c10d.ranges_programs import COUNT, WIDTH, Row

@@ -223,8 +223,9 @@ def disagreement(rank: int, store: str, world: int) -> list[str]:
     with session_of(rank, store, world) as session:
         for number, (others, mine) in enumerate([([0, 1, 2], [1, 0, 2]), ([0, 1, 2], [0, 1])], 90):
             ranks = mine if rank == 0 else others
-            session.say(OpenGroup(number, "odd", list(ranks)))
-            ours = Group(session, number, ranks, "odd")
+            submission = session._connection.submission  # noqa: SLF001
+            submission.say(OpenGroup(number, "odd", list(ranks)))
+            ours = Group(session, submission, number, ranks, "odd")
             tensor = torch.full((1000,), 1.0 + rank)
             dist.barrier()
             work = ours.all_reduce(tensor, policy=exact(deadline=20))

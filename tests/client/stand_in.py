@@ -4,6 +4,7 @@ One thread reads all lanes and reduces an operation once every rank has submitte
 """
 
 import contextlib
+import math
 import mmap
 import os
 import select
@@ -17,9 +18,10 @@ from typing import Any, Final
 import torch
 
 from dlcp_client.arena.tensors import TENSORS
+from dlcp_client.connection import JoinedJob
 from dlcp_client.ipc.handshake import ControlConnection
-from dlcp_client.ipc.lanes import Lanes
-from dlcp_client.session import JoinedJob, Session
+from dlcp_client.operations.lanes import Lanes
+from dlcp_client.session import Session
 from dlcpd.contract.messages import Completed, Failed, Leave, Left, Message, Released, Submit
 from dlcpd.ipc.seqpacket import decode_untrusted, encode
 
@@ -189,3 +191,13 @@ def until_polling(thread_id: int) -> None:
                 return
             frame = frame.f_back
         time.sleep(0)
+
+
+def wait_until(session: Session[Any], done: Callable[[], bool], limit: float = math.inf) -> bool:
+    """Process frames until `done()`; False if the monotonic time `limit` passed first."""
+    return session._connection.outcomes.wait_until(done, limit)  # noqa: SLF001
+
+
+def until_released(session: Session[Any]) -> None:
+    """Until no engine may access memory of the session."""
+    wait_until(session, lambda: len(session._connection.table.memory) == 0)  # noqa: SLF001

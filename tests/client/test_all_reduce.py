@@ -25,7 +25,14 @@ from dlcpd.contract.errors import (
 )
 from dlcpd.contract.messages import DTYPES, Failed, Hello, Left
 from dlcpd.contract.policy import bounded, exact
-from tests.client.stand_in import ARENA, StandIn, completed, until_polling
+from tests.client.stand_in import (
+    ARENA,
+    StandIn,
+    completed,
+    until_polling,
+    until_released,
+    wait_until,
+)
 
 
 def submit(world: StandIn, tensors: list[torch.Tensor], *args: Any, **more: Any) -> list[Work]:
@@ -77,8 +84,8 @@ def test_ordinary_tensors_are_staged_and_their_room_is_given_back(world: StandIn
         work.wait()
     assert not world.far[0].submits[1].in_place
     session = world.sessions[0]
-    session.wait_until(lambda: session._table.held == 0, float("inf"))  # noqa: SLF001
-    assert session._arena.used == 0  # noqa: SLF001
+    until_released(session)
+    assert session._connection.arena.used == 0  # noqa: SLF001
 
 
 def test_arena_tensors_are_used_where_they_are(world: StandIn) -> None:
@@ -206,7 +213,7 @@ def test_a_failed_operation_gives_its_memory_back(world: StandIn) -> None:
     with pytest.raises(DlcpError):
         works[0].wait()
     gc.collect()
-    assert world.sessions[0]._arena.used == 0  # noqa: SLF001
+    assert world.sessions[0]._connection.arena.used == 0  # noqa: SLF001
 
 
 def test_a_failed_session_raises_everywhere(world: StandIn) -> None:
@@ -257,10 +264,10 @@ def test_memory_is_used_again_only_after_its_release(world: StandIn) -> None:
     for work in submit(world, [torch.ones(3), torch.ones(3)]):
         work.wait()
     gc.collect()
-    assert session._arena.used > 0  # noqa: SLF001
+    assert session._connection.arena.used > 0  # noqa: SLF001
     world.release(1)
-    session.wait_until(lambda: session._table.held == 0, float("inf"))  # noqa: SLF001
-    assert session._arena.used == 0  # noqa: SLF001
+    until_released(session)
+    assert session._connection.arena.used == 0  # noqa: SLF001
 
 
 def test_an_arena_tensor_dropped_in_flight_keeps_its_memory(world: StandIn) -> None:
@@ -268,12 +275,12 @@ def test_an_arena_tensor_dropped_in_flight_keeps_its_memory(world: StandIn) -> N
     works = submit(world, [session.empty(4).fill_(1) for session in world.sessions])
     del works
     gc.collect()
-    assert world.sessions[0]._arena.used > 0  # noqa: SLF001
+    assert world.sessions[0]._connection.arena.used > 0  # noqa: SLF001
     world.answer(1)
     session = world.sessions[0]
-    session.wait_until(lambda: session._table.held == 0, float("inf"))  # noqa: SLF001
+    until_released(session)
     gc.collect()
-    assert session._arena.used == 0  # noqa: SLF001
+    assert session._connection.arena.used == 0  # noqa: SLF001
 
 
 HALF = ARENA // 8 + 1  # float32 elements that take more than half of the arena
@@ -368,14 +375,14 @@ def test_close_stays_until_peers_have_what_is_done(world: StandIn) -> None:
     release_when_it_waits()
     closer.join()
     assert seen == [[]]  # nobody had left
-    assert session._table.held == 0  # noqa: SLF001
+    assert len(session._connection.table.memory) == 0  # noqa: SLF001
 
 
 def test_close_does_not_stay_for_operations_without_an_outcome(
     world: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trainer that crashed must be named by its peers soon."""
-    monkeypatch.setattr("dlcp_client.session.DRAIN_TIMEOUT", float("inf"))
+    monkeypatch.setattr("dlcp_client.connection.DRAIN_TIMEOUT", float("inf"))
     world.answering = False
     submit(world, [torch.ones(1), torch.ones(1)])
     world.sessions[0].close()  # a wait would have no end
@@ -402,9 +409,9 @@ def test_close_says_what_could_not_be_compared(
 def test_an_engine_that_does_not_compare_is_not_waited_for_long(
     world: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dlcp_client.session.COMPARE_TIMEOUT", 0.01)
-    monkeypatch.setattr("dlcp_client.session.LATE", 0.01)
-    monkeypatch.setattr("dlcp_client.ipc.lanes.LEAVE_TIMEOUT", 0.01)
+    monkeypatch.setattr("dlcp_client.connection.COMPARE_TIMEOUT", 0.01)
+    monkeypatch.setattr("dlcp_client.connection.LATE", 0.01)
+    monkeypatch.setattr("dlcp_client.operations.lanes.LEAVE_TIMEOUT", 0.01)
     world.reading.clear()
     world.sessions[0].close()
 
@@ -426,7 +433,7 @@ def test_leaving_is_told_to_control_before_the_lane_ends(world: StandIn) -> None
 def test_results_can_be_fetched_after_close(world: StandIn) -> None:
     works = submit(world, [torch.ones(2), torch.ones(2)])
     session = world.sessions[0]
-    session.wait_until(lambda: works[0].ended, float("inf"))
+    wait_until(session, lambda: works[0].ended)
     session.close()
     assert works[0].wait()
     assert works[0].tensor.tolist() == [2, 2]

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from dlcp_client.torch.buckets import PIECE, SMALL, Placed, as_kept, cut
-from dlcp_client.torch.rules import EXACT_BELOW, Rules, Terms
+from dlcp_client.hooks.buckets import PIECE, SMALL, Placed, as_kept, cut
+from dlcp_client.hooks.rules import EXACT_BELOW, Rules, Terms
 from dlcpd.contract.policy import LossPolicy, bounded
 
 K = 1 << 10

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client import ddp
-from dlcp_client.torch.choice import (
+from dlcp_client.auto.choice import (
     MIN_PAUSE,
     SHARE,
     Choice,

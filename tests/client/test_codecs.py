@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dlcp_client import Session, bounded, exact
-from dlcp_client.torch.rules import Rules
+from dlcp_client.hooks.rules import Rules
 from dlcpd.contract.errors import BadPolicy, OperationAborted, RanksDisagree
 from dlcpd.ledger.reader import find, runs
 from dlcpd.ledger.replay import Verdict, replay

@@ -190,7 +190,7 @@ def test_a_killed_engine_is_named(pair: list[Session]) -> None:
 def test_a_stopped_engine_does_not_hang_its_client(
     pair: list[Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dlcp_client.session.MARGIN", 0.05)
+    monkeypatch.setattr("dlcp_client.operations.submission.MARGIN", 0.05)
     engine = engine_of(pair[0])
     engine.suspend()
     work = pair[0].all_reduce(torch.ones(4), policy=exact(deadline=0.05))

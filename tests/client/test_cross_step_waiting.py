@@ -14,12 +14,12 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
-import dlcp_client.session
 from dlcp_client import cross_step, exact
 from dlcp_client.cross_step import Registration
-from dlcp_client.torch.deferred_step import Step
-from dlcp_client.torch.lazy_parameters import LazyParameter
-from dlcp_client.torch.ranges import WAIT
+from dlcp_client.cross_step.deferred_step import Step
+from dlcp_client.cross_step.lazy_parameters import LazyParameter
+from dlcp_client.operations import submission
+from dlcp_client.ranges import WAIT
 from dlcpd.contract.errors import BadConfig, DeadlineExceeded, DlcpError, PeerLost
 from tests.client.stand_in import StandIn, completed, until_polling
 
@@ -317,7 +317,7 @@ def test_a_discarded_gradients_failure_is_told(world: World) -> None:
 def test_a_wait_ends_with_the_policys_deadline(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dlcp_client.session, "MARGIN", 0.0)
+    monkeypatch.setattr(submission, "MARGIN", 0.0)
     monkeypatch.setattr("dlcp_client.operations.work.LATE", 0.0)
     world.handle.rules.policy = world.handle.rules.exact = exact(deadline=0.2)
     world.backward()

@@ -13,8 +13,8 @@ import torch
 
 from dlcp_client import Session, bounded, exact
 from dlcp_client.ipc.handshake import ControlConnection
-from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.operations.engines import LEAST_RANGE, LEAST_TRANSFER, Engines
+from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.parts import Parts
 from dlcpd.contract.errors import DaemonLost, DeadlineExceeded, DlcpError, PeerLost
@@ -171,23 +171,23 @@ def say(table: Operations, message: Message, engine: int) -> None:
 def test_an_operation_ends_with_its_last_part() -> None:
     table, work = begun(2)
     say(table, completed(1, released=True), 1)
-    assert work.outcome is None and table.held == 1
+    assert work.outcome is None and len(table.memory) == 1
     say(table, completed(1, released=False), 0)
-    assert isinstance(work.outcome, Completed) and table.held == 1
+    assert isinstance(work.outcome, Completed) and len(table.memory) == 1
     say(table, Released(1), 1)  # once more, of the same engine
-    assert table.held == 1
+    assert len(table.memory) == 1
     say(table, Released(1), 0)
-    assert table.held == 0 and table.releases == 1
+    assert len(table.memory) == 0 and table.memory.releases == 1
 
 
 def test_the_first_part_that_fails_fails_the_operation_and_the_others_keep_its_memory() -> None:
     table, work = begun(2)
     say(table, Failed(1, "deadline_exceeded", "late"), 0)
     assert isinstance(work.outcome, DeadlineExceeded)
-    assert table.held == 1, "the other engine may still write"
+    assert len(table.memory) == 1, "the other engine may still write"
     say(table, completed(1, released=True), 1)
     assert isinstance(work.outcome, DeadlineExceeded)
-    assert table.held == 0
+    assert len(table.memory) == 0
 
 
 def test_what_only_some_engines_were_told_ends_the_session() -> None:
@@ -229,14 +229,14 @@ def sessions_of(folder: Path, *engines: int, more: str = "") -> Iterator[list[Se
 
 def report(session: Session) -> dict[str, Any]:
     """What the session's daemon says."""
-    answer, _ = session._lanes._control._ask(StatusRequest(0), 10.0)  # noqa: SLF001
+    answer, _ = session._connection.lanes._control._ask(StatusRequest(0), 10.0)  # noqa: SLF001
     assert isinstance(answer, Status)
     return answer.report
 
 
 def paths_of(session: Session) -> list[dict[str, Any]]:
     """Those towards the other rank, of all engines."""
-    number = session._lanes._control.session  # noqa: SLF001
+    number = session._connection.lanes._control.session  # noqa: SLF001
     [peer] = report(session)["engine"]["sessions"][str(number)]["peers"]
     found: list[dict[str, Any]] = peer["paths"]
     return found

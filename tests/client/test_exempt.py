@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from dlcp_client.torch.exempt import bucket_name, exempt_parameters, gradient_ranges
+from dlcp_client.hooks.exempt import bucket_name, exempt_parameters, gradient_ranges
 
 
 class Model(nn.Module):

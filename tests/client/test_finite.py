@@ -7,9 +7,9 @@ import torch
 
 from dlcp_client.gossip.codecs import BF16, Codec, TopK, rounded
 from dlcp_client.gossip.exchange import _difference, _moved
-from dlcp_client.torch.carried import add_within
-from dlcp_client.torch.errors_of_loss import Error, sums
-from dlcp_client.torch.low_rank import _scaled
+from dlcp_client.guard.errors_of_loss import Error, sums
+from dlcp_client.hooks.carried import add_within
+from dlcp_client.low_rank.products import _scaled
 
 HALF = (torch.float16, torch.bfloat16)
 FLOATS = (*HALF, torch.float32, torch.float64)

@@ -5,7 +5,7 @@ import pickle
 import torch
 from torch import nn
 
-from dlcp_client.torch.forward_order import ForwardOrder, in_order, thirds
+from dlcp_client.hooks.forward_order import ForwardOrder, in_order, thirds
 
 
 class Backwards(nn.Module):

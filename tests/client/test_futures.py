@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.futures import Future
 
-import dlcp_client.session
 from dlcp_client import exact
+from dlcp_client.operations import submission
 from dlcp_client.operations.work import Work
 from tests.client.stand_in import StandIn
 
@@ -105,7 +105,7 @@ def test_the_end_of_the_daemon_fails_a_future(world: StandIn) -> None:
 def test_a_silent_engine_does_not_hang_a_future(
     world: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dlcp_client.session, "MARGIN", 0.0)
+    monkeypatch.setattr(submission, "MARGIN", 0.0)
     world.answering = False
     work = world.sessions[0].all_reduce(torch.ones(4), policy=exact(deadline=0.01))
     with pytest.raises(RuntimeError, match="engine is stopped"):

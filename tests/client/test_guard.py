@@ -9,7 +9,7 @@ import torch
 
 from dlcp_client import Guard, bounded, ddp, exact
 from dlcp_client.guard import checked_guard
-from dlcp_client.torch.errors_of_loss import Error, sums
+from dlcp_client.guard.errors_of_loss import Error, sums
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ledger.contributions import Contributions, segments_of, step_of
 from dlcpd.ledger.inputs import recorded

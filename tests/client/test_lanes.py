@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dlcp_client.ipc.handshake import ControlConnection
-from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.numpy.arrays import ARRAYS
+from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import GRACE, Operations
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import PeerLost

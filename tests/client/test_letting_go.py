@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch._C._distributed_c10d import HashStore
 
-from dlcp_client.job.data_path import prove
 from dlcp_client.job.rendezvous import Member
+from dlcp_client.joining.data_path import prove
 from dlcp_client.session import Session
 from dlcpd.contract.errors import BadTensor, DeadlineExceeded, DlcpError
 from dlcpd.contract.policy import exact
@@ -77,8 +77,8 @@ def test_an_operation_that_one_engine_of_two_takes(alone: StandIn) -> None:
             if engine:
                 raise DeadlineExceeded("late")
 
-        session._lanes._send = late  # type: ignore[method-assign]  # noqa: SLF001
-        session._engines.count = 2  # noqa: SLF001
+        session._connection.lanes._send = late  # type: ignore[method-assign]  # noqa: SLF001
+        session._connection.engines.count = 2  # noqa: SLF001
         session.all_reduce(torch.ones(1 << 20), policy=exact(deadline=5.0))
 
     let_go(alone, fails, DeadlineExceeded)

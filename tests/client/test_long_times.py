@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from dlcp_client import long_times
-from dlcp_client.job.joining import checked_timeout
+from dlcp_client.joining.sessions import checked_timeout
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.times import MAX_TIME
 

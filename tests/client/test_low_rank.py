@@ -9,7 +9,7 @@ import torch
 
 from dlcp_client import Guard, PowerSGD, bounded, exact
 from dlcp_client.low_rank import checked_low_rank
-from dlcp_client.torch.low_rank import _orthonormal, _product
+from dlcp_client.low_rank.products import _orthonormal, _product
 from dlcpd.contract.errors import BadConfig
 from tests.client import low_rank_ranks
 from tests.client.low_rank_ranks import OVERFLOW, STEPS, WARMUP, given

@@ -67,21 +67,21 @@ def test_arrays_of_the_arena_are_used_where_they_are(pair: list[dlcp.Session], n
     assert all(a.shape == (4, 3) and a.dtype == dtype_of(name) and not a.any() for a in arrays)
     places = [ARRAYS.block(array).address for array in arrays]
     for session, place in zip(pair, places, strict=True):
-        assert session._arena.can_reduce(place)  # noqa: SLF001
+        assert session._connection.arena.can_reduce(place)  # noqa: SLF001
     arrays[0][:] = 1
     assert all((result == 1).all() for result in reduced(pair, arrays))
 
 
 def test_memory_of_the_arena_lives_as_long_as_a_view(pair: list[dlcp.Session]) -> None:
     session = pair[0]
-    before = session._arena.used  # noqa: SLF001
+    before = session._connection.arena.used  # noqa: SLF001
     row = session.zeros((4, 1024))[1]
-    assert session._arena.used == before + 4 * 4096  # noqa: SLF001
+    assert session._connection.arena.used == before + 4 * 4096  # noqa: SLF001
     other = session.zeros((4, 1024))
     other[:] = 7
     assert not row.any()
     del row, other
-    assert session._arena.used == before  # noqa: SLF001
+    assert session._connection.arena.used == before  # noqa: SLF001
 
 
 def test_a_read_only_array_is_read_and_the_result_is_new(pair: list[dlcp.Session]) -> None:

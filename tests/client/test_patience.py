@@ -20,7 +20,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every operation has waited for long as soon as somebody looks."""
     monkeypatch.setattr("dlcp_client.operations.patience.MOST", 0.0)
     monkeypatch.setenv("DLCPD_WARN_AFTER", "0.01")
-    monkeypatch.setattr("dlcp_client.ipc.lanes.MAX_POLL", 0.01)
+    monkeypatch.setattr("dlcp_client.operations.lanes.MAX_POLL", 0.01)
 
 
 def until_warned(caplog: pytest.LogCaptureFixture) -> str:
@@ -142,7 +142,7 @@ def test_a_future_that_nobody_waits_for_is_looked_after(
 def test_who_is_answered_soon_hears_nothing(
     world: StandIn, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dlcp_client.ipc.lanes.MAX_POLL", 0.001)
+    monkeypatch.setattr("dlcp_client.operations.lanes.MAX_POLL", 0.001)
     world.answering = False
     works = [session.all_reduce(torch.ones(4)) for session in world.sessions]
     with pytest.raises(TimeoutError):

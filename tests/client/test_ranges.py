@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
-from dlcp_client.torch.ranges import PREFIX, SUBMIT, WAIT, WAIT_FOR_ROOM
+from dlcp_client.ranges import PREFIX, SUBMIT, WAIT, WAIT_FOR_ROOM
 from dlcpd.contract.errors import ArenaFull, BadTensor, PeerLost
 from dlcpd.contract.policy import exact
 from tests.c10d.ranges_programs import Row, profiled

@@ -8,7 +8,7 @@ from torch._C._distributed_c10d import HashStore, Store
 
 from dlcp_client.job import ballot
 from dlcp_client.job.rendezvous import Meeting, Member, introduction, refusal, roster, together
-from dlcp_client.torch.joining import member_of
+from dlcp_client.joining.torch_ranks import member_of
 from dlcpd.contract.errors import (
     ArenaFull,
     BadConfig,

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from dlcp_client import DaemonLost, Session, bounded, exact
-from dlcp_client.operations.ledger import Ledger
-from dlcp_client.operations.open_operations import MAX_NAMES, Operations
+from dlcp_client.operations.ledger import MAX_NAMES, Ledger
+from dlcp_client.operations.open_operations import Operations
+from dlcp_client.operations.outcomes import Outcomes
 from dlcp_client.operations.work import Work
 from dlcp_client.report.account import Account
 from dlcp_client.report.ranks import Ranks
@@ -89,11 +90,15 @@ def test_waits_and_steps_are_measured_by_the_clock() -> None:
     assert (totals.handed_bytes, totals.bounded_bytes) == (300, 200)
 
 
+def _outcomes(session: Session) -> Outcomes:
+    return session._connection.outcomes  # noqa: SLF001
+
+
 def test_losses_of_bounded_operations_are_added_up_by_name(world: StandIn) -> None:
     table = Operations(lambda _: None)
     for number, name in enumerate(["a", "b", "a", ""], start=1):
         work = Work[torch.Tensor](
-            world.sessions[0],
+            _outcomes(world.sessions[0]),
             block=world.sessions[0].library.block(torch.zeros(1)),
             expires=0.0,
             label="",
@@ -102,24 +107,27 @@ def test_losses_of_bounded_operations_are_added_up_by_name(world: StandIn) -> No
         table.begin(work, ())
         with table.changed:
             table.handle_locked(Completed(number, True, 10, 0, number, 0, 0, 0.25, -1, []))
-    found = table.bounded(["a", "b", "c", ""])
+    found = table.ledgers.bounded(["a", "b", "c", ""])
     assert {name: row.waived for name, row in found.items()} == {"a": 4, "b": 2}
     assert found["a"].energy == 0.5
-    assert table.ledger.operations == 4
+    assert table.ledgers.whole.operations == 4
 
 
 def test_names_are_bounded_and_the_totals_go_on(world: StandIn) -> None:
     table, session = Operations(lambda _: None), world.sessions[0]
     for number in range(1, MAX_NAMES + 3):
         work = Work[torch.Tensor](
-            session, block=session.library.block(session.library.nothing), expires=0.0, label=""
+            _outcomes(session),
+            block=session.library.block(session.library.nothing),
+            expires=0.0,
+            label="",
         )
         work.bounded_as = str(number)
         table.begin(work, ())
         with table.changed:
             table.handle_locked(Completed(number, True, 1, 0, 0, 0, 0, 0.0, -1, []))
-    assert len(table.bounded([str(number) for number in range(MAX_NAMES + 3)])) == MAX_NAMES
-    assert table.ledger.operations == MAX_NAMES + 2
+    assert len(table.ledgers.bounded([str(number) for number in range(MAX_NAMES + 3)])) == MAX_NAMES
+    assert table.ledgers.whole.operations == MAX_NAMES + 2
 
 
 def test_a_summary_says_what_was_lost_where_and_what_waiting_cost() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from dlcp_client.torch.results import Results
+from dlcp_client.ddp.results import Results
 
 
 class Session:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from dlcp_client import PowerSGD, ddp
-from dlcp_client.torch.carried import Carried
+from dlcp_client.hooks.carried import Carried
 from dlcpd.contract.errors import BadConfig
 from tests.client import report_ranks
 from tests.client.test_ddp import on_each_rank

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Optimizer
 
 from dlcp_client import cross_step
-from dlcp_client.torch.suitability import SEPARABLE, check_optimizer
+from dlcp_client.cross_step.suitability import SEPARABLE, check_optimizer
 from dlcpd.contract.errors import BadConfig, BadTensor
 
 

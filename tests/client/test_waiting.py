@@ -10,9 +10,9 @@ from functools import partial
 import pytest
 import torch
 
-import dlcp_client.session
 from dlcp_client import exact
 from dlcp_client.arena.tensors import TENSORS
+from dlcp_client.operations import submission
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import (
     DaemonLost,
@@ -24,7 +24,7 @@ from dlcpd.contract.errors import (
 )
 from dlcpd.contract.messages import Failed, Message, Refused
 from dlcpd.ipc.seqpacket import encode
-from tests.client.stand_in import StandIn, completed, until_polling
+from tests.client.stand_in import StandIn, completed, until_polling, until_released, wait_until
 
 NOW = exact(deadline=0.01)
 
@@ -103,7 +103,7 @@ def test_done_takes_the_outcome_in_without_waiting(world: StandIn) -> None:
 def test_who_waits_after_the_deadline_still_gets_the_answer(
     world: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dlcp_client.session, "MARGIN", 0.0)
+    monkeypatch.setattr(submission, "MARGIN", 0.0)
     works = [s.all_reduce(torch.ones(4), policy=exact(deadline=1e-6)) for s in world.sessions]
     world.wait_for(1)
     for work in works:
@@ -114,7 +114,7 @@ def test_who_waits_after_the_deadline_still_gets_the_answer(
 def test_a_silent_engine_does_not_hang_a_wait(
     world: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dlcp_client.session, "MARGIN", 0.0)
+    monkeypatch.setattr(submission, "MARGIN", 0.0)
     world.answering = False
     work = world.sessions[0].all_reduce(torch.ones(4), policy=NOW)
     with pytest.raises(DeadlineExceeded, match=r"operation 1 .*engine is stopped"):
@@ -125,16 +125,16 @@ def test_memory_of_an_unanswered_operation_stays_held(
     world: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stopped engine that goes on may still write there."""
-    monkeypatch.setattr(dlcp_client.session, "MARGIN", 0.0)
+    monkeypatch.setattr(submission, "MARGIN", 0.0)
     world.answering = False
     work = world.sessions[0].all_reduce(torch.ones(4), policy=NOW)
     with pytest.raises(DeadlineExceeded):
         work.wait()
-    assert world.sessions[0]._arena.used > 0  # noqa: SLF001
+    assert world.sessions[0]._connection.arena.used > 0  # noqa: SLF001
     world.far[0].send(completed(1))
     session = world.sessions[0]
-    session.wait_until(lambda: session._table.held == 0, float("inf"))  # noqa: SLF001
-    assert session._arena.used == 0  # noqa: SLF001
+    until_released(session)
+    assert session._connection.arena.used == 0  # noqa: SLF001
     with pytest.raises(DeadlineExceeded):
         work.wait()  # the first outcome counts
 
@@ -150,10 +150,10 @@ def test_an_engine_that_does_not_read_does_not_hang_a_submission(world: StandIn)
 
     with pytest.raises(DeadlineExceeded, match="takes no further operation"):
         until_full()
-    sent = session._table.waiting  # noqa: SLF001
+    sent = session._connection.table.waiting  # noqa: SLF001
     over, limit = threading.Event(), time.monotonic() + 60
     # The stand-in, unlike the engine, blocks when a rank leaves its answers unread.
-    readers = [in_background(partial(s.wait_until, over.is_set, limit)) for s in world.sessions]
+    readers = [in_background(partial(wait_until, s, over.is_set, limit)) for s in world.sessions]
     world.reading.set()
     for _ in range(sent):
         world.sessions[1].all_reduce(torch.ones(1))
@@ -218,17 +218,18 @@ def test_a_frame_that_finds_the_lane_ended_reads_the_last_words_first(world: Sta
     world.far[0].send(Failed(0, "peer_lost", "rank 1 on b is silent"))
     world.far[0].close()
     with pytest.raises(PeerLost, match="rank 1 on b is silent"):
-        world.sessions[0]._lanes.send(b"frame", time.monotonic() + 30)  # noqa: SLF001
+        world.sessions[0]._connection.lanes.send(b"frame", time.monotonic() + 30)  # noqa: SLF001
 
 
 def test_a_session_that_ends_before_the_number_is_given_gives_none(world: StandIn) -> None:
     """The end may come while the tensor is copied."""
     session = world.sessions[0]
-    table, region = session._table, session.empty(1)  # noqa: SLF001
+    connection, region = session._connection, session.empty(1)  # noqa: SLF001
+    table = connection.table
     table.fail(PeerLost("rank 1 on b is silent"))
     with pytest.raises(PeerLost):
-        table.begin(Work.over(session, TENSORS.block(region)), (region,))
-    assert (table.waiting, table.held) == (0, 0)
+        table.begin(Work.over(connection.outcomes, TENSORS.block(region)), (region,))
+    assert (table.waiting, len(table.memory)) == (0, 0)
 
 
 def test_the_first_reason_counts(world: StandIn) -> None:
@@ -288,7 +289,7 @@ def test_an_interrupt_between_reading_and_handing_over_loses_nothing(
     world: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = submit(world)
-    table = world.sessions[0]._table  # noqa: SLF001
+    table = world.sessions[0]._connection.table  # noqa: SLF001
     original, calls = table.handle_locked, []
 
     def interrupted(message: Message, engine: int) -> None:
@@ -302,7 +303,7 @@ def test_an_interrupt_between_reading_and_handing_over_loses_nothing(
         work.wait()
     assert work.wait()
     assert calls[0] == calls[1]
-    assert table.ledger.operations == 1
+    assert table.ledgers.whole.operations == 1
 
 
 def test_an_interrupted_submission_ends_the_session(
@@ -314,7 +315,7 @@ def test_an_interrupted_submission_ends_the_session(
         raise KeyboardInterrupt
 
     session = world.sessions[0]
-    monkeypatch.setattr(session._lanes, "send", interrupted)  # noqa: SLF001
+    monkeypatch.setattr(session._connection.lanes, "send", interrupted)  # noqa: SLF001
     with pytest.raises(KeyboardInterrupt):
         session.all_reduce(torch.ones(1))
     with pytest.raises(SessionClosed, match="operation 1 was interrupted"):

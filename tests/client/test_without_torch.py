@@ -62,7 +62,7 @@ FIRST = (
     "import dlcp_client; dlcp_client.connect",
     "import dlcp_client; dlcp_client.c10d",
     "from dlcp_client import c10d",
-    "import dlcp_client.torch.joining",
+    "import dlcp_client.joining.torch_ranks",
     "import dlcp_client.c10d.process_group",
 )
 

@@ -13,8 +13,7 @@ import torch
 from torch._C._distributed_c10d import HashStore
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from dlcp_client import connect
-from dlcp_client.torch import ranges
+from dlcp_client import connect, ranges
 from dlcpd.contract.messages import Completed, Traced, TraceRequest
 from dlcpd.ctl.main import main as dlcpctl
 from dlcpd.ctl.timeline import FIRST_PROCESS

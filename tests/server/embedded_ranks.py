@@ -1,6 +1,7 @@
 """One rank of a training with an embedded server: `python embedded_ranks.py FOLDER RANK WORLD`.
 
 It says what it does in FOLDER/rank-N, a line each, and steps until there is FOLDER/stop.
+With FOLDER/leave-N it exits and closes nothing.
 """
 
 import logging
@@ -43,6 +44,9 @@ def main() -> None:
             model(torch.ones(1, 30)).sum().backward()
             handle.step()
             say(f"step {handle.steps}")
+            if (folder / f"leave-{rank}").exists():
+                say("left")
+                return
             time.sleep(PAUSE)
         handle.close()
         say("closed")

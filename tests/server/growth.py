@@ -45,8 +45,8 @@ def _counts(folder: Path, client: ps.Client) -> dict[str, int]:
         "descriptors of daemons": sum(one.num_fds() for one in daemons),
         "keys": len(list((folder / "store").iterdir())),
         "files": len([path for path in (folder / "snapshots").rglob("*") if path.is_file()]),
-        "arena": sum(one._arena.used for one in sessions if one),  # noqa: SLF001
-        "held": sum(one._table.held for one in sessions if one),  # noqa: SLF001
+        "arena": sum(one._connection.arena.used for one in sessions if one),  # noqa: SLF001
+        "held": sum(len(one._connection.table.memory) for one in sessions if one),  # noqa: SLF001
         "memory": own.memory_info().rss >> 10,
         "memory of daemons": sum(one.memory_info().rss >> 10 for one in daemons),
     }

@@ -163,6 +163,10 @@ class Training:
         [found] = [one for one in self.all() if "dlcp_client.server.embedded" in one.cmdline()]
         return found
 
+    def daemon(self) -> psutil.Process:
+        [found] = [one for one in self.all() if "dlcpd.daemon.main" in one.cmdline()]
+        return found
+
     def nothing_is_left(self) -> None:
         _, alive = psutil.wait_procs(self.all(), timeout=PATIENCE)
         assert not alive and not self.all()
@@ -219,6 +223,28 @@ def test_who_started_the_shard_is_killed_and_the_others_go_on(training: Training
     (training.folder / "stop").touch()
     training.until(1, "closed")
     training.nothing_is_left()
+
+
+def test_all_ranks_name_the_end_of_the_daemon_under_a_shard(training: Training) -> None:
+    training.daemon().kill()
+    for rank in range(WORLD):
+        assert re.search(
+            r"failed: DaemonLost: dlcpd ended while the session", training.until(rank, "failed: ")
+        )
+    training.nothing_is_left()
+
+
+@pytest.mark.parametrize("first", range(WORLD))
+def test_ranks_that_exit_without_close_leave_nothing_behind(training: Training, first: int) -> None:
+    """The first one to leave may have started daemon and shard: the other one goes on."""
+    (training.folder / f"leave-{first}").touch()
+    training.until(first, "left")
+    training.ranks[first].wait(PATIENCE)
+    training.progress(1 - first)
+    assert "failed" not in training.said(1 - first)
+    (training.folder / f"leave-{1 - first}").touch()
+    training.nothing_is_left()
+    assert [one.returncode for one in training.ranks] == [0] * WORLD, training.errors()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

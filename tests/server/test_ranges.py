@@ -7,7 +7,7 @@ from torch import nn
 
 from dlcp_client import bounded, ps
 from dlcp_client.ps.home import Home
-from dlcp_client.torch.ranges import WAIT
+from dlcp_client.ranges import WAIT
 from tests.c10d.ranges_programs import Row, profiled
 from tests.server.kit import each, served
 

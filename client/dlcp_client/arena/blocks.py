@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # without torch, only the type checker needs the default
     import torch
     from typing_extensions import TypeVar
 
-    from dlcp_client.torch.ranges import Ranges
+    from dlcp_client.ranges import Ranges
 
     A = TypeVar("A", default=torch.Tensor)
 else:

@@ -11,7 +11,7 @@ from dlcp_client.arena.blocks import Block
 from dlcp_client.arena.memory import SharedArena, copy_bytes
 from dlcp_client.device.registry import device_of
 from dlcp_client.device.seam import Device
-from dlcp_client.torch.ranges import RANGES
+from dlcp_client.ranges import RANGES
 from dlcpd.contract.errors import BadTensor
 from dlcpd.contract.messages import DTYPES, MAX_ELEMENTS, REDUCE_OPS
 

@@ -8,7 +8,7 @@ from torch._C._distributed_c10d import PrefixStore
 
 from dlcp_client import backend
 from dlcp_client.backend import NAME
-from dlcp_client.torch.joining import connect
+from dlcp_client.joining.torch_ranks import connect
 
 from .errors import torch_errors
 from .others import ALL_OURS, Devices, devices_of

@@ -5,6 +5,8 @@ from typing import TypeVar
 
 from dlcpd.contract.errors import BadOperation, BadTensor
 
+from .transport import USER_TAGS
+
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -32,3 +34,11 @@ def check_same(found: int, needed: int) -> None:
             f"{found} where {needed} elements (bytes, where nothing is reduced) belong: inputs "
             f"and outputs of all ranks must match"
         )
+
+
+def check_message(peer: int, tag: int, size: int) -> None:
+    """Check peer and tag of a message in a group of `size` ranks. Raises: BadOperation."""
+    if not 0 <= peer < size:
+        raise BadOperation(f"rank {peer} of a group of {size}")
+    if not 0 <= tag < USER_TAGS:
+        raise BadOperation(f"tag {tag}: use 0 to {USER_TAGS - 1}")

@@ -12,13 +12,14 @@ from typing import Any, Final, cast
 import torch
 
 from dlcp_client.device.registry import kind_of
-from dlcp_client.torch.ranges import RANGES
+from dlcp_client.ranges import RANGES
 from dlcpd.contract.errors import BadOperation
 from dlcpd.contract.policy import LossPolicy
 
 from . import transport
 from .checks import check_same, only, paired
 from .coalescing import by_rank, room_by_rank, shared
+from .dispatch import count
 from .errors import torch_errors
 from .overloads import FORMS, Asked
 from .reduction import Reduction
@@ -73,6 +74,7 @@ def operation(method: Callable[..., Work]) -> Callable[..., Work]:
         if other is not None:
             return cast("Work", getattr(other, name)(*args, **kwargs))
         self.begun(work, message=message)
+        count(name)
         return work
 
     return call

@@ -2,18 +2,19 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
 
 from dlcp_client.backend import NAME
-from dlcp_client.job.joining import checked_timeout
-from dlcp_client.torch.meeting import await_ranks
+from dlcp_client.joining.sessions import checked_timeout
+from dlcp_client.meeting import await_ranks
 from dlcpd.contract.errors import BadOperation, SessionClosed
 from dlcpd.contract.policy import LossPolicy, exact
 
 from . import transport
+from .checks import check_message
 from .collectives import Collectives, Tensors, operation
 from .errors import torch_errors
 from .others import ALL_OURS, Devices
@@ -21,12 +22,11 @@ from .overloads import Asked
 from .per_device import PerDevice
 from .sessions import End
 from .staging import BYTES, lent, room
+from .unread import Unread
 from .work import Work, joined
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
-
-USER_TAGS: Final = transport.MAX_TAG  # tags from here on are reserved for the group
 
 Split = Callable[[str, list[int], timedelta], "ProcessGroup"]
 
@@ -57,8 +57,7 @@ class ProcessGroup(Collectives, PerDevice):
         self.set_timeout(timeout)
         self._open, self._splits = True, 0
         self._coalesced: list[Work] | None = None
-        # Collectives whose results are not yet copied back, oldest first.
-        self._unread: dict[Work, None] = {}
+        self.unread = Unread()
         self._name, self._description = "", ""
 
     # --- names and ranks, also read by C++ --------------------------------------------
@@ -99,35 +98,29 @@ class ProcessGroup(Collectives, PerDevice):
     def begun(self, work: Work, *, message: bool) -> None:
         work.group = self
         if not message:  # another rank may match it after any number of other operations
-            oldest = next(iter(self._unread), None)
-            if oldest is not None:
-                oldest.is_completed()  # copies its results back: the caller may never wait for it
-            self._unread[work] = None
+            self.unread.add(work)
         if self._coalesced is not None:
             self._coalesced.append(work)
 
-    def ended(self, work: Work) -> None:
-        self._unread.pop(work, None)
-
     @operation
     def send(self, tensors: Tensors, peer: int, tag: int, asked: Asked) -> Work:
-        self._check_peer(peer, tag)
+        check_message(peer, tag, self.group.size)
         buffer = lent(tensors, BYTES)
         return Work([self.group.send(buffer.flat, peer, tag, policy=self.policy(asked))], [])
 
     @operation
     def recv(self, tensors: Tensors, peer: int, tag: int, asked: Asked) -> Work:
-        self._check_peer(peer, tag)
-        return self._receive(tensors, peer, tag, asked)
+        check_message(peer, tag, self.group.size)
+        return _received(self.group, tensors, peer, tag, self.policy(asked))
 
     @operation
     def recv_anysource(self, tensors: Tensors, tag: int, asked: Asked) -> Work:
-        return self._receive(tensors, None, tag, asked)
+        return _received(self.group, tensors, None, tag, self.policy(asked))
 
     @operation
     def barrier(self, asked: Asked) -> Work:
         # As with Gloo, it also waits for earlier collectives that no caller waits for.
-        before = list(self._unread)
+        before = self.unread.all()
         part = self.group.barrier(policy=self.policy(asked))
         return Work([part], [], lambda: [work.wait() for work in before])
 
@@ -141,7 +134,11 @@ class ProcessGroup(Collectives, PerDevice):
         with torch_errors():
             limit = checked_timeout(self._timeout if timeout is None else timeout)
             await_ranks(
-                self.group, limit, what="monitored barrier", tag=USER_TAGS, every=wait_all_ranks
+                self.group,
+                limit,
+                what="monitored barrier",
+                tag=transport.USER_TAGS,
+                every=wait_all_ranks,
             )
 
     def _start_coalescing(self, device: torch.device) -> None:
@@ -207,17 +204,15 @@ class ProcessGroup(Collectives, PerDevice):
     def _finish(self, *, politely: bool) -> None:
         if self._open:
             self._open = False
-            self._unread.clear()
+            self.unread.clear()
             self.devices.end(politely=politely)
             self._end(politely)
 
-    def _receive(self, tensors: Tensors, peer: int | None, tag: int, asked: Asked) -> Work:
-        buffer = room(tensors, BYTES)
-        part = self.group.receive(buffer.flat, peer, tag, policy=self.policy(asked))
-        return Work([part], tensors, buffer.copy_back)
 
-    def _check_peer(self, peer: int, tag: int) -> None:
-        if not 0 <= peer < self.group.size:
-            raise BadOperation(f"rank {peer} of a group of {self.group.size}")
-        if not 0 <= tag < USER_TAGS:
-            raise BadOperation(f"tag {tag}: use 0 to {USER_TAGS - 1}")
+def _received(
+    group: transport.Group, tensors: Tensors, peer: int | None, tag: int, policy: LossPolicy
+) -> Work:
+    """Receive a message of `peer`; None: of any rank."""
+    buffer = room(tensors, BYTES)
+    part = group.receive(buffer.flat, peer, tag, policy=policy)
+    return Work([part], tensors, buffer.copy_back)

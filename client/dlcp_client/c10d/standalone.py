@@ -10,7 +10,7 @@ from weakref import finalize
 from torch._C._distributed_c10d import PrefixStore
 
 from dlcp_client.backend import NAME
-from dlcp_client.torch.joining import connect
+from dlcp_client.joining.torch_ranks import connect
 
 from .errors import torch_errors
 from .process_group import ProcessGroup

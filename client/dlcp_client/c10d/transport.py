@@ -31,6 +31,7 @@ REDUCED: Final = (
 )
 OPS: Final = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
 MAX_TAG: Final = (1 << 31) - 1
+USER_TAGS: Final = MAX_TAG  # tags from here on are reserved for the group
 
 
 class Work(Protocol):

@@ -12,8 +12,8 @@ from torch._C import _distributed_c10d as c10d
 from torch.futures import Future
 
 from dlcp_client.device.registry import device_of
-from dlcp_client.torch.ranges import RANGES
-from dlcp_client.torch.waits import show_the_wait
+from dlcp_client.hooks.waits import show_the_wait
+from dlcp_client.ranges import RANGES
 from dlcpd.contract.errors import DlcpError
 
 from . import transport
@@ -22,11 +22,19 @@ from .errors import torch_errors
 _NO_LIMIT: Final = timedelta(0)  # PyTorch passes it for "wait until the end"
 
 
-class Maker(Protocol):
-    """The process group that made a work."""
+class Unended(Protocol):
+    """Works of a process group that have not ended."""
 
     def ended(self, work: "Work") -> None:
         """`work` has ended and its results are in place."""
+
+
+class Maker(Protocol):
+    """The process group that made a work."""
+
+    @property
+    def unread(self) -> Unended:
+        """The works whose results are not yet copied back."""
 
 
 class Work(c10d.Work):
@@ -47,7 +55,8 @@ class Work(c10d.Work):
         self._outputs, self._finish = outputs, finish
         self._lock = threading.RLock()  # a callback added late runs at once, on this thread
         self._future: Future[Any] | None = None
-        self.group: Maker | None = None  # referenced until the work has ended
+        # Referenced until the work has ended: a group without references closes its session.
+        self.group: Maker | None = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block until the end; True.
@@ -62,7 +71,7 @@ class Work(c10d.Work):
                 for part in self.parts:
                     part.wait(None if until is None else max(0.0, until - time.monotonic()))
             except DlcpError:
-                self._leave_group()
+                self._report_end()
                 raise
             self.conclude()
         return True
@@ -134,12 +143,12 @@ class Work(c10d.Work):
             finish, self._finish = self._finish, None
             if finish is not None:
                 finish()
-        self._leave_group()
+        self._report_end()
 
-    def _leave_group(self) -> None:
+    def _report_end(self) -> None:
         group, self.group = self.group, None
         if group is not None:
-            group.ended(self)
+            group.unread.ended(self)
 
 
 def joined(works: Sequence[Work]) -> Work:

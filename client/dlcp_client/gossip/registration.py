@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,11 +11,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from dlcp_client.group import Group
-from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, checked_timeout
+from dlcp_client.joining.sessions import DEFAULT_ARENA, DEFAULT_TIMEOUT, checked_timeout
+from dlcp_client.joining.torch_ranks import connect
 from dlcp_client.report.account import Account
 from dlcp_client.report.registered import Registered
 from dlcp_client.session import Session
-from dlcp_client.torch.joining import connect
 from dlcpd.contract.errors import BadConfig, BadPolicy, DlcpError, RanksDisagree, SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy, checked
 
@@ -30,6 +30,21 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class GossipOptions:
+    """Checked options of `register`."""
+
+    policy: LossPolicy
+    graph: str
+    codec: Codec | None
+    broadcast: bool
+    timeout: float  # seconds
+
+    def fingerprint(self) -> int:
+        """A hash of the options that must be equal on all ranks."""
+        return digest(f"{self.graph} {self.codec} {self.broadcast}")
+
+
 class Registration(Registered):
     """The result of `register`."""
 
@@ -38,18 +53,18 @@ class Registration(Registered):
         buckets: Buckets,
         group: Group,
         graph: Graph,
-        policy: LossPolicy,
-        codec: Codec | None,
+        options: GossipOptions,
         *,
         owned: bool,
     ) -> None:
         self.session: Session = group.session
         self.graph, self.account = graph, Account()
-        self._buckets, self._group, self._policy, self._owned = buckets, group, policy, owned
-        self._neighbours = Neighbours(group, policy)
+        self._buckets, self._group, self._policy = buckets, group, options.policy
+        self._owned = owned
+        self._neighbours = Neighbours(group, options.policy)
         self._exchange = (
-            Compressed(buckets.all, self._neighbours, codec)
-            if codec
+            Compressed(buckets.all, self._neighbours, options.codec)
+            if options.codec
             else Dense(buckets.all, self._neighbours)
         )
         self._hook: Any = None
@@ -197,35 +212,56 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         of `connect`. Nothing is left open then. optimizer.step() raises errors during training,
         after its update: see `Registration.exchange`.
     """
-    policy, codec, graph = _exact(policy), checked_codec(codec), checked_graph(graph)
-    if codec is not None and graph != "ring":
-        raise BadConfig(
-            f'codec {codec} with graph="{graph}": neighbours must know what was sent before, and '
-            f'that graph has others in every step; use graph="ring", or no codec'
-        )
-    timeout = checked_timeout(timeout)
+    options = _checked(policy, graph=graph, codec=codec, broadcast=broadcast, timeout=timeout)
     buckets = Buckets(model)
     _check_optimizer(optimizer, model)
     with ExitStack() as undo:
         owned = session is None
         if session is None:
             session = connect(
-                job=job, socket=socket, arena_bytes=arena_bytes, timeout=timeout, config=config
+                job=job,
+                socket=socket,
+                arena_bytes=arena_bytes,
+                timeout=options.timeout,
+                config=config,
             )
             undo.callback(session.close)
-        made = graph_of(graph, session.world_size)
-        first = replace(policy, deadline=timeout)
-        terms = digest(f"{graph} {codec} {bool(broadcast)}")
-        _agree(session, (terms, *buckets.fingerprint()), first)
-        group = session.group(range(session.world_size), "gossip", timeout=timeout)
-        undo.callback(_leave, group)
-        if broadcast:
-            _broadcast(model, group, first)
-        registration = Registration(buckets, group, made, policy, codec, owned=owned)
+        made = graph_of(options.graph, session.world_size)
+        group = _joined(session, model, buckets, options, undo)
+        registration = Registration(buckets, group, made, options, owned=owned)
         registration.start(optimizer)
         undo.pop_all()
     registration.begun(f'gossip, graph="{graph}"')
     return registration
+
+
+def _checked(
+    policy: Any, *, graph: Any, codec: Any, broadcast: bool, timeout: Any
+) -> GossipOptions:
+    """Raises: BadConfig, BadPolicy."""
+    policy, codec, graph = _exact(policy), checked_codec(codec), checked_graph(graph)
+    if codec is not None and graph != "ring":
+        raise BadConfig(
+            f'codec {codec} with graph="{graph}": neighbours must know what was sent before, and '
+            f'that graph has others in every step; use graph="ring", or no codec'
+        )
+    return GossipOptions(policy, graph, codec, bool(broadcast), checked_timeout(timeout))
+
+
+def _joined(
+    session: Session, model: nn.Module, buckets: Buckets, options: GossipOptions, undo: ExitStack
+) -> Group:
+    """The group of ranks that agreed on model and options; `undo` closes it.
+
+    Raises: RanksDisagree, or the error that ended an operation.
+    """
+    first = replace(options.policy, deadline=options.timeout)
+    _agree(session, (options.fingerprint(), *buckets.fingerprint()), first)
+    group = session.group(range(session.world_size), "gossip", timeout=options.timeout)
+    undo.callback(_leave, group)
+    if options.broadcast:
+        _broadcast(model, group, first)
+    return group
 
 
 def _exact(policy: Any) -> LossPolicy:

@@ -3,6 +3,9 @@ torch.
 
     session = dlcp_client.numpy.connect(store="/shared/folder/of/this/launch")
     session.all_reduce(gradient, "avg").wait()
+
+The package is named after the library whose arrays it takes, because users import it by that name.
+Imports are absolute, so `import numpy` means the library in every module of dlcp_client.
 """
 
 from operator import index
@@ -12,10 +15,10 @@ from typing import TypeAlias
 from dlcp_client import session
 from dlcp_client.environment import Environment
 from dlcp_client.group import Group
-from dlcp_client.job.joining import DEFAULT_ARENA, DEFAULT_TIMEOUT, checked_timeout, join
 from dlcp_client.job.rendezvous import Member
 from dlcp_client.job.secret import job_secret
 from dlcp_client.job.store import Store
+from dlcp_client.joining.sessions import DEFAULT_ARENA, DEFAULT_TIMEOUT, checked_timeout, join
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import BadConfig, DaemonLost, DlcpError, PeerLost
 from dlcpd.contract.policy import EXACT, LossPolicy, bounded, exact

@@ -8,7 +8,7 @@ import time
 from queue import SimpleQueue
 from typing import Any, Final
 
-from dlcp_client.ipc.lanes import Lanes
+from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.work import Work
 

@@ -1,8 +1,14 @@
 """Totals of the segments and losses of a session's operations."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 from dlcpd.contract.messages import Completed
+
+# Names with separate totals: at most 4,096 rows of 256 characters, 2 MB. A model has one per
+# bucket. Operations of further names count in the totals only.
+MAX_NAMES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +46,24 @@ class Ledger:
             self.lost - earlier.lost,
             self.energy - earlier.energy,
         )
+
+
+class Ledgers:
+    """The totals of a session: of all operations, and of the bounded ones by name.
+
+    `add` is not thread-safe. The totals may be read at any time.
+    """
+
+    def __init__(self) -> None:
+        self.whole = Ledger()
+        self._bounded: dict[str, Ledger] = {}
+
+    def add(self, name: str, done: Completed) -> None:
+        """Add a completed operation. `name`: of a bounded one; else ""."""
+        self.whole = self.whole.plus(done)
+        if name and (name in self._bounded or len(self._bounded) < MAX_NAMES):
+            self._bounded[name] = self._bounded.get(name, Ledger()).plus(done)
+
+    def bounded(self, names: Collection[str]) -> dict[str, Ledger]:
+        """Totals of the bounded operations by name, for those of `names` that had any."""
+        return {name: self._bounded[name] for name in names if name in self._bounded}

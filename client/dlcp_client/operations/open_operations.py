@@ -1,4 +1,4 @@
-"""The open operations of a session: their outcomes, and the memory that the engines may access.
+"""The open operations of a session, from submission to outcome.
 
 No sockets here. Everything is guarded by `changed`, a condition that is notified when an operation
 ends.
@@ -7,13 +7,13 @@ ends.
 import logging
 import threading
 import time
-import weakref
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from itertools import chain
 from typing import Any, Final
 
-from dlcp_client.operations.ledger import Ledger
+from dlcp_client.operations.held_memory import HeldMemory, Memory
+from dlcp_client.operations.ledger import Ledgers
 from dlcp_client.operations.parts import Parts
 from dlcp_client.operations.patience import Pace
 from dlcp_client.operations.work import Work
@@ -28,13 +28,8 @@ from dlcpd.contract.errors import (
 )
 from dlcpd.contract.messages import MAX_OPERATION, Completed, Failed, Left, Message, Released
 
-Memory = tuple[Any, ...]  # objects that keep the memory an engine may access: arrays, Regions
-
 log = logging.getLogger("dlcp_client")
 
-# Names with separate totals: at most 4,096 rows of 256 characters, 2 MB. A model has one per
-# bucket. Operations of further names count in the totals only.
-MAX_NAMES: Final = 4096
 MARGIN: Final = 2.0  # seconds after its deadline within which the engine must answer
 # Seconds for other engines to answer after one has reported a lost peer. They detect the loss, too,
 # and a peer that left has delivered to all of them.
@@ -51,17 +46,14 @@ class Operations:
         self.pace = pace or Pace()
         self.changed = threading.Condition()
         self.error: DlcpError | None = None  # the reason why no operation can succeed any more
-        self.ledger = Ledger()
-        self._bounded: dict[str, Ledger] = {}  # totals of bounded operations, by name
+        self.ledgers = Ledgers()
+        self.memory = HeldMemory()  # guarded by `changed`, too
         self.left: dict[int, int] = {}  # unconfirmed results, by engine that compared them
-        self.releases = 0  # number of regions that the engine released
         self._last = 0
         self._announced: dict[int, Work[Any]] = {}  # by id, in order of submission
         self._waiting: dict[int, Work[Any]] = {}
-        self._held: dict[int, Memory] = {}  # memory that an engine may access
         self._parts: dict[int, Parts] = {}  # of all but operations of engine 0 alone
         self._over_at = 0.0  # after an error: when the operations of other engines fail too
-        self._uncopied: weakref.WeakValueDictionary[int, Work[Any]] = weakref.WeakValueDictionary()
 
     @property
     def over(self) -> bool:
@@ -74,19 +66,9 @@ class Operations:
         return len(self._waiting)
 
     @property
-    def held(self) -> int:
-        """Number of operations whose memory the engine may still access."""
-        return len(self._held)
-
-    @property
     def drained(self) -> bool:
         """Whether every operation with an outcome is released: no peer needs its data."""
-        return self._held.keys() <= self._waiting.keys()
-
-    def bounded(self, names: Collection[str]) -> dict[str, Ledger]:
-        """Totals of the bounded operations by name, for those of `names` that had any."""
-        with self.changed:
-            return {name: self._bounded[name] for name in names if name in self._bounded}
+        return self.memory.within(self._waiting)
 
     def announce(self, work: Work[Any]) -> None:
         """Enter an operation that `begin` will submit later.
@@ -119,8 +101,8 @@ class Operations:
                 raise _not_submitted(work)
             self._announced.pop(id(work), None)
             self._last += 1
-            self._waiting[self._last] = self._uncopied[self._last] = work
-            self._held[self._last] = memory
+            self._waiting[self._last] = work
+            self.memory.hold(self._last, work, memory)
             if len(engines) > 1 or 0 not in engines:
                 self._parts[self._last] = Parts.of(engines)
             return self._last
@@ -130,7 +112,7 @@ class Operations:
         with self.changed:
             self._last = number - 1
             self._waiting.pop(number, None)
-            self._held.pop(number, None)
+            self.memory.forget(number)
             self._parts.pop(number, None)
 
     def raise_if_over(self) -> None:
@@ -191,7 +173,7 @@ class Operations:
             case Failed(operation=0):
                 self._end_session_locked(engine, _error_in(message))
             case Failed(operation=number):
-                if number in self._held and number not in self._waiting:
+                if number in self.memory and number not in self._waiting:
                     log.warning("a message that was sent could not be delivered: %s", message.text)
                 self._settle_locked(number, _error_in(message))
                 self._release_locked(number, engine)
@@ -229,14 +211,14 @@ class Operations:
         False: there were none.
         """
         with self.changed:
-            ended = [work for work in self._uncopied.values() if work.ended]
+            ended = self.memory.ended()
         copied = [work.copy_out() for work in ended]
         return any(copied)
 
     def let_go(self) -> None:
         """Release all memory: the session is closed, and its arena makes no new allocations."""
         with self.changed:
-            self._held.clear()
+            self.memory.clear()
             self._parts.clear()
 
     def abandon(self, error: DlcpError) -> None:
@@ -255,13 +237,8 @@ class Operations:
         self._end_locked(work, outcome)
         del self._waiting[number]
         if isinstance(outcome, Completed):
-            self.ledger = self.ledger.plus(outcome)
-            self._add_locked(work.bounded_as, outcome)
+            self.ledgers.add(work.bounded_as, outcome)
             self.pace.took(time.monotonic() - work.begun)
-
-    def _add_locked(self, name: str, done: Completed) -> None:
-        if name and (name in self._bounded or len(self._bounded) < MAX_NAMES):
-            self._bounded[name] = self._bounded.get(name, Ledger()).plus(done)
 
     def _end_locked(self, work: Work[Any], outcome: Completed | DlcpError) -> None:
         work.settle(outcome)
@@ -278,11 +255,7 @@ class Operations:
         if parts is not None and not parts.release(engine):
             return
         self._parts.pop(number, None)
-        if self._held.pop(number, None) is not None:
-            self.releases += 1
-            work = self._uncopied.get(number)
-            if work is not None:
-                work.released = True
+        self.memory.release(number)
 
 
 def _error_in(failed: Failed) -> DlcpError:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dlcp_client.arena.blocks import A, Block
 from dlcp_client.arena.memory import Region, SharedArena, copy_bytes
+from dlcp_client.arena.staging import Staging
 from dlcp_client.device.seam import Event
-from dlcp_client.device.staging import Staging
-from dlcp_client.ipc.lanes import Lanes
 from dlcp_client.operations.ask import Ask
+from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.work import Work
 from dlcpd.contract.collectives import COLLECTIVES, Shape
 from dlcpd.contract.errors import ArenaFull
 
 if TYPE_CHECKING:
-    from dlcp_client.torch.ranges import Ranges
+    from dlcp_client.ranges import Ranges
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ class Places:
         Raises: ArenaFull; the error that ended the session.
         """
         while True:
-            seen = self._table.releases
+            seen = self._table.memory.releases
             try:
                 return allocate()
             except ArenaFull:
@@ -116,14 +116,14 @@ class Places:
                     continue  # a release or uncopied results freed memory
                 if self._staging.give_room():
                     continue
-                if not self._table.held or time.monotonic() >= deadline:
+                if not len(self._table.memory) or time.monotonic() >= deadline:
                     break
             self.wait_for(partial(self._released_since, seen), deadline)
         gc.collect()  # tensors in reference cycles; last, because it takes a trainer 0.1 s or more
         return allocate()
 
     def _released_since(self, seen: int) -> bool:
-        return self._table.releases != seen
+        return self._table.memory.releases != seen
 
     def wait_for(self, done: Callable[[], bool], deadline: float) -> None:
         """Wait until `done()` or `deadline`.

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, Final, Self
+from typing import Any, Final, Generic, Self, TypedDict
 
-from dlcp_client.arena.blocks import Block
+from dlcp_client.arena.blocks import A, Block
 from dlcp_client.operations.layers import Layer, rows
 from dlcpd.contract.codec import check_takes, parsed
 from dlcpd.contract.errors import BadPolicy, BadTensor
@@ -17,7 +17,7 @@ from dlcpd.contract.messages import (
     ByteRange,
     LayerRow,
 )
-from dlcpd.contract.policy import LossPolicy, checked
+from dlcpd.contract.policy import EXACT, LossPolicy, checked
 from dlcpd.contract.traffic import traffic_classes
 
 MAX_NAME: Final = 256  # characters, as Submit.name
@@ -84,10 +84,28 @@ def _numbered(name: str, number: int) -> str:
     return f"{blake2b(name.encode(), digest_size=16).hexdigest()}#{number}"
 
 
+class ReductionOptions(TypedDict, total=False):
+    """Options of a reduction of gradients, by keyword. `Session.all_reduce` describes them."""
+
+    policy: LossPolicy  # by default exact
+    name: str | None
+    exempt: Iterable[Range]
+    layers: Iterable[Layer]
+    scale: float
+
+
+class AllReduceOptions(ReductionOptions, Generic[A], total=False):
+    """Options of an all-reduce, by keyword. `Session.all_reduce` describes them."""
+
+    into: A | None
+    schedule: str
+    result_only: bool
+
+
 def request(  # noqa: PLR0913  # all but the first three by keyword
     block: Block[Any],
     op: Any,
-    policy: LossPolicy,
+    policy: LossPolicy = EXACT,
     *,
     name: str | None = None,
     exempt: Iterable[Range] = (),

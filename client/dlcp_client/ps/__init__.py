@@ -9,7 +9,8 @@ docs/parameter-server.md. Without torch: `connect`, for numpy arrays.
 
 from typing import TYPE_CHECKING, Any
 
-from .client import Client, Named, connect
+from .client import Client, Named
+from .participation import connect
 from .specs import Spec, adam, adamw, lamb, sgd
 
 if TYPE_CHECKING:

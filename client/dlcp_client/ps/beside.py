@@ -12,9 +12,9 @@ from dlcp_client.environment import Environment, of_shard
 from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.embedded import Embedded, spawn, start
 from dlcp_client.ipc.handshake import ControlConnection
-from dlcp_client.job.joining import time_left
 from dlcp_client.job.neighbours import Neighbours, machine
 from dlcp_client.job.store import Store
+from dlcp_client.joining.sessions import time_left
 from dlcp_client.ps.home import Home
 from dlcp_client.ps.placement import EmbeddedDirectory
 from dlcp_client.ps.relay import Relay

@@ -4,35 +4,22 @@ Needs no torch. `dlcp_client.ps.register` wraps it for a torch model.
 """
 
 import logging
-import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from hashlib import blake2b
-from pathlib import Path
 from typing import Final, Self
 
 import numpy as np
 
 from dlcp_client import lifetimes
 from dlcp_client.environment import Environment
-from dlcp_client.job.secret import job_secret
-from dlcp_client.job.store import Store
 from dlcp_client.numpy.arrays import Array
-from dlcp_client.numpy.file_store import FileStore
-from dlcp_client.ps.directory import Directory
 from dlcp_client.ps.home import Home
-from dlcp_client.ps.layout import Layout, Tensor, shard_of
 from dlcp_client.ps.link import Exchange, Link
 from dlcp_client.ps.protocol import Ask, Reply
-from dlcp_client.ps.specs import Settings, Spec
-from dlcp_client.ps.wish import Terms, Wish, policy_values
+from dlcp_client.ps.specs import Settings
 from dlcpd.contract.errors import BadConfig, DlcpError, SessionClosed
-from dlcpd.contract.policy import EXACT, LossPolicy, checked
 
 _log: Final = logging.getLogger("dlcp_client")
-DEFAULT_TIMEOUT: Final = 60.0  # seconds
-DEFAULT_TAKEOVER: Final = 60.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,143 +186,9 @@ class Client:
             raise SessionClosed("this worker has left the server: it was closed")
 
 
-def connect(  # noqa: PLR0913  # all but the first two by keyword
-    tensors: Sequence[Named],
-    optimizer: Spec,
-    *,
-    server: str = "server",
-    store: Store | str | Path | None = None,
-    policy: LossPolicy = EXACT,
-    pulls: LossPolicy = EXACT,
-    staleness: int | None = None,
-    refuse_stale: bool = False,
-    rank: int | None = None,
-    world_size: int | None = None,
-    job: str | None = None,
-    resume: bool = False,
-    socket: str | None = None,
-    config: str | Path | None = None,
-    timeout: float = DEFAULT_TIMEOUT,
-    takeover: float = DEFAULT_TAKEOVER,
-) -> Client:
-    """Take part as a worker. See `dlcp_client.ps.register` for the arguments.
-
-    Raises: BadConfig, BadSnapshot, RanksDisagree, ServerLost, and the errors of connecting.
-    """
-    worker = Worker.read(rank, world_size, job)
-    environment = Environment.read()
-    check_staleness(staleness)
-    directory = Directory(_store(store, environment), server, job_secret(environment))
-    deadline = time.monotonic() + timeout
-    shards = directory.shards(deadline)
-    shard_of([one.size for one in tensors], shards)  # check before a daemon starts
-    home = Home(socket, config)
-    try:
-        return take_part(
-            tensors,
-            optimizer,
-            worker,
-            directory,
-            home,
-            shards=shards,
-            policy=policy,
-            pulls=pulls,
-            staleness=staleness,
-            refuse_stale=refuse_stale,
-            resume=resume,
-            deadline=deadline,
-            takeover=takeover,
-        )
-    except BaseException:
-        home.close()
-        raise
-
-
-def take_part(  # noqa: PLR0913  # all but the first five by keyword
-    tensors: Sequence[Named],
-    optimizer: Spec,
-    worker: Worker,
-    directory: Directory,
-    home: Home,
-    *,
-    shards: int,
-    policy: LossPolicy,
-    pulls: LossPolicy,
-    staleness: int | None,
-    refuse_stale: bool,
-    resume: bool,
-    deadline: float,
-    takeover: float,
-) -> Client:
-    """A client of the shards in `directory`; its `close` closes `home`.
-
-    Raises: BadConfig, BadSnapshot, RanksDisagree, ServerLost; no session is open then.
-    """
-    with ExitStack() as undo:
-        chosen = shard_of([one.size for one in tensors], shards)
-        places = [[at for at, shard in enumerate(chosen) if shard == s] for s in range(shards)]
-        links = []
-        for shard, place in enumerate(places):
-            layout = Layout(tuple(_tensor(tensors[at]) for at in place))
-            terms = Terms(
-                worker.job,
-                fingerprint(tensors),
-                optimizer.kind,
-                layout.size,
-                len(place),
-                len(optimizer.groups),
-                -1 if staleness is None else staleness,
-                refuse_stale,
-            )
-            wish = Wish(
-                terms,
-                worker.rank,
-                worker.launch,
-                policy_values(checked(policy)),
-                policy_values(checked(pulls)),
-                resume,
-            )
-            link = Link(directory, home, shard, layout, wish, shards=shards, takeover=takeover)
-            undo.callback(link.leave)
-            link.open(deadline)
-            links.append(link)
-        undo.pop_all()
-    client = Client(links, places, home)
-    client.lossy, client.stale = not policy.is_plain, not pulls.is_plain
-    lifetimes.opened(client)
-    return client
-
-
-def check_staleness(staleness: int | None) -> None:
-    """Raises: BadConfig if `staleness` is negative."""
-    if staleness is not None and staleness < 0:
-        raise BadConfig(f"staleness {staleness}: None for synchronous, or pushes from 0 on")
-
-
-def fingerprint(tensors: Sequence[Named]) -> str:
-    """A hash of the model: equal for equal names, shapes and groups in the same order."""
-    text = repr([(one.name, one.shape, one.group) for one in tensors])
-    return blake2b(text.encode(), digest_size=16).hexdigest()
-
-
 def finite(array: Array) -> bool:
     """Whether there is neither NaN nor Inf. Usually takes one pass, in BLAS."""
     with np.errstate(all="ignore"):
         if np.isfinite(np.dot(array, array)):
             return True
         return bool(np.isfinite(array).all())  # squares may overflow although the values do not
-
-
-def _tensor(named: Named) -> Tensor:
-    return Tensor(named.size, named.group, named.exempt)
-
-
-def _store(store: Store | str | Path | None, environment: Environment) -> Store:
-    """The Store for an argument or the environment. Raises: BadConfig."""
-    given = store if store is not None else environment.store
-    if given is None:
-        raise BadConfig(
-            "by what do workers and server find each other? Pass store=, or set DLCPD_STORE: the "
-            "folder that the server's configuration names"
-        )
-    return FileStore(given) if isinstance(given, str | Path) else given

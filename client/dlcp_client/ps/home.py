@@ -7,9 +7,9 @@ from dlcp_client.environment import Environment
 from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.embedded import Embedded, start
 from dlcp_client.ipc.handshake import ControlConnection
-from dlcp_client.job.joining import enter
 from dlcp_client.job.origin import Origin
 from dlcp_client.job.rendezvous import Member
+from dlcp_client.joining.sessions import enter
 from dlcp_client.numpy.arrays import ARRAYS, Array
 from dlcp_client.session import Session
 

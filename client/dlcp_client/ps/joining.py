@@ -6,47 +6,41 @@ from pathlib import Path
 from typing import Any
 
 from dlcp_client.environment import Environment
-from dlcp_client.job.joining import checked_timeout
 from dlcp_client.job.secret import job_secret
+from dlcp_client.joining.sessions import checked_timeout
+from dlcp_client.joining.torch_ranks import member_of_launch
 from dlcp_client.ps.beside import Given
-from dlcp_client.ps.client import Client, Worker, check_staleness, take_part
+from dlcp_client.ps.client import Client, Worker
 from dlcp_client.ps.embedded import TAKEOVER, Intent
+from dlcp_client.ps.options import WorkerOptions
+from dlcp_client.ps.participation import take_part
 from dlcp_client.ps.tensors import Tensors
-from dlcp_client.torch.joining import member_of_launch
 from dlcpd.contract.errors import BadConfig
-from dlcpd.contract.policy import LossPolicy, checked
 
 
-def join_embedded(  # noqa: PLR0913  # all but the first by keyword
+def join_embedded(
     look: Callable[[], Tensors],
+    options: WorkerOptions,
     *,
     group: Any,
     snapshots: str | Path | None,
-    policy: LossPolicy,
-    pulls: LossPolicy,
-    staleness: int | None,
-    refuse_stale: bool,
-    resume: bool,
-    job: str | None,
-    socket: str | None,
-    config: str | Path | None,
-    timeout: float,
 ) -> tuple[Tensors, Client, bool]:
     """The result of `look`, a client, and whether this is worker 0. All ranks call it.
 
     Raises: the errors of `look`; see `register`. If one rank fails, all do.
     """
-    timeout, environment = checked_timeout(timeout), Environment.read()
+    timeout, environment = checked_timeout(options.timeout), Environment.read()
     deadline = time.monotonic() + timeout
     member = member_of_launch(group, job_secret(environment), timeout)
-    worker = Worker(member.rank, member.world_size, job or environment.launch or "job")
+    name = options.job or environment.launch or "job"
+    worker = Worker(member.rank, member.world_size, name)
     intent = Intent(member)
     with intent.told():
-        tensors, given = look(), Given.of(socket, config, snapshots)
+        tensors, given = look(), Given.of(options.socket, options.config, snapshots)
         spec = tensors.spec()
-        checked(policy), checked(pulls)
-        check_staleness(staleness)
-        if resume and not snapshots:
+        options.check_policies()
+        options.check_staleness()
+        if options.resume and not snapshots:
             raise BadConfig(
                 "resume=True with an embedded server goes on with what an earlier job kept: pass "
                 "the same snapshots= to both"
@@ -63,11 +57,7 @@ def join_embedded(  # noqa: PLR0913  # all but the first by keyword
                 directory,
                 home,
                 shards=directory.placement.shards,
-                policy=policy,
-                pulls=pulls,
-                staleness=staleness,
-                refuse_stale=refuse_stale,
-                resume=resume,
+                options=options,
                 deadline=deadline,
                 takeover=TAKEOVER,
             )

@@ -1,6 +1,7 @@
 """register(): from a torch model and its optimizer to steps on servers."""
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -9,16 +10,18 @@ from torch import nn
 from torch.optim import Optimizer
 
 from dlcp_client.environment import Environment
+from dlcp_client.hooks.stand_in import stand_in
 from dlcp_client.job.store import Store
+from dlcp_client.ranges import RANGES
 from dlcp_client.report.account import Account
 from dlcp_client.report.registered import Registered
-from dlcp_client.torch.ranges import RANGES
-from dlcp_client.torch.stand_in import stand_in
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.policy import EXACT, LossPolicy
 
-from .client import DEFAULT_TAKEOVER, DEFAULT_TIMEOUT, Client, Worker, connect
+from .client import Client, Worker
 from .joining import join_embedded
+from .options import WorkerOptions
+from .participation import DEFAULT_TAKEOVER, DEFAULT_TIMEOUT, join_named
 from .specs import Spec
 from .tensors import Tensors
 
@@ -189,45 +192,49 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         is left open then.
     """
     embedded = server is None and store is None and Environment.read().store is None
-    _check_use(
-        embedded,
-        named={"rank": rank, "world_size": world_size, "takeover": takeover},
-        own={"group": group, "snapshots": snapshots},
+    named = {"rank": rank, "world_size": world_size, "takeover": takeover}
+    _check_use(embedded, named=named, own={"group": group, "snapshots": snapshots})
+    options = WorkerOptions(
+        policy=policy,
+        pulls=pulls,
+        staleness=staleness,
+        refuse_stale=refuse_stale,
+        resume=resume,
+        job=job,
+        socket=socket,
+        config=config,
+        timeout=timeout,
     )
-
-    def checked() -> Tensors:
-        tensors = Tensors(model, optimizer)
-        if warmup_steps < 0:
-            raise BadConfig(f"warmup_steps={warmup_steps}: 0 or more")
-        return tensors
-
-    terms: dict[str, Any] = {
-        "policy": policy,
-        "pulls": pulls,
-        "staleness": staleness,
-        "refuse_stale": refuse_stale,
-        "resume": resume,
-        "job": job,
-        "socket": socket,
-        "config": config,
-        "timeout": timeout,
-    }
+    look = partial(_tensors_of, model, optimizer, warmup_steps)
     if embedded:
-        tensors, client, first = join_embedded(checked, group=group, snapshots=snapshots, **terms)
+        tensors, client, first = join_embedded(look, options, group=group, snapshots=snapshots)
     else:
-        tensors, worker = checked(), Worker.read(rank, world_size, job)
-        takeover = DEFAULT_TAKEOVER if takeover is None else takeover
-        client = connect(
+        tensors, worker = look(), Worker.read(rank, world_size, job)
+        client = join_named(
             tensors.named,
             tensors.spec(),
+            worker,
+            options,
             server=server or "server",
             store=store,
-            rank=worker.rank,
-            world_size=worker.launch,
-            takeover=takeover,
-            **terms,
+            takeover=DEFAULT_TAKEOVER if takeover is None else takeover,
         )
         first = worker.rank == 0
+    _start(tensors, client, timeout, first=first)
+    return Registration(tensors, client, optimizer, warmup_steps, policy=policy, pulls=pulls)
+
+
+def _tensors_of(model: nn.Module, optimizer: Optimizer | Spec, warmup_steps: int) -> Tensors:
+    """The tensors of a registration. Raises: BadConfig, BadTensor."""
+    tensors = Tensors(model, optimizer)
+    if warmup_steps < 0:
+        raise BadConfig(f"warmup_steps={warmup_steps}: 0 or more")
+    return tensors
+
+
+def _start(tensors: Tensors, client: Client, timeout: float, *, first: bool) -> None:
+    """Give the model the parameters of the server. The first worker sends its own, for a server
+    without. Closes the client after an error."""
     try:
         if first:
             client.initialise(tensors.values())
@@ -237,7 +244,6 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     except BaseException:
         client.close()
         raise
-    return Registration(tensors, client, optimizer, warmup_steps, policy=policy, pulls=pulls)
 
 
 def _check_use(

@@ -10,8 +10,8 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
+from dlcp_client.hooks.exempt import exempt_parameters
 from dlcp_client.numpy.arrays import Array
-from dlcp_client.torch.exempt import exempt_parameters
 from dlcpd.contract.errors import BadConfig, BadTensor
 
 from .client import Named

@@ -4,6 +4,7 @@ from typing import Any, Final
 from weakref import ref
 
 from dlcp_client.group import Group
+from dlcp_client.meeting import await_ranks
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.report import lines
 from dlcp_client.report.account import Account
@@ -13,7 +14,6 @@ from dlcp_client.report.totals import Totals
 from dlcp_client.report.windows import Windows
 from dlcp_client.reporting import Log
 from dlcp_client.session import Session
-from dlcp_client.torch.meeting import await_ranks
 from dlcpd.contract.errors import DeadlineExceeded, PeerLost, SessionClosed
 from dlcpd.contract.policy import LossPolicy
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from dlcp_client.device.fake import FakeDevice
+from dlcp_lab.device.fake import FakeDevice
 from tests.client.device.engines import watched
 from tests.client.stand_in import StandIn
 

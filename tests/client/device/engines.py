@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from dlcp_client import Session, Work
-from dlcp_client.device.fake import FakeDevice
+from dlcp_lab.device.fake import FakeDevice
 from dlcpd.contract.messages import Completed, Failed, Message, Submit
 from dlcpd.ipc.seqpacket import decode_untrusted
 from tests.client.stand_in import StandIn
@@ -17,8 +17,8 @@ Lent = dict[int, Any]
 def watched(session: Session, device: FakeDevice) -> None:
     """From its submission to its outcome an operation's memory is the engine's."""
     lent: Lent = {}
-    lanes, table = session._lanes, session._table  # noqa: SLF001
-    base = session._arena._base  # noqa: SLF001
+    lanes, table = session._connection.lanes, session._connection.table  # noqa: SLF001
+    base = session._connection.arena._base  # noqa: SLF001
     send, handle = lanes.send, table.handle_locked
 
     def sending(packet: bytes, until: float, engines: Collection[int] = (0,)) -> None:

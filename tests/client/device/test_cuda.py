@@ -66,4 +66,4 @@ def test_memory_is_locked_and_unlocked(gpus: StandIn) -> None:
     session = gpus.sessions[0]
     for work in reduce_all(gpus, [there(torch.ones(8), rank) for rank in range(2)]):
         work.wait()
-    assert session._staging._pinned._until > 0  # noqa: SLF001
+    assert session._connection.staging._pinned._until > 0  # noqa: SLF001

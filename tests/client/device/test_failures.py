@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from dlcp_client import exact
-from dlcp_client.device import fake, submitter
-from dlcp_client.device.fake import FakeDevice
+from dlcp_client.arena import submitter
+from dlcp_lab.device import fake
+from dlcp_lab.device.fake import FakeDevice
 from dlcpd.contract.errors import (
     ArenaFull,
     BadTensor,
@@ -78,7 +79,7 @@ def test_what_waits_for_the_device_ends_with_the_session(
 def test_a_kernel_that_does_not_end_is_named_at_the_deadline(
     world: StandIn, device: FakeDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dlcp_client.session.MARGIN", 0.0)
+    monkeypatch.setattr("dlcp_client.operations.submission.MARGIN", 0.0)
     computed = threading.Event()
     tensor = device.tensor(torch.ones(4))
     device.launch(computed.wait, writes=[tensor])
@@ -137,7 +138,8 @@ def test_an_error_on_the_thread_of_the_staging_is_named(
         raise ZeroDivisionError("a bug")
 
     session = world.sessions[0]
-    monkeypatch.setattr(session, "_submit", broken)
+    submission = session._connection.submission  # noqa: SLF001
+    monkeypatch.setattr(submission, "_submit", broken)
     work = session.all_reduce(device.tensor(torch.ones(4)))
     with pytest.raises(DeviceFailed, match="ZeroDivisionError: a bug"):
         work.wait()

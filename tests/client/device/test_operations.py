@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from dlcp_client import Session
-from dlcp_client.device.fake import IN, OUT, FakeDevice
 from dlcp_client.operations.ask import PIECE
+from dlcp_lab.device.fake import IN, OUT, FakeDevice
 from tests.client.device.conftest import ARENA
 from tests.client.device.engines import reduce_all, seen, watched
-from tests.client.stand_in import StandIn
+from tests.client.stand_in import StandIn, wait_until
 
 # torch waits for a Future in C++, where no signal is looked at: only a thread can end a hang.
 pytestmark = pytest.mark.timeout(60, method="thread")
@@ -62,7 +62,7 @@ def test_done_and_result_follow_the_copy_as_wait_does(world: StandIn, device: Fa
     tensors = [device.tensor(torch.ones(10)) for _ in range(2)]
     first, second = reduce_all(world, tensors)
     while not first.done():
-        world.sessions[0].wait_until(lambda: first.ended, float("inf"))
+        wait_until(world.sessions[0], lambda: first.ended)
     assert seen(device, first.tensor).tolist() == [2.0] * 10
     assert seen(device, second.result()).tolist() == [2.0] * 10
     assert first.stats is not None
@@ -173,7 +173,7 @@ def test_room_that_a_copy_to_the_device_needs_is_waited_for(device: FakeDevice) 
     device._streams[IN].put(blocked.wait, device.mark())  # noqa: SLF001
     works = reduce_all(world, mebibytes(device, 7))
     while device.copied[IN] < 2 * 7 << 20:
-        world.sessions[0].pump()
+        world.sessions[0].failure()  # reads the frames that have arrived
     works += reduce_all(world, mebibytes(device, 7))
     threading.Timer(0.1, blocked.set).start()
     for work in works:
@@ -198,10 +198,10 @@ def test_many_operations_leave_nothing_behind(world: StandIn) -> None:
                 threads = workers()
         assert workers() == threads
         for session in world.sessions:
-            assert len(session._staging._landings) <= 2  # noqa: SLF001
-            assert session._arena.used <= 3 * 4096  # noqa: SLF001
-            assert not session._table._announced  # noqa: SLF001
-            assert not session._unplaced  # noqa: SLF001
+            assert len(session._connection.staging._landings) <= 2  # noqa: SLF001
+            assert session._connection.arena.used <= 3 * 4096  # noqa: SLF001
+            assert not session._connection.table._announced  # noqa: SLF001
+            assert not session._connection.submission._unplaced  # noqa: SLF001
         assert device.open <= 8
         for session in world.sessions:
             session.close()

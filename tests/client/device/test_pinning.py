@@ -5,11 +5,11 @@ import logging
 import pytest
 import torch
 
-from dlcp_client.device import pinning
-from dlcp_client.device.fake import FakeDevice
-from dlcp_client.device.happens import UseBeforeEvent
+from dlcp_client.arena import pinning
 from dlcp_client.device.registry import device_of
 from dlcp_client.environment import Environment
+from dlcp_lab.device.fake import FakeDevice
+from dlcp_lab.device.happens import UseBeforeEvent
 from dlcpd.contract.errors import ArenaFull, BadConfig, BadTensor
 from tests.client.device.conftest import ARENA
 from tests.client.device.engines import reduce_all, seen

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client import Guard, bounded, cross_step, ddp
-from dlcp_client.device.fake import FakeDevice
+from dlcp_lab.device.fake import FakeDevice
 from dlcpd.contract.errors import BadConfig
 from tests import examples
 from tests.client.device import training_ranks

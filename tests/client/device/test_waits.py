@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from dlcp_client.device import fake
-from dlcp_client.device.fake import IN, OUT, FakeDevice
-from dlcp_client.device.happens import HOST, History, UseBeforeEvent
-from dlcp_client.device.landings import Landings
+from dlcp_client.arena.landings import Landings
+from dlcp_lab.device import fake
+from dlcp_lab.device.fake import IN, OUT, FakeDevice
+from dlcp_lab.device.happens import HOST, History, UseBeforeEvent
 from tests.client.device.conftest import ARENA
 from tests.client.device.engines import reduce_all, watched
 from tests.client.stand_in import StandIn

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client import cross_step, ddp
-from dlcp_client.device.fake import IN, OUT, FakeDevice
+from dlcp_lab.device.fake import IN, OUT, FakeDevice
 from tests.client.ddp_ranks import group, model, step, weights
 from tests.client.device.engines import watched
 from tests.client.real import TIMEOUT, kill

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from dlcp_client.device.fake import FakeDevice
 from dlcp_lab.bench import cuda_rank
 from dlcp_lab.bench.cuda import reasons, shown
 from dlcp_lab.bench.cuda_rank import Run, measure, nccl_refuses
+from dlcp_lab.device.fake import FakeDevice
 from dlcp_lab.replay.architectures import resnet50
 from dlcp_lab.replay.shapes import scaled
 from dlcpd.ctl import main as command

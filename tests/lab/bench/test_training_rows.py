@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dlcp_client.torch.rules import DEFAULT_WARMUP
+from dlcp_client.hooks.rules import DEFAULT_WARMUP
 from dlcp_lab.bench.training import Goodput
 from dlcp_lab.bench.training_rows import (
     BOUNDED,

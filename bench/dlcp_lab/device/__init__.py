@@ -1,0 +1,1 @@
+"""A stand-in for a CUDA device, for tests and benchmarks on machines without a GPU."""

@@ -1,0 +1,11 @@
+"""Gradients that cross the step: each layer of the next forward pass waits only for its own.
+
+    from dlcp_client import cross_step
+    cross_step.register(model, optimizer)
+
+replaces `ddp.register`; the training loop does not change.
+"""
+
+from .registration import Registration, register
+
+__all__ = ["Registration", "register"]

@@ -1,0 +1,76 @@
+"""Saves the residuals of a bounded training in its checkpoints."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import torch
+
+from dlcp_client.hooks.model_registration import ModelRegistration
+from dlcp_client.hooks.rules import Left
+from dlcp_client.session import Session
+from dlcpd.contract.errors import BadConfig
+
+FORMAT: Final = 1  # of a state
+NARROW: Final = (torch.float16, torch.bfloat16)
+
+
+class Resumable(ModelRegistration):
+    """A registration of a model whose parameters are the same on all ranks."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The residuals, as tensors by parameter, and the number of steps: equal on all ranks, and
+        valid for any number of ranks that resume.
+
+        Every rank calls it, between two backward passes. Each operation that may have a residual is
+        repeated once, exactly, and without gradients: its result is the average over the ranks of
+        their residuals. It is in the state, and is also added to the next step of this training. It
+        costs an all-reduce of the bounded gradients, and at most their memory until the next step.
+
+        Raises: BadConfig if the daemon does not keep the residuals; DeadlineExceeded if not
+            every rank calls it, and the training can continue; the error that ended an operation.
+        """
+        self._check_resumable()
+        if self.session is not None and self.rules.left:
+            self.meet(self.session, "state_dict()")
+            for name, left in self.rules.left.items():
+                # All of them first: each includes the values carried so far.
+                for values in [*self._drained(self.session, name, left)]:
+                    self.rules.carried.take(left.parts(values))
+        return {
+            "format": FORMAT,
+            "step": self.rules.before + self.rules.step,
+            "scale": self.rules.carried.scale,
+            "residuals": self.rules.carried.named(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from a state of `state_dict`: residuals are added in the first step, and the
+        warm-up has its remaining length, at least two steps. Every rank calls it, after `register`
+        and before the first backward pass.
+
+        Raises: BadConfig; nothing has then changed.
+        """
+        self._check_resumable()
+        if self.rules.step:
+            raise BadConfig("load_state_dict: call it before the first backward pass")
+        if state.get("format") != FORMAT:
+            raise BadConfig(f"load_state_dict: format {state.get('format')!r}, and not {FORMAT}")
+        self.rules.carried.load(state["residuals"], state["scale"])
+        self.rules.resume(state["step"])
+
+    def _drained(self, session: Session, name: str, left: Left) -> Iterator[torch.Tensor]:
+        """Averages of the residuals, including this rank's carried values. For 16-bit floats
+        several tensors, the same number on all ranks: each adds the digits that the previous ones
+        could not hold."""
+        policy, carried = self.rules.exact, self.rules.carried
+        while True:
+            given = session.zeros(left.count, left.dtype, wait=policy.deadline)
+            carried.add_to(left.parts(given))
+            scale = carried.scale
+            session.all_reduce(given, "avg", policy=policy, name=name, scale=scale).wait()
+            yield given
+            if left.dtype not in NARROW or not bool(given.any()):
+                return
+
+    def _check_resumable(self) -> None:
+        """Raises: BadConfig if the state cannot be saved or restored."""

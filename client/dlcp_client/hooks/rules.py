@@ -1,0 +1,225 @@
+"""The terms of a model's gradients: policy, name, exempt ranges and traffic classes."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
+
+import torch
+from torch import nn
+from torch._C._distributed_c10d import GradBucket
+from torch.amp import GradScaler
+
+from dlcp_client.group import Group
+from dlcp_client.hooks.buckets import Placed, contents
+from dlcp_client.hooks.carried import Carried
+from dlcp_client.hooks.exempt import bucket_name, exempt_parameters
+from dlcp_client.hooks.forward_order import ForwardOrder
+from dlcp_client.operations.layers import Layer
+from dlcp_client.operations.requests import Range
+from dlcp_client.report.account import Account
+from dlcpd.contract.errors import BadConfig, BadPolicy
+from dlcpd.contract.policy import LossPolicy, checked
+
+DEFAULT_WARMUP: Final = 10  # steps; early gradients are large and change direction
+MIN_WARMUP: Final = 2  # steps; DDP regroups its buckets after the first, so names change once
+EXACT_BELOW: Final = 1 << 20  # bytes, about a chunk: too small to gain from loss
+UNCLASSED: Final = "bulk"  # with this class, a policy lets the order of the layers decide
+
+_models: Final = itertools.count()  # every rank registers its models in the same order
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The keywords of `Session.all_reduce` for a run of gradients."""
+
+    policy: LossPolicy
+    name: str
+    exempt: list[Range]
+    layers: list[Layer]
+    scale: float  # loss scale
+
+    def keywords(self) -> dict[str, Any]:
+        """The keyword arguments."""
+        return {
+            "policy": self.policy,
+            "name": self.name,
+            "exempt": self.exempt,
+            "layers": self.layers,
+            "scale": self.scale,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """An operation that may have a residual for the next one of its name."""
+
+    count: int  # elements
+    dtype: torch.dtype
+    # For each gradient in it: its parameter, first element, shape and strides.
+    rows: tuple[tuple[nn.Parameter, int, torch.Size, tuple[int, ...]], ...]
+
+    @classmethod
+    def of(cls, placed: Sequence[Placed], start: int, size: int) -> Self:
+        """The record of an operation over `size` bytes of a bucket, from `start` on."""
+        unit = placed[0].gradient.itemsize
+        return cls(
+            size // unit,
+            placed[0].gradient.dtype,
+            tuple(
+                (
+                    one.parameter,
+                    (one.start - start) // unit,
+                    one.gradient.shape,
+                    one.gradient.stride(),
+                )
+                for one in placed
+            ),
+        )
+
+    def parts(self, values: torch.Tensor) -> Iterator[tuple[nn.Parameter, torch.Tensor]]:
+        """Views of its values, by parameter."""
+        for parameter, first, shape, strides in self.rows:
+            yield parameter, values.as_strided(shape, strides, values.storage_offset() + first)
+
+
+class Rules:
+    """Applies one policy to all gradients of a model. `step` counts backward passes begun;
+    `account` holds their totals."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        policy: LossPolicy,
+        warmup_steps: int,
+        scaler: GradScaler | None = None,
+    ) -> None:
+        """Raises: BadPolicy, BadConfig."""
+        policy = checked(policy)
+        if scaler is not None and not isinstance(scaler, GradScaler):
+            raise BadConfig(f"scaler {scaler!r}: pass the torch.amp.GradScaler of the training")
+        self._scaler, self._scale = scaler, 1.0  # scale of this step's loss
+        self.policy, self.exact = policy, _exactly(policy)
+        self._next: LossPolicy | None = None  # policy from the next step on
+        self.warmup_steps = max(warmup_steps, MIN_WARMUP)
+        self.step = 0
+        self.before = 0  # steps of the training before the checkpoint
+        self.account = Account()
+        self.carried = Carried(dict(model.named_parameters()))
+        # By name, in the order of their first submission. At most twice the model's number of
+        # buckets or pieces: DDP regroups its buckets once, before any has a name.
+        self.left: dict[str, Left] = {}
+        self._ended = False  # nothing is waived any more
+        self._prefix = f"ddp{next(_models)}"
+        self._names = {id(p): name for name, p in model.named_parameters()}
+        self._exempt = exempt_parameters(model)
+        self._order = ForwardOrder(model)
+
+    def bring_back(self, bucket: GradBucket) -> None:
+        """Add values from a checkpoint, or from saving one, to the gradients of a ready bucket."""
+        if self.carried:
+            self.carried.add_to((one.parameter, one.gradient) for one in contents(bucket))
+
+    def begin_step(self, group: Group) -> None:
+        """A backward pass begins, on all ranks of `group`.
+
+        The first one waits for rank 0, whose forward order gives the classes of all ranks: branches
+        may run in a different order on each. Raises: the error that ended that operation.
+        """
+        self.step += 1
+        self.account.begin()
+        if self._next is not None:
+            self._take(self._next)
+        if self._scaler:  # once per step: on a device it waits for all queued work
+            self._scale = self._scaler.get_scale()
+        self.carried.rescale(self._scale)
+        if self.step == 1 and self.policy.traffic_class == UNCLASSED:
+            self._order.agree(group, self.exact)
+
+    def policy_now(self, size: int) -> LossPolicy:
+        """The policy for `size` bytes in this step."""
+        return self.policy if self._may_be_inexact(size) else self.exact
+
+    def _may_be_inexact(self, size: int) -> bool:
+        return self.step > self.warmup_steps and size >= EXACT_BELOW
+
+    def change(self, policy: LossPolicy) -> None:
+        """Use another policy from the next step on, on all ranks. Raises: BadPolicy."""
+        policy = checked(policy)
+        if policy.traffic_class != self.policy.traffic_class:
+            raise BadPolicy(
+                f"traffic class {policy.traffic_class!r} in place of {self.policy.traffic_class!r}:"
+                f" it is agreed on in the first step; register anew for another one"
+            )
+        self._next = policy
+
+    def _take(self, policy: LossPolicy) -> None:
+        # Residuals under the present policy are reapplied in operations of the same names.
+        self._ended = policy.is_plain and (self._ended or not self.policy.is_plain)
+        self.policy, self.exact, self._next = policy, _exactly(policy), None
+
+    def limit(self, max_loss: float) -> None:
+        """Lower the bound for later operations, on all ranks in the same step. 0: nothing more is
+        waived, and residuals are reapplied."""
+        self._ended = not max_loss
+        per_class = {name: min(b, max_loss) for name, b in self.policy.per_class.items()}
+        lower = replace(self.policy, max_loss=max_loss, per_class=per_class) if max_loss else None
+        self.policy = lower or self.exact
+
+    def resume(self, step: int) -> None:
+        """Count `step` steps of the training before the first one here."""
+        self.before = step
+        self.warmup_steps = max(self.warmup_steps - step, MIN_WARMUP)
+
+    def class_of(self, parameter: nn.Parameter) -> str:
+        """The policy's own class if it chose one, else that of the parameter's first use."""
+        own = self.policy.traffic_class
+        return own if own != UNCLASSED else self._order.class_of(parameter)
+
+    def terms(
+        self, placed: Sequence[Placed], start: int, size: int, *, bring_home: bool = False
+    ) -> Terms:
+        """The terms of an operation over `size` bytes of a bucket, from `start` on.
+
+        The name is equal for the same parameters in the same order, on every rank. `bring_home`:
+        waive nothing, and reapply the residual.
+        """
+        policy = self.policy_now(size)
+        scale = self._scale
+        self.account.handed(size, bounded=policy.mode == "bounded" and not bring_home)
+        layers = [(one.start - start, self.class_of(one.parameter)) for one in placed]
+        bring_home = bring_home or (self._ended and self._may_be_inexact(size))
+        if policy.is_plain and not bring_home:
+            return Terms(policy, "", [], layers, scale)
+        names = [self._names[id(one.parameter)] for one in placed]
+        counts = [one.parameter.numel() for one in placed]
+        exempt = [
+            (one.start - start, one.stop - start)
+            for one in placed
+            if id(one.parameter) in self._exempt
+        ]
+        name = bucket_name(self._prefix, names, counts)
+        if name not in self.left:
+            self.left[name] = Left.of(placed, start, size)
+        if bring_home:
+            return Terms(self.exact, name, [], layers, scale)
+        self.account.label(
+            name, names[0] if names[0] == names[-1] else f"{names[0]} to {names[-1]}"
+        )
+        return Terms(policy, name, exempt, layers, scale)
+
+    def is_exempt(self, parameter: nn.Parameter) -> bool:
+        """Whether no part of its gradient is ever waived."""
+        return id(parameter) in self._exempt
+
+    def name_of(self, parameter: torch.Tensor) -> str:
+        """The parameter's name in the model."""
+        return self._names[id(parameter)]
+
+    def close(self) -> None:
+        """Stop watching the model's forward passes."""
+        self._order.stop()
+
+
+def _exactly(policy: LossPolicy) -> LossPolicy:
+    return replace(policy, mode="exact", max_loss=0.0, per_class={}, codec="")

@@ -1,0 +1,1 @@
+"""Joins a job: from a member of it, or a torch.distributed rank, to a session."""

@@ -1,0 +1,52 @@
+"""The outcomes of a session's operations, as their works see them."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from dlcp_client.arena.blocks import Block, Library
+from dlcp_client.arena.memory import Region
+from dlcp_client.arena.staging import Staging
+from dlcp_client.device.seam import Event
+from dlcp_client.operations.completion import Completion
+from dlcp_client.operations.lanes import Lanes
+from dlcp_client.operations.open_operations import Operations
+from dlcp_client.operations.work import Work
+
+
+class Outcomes:
+    """The `Progress` of one session's works: waits for outcomes, and delivers results."""
+
+    def __init__(
+        self,
+        table: Operations,
+        lanes: Lanes,
+        completion: Completion,
+        staging: Staging,
+        *,
+        library: Library[Any],
+        number: int,
+    ) -> None:
+        self._table, self._lanes = table, lanes
+        self._completion, self._staging = completion, staging
+        self.library: Final = library
+        self.number: Final = number  # the daemon's number of the session
+
+    def wait_until(self, done: Callable[[], bool], until: float) -> bool:
+        """Process frames until `done()`; False if the monotonic time `until` passed first."""
+        return self._lanes.wait_until(done, until)
+
+    def pump(self) -> None:
+        """Process the frames that have arrived."""
+        self._lanes.pump()
+
+    def expire(self, now: float) -> None:
+        """Abort operations whose answer is overdue."""
+        self._table.expire(now)
+
+    def watch(self, work: Work[Any]) -> None:
+        """Complete a work's Future after its end, even if no thread waits."""
+        self._completion.watch(work, self._table, self._lanes)
+
+    def deliver(self, target: Block[Any], region: Region, after: Event) -> Event:
+        """Begin to copy a result to its device. Raises: DeviceFailed."""
+        return self._staging.deliver(target, region, after)

@@ -1,0 +1,233 @@
+"""Submits the operations of a session in one order, each once its arrays lie in the arena."""
+
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, Generic, cast
+
+from dlcp_client.arena.blocks import A, Block
+from dlcp_client.arena.staging import Staging, device_errors
+from dlcp_client.device.seam import Device, Event
+from dlcp_client.long_times import noted
+from dlcp_client.operations.ask import Ask, Call
+from dlcp_client.operations.engines import Engines
+from dlcp_client.operations.held_memory import Memory
+from dlcp_client.operations.joined import Joined, Piece
+from dlcp_client.operations.lanes import Lanes
+from dlcp_client.operations.open_operations import MARGIN, Operations
+from dlcp_client.operations.places import Placed, Places, Plan
+from dlcp_client.operations.requests import Request
+from dlcp_client.operations.work import Progress, Work
+from dlcpd.contract.errors import (
+    ArenaFull,
+    BadTensor,
+    DeviceFailed,
+    DlcpError,
+    SessionClosed,
+    error_for,
+)
+from dlcpd.contract.messages import CloseGroup, OpenGroup, Submit
+from dlcpd.ipc.seqpacket import encode
+
+MAX_HELD: Final = 512  # operations whose memory is held; half of the engine's limit
+SAY_TIMEOUT: Final = 10.0  # seconds for the engine to take a message about a group
+
+
+class Submission(Generic[A]):
+    """Submits operations in the order of their calls. Thread-safe.
+
+    An operation on a device, and each one after it, leaves on the staging thread, when the copy of
+    its input has ended.
+    """
+
+    def __init__(
+        self,
+        table: Operations,
+        lanes: Lanes,
+        engines: Engines,
+        places: Places,
+        staging: Staging,
+        *,
+        progress: Progress,
+    ) -> None:
+        """`progress`: given to each work."""
+        self._table, self._lanes, self._engines = table, lanes, engines
+        self._places, self._staging, self._progress = places, staging, progress
+        self._ranges = progress.library.ranges
+        self._submitting = threading.Lock()  # operations leave in number order
+        # By id: operations that get space when they are submitted. Threads add and remove.
+        self._unplaced: set[int] = set()
+
+    def abandon(self) -> None:
+        """In a forked child: a thread that held the lock does not exist."""
+        self._submitting = threading.Lock()
+
+    def say(self, message: OpenGroup | CloseGroup) -> None:
+        """Send a message about a group to the engines. Raises: the error that ended the session."""
+        self._table.raise_if_over()
+        with self._submitting:
+            until = time.monotonic() + SAY_TIMEOUT
+            self._lanes.send(encode(message), until, range(self._engines.count))
+
+    def run(  # common to a group's methods
+        self,
+        group: int,
+        call: Call,
+        output: Block[A],
+        input: Block[A],
+        asked: Request,
+        *,
+        result_only: bool = False,
+    ) -> Work[A]:
+        """Submit an operation of a group. `output` is `input` for an in-place operation."""
+        if not output.writable:
+            raise BadTensor(f"{call.collective} into a read-only array; give one of Session.empty")
+        if output.dtype != input.dtype:
+            raise BadTensor(f"{call.collective} of {input.dtype} into {output.dtype}: use one type")
+        device = _device_of(call, output, input)
+        self._lanes.pump()  # outcomes of unawaited operations must not pile up
+        self._table.raise_if_over()
+        if call.collective == "all_reduce" and not input.count:
+            return Work.over(self._progress, output)
+        if device is not None:
+            return self._run_staged(device, Ask(group, call, output, input, asked, result_only))
+        plan = self._plan(Work, Ask(group, call, output, input, asked, result_only))
+        if self._staging.idle:
+            self._carry_out(plan)
+        else:  # an earlier operation waits for a device
+            self._submit_later(plan)
+        return plan.work
+
+    def _run_staged(self, device: Device, ask: Ask[A]) -> Work[A]:
+        """Begin to copy to the arena; submit each piece after its copy."""
+        with device_errors(device):
+            after = device.mark()
+        plans = [self._plan(Piece, part, after) for part in ask.cut(self._progress.library)]
+        for plan in plans:
+            plan.work.bounded_as = ask.bounded_as  # name of the whole operation
+        whole = Joined(self._progress, ask.output, [cast("Piece[A]", plan.work) for plan in plans])
+        try:
+            for plan in plans:
+                self._submit_later(plan)
+                self._progress.watch(plan.work)  # copies the result to the device without a wait
+        except BaseException as exc:  # Ctrl-C: some of the pieces are submitted
+            known = isinstance(exc, DlcpError)
+            self._table.fail(_copy_of(exc) if known else _interrupted(ask.label))
+            raise
+        return whole
+
+    def _plan(self, kind: type[Work[A]], ask: Ask[A], after: Event | None = None) -> Plan[A]:
+        deadline = time.monotonic() + noted(ask.terms.policy.deadline)
+        work = kind(
+            self._progress,
+            block=ask.output,
+            expires=deadline + MARGIN,
+            label=ask.label,
+            after=after,
+        )
+        work.bounded_as = ask.bounded_as
+        return Plan(ask, work, deadline, after)
+
+    def _submit_later(self, plan: Plan[A]) -> None:
+        """Submit after all earlier operations, and once the input is in the arena.
+
+        Raises: the error that ended the session; DeviceFailed.
+        """
+        self._table.announce(plan.work)
+        if not (plan.after and self._finds_place_now(plan)):
+            self._unplaced.add(id(plan))
+        self._staging.put(partial(self._carry_out_or_end, plan))
+
+    def _finds_place_now(self, plan: Plan[A]) -> bool:
+        """Start the device copy now if there is arena space.
+
+        Do not overtake an operation that waits for space: this one leaves after it and may hold the
+        space that it needs.
+        """
+        if self._unplaced:
+            return False
+        try:
+            self._places.find(plan, None)
+        except ArenaFull:  # or the memory is not locked: the staging thread tries again
+            plan.source = plan.target = None
+        return plan.placed
+
+    def _carry_out_or_end(self, plan: Plan[A]) -> None:
+        """Run `_carry_out` on the staging thread. An error becomes the outcome of the operation."""
+        try:
+            self._carry_out(plan)
+        except DlcpError as exc:
+            self._table.refuse(plan.work, _copy_of(exc))
+        except BaseException as exc:
+            text = f"{plan.work.label}: {type(exc).__name__}: {exc}"
+            self._table.refuse(plan.work, DeviceFailed(text))
+        self._unplaced.discard(id(plan))
+
+    def _carry_out(self, plan: Plan[A]) -> None:
+        """Submit an operation. Blocks until there is space and its input is in the arena."""
+        if not plan.placed:
+            self._places.find(plan, plan.until)
+        source, target = cast("Placed", plan.source), cast("Placed", plan.target)
+        # First: if a later step fails, the memory is reused while the copy runs.
+        if source.ready is not None:
+            with device_errors(plan.ask.input.device):
+                source.ready.wait()
+        memory = self._table.memory
+        if len(memory) >= MAX_HELD:
+            self._places.wait_for(lambda: len(memory) < MAX_HELD, plan.until)
+        plan.work.lands_in(target.region)
+        message = plan.ask.message(source.offset, target.offset)
+        message.submitted = plan.work.begun
+        message.in_place = (source.direct or target.direct) and not plan.ask.result_only
+        self._submit(plan.work, (source.memory, target.memory), message, plan.ask.output.itemsize)
+
+    def _submit(self, work: Work[A], memory: Memory, message: Submit, item: int) -> None:
+        with self._submitting:
+            engines = self._engines.of(message, item)
+            number = work.number = self._table.begin(work, memory, engines)
+            try:
+                message.operation, message.divided = number, len(engines) > 1
+                self._send(message, work.expires - MARGIN, engines, item)
+                self._engines.submitted(message)
+            except DlcpError:
+                self._table.forget(number)  # nothing was sent
+                raise
+            except BaseException:  # Ctrl-C: the message may have been sent
+                self._table.fail(_interrupted(f"operation {number}"))
+                raise
+
+    def _send(self, message: Submit, until: float, engines: Sequence[int], item: int) -> None:
+        ranges = self._ranges
+        if ranges is None or not ranges.on():
+            self._lanes.send(encode(message), until, engines)
+            return
+        with ranges.submission(self._progress.number, message, item):
+            self._lanes.send(encode(message), until, engines)
+
+
+def _device_of(call: Call, output: Block[Any], input: Block[Any]) -> Device | None:
+    """The device of an operation's non-empty arrays. Raises: BadTensor."""
+    devices = {id(one.device): one.device for one in (output, input) if one.count}
+    if len(devices) > 1:
+        raise BadTensor(
+            f"{call.collective} between {' and '.join(map(_name, devices.values()))}: give tensors "
+            f"of one device"
+        )
+    return next(iter(devices.values()), None)
+
+
+def _name(device: Device | None) -> str:
+    return device.name if device else "the CPU"
+
+
+def _interrupted(what: str) -> SessionClosed:
+    return SessionClosed(
+        f"{what} was interrupted while it was submitted: the ranks may not agree on its number any "
+        f"more; connect again"
+    )
+
+
+def _copy_of(error: Any) -> DlcpError:
+    """The error without its traceback, which would keep the memory of the operation alive."""
+    return error_for(error.code, str(error), error.peer)

@@ -1,1 +1,0 @@
-"""Code shared by the hooks for DDP, FSDP2 and cross_step."""
