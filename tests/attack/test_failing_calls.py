@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import msgpack
 import pytest
 
-from dlcpd.contract.messages import Completed, Message, from_frame_untrusted
+from dlcpd.contract.frames import from_frame_untrusted
+from dlcpd.contract.messages import Completed, Message
 from dlcpd.io import commands
 from dlcpd.io.config import EngineConfig
 from dlcpd.ipc import kernel_errors

@@ -214,7 +214,7 @@ TARGETS: Final = {
             (
                 "dlcpd.ipc.seqpacket:decode_untrusted",
                 "dlcpd.ipc.seqpacket:unpack_untrusted",
-                "dlcpd.contract.messages:from_frame_untrusted",
+                "dlcpd.contract.frames:from_frame_untrusted",
             ),
         ),
         Target(

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlcpd import starter
-from dlcpd.contract.messages import Failed, Message, Submit, from_frame_untrusted, to_frame
+from dlcpd.contract.frames import from_frame_untrusted, to_frame
+from dlcpd.contract.messages import Failed, Message, Submit
 from dlcpd.io import commands
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig

@@ -12,7 +12,8 @@ import msgpack
 import numpy as np
 import pytest
 
-from dlcpd.contract.messages import Completed, Failed, Hello, Released, to_frame
+from dlcpd.contract.frames import to_frame
+from dlcpd.contract.messages import Completed, Failed, Hello, Released
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.io import commands
