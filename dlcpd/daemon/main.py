@@ -41,7 +41,7 @@ USAGE: Final = 2  # argparse's own code for bad usage
 def main(arguments: Sequence[str] | None = None, engine_command: Sequence[str] = ENGINE) -> int:
     """Run the daemon. Exit code: 0 clean, 1 runtime failure, 2 bad usage or configuration.
 
-    `engine_command` starts another engine that speaks dlcpd.io.commands.
+    `engine_command` starts another engine that speaks dlcpd.io.control_frames.
     """
     given = sys.argv[1:] if arguments is None else arguments
     try:

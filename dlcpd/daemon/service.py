@@ -37,7 +37,7 @@ from dlcpd.daemon.sessions.sessions import Sessions, Terms
 from dlcpd.daemon.status import Facts, report
 from dlcpd.daemon.tracing import Tracing
 from dlcpd.daemon.watchdog import watch
-from dlcpd.io.commands import EngineReady, Event
+from dlcpd.io.control_events import EngineReady, Event
 
 MAX_LEDGER: Final = 1000  # rows over all sessions: ~100 B each, so that a report fits one packet
 STOP_MARGIN: Final = 10.0  # seconds that the end takes beyond the drain, at most

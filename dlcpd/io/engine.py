@@ -49,11 +49,12 @@ from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Transmit
 from dlcpd.core.wire.header import Kind
 from dlcpd.core.wire.sizes import BASE
-from dlcpd.io import commands, tracing
+from dlcpd.io import commands, control_events, tracing
 from dlcpd.io.clients.client import Client
 from dlcpd.io.clients.clients import Clients
 from dlcpd.io.clients.lane import Lane
 from dlcpd.io.config import COUNT_CALLS, EngineConfig
+from dlcpd.io.control_frames import pack
 from dlcpd.io.control_link import ControlGone, ControlLink
 from dlcpd.io.datapath.choices import COMPILED, NUMPY
 from dlcpd.io.datapath.compiled import compiled
@@ -249,7 +250,7 @@ class Engine:
                 self._on_path_news(event)
             elif isinstance(event, PeerNews):
                 number, rank, state, silent = event
-                self.control.emit(commands.PeerChanged(number, rank, state.value, silent))
+                self.control.emit(control_events.PeerChanged(number, rank, state.value, silent))
 
     def _end_spent(self, spent: set[int]) -> None:
         """End the sessions of flows that have no counter left for another datagram."""
@@ -319,11 +320,11 @@ class Engine:
                 self.endpoint.fault(0, exc)
 
     def _mtu_changed(self, news: MtuNews) -> None:
-        self.control.emit(commands.PathMtuChanged(**asdict(news)))
+        self.control.emit(control_events.PathMtuChanged(**asdict(news)))
 
     def _on_path_news(self, news: PathNews) -> None:
         number, rank, path, state, loss = news
-        self.control.emit(commands.PathChanged(number, rank, path, state.value, loss))
+        self.control.emit(control_events.PathChanged(number, rank, path, state.value, loss))
         flow = self.endpoint.sessions[number].flows[rank]
         self.mtu.refresh(flow)
         if state is PathState.UP:
@@ -375,7 +376,7 @@ class Engine:
     def _obey(self, command: commands.Command, now: float) -> None:
         match command:
             case commands.ReportRequest(ledger):
-                self.control.emit(commands.Report(self._report(ledger)))
+                self.control.emit(control_events.Report(self._report(ledger)))
             case commands.TraceRequest(what):
                 self.control.emit(tracing.obey(self.endpoint.trace, what))
             case commands.Stop(drain):
@@ -410,7 +411,7 @@ class Engine:
         try:
             lane = self._lane(ask, descriptors)
         except DlcpError as exc:
-            self.control.emit(commands.SessionEnded(ask.session, exc.code, str(exc)))
+            self.control.emit(control_events.SessionEnded(ask.session, exc.code, str(exc)))
             return
         try:
             self._begin(ask, lane)
@@ -480,7 +481,7 @@ class Engine:
             self.closed_ports.add(flow)
             self._protect(flow, peer)
             self._aim(ask.session, flow, peer.endpoints)
-        self.control.emit(commands.SessionOpened(ask.session))
+        self.control.emit(control_events.SessionOpened(ask.session))
 
     def _checked_with(self, peer: commands.EnginePeer) -> bytes:
         """The secret that keys a peer's checksums; empty if datagrams are encrypted, and verified
@@ -515,7 +516,7 @@ class Engine:
 
         def told(text: str) -> None:
             self.endpoint.counters["ledger_ended"] += 1
-            self.control.emit(commands.LedgerEnded(ask.session, text))
+            self.control.emit(control_events.LedgerEnded(ask.session, text))
 
         ranks = [Rank(p.rank, p.host, mark(p.token_in), mark(p.token_out)) for p in ask.peers]
         about = About(ask.job, ask.session, ask.rank, ask.engine, ask.engines, ranks)
@@ -585,7 +586,7 @@ def main() -> int:
         _pin(config.cpus)
         engine = Engine(config, control)
     except DlcpError as exc:
-        control.send(commands.pack(commands.EngineFailed(exc.code, str(exc))))
+        control.send(pack(control_events.EngineFailed(exc.code, str(exc))))
         return 1
     features = {
         "data_path": COMPILED if engine.compiled else NUMPY,
@@ -594,7 +595,7 @@ def main() -> int:
         "gro": all(path.gro for path in engine.paths),
         "receive_buffer": min(path.receive_buffer for path in engine.paths),
     }
-    control.send(commands.pack(commands.EngineReady(engine.endpoints, features)))
+    control.send(pack(control_events.EngineReady(engine.endpoints, features)))
     if os.environ.get(COUNT_CALLS):
         engine.count_calls()
     keep_warm()

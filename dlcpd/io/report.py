@@ -15,7 +15,7 @@ from dlcpd.core.paths.space import SpaceSender
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.session.stragglers import Straggler, stragglers
-from dlcpd.io.commands import MAX_COMMAND
+from dlcpd.io.control_frames import MAX_COMMAND
 from dlcpd.io.discovery.mtu import MtuDiscovery
 from dlcpd.io.udp.udp_path import UdpPath
 

@@ -25,8 +25,8 @@ from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.daemon.sessions.aborts import AbortQueue
 from dlcpd.daemon.sessions.session import Session, address_of
 from dlcpd.daemon.sessions.sessions import Sessions
-from dlcpd.io.commands import (
-    AbortedOperation,
+from dlcpd.io.commands import AbortedOperation, PeerDoubted, PeerGone, PeerLeft
+from dlcpd.io.control_events import (
     Event,
     FailedOperation,
     LedgerEnded,
@@ -34,9 +34,6 @@ from dlcpd.io.commands import (
     PathChanged,
     PathMtuChanged,
     PeerChanged,
-    PeerDoubted,
-    PeerGone,
-    PeerLeft,
     SessionBroken,
     SessionDelivered,
     SessionEnded,

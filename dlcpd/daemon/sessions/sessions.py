@@ -46,15 +46,9 @@ from dlcpd.daemon.sessions.session import (
     open_command,
     resources,
 )
-from dlcpd.io.commands import (
-    MAX_ABORT_TEXT,
-    MAX_COMMAND,
-    CloseSession,
-    FailedOperation,
-    LeaveSession,
-    SessionLeft,
-    pack,
-)
+from dlcpd.io.commands import MAX_ABORT_TEXT, CloseSession, LeaveSession
+from dlcpd.io.control_events import FailedOperation, SessionLeft
+from dlcpd.io.control_frames import MAX_COMMAND, pack
 from dlcpd.ipc.seqpacket import close_all
 
 RETRY_FIRST: Final = 0.05  # seconds until a hello is repeated; doubled up to RETRY_MAX
