@@ -31,8 +31,8 @@ from dlcpd.daemon.peers.peers import News, PeerAddress, Peers
 from dlcpd.daemon.peers.trust import Trust
 from dlcpd.daemon.reload import Reloaded, reloaded
 from dlcpd.daemon.revocation import KeyWatch
-from dlcpd.daemon.sessions.admission import HOW_TO_PROVE, UNPROVED, is_loopback
 from dlcpd.daemon.sessions.dispatch import Dispatch
+from dlcpd.daemon.sessions.proof import HOW_TO_PROVE, UNPROVED, is_loopback
 from dlcpd.daemon.sessions.sessions import Sessions, Terms
 from dlcpd.daemon.status import Facts, report
 from dlcpd.daemon.tracing import Tracing

@@ -28,7 +28,7 @@ from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link, LinkState, Membership
 from dlcpd.daemon.peers.peer_messages import AbortedRow, PeerMessage
 from dlcpd.daemon.peers.peers import Peers
-from dlcpd.daemon.sessions.admission import (
+from dlcpd.daemon.sessions.proof import (
     HOW_TO_PROVE,
     UNPROVED,
     Proof,
