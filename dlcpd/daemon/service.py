@@ -31,9 +31,10 @@ from dlcpd.daemon.peers.peers import News, PeerAddress, Peers
 from dlcpd.daemon.peers.trust import Trust
 from dlcpd.daemon.reload import Reloaded, reloaded
 from dlcpd.daemon.revocation import KeyWatch
+from dlcpd.daemon.sessions.admission import SessionSettings
 from dlcpd.daemon.sessions.dispatch import Dispatch
 from dlcpd.daemon.sessions.proof import HOW_TO_PROVE, UNPROVED, is_loopback
-from dlcpd.daemon.sessions.sessions import Sessions, Terms
+from dlcpd.daemon.sessions.sessions import Sessions
 from dlcpd.daemon.status import Facts, report
 from dlcpd.daemon.tracing import Tracing
 from dlcpd.daemon.watchdog import watch
@@ -144,9 +145,9 @@ class Service:
             counters=self._counters,
             told=next(iter(self._config.inject.relays), ""),
         )
-        terms = self._terms()
-        self._sessions = Sessions(loop, terms, peers=peers, engines=self._engines)
-        self._sessions.on_forgotten = self._end_if_unused
+        settings = self._session_settings()
+        self._sessions = Sessions.of(loop, settings, peers=peers, engines=self._engines)
+        self._sessions.ends.on_forgotten = self._end_if_unused
         self._dispatch = Dispatch(
             loop, self._sessions, self._engines, self._counters, peers.public_key
         )
@@ -163,8 +164,8 @@ class Service:
         most = daemon.max_sessions + SPARE_CONNECTIONS
         self._server = Server(loop, reception, users=users, max_connections=most)
 
-    def _terms(self) -> Terms:
-        return Terms(
+    def _session_settings(self) -> SessionSettings:
+        return SessionSettings(
             host=self._config.daemon.host,
             engines_per_job=self._config.network.engines_per_job,
             agreed=agreed(self._config),
@@ -277,22 +278,22 @@ class Service:
 
     async def _shut_down(self) -> int:
         assert self._peers is not None  # noqa: S101  # composed before anything could end
-        drain = self._config.daemon.drain_timeout if len(self._sessions) else 0.0
+        drain = self._config.daemon.drain_timeout if len(self._sessions.table) else 0.0
         notify(self._notify_target, stopping(drain + STOP_MARGIN))
-        self._sessions.draining = True
+        self._sessions.admission.draining = True
         if self._door:
             self._server.leave_waiting()
-        for session in self._sessions:
+        for session in self._sessions.table:
             if not session.joined_at:
                 error = DaemonUnavailable(f"dlcpd on {self._facts.host} is stopping")
-                self._sessions.refuse(session, error)
+                self._sessions.ends.refuse(session, error)
         await self._ending.drain(self._engines, drain)
         why = self._ending.error(self._facts.host)
         await self._stop_metrics()
-        self._sessions.stopped = True
+        self._sessions.ends.stopped = True
         self._server.close(why)
-        for session in self._sessions:  # their clients had left before
-            self._sessions.close(session, why)
+        for session in self._sessions.table:  # their clients had left before
+            self._sessions.ends.close(session, why)
         self._peers.close()
         log.info("stopped", code="ok")
         return 0
@@ -310,11 +311,11 @@ class Service:
             f"dlcpd on {self._config.daemon.host}: {text}. Operations in flight are lost; restart "
             f"the job from its last checkpoint"
         )
-        self._sessions.engine_ended(engine, error)
+        self._sessions.ends.engine_ended(engine, error)
 
     def _engine_changed(self, engine: int) -> None:
         if self._peers is not None:
-            self._sessions.engine_changed(engine)
+            self._sessions.joining.engine_changed(engine)
 
     def _peer_message(self, key: str, message: PeerMessage) -> None:
         self._dispatch.peer_message(key, message)
@@ -335,7 +336,7 @@ class Service:
     def _end_if_unused(self) -> None:
         """End a private daemon after its last client, once that client's operations are
         delivered."""
-        if self._embedded and not len(self._server) and not len(self._sessions):
+        if self._embedded and not len(self._server) and not len(self._sessions.table):
             self._ending.ask()
 
     def _unexpected(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -349,7 +350,7 @@ class Service:
         self._counters[reason] += 1
 
     async def _status(self, ledger: int) -> dict[str, Any]:
-        rows = min(ledger, MAX_LEDGER // max(len(self._sessions), 1))
+        rows = min(ledger, MAX_LEDGER // max(len(self._sessions.table), 1))
         engine = await self._engines.report(rows)
         now = asyncio.get_running_loop().time()
         known = report(self._facts, self._sessions, self._counters, engine=engine, now=now)
