@@ -8,7 +8,6 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,13 +17,14 @@ from dlcpd.contract.messages import VERSION, Welcome
 from dlcpd.daemon import log
 from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.connection import Connection, Reception
-from dlcpd.daemon.clients.server import SPARE_CONNECTIONS, Server, listen, protect
+from dlcpd.daemon.clients.entry import Entry
+from dlcpd.daemon.clients.server import SPARE_CONNECTIONS, Server
 from dlcpd.daemon.config import Config
 from dlcpd.daemon.effective import agreed, engine_configs
 from dlcpd.daemon.ending import Ending
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.engines import Engines
-from dlcpd.daemon.metrics.server import MetricsServer, check_installed
+from dlcpd.daemon.metrics.server import MetricsServer, check_installed, opened
 from dlcpd.daemon.notify import READY, for_children, notify, reloading, stopping, watchdog_limit
 from dlcpd.daemon.peers.peer_messages import PeerMessage
 from dlcpd.daemon.peers.peers import News, PeerAddress, Peers
@@ -79,15 +79,15 @@ class Service:
         self._facts: Facts
         self._metrics: MetricsServer | None = None
         self._embedded = False  # ends with its last client
-        self._door = ""  # the file of a session socket that a service manager made, and keeps
+        self._entry: Entry
 
     async def run(
-        self, session_socket: socket.socket | None = None, door: socket.socket | None = None
+        self, session_socket: socket.socket | None = None, listener: socket.socket | None = None
     ) -> int:
         """Serve until a signal or, embedded, until the client of `session_socket` and all that came
-        through `door` have ended. Returns the exit code.
+        through `listener` have ended. Returns the exit code.
 
-        Without `session_socket`, `door` is the session socket that a service manager listens on.
+        Without `session_socket`, `listener` is the session socket of a service manager.
 
         Raises: DlcpError when it cannot start; nothing is left behind.
         """
@@ -106,8 +106,14 @@ class Service:
         ready = await self._engines.start(engine_configs(self._config), self._environ)
         try:
             self._compose(ready, access.users)
-            self._serve_metrics()
-            self._open_door(session_socket, door, access, parent)
+            self._metrics = opened(self._config.metrics, partial(self._status, 0))
+            self._entry = Entry(self._server, Path(daemon.socket), access)
+            if session_socket is None:
+                self._entry.serve(listener)
+            else:
+                self._entry.serve_private(session_socket, listener)
+                if listener is None:
+                    self._ending.with_parent(parent)
         except DlcpError:
             await self._stop_metrics()
             await self._engines.stop(0.0)
@@ -174,49 +180,6 @@ class Service:
             refuse_unproved=self._config.security.unproved == "refuse",
         )
 
-    def _open_door(
-        self,
-        session_socket: socket.socket | None,
-        door: socket.socket | None,
-        access: Access,
-        parent: int,
-    ) -> None:
-        """Listen, or serve the client of `session_socket` and those that come through `door`.
-
-        Raises: AddressUnavailable, BadConfig.
-        """
-        if session_socket is None:
-            self._listen(door, access)
-            return
-        self._server.adopt(session_socket)
-        if door is None:
-            self._ending.with_parent(parent)
-        else:
-            self._server.serve(door)
-
-    def _listen(self, door: socket.socket | None, access: Access) -> None:
-        """Raises: AddressUnavailable, BadConfig."""
-        if door is None:
-            file = Path(self._config.daemon.socket)
-            self._server.serve(listen(file, access), file)
-        else:
-            self._door = str(door.getsockname())
-            self._server.serve(door)
-
-    def _serve_metrics(self) -> None:
-        """Raises: AddressUnavailable."""
-        table = self._config.metrics
-        if table.listen:
-            loop = asyncio.get_running_loop()
-            self._metrics = MetricsServer(table.address, loop, partial(self._status, 0))
-            host, port = self._metrics.address
-            log.info("metrics", address=host, port=port)
-            if not ip_address(host).is_loopback:
-                log.warning(
-                    "metrics_open",
-                    text=f"whoever reaches {host} port {port} can read the names of jobs and hosts",
-                )
-
     async def _stop_metrics(self) -> None:
         if self._metrics:
             await self._metrics.close()
@@ -227,12 +190,11 @@ class Service:
             self._dispatch.revoked(keys)
 
     def _announce(self) -> None:
-        door = "embedded" if self._embedded else self._door or self._config.daemon.socket
         log.info(
             "ready",
             version=__version__,
             host=self._facts.host,
-            session=door,
+            session=self._entry.name,
             control=self._facts.control,
             data=", ".join(f"{address}:{port}" for address, port in self._engines.addresses),
             identity=self._trust.identity or "of this start",
@@ -263,9 +225,7 @@ class Service:
         """Raises: BadConfig for a user that this host does not have, OSError."""
         daemon = found.config.daemon
         access = Access.configured(daemon.allowed_users, daemon.socket_group)
-        if not self._door:  # else the manager decides about the file
-            protect(Path(daemon.socket), access)
-        self._server.admit(access.users)
+        self._entry.admit(access)
         log.configure(daemon.log_level, daemon.log_format, to_journal=self._journal)
         self._config = found.config
         log.info("reloaded", changed=", ".join(found.changed) or "nothing")
@@ -281,8 +241,7 @@ class Service:
         drain = self._config.daemon.drain_timeout if len(self._sessions.table) else 0.0
         notify(self._notify_target, stopping(drain + STOP_MARGIN))
         self._sessions.admission.draining = True
-        if self._door:
-            self._server.leave_waiting()
+        self._entry.leave_waiting()
         for session in self._sessions.table:
             if not session.joined_at:
                 error = DaemonUnavailable(f"dlcpd on {self._facts.host} is stopping")
