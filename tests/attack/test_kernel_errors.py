@@ -459,11 +459,14 @@ def test_what_follows_a_full_path(monkeypatch: pytest.MonkeyPatch) -> None:
     with theirs:
         made = Engine(EngineConfig(host="a", paths=(("127.0.0.1", 0),) * 2), ours)
         stand_ins = [Taking(0, full=True), Taking(1, full=False)]
-        with ours, made.paths[0].socket, made.paths[1].socket:
-            monkeypatch.setattr(made, "paths", stand_ins)
-            monkeypatch.setattr(made, "_poll", SimpleNamespace(watch_writing=lambda *_, **__: None))
+        network = made.network
+        with ours, network.paths[0].socket, network.paths[1].socket:
+            monkeypatch.setattr(network, "paths", stand_ins)
+            monkeypatch.setattr(
+                network, "_poll", SimpleNamespace(watch_writing=lambda *_, **__: None)
+            )
             batches = [SimpleNamespace(path=path, size=1, peer=1) for path in (0, 1, 0, 1)]
-            made._send_data(batches[0], iter(batches[1:]), 1.0)  # type: ignore[arg-type]  # noqa: SLF001
+            network._send_data(batches[0], iter(batches[1:]), 1.0)  # type: ignore[arg-type]  # noqa: SLF001
     assert stand_ins[1].sent == [batches[1], batches[3]]
     assert made.endpoint.full == {0}
 
