@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dlcpd.contract.errors import BadConfig
-from dlcpd.daemon.config import Config
-from dlcpd.daemon.effective import value_text
+from dlcpd.daemon.config.effective import value_text
+from dlcpd.daemon.config.tables import Config
 from dlcpd.io.config import EngineConfig
 
 _NAMES: Final = {int: "integer", float: "number", str: "text", bool: "true or false", tuple: "list"}

@@ -19,8 +19,9 @@ from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.connection import Connection, Reception
 from dlcpd.daemon.clients.entry import Entry
 from dlcpd.daemon.clients.server import SPARE_CONNECTIONS, Server
-from dlcpd.daemon.config import Config
-from dlcpd.daemon.effective import agreed, engine_configs
+from dlcpd.daemon.config.effective import agreed, engine_configs
+from dlcpd.daemon.config.reload import Reloaded, reloaded
+from dlcpd.daemon.config.tables import Config
 from dlcpd.daemon.ending import Ending
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.engines import Engines
@@ -29,7 +30,6 @@ from dlcpd.daemon.notify import READY, for_children, notify, reloading, stopping
 from dlcpd.daemon.peers.peer_messages import PeerMessage
 from dlcpd.daemon.peers.peers import News, PeerAddress, Peers
 from dlcpd.daemon.peers.trust import Trust
-from dlcpd.daemon.reload import Reloaded, reloaded
 from dlcpd.daemon.revocation import KeyWatch
 from dlcpd.daemon.sessions.admission import SessionSettings
 from dlcpd.daemon.sessions.dispatch import Dispatch

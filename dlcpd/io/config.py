@@ -13,7 +13,7 @@ COUNT_CALLS: Final = "DLCPD_COUNT_CALLS"  # environment: the engine counts its f
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """The tables of `dlcpd.daemon.config` explain the settings that have the same name there;
+    """The tables of `dlcpd.daemon.config.tables` explain the settings that have the same name there;
     here, a comment beside such a setting gives the reason of its default. `paths`: rows of (local
     address, UDP port).
     """

@@ -8,7 +8,7 @@ import pytest
 
 from dlcpd.ctl import main as command
 from dlcpd.ctl.explain import comments, matching, settings
-from dlcpd.daemon.config import DaemonTable, NetworkTable, parse
+from dlcpd.daemon.config.tables import DaemonTable, NetworkTable, parse
 
 
 def run(*line: str) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dlcpd.daemon.config import DaemonTable, load
+from dlcpd.daemon.config.tables import DaemonTable, load
 from dlcpd.io.config import EngineConfig
 from tests.checks import Measured
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from dlcpd.contract.errors import AddressUnavailable, BadConfig
 from dlcpd.daemon import log
-from dlcpd.daemon.config import MetricsTable
+from dlcpd.daemon.config.tables import MetricsTable
 from dlcpd.daemon.http import TIMEOUT, FewAtOnce, WholeRequest
 
 MAX_SCRAPES: Final = 4  # at once; a pair of Prometheus servers, and curl

@@ -6,7 +6,7 @@ import socket
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from dlcpd.daemon.config import (
+from dlcpd.daemon.config.tables import (
     AUTHORISED,
     AUTO,
     IDENTITY,
