@@ -18,7 +18,8 @@ from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.daemon import commands, log
 from dlcpd.daemon.activation import activated
 from dlcpd.daemon.config.effective import resolved, to_toml
-from dlcpd.daemon.config.tables import LEVELS, LOG, Config, load
+from dlcpd.daemon.config.file import load
+from dlcpd.daemon.config.tables import LEVELS, LOG, Config
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.service import Service
 from dlcpd.ipc.oom_score import undo_what_was_added

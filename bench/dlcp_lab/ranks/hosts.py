@@ -15,6 +15,7 @@ from dlcp_lab.emulation.scratch import scratch_folder
 from dlcp_lab.ranks.processes import ANYWHERE, Child, Place, start
 from dlcpd.contract.errors import DaemonUnavailable
 from dlcpd.daemon.config.effective import to_toml
+from dlcpd.daemon.config.file import parse
 from dlcpd.daemon.config.tables import (
     ChecksTable,
     Config,
@@ -22,7 +23,6 @@ from dlcpd.daemon.config.tables import (
     InjectTable,
     LocalPath,
     MetricsTable,
-    parse,
 )
 from dlcpd.daemon.config.tables import NetworkTable as NetworkTable  # noqa: PLC0414  # re-exported
 

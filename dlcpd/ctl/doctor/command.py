@@ -9,7 +9,8 @@ from dlcpd.ctl.doctor.peer import peer_rows
 from dlcpd.ctl.doctor.rows import Row, Verdict, summary, text
 from dlcpd.ctl.output import Output
 from dlcpd.daemon.config.effective import resolved
-from dlcpd.daemon.config.tables import Config, load
+from dlcpd.daemon.config.file import load
+from dlcpd.daemon.config.tables import Config
 
 
 def doctor(options: argparse.Namespace, output: Output) -> int:
