@@ -65,7 +65,7 @@ class PathState(NamedTuple):
 
 def values(rows: Iterable[Row[T]], source: T) -> dict[str, Any]:
     """The values of an object, by key."""
-    return {row.key: row.read(source) for row in rows}
+    return {key: read(source) for key, read, _metric, _merge in rows}
 
 
 def merged(rows: Iterable[Row[Any]], parts: list[dict[str, Any]]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ SESSION: Final[tuple[Row[SessionState], ...]] = (
         Metric(GAUGE, "residual_bytes", "Memory of residuals, which later operations reapply."),
         sum,
     ),
-    Row("held_bytes", lambda of: of.accounts.holdings.held),
+    Row("held_bytes", lambda of: of.accounts.holdings.held, merge=sum),
     Row(
         "residual_evicted",
         lambda of: of.accounts.residuals.evicted,
