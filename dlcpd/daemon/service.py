@@ -17,8 +17,8 @@ from dlcpd.contract.messages import VERSION, Welcome
 from dlcpd.daemon import log
 from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.connection import Connection, Reception
-from dlcpd.daemon.clients.entry import Entry
 from dlcpd.daemon.clients.server import SPARE_CONNECTIONS, Server
+from dlcpd.daemon.clients.session_socket import SessionSocket
 from dlcpd.daemon.config.effective import agreed, engine_configs
 from dlcpd.daemon.config.reload import Reloaded, reloaded
 from dlcpd.daemon.config.tables import Config
@@ -79,15 +79,15 @@ class Service:
         self._facts: Facts
         self._metrics: MetricsServer | None = None
         self._embedded = False  # ends with its last client
-        self._entry: Entry
+        self._session_socket: SessionSocket
 
     async def run(
-        self, session_socket: socket.socket | None = None, listener: socket.socket | None = None
+        self, client: socket.socket | None = None, listener: socket.socket | None = None
     ) -> int:
-        """Serve until a signal or, embedded, until the client of `session_socket` and all that came
+        """Serve until a signal or, embedded, until the connected `client` and all that came
         through `listener` have ended. Returns the exit code.
 
-        Without `session_socket`, `listener` is the session socket of a service manager.
+        Without `client`, `listener` is the session socket of a service manager.
 
         Raises: DlcpError when it cannot start; nothing is left behind.
         """
@@ -95,7 +95,7 @@ class Service:
         parent = os.getppid()  # now: it may end while the engine starts
         daemon = self._config.daemon
         access = Access.configured(daemon.allowed_users, daemon.socket_group)
-        self._embedded = session_socket is not None
+        self._embedded = client is not None
         if self._embedded:  # no file, so neither mode nor group decides: own user and root
             access = Access.configured(())
         self._trust = Trust.configured(self._config.security)
@@ -107,11 +107,11 @@ class Service:
         try:
             self._compose(ready, access.users)
             self._metrics = opened(self._config.metrics, partial(self._status, 0))
-            self._entry = Entry(self._server, Path(daemon.socket), access)
-            if session_socket is None:
-                self._entry.serve(listener)
+            self._session_socket = SessionSocket(self._server, Path(daemon.socket), access)
+            if client is None:
+                self._session_socket.serve(listener)
             else:
-                self._entry.serve_private(session_socket, listener)
+                self._session_socket.serve_private(client, listener)
                 if listener is None:
                     self._ending.with_parent(parent)
         except DlcpError:
@@ -194,7 +194,7 @@ class Service:
             "ready",
             version=__version__,
             host=self._facts.host,
-            session=self._entry.name,
+            session=self._session_socket.name,
             control=self._facts.control,
             data=", ".join(f"{address}:{port}" for address, port in self._engines.addresses),
             identity=self._trust.identity or "of this start",
@@ -225,7 +225,7 @@ class Service:
         """Raises: BadConfig for a user that this host does not have, OSError."""
         daemon = found.config.daemon
         access = Access.configured(daemon.allowed_users, daemon.socket_group)
-        self._entry.admit(access)
+        self._session_socket.admit(access)
         log.configure(daemon.log_level, daemon.log_format, to_journal=self._journal)
         self._config = found.config
         log.info("reloaded", changed=", ".join(found.changed) or "nothing")
@@ -241,7 +241,7 @@ class Service:
         drain = self._config.daemon.drain_timeout if len(self._sessions.table) else 0.0
         notify(self._notify_target, stopping(drain + STOP_MARGIN))
         self._sessions.admission.draining = True
-        self._entry.leave_waiting()
+        self._session_socket.leave_waiting()
         for session in self._sessions.table:
             if not session.joined_at:
                 error = DaemonUnavailable(f"dlcpd on {self._facts.host} is stopping")

@@ -12,9 +12,9 @@ from dlcpd.io.clients.clients import Clients
 from dlcpd.io.control_events import Report
 from dlcpd.io.control_link import ControlLink
 from dlcpd.io.network import Network
-from dlcpd.io.opening import Opening
 from dlcpd.io.poll import WRITE
 from dlcpd.io.report import bounded_report
+from dlcpd.io.session_opener import SessionOpener
 
 COMMAND_TURN: Final = 0.02  # seconds of commands at a time: each abort of a command may fail an
 # operation, and peers suspect an engine that is silent for one second
@@ -31,11 +31,11 @@ class CommandHandler:
         control: ControlLink,
         clients: Clients,
         network: Network,
-        opening: Opening,
+        opener: SessionOpener,
         stop: Callable[[float], None],
     ) -> None:
         self._endpoint, self._control, self._clients = endpoint, control, clients
-        self._network, self._opening, self._stop = network, opening, stop
+        self._network, self._opener, self._stop = network, opener, stop
 
     def handle(self, mask: int, now: float) -> None:
         """The command socket can be read or, by `mask`, written. Raises: ControlGone."""
@@ -50,7 +50,7 @@ class CommandHandler:
                 self._stop(now)  # control is gone, and the engine has no other purpose
                 return
             if isinstance(command, commands.OpenSession):
-                self._opening.open(command, descriptors)
+                self._opener.open(command, descriptors)
             else:
                 self._obey(command, now)
 

@@ -35,8 +35,8 @@ from dlcpd.io.control_link import ControlGone, ControlLink
 from dlcpd.io.datapath.choices import COMPILED, NUMPY
 from dlcpd.io.heap import keep_warm
 from dlcpd.io.network import Network, Sockets
-from dlcpd.io.opening import Opening
 from dlcpd.io.poll import EngineBroken, Poll
+from dlcpd.io.session_opener import SessionOpener
 
 MAX_FAILURES: Final = 16  # wake-ups in a row with a failed step, before the loop rests
 FAILURE_REST: Final = 0.01  # seconds
@@ -64,7 +64,7 @@ class Engine:
             trouble=self.network.trouble,
             forget=self.network.forget,
         )
-        opening = Opening(
+        opener = SessionOpener(
             config,
             self.endpoint,
             network=self.network,
@@ -76,7 +76,7 @@ class Engine:
             control=self.control,
             clients=self.clients,
             network=self.network,
-            opening=opening,
+            opener=opener,
             stop=self._stop,
         )
         self._stop_at: float | None = None  # time at which the loop ends; None: not requested

@@ -20,9 +20,9 @@ from dlcpd.io.report_rows import (
     PATH,
     PEER,
     SESSION,
-    PathState,
-    PeerState,
-    SessionState,
+    PathSource,
+    PeerSource,
+    SessionSource,
     values,
 )
 from dlcpd.io.udp.udp_path import UdpPath
@@ -120,7 +120,7 @@ def _session(session: Session, accounts: Accounts) -> dict[str, Any]:
     """The session as a whole; its lists are filled as far as there is room."""
     return {
         "rank": session.rank,
-        **values(SESSION, SessionState(session, accounts)),
+        **values(SESSION, SessionSource(session, accounts)),
         "late": [],
         "waiting": [],
         "broken": session.broken[1][:MAX_TEXT] if session.broken else "",
@@ -148,20 +148,20 @@ def _in_alarm(flow: Flow) -> bool:
 def _peer(flow: Flow, mtu: list[dict[str, Any]], accounts: Accounts) -> dict[str, Any]:
     silent = time.monotonic() - flow.heard_at if flow.suspected else 0.0
     paths = [
-        PathState(sender, receiver, number, flow, accounts)
+        PathSource(sender, receiver, number, flow, accounts)
         for number, (sender, receiver) in enumerate(zip(flow.paths.tx, flow.paths.rx, strict=True))
     ]
     return {
         "rank": flow.rank,
         "host": flow.host,
-        **values(PEER, PeerState(flow, accounts, silent)),
+        **values(PEER, PeerSource(flow, accounts, silent)),
         "paths": [
             _path(path) | (mtu[path.number] if path.number < len(mtu) else {}) for path in paths
         ],
     }
 
 
-def _path(path: PathState) -> dict[str, Any]:
+def _path(path: PathSource) -> dict[str, Any]:
     names = list(traffic_classes())
     classes = {
         names[number]: values(CLASS, space)

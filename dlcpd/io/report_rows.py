@@ -28,7 +28,7 @@ class Metric(NamedTuple):
     text: str
 
 
-class Row(NamedTuple, Generic[T]):
+class ReportValue(NamedTuple, Generic[T]):
     """One value: `read` takes it from its object, `merge` makes one of those of several engines.
     Without `merge` the first engine's value holds; without `metric` only status has it."""
 
@@ -38,14 +38,14 @@ class Row(NamedTuple, Generic[T]):
     merge: Callable[[Iterable[Any]], Any] | None = None
 
 
-class SessionState(NamedTuple):
+class SessionSource(NamedTuple):
     """The parts of a session whose values its row of the report has."""
 
     session: "Session"
     accounts: "Accounts"
 
 
-class PeerState(NamedTuple):
+class PeerSource(NamedTuple):
     """The same of a peer."""
 
     flow: "Flow"
@@ -53,7 +53,7 @@ class PeerState(NamedTuple):
     silent: float  # seconds of silence of a suspected peer; 0: not suspected
 
 
-class PathState(NamedTuple):
+class PathSource(NamedTuple):
     """The same of a path to a peer."""
 
     sender: "PathSender"
@@ -63,12 +63,12 @@ class PathState(NamedTuple):
     accounts: "Accounts"
 
 
-def values(rows: Iterable[Row[T]], source: T) -> dict[str, Any]:
+def values(rows: Iterable[ReportValue[T]], source: T) -> dict[str, Any]:
     """The values of an object, by key."""
     return {key: read(source) for key, read, _metric, _merge in rows}
 
 
-def merged(rows: Iterable[Row[Any]], parts: list[dict[str, Any]]) -> dict[str, Any]:
+def merged(rows: Iterable[ReportValue[Any]], parts: list[dict[str, Any]]) -> dict[str, Any]:
     """The values that are merged, of the reports of one object by several engines."""
     return {
         row.key: row.merge([part[row.key] for part in parts])
@@ -77,27 +77,27 @@ def merged(rows: Iterable[Row[Any]], parts: list[dict[str, Any]]) -> dict[str, A
     }
 
 
-SESSION: Final[tuple[Row[SessionState], ...]] = (
-    Row(
+SESSION: Final[tuple[ReportValue[SessionSource], ...]] = (
+    ReportValue(
         "submitted",
         lambda of: of.session.begun,
         Metric(COUNTER, "operations_submitted", "Operations that began."),
         sum,
     ),
-    Row(
+    ReportValue(
         "open",
         lambda of: len(of.session.operations),
         Metric(GAUGE, "operations_open", "Operations in flight."),
         sum,
     ),
-    Row(
+    ReportValue(
         "residual_bytes",
         lambda of: of.accounts.residuals.size,
         Metric(GAUGE, "residual_bytes", "Memory of residuals, which later operations reapply."),
         sum,
     ),
-    Row("held_bytes", lambda of: of.accounts.holdings.held, merge=sum),
-    Row(
+    ReportValue("held_bytes", lambda of: of.accounts.holdings.held, merge=sum),
+    ReportValue(
         "residual_evicted",
         lambda of: of.accounts.residuals.evicted,
         Metric(
@@ -109,21 +109,21 @@ SESSION: Final[tuple[Row[SessionState], ...]] = (
     ),
 )
 
-PEER: Final[tuple[Row[PeerState], ...]] = (
-    Row(
+PEER: Final[tuple[ReportValue[PeerSource], ...]] = (
+    ReportValue(
         "window",
         lambda of: of.flow.window,
         Metric(GAUGE, "window_bytes", "Bytes that the peer allows in flight."),
     ),
-    Row("segment_size", lambda of: of.flow.segment_size),
-    Row("routes", lambda of: of.flow.paths.distinct),
-    Row(
+    ReportValue("segment_size", lambda of: of.flow.segment_size),
+    ReportValue("routes", lambda of: of.flow.paths.distinct),
+    ReportValue(
         "queued",
         lambda of: of.flow.outgoing.queued,
         Metric(GAUGE, "queued_bytes", "Bytes that wait to be sent to the peer."),
         sum,
     ),
-    Row(
+    ReportValue(
         "missing",
         lambda of: of.accounts.lost[of.flow.rank],
         Metric(
@@ -133,7 +133,7 @@ PEER: Final[tuple[Row[PeerState], ...]] = (
         ),
         sum,
     ),
-    Row(
+    ReportValue(
         "silent",
         lambda of: of.silent,
         Metric(GAUGE, "silent_seconds", "Silence of a suspected peer; 0: not suspected."),
@@ -141,26 +141,26 @@ PEER: Final[tuple[Row[PeerState], ...]] = (
     ),
 )
 
-PATH: Final[tuple[Row[PathState], ...]] = (
-    Row(
+PATH: Final[tuple[ReportValue[PathSource], ...]] = (
+    ReportValue(
         "up",
         lambda of: of.sender.up,
         Metric(GAUGE, "up", "1: the path carries data; 0: it is silent."),
     ),
-    Row(
+    ReportValue(
         "gray",
         lambda of: of.flow.paths.health[of.number].gray,
         Metric(GAUGE, "gray", "1: the path loses more than [network] alarm_loss."),
     ),
-    Row("hops", lambda of: of.flow.paths.routes.hops(of.number)),
-    Row("sent", lambda of: of.sender.sent),
-    Row("lost", lambda of: of.sender.lost),
-    Row(
+    ReportValue("hops", lambda of: of.flow.paths.routes.hops(of.number)),
+    ReportValue("sent", lambda of: of.sender.sent),
+    ReportValue("lost", lambda of: of.sender.lost),
+    ReportValue(
         "rtt",
         lambda of: of.sender.smoothed_rtt,
         Metric(GAUGE, "rtt_seconds", "Smoothed round-trip time of the fastest traffic class."),
     ),
-    Row(
+    ReportValue(
         "in_flight",
         lambda of: of.sender.in_flight,
         Metric(
@@ -169,22 +169,22 @@ PATH: Final[tuple[Row[PathState], ...]] = (
             "Datagrams sent that neither arrived nor were lost so far.",
         ),
     ),
-    Row(
+    ReportValue(
         "congestion_window",
         lambda of: sum(int(space.congestion.window) for space in of.sender.spaces.values()),
     ),
-    Row(
+    ReportValue(
         "queue_delay",
         lambda of: max(
             (space.congestion.queue_delay for space in of.sender.spaces.values()), default=0.0
         ),
     ),
-    Row(
+    ReportValue(
         "received",
         lambda of: sum(space.received for space in of.receiver.spaces.values()),
         Metric(COUNTER, "datagrams_received", "Data datagrams received."),
     ),
-    Row(
+    ReportValue(
         "missing",
         lambda of: sum(space.largest - space.received for space in of.receiver.spaces.values()),
         Metric(
@@ -193,7 +193,7 @@ PATH: Final[tuple[Row[PathState], ...]] = (
             "Data datagrams of the peer that have not arrived so far.",
         ),
     ),
-    Row(
+    ReportValue(
         "waived",
         lambda of: of.accounts.waived[of.flow.rank, of.number],
         Metric(
@@ -204,13 +204,13 @@ PATH: Final[tuple[Row[PathState], ...]] = (
     ),
 )
 
-CLASS: Final[tuple[Row["SpaceSender"], ...]] = (
-    Row(
+CLASS: Final[tuple[ReportValue["SpaceSender"], ...]] = (
+    ReportValue(
         "sent",
         lambda of: of.sent,
         Metric(COUNTER, "datagrams_sent", "Data datagrams sent."),
     ),
-    Row(
+    ReportValue(
         "bytes",
         lambda of: of.bytes,
         Metric(
@@ -219,18 +219,18 @@ CLASS: Final[tuple[Row["SpaceSender"], ...]] = (
             "Bytes of data datagrams sent, with DLCP headers; short segments count in full.",
         ),
     ),
-    Row(
+    ReportValue(
         "again",
         lambda of: of.again,
         Metric(COUNTER, "datagrams_resent", "Data datagrams with retransmitted segments."),
     ),
-    Row("lost", lambda of: of.lost),
-    Row(
+    ReportValue("lost", lambda of: of.lost),
+    ReportValue(
         "lost_at_most",
         lambda of: of.lost_at_most,
         Metric(COUNTER, "datagrams_lost", "Datagrams counted as lost, late ones included."),
     ),
-    Row(
+    ReportValue(
         "marked",
         lambda of: of.marked,
         Metric(
@@ -239,22 +239,22 @@ CLASS: Final[tuple[Row["SpaceSender"], ...]] = (
             "Datagrams that arrived with the mark Congestion Experienced.",
         ),
     ),
-    Row(
+    ReportValue(
         "rtt",
         lambda of: of.rtt.smoothed,
         Metric(GAUGE, "rtt_seconds", "Smoothed round-trip time."),
     ),
-    Row(
+    ReportValue(
         "window",
         lambda of: int(of.congestion.window),
         Metric(GAUGE, "window_datagrams", "Congestion window."),
     ),
-    Row(
+    ReportValue(
         "rate",
         lambda of: int(of.congestion.rate),
         Metric(GAUGE, "rate_datagrams_per_second", "Delivery rate; 0: unknown."),
     ),
-    Row(
+    ReportValue(
         "queue_delay",
         lambda of: of.congestion.queue_delay,
         Metric(GAUGE, "queue_delay_seconds", "Delay of the standing queue in the last round trip."),

@@ -9,11 +9,11 @@ from tests.pages import ROOT
 
 TIMEOUT = 60.0  # seconds
 ROWS = {
-    "SESSION: Final[tuple[Row[SessionState], ...]] = (\n": """\
-    Row("example", lambda of: 3, Metric(COUNTER, "examples", "An example."), sum),
+    "SESSION: Final[tuple[ReportValue[SessionSource], ...]] = (\n": """\
+    ReportValue("example", lambda of: 3, Metric(COUNTER, "examples", "An example."), sum),
 """,
-    "PATH: Final[tuple[Row[PathState], ...]] = (\n": """\
-    Row("number", lambda of: of.number + 7, Metric(GAUGE, "number", "Another example.")),
+    "PATH: Final[tuple[ReportValue[PathSource], ...]] = (\n": """\
+    ReportValue("number", lambda of: of.number + 7, Metric(GAUGE, "number", "Another example.")),
 """,
 }
 USER = """

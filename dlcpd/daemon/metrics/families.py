@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from dlcpd.io import report_rows
-from dlcpd.io.report_rows import COUNTER, GAUGE, Row
+from dlcpd.io.report_rows import COUNTER, GAUGE, ReportValue
 
 HISTOGRAM: Final = "histogram"
 
@@ -46,7 +46,7 @@ class _Of(NamedTuple):
     def gauge(self, name: str, text: str, key: str = "", *labels: str) -> Family:
         return Family(self.prefix + name, GAUGE, text, self.labels + labels, key)
 
-    def rows(self, rows: Iterable[Row[Any]]) -> tuple[Family, ...]:
+    def rows(self, rows: Iterable[ReportValue[Any]]) -> tuple[Family, ...]:
         """The metrics among the values of an engine's report."""
         return tuple(
             Family(self.prefix + of.name, of.kind, of.text, self.labels, row.key)

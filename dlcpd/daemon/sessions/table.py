@@ -8,7 +8,7 @@ from dlcpd.daemon.sessions.session import Session
 
 
 class SessionTable:
-    """Finds sessions. A session whose client left keeps its number and gives up its name, so that
+    """Finds sessions. A session whose client left keeps its number and loses its name, so that
     its rank can join again. Iteration is over a copy."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.server import Server, listen, protect
 
 
-class Entry:
+class SessionSocket:
     """Opens the session socket, and applies changed permissions to it.
 
     | form | session socket |

@@ -24,7 +24,7 @@ from dlcpd.ledger.records import Rank
 CARRIED: Final = 2  # descriptors beside an OpenSession: arena and lane
 
 
-class Opening:
+class SessionOpener:
     """Opens sessions, as far as memory, descriptors and the kernel allow; else control learns why
     not. A failure leaves nothing behind and ends no other session."""
 
