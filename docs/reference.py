@@ -16,8 +16,8 @@ from dlcp_client.environment import Environment
 from dlcp_client.server.config import ServerConfig
 from dlcpd.ctl import explain
 from dlcpd.ctl.explain import Setting, comments
-from dlcpd.daemon.config import Config, LocalPath
-from dlcpd.daemon.effective import value_text
+from dlcpd.daemon.config.effective import value_text
+from dlcpd.daemon.config.tables import Config, LocalPath
 
 PAGE: Final = Path(__file__).with_name("configuration.md")
 # Variables that the daemon reads; no dataclass lists them.

@@ -1,15 +1,8 @@
 """IPC messages: session socket (client <-> control) and lane (client <-> engine).
 
-A frame is one packet of a SOCK_SEQPACKET socket: the msgpack of the list
-`[kind, [value, ...]]` that `to_frame` returns, values in the order of the fields. This
-module has values only; io and client own the msgpack call and the descriptors that
-are sent with a frame.
-
-The messages of an operation are not frozen: freezing makes an instance take four times as
-long to make, and every operation makes two of each.
-
-`from_frame_untrusted` raises BadMessage and nothing else, for any value.
-Source: docs/ipc.md.
+`contract.frames` turns messages into frames and back. The messages of an operation are not
+frozen: freezing makes an instance take four times as long to make, and every operation makes
+two of each. Source: docs/ipc.md.
 """
 
 from dataclasses import dataclass
@@ -17,20 +10,16 @@ from typing import Any, Final, NamedTuple
 
 from dlcpd.contract.codec import MAX_CODEC
 from dlcpd.contract.collectives import COLLECTIVES
-from dlcpd.contract.errors import BadMessage
 from dlcpd.contract.schema import MAX_TEXT as MAX_TEXT  # noqa: PLC0414  # mypy: re-exported
 from dlcpd.contract.schema import (
-    Specification,
     flag,
     integer,
     integers,
     mapping,
     one_of,
-    problem_among,
     real,
     rows,
     string,
-    with_rows,
 )
 from dlcpd.contract.times import MAX_TIME
 
@@ -325,37 +314,3 @@ Message = (
     | TraceRequest
     | Traced
 )
-
-KINDS: Final[tuple[type[Message], ...]] = (
-    Hello, Welcome, Join, Joined, StatusRequest, Status, Refused,
-    OpenGroup, CloseGroup, Submit, Completed, Released, Failed, Leave, Left,
-    TraceRequest, Traced,
-)  # fmt: skip
-_NUMBER: Final = {kind: number for number, kind in enumerate(KINDS)}
-_FIELDS: Final = {kind: Specification.of(kind) for kind in KINDS}
-
-
-def to_frame(message: Message) -> list[Any]:
-    """The plain value that msgpack packs: [kind, values of its fields in their order]."""
-    kind = type(message)
-    return [_NUMBER[kind], [getattr(message, name) for name, _ in _FIELDS[kind].fields]]
-
-
-def from_frame_untrusted(frame: Any) -> Message:
-    """The message in an unpacked frame.
-
-    Raises: BadMessage naming the message and field.
-    """
-    if not isinstance(frame, list) or len(frame) != 2:
-        raise BadMessage("a frame is [kind, values]")
-    number, values = frame
-    if type(number) is not int or not 0 <= number < len(KINDS):
-        # Not the value: the repr of a deeply nested list is a RecursionError.
-        raise BadMessage(f"a message kind is an integer 0..{len(KINDS) - 1}")
-    kind = KINDS[number]
-    spec = _FIELDS[kind]
-    if type(values) is not list or len(values) != len(spec.fields):
-        raise BadMessage(f"{kind.__name__}: needs exactly {', '.join(spec.names)}, as a list")
-    if wrong := problem_among(values, spec):
-        raise BadMessage(f"{kind.__name__}.{wrong}")
-    return kind(*with_rows(values, spec))

@@ -11,7 +11,7 @@ from dlcpd import __version__
 from dlcpd.ctl.doctor import arguments as doctor
 from dlcpd.ctl.extensions import extend, installed
 from dlcpd.ctl.grammar import Commands, LateParser, Need, OnDemand, command, complete, whole
-from dlcpd.daemon.config import IDENTITY, KEYS, DaemonTable
+from dlcpd.daemon.config.tables import IDENTITY, KEYS, DaemonTable
 
 EXIT_CODES: Final = (
     "Exit codes: 0 success; 1 the command failed, or a check did; "

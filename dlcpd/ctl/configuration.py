@@ -7,8 +7,9 @@ from typing import Any
 from dlcpd.ctl.explain import matching, settings
 from dlcpd.ctl.output import Output
 from dlcpd.daemon.clients.access import Access
-from dlcpd.daemon.config import Config, load
-from dlcpd.daemon.effective import resolved, to_toml, value_text
+from dlcpd.daemon.config.effective import resolved, to_toml, value_text
+from dlcpd.daemon.config.file import load
+from dlcpd.daemon.config.tables import Config
 
 
 def check(options: argparse.Namespace, output: Output) -> int:

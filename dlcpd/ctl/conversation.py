@@ -10,7 +10,7 @@ from typing import Final, Self, TypeVar
 from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted, error_for
 from dlcpd.contract.messages import MAX_FRAME, VERSION, Hello, Message, Refused, Welcome
 from dlcpd.ctl.private import reach
-from dlcpd.daemon.config import DaemonTable
+from dlcpd.daemon.config.tables import DaemonTable
 from dlcpd.ipc.seqpacket import connect, decode_untrusted, encode
 
 TIMEOUT: Final = 5.0  # seconds per answer; a daemon waits one for its engine

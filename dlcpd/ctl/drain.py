@@ -11,7 +11,7 @@ from typing import Any, Final
 from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotPermitted
 from dlcpd.ctl.output import Output
 from dlcpd.ctl.status import query
-from dlcpd.daemon.config import DaemonTable
+from dlcpd.daemon.config.tables import DaemonTable
 
 LOOK: Final = 0.5  # seconds between polls of the open work
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dlcpd.contract.errors import BadConfig
-from dlcpd.daemon.config import Config
-from dlcpd.daemon.effective import value_text
-from dlcpd.io.config import EngineConfig
+from dlcpd.daemon.config.effective import value_text
+from dlcpd.daemon.config.tables import Config, rows_of
 
 _NAMES: Final = {int: "integer", float: "number", str: "text", bool: "true or false", tuple: "list"}
 
@@ -25,7 +24,7 @@ class Setting:
     default: str  # as TOML writes it
     allowed: str
     meaning: str  # its comment
-    reason: str  # for the default, from the engine's configuration; "" = none
+    reason: str  # for the default; "" = none
 
     def text(self) -> str:
         """For people: default, allowed values, meaning."""
@@ -36,20 +35,18 @@ class Setting:
 
 def settings() -> Iterator[Setting]:
     """All settings, table by table."""
-    engine = comments(EngineConfig)
     for table in dataclasses.fields(Config):
         example: Any = getattr(Config(), table.name)
         meanings = comments(type(example))
-        for field in dataclasses.fields(example):
-            meaning = meanings.get(field.name, "")
-            reason = engine.get(field.name, "")
+        for field in rows_of(type(example)):
+            meaning, _, reason = meanings[field.name].partition("; default: ")
             yield Setting(
                 table.name,
                 field.name,
                 value_text(_plain(field.default)),
                 _allowed(field),
                 meaning,
-                reason if reason != meaning else "",
+                reason,
             )
 
 
@@ -76,7 +73,16 @@ def _allowed(field: "dataclasses.Field[Any]") -> str:
 
 
 def comments(kind: type) -> dict[str, str]:
-    """The comments beside and above each field of a dataclass, as one line per field."""
+    """The comments beside and above each field of a class, those of its base classes too, as one
+    line per field."""
+    found = dict[str, str]()
+    for part in reversed(kind.__mro__):
+        if part is kind or "__dataclass_fields__" in vars(part):
+            found |= _own_comments(part)
+    return found
+
+
+def _own_comments(kind: type) -> dict[str, str]:
     source = inspect.cleandoc(inspect.getsource(kind))
     lines = source.splitlines()
     [made] = ast.parse(source).body

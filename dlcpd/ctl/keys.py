@@ -16,7 +16,7 @@ from typing import Final
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
-from dlcpd.daemon.config import AUTHORISED, IDENTITY, KEYS
+from dlcpd.daemon.config.tables import AUTHORISED, IDENTITY, KEYS
 from dlcpd.daemon.peers.authorised import SUFFIX
 from dlcpd.daemon.peers.key_files import (
     MAX_KEYS,

@@ -80,76 +80,75 @@ def _head(survey: Survey) -> Iterator[str]:
 
 
 def _tables(survey: Survey) -> Iterator[Table]:
-    yield (
-        "by rank",
-        RANKS,
-        [
-            [
-                m.opening.job,
-                m.opening.rank,
-                m.opening.engine,
-                m.sum.operations,
-                m.sum.failed,
-                None if m.first is None else f"{m.first}-{m.last}",
-                m.sum.segments,
-                round(m.sum.bytes / 1e3),
-                _percent(m.sum.of_bound),
-                m.lost,
-            ]
-            for m in sorted(survey.members, key=lambda m: (m.opening.job, m.opening.rank))
-        ],
-    )
-    yield (
-        "by way",
-        WAYS,
-        [
-            [*key, one.segments, round(one.bytes / 1e3), 100 * one.worst]
-            for key, one in _most(survey.ways)
-        ],
-    )
-    paths = sorted(survey.paths.items(), key=lambda item: -item[1])
-    yield (
-        "by path of the sender",
-        PATHS,
-        [
-            [job, sender, None if path == UNKNOWN else path, count]
-            for (job, sender, path), count in paths
-        ],
-    )
-    yield (
-        "by name",
-        NAMES,
-        [
-            [
-                job,
-                name,
-                _percent(bound),
-                one.operations,
-                one.segments,
-                _percent(one.of_bound),
-                100 * one.worst,
-            ]
-            for (job, name, bound), one in _most(survey.names)
-        ],
-    )
-    yield (
-        "by step",
-        STEPS,
-        [
-            [
-                job,
-                f"{first}-{last}" if last > first else str(first),
-                one.operations,
-                one.failed,
-                one.segments,
-                _percent(one.of_bound),
-                100 * one.worst,
-            ]
-            for job, steps in sorted(survey.steps.items())
-            for first, last, one in steps.rows()
-        ],
-    )
+    yield "by rank", RANKS, _by_rank(survey)
+    yield "by way", WAYS, _by_way(survey)
+    yield "by path of the sender", PATHS, _by_path(survey)
+    yield "by name", NAMES, _by_name(survey)
+    yield "by step", STEPS, _by_step(survey)
     yield "worst transfers", WORST, [_loss(one) for one in sorted(survey.worst, reverse=True)]
+
+
+def _by_rank(survey: Survey) -> list[list[Any]]:
+    return [
+        [
+            m.opening.job,
+            m.opening.rank,
+            m.opening.engine,
+            m.sum.operations,
+            m.sum.failed,
+            None if m.first is None else f"{m.first}-{m.last}",
+            m.sum.segments,
+            round(m.sum.bytes / 1e3),
+            _percent(m.sum.of_bound),
+            m.lost,
+        ]
+        for m in sorted(survey.members, key=lambda m: (m.opening.job, m.opening.rank))
+    ]
+
+
+def _by_way(survey: Survey) -> list[list[Any]]:
+    return [
+        [*key, one.segments, round(one.bytes / 1e3), 100 * one.worst]
+        for key, one in _most(survey.ways)
+    ]
+
+
+def _by_path(survey: Survey) -> list[list[Any]]:
+    return [
+        [job, sender, None if path == UNKNOWN else path, count]
+        for (job, sender, path), count in sorted(survey.paths.items(), key=lambda item: -item[1])
+    ]
+
+
+def _by_name(survey: Survey) -> list[list[Any]]:
+    return [
+        [
+            job,
+            name,
+            _percent(bound),
+            one.operations,
+            one.segments,
+            _percent(one.of_bound),
+            100 * one.worst,
+        ]
+        for (job, name, bound), one in _most(survey.names)
+    ]
+
+
+def _by_step(survey: Survey) -> list[list[Any]]:
+    return [
+        [
+            job,
+            f"{first}-{last}" if last > first else str(first),
+            one.operations,
+            one.failed,
+            one.segments,
+            _percent(one.of_bound),
+            100 * one.worst,
+        ]
+        for job, steps in sorted(survey.steps.items())
+        for first, last, one in steps.rows()
+    ]
 
 
 def _most(sums: dict[tuple[Any, ...], Sum]) -> list[tuple[tuple[Any, ...], Sum]]:

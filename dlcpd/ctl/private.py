@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dlcpd.contract.errors import BadConfig
-from dlcpd.daemon.config import DaemonTable
+from dlcpd.daemon.config.tables import DaemonTable
 from dlcpd.ipc.socket_folder import NAME, SOCKET
 
 SOCKETS: Final = Path("/proc/net/unix")

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """Like "2-5,8", as `daemon.config.cpu_numbers` reads it."""
+    """Like "2-5,8", as `daemon.config.values.cpu_numbers` reads it."""
     rows: list[list[int]] = []
     for number in sorted(set(numbers)):
         if rows and number == rows[-1][1] + 1:

@@ -15,20 +15,10 @@ from dlcpd.contract.errors import DaemonLost, DlcpError, error_for
 from dlcpd.daemon import log
 from dlcpd.daemon.child import Child
 from dlcpd.daemon.clients.channel import PacketChannel
-from dlcpd.io.commands import (
-    Command,
-    EngineFailed,
-    EngineReady,
-    Event,
-    Report,
-    ReportRequest,
-    Stop,
-    Traced,
-    TraceRequest,
-    pack,
-    unpack,
-)
+from dlcpd.io.commands import Command, ReportRequest, Stop, TraceRequest
 from dlcpd.io.config import EngineConfig
+from dlcpd.io.control_events import EngineFailed, EngineReady, Event, Report, Traced
+from dlcpd.io.control_frames import pack, unpack
 
 ENGINE: Final = tuple(starter.command("dlcpd.io.engine"))
 START_TIMEOUT: Final = 30.0  # seconds; importing numpy takes 10 s on a cold, loaded machine

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dlcpd.io.report_rows import PEER, SESSION, merged
+
 Report = dict[str, Any]
-_ADDED = ("submitted", "open", "residual_bytes", "residual_evicted")  # fields of a session
 _LISTED = ("late", "waiting", "ledger")
 _LARGEST = "used"  # of a session's totals; the others are added
 
@@ -51,7 +52,7 @@ def _total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 def _session(parts: list[Report]) -> Report:
-    whole = parts[0] | {name: sum(part[name] for part in parts) for name in _ADDED}
+    whole = parts[0] | merged(SESSION, parts)
     whole |= {name: [row for part in parts for row in part[name]] for name in _LISTED}
     whole["broken"] = next((part["broken"] for part in parts if part["broken"]), "")
     whole["totals"] = _totals([part["totals"] for part in parts])
@@ -65,10 +66,8 @@ def _session(parts: list[Report]) -> Report:
 
 def _peer(same: list[Report]) -> Report:
     """One peer, merged from the reports of several engines."""
-    added = {name: sum(peer[name] for peer in same) for name in ("queued", "missing")}
-    silent = max(peer["silent"] for peer in same)
     paths = [path for peer in same for path in peer["paths"]]
-    return same[0] | added | {"silent": silent, "paths": paths}
+    return same[0] | merged(PEER, same) | {"paths": paths}
 
 
 def _totals(parts: list[Report]) -> Report:

@@ -10,8 +10,9 @@ from typing import Any, Final
 from dlcpd.contract.errors import DaemonLost, DlcpError
 from dlcpd.daemon import log
 from dlcpd.daemon.engine_process import ENGINE, EngineProcess
-from dlcpd.io.commands import Command, EngineReady, Event, UdpAddress
+from dlcpd.io.commands import Command, UdpAddress
 from dlcpd.io.config import EngineConfig
+from dlcpd.io.control_events import EngineReady, Event
 from dlcpd.ipc.seqpacket import close_all
 
 # Seconds. An engine that lived for less "ended at once": the next one starts after a delay.

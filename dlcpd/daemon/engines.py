@@ -11,8 +11,9 @@ from typing import Any
 from dlcpd.daemon.engine_process import BEHIND, BUSY, ENGINE
 from dlcpd.daemon.engine_reports import joined
 from dlcpd.daemon.engine_slot import EngineSlot, News, State
-from dlcpd.io.commands import Command, EngineReady, Event, UdpAddress
+from dlcpd.io.commands import Command, UdpAddress
 from dlcpd.io.config import EngineConfig
+from dlcpd.io.control_events import EngineReady, Event
 
 
 class Engines:

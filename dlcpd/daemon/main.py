@@ -17,8 +17,9 @@ from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.daemon import commands, log
 from dlcpd.daemon.activation import activated
-from dlcpd.daemon.config import LEVELS, LOG, Config, load
-from dlcpd.daemon.effective import resolved, to_toml
+from dlcpd.daemon.config.effective import resolved, to_toml
+from dlcpd.daemon.config.file import load
+from dlcpd.daemon.config.tables import LEVELS, LOG, Config
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.service import Service
 from dlcpd.ipc.oom_score import undo_what_was_added
@@ -41,7 +42,7 @@ USAGE: Final = 2  # argparse's own code for bad usage
 def main(arguments: Sequence[str] | None = None, engine_command: Sequence[str] = ENGINE) -> int:
     """Run the daemon. Exit code: 0 clean, 1 runtime failure, 2 bad usage or configuration.
 
-    `engine_command` starts another engine that speaks dlcpd.io.commands.
+    `engine_command` starts another engine that speaks dlcpd.io.control_frames.
     """
     given = sys.argv[1:] if arguments is None else arguments
     try:
@@ -81,14 +82,14 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
     log.configure(config.daemon.log_level, config.daemon.log_format, to_journal=journal)
     client = inherited_socket(options.session_fd) if options.embedded else None
     service = Service(config, os.environ, engine_command, partial(_configuration, options))
-    door = _door(options)
-    place = _place(options, door)
+    listener = _listener(options)
+    folder = _folder(options, listener)
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(service.run(client, door))
+            return runner.run(service.run(client, listener))
     finally:
-        if place is not None:
-            place.remove()
+        if folder is not None:
+            folder.remove()
 
 
 def _configuration(options: argparse.Namespace) -> Config:
@@ -107,19 +108,19 @@ def _with_log_level(config: Config, level: str) -> Config:
     return replace(config, daemon=replace(config.daemon, log_level=level))
 
 
-def _door(options: argparse.Namespace) -> socket.socket | None:
+def _listener(options: argparse.Namespace) -> socket.socket | None:
     """The listening socket that another process passed, or None. Raises: BadConfig."""
     if options.embedded:  # LISTEN_FDS, if set, is meant for the trainer
         return None if options.listen_fd is None else inherited_listener(options.listen_fd)
     return activated(os.environ, os.getpid(), partial(inherited_listener, option="LISTEN_FDS"))
 
 
-def _place(options: argparse.Namespace, door: socket.socket | None) -> SocketFolder | None:
+def _folder(options: argparse.Namespace, listener: socket.socket | None) -> SocketFolder | None:
     """The folder of the listening socket, if this process is to remove it."""
-    if door is None or options.listen_folder_fd is None:
+    if listener is None or options.listen_folder_fd is None:
         return None
     os.set_inheritable(options.listen_folder_fd, False)
-    return SocketFolder(options.listen_folder_fd, Path(door.getsockname()).parent)
+    return SocketFolder(options.listen_folder_fd, Path(listener.getsockname()).parent)
 
 
 def _with_ledger(config: Config, options: argparse.Namespace) -> Config:

@@ -8,7 +8,6 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,26 +17,28 @@ from dlcpd.contract.messages import VERSION, Welcome
 from dlcpd.daemon import log
 from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.connection import Connection, Reception
-from dlcpd.daemon.clients.server import SPARE_CONNECTIONS, Server, listen, protect
-from dlcpd.daemon.config import Config
-from dlcpd.daemon.effective import agreed, engine_configs
+from dlcpd.daemon.clients.server import SPARE_CONNECTIONS, Server
+from dlcpd.daemon.clients.session_socket import SessionSocket
+from dlcpd.daemon.config.effective import agreed, engine_configs
+from dlcpd.daemon.config.reload import Reloaded, reloaded
+from dlcpd.daemon.config.tables import Config
 from dlcpd.daemon.ending import Ending
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.engines import Engines
-from dlcpd.daemon.metrics.server import MetricsServer, check_installed
+from dlcpd.daemon.metrics.server import MetricsServer, check_installed, opened
 from dlcpd.daemon.notify import READY, for_children, notify, reloading, stopping, watchdog_limit
 from dlcpd.daemon.peers.peer_messages import PeerMessage
 from dlcpd.daemon.peers.peers import News, PeerAddress, Peers
 from dlcpd.daemon.peers.trust import Trust
-from dlcpd.daemon.reload import Reloaded, reloaded
 from dlcpd.daemon.revocation import KeyWatch
-from dlcpd.daemon.sessions.admission import HOW_TO_PROVE, UNPROVED, is_loopback
+from dlcpd.daemon.sessions.admission import SessionSettings
 from dlcpd.daemon.sessions.dispatch import Dispatch
-from dlcpd.daemon.sessions.sessions import Sessions, Terms
+from dlcpd.daemon.sessions.proof import HOW_TO_PROVE, UNPROVED, is_loopback
+from dlcpd.daemon.sessions.sessions import Sessions
 from dlcpd.daemon.status import Facts, report
 from dlcpd.daemon.tracing import Tracing
 from dlcpd.daemon.watchdog import watch
-from dlcpd.io.commands import EngineReady, Event
+from dlcpd.io.control_events import EngineReady, Event
 
 MAX_LEDGER: Final = 1000  # rows over all sessions: ~100 B each, so that a report fits one packet
 STOP_MARGIN: Final = 10.0  # seconds that the end takes beyond the drain, at most
@@ -78,15 +79,15 @@ class Service:
         self._facts: Facts
         self._metrics: MetricsServer | None = None
         self._embedded = False  # ends with its last client
-        self._door = ""  # the file of a session socket that a service manager made, and keeps
+        self._session_socket: SessionSocket
 
     async def run(
-        self, session_socket: socket.socket | None = None, door: socket.socket | None = None
+        self, client: socket.socket | None = None, listener: socket.socket | None = None
     ) -> int:
-        """Serve until a signal or, embedded, until the client of `session_socket` and all that came
-        through `door` have ended. Returns the exit code.
+        """Serve until a signal or, embedded, until the connected `client` and all that came
+        through `listener` have ended. Returns the exit code.
 
-        Without `session_socket`, `door` is the session socket that a service manager listens on.
+        Without `client`, `listener` is the session socket of a service manager.
 
         Raises: DlcpError when it cannot start; nothing is left behind.
         """
@@ -94,7 +95,7 @@ class Service:
         parent = os.getppid()  # now: it may end while the engine starts
         daemon = self._config.daemon
         access = Access.configured(daemon.allowed_users, daemon.socket_group)
-        self._embedded = session_socket is not None
+        self._embedded = client is not None
         if self._embedded:  # no file, so neither mode nor group decides: own user and root
             access = Access.configured(())
         self._trust = Trust.configured(self._config.security)
@@ -105,8 +106,14 @@ class Service:
         ready = await self._engines.start(engine_configs(self._config), self._environ)
         try:
             self._compose(ready, access.users)
-            self._serve_metrics()
-            self._open_door(session_socket, door, access, parent)
+            self._metrics = opened(self._config.metrics, partial(self._status, 0))
+            self._session_socket = SessionSocket(self._server, Path(daemon.socket), access)
+            if client is None:
+                self._session_socket.serve(listener)
+            else:
+                self._session_socket.serve_private(client, listener)
+                if listener is None:
+                    self._ending.with_parent(parent)
         except DlcpError:
             await self._stop_metrics()
             await self._engines.stop(0.0)
@@ -144,9 +151,9 @@ class Service:
             counters=self._counters,
             told=next(iter(self._config.inject.relays), ""),
         )
-        terms = self._terms()
-        self._sessions = Sessions(loop, terms, peers=peers, engines=self._engines)
-        self._sessions.on_forgotten = self._end_if_unused
+        settings = self._session_settings()
+        self._sessions = Sessions.of(loop, settings, peers=peers, engines=self._engines)
+        self._sessions.ends.on_forgotten = self._end_if_unused
         self._dispatch = Dispatch(
             loop, self._sessions, self._engines, self._counters, peers.public_key
         )
@@ -163,8 +170,8 @@ class Service:
         most = daemon.max_sessions + SPARE_CONNECTIONS
         self._server = Server(loop, reception, users=users, max_connections=most)
 
-    def _terms(self) -> Terms:
-        return Terms(
+    def _session_settings(self) -> SessionSettings:
+        return SessionSettings(
             host=self._config.daemon.host,
             engines_per_job=self._config.network.engines_per_job,
             agreed=agreed(self._config),
@@ -172,49 +179,6 @@ class Service:
             max_arena_bytes=self._config.daemon.max_arena_bytes,
             refuse_unproved=self._config.security.unproved == "refuse",
         )
-
-    def _open_door(
-        self,
-        session_socket: socket.socket | None,
-        door: socket.socket | None,
-        access: Access,
-        parent: int,
-    ) -> None:
-        """Listen, or serve the client of `session_socket` and those that come through `door`.
-
-        Raises: AddressUnavailable, BadConfig.
-        """
-        if session_socket is None:
-            self._listen(door, access)
-            return
-        self._server.adopt(session_socket)
-        if door is None:
-            self._ending.with_parent(parent)
-        else:
-            self._server.serve(door)
-
-    def _listen(self, door: socket.socket | None, access: Access) -> None:
-        """Raises: AddressUnavailable, BadConfig."""
-        if door is None:
-            file = Path(self._config.daemon.socket)
-            self._server.serve(listen(file, access), file)
-        else:
-            self._door = str(door.getsockname())
-            self._server.serve(door)
-
-    def _serve_metrics(self) -> None:
-        """Raises: AddressUnavailable."""
-        table = self._config.metrics
-        if table.listen:
-            loop = asyncio.get_running_loop()
-            self._metrics = MetricsServer(table.address, loop, partial(self._status, 0))
-            host, port = self._metrics.address
-            log.info("metrics", address=host, port=port)
-            if not ip_address(host).is_loopback:
-                log.warning(
-                    "metrics_open",
-                    text=f"whoever reaches {host} port {port} can read the names of jobs and hosts",
-                )
 
     async def _stop_metrics(self) -> None:
         if self._metrics:
@@ -226,12 +190,11 @@ class Service:
             self._dispatch.revoked(keys)
 
     def _announce(self) -> None:
-        door = "embedded" if self._embedded else self._door or self._config.daemon.socket
         log.info(
             "ready",
             version=__version__,
             host=self._facts.host,
-            session=door,
+            session=self._session_socket.name,
             control=self._facts.control,
             data=", ".join(f"{address}:{port}" for address, port in self._engines.addresses),
             identity=self._trust.identity or "of this start",
@@ -262,9 +225,7 @@ class Service:
         """Raises: BadConfig for a user that this host does not have, OSError."""
         daemon = found.config.daemon
         access = Access.configured(daemon.allowed_users, daemon.socket_group)
-        if not self._door:  # else the manager decides about the file
-            protect(Path(daemon.socket), access)
-        self._server.admit(access.users)
+        self._session_socket.admit(access)
         log.configure(daemon.log_level, daemon.log_format, to_journal=self._journal)
         self._config = found.config
         log.info("reloaded", changed=", ".join(found.changed) or "nothing")
@@ -277,22 +238,21 @@ class Service:
 
     async def _shut_down(self) -> int:
         assert self._peers is not None  # noqa: S101  # composed before anything could end
-        drain = self._config.daemon.drain_timeout if len(self._sessions) else 0.0
+        drain = self._config.daemon.drain_timeout if len(self._sessions.table) else 0.0
         notify(self._notify_target, stopping(drain + STOP_MARGIN))
-        self._sessions.draining = True
-        if self._door:
-            self._server.leave_waiting()
-        for session in self._sessions:
+        self._sessions.admission.draining = True
+        self._session_socket.leave_waiting()
+        for session in self._sessions.table:
             if not session.joined_at:
                 error = DaemonUnavailable(f"dlcpd on {self._facts.host} is stopping")
-                self._sessions.refuse(session, error)
+                self._sessions.ends.refuse(session, error)
         await self._ending.drain(self._engines, drain)
         why = self._ending.error(self._facts.host)
         await self._stop_metrics()
-        self._sessions.stopped = True
+        self._sessions.ends.stopped = True
         self._server.close(why)
-        for session in self._sessions:  # their clients had left before
-            self._sessions.close(session, why)
+        for session in self._sessions.table:  # their clients had left before
+            self._sessions.ends.close(session, why)
         self._peers.close()
         log.info("stopped", code="ok")
         return 0
@@ -310,11 +270,11 @@ class Service:
             f"dlcpd on {self._config.daemon.host}: {text}. Operations in flight are lost; restart "
             f"the job from its last checkpoint"
         )
-        self._sessions.engine_ended(engine, error)
+        self._sessions.ends.engine_ended(engine, error)
 
     def _engine_changed(self, engine: int) -> None:
         if self._peers is not None:
-            self._sessions.engine_changed(engine)
+            self._sessions.joining.engine_changed(engine)
 
     def _peer_message(self, key: str, message: PeerMessage) -> None:
         self._dispatch.peer_message(key, message)
@@ -335,7 +295,7 @@ class Service:
     def _end_if_unused(self) -> None:
         """End a private daemon after its last client, once that client's operations are
         delivered."""
-        if self._embedded and not len(self._server) and not len(self._sessions):
+        if self._embedded and not len(self._server) and not len(self._sessions.table):
             self._ending.ask()
 
     def _unexpected(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -349,7 +309,7 @@ class Service:
         self._counters[reason] += 1
 
     async def _status(self, ledger: int) -> dict[str, Any]:
-        rows = min(ledger, MAX_LEDGER // max(len(self._sessions), 1))
+        rows = min(ledger, MAX_LEDGER // max(len(self._sessions.table), 1))
         engine = await self._engines.report(rows)
         now = asyncio.get_running_loop().time()
         known = report(self._facts, self._sessions, self._counters, engine=engine, now=now)

@@ -40,10 +40,10 @@ def report(
         "version": __version__,
         "pid": os.getpid(),
         "uptime": now - facts.started_at,
-        "draining": sessions.draining,
+        "draining": sessions.admission.draining,
         "endpoints": {"control": facts.control},
         "features": facts.features,
-        "sessions": [_session(session, now) for session in sessions],
+        "sessions": [_session(session, now) for session in sessions.table],
         "counters": dict(sorted(counters.items())),
         "engine": engine,
     }

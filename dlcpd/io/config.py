@@ -6,16 +6,16 @@ from typing import Final, Self
 
 from dlcpd.collectives.holdings import NO_LIMIT
 from dlcpd.core.wire.sizes import MAX_SEGMENT
+from dlcpd.io.settings import TransportSettings
 from dlcpd.requests.rules import Rules
 
 COUNT_CALLS: Final = "DLCPD_COUNT_CALLS"  # environment: the engine counts its function calls
 
 
 @dataclass(frozen=True, slots=True)
-class EngineConfig:
-    """The tables of `dlcpd.daemon.config` explain the settings that have the same name there;
-    here, a comment beside such a setting gives the reason of its default. `paths`: rows of (local
-    address, UDP port).
+class EngineConfig(TransportSettings):
+    """`dlcpd.daemon.config.tables` explains the settings that have the same name there. `paths`:
+    rows of (local address, UDP port).
     """
 
     host: str = "localhost"
@@ -23,20 +23,7 @@ class EngineConfig:
     cpus: tuple[int, ...] = ()  # CPUs that the engine may run on; (): all
     paths: tuple[tuple[str, int], ...] = (("127.0.0.1", 0),)
     segment_size: int = MAX_SEGMENT
-    chunk_bytes: int = 4 << 20  # smaller chunks cost more CPU time; a bitmap limits it to 4.5 MiB
-    receive_buffer: int = 32 << 20
-    window: int = 8 << 20  # 100 Gb/s times a round trip of 600 us
-    data_path: str = "auto"
-    data_encryption: str = "none"
-    offload: bool = True
     rate_limit_bps: float = 0.0
-    congestion_control: bool = True
-    layer_priority: bool = True
-    drop_precedence: str = "both"
-    bounded_loss: bool = True
-    alarm_loss: float = 0.005
-    peer_timeout: float = 30.0  # a paused host may come back
-    suspect_after: float = 1.0
     digest_every: int = 16
     memory: int = NO_LIMIT  # bytes that the engine may hold for all sessions, besides arenas
     session_memory: int = NO_LIMIT  # bytes that it may hold for one session

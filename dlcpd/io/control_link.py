@@ -7,6 +7,15 @@ from dataclasses import replace
 from typing import Final
 
 from dlcpd.io import commands
+from dlcpd.io.control_events import (
+    Event,
+    Report,
+    SessionBroken,
+    SessionDelivered,
+    SessionEnded,
+    Traced,
+)
+from dlcpd.io.control_frames import MAX_COMMAND, pack, unpack
 from dlcpd.ipc.kernel_errors import Failures, is_gone
 from dlcpd.ipc.seqpacket import receive, send_now
 
@@ -14,9 +23,7 @@ from dlcpd.ipc.seqpacket import receive, send_now
 # session, and so are the reports that control may ask for at once.
 MAX_EVENTS: Final = 4096
 MAX_WAITING: Final = 32 << 20  # bytes of those: one may have 131 KB
-NEEDED: Final = (
-    commands.SessionEnded, commands.SessionDelivered, commands.SessionBroken, commands.Report,
-)  # fmt: skip
+NEEDED: Final = (SessionEnded, SessionDelivered, SessionBroken, Report)
 MAX_TEXT: Final = 4096  # characters to which a text is cut that is too long
 
 
@@ -57,7 +64,7 @@ class ControlLink:
         for the next call. Raises: ControlGone.
         """
         try:
-            data, descriptors = receive(self._socket, commands.MAX_COMMAND)
+            data, descriptors = receive(self._socket, MAX_COMMAND)
         except BlockingIOError:
             return None
         except OSError as exc:
@@ -67,11 +74,11 @@ class ControlLink:
         self._reads.over()
         if not data:
             return None, []
-        command = commands.unpack(data)
+        command = unpack(data)
         assert isinstance(command, commands.Command)  # noqa: S101  # control sends nothing else
         return command, descriptors
 
-    def emit(self, event: commands.Event) -> None:
+    def emit(self, event: Event) -> None:
         """Send an event, now or when control reads again."""
         full = self.backlog >= MAX_EVENTS or self._size >= MAX_WAITING
         if full and not isinstance(event, NEEDED):
@@ -85,23 +92,23 @@ class ControlLink:
         if self.backlog == 1:
             self.flush()
 
-    def _frame(self, event: commands.Event) -> bytes | None:
+    def _frame(self, event: Event) -> bytes | None:
         """The packet of an event. One that is too long for a packet is counted; events in NEEDED,
         and Traced, are shortened, and others are dropped."""
-        frame = commands.pack(event)
-        if len(frame) <= commands.MAX_COMMAND:
+        frame = pack(event)
+        if len(frame) <= MAX_COMMAND:
             return frame
         self._counters["events_too_long"] += 1
-        if isinstance(event, commands.Report | commands.Traced):  # each answers a question
-            return commands.pack(type(event)({"error": f"{len(frame)} B are too long"}))
+        if isinstance(event, Report | Traced):  # each answers a question
+            return pack(type(event)({"error": f"{len(frame)} B are too long"}))
         match event:
-            case commands.SessionEnded(text=text, trace=trace):
+            case SessionEnded(text=text, trace=trace):
                 short = replace(event, text=text[:MAX_TEXT], trace=trace[-MAX_TEXT:])
-                return commands.pack(short)
-            case commands.SessionBroken(text=text):
-                return commands.pack(replace(event, text=text[:MAX_TEXT]))
-            case commands.SessionDelivered(lacking=text):
-                return commands.pack(replace(event, lacking=text[:MAX_TEXT]))
+                return pack(short)
+            case SessionBroken(text=text):
+                return pack(replace(event, text=text[:MAX_TEXT]))
+            case SessionDelivered(lacking=text):
+                return pack(replace(event, lacking=text[:MAX_TEXT]))
         return None
 
     def flush(self) -> None:

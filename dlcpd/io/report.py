@@ -10,13 +10,21 @@ import msgpack
 from dlcpd.collectives.loss.accounts import Accounts, LedgerRow
 from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.endpoint import Endpoint
-from dlcpd.core.paths.path import PathReceiver, PathSender
-from dlcpd.core.paths.space import SpaceSender
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.session.stragglers import Straggler, stragglers
-from dlcpd.io.commands import MAX_COMMAND
+from dlcpd.io.control_frames import MAX_COMMAND
 from dlcpd.io.discovery.mtu import MtuDiscovery
+from dlcpd.io.report_rows import (
+    CLASS,
+    PATH,
+    PEER,
+    SESSION,
+    PathSource,
+    PeerSource,
+    SessionSource,
+    values,
+)
 from dlcpd.io.udp.udp_path import UdpPath
 
 MAX_WAITING: Final = 3  # oldest open operations of a session; the others mostly wait alike
@@ -112,13 +120,9 @@ def _session(session: Session, accounts: Accounts) -> dict[str, Any]:
     """The session as a whole; its lists are filled as far as there is room."""
     return {
         "rank": session.rank,
-        "submitted": session.begun,
-        "open": len(session.operations),
+        **values(SESSION, SessionSource(session, accounts)),
         "late": [],
         "waiting": [],
-        "residual_bytes": accounts.residuals.size,
-        "held_bytes": accounts.holdings.held,
-        "residual_evicted": accounts.residuals.evicted,
         "broken": session.broken[1][:MAX_TEXT] if session.broken else "",
         "totals": session.outcomes.totals.report(),
         "peers": [],
@@ -142,61 +146,29 @@ def _in_alarm(flow: Flow) -> bool:
 
 
 def _peer(flow: Flow, mtu: list[dict[str, Any]], accounts: Accounts) -> dict[str, Any]:
+    silent = time.monotonic() - flow.heard_at if flow.suspected else 0.0
+    paths = [
+        PathSource(sender, receiver, number, flow, accounts)
+        for number, (sender, receiver) in enumerate(zip(flow.paths.tx, flow.paths.rx, strict=True))
+    ]
     return {
         "rank": flow.rank,
         "host": flow.host,
-        "window": flow.window,
-        "segment_size": flow.segment_size,
-        "routes": flow.paths.distinct,
-        "queued": flow.outgoing.queued,
-        "missing": accounts.lost[flow.rank],
-        "silent": time.monotonic() - flow.heard_at if flow.suspected else 0,  # seconds
+        **values(PEER, PeerSource(flow, accounts, silent)),
         "paths": [
-            _path(tx, rx)
-            | (mtu[number] if number < len(mtu) else {})
-            | {
-                "hops": flow.paths.routes.hops(number),
-                "gray": flow.paths.health[number].gray,
-                "waived": accounts.waived[flow.rank, number],
-            }
-            for number, (tx, rx) in enumerate(zip(flow.paths.tx, flow.paths.rx, strict=True))
+            _path(path) | (mtu[path.number] if path.number < len(mtu) else {}) for path in paths
         ],
     }
 
 
-def _path(tx: PathSender, rx: PathReceiver) -> dict[str, Any]:
+def _path(path: PathSource) -> dict[str, Any]:
     names = list(traffic_classes())
-    return {
-        "up": tx.up,
-        "sent": tx.sent,
-        "lost": tx.lost,
-        "in_flight": tx.in_flight,
-        "rtt": tx.smoothed_rtt,
-        "congestion_window": sum(int(s.congestion.window) for s in tx.spaces.values()),
-        "queue_delay": max((s.congestion.queue_delay for s in tx.spaces.values()), default=0.0),
-        "received": sum(space.received for space in rx.spaces.values()),
-        "missing": sum(space.largest - space.received for space in rx.spaces.values()),
-        "classes": {
-            names[number]: _space(space)
-            for number, space in sorted(tx.spaces.items())
-            if number < len(names) and space.sent
-        },
+    classes = {
+        names[number]: values(CLASS, space)
+        for number, space in sorted(path.sender.spaces.items())
+        if number < len(names) and space.sent
     }
-
-
-def _space(space: SpaceSender) -> dict[str, Any]:
-    return {
-        "sent": space.sent,
-        "lost": space.lost,
-        "lost_at_most": space.lost_at_most,
-        "marked": space.marked,
-        "again": space.again,
-        "bytes": space.bytes,
-        "rtt": space.rtt.smoothed,
-        "window": int(space.congestion.window),
-        "rate": int(space.congestion.rate),
-        "queue_delay": space.congestion.queue_delay,
-    }
+    return values(PATH, path) | {"classes": classes}
 
 
 def _ledger_row(row: LedgerRow) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import time
 from typing import Final
 
 from dlcpd.core.trace import Trace
-from dlcpd.io.commands import Traced
+from dlcpd.io.control_events import Traced
 
 # Events of one answer. A name has at most 64 characters of 4 bytes, twelve other values at most 9
 # bytes each: 500 x (256 + 12 x 9) = 182 KB, below the 192 KiB of a frame.

@@ -15,7 +15,8 @@ from typing import Any, Final
 import msgpack
 
 from dlcpd.contract.errors import BadMessage
-from dlcpd.contract.messages import MAX_ENGINES, MAX_FRAME, Message, from_frame_untrusted, to_frame
+from dlcpd.contract.frames import from_frame_untrusted, to_frame
+from dlcpd.contract.messages import MAX_ENGINES, MAX_FRAME, Message
 
 MAX_DESCRIPTORS: Final = 1 + MAX_ENGINES  # arena and lanes: no message has more
 FULL_QUEUE_LOOKS: Final = (0.001, 0.05)  # seconds between tries to connect: at first, and at most

@@ -15,7 +15,7 @@ import torch
 from dlcp_lab.ranks.hosts import Hosts, NetworkTable, on_loopback, running
 from dlcpd.contract.errors import PeerLost
 from dlcpd.contract.messages import Completed
-from dlcpd.io import commands
+from dlcpd.io import commands, control_events
 from dlcpd.io.config import EngineConfig
 from tests.attack import leaving_rank
 from tests.io.engines import Job
@@ -43,12 +43,12 @@ def test_a_receiver_that_comes_after_the_sender_has_left_gets_the_value(job: Job
     assert isinstance(root.outcome(1), Completed)
     job.die(root)
     left = job.engines[0].receive()
-    assert left == commands.SessionLeft(1, 1, [commands.Begun(0, 1)], last=True)
+    assert left == control_events.SessionLeft(1, 1, [commands.Begun(0, 1)], last=True)
     time.sleep(LATE)
     receiver.submit(1, collective="broadcast", peer=0, in_place=False, count=COUNT)
     assert isinstance(receiver.outcome(1), Completed)
     assert np.array_equal(receiver.tensor(0, COUNT), np.arange(COUNT, dtype=np.float32))
-    assert job.engines[0].receive() == commands.SessionDelivered(1)
+    assert job.engines[0].receive() == control_events.SessionDelivered(1)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 
 from dlcpd.contract.messages import Completed
 from dlcpd.core.endpoint import MAX_FLOWS
-from dlcpd.io import commands
+from dlcpd.io import commands, control_events
 from dlcpd.io.clients.lane import MAX_BACKLOG
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
@@ -61,7 +61,7 @@ def test_bad_frames_of_one_client(job: Jobs) -> None:
             hostile[0].lane.send(b"\xc1")
     works(started.ranks, 1)
     event = started.engines[0].receive()
-    assert isinstance(event, commands.SessionEnded)
+    assert isinstance(event, control_events.SessionEnded)
     assert (event.session, event.code) == (2, "bad_message")
     assert started.engines[0].counters()["bad_message"] == 1, "the first one ends it"
     assert list(started.engines[0].report()["sessions"]) == ["1"]
@@ -78,9 +78,11 @@ def test_answers_that_nobody_reads(job: Jobs) -> None:
         for number in range(1, 2 * MAX_BACKLOG + 1):
             deaf[0].submit(number, output=4)
     event = started.engines[0].receive()
-    while not isinstance(event, commands.SessionEnded):
+    while not isinstance(event, control_events.SessionEnded):
         event = started.engines[0].receive()
-    assert event == commands.SessionEnded(2, "session_closed", "the client does not read its lane")
+    assert event == control_events.SessionEnded(
+        2, "session_closed", "the client does not read its lane"
+    )
     works(started.ranks, 1)
 
 
@@ -121,7 +123,7 @@ def test_a_bug(job: Jobs, place: str) -> None:
     if "peer_gone" in place:
         started.engines[0].send(commands.PeerGone(2, 1, "x"))
     event = started.engines[0].receive()
-    while not isinstance(event, commands.SessionEnded):
+    while not isinstance(event, control_events.SessionEnded):
         event = started.engines[0].receive()
     assert (event.session, event.code) == (2, "internal")
     assert "a bug made on purpose" in event.text and "Traceback" in event.trace
@@ -149,7 +151,7 @@ def test_an_arena_that_cannot_be_mapped_fails_its_own_session(job: Jobs) -> None
         started.engines[0].send(command, [arena, theirs.fileno()])
     os.close(arena)
     event = started.engines[0].receive()
-    assert isinstance(event, commands.SessionEnded)
+    assert isinstance(event, control_events.SessionEnded)
     assert (event.session, event.code, event.trace) == (2, "arena_full", "")
     works(started.ranks, 1)
 
@@ -157,7 +159,7 @@ def test_an_arena_that_cannot_be_mapped_fails_its_own_session(job: Jobs) -> None
 def test_more_flows_than_an_engine_has_room_for_fail_the_session_that_asks(job: Jobs) -> None:
     """Sessions of 256 ranks each: of the seventeenth there is nothing."""
     started, world = job(), 256
-    refused: list[commands.SessionEnded] = []
+    refused: list[control_events.SessionEnded] = []
     lanes: list[socket.socket] = []
     with contextlib.ExitStack() as stack:
         for session in range(2, 19):
@@ -179,7 +181,7 @@ def test_more_flows_than_an_engine_has_room_for_fail_the_session_that_asks(job: 
             theirs.close()
         while not refused:
             event = started.engines[0].receive()
-            if isinstance(event, commands.SessionEnded):
+            if isinstance(event, control_events.SessionEnded):
                 refused.append(event)
         works(started.ranks, 1)
     assert (refused[0].session, refused[0].code) == (18, "too_many")

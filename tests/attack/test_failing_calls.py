@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import msgpack
 import pytest
 
-from dlcpd.contract.messages import Completed, Message, from_frame_untrusted
-from dlcpd.io import commands
+from dlcpd.contract.frames import from_frame_untrusted
+from dlcpd.contract.messages import Completed, Message
+from dlcpd.io import commands, control_events
 from dlcpd.io.config import EngineConfig
+from dlcpd.io.control_frames import MAX_COMMAND, unpack
 from dlcpd.ipc import kernel_errors
 from tests.attack.failing_calls import FOR_EVER, FailingCalls, Kind, label
 from tests.attack.test_engine_survives import works
@@ -194,10 +196,10 @@ def test_a_call_of_a_report_fails(scene: Scene, call: Call) -> None:
 def opened(scene: Scene, session: int) -> str:
     """The code with which a session is refused; "" where it opens."""
     while True:
-        event = commands.unpack(scene.engine.control.recv(commands.MAX_COMMAND))
-        if isinstance(event, commands.SessionOpened) and event.session == session:
+        event = unpack(scene.engine.control.recv(MAX_COMMAND))
+        if isinstance(event, control_events.SessionOpened) and event.session == session:
             return ""
-        if isinstance(event, commands.SessionEnded) and event.session == session:
+        if isinstance(event, control_events.SessionEnded) and event.session == session:
             return event.code
 
 

@@ -23,7 +23,7 @@ from dlcpd.core.session.stream_ids import EVERYBODY
 from dlcpd.core.transfer.early import MAX_SESSION, EarlyData
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.header import Header, Kind
-from dlcpd.io import commands
+from dlcpd.io import control_events
 from dlcpd.io.clients import client
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.control_link import ControlLink
@@ -175,7 +175,7 @@ def test_events_that_wait() -> None:
     link = ControlLink(ours, counters)
     with ours, theirs, within():
         for number in range(1000):
-            link.emit(commands.LedgerEnded(number, "x" * 100_000))
+            link.emit(control_events.LedgerEnded(number, "x" * 100_000))
     assert counters["events_dropped"]
 
 

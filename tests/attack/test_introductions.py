@@ -15,7 +15,7 @@ from dlcp_client import Session, connect
 from dlcp_client.environment import Environment
 from dlcpd.contract.errors import NotAuthorised
 from dlcpd.contract.messages import Joined
-from dlcpd.daemon.effective import default_address
+from dlcpd.daemon.config.effective import default_address
 from tests.checks import Measured
 from tests.client.real import TIMEOUT, each_rank
 from tests.daemon.kit import Client, Daemon, configuration, joins

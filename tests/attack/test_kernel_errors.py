@@ -29,13 +29,14 @@ from dlcpd.core.timers import Timer
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.daemon.clients.channel import PacketChannel
 from dlcpd.daemon.http import FewAtOnce
-from dlcpd.io import commands
+from dlcpd.io import commands, control_events
 from dlcpd.io import poll as poll_module
 from dlcpd.io.clients import committed
 from dlcpd.io.clients.committed import Committed
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.clients.unmapping import give_back
 from dlcpd.io.config import EngineConfig
+from dlcpd.io.control_frames import pack, unpack
 from dlcpd.io.control_link import ControlGone, ControlLink
 from dlcpd.io.engine import Engine
 from dlcpd.io.poll import EngineBroken, Poll
@@ -132,23 +133,23 @@ def test_an_event_that_cannot_be_sent(
     monkeypatch.setattr(f"{LINK}.send_now", Once(number, send_now))
     if is_gone(number):
         with pytest.raises(ControlGone):
-            ours.emit(commands.SessionOpened(1))
+            ours.emit(control_events.SessionOpened(1))
         return
-    ours.emit(commands.SessionOpened(1))
+    ours.emit(control_events.SessionOpened(1))
     assert counters[f"control_{errno.errorcode[number]}"] == 1
     if number == errno.EMSGSIZE:
         assert (ours.backlog, counters["events_dropped"]) == (0, 1)
     else:
         assert ours.backlog == 1, "it is tried again once the socket can be written"
         ours.flush()
-        assert commands.unpack(theirs.recv(1 << 16)) == commands.SessionOpened(1)
+        assert unpack(theirs.recv(1 << 16)) == control_events.SessionOpened(1)
 
 
 @pytest.mark.check(102, "an event that can never be sent is tried a bounded number of times")
 def test_an_event_that_can_never_be_sent(link: Linked, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, _, counters = link
     monkeypatch.setattr(f"{LINK}.send_now", Once(errno.ENOMEM))
-    ours.emit(commands.SessionOpened(1))
+    ours.emit(control_events.SessionOpened(1))
     for _ in range(kernel_errors.TRIES - 1):
         assert ours.backlog == 1
         ours.flush()
@@ -161,7 +162,7 @@ def test_a_command_that_cannot_be_received(
     link: Linked, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs, _ = link
-    theirs.send(commands.pack(commands.Stop(1.0)))
+    theirs.send(pack(commands.Stop(1.0)))
     monkeypatch.setattr(f"{LINK}.receive", Once(number, receive))
     if is_gone(number):
         with pytest.raises(ControlGone):
@@ -458,11 +459,14 @@ def test_what_follows_a_full_path(monkeypatch: pytest.MonkeyPatch) -> None:
     with theirs:
         made = Engine(EngineConfig(host="a", paths=(("127.0.0.1", 0),) * 2), ours)
         stand_ins = [Taking(0, full=True), Taking(1, full=False)]
-        with ours, made.paths[0].socket, made.paths[1].socket:
-            monkeypatch.setattr(made, "paths", stand_ins)
-            monkeypatch.setattr(made, "_poll", SimpleNamespace(watch_writing=lambda *_, **__: None))
+        network = made.network
+        with ours, network.paths[0].socket, network.paths[1].socket:
+            monkeypatch.setattr(network, "paths", stand_ins)
+            monkeypatch.setattr(
+                network, "_poll", SimpleNamespace(watch_writing=lambda *_, **__: None)
+            )
             batches = [SimpleNamespace(path=path, size=1, peer=1) for path in (0, 1, 0, 1)]
-            made._send_data(batches[0], iter(batches[1:]), 1.0)  # type: ignore[arg-type]  # noqa: SLF001
+            network._send_data(batches[0], iter(batches[1:]), 1.0)  # type: ignore[arg-type]  # noqa: SLF001
     assert stand_ins[1].sent == [batches[1], batches[3]]
     assert made.endpoint.full == {0}
 

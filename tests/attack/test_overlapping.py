@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dlcpd.contract.messages import Completed
-from dlcpd.io import commands
+from dlcpd.io import control_events
 from dlcpd.io.config import EngineConfig
 from tests.io.engines import Job, failure
 
@@ -40,7 +40,7 @@ def test_the_second_is_refused(job: Job, second: dict[str, int]) -> None:
     assert (number, code) == (2, "bad_operation")
     assert "while operation 1 " in text and f" 0..{BYTES}" in text
     event = job.engines[0].receive()
-    assert isinstance(event, commands.OperationsFailed)
+    assert isinstance(event, control_events.OperationsFailed)
     assert [(f.operation, f.ranks, f.code) for f in event.failures] == [(2, [1], code)]
     job.ranks[1].submit(1, count=COUNT)
     for rank in job.ranks:

@@ -15,7 +15,8 @@ from dlcpd.core.session.session import Session
 from dlcpd.core.session.stragglers import Straggler
 from dlcpd.daemon.engine_reports import joined
 from dlcpd.daemon.status import fitting
-from dlcpd.io import commands, report
+from dlcpd.io import control_events, report
+from dlcpd.io.control_frames import unpack
 from dlcpd.io.control_link import ControlLink
 from dlcpd.io.discovery.mtu import MtuDiscovery
 from dlcpd.ipc.seqpacket import receive_now
@@ -71,14 +72,14 @@ def link() -> Iterator[tuple[ControlLink, Counter[str], socket.socket]]:
 
 LONG = "x" * (1 << 20)
 NEWS = [
-    commands.Report({"text": LONG}),
-    commands.Traced({"text": LONG}),
-    commands.SessionEnded(1, "internal", LONG, LONG),
-    commands.SessionBroken(1, 2, "peer_lost", LONG),
-    commands.OperationsFailed(1, [commands.FailedOperation(1, n, [1], "x", "y" * 99)
+    control_events.Report({"text": LONG}),
+    control_events.Traced({"text": LONG}),
+    control_events.SessionEnded(1, "internal", LONG, LONG),
+    control_events.SessionBroken(1, 2, "peer_lost", LONG),
+    control_events.OperationsFailed(1, [control_events.FailedOperation(1, n, [1], "x", "y" * 99)
                                   for n in range(10_000)]),
-    commands.LedgerEnded(1, LONG),
-    commands.SessionDelivered(1, LONG),
+    control_events.LedgerEnded(1, LONG),
+    control_events.SessionDelivered(1, LONG),
 ]  # fmt: skip
 
 
@@ -86,16 +87,16 @@ NEWS = [
 @pytest.mark.check(105, "an event that is too long is counted, whatever its type")
 @pytest.mark.parametrize("event", NEWS, ids=[type(event).__name__ for event in NEWS])
 def test_an_event_that_is_too_long(
-    event: commands.Event, link: tuple[ControlLink, Counter[str], socket.socket]
+    event: control_events.Event, link: tuple[ControlLink, Counter[str], socket.socket]
 ) -> None:
     out, counters, theirs = link
     out.emit(event)
-    out.emit(commands.SessionOpened(7))
+    out.emit(control_events.SessionOpened(7))
     assert counters["events_too_long"] == 1 and not out.backlog
     came = []
     while data := receive_now(theirs):
-        came.append(commands.unpack(data))
-    assert came[-1] == commands.SessionOpened(7)
-    assert isinstance(event, commands.OperationsFailed | commands.LedgerEnded) or (
+        came.append(unpack(data))
+    assert came[-1] == control_events.SessionOpened(7)
+    assert isinstance(event, control_events.OperationsFailed | control_events.LedgerEnded) or (
         type(came[0]) is type(event)
     )

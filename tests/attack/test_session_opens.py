@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from dlcpd.io import commands
+from dlcpd.io import commands, control_events
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
 from tests.attack.test_engine_survives import works
@@ -35,7 +35,7 @@ def job() -> Iterator[Jobs]:
         started.close()
 
 
-def second_session(job: Job, host: str = "", arena_bytes: int = 1 << 20) -> commands.Event:
+def second_session(job: Job, host: str = "", arena_bytes: int = 1 << 20) -> control_events.Event:
     """Open a session of another job at rank 0's engine; what it says about it."""
     arena = create_arena(arena_bytes)
     lane, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -67,8 +67,8 @@ def descriptors(job: Job) -> set[int]:
     return set(map(int, os.listdir(f"/proc/{job.engines[0].process.pid}/fd")))
 
 
-def ended_by(event: commands.Event, code: str, *words: str) -> None:
-    assert isinstance(event, commands.SessionEnded), event
+def ended_by(event: control_events.Event, code: str, *words: str) -> None:
+    assert isinstance(event, control_events.SessionEnded), event
     assert (event.session, event.code, event.trace) == (2, code, "")
     assert all(word in event.text for word in words), event.text
 

@@ -12,14 +12,8 @@ from hypothesis import strategies as st
 from dlcp_client.arena.tensors import TENSORS
 from dlcp_client.operations.requests import merged, request
 from dlcpd.contract.errors import BadPolicy, BadTensor
-from dlcpd.contract.messages import (
-    MAX_EXEMPT,
-    MAX_LAYERS,
-    ByteRange,
-    Submit,
-    from_frame_untrusted,
-    to_frame,
-)
+from dlcpd.contract.frames import from_frame_untrusted, to_frame
+from dlcpd.contract.messages import MAX_EXEMPT, MAX_LAYERS, ByteRange, Submit
 from dlcpd.contract.policy import EXACT, LossPolicy, bounded, exact
 
 GRADIENT = torch.zeros(100)

@@ -7,7 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dlcpd.contract.messages import KINDS, ByteRange, Counts, LayerRow, Message, PeerRow
+from dlcpd.contract.frames import KINDS
+from dlcpd.contract.messages import ByteRange, Counts, LayerRow, Message, PeerRow
 from dlcpd.contract.printable import harmless
 from dlcpd.contract.schema import MAX_TEXT
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.contract.errors import BadMessage
+from dlcpd.contract.frames import KINDS, from_frame_untrusted, to_frame
 from dlcpd.contract.messages import (
-    KINDS,
     MAX_EXEMPT,
     MAX_FRAME,
     MAX_TEXT,
@@ -20,8 +20,6 @@ from dlcpd.contract.messages import (
     Join,
     Message,
     Submit,
-    from_frame_untrusted,
-    to_frame,
 )
 from tests.contract.frames import bad_values, example, good_values, messages, rules
 

@@ -9,7 +9,7 @@ import pytest
 
 from dlcpd.ctl import keys
 from dlcpd.ctl import main as command
-from dlcpd.daemon.config import AUTHORISED, IDENTITY
+from dlcpd.daemon.config.tables import AUTHORISED, IDENTITY
 from dlcpd.daemon.peers import key_files
 from dlcpd.daemon.peers.key_files import read_identity, read_public
 

@@ -20,7 +20,7 @@ from dlcpd.ctl.drain import drain
 from dlcpd.ctl.output import Output
 from dlcpd.ctl.private import mine, reach
 from dlcpd.ctl.status import query
-from dlcpd.daemon.config import DaemonTable
+from dlcpd.daemon.config.tables import DaemonTable
 from tests.client.real import connected, reduce_all
 
 

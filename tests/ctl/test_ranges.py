@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.ctl.ranges import ranges
-from dlcpd.daemon.config import cpu_numbers
+from dlcpd.daemon.config.values import cpu_numbers
 
 
 def test_runs_are_joined() -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dlcpd.daemon.config import AUTHORISED, IDENTITY
+from dlcpd.daemon.config.tables import AUTHORISED, IDENTITY
 from dlcpd.daemon.peers.key_files import OF_ALL, OF_OWNER, Identity, write
 from dlcpd.daemon.peers.keys import KeyPair
 

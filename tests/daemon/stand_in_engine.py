@@ -1,4 +1,4 @@
-"""A child process that speaks dlcpd.io.commands and moves no data.
+"""A child process that speaks dlcpd.io.control_frames and moves no data.
 
 It tells each client on its lane what control commanded, `[name, fields]`, and emits
 the events that a client asks for in the same form. `--mode` chooses how it misbehaves.
@@ -17,7 +17,8 @@ from typing import Any
 
 import msgpack
 
-from dlcpd.io import commands
+from dlcpd.io import commands, control_events
+from dlcpd.io.control_frames import pack, unpack
 from dlcpd.ipc.seqpacket import receive, receive_now
 
 ENDPOINTS = [commands.UdpAddress("127.0.0.1", 40000)]
@@ -42,21 +43,21 @@ class StandIn:
                 elif source.fileno() >= 0:
                     self.lane(source)
 
-    def emit(self, event: commands.Event) -> None:
-        self.control.send(commands.pack(event))
+    def emit(self, event: control_events.Event) -> None:
+        self.control.send(pack(event))
 
     def command(self) -> None:
         data, descriptors = receive(self.control)
         if not data:
             sys.exit(0)
-        command = commands.unpack(data)
+        command = unpack(data)
         if isinstance(command, commands.OpenSession):
             arena, lane = descriptors
             os.close(arena)
             self.lanes[command.session] = socket.socket(fileno=lane)
-            self.emit(commands.SessionOpened(command.session))
+            self.emit(control_events.SessionOpened(command.session))
         if isinstance(command, commands.ReportRequest) and self.mode != "deaf":
-            self.emit(commands.Report({**EMPTY, "ledger": command.ledger}))
+            self.emit(control_events.Report({**EMPTY, "ledger": command.ledger}))
         if isinstance(command, commands.Stop) and self.mode != "stubborn":
             self.stop_at = time.monotonic() + command.drain
         self.tell(command)
@@ -77,7 +78,7 @@ class StandIn:
         data = receive_now(lane)
         if not data:
             self.lanes.pop(number).close()
-            self.emit(commands.SessionEnded(number, "session_closed", "the client ended"))
+            self.emit(control_events.SessionEnded(number, "session_closed", "the client ended"))
             return
         name, fields = msgpack.unpackb(data)
         if name == "Exit":
@@ -89,8 +90,10 @@ class StandIn:
             lane.send(data)
             return
         if name == "OperationsFailed":
-            fields = {"failures": [commands.FailedOperation(*row) for row in fields["failures"]]}
-        self.emit(getattr(commands, name)(session=number, **fields))
+            fields = {
+                "failures": [control_events.FailedOperation(*row) for row in fields["failures"]]
+            }
+        self.emit(getattr(control_events, name)(session=number, **fields))
 
 
 def main() -> None:
@@ -106,9 +109,11 @@ def main() -> None:
         return
     stand_in = StandIn(control, options.mode)
     if options.mode == "fail":
-        stand_in.emit(commands.EngineFailed("address_unavailable", "path 0: 192.0.2.1 is not here"))
+        stand_in.emit(
+            control_events.EngineFailed("address_unavailable", "path 0: 192.0.2.1 is not here")
+        )
         return
-    stand_in.emit(commands.EngineReady(ENDPOINTS, {"gso": False, "gro": False}))
+    stand_in.emit(control_events.EngineReady(ENDPOINTS, {"gso": False, "gro": False}))
     stand_in.run()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dlcpd.contract.errors import BadConfig
-from dlcpd.daemon.config import AUTHORISED, IDENTITY, SecurityTable
+from dlcpd.daemon.config.tables import AUTHORISED, IDENTITY, SecurityTable
 from dlcpd.daemon.peers.authorised import Authorised
 from dlcpd.daemon.peers.key_files import (
     MAX_FILE,

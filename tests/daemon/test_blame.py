@@ -10,7 +10,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from dlcpd.contract.messages import Failed, from_frame_untrusted, to_frame
+from dlcpd.contract.frames import from_frame_untrusted, to_frame
+from dlcpd.contract.messages import Failed
 from tests.daemon.kit import Client, Daemon, configuration, join_all, until
 from tests.io.engines import ask
 

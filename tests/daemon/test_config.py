@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from dlcpd.contract.errors import BadConfig
-from dlcpd.daemon.config import Config, LocalPath, load, parse
-from dlcpd.daemon.effective import engine_configs, resolved, to_toml
+from dlcpd.daemon.config.effective import engine_configs, resolved, to_toml
+from dlcpd.daemon.config.file import load, parse
+from dlcpd.daemon.config.tables import Config, LocalPath
 from dlcpd.io.config import EngineConfig
 
 EVERYTHING = """

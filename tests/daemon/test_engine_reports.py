@@ -13,6 +13,7 @@ def one(number: int, **changes: Any) -> dict[str, Any]:
         "waiting": [f"part {number}"],
         "late": [],
         "residual_bytes": 10,
+        "held_bytes": 12,
         "residual_evicted": 0,
         "broken": "",
         "peers": [
@@ -54,6 +55,7 @@ def test_counts_add_up_and_paths_follow_each_other() -> None:
     assert [path["address"][1] for path in whole["paths"]] == [0, 1]
     session = whole["sessions"]["7"]
     assert (session["submitted"], session["open"], session["residual_bytes"]) == (3, 2, 20)
+    assert session["held_bytes"] == 24
     assert session["waiting"] == ["part 0", "part 1"]
     assert [row["operation"] for row in session["ledger"]] == [0, 1]
     peers = {peer["rank"]: [path["sent"] for path in peer["paths"]] for peer in session["peers"]}

@@ -13,7 +13,7 @@ from dlcpd.contract.errors import DlcpError
 from dlcpd.daemon import log
 from dlcpd.daemon.journal import MESSAGE_IDS
 from dlcpd.daemon.peers.membership import Link, Membership
-from dlcpd.daemon.sessions.admission import Proof
+from dlcpd.daemon.sessions.proof import Proof
 from dlcpd.daemon.sessions.session import Session
 
 HOSTILE = 'a "quoted"\nlevel=error event=forged\x1b[31m \x7f \x9b \u2028 \u202e'

@@ -15,7 +15,7 @@ import uvloop
 import zmq
 
 from dlcpd.contract.errors import AddressUnavailable, TooMany
-from dlcpd.daemon.config import AUTHORISED
+from dlcpd.daemon.config.tables import AUTHORISED
 from dlcpd.daemon.peers import incoming, line, listener, peers
 from dlcpd.daemon.peers.authorised import Authorised
 from dlcpd.daemon.peers.curve import COMMAND

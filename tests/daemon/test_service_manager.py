@@ -10,9 +10,9 @@ import pytest
 
 from dlcpd.contract.errors import BadConfig
 from dlcpd.daemon.activation import FIRST, activated
-from dlcpd.daemon.config import Config, DaemonTable, NetworkTable
+from dlcpd.daemon.config.reload import LIVE, reloaded
+from dlcpd.daemon.config.tables import Config, DaemonTable, NetworkTable
 from dlcpd.daemon.notify import for_children, watchdog_limit
-from dlcpd.daemon.reload import LIVE, reloaded
 from tests.daemon.kit import PATIENCE, Client, Daemon, configuration, join_all, until
 
 # --- signs of life ---------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from dlcpd.contract.messages import (
     StatusRequest,
     Welcome,
 )
-from dlcpd.io.commands import MAX_FAILURES
+from dlcpd.io.control_events import MAX_FAILURES
 from dlcpd.ipc.seqpacket import encode
 from tests.daemon.kit import (
     ARENA,

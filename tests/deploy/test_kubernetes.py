@@ -14,8 +14,9 @@ from kubeflow.training import models as kubeflow
 
 from dlcpd import __version__
 from dlcpd.ctl.main import main as dlcpctl
-from dlcpd.daemon.config import KEYS, Config, DaemonTable, parse
-from dlcpd.daemon.effective import engine_configs, resolved
+from dlcpd.daemon.config.effective import engine_configs, resolved
+from dlcpd.daemon.config.file import parse
+from dlcpd.daemon.config.tables import KEYS, Config, DaemonTable
 from tests.checks import Measured
 from tests.deploy.conftest import ROOT
 

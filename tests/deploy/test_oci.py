@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from dlcpd import __version__
-from dlcpd.daemon.config import KEYS
+from dlcpd.daemon.config.tables import KEYS
 from tests.checks import Measured
 from tests.deploy.image import IMAGE, RUN, Podman
 from tests.deploy.test_kubernetes import CONTAINER, POD, REPLICAS, TEXT, TRAINER

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dlcpd.daemon.config import DaemonTable, load
+from dlcpd.daemon.config.file import load
+from dlcpd.daemon.config.tables import DaemonTable
 from dlcpd.io.config import EngineConfig
 from tests.checks import Measured
 

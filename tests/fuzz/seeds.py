@@ -12,15 +12,8 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from dlcp_client.job.rendezvous import Meeting, Member
 from dlcp_client.job.secret import JobSecret
-from dlcpd.contract.messages import (
-    KINDS,
-    ByteRange,
-    CloseGroup,
-    LayerRow,
-    Message,
-    OpenGroup,
-    Submit,
-)
+from dlcpd.contract.frames import KINDS
+from dlcpd.contract.messages import ByteRange, CloseGroup, LayerRow, Message, OpenGroup, Submit
 from dlcpd.core.wire.control import Ready, SpaceCredit
 from dlcpd.core.wire.header import Flag, Header, Key, Kind
 from dlcpd.core.wire.probes import pack_answer, pack_probe

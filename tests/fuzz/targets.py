@@ -27,7 +27,7 @@ from dlcpd.core.wire.control import DigestRow
 from dlcpd.core.wire.header import Header
 from dlcpd.ctl.doctor.datagrams import answer_untrusted, probe_untrusted
 from dlcpd.ctl.doctor.greeting import Greeting
-from dlcpd.daemon.config import parse as parse_config
+from dlcpd.daemon.config.file import parse as parse_config
 from dlcpd.daemon.peers.frames import BrokenStream
 from dlcpd.daemon.peers.key_files import parse_identity_untrusted, parse_public_untrusted
 from dlcpd.daemon.peers.peer_messages import (
@@ -214,7 +214,7 @@ TARGETS: Final = {
             (
                 "dlcpd.ipc.seqpacket:decode_untrusted",
                 "dlcpd.ipc.seqpacket:unpack_untrusted",
-                "dlcpd.contract.messages:from_frame_untrusted",
+                "dlcpd.contract.frames:from_frame_untrusted",
             ),
         ),
         Target(

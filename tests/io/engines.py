@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlcpd import starter
-from dlcpd.contract.messages import Failed, Message, Submit, from_frame_untrusted, to_frame
-from dlcpd.io import commands
+from dlcpd.contract.frames import from_frame_untrusted, to_frame
+from dlcpd.contract.messages import Failed, Message, Submit
+from dlcpd.io import commands, control_events
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
+from dlcpd.io.control_frames import MAX_COMMAND, pack, unpack
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.requests.memory import ranges_of
 
@@ -40,17 +42,17 @@ class Engine:
         )
         theirs.close()
 
-    def receive(self) -> commands.Event:
+    def receive(self) -> control_events.Event:
         """The next event; that a session is open, and what paths carry, is passed over: it comes
         at any time."""
         while True:
-            event = commands.unpack(self.control.recv(commands.MAX_COMMAND))
+            event = unpack(self.control.recv(MAX_COMMAND))
             assert not isinstance(event, commands.Command)
-            if not isinstance(event, commands.PathMtuChanged | commands.SessionOpened):
+            if not isinstance(event, control_events.PathMtuChanged | control_events.SessionOpened):
                 return event
 
     def send(self, command: commands.Command, fds: list[int] | None = None) -> None:
-        socket.send_fds(self.control, [commands.pack(command)], fds or [])
+        socket.send_fds(self.control, [pack(command)], fds or [])
 
     def close_session(self, session: int = 1) -> None:
         """As control does when a client has left."""
@@ -64,7 +66,7 @@ class Engine:
         self.send(commands.ReportRequest(ledger))
         while True:
             event = self.receive()
-            if isinstance(event, commands.Report):
+            if isinstance(event, control_events.Report):
                 return event.report
 
     def kill(self) -> None:
@@ -182,7 +184,7 @@ class Job:
         self.endpoints = []
         for engine in self.engines:
             ready = engine.receive()
-            assert isinstance(ready, commands.EngineReady), ready
+            assert isinstance(ready, control_events.EngineReady), ready
             self.endpoints.append(ready.endpoints)
         for rank in range(len(self.engines)):
             self.ranks.append(self.open(rank))
@@ -242,8 +244,8 @@ class Job:
 
     def close_left(self, engine: int, session: int = 1) -> None:
         """Close a session as control does, as soon as its peers have all."""
-        events = iter(self.engines[engine].receive, commands.SessionDelivered(session))
-        assert all(isinstance(event, commands.SessionLeft) for event in events)
+        events = iter(self.engines[engine].receive, control_events.SessionDelivered(session))
+        assert all(isinstance(event, control_events.SessionLeft) for event in events)
         self.engines[engine].close_session(session)
 
     def close(self) -> None:

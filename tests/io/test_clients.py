@@ -5,9 +5,9 @@ from typing import Any, cast
 
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.paths.pacing import Pacer
-from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.session.events import OperationFailed, SessionBroken
-from dlcpd.io import commands
+from dlcpd.core.send_scheduler import SendScheduler
+from dlcpd.io import control_events
 from dlcpd.io.clients.clients import Clients
 
 
@@ -34,6 +34,6 @@ def test_control_hears_of_failures_before_the_client_that_may_leave_because_of_t
     clients.tell(7, [*failed, SessionBroken(7, 1, "peer_lost", "y")])
     kinds = [type(message).__name__ for message in heard]
     assert kinds == ["OperationsFailed"] * 2 + ["SessionBroken"] + ["Failed"] * 21
-    assert isinstance(heard[0], commands.OperationsFailed)
+    assert isinstance(heard[0], control_events.OperationsFailed)
     assert heard[0].failures[0].text == "x; paths are narrow"
     assert [len(event.failures) for event in heard[:2]] == [16, 4]

@@ -18,7 +18,7 @@ from dlcpd.core.wire.aead import COUNTERS, Sealer, shared_key
 from dlcpd.core.wire.datagram import Control, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, SEALED, Header, Kind
 from dlcpd.core.wire.sizes import MAX_SEGMENT
-from dlcpd.io import commands
+from dlcpd.io import control_events
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.datapath.choices import COMPILED, NUMPY
 from dlcpd.io.udp.encrypted_path import EncryptedPath, Encryption
@@ -322,7 +322,7 @@ def test_an_engine_says_what_it_does(setting: str, way: set[str]) -> None:
     engine = Engine(EngineConfig(data_encryption=setting))
     try:
         ready = engine.receive()
-        assert isinstance(ready, commands.EngineReady)
+        assert isinstance(ready, control_events.EngineReady)
         assert ready.features["data_encryption"] == setting
         assert ready.features["data_path"] in way
     finally:

@@ -12,10 +12,11 @@ import msgpack
 import numpy as np
 import pytest
 
-from dlcpd.contract.messages import Completed, Failed, Hello, Released, to_frame
+from dlcpd.contract.frames import to_frame
+from dlcpd.contract.messages import Completed, Failed, Hello, Released
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.core.wire.sizes import BASE
-from dlcpd.io import commands
+from dlcpd.io import commands, control_events
 from dlcpd.io.config import EngineConfig
 from tests.io.engines import ARENA, PATIENCE, Engine, Job, failure, token
 from tests.sim.reference import draw, rank_ordered
@@ -192,7 +193,7 @@ def test_peers_hear_of_an_operation_that_could_not_begin(job: Jobs) -> None:
     started.ranks[0].submit(1, output=4)
     failure(started.ranks[0].outcome(1))
     event = started.engines[0].receive()
-    assert isinstance(event, commands.OperationsFailed)
+    assert isinstance(event, control_events.OperationsFailed)
     [failed] = event.failures
     assert (failed.stream, failed.operation, failed.ranks) == (0, 1, [1])
     assert failed.code == "bad_message"
@@ -209,7 +210,7 @@ def test_a_bad_frame_ends_its_session_and_is_counted(job: Jobs, frame: bytes) ->
     number, code, _ = failure(started.ranks[0].receive())
     assert (number, code) == (0, "bad_message")
     ended = started.engines[0].receive()
-    assert isinstance(ended, commands.SessionEnded)
+    assert isinstance(ended, control_events.SessionEnded)
     assert (ended.session, ended.code) == (1, "bad_message")
     report = started.engines[0].report()
     assert (report["counters"]["bad_message"], report["sessions"]) == (1, {})
@@ -223,8 +224,8 @@ def test_the_end_of_a_lane_is_told_to_control(job: Jobs) -> None:
     exact(started, 1, 1000)
     started.ranks[0].lane.close()
     begun = [commands.Begun(0, 1)]
-    assert started.engines[0].receive() == commands.SessionLeft(1, 1, begun, last=True)
-    assert started.engines[0].receive() == commands.SessionDelivered(1)
+    assert started.engines[0].receive() == control_events.SessionLeft(1, 1, begun, last=True)
+    assert started.engines[0].receive() == control_events.SessionDelivered(1)
     started.engines[0].close_session()
     deadline = time.monotonic() + PATIENCE
     while started.engines[0].report()["sessions"]:  # it closes after the wake-up of the command
@@ -258,7 +259,10 @@ def test_a_killed_engine_is_named_to_the_other_rank(job: Jobs, host: str, paths:
     number, code, _ = failure(started.ranks[0].receive())
     assert (number, code) == (0, "peer_lost")
     events = [started.engines[0].receive() for _ in range(2)]
-    assert [type(e) for e in events] == [commands.OperationsFailed, commands.SessionBroken]
+    assert [type(e) for e in events] == [
+        control_events.OperationsFailed,
+        control_events.SessionBroken,
+    ]
     started.ranks[0].submit(3)
     assert failure(started.ranks[0].outcome(3))[1] == "peer_lost"
 
@@ -272,7 +276,7 @@ def test_an_engine_that_stands_still_is_suspected_and_goes_on(job: Jobs) -> None
         rank.memory[: part.nbytes] = part.view(np.uint8)
         rank.submit(1, count=part.size)
     suspected = started.engines[0].receive()
-    assert isinstance(suspected, commands.PeerChanged)
+    assert isinstance(suspected, control_events.PeerChanged)
     assert (suspected.rank, suspected.state) == (1, "peer_suspected")
     assert suspected.silent >= 0.3
     [peer] = started.engines[0].report()["sessions"]["1"]["peers"]
@@ -282,7 +286,7 @@ def test_an_engine_that_stands_still_is_suspected_and_goes_on(job: Jobs) -> None
         assert isinstance(rank.outcome(1), Completed)
         assert rank.tensor(0, 100_000).tobytes() == rank_ordered(parts, "float32", "sum").tobytes()
     heard = started.engines[0].receive()
-    assert isinstance(heard, commands.PeerChanged)
+    assert isinstance(heard, control_events.PeerChanged)
     assert (heard.rank, heard.state) == (1, "peer_heard")
     [peer] = started.engines[0].report()["sessions"]["1"]["peers"]
     assert peer["silent"] == 0
@@ -341,9 +345,9 @@ def abort(
     return commands.AbortOperations(1, [aborted])
 
 
-def failures(engine: Engine) -> list[commands.FailedOperation]:
+def failures(engine: Engine) -> list[control_events.FailedOperation]:
     told = engine.receive()
-    assert isinstance(told, commands.OperationsFailed)
+    assert isinstance(told, control_events.OperationsFailed)
     return told.failures
 
 
@@ -416,7 +420,7 @@ def test_an_engine_that_cannot_bind_says_so() -> None:
     taken.bind(("127.0.0.1", 0))
     engine = Engine(EngineConfig(paths=(("127.0.0.1", taken.getsockname()[1]),)))
     failed = engine.receive()
-    assert isinstance(failed, commands.EngineFailed)
+    assert isinstance(failed, control_events.EngineFailed)
     assert failed.code == "address_unavailable"
     assert engine.process.wait(10.0) == 1
     engine.close()

@@ -4,7 +4,8 @@ import socket
 
 import msgpack
 
-from dlcpd.contract.messages import Failed, from_frame_untrusted
+from dlcpd.contract.frames import from_frame_untrusted
+from dlcpd.contract.messages import Failed
 from dlcpd.io.clients.lane import Lane
 from dlcpd.io.clients.memory import create_arena
 

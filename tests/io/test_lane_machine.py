@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import BadMessage, DlcpError, PeerLost
+from dlcpd.contract.frames import to_frame
 from dlcpd.contract.messages import (
     VERSION,
     CloseGroup,
@@ -22,7 +23,6 @@ from dlcpd.contract.messages import (
     Message,
     OpenGroup,
     StatusRequest,
-    to_frame,
 )
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dlcpd.daemon.config import Config, DaemonTable
-from dlcpd.daemon.effective import engine_configs, resolved
+from dlcpd.daemon.config.effective import engine_configs, resolved
+from dlcpd.daemon.config.tables import Config, DaemonTable
 from dlcpd.ipc.memory_limit import MemoryLeft, MemoryLimit, memory_left, memory_limit
 
 MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -66,7 +66,7 @@ def test_no_file_at_all(tmp_path: Path) -> None:
 
 def told(monkeypatch: pytest.MonkeyPatch, limit: int, *, engines: int = 1, **daemon: int) -> object:
     there = MemoryLimit(limit, "a test", group=True)
-    monkeypatch.setattr("dlcpd.daemon.effective.memory_limit", lambda: there)
+    monkeypatch.setattr("dlcpd.daemon.config.effective.memory_limit", lambda: there)
     config = resolved(Config(daemon=DaemonTable(**daemon)))  # type: ignore[arg-type]
     [first, *_] = engine_configs(config)
     return first.memory, first.session_memory, first.sessions

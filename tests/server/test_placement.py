@@ -10,7 +10,7 @@ from dlcp_client.ipc.embedded import default_config
 from dlcp_client.ps.directory import MAX_SHARDS
 from dlcp_client.ps.placement import EmbeddedDirectory, Placement
 from dlcpd.contract.errors import BadMessage, ServerLost
-from dlcpd.daemon.config import parse
+from dlcpd.daemon.config.file import parse
 
 
 def told(*machines: str, parts: int = 100) -> list[dict[str, Any]]:

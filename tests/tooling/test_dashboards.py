@@ -12,7 +12,8 @@ import promql_parser
 import pytest
 import yaml
 
-from dlcpd.daemon.metrics.families import COUNTER, FAMILIES, HISTOGRAM
+from dlcpd.daemon.metrics.families import FAMILIES, HISTOGRAM
+from dlcpd.io.report_rows import COUNTER
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 ALERTS: Final = DEPLOY / "prometheus" / "alerts.yml"

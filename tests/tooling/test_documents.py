@@ -12,7 +12,8 @@ from dlcp_client.server.config import ServerConfig
 from dlcp_client.server.config import parse as parse_server
 from dlcpd.ctl.arguments import parser as dlcpctl
 from dlcpd.ctl.extensions import installed
-from dlcpd.daemon.config import Config, parse
+from dlcpd.daemon.config.file import parse
+from dlcpd.daemon.config.tables import Config
 from switchcfg.cli.arguments import parser as switchcfg_parser
 from switchcfg.cli.main import COMMANDS
 from tests import pages

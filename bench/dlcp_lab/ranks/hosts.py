@@ -15,17 +15,17 @@ from dlcp_lab.emulation.patience import patience, peer_timeout
 from dlcp_lab.emulation.scratch import scratch_folder
 from dlcp_lab.ranks.processes import ANYWHERE, Child, Place, start
 from dlcpd.contract.errors import DaemonUnavailable
-from dlcpd.daemon.config import (
+from dlcpd.daemon.config.effective import to_toml
+from dlcpd.daemon.config.file import parse
+from dlcpd.daemon.config.tables import (
     ChecksTable,
     Config,
     DaemonTable,
     InjectTable,
     LocalPath,
     MetricsTable,
-    parse,
 )
-from dlcpd.daemon.config import NetworkTable as NetworkTable  # noqa: PLC0414  # re-exported
-from dlcpd.daemon.effective import to_toml
+from dlcpd.daemon.config.tables import NetworkTable as NetworkTable  # noqa: PLC0414  # re-exported
 
 START_TIMEOUT: Final = 60.0  # seconds for all daemons on an idle machine; ten take eight
 DRAIN: Final = 1.0  # seconds; ranks have ended when a daemon is stopped

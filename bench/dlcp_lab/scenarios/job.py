@@ -14,7 +14,7 @@ from dlcp_lab.report.statistic import slowest
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl.output import Output
 from dlcpd.ctl.status import query
-from dlcpd.daemon.config import NetworkTable
+from dlcpd.daemon.config.tables import NetworkTable
 
 TIMEOUT: Final = 600.0  # seconds for one job; scenarios take a minute each
 OURS: Final = "dlcpd"

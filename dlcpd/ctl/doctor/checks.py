@@ -7,8 +7,9 @@ from pathlib import Path
 
 from dlcpd.ctl.doctor import daemon, host, interfaces, kernel, keys
 from dlcpd.ctl.doctor.rows import Row, warn
-from dlcpd.daemon.config import AUTO, Config, cpu_numbers
-from dlcpd.daemon.effective import resolved
+from dlcpd.daemon.config.effective import resolved
+from dlcpd.daemon.config.tables import Config
+from dlcpd.daemon.config.values import AUTO, cpu_numbers
 
 Check = tuple[str, Callable[[], Iterable[Row]]]
 

@@ -8,8 +8,9 @@ from dlcpd.ctl.doctor.listener import Listener
 from dlcpd.ctl.doctor.peer import peer_rows
 from dlcpd.ctl.doctor.rows import Row, Verdict, summary, text
 from dlcpd.ctl.output import Output
-from dlcpd.daemon.config import Config, load
-from dlcpd.daemon.effective import resolved
+from dlcpd.daemon.config.effective import resolved
+from dlcpd.daemon.config.file import load
+from dlcpd.daemon.config.tables import Config
 
 
 def doctor(options: argparse.Namespace, output: Output) -> int:

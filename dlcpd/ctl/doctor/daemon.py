@@ -16,8 +16,8 @@ from dlcpd.ctl.doctor.rows import Row, fail, good, warn
 from dlcpd.ctl.ranges import ranges
 from dlcpd.ctl.status import query
 from dlcpd.daemon.clients.access import Access
-from dlcpd.daemon.config import Config, LocalPath
-from dlcpd.daemon.effective import engine_configs
+from dlcpd.daemon.config.effective import engine_configs
+from dlcpd.daemon.config.tables import Config, LocalPath
 from dlcpd.io.datapath.choices import NUMPY
 from dlcpd.io.datapath.library import choose, installed
 from dlcpd.io.udp.encryption import NONE

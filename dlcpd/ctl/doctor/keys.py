@@ -6,9 +6,9 @@ from typing import Any
 
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl.doctor.rows import Row, fail, good, warn
-from dlcpd.daemon.config import SecurityTable
+from dlcpd.daemon.config.tables import SecurityTable
 from dlcpd.daemon.peers.trust import Trust
-from dlcpd.daemon.sessions.admission import HOW_TO_PROVE, UNPROVED
+from dlcpd.daemon.sessions.proof import HOW_TO_PROVE, UNPROVED
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from dlcpd.contract.errors import AddressUnavailable
 from dlcpd.ctl.doctor import tos
 from dlcpd.ctl.doctor.datagrams import TOKEN, Answer, probe_untrusted
 from dlcpd.ctl.doctor.greeting import End, Greeting
-from dlcpd.daemon.config import Config
-from dlcpd.daemon.effective import agreed, engine_configs
+from dlcpd.daemon.config.effective import agreed, engine_configs
+from dlcpd.daemon.config.tables import Config
 from dlcpd.io.udp import mmsg
 from dlcpd.io.udp.udp_path import size_buffers
 from dlcpd.ipc.accepting import REST, Short, accept

@@ -23,8 +23,8 @@ from dlcpd.ctl.doctor.reach import (
 )
 from dlcpd.ctl.doctor.rows import Row, fail, good
 from dlcpd.ctl.doctor.way import Way, judge
-from dlcpd.daemon.config import Config
-from dlcpd.daemon.effective import agreed
+from dlcpd.daemon.config.effective import agreed
+from dlcpd.daemon.config.tables import Config
 from dlcpd.io.udp.udp_path import tos_of_tags
 
 CONNECT: Final = 3.0  # seconds for TCP: the first try and one more

@@ -10,7 +10,7 @@ from dlcpd.ctl.output import Output
 from dlcpd.ctl.page.daemon import Daemon
 from dlcpd.ctl.page.server import is_loopback, server
 from dlcpd.ctl.page.token import drawn, from_file
-from dlcpd.daemon.config import address_of, listening
+from dlcpd.daemon.config.values import address_of, listening
 
 
 def page(options: argparse.Namespace, output: Output) -> int:

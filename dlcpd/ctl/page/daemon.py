@@ -9,7 +9,7 @@ from dlcpd.contract.messages import Status, StatusRequest
 from dlcpd.ctl.conversation import Conversation
 from dlcpd.ctl.top import alarms
 from dlcpd.ctl.trace import record
-from dlcpd.daemon.config import DaemonTable
+from dlcpd.daemon.config.tables import DaemonTable
 
 FRESH: Final = 1.0  # seconds for which further requests get the same report
 LEDGER: Final = 200  # newest rows of the ledger: losses by tensor of the latest operations

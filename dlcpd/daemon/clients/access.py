@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from dlcpd.contract.errors import BadConfig
-from dlcpd.daemon.config import ANYONE
+from dlcpd.daemon.config.tables import ANYONE
 
 ROOT: Final = 0
 OWN_GROUP: Final = -1  # as os.chown takes it

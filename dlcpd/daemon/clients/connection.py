@@ -133,7 +133,7 @@ class Connection:
         self._step(Input.CLOSE)
         session, self.session = self.session, None
         if session:
-            self._reception.sessions.leave(session, why)
+            self._reception.sessions.ends.leave(session, why)
         if self._reporting:
             self._reporting.cancel()
         self._reception.tracing.release(self)
@@ -177,7 +177,7 @@ class Connection:
 
     def _join(self, join: Join) -> None:
         self._expect(Input.JOIN)
-        self.session = self._reception.sessions.join(join, self)
+        self.session = self._reception.sessions.joining.join(join, self)
         self._step(Input.JOIN)
         log.info("joining", session=self.session, client=self._client, world=join.world_size)
 

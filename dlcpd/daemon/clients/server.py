@@ -19,7 +19,7 @@ from dlcpd.daemon import log
 from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.connection import Connection, Reception, State, credentials, refusal
 from dlcpd.daemon.clients.socket_lock import SocketLock
-from dlcpd.daemon.crowd import Crowd
+from dlcpd.daemon.fair_table import FairTable
 from dlcpd.ipc.accepting import AcceptLoop, Short
 from dlcpd.ipc.held_folder import holding
 from dlcpd.ipc.safe_path import UnsafePath
@@ -157,10 +157,10 @@ class Server:
         self._accepting: AcceptLoop | None = None
         self._file: Path | None = None
         self._connections: set[Connection] = set()
-        self._silent: Crowd[Connection] = Crowd(MAX_SILENT)
+        self._silent: FairTable[Connection] = FairTable(MAX_SILENT)
         self._hello_due: dict[Connection, asyncio.TimerHandle] = {}
         # Greeted, without a session. Never full: connections are counted when they connect.
-        self._idle: Crowd[Connection] = Crowd(max_connections + MAX_SILENT + 1)
+        self._idle: FairTable[Connection] = FairTable(max_connections + MAX_SILENT + 1)
         self._parting: dict[socket.socket, asyncio.TimerHandle] = {}  # the oldest first
 
     def __len__(self) -> int:

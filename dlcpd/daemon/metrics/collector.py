@@ -14,7 +14,8 @@ from prometheus_client.core import (
 from dlcpd.contract.errors import ReplicaDivergence
 from dlcpd.core.session.totals import BUCKETS
 from dlcpd.daemon.metrics import families
-from dlcpd.daemon.metrics.families import COUNTER, FAMILIES, HISTOGRAM, PRESSED, Family
+from dlcpd.daemon.metrics.families import FAMILIES, HISTOGRAM, PRESSED, Family
+from dlcpd.io.report_rows import COUNTER
 
 MAX_LABEL: Final = 128  # characters: the longest name of a job
 _ENDS: Final = [*(f"{seconds:g}" for seconds in BUCKETS), "+Inf"]

@@ -7,10 +7,12 @@ An engine's report has at most 191 KiB (MAX_REPORT). A peer takes at least 370 B
 peers fit. If there are more, peers are left out and TRUNCATED is 1.
 """
 
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
-COUNTER: Final = "counter"
-GAUGE: Final = "gauge"
+from dlcpd.io import report_rows
+from dlcpd.io.report_rows import COUNTER, GAUGE, ReportValue
+
 HISTOGRAM: Final = "histogram"
 
 # Fraction of the bound; from here on, more losses cause retransmissions.
@@ -43,6 +45,14 @@ class _Of(NamedTuple):
 
     def gauge(self, name: str, text: str, key: str = "", *labels: str) -> Family:
         return Family(self.prefix + name, GAUGE, text, self.labels + labels, key)
+
+    def rows(self, rows: Iterable[ReportValue[Any]]) -> tuple[Family, ...]:
+        """The metrics among the values of an engine's report."""
+        return tuple(
+            Family(self.prefix + of.name, of.kind, of.text, self.labels, row.key)
+            for row in rows
+            if (of := row.metric) is not None
+        )
 
 
 _D: Final = _Of("dlcpd_", ())
@@ -94,18 +104,7 @@ SESSION: Final = (  # values of the control process
     _S.gauge("age_seconds", "Time since all ranks of the session joined.", "age"),
     _S.gauge("arena_bytes", "Size limit of the arena.", "arena_bytes"),
 )
-SESSION_ENGINE: Final = (  # values of the engines
-    _S.counter("operations_submitted", "Operations that began.", "submitted"),
-    _S.gauge("operations_open", "Operations in flight.", "open"),
-    _S.gauge(
-        "residual_bytes", "Memory of residuals, which later operations reapply.", "residual_bytes"
-    ),
-    _S.counter(
-        "residuals_evicted",
-        "Tensors whose residual was discarded for lack of memory.",
-        "residual_evicted",
-    ),
-)
+SESSION_ENGINE: Final = _S.rows(report_rows.SESSION)  # values of the engines
 SESSION_TOTALS: Final = (
     _S.counter("segments_sent", "Segments of this rank's contributions.", "sent"),
     _S.counter("segments_retransmitted", "Segments that this rank retransmitted.", "retransmitted"),
@@ -137,55 +136,16 @@ SESSION_TOTALS: Final = (
 
 _P: Final = _Of("dlcpd_peer_", _PEER)
 LINK: Final = _P.gauge("up", "1: the connection to the peer's control process is up.")
-PEER: Final = (
-    _P.gauge("window_bytes", "Bytes that the peer allows in flight.", "window"),
-    _P.gauge("queued_bytes", "Bytes that wait to be sent to the peer.", "queued"),
-    _P.gauge("silent_seconds", "Silence of a suspected peer; 0: not suspected.", "silent"),
-    _P.counter(
-        "segments_lost", "Segments of the peer that are missing in sums of this rank.", "missing"
-    ),
-)
+PEER: Final = _P.rows(report_rows.PEER)
 
 _T: Final = _Of("dlcpd_path_", _PATH)
 PATH: Final = (
-    _T.gauge("up", "1: the path carries data; 0: it is silent.", "up"),
-    _T.gauge("gray", "1: the path loses more than [network] alarm_loss.", "gray"),
-    _T.gauge("rtt_seconds", "Smoothed round-trip time of the fastest traffic class.", "rtt"),
-    _T.gauge(
-        "datagrams_in_flight",
-        "Datagrams sent that neither arrived nor were lost so far.",
-        "in_flight",
-    ),
-    _T.counter("datagrams_received", "Data datagrams received.", "received"),
-    _T.gauge(
-        "datagrams_missing", "Data datagrams of the peer that have not arrived so far.", "missing"
-    ),
-    _T.counter(
-        "segments_waived", "Waived segments whose last transmission used this path.", "waived"
-    ),
+    *_T.rows(report_rows.PATH),
     _T.gauge("mtu_bytes", "Largest packet that passed; 0: unknown.", "mtu"),
 )
 
 _C: Final = _Of("dlcpd_class_", _CLASS)
-CLASS: Final = (
-    _C.counter("datagrams_sent", "Data datagrams sent.", "sent"),
-    _C.counter(
-        "bytes_sent",
-        "Bytes of data datagrams sent, with DLCP headers; short segments count in full.",
-        "bytes",
-    ),
-    _C.counter("datagrams_resent", "Data datagrams with retransmitted segments.", "again"),
-    _C.counter("datagrams_lost", "Datagrams counted as lost, late ones included.", "lost_at_most"),
-    _C.counter(
-        "datagrams_marked", "Datagrams that arrived with the mark Congestion Experienced.", "marked"
-    ),
-    _C.gauge("rtt_seconds", "Smoothed round-trip time.", "rtt"),
-    _C.gauge("window_datagrams", "Congestion window.", "window"),
-    _C.gauge("rate_datagrams_per_second", "Delivery rate; 0: unknown.", "rate"),
-    _C.gauge(
-        "queue_delay_seconds", "Delay of the standing queue in the last round trip.", "queue_delay"
-    ),
-)
+CLASS: Final = _C.rows(report_rows.CLASS)
 
 FAMILIES: Final = (
     BUILD, UP, TRUNCATED, SESSIONS, CONTROL_EVENTS, ENGINE_EVENTS, WORK, *DAEMON,

@@ -13,7 +13,7 @@ from typing import Final
 
 from dlcpd.contract.errors import NotAuthorised
 from dlcpd.daemon import log
-from dlcpd.daemon.crowd import Crowd
+from dlcpd.daemon.fair_table import FairTable
 from dlcpd.daemon.peers.incoming import Incoming, Port
 from dlcpd.daemon.peers.trust import Trust
 from dlcpd.ipc.accepting import AcceptLoop, Short
@@ -44,7 +44,7 @@ class Listener:
         self._admitted: Counter[str] = Counter()  # key -> sessions that name it
         self._proved: dict[str, dict[Incoming, None]] = {}  # by key, in the order they came
         share = max(descriptors // STRANGERS_SHARE, LEAST_STRANGERS)
-        self._strangers: Crowd[Incoming] = Crowd(min(MAX_STRANGERS, share))
+        self._strangers: FairTable[Incoming] = FairTable(min(MAX_STRANGERS, share))
         self._accepting = AcceptLoop(
             loop, sock, self._accepted, make_room=self._stranger_leaves, told=_tell_short
         )

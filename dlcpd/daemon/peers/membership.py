@@ -24,7 +24,8 @@ from dlcpd.daemon.peers.peer_messages import (
     Leaving,
     PeerHello,
 )
-from dlcpd.io.commands import SessionLeft, UdpAddress
+from dlcpd.io.commands import UdpAddress
+from dlcpd.io.control_events import SessionLeft
 from dlcpd.io.udp.encryption import CHOICES
 
 MAX_NAMED: Final = 8  # ranks listed in one error; the number of the rest follows

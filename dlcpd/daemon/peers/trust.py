@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dlcpd.contract.errors import BadConfig
-from dlcpd.daemon.config import SecurityTable
+from dlcpd.daemon.config.tables import SecurityTable
 from dlcpd.daemon.peers.authorised import Authorised
 from dlcpd.daemon.peers.key_files import read_identity
 from dlcpd.daemon.peers.keys import KeyPair

@@ -12,7 +12,8 @@ from typing import Final
 
 from dlcpd.core.session.stream_ids import MESSAGES
 from dlcpd.daemon.engines import Engines
-from dlcpd.io.commands import MAX_ABORTS, AbortedOperation, AbortOperations, FailedOperation
+from dlcpd.io.commands import MAX_ABORTS, AbortedOperation, AbortOperations
+from dlcpd.io.control_events import FailedOperation
 
 # Of one session: an engine has at most 1,024 operations open and remembers aborts of 1,024 more
 # that have not begun. Any further operation waits for its own deadline.

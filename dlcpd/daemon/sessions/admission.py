@@ -1,75 +1,132 @@
-"""The proof that the peers of a Join belong to the job, and the policy without a proof."""
+"""Admission: whether a Join is accepted, and by which engines its session is carried."""
 
-import ipaddress
-from collections.abc import Collection
-from enum import Enum
-from typing import Final
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-from dlcpd.contract.errors import NotAuthorised
+from dlcpd.contract.errors import DaemonUnavailable, NotPermitted, TooMany
 from dlcpd.contract.messages import Join
+from dlcpd.daemon import log
 from dlcpd.daemon.peers.authorised import Authorised
 from dlcpd.daemon.peers.membership import Link
-from dlcpd.daemon.peers.peers import PeerAddress
-
-UNPROVED: Final = "whoever can write the job's store can become one of its ranks"
-HOW_TO_PROVE: Final = (
-    "give all ranks the same DLCPD_JOB_SECRET, or authorise the keys of hosts (docs/security.md)"
-)
+from dlcpd.daemon.sessions.proof import HOW_TO_PROVE, UNPROVED, Proof, check_keys, proof_of, refusal
+from dlcpd.daemon.sessions.session import Client
+from dlcpd.daemon.sessions.table import SessionTable
 
 
-class Proof(Enum):
-    """The proof that a session's peers belong to the job."""
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """Settings that hold for all sessions of this daemon."""
 
-    KEYS = "authorised keys"
-    SECRET = "the job's secret"  # noqa: S105  # no password
-    HOST = "this host alone"
-    NONE = "the job's store alone"
+    host: str
+    engines_per_job: int  # 0: all
+    agreed: dict[str, int]  # settings that hellos compare, without world_size
+    max_sessions: int
+    max_arena_bytes: int
+    refuse_unproved: bool  # jobs whose peers only the job's store names
 
 
-def check_keys(links: Collection[Link], authorised: Authorised, host: str) -> None:
-    """Name each peer as its key is authorised. `host`: this host's name.
+class EngineChoice(Protocol):
+    """The engines, as far as admission asks about them."""
 
-    Raises: NotAuthorised.
-    """
-    for link in links:
-        if not authorised.allows(link.key):
-            raise NotAuthorised(
-                f"{link} ({link.endpoint}) has the key {link.key}, which no file of "
-                f"{authorised.folder} on {host} names: if it is that host's, let `dlcpctl keys "
-                f"authorise` add here what `dlcpctl keys show` prints there"
+    def __len__(self) -> int: ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether an engine is behind with its commands."""
+
+    def choose(self, count: int, load: Counter[int]) -> tuple[int, ...]:
+        """The engines for a new job; none: no engine is up."""
+
+    def conditions(self, engines: Sequence[int]) -> str:
+        """The states of `engines`, in words."""
+
+
+class Admission:
+    """Applies the limits, permissions and proofs of this host to each Join."""
+
+    def __init__(
+        self,
+        settings: SessionSettings,
+        table: SessionTable,
+        engines: EngineChoice,
+        authorised: Authorised,
+        endpoint: str,
+    ) -> None:
+        """`endpoint`: the address of this daemon's control process."""
+        self._settings, self._table, self._engines = settings, table, engines
+        self._authorised, self._endpoint = authorised, endpoint
+        self.draining = False  # no session is admitted any more
+
+    def check(self, request: Join, client: Client) -> None:
+        """Raises: DaemonUnavailable, NotPermitted, TooMany."""
+        self._check_room(request)
+        self._check_heir(request, client)
+
+    def _check_room(self, request: Join) -> None:
+        """Raises: DaemonUnavailable, NotPermitted, TooMany."""
+        settings = self._settings
+        if self.draining:
+            raise DaemonUnavailable(f"dlcpd on {settings.host} is stopping; join again later")
+        if self._table.named(request.job, request.rank):
+            raise NotPermitted(
+                f"rank {request.rank} of job {request.job!r} has a session on {settings.host} "
+                f"already: give each job its own name, or end the process that holds it"
             )
-        link.known_as = authorised.host_of(link.key)
-        link.host = link.known_as or link.host
+        if self._engines.busy:
+            raise TooMany(f"an engine of dlcpd on {settings.host} is behind; join again later")
+        if len(self._table) >= settings.max_sessions:
+            raise TooMany(
+                f"dlcpd on {settings.host} serves {len(self._table)} sessions, the most that "
+                f"[daemon] max_sessions allows"
+            )
+        if request.arena_bytes > settings.max_arena_bytes:
+            raise TooMany(
+                f"an arena of {request.arena_bytes} B is more than the "
+                f"{settings.max_arena_bytes} B that [daemon] max_arena_bytes on {settings.host} "
+                f"allows"
+            )
 
+    def prove(self, request: Join, links: Collection[Link]) -> Proof:
+        """The proof that the peers behind `links` belong to the job. Raises: NotAuthorised."""
+        authorised, host = self._authorised, self._settings.host
+        check_keys(links, authorised, host)
+        proof = proof_of(links, request.proof, authorised, self._endpoint)
+        if proof is Proof.NONE:
+            if self._settings.refuse_unproved:
+                raise refusal(request, host)
+            if request.job not in {session.name[0] for session in self._table}:  # once per job
+                log.warning("peers_unproved", job=request.job, text=f"{UNPROVED}: {HOW_TO_PROVE}")
+        return proof
 
-def proof_of(
-    links: Collection[Link], request_proof: str, authorised: Authorised, own_endpoint: str
-) -> Proof:
-    """The strongest proof that there is."""
-    if authorised.folder:
-        return Proof.KEYS
-    if request_proof:
-        return Proof.SECRET
-    remote = any(_is_elsewhere(link.endpoint, own_endpoint) for link in links)
-    return Proof.NONE if remote else Proof.HOST
+    def _check_heir(self, request: Join, client: Client) -> None:
+        """Residuals are gradients: no user gets those of another. Raises: NotPermitted."""
+        former = self._table.numbered(request.inherits)
+        if former is not None and former.client.uid != client.uid:
+            raise NotPermitted(f"session {request.inherits} belongs to another user")
 
+    def engines_for(self, request: Join) -> tuple[int, ...]:
+        """Engines for a new session: those of the session whose residuals it takes over, since the
+        engines keep them; else those of the job's other local sessions; else those with fewest
+        sessions.
 
-def refusal(request: Join, host: str) -> NotAuthorised:
-    """The error for a job that [security] unproved = "refuse" rejects."""
-    return NotAuthorised(
-        f"job {request.job!r}: {UNPROVED}, which [security] unproved on {host} refuses: "
-        f"{HOW_TO_PROVE}"
-    )
+        Raises: DaemonUnavailable.
+        """
+        former = self._table.numbered(request.inherits)
+        if former:
+            return former.engines
+        for session in self._table:
+            if session.name[0] == request.job:
+                return session.engines
+        load = Counter(engine for session in self._table for engine in session.engines)
+        chosen = self._engines.choose(self._settings.engines_per_job, load)
+        if not chosen:
+            raise self.without_engines(range(len(self._engines)))
+        return chosen
 
-
-def is_loopback(endpoint: str) -> bool:
-    """Whether the address is loopback: no other host reaches it."""
-    return ipaddress.ip_address(_address(endpoint)).is_loopback
-
-
-def _is_elsewhere(endpoint: str, own_endpoint: str) -> bool:
-    return not is_loopback(endpoint) and _address(endpoint) != _address(own_endpoint)
-
-
-def _address(endpoint: str) -> str:
-    return PeerAddress(endpoint, "").target[0]
+    def without_engines(self, engines: Sequence[int]) -> DaemonUnavailable:
+        """The error of a join for which `engines` are not up."""
+        return DaemonUnavailable(
+            f"dlcpd on {self._settings.host}: {self._engines.conditions(engines)}; join again later"
+        )

@@ -25,8 +25,8 @@ from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.daemon.sessions.aborts import AbortQueue
 from dlcpd.daemon.sessions.session import Session, address_of
 from dlcpd.daemon.sessions.sessions import Sessions
-from dlcpd.io.commands import (
-    AbortedOperation,
+from dlcpd.io.commands import AbortedOperation, PeerDoubted, PeerGone, PeerLeft
+from dlcpd.io.control_events import (
     Event,
     FailedOperation,
     LedgerEnded,
@@ -34,9 +34,6 @@ from dlcpd.io.commands import (
     PathChanged,
     PathMtuChanged,
     PeerChanged,
-    PeerDoubted,
-    PeerGone,
-    PeerLeft,
     SessionBroken,
     SessionDelivered,
     SessionEnded,
@@ -67,7 +64,7 @@ class Dispatch:
 
     def peer_message(self, key: str, message: PeerMessage) -> None:
         """A message that came under the CURVE key `key`."""
-        session = self._sessions.addressed(message)
+        session = self._sessions.table.addressed(message)
         link = session.membership.links.get(message.from_rank) if session else None
         if session is None or link is None or not session.begun:
             self._counters["peer_unknown_session"] += 1  # a hello is repeated until its time comes
@@ -84,11 +81,11 @@ class Dispatch:
 
     def other_version(self, key: str, version: int) -> None:
         """The peer with this key speaks another protocol: no join with it can succeed."""
-        for session in self._sessions:
+        for session in self._sessions.table:
             for link in session.membership.links.values():
                 if link.key == key and not session.joined_at:
                     error = session.membership.other_version(link, version)
-                    self._sessions.refuse(session, error)
+                    self._sessions.ends.refuse(session, error)
                     break
 
     def turned_away(self, address: PeerAddress, code: str) -> None:
@@ -102,11 +99,11 @@ class Dispatch:
                 f"let `dlcpctl keys authorise` add there what `dlcpctl keys show` prints here"
             )
 
-        self._sessions.end_all(lambda link: address_of(link) == address, why)
+        self._sessions.ends.end_all(lambda link: address_of(link) == address, why)
 
     def daemon_lost(self, address: PeerAddress, sign: str) -> None:
         """There is a sign that the daemon at `address` has ended: the engines ask its ranks."""
-        for session in self._sessions:
+        for session in self._sessions.table:
             for link in session.membership.links.values():
                 if session.opened and link.state is LinkState.UP and address_of(link) == address:
                     self._engines.send_all(PeerDoubted(session.number, link.rank, sign))
@@ -117,7 +114,7 @@ class Dispatch:
         def why(link: Link) -> NotAuthorised:
             return NotAuthorised(f"{link}: its key {link.key} was revoked on this host")
 
-        self._sessions.end_all(lambda link: link.key in keys, why)
+        self._sessions.ends.end_all(lambda link: link.key in keys, why)
 
     def engine_event(self, engine: int, event: Event) -> None:
         """An engine's event about a session; it may have been closed in the meantime."""
@@ -125,10 +122,10 @@ class Dispatch:
             case SessionOpened() | SessionEnded() | SessionLeft() | SessionDelivered():
                 self._session_news(engine, event)
             case OperationsFailed(number, failures):
-                if session := self._sessions.numbered(number):
+                if session := self._sessions.table.numbered(number):
                     self._operations_failed(session, engine, failures)
             case SessionBroken(number, rank, code, text):
-                session = self._sessions.numbered(number)
+                session = self._sessions.table.numbered(number)
                 if session and not session.broken:  # else another engine reported it
                     _severity(session, rank, code)(
                         "session_broken", session=session, peer=rank, code=code, text=text
@@ -136,11 +133,11 @@ class Dispatch:
                     session.broken, session.broken_code = text, code
                     session.silence.clear()
                     self._counters[f"broken_{code}"] += 1
-                    self._sessions.part(session, code, f"{session}: {text}")
+                    self._sessions.ends.part(session, code, f"{session}: {text}")
             case LedgerEnded(number, text):
                 log.error("ledger_ended", session=number, engine=engine, text=text)
             case PathChanged() | PeerChanged() | PathMtuChanged():
-                if session := self._sessions.numbered(event.session):
+                if session := self._sessions.table.numbered(event.session):
                     self._network_news(session, engine, event)
             case _:
                 log.error("engine_event_unknown", event_kind=type(event).__name__)
@@ -197,17 +194,17 @@ class Dispatch:
     def _session_news(
         self, engine: int, event: SessionOpened | SessionEnded | SessionLeft | SessionDelivered
     ) -> None:
-        session = self._sessions.numbered(event.session)
+        session = self._sessions.table.numbered(event.session)
         if isinstance(event, SessionEnded):
             self._session_ended(engine, session, event)
         elif session is None:
             return
         elif isinstance(event, SessionLeft):
-            self._sessions.left(session, engine, event)
+            self._sessions.ends.left(session, engine, event)
         elif isinstance(event, SessionDelivered):
-            self._sessions.delivered(session, engine, event.lacking)
+            self._sessions.ends.delivered(session, engine, event.lacking)
         else:
-            self._sessions.serves(session, engine)
+            self._sessions.joining.serves(session, engine)
 
     def _session_ended(self, engine: int, session: Session | None, event: SessionEnded) -> None:
         if event.trace:
@@ -215,9 +212,9 @@ class Dispatch:
             log.error("internal", engine=engine, code=event.code, text=event.trace)
         error = error_for(event.code, event.text)
         if session and session.joined_at:
-            self._sessions.abandon(session, error)
+            self._sessions.ends.abandon(session, error)
         elif session:
-            self._sessions.refuse(session, error)
+            self._sessions.ends.refuse(session, error)
 
     def _operations_failed(
         self, session: Session, engine: int, failures: list[FailedOperation]
@@ -237,7 +234,7 @@ class Dispatch:
             text=first[0].text,
             and_others=len(first) - 1,
         )
-        self._sessions.abort(session, engine, first)
+        self._sessions.ends.abort(session, engine, first)
 
     def _hello(self, session: Session, link: Link, hello: PeerHello) -> None:
         membership = session.membership
@@ -248,12 +245,13 @@ class Dispatch:
             if not session.joined_at:
                 membership.joining_hello(link, hello)
         except (NotAuthorised, RanksDisagree) as exc:
-            self._sessions.hello(session, link)  # so that the peer can name the disagreement too
-            self._sessions.refuse(session, exc)
+            # so that the peer can name the disagreement too
+            self._sessions.joining.hello(session, link)
+            self._sessions.ends.refuse(session, exc)
             return
         if hello.answer and hello.session == link.session:
-            self._sessions.hello(session, link)
-        self._sessions.advance(session)
+            self._sessions.joining.hello(session, link)
+        self._sessions.joining.advance(session)
 
     def _replaced(self, session: Session, link: Link) -> None:
         """A peer's session that the local engines know has been replaced."""
@@ -261,7 +259,7 @@ class Dispatch:
         if session.joined_at:
             self._gone(session, link, text)
         else:
-            self._sessions.refuse(session, PeerLost(text))
+            self._sessions.ends.refuse(session, PeerLost(text))
 
     def _goodbye(self, session: Session, link: Link, goodbye: Goodbye) -> None:
         if session.joined_at:
@@ -270,7 +268,7 @@ class Dispatch:
             else:
                 self._counters["peer_stale"] += 1
         elif session.membership.joining_goodbye(link, goodbye):
-            self._sessions.refuse(session, _join_error(link, goodbye))
+            self._sessions.ends.refuse(session, _join_error(link, goodbye))
 
     def _leaving(self, session: Session, link: Link, said: Leaving) -> None:
         known = session.opened and said.engine < session.membership.engines_used

@@ -10,7 +10,7 @@ from dlcpd.contract.errors import DlcpError, TooMany
 from dlcpd.daemon.peers.membership import Link, Membership
 from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.daemon.sessions.aborts import Aborts
-from dlcpd.daemon.sessions.admission import Proof
+from dlcpd.daemon.sessions.proof import Proof
 from dlcpd.daemon.sessions.silence import Silence
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.commands import EnginePeer, OpenSession

@@ -40,7 +40,7 @@ from dlcpd.core.session.events import (
 from dlcpd.core.session.session import Session
 from dlcpd.core.timers import Timer
 from dlcpd.core.trace import NO_OPERATION
-from dlcpd.io import commands
+from dlcpd.io import control_events
 from dlcpd.io.clients.client import Client
 from dlcpd.io.clients.delivery import Delivery
 from dlcpd.io.control_link import ControlLink
@@ -183,12 +183,14 @@ class Clients:
     def _tell_control(self, session: int, events: Sequence[Event]) -> None:
         """Failures go in common frames, since most operations fail together."""
         failed = [e for e in events if isinstance(e, OperationFailed) and e.ranks]
-        for first in range(0, len(failed), commands.MAX_FAILURES):
-            rows = [_for_peers(event) for event in failed[first : first + commands.MAX_FAILURES]]
-            self._control.emit(commands.OperationsFailed(session, rows))
+        for first in range(0, len(failed), control_events.MAX_FAILURES):
+            rows = [
+                _for_peers(event) for event in failed[first : first + control_events.MAX_FAILURES]
+            ]
+            self._control.emit(control_events.OperationsFailed(session, rows))
         for event in events:
             if isinstance(event, SessionBroken):
-                self._control.emit(commands.SessionBroken(*event[:4]))
+                self._control.emit(control_events.SessionBroken(*event[:4]))
 
     def _tell(self, client: Client, event: Event) -> None:
         match event:
@@ -257,7 +259,7 @@ class Clients:
     def end(self, number: int, error: DlcpError, trace: str = "") -> None:
         """Close a session after this wake-up, and report the first reason to control."""
         if number not in self._ending:
-            self._control.emit(commands.SessionEnded(number, error.code, str(error), trace))
+            self._control.emit(control_events.SessionEnded(number, error.code, str(error), trace))
         self.close(number, error)
 
     def close(self, number: int, error: DlcpError) -> None:
@@ -309,13 +311,13 @@ def _as_lost(event: Event, session: Session) -> Event:
     return event
 
 
-def _for_peers(failed: OperationFailed) -> commands.FailedOperation:
-    return commands.FailedOperation(
+def _for_peers(failed: OperationFailed) -> control_events.FailedOperation:
+    return control_events.FailedOperation(
         failed.stream,
         failed.number,
         list(failed.ranks),
         failed.code,
-        failed.text[: commands.MAX_FAILURE_TEXT],
+        failed.text[: control_events.MAX_FAILURE_TEXT],
         failed.peer.rank,
     )
 

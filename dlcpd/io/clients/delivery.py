@@ -10,7 +10,7 @@ from dlcpd.contract.messages import DELIVERY
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.session.session import Session
 from dlcpd.core.timers import Timer
-from dlcpd.io import commands
+from dlcpd.io import commands, control_events
 from dlcpd.io.control_link import ControlLink
 
 MAX_LACKING: Final = 4  # operations named in one text
@@ -33,7 +33,7 @@ class Delivery:
             for at in range(0, len(rows) or 1, commands.MAX_BEGUN):
                 part, rest = rows[at : at + commands.MAX_BEGUN], len(rows) - at
                 last = rest <= commands.MAX_BEGUN
-                self._control.emit(commands.SessionLeft(session.number, rank, part, last))
+                self._control.emit(control_events.SessionLeft(session.number, rank, part, last))
         self._left[session.number] = session
         self._endpoint.timers.set((self, Timer.DELIVERY, session.number), now + DELIVERY)
         self.look()
@@ -64,7 +64,7 @@ class Delivery:
 
     def _end(self, number: int, text: str) -> None:
         self.forget(number)
-        self._control.emit(commands.SessionDelivered(number, text))
+        self._control.emit(control_events.SessionDelivered(number, text))
 
 
 def lacking(session: Session) -> str:

@@ -13,8 +13,9 @@ from dlcpd.ctl import main as command
 from dlcpd.ctl.doctor import daemon
 from dlcpd.ctl.doctor.daemon import Running
 from dlcpd.ctl.doctor.rows import Verdict
-from dlcpd.daemon.config import Config, parse
-from dlcpd.daemon.effective import resolved
+from dlcpd.daemon.config.effective import resolved
+from dlcpd.daemon.config.file import parse
+from dlcpd.daemon.config.tables import Config
 from tests.ctl.test_status import Answering
 
 REPORT: dict[str, Any] = {"version": __version__, "engine": {}, "sessions": []}

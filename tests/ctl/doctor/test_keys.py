@@ -9,7 +9,8 @@ import pytest
 from dlcpd.ctl.doctor import keys
 from dlcpd.ctl.doctor.keys import Keys
 from dlcpd.ctl.doctor.rows import Verdict
-from dlcpd.daemon.config import AUTHORISED, IDENTITY, SecurityTable, parse
+from dlcpd.daemon.config.file import parse
+from dlcpd.daemon.config.tables import AUTHORISED, IDENTITY, SecurityTable
 from tests.daemon.keys_kit import authorise, host_with_keys, security
 
 

@@ -16,8 +16,9 @@ from dlcpd.ctl.doctor.greeting import End, Greeting
 from dlcpd.ctl.doctor.listener import Listener
 from dlcpd.ctl.doctor.prober import Prober, Reply, Wish, ask
 from dlcpd.ctl.doctor.rows import Row, Verdict
-from dlcpd.daemon.config import Config, parse
-from dlcpd.daemon.effective import resolved
+from dlcpd.daemon.config.effective import resolved
+from dlcpd.daemon.config.file import parse
+from dlcpd.daemon.config.tables import Config
 from tests.path_mtu.network import Network, network, run
 
 PATIENCE: Final = 30.0  # seconds until a listener fails; never waited for

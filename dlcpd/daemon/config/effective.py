@@ -3,20 +3,21 @@
 import json
 import os
 import socket
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, Final
 
-from dlcpd.daemon.config import (
+from dlcpd.daemon.config.tables import (
     AUTHORISED,
-    AUTO,
     IDENTITY,
     KEYS,
     Config,
     DaemonTable,
     NetworkTable,
-    cpu_numbers,
+    rows_of,
 )
+from dlcpd.daemon.config.values import AUTO, cpu_numbers
 from dlcpd.io.config import EngineConfig
+from dlcpd.io.settings import TransportSettings
 from dlcpd.io.udp.encryption import CHOICES
 from dlcpd.ipc.memory_limit import memory_limit
 
@@ -118,7 +119,9 @@ def _engine_config(config: Config, engine: int, engines: int) -> EngineConfig:
     network, daemon = config.network, config.daemon
     assert isinstance(daemon.max_memory_bytes, int)  # noqa: S101  # resolved
     assert isinstance(daemon.max_session_memory_bytes, int)  # noqa: S101  # likewise
+    shared = {row.name: getattr(network, row.name) for row in fields(TransportSettings)}
     return EngineConfig(
+        **shared,
         host=daemon.host,
         engine=engine,
         cpus=cpu_numbers(network.engine_cpus[engine]) if network.engine_cpus else (),
@@ -128,20 +131,7 @@ def _engine_config(config: Config, engine: int, engines: int) -> EngineConfig:
             for number in range(network.entropy)
         ),
         segment_size=network.largest_segment,
-        chunk_bytes=network.chunk_bytes,
-        receive_buffer=network.receive_buffer,
-        window=network.window,
-        data_path=network.data_path,
-        data_encryption=network.data_encryption,
-        offload=network.offload,
         rate_limit_bps=network.rate_limit_bps / engines,
-        congestion_control=network.congestion_control,
-        layer_priority=network.layer_priority,
-        drop_precedence=network.drop_precedence,
-        bounded_loss=network.bounded_loss,
-        alarm_loss=network.alarm_loss,
-        peer_timeout=network.peer_timeout,
-        suspect_after=network.suspect_after,
         digest_every=config.checks.digest_every,
         memory=daemon.max_memory_bytes // engines,
         session_memory=daemon.max_session_memory_bytes // engines,
@@ -171,7 +161,8 @@ def to_toml(config: Config) -> str:
     """`config` as the text of a configuration file."""
     tables = []
     for name, table in asdict(config).items():
-        lines = [f"{key} = {value_text(value)}" for key, value in table.items()]
+        keys = [row.name for row in rows_of(type(getattr(config, name)))]
+        lines = [f"{key} = {value_text(table[key])}" for key in keys]
         tables.append("\n".join([f"[{name}]", *lines]))
     return "\n\n".join(tables) + "\n"
 

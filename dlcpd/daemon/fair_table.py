@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T", bound=Hashable)
 
 
-class Crowd(Generic[T]):
+class FairTable(Generic[T]):
     """Members, each of an owner: a user or an address. When full, a new member replaces the oldest
     member of the owner with most members. So owners with few members keep them, and members that
     leave soon are rarely evicted.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from dlcpd.daemon.config import Config
+from dlcpd.daemon.config.tables import Config
 
 # Keys of [daemon]. All others are in use: sockets, memory, values that peers and engines have.
 LIVE: Final = ("allowed_users", "drain_timeout", "log_format", "log_level")

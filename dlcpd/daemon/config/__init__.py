@@ -1,0 +1,1 @@
+"""The configuration file: its tables, its text, and the values in force."""

@@ -1,0 +1,142 @@
+"""Reads a configuration file, and checks it before anything starts."""
+
+import difflib
+import tomllib
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.schema import problem
+from dlcpd.core.wire.header import MAX_PATHS, MAX_SEGMENTS
+from dlcpd.core.wire.sizes import BASE
+from dlcpd.daemon.config.tables import Config, InjectTable, NetworkTable
+from dlcpd.daemon.config.values import AUTO
+from dlcpd.io.datapath.choices import COMPILED, NUMPY
+from dlcpd.io.udp.encryption import NONE
+
+
+def load(file: Path) -> Config:
+    """Read and check a configuration file.
+
+    Raises: BadConfig naming file, table and key.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise BadConfig(f"{file}: cannot be read: {exc}") from exc
+    return parse(text, source=str(file))
+
+
+def parse(text: str, source: str) -> Config:
+    """Check the text of a configuration file; `source` names it in errors.
+
+    Raises: BadConfig naming source, table and key.
+    """
+    try:
+        return _config(tomllib.loads(text))
+    # TOMLDecodeError is a ValueError. So is what Python says of an integer too long to print; one
+    # too large for a float is an OverflowError, tables within tables can be a RecursionError.
+    except (BadConfig, ValueError, OverflowError, RecursionError) as exc:
+        raise BadConfig(f"{source}: {exc}") from exc
+
+
+def _config(document: dict[str, Any]) -> Config:
+    _refuse_unknown(document, [f.name for f in fields(Config)], "table [{}]")
+    tables = {f.name: _table(type(f.default), document, f.name) for f in fields(Config)}
+    config = Config(**tables)
+    _check_entropy(config.network)
+    _check_chunk(config.network)
+    _check_engines(config.network)
+    _check_encryption(config.network)
+    _check_relays(config.network, config.inject)
+    return config
+
+
+def _check_entropy(network: NetworkTable) -> None:
+    sockets = len(network.paths) * network.entropy
+    if sockets > MAX_PATHS:
+        raise BadConfig(
+            f"[network] entropy: {network.entropy} source ports on each of {len(network.paths)} "
+            f"paths make {sockets}, at most {MAX_PATHS}"
+        )
+
+
+def _check_chunk(network: NetworkTable) -> None:
+    """A chunk's bitmap has a bit for each segment, however small a path makes them."""
+    most = MAX_SEGMENTS * min(network.largest_segment, BASE)
+    if network.chunk_bytes > most:
+        raise BadConfig(
+            f"[network] chunk_bytes: {network.chunk_bytes} is above {most}, which is "
+            f"{MAX_SEGMENTS} segments of {min(network.largest_segment, BASE)} bytes"
+        )
+
+
+def _check_engines(network: NetworkTable) -> None:
+    if network.engine_cpus and network.engines not in (AUTO, len(network.engine_cpus)):
+        raise BadConfig(
+            f"[network] engine_cpus: CPUs for {len(network.engine_cpus)} engines, and engines is "
+            f"{network.engines}; give each engine its own, or none"
+        )
+
+
+def _check_encryption(network: NetworkTable) -> None:
+    if network.data_encryption != NONE and network.data_path == COMPILED:
+        raise BadConfig(
+            f"[network] data_path: {COMPILED!r} cannot encrypt, and data_encryption is "
+            f"{network.data_encryption!r}; leave data_path out, or make it {NUMPY!r}"
+        )
+
+
+def _check_relays(network: NetworkTable, inject: InjectTable) -> None:
+    if inject.relays and len(inject.relays) != len(network.paths):
+        raise BadConfig(
+            f"[inject] relays: {len(inject.relays)} addresses for {len(network.paths)} paths; give "
+            f"one for each path, or none"
+        )
+
+
+def _refuse_unknown(given: Iterable[str], known: list[str], what: str) -> None:
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+            raise BadConfig(f"unknown {what.format(key)}; {hint}")
+
+
+def _table(kind: Any, document: dict[str, Any], name: str) -> Any:
+    table = document.get(name, {})
+    if not isinstance(table, dict):
+        raise BadConfig(f"[{name}] is a table, not {type(table).__name__}")
+    return kind(**_checked(kind, table, f"[{name}]"))
+
+
+def _checked(kind: Any, table: dict[str, Any], where: str) -> dict[str, Any]:
+    """Keyword arguments for `kind`, every value checked."""
+    rules = {f.name: f.metadata for f in fields(kind)}
+    _refuse_unknown(table, list(rules), f"key {{}} in {where}")
+    return {key: _value(given, rules[key], f"{where} {key}") for key, given in table.items()}
+
+
+def _value(given: Any, rule: Any, where: str) -> Any:
+    """The value in use. Raises: BadConfig."""
+    value = float(given) if rule["type"] is float and type(given) is int else given
+    if "rows" in rule:
+        return _rows(value, rule, where)
+    if "parse" in rule:
+        return rule["parse"](value, where)
+    if wrong := problem(value, rule):
+        raise BadConfig(f"{where}: {wrong}")
+    return value
+
+
+def _rows(value: Any, rule: Any, where: str) -> tuple[Any, ...]:
+    """Tables of the dataclass `rule["rows"]`, one at least. Raises: BadConfig."""
+    kind, most = rule["rows"], rule["high"]
+    names = ", ".join(f.name for f in fields(kind))
+    if not isinstance(value, list) or not 1 <= len(value) <= most:
+        raise BadConfig(f"{where}: is a list of 1..{most} tables {{{names}}}")
+    if not all(isinstance(row, dict) for row in value):
+        raise BadConfig(f"{where}: each {rule['each']} is a table {{{names}}}")
+    return tuple(kind(**_checked(kind, row, f"{where}[{n}]")) for n, row in enumerate(value))
