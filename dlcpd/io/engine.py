@@ -19,11 +19,10 @@ from typing import Any, Final
 from dlcpd.contract.errors import BadConfig, DlcpError, TooMany
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.paths.pacing import Pacer
+from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.session.events import Event, PathNews, PeerNews
-from dlcpd.core.session.session import Session
 from dlcpd.core.trace import Trace
 from dlcpd.core.transfer.incoming import NoPlacement
-from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.wire import nh
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.io.clients.clients import Clients

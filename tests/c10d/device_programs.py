@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch._C._profiler import _ExperimentalConfig
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -23,6 +23,7 @@ from dlcp_client import bounded, cross_step, ddp, exact, fsdp
 from dlcp_client.ranges import PREFIX
 
 Arrays = dict[str, np.ndarray[Any, Any]]
+_cuda: Final[Any] = torch.cuda  # parts of it have no types
 COUNT: Final = 5 << 18  # elements: two pieces of a copy
 DTYPES: Final = (torch.float32, torch.bfloat16, torch.int64)
 STEPS: Final = 4
@@ -51,7 +52,8 @@ def drawn(rank: int, dtype: torch.dtype, device: torch.device, count: int = COUN
 
 def collectives(rank: int, size: int, name: str) -> Arrays:
     """Each collective, on every dtype."""
-    device, found = place(name, rank), {}
+    device = place(name, rank)
+    found: Arrays = {}
     for dtype in DTYPES:
         mine = drawn(rank, dtype, device)
         whole, part = mine.repeat(size), torch.empty_like(mine)
@@ -77,7 +79,7 @@ def behind_kernels(rank: int, size: int, name: str) -> None:
     device = place(name, rank)
     side = 2048 if device.type == "cuda" else 16
     slow = torch.randn(side, side, device=device)
-    for stream in (None, torch.cuda.Stream(device) if device.type == "cuda" else None):
+    for stream in (None, _cuda.Stream(device) if device.type == "cuda" else None):
         with torch.cuda.stream(stream):
             for number in range(10):
                 tensor = torch.zeros(COUNT, device=device)
@@ -134,7 +136,8 @@ def steps(net: nn.Module, optimizer: torch.optim.Optimizer, rank: int, device: A
 
 def trainings(rank: int, size: int, name: str) -> Arrays:
     """DDP by its group, then by each hook; FSDP2 by its group, then by its hook: the weights."""
-    device, found = place(name, rank), {}
+    device = place(name, rank)
+    found: Arrays = {}
     for way in ("group", "exact", "bounded", "cross_step"):
         net = DistributedDataParallel(network().to(device), bucket_cap_mb=1)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
@@ -176,12 +179,12 @@ def checkpoint(rank: int, size: int, name: str) -> None:
         value.to_local().normal_()
     for way in ("save", "async_save"):
         folder = Path(shared[0]) / way
-        saved = getattr(dcp, way)(state, checkpoint_id=folder)
+        saved = getattr(state_dict_saver, way)(state, checkpoint_id=folder)
         if way == "async_save":
             saved.result()
         for value in fresh.values():
             value.to_local().zero_()
-        dcp.load(fresh, checkpoint_id=folder)
+        state_dict_loader.load(fresh, checkpoint_id=folder)
         assert all(torch.equal(fresh[k].to_local(), v.to_local()) for k, v in state.items())
 
 

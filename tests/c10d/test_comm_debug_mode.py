@@ -34,7 +34,7 @@ def counted(rank: int, size: int) -> tuple[Counts, Counts, str]:
         dist.reduce_scatter_single(mine, several)
         dist.all_to_all_single(torch.empty_like(several), several)
         dist.barrier()
-        all_reduce(mine, "sum", mesh).wait()  # type: ignore[attr-defined]
+        all_reduce(mine, "sum", mesh).wait()
         distribute_tensor(several.view(size, 4), mesh, [Shard(0)]).full_tensor()
     net: Any = fully_shard(nn.Linear(8, 8), mesh=mesh)
     with CommDebugMode() as step:  # type: ignore[no-untyped-call]

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.paths.pacing import Pacer
-from dlcpd.core.session.events import OperationFailed, SessionBroken
 from dlcpd.core.send_scheduler import SendScheduler
+from dlcpd.core.session.events import OperationFailed, SessionBroken
 from dlcpd.io import control_events
 from dlcpd.io.clients.clients import Clients
 

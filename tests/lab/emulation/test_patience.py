@@ -7,7 +7,7 @@ import pytest
 from dlcp_lab.emulation import patience as module
 from dlcp_lab.emulation.patience import HIGHEST, MOST, PEER_TIMEOUT, patience, peer_timeout
 from dlcp_lab.ranks.hosts import network_table
-from dlcpd.daemon.config import NetworkTable
+from dlcpd.daemon.config.tables import NetworkTable
 
 
 def loaded(monkeypatch: pytest.MonkeyPatch, runnable: float, cpus: int = 2) -> None:
