@@ -8,9 +8,9 @@ from switchcfg.errors import CannotExpress
 from switchcfg.intent.intent import Device, Intent
 from switchcfg.platforms.eos import Eos
 from switchcfg.platforms.known import PLATFORMS
-from switchcfg.platforms.nvue import Nvue
-from switchcfg.platforms.nxos import Nxos
-from switchcfg.platforms.openconfig import OpenConfig
+from switchcfg.platforms.nvue.platform import Nvue
+from switchcfg.platforms.nxos.platform import Nxos
+from switchcfg.platforms.openconfig.platform import OpenConfig
 from switchcfg.platforms.platform import NetconfPlatform, Platform, ShellPlatform
 
 

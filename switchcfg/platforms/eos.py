@@ -22,8 +22,8 @@ from switchcfg.plan.queues import Abilities, Layout, Queue, lay_out
 from switchcfg.plan.state import Place, State
 from switchcfg.platforms.commands import CommandPlatform, number_of
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
-from switchcfg.platforms.in_turn import below, in_words, percents
 from switchcfg.platforms.platform import group_name, is_ours
+from switchcfg.platforms.weighted import below, in_words, percents
 
 KBYTE: Final = 1000  # bytes of a kbyte of EOS
 # EOS hashes layer 4 by default. Chips have headroom for two lossless classes.

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from switchcfg.errors import BadState
 from switchcfg.plan.state import Change, Place, State, natural
-from switchcfg.platforms.several import members
+from switchcfg.platforms.name_ranges import members
 
 SEPARATOR: Final = "|"  # between the parts of a place's name; no device allows it in a name
 WORD: Final = re.compile(r"[^\s|]{1,128}")  # a value for a template: never a line's end

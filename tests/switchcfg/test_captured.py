@@ -18,7 +18,7 @@ from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, plan, removal
 from switchcfg.plan.state import Place, after
 from switchcfg.platforms.known import PLATFORMS
-from switchcfg.platforms.several import MOST, members
+from switchcfg.platforms.name_ranges import MOST, members
 from tests.switchcfg import printed
 from tests.switchcfg.cli_device import Lines
 from tests.switchcfg.golden import DEVICES, PAIRS, on_every_platform

@@ -6,7 +6,7 @@ import pytest
 
 from switchcfg.intent.intent import Intent, parse
 from switchcfg.plan.queues import Abilities, Layout, lay_out
-from switchcfg.platforms.in_turn import LEAST, below, in_words, percents
+from switchcfg.platforms.weighted import LEAST, below, in_words, percents
 from tests.switchcfg.intents import EXAMPLES
 
 ABLE = Abilities(curves=3, own_mark=True, spray=("keep",), lossless=7)

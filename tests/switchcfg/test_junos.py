@@ -10,7 +10,7 @@ from switchcfg.errors import BadIntent, BadState, Refused
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, plan, removal, reverse
 from switchcfg.plan.state import Place, State, after
-from switchcfg.platforms.junos import Junos
+from switchcfg.platforms.junos.platform import Junos
 from tests.switchcfg.cli_device import JunosLines
 from tests.switchcfg.stock import sonic_roce, sonic_text
 

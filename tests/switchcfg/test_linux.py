@@ -6,8 +6,8 @@ from switchcfg.errors import BadState, Refused
 from switchcfg.intent.intent import parse
 from switchcfg.plan.plan import plan, removal
 from switchcfg.plan.state import Change, Place
-from switchcfg.platforms.linux import Linux, shaped
-from switchcfg.platforms.linux_text import bits
+from switchcfg.platforms.linux.platform import Linux, shaped
+from switchcfg.platforms.linux.text import bits
 from tests.switchcfg.intents import NAME
 from tests.switchcfg.linux_device import LinuxDevice, rate
 

@@ -8,7 +8,7 @@ from switchcfg.errors import CannotExpress, Refused
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, plan, removal, reverse
 from switchcfg.plan.state import Place
-from switchcfg.platforms.junos import Junos
+from switchcfg.platforms.junos.platform import Junos
 from tests.switchcfg.cli_device import JunosLines
 from tests.switchcfg.intents import EXAMPLES
 from tests.switchcfg.test_captured import CLASSES, captured

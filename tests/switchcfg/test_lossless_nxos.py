@@ -8,7 +8,7 @@ from switchcfg.errors import CannotExpress, Refused
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, plan, removal, reverse
 from switchcfg.plan.state import Place, after
-from switchcfg.platforms.nxos import Nxos
+from switchcfg.platforms.nxos.platform import Nxos
 from tests.switchcfg.test_captured import CLASSES, captured, device
 
 NXOS: Final = Nxos()

@@ -6,7 +6,7 @@ from switchcfg.errors import CannotExpress, Refused
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import plan, removal, reverse
 from switchcfg.plan.state import after
-from switchcfg.platforms.nvue import Nvue
+from switchcfg.platforms.nvue.platform import Nvue
 from tests.switchcfg import printed
 from tests.switchcfg.test_captured import CLASSES, captured, device
 

@@ -14,8 +14,8 @@ from switchcfg.errors import BadState, Refused
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, plan, removal
 from switchcfg.plan.state import Place, State, after
-from switchcfg.platforms.openconfig import OpenConfig
-from switchcfg.platforms.openconfig_tree import OTHER, tree
+from switchcfg.platforms.openconfig.platform import OpenConfig
+from switchcfg.platforms.openconfig.tree import OTHER, tree
 from tests.switchcfg.golden import DEVICES, on_every_platform, taken
 from tests.switchcfg.stock import sonic_roce, sonic_text
 from tests.switchcfg.test_platforms import Tree

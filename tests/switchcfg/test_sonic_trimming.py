@@ -11,8 +11,8 @@ from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, plan, removal
 from switchcfg.plan.state import State, after
 from switchcfg.platforms.known import PLATFORMS
-from switchcfg.platforms.sonic import Sonic, document
-from switchcfg.platforms.sonic_releases import refuses
+from switchcfg.platforms.sonic.platform import Sonic, document
+from switchcfg.platforms.sonic.releases import refuses
 from tests.switchcfg.intents import EXAMPLES
 from tests.switchcfg.stock import sonic_roce, sonic_text
 from tests.switchcfg.test_sonic_present import PORTS, intent

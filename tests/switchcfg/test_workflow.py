@@ -6,7 +6,7 @@ from switchcfg.cli import workflow
 from switchcfg.errors import Busy, CommitFailed, Moved, SwitchcfgError, Unreachable
 from switchcfg.intent.intent import parse
 from switchcfg.plan.plan import Plan, plan
-from switchcfg.platforms.linux import Linux
+from switchcfg.platforms.linux.platform import Linux
 from tests.switchcfg.intents import NAME
 from tests.switchcfg.simulated import SimulatedDriver
 from tests.switchcfg.test_linux import TEXT

@@ -15,8 +15,8 @@ from switchcfg.drivers.ssh import SshDriver
 from switchcfg.errors import Busy, CommitFailed
 from switchcfg.intent.intent import parse
 from switchcfg.plan.plan import Plan, plan
-from switchcfg.platforms import sonic
-from switchcfg.platforms.sonic import Sonic
+from switchcfg.platforms.sonic import platform as sonic
+from switchcfg.platforms.sonic.platform import Sonic
 from tests.switches.sonic_switch import SonicSwitch
 from tests.switches.ssh_switch import until
 

@@ -13,7 +13,7 @@ from switchcfg.intent.intent import Intent
 from switchcfg.plan.queues import Layout
 from switchcfg.plan.state import Place, State, tables
 from switchcfg.platforms.platform import is_ours
-from switchcfg.platforms.sonic_releases import HWSKU, release
+from switchcfg.platforms.sonic.releases import HWSKU, release
 
 FIRST: Final = 202505  # release
 # (HWSKUs of ASICs that trim, first release that supports them): Spectrum-4 and 5 and Tomahawk 5,

@@ -18,9 +18,9 @@ from typing import Final
 from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
 from switchcfg.plan.queues import Abilities, Layout, Queue
 from switchcfg.plan.state import Change, Owns, Place, State, after
-from switchcfg.platforms import linux_text
 from switchcfg.platforms.grammar import SEPARATOR
-from switchcfg.platforms.linux_text import (
+from switchcfg.platforms.linux import text as linux_text
+from switchcfg.platforms.linux.text import (
     CLASS,
     FIFO,
     FOREIGN,

@@ -16,9 +16,9 @@ from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
 from switchcfg.plan.kept import left_out
 from switchcfg.plan.queues import Abilities, Layout
 from switchcfg.plan.state import Change, Place, State
-from switchcfg.platforms import nvue_lossless
 from switchcfg.platforms.commands import CommandPlatform, number_of
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
+from switchcfg.platforms.nvue import lossless as nvue_lossless
 from switchcfg.platforms.platform import Fit, GivenBack, Rendered, group_name, is_ours
 
 # Cumulus hashes layer 4 by default, and has one lossless priority group (its reference, "QoS").

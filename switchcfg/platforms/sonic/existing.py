@@ -13,8 +13,8 @@ from switchcfg.plan.kept import kept, lossless
 from switchcfg.plan.state import Place, State
 from switchcfg.plan.state import tables as tables_of
 from switchcfg.platforms.platform import Fit
-from switchcfg.platforms.sonic_beside import Beside
-from switchcfg.platforms.sonic_lossless import pfc_is_ours
+from switchcfg.platforms.sonic.coexist import Beside
+from switchcfg.platforms.sonic.lossless import pfc_is_ours
 
 DSCP_MAP: Final = "DSCP_TO_TC_MAP"
 POOL: Final = "egress_lossy_pool"  # of most of SONiC's buffer templates

@@ -14,7 +14,6 @@ from switchcfg.errors import BadState
 from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
 from switchcfg.plan.queues import Abilities, Layout, Queue, lay_out
 from switchcfg.plan.state import Change, Owns, Place, State, after, natural, objects
-from switchcfg.platforms import sonic_asics
 from switchcfg.platforms.json_patch import merge_patch, patch
 from switchcfg.platforms.platform import (
     Fit,
@@ -27,13 +26,14 @@ from switchcfg.platforms.platform import (
     read_json,
     render_groups,
 )
-from switchcfg.platforms.sonic_lossless import MODEL, MOST, degraded, given_back
-from switchcfg.platforms.sonic_lossless import settings as lossless_settings
-from switchcfg.platforms.sonic_present import POOL, fit
-from switchcfg.platforms.sonic_releases import HWSKU, VERSION, doubts, refuses
-from switchcfg.platforms.sonic_rules import check
-from switchcfg.platforms.sonic_trimming import ACTION, USELESS, settings
-from switchcfg.platforms.sonic_trimming import problems as trimming_problems
+from switchcfg.platforms.sonic import asics
+from switchcfg.platforms.sonic.existing import POOL, fit
+from switchcfg.platforms.sonic.lossless import MODEL, MOST, degraded, given_back
+from switchcfg.platforms.sonic.lossless import settings as lossless_settings
+from switchcfg.platforms.sonic.releases import HWSKU, VERSION, doubts, refuses
+from switchcfg.platforms.sonic.rules import check
+from switchcfg.platforms.sonic.trimming import ACTION, USELESS, settings
+from switchcfg.platforms.sonic.trimming import problems as trimming_problems
 
 MAPS: Final = (
     "DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP", "MAP_PFC_PRIORITY_TO_QUEUE",
@@ -92,7 +92,7 @@ ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",), trim=True, lo
 
 
 class Sonic:
-    """Community SONiC. sonic_releases.py has the releases that take switchcfg's patches."""
+    """Community SONiC. releases.py lists the releases that take switchcfg's patches."""
 
     name: Final = "sonic"
 
@@ -142,7 +142,7 @@ class Sonic:
 
     def shell(self, intent: Intent, device: Device) -> Shell:
         tools = ("config", "sonic-cfggen", "sonic-db-cli", "python3")
-        ask = f"{sonic_asics.ASK}{SNAPSHOT}\n"
+        ask = f"{asics.ASK}{SNAPSHOT}\n"
         return Shell(ask, tools, _script, TIMEOUT, "config save -y >/dev/null\n")
 
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
@@ -273,7 +273,7 @@ def _bindings(
 
 def _read(text: str) -> dict[Place, str]:
     tables = read_json(text, "CONFIG_DB")
-    sonic_asics.refuse_several(tables)
+    asics.refuse_several(tables)
     out: dict[Place, str] = {}
     for table in READ:
         rows = tables.get(table, {})

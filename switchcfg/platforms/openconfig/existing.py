@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from switchcfg.intent.intent import Intent
 from switchcfg.plan.state import Change, Place, State
-from switchcfg.platforms.openconfig_tree import FAMILIES, SEPARATOR
+from switchcfg.platforms.openconfig.tree import FAMILIES, SEPARATOR
 from switchcfg.platforms.platform import is_ours
 
 KEPT = "-KEEP-"  # in the name of a term with a foreign forwarding group

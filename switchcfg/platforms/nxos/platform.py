@@ -19,9 +19,9 @@ from switchcfg.plan.queues import Abilities, Layout, Queue, lay_out
 from switchcfg.plan.state import Change, Place, State, natural
 from switchcfg.platforms.commands import CommandPlatform, number_of
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
-from switchcfg.platforms.in_turn import below, in_words, percents
+from switchcfg.platforms.name_ranges import members
 from switchcfg.platforms.platform import Fit, GivenBack, Rendered, group_name, is_ours
-from switchcfg.platforms.several import members
+from switchcfg.platforms.weighted import below, in_words, percents
 
 # NX-OS hashes layer 4 by default. Chips have headroom for two lossless classes.
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",), bare_curve=True, lossless=2)

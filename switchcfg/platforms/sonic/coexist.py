@@ -12,7 +12,7 @@ from switchcfg.intent.lossless import Lossless
 from switchcfg.plan.kept import left_out
 from switchcfg.plan.state import Place, State
 from switchcfg.platforms.platform import is_ours
-from switchcfg.platforms.sonic_lossless import (
+from switchcfg.platforms.sonic.lossless import (
     BUFFER,
     CABLES,
     HEADROOM,

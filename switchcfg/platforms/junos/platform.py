@@ -19,11 +19,10 @@ from switchcfg.intent.intent import Device, Intent, PortGroup
 from switchcfg.intent.lossless import Lossless
 from switchcfg.plan.queues import Abilities, Layout, Queue, lay_out
 from switchcfg.plan.state import Change, Owns, Place, State, after
-from switchcfg.platforms import junos_text
 from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
-from switchcfg.platforms.in_turn import in_words, percents
-from switchcfg.platforms.junos_present import (
+from switchcfg.platforms.junos import text as junos_text
+from switchcfg.platforms.junos.existing import (
     BINDS,
     CLASSIFIERS,
     Present,
@@ -34,6 +33,7 @@ from switchcfg.platforms.junos_present import (
     unread,
 )
 from switchcfg.platforms.platform import Fit, Netconf, Rendered, Step, Taken, group_name
+from switchcfg.platforms.weighted import in_words, percents
 
 ABLE: Final = Abilities(curves=3, own_mark=False, spray=("hash", "packet"), lossless=6)
 LOSS: Final = ("low", "medium-high", "high")  # by drop precedence

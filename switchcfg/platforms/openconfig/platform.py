@@ -12,8 +12,14 @@ from switchcfg.intent.intent import Device, Intent, PortGroup
 from switchcfg.plan.kept import kept
 from switchcfg.plan.queues import Abilities, Layout, Queue
 from switchcfg.plan.state import Change, Owns, Place, State, after, objects, tables
-from switchcfg.platforms.openconfig_present import classifier_name, keep, left_without, others, ways
-from switchcfg.platforms.openconfig_tree import (
+from switchcfg.platforms.openconfig.existing import (
+    classifier_name,
+    keep,
+    left_without,
+    others,
+    ways,
+)
+from switchcfg.platforms.openconfig.tree import (
     FAMILIES,
     INTEGER_LISTS,
     INTERFACE,

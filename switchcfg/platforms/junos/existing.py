@@ -16,7 +16,7 @@ from switchcfg.intent.intent import Device, Intent, PortGroup
 from switchcfg.plan.kept import kept, left_out, lossless
 from switchcfg.plan.state import Change, Place, State
 from switchcfg.platforms.grammar import SEPARATOR
-from switchcfg.platforms.junos_text import OTHER, UNREAD
+from switchcfg.platforms.junos.text import OTHER, UNREAD
 from switchcfg.platforms.platform import group_name, is_ours
 
 # Kinds of lines: of a classifier -> of its binding to a port.
