@@ -20,7 +20,8 @@ from switchcfg.plan.plan import Plan, plan, refuse, refused, removal, reverse
 from switchcfg.plan.state import State, after, difference
 from switchcfg.platforms.known import PLATFORMS
 from switchcfg.platforms.platform import Platform
-from switchcfg.platforms.sonic.platform import Sonic, document
+from switchcfg.platforms.sonic.config_db import document
+from switchcfg.platforms.sonic.platform import Sonic
 from switchcfg.traffic.judge import Verdict, lines
 
 Work = Callable[[Device, Driver], Awaitable[None]]

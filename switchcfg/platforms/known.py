@@ -17,7 +17,7 @@ from switchcfg.platforms.nxos.platform import Nxos
 from switchcfg.platforms.openconfig import platform as openconfig
 from switchcfg.platforms.openconfig.platform import OpenConfig
 from switchcfg.platforms.platform import Platform
-from switchcfg.platforms.sonic import platform as sonic
+from switchcfg.platforms.sonic import wanted as sonic
 from switchcfg.platforms.sonic.platform import Sonic
 
 PLATFORMS: Final[Mapping[str, Platform]] = {

@@ -10,7 +10,8 @@ from switchcfg.errors import Refused
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import plan, removal, reverse
 from switchcfg.plan.state import after
-from switchcfg.platforms.sonic.platform import Sonic, document
+from switchcfg.platforms.sonic.config_db import document
+from switchcfg.platforms.sonic.platform import Sonic
 from tests.switchcfg.stock import sonic_roce, sonic_text
 from tests.switchcfg.test_sonic_present import PORTS, planned, problems, then
 from tests.switchcfg.test_sonic_releases import CONSENT, refused_by_the_switch

@@ -8,7 +8,8 @@ from switchcfg.errors import BadState, Refused
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, plan, removal, reverse
 from switchcfg.plan.state import State, after
-from switchcfg.platforms.sonic.platform import Sonic, document
+from switchcfg.platforms.sonic.config_db import document
+from switchcfg.platforms.sonic.platform import Sonic
 from tests.switchcfg.intents import EXAMPLES
 from tests.switchcfg.stock import sonic_roce, sonic_text
 

@@ -16,8 +16,11 @@ from switchcfg.errors import BadIntent, Refused
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, dump, load, plan, removal, reverse
 from switchcfg.plan.state import Place, State, after, difference
-from switchcfg.platforms.sonic.platform import RELOAD_BACK, RELOADS, ROLL_BACK, Sonic, document
+from switchcfg.platforms.sonic.config_db import document
+from switchcfg.platforms.sonic.platform import Sonic
 from switchcfg.platforms.sonic.releases import HWSKU, VERSION, refuses, release
+from switchcfg.platforms.sonic.scripts import RELOAD_BACK, ROLL_BACK
+from switchcfg.platforms.sonic.steps import RELOADS
 from tests.switchcfg.intents import EXAMPLES
 from tests.switchcfg.stock import sonic_example, sonic_roce, sonic_text
 from tests.switchcfg.test_sonic_present import PORTS, intent

@@ -11,7 +11,8 @@ from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, plan, removal
 from switchcfg.plan.state import State, after
 from switchcfg.platforms.known import PLATFORMS
-from switchcfg.platforms.sonic.platform import Sonic, document
+from switchcfg.platforms.sonic.config_db import document
+from switchcfg.platforms.sonic.platform import Sonic
 from switchcfg.platforms.sonic.releases import refuses
 from tests.switchcfg.intents import EXAMPLES
 from tests.switchcfg.stock import sonic_roce, sonic_text

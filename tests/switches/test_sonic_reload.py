@@ -15,7 +15,7 @@ from switchcfg.drivers.ssh import SshDriver
 from switchcfg.errors import Busy, CommitFailed
 from switchcfg.intent.intent import parse
 from switchcfg.plan.plan import Plan, plan
-from switchcfg.platforms.sonic import platform as sonic
+from switchcfg.platforms.sonic import scripts
 from switchcfg.platforms.sonic.platform import Sonic
 from tests.switches.sonic_switch import SonicSwitch
 from tests.switches.ssh_switch import until
@@ -110,7 +110,7 @@ def test_ports_that_do_not_come_back_undo_it(
     switch: SonicSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = switch.contents()
-    monkeypatch.setattr(sonic, "PATIENCE", 5)
+    monkeypatch.setattr(scripts, "PATIENCE", 5)
     (switch.folder / "stays down").touch()
     _, driver, wanted = planned(switch)
 
