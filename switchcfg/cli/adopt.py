@@ -11,7 +11,9 @@ from typing import Final
 from switchcfg.cli.output import printable
 from switchcfg.errors import BadIntent, SwitchcfgError
 from switchcfg.intent.intent import NAME, QUEUES, Intent, Keep, parse
-from switchcfg.intent.port_names import PORT_PATTERNS, compact, in_words, speed_of
+from switchcfg.intent.known import KNOWN
+from switchcfg.intent.port_names import in_words
+from switchcfg.intent.port_ranges import compact
 from switchcfg.plan.plan import plan
 from switchcfg.plan.speeds import speeds
 from switchcfg.plan.state import Place, State, natural
@@ -38,7 +40,7 @@ class Asked:
 
 def skeleton(asked: Asked) -> Intent:
     """An intent with only the device, for the connection to it. Raises: BadIntent."""
-    ports = asked.ports or (PORT_PATTERNS[asked.platform][1],)
+    ports = asked.ports or (KNOWN[asked.platform].ports.example,)
     rates = _by_rate(asked, ports, {})
     return _parsed(asked, _text(asked, rates, NOTHING, ()))
 
@@ -68,7 +70,6 @@ def _parsed(asked: Asked, text: str) -> Intent:
 
 def _ports(platform: str, present: State) -> list[str]:
     """Names of the ports in a state, from objects of interfaces, ports and queues."""
-    shape = PORT_PATTERNS[platform][0]
     kinds = ("interface", "port")
     names = {
         part
@@ -76,7 +77,7 @@ def _ports(platform: str, present: State) -> list[str]:
         if place.kind.lower().startswith(kinds) or place.kind == "QUEUE"
         for part in place.name.split("|")[:1]
     }
-    return sorted(filter(shape.fullmatch, names), key=natural)
+    return sorted(filter(KNOWN[platform].ports.matches, names), key=natural)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def _by_rate(asked: Asked, ports: Sequence[str], present: State) -> Rates:
     told = speeds(asked.platform, present)
     found: dict[_Rate, list[str]] = {}
     for port in ports:
-        known = asked.rate or told.get(port) or speed_of(asked.platform, port)
+        known = asked.rate or told.get(port) or KNOWN[asked.platform].ports.speed_of(port)
         found.setdefault(_Rate(known or RATE, not known), []).append(port)
     return found
 

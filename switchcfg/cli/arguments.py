@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from switchcfg.cli import records
 from switchcfg.cli.workflow import REVERT_AFTER
 from switchcfg.errors import BadUsage
-from switchcfg.intent.port_names import PORT_PATTERNS
+from switchcfg.intent.known import KNOWN
 from switchcfg.intent.table import bits_per_second
 
 
@@ -84,7 +84,7 @@ def _add_importing(commands: Any) -> None:
         "import", help="print an intent that keeps the present configuration of a device"
     )
     made.add_argument("name", metavar="NAME", help="name of the device")
-    made.add_argument("--platform", required=True, choices=sorted(PORT_PATTERNS))
+    made.add_argument("--platform", required=True, choices=sorted(KNOWN))
     made.add_argument(
         "--address", default="", metavar="HOST", help="address of the device (default: NAME)"
     )

@@ -14,7 +14,7 @@ from switchcfg.cli.output import error_document, put, put_json, put_text, tell
 from switchcfg.cli.rollout import Outcome
 from switchcfg.errors import BadIntent, BadPlan, BadState, BadUsage, SwitchcfgError
 from switchcfg.intent.intent import Device, Intent, parse
-from switchcfg.intent.port_names import expand
+from switchcfg.intent.port_ranges import expand
 from switchcfg.plan import text
 from switchcfg.plan.plan import Plan, digest, dump, load
 from switchcfg.plan.state import State

@@ -11,7 +11,7 @@ import secrets
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from napalm import get_network_driver
 from napalm.base.exceptions import (
@@ -23,14 +23,16 @@ from napalm.base.exceptions import (
 )
 from pyeapi.eapilib import CommandError, EapiError
 
-from switchcfg.drivers.driver import Commit, Pending, busy, host_and_port
+from switchcfg.drivers.driver import Commit, Pending, Target, busy, host_and_port
 from switchcfg.drivers.login import Login
+from switchcfg.drivers.login import login as login_of
 from switchcfg.drivers.note import Note
 from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
 from switchcfg.platforms.platform import Step
 
 TIMEOUT: Final = 60  # seconds for one call
 PORT: Final = 443
+KIND: Final = "EOS"  # of login
 LONGEST: Final = 86_399  # seconds; NAPALM writes the timer as a time of day
 T = TypeVar("T")
 logging.getLogger("pyeapi").setLevel(logging.CRITICAL)  # it raises everything that it logs
@@ -45,6 +47,10 @@ class EosDriver:
         self._login = login
         self._note = Note(state / f"{device}.eos")
         self._opened: Any = None
+
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        return cls(target.name, target.address, login=login_of(KIND), state=target.pending)
 
     async def get(self) -> str:
         return await self._call(lambda switch: str(switch.get_config("running")["running"]))

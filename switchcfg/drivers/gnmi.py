@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import grpc
 from pygnmi.client import gNMIclient, gNMIException
@@ -26,7 +26,7 @@ from dlcpd import starter
 from dlcpd.ipc.held_folder import PRIVATE_FOLDER, HeldFolder
 from switchcfg.drivers.auto_revert import AutoRevert, refusal
 from switchcfg.drivers.by_auto_revert import ByAutoRevert
-from switchcfg.drivers.driver import host_and_port
+from switchcfg.drivers.driver import Target, host_and_port
 from switchcfg.drivers.login import Login, prefix
 from switchcfg.drivers.login import login as login_of
 from switchcfg.errors import BadState, CommitFailed, SwitchcfgError, Unreachable
@@ -48,6 +48,10 @@ class GnmiDriver(ByAutoRevert):
         super().__init__(AutoRevert(device, str(folder)))
         self.device, self.address = device, address
         self._login = login
+
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        return cls(target.name, target.address, login=login_of(KIND), folder=target.pending)
 
     async def get(self) -> str:
         def ask(client: Any) -> str:

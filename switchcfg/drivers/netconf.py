@@ -11,16 +11,16 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from ncclient import NCClientError, manager
 from ncclient.operations import RPCError
 from ncclient.xml_ import to_ele
 
-from switchcfg.drivers.driver import Commit, Pending, busy, host_and_port
+from switchcfg.drivers.driver import Commit, Pending, Target, busy, host_and_port
 from switchcfg.drivers.note import Note
 from switchcfg.errors import BadState, CommitFailed, NothingPending, Unreachable
-from switchcfg.platforms.platform import Netconf, Step
+from switchcfg.platforms.platform import Netconf, NetconfPlatform, Step
 
 TIMEOUT: Final = 60  # seconds for one call; a commit on a full router takes 10
 PORT: Final = 830
@@ -44,6 +44,18 @@ class NetconfDriver:
         self._note = Note(state / f"{device}.netconf")
         self._session: Any = None
         self._unnamed = False  # a commit without a name is pending; only this session may confirm
+
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        if not isinstance(target.platform, NetconfPlatform):
+            raise TypeError(f"{target.platform.name} is not a NetconfPlatform")
+        return cls(
+            target.name,
+            target.address,
+            target.platform.netconf(),
+            ssh_config=target.ssh_config,
+            state=target.pending,
+        )
 
     async def get(self) -> str:
         return await self._call(

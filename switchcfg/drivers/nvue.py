@@ -15,9 +15,9 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from switchcfg.drivers.driver import Commit, Pending, busy
+from switchcfg.drivers.driver import Commit, Pending, Target, busy
 from switchcfg.drivers.ssh import Remote
 from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
 from switchcfg.platforms.platform import Step
@@ -50,6 +50,10 @@ class NvueDriver:
         """`config` is read instead of ~/.ssh/config."""
         self.device, self.address = device, address
         self._remote = Remote(device, address, config=config, timeout=TIMEOUT)
+
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        return cls(target.name, target.address, config=target.ssh_config)
 
     async def get(self) -> str:
         return await self._nv("config", "show", "-o", "commands")

@@ -19,13 +19,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from napalm.nxapi_plumbing import Device as NxApi
 from napalm.nxapi_plumbing.errors import NXAPIAuthError, NXAPICommandError, NXAPIError
 
-from switchcfg.drivers.driver import Commit, Pending, busy, host_and_port
+from switchcfg.drivers.driver import Commit, Pending, Target, busy, host_and_port
 from switchcfg.drivers.login import Login, prefix
+from switchcfg.drivers.login import login as login_of
 from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
 from switchcfg.platforms.platform import Step
 
@@ -83,6 +84,10 @@ class NxosDriver:
     def __init__(self, device: str, address: str, *, login: Login) -> None:
         self.device, self.address = device, address
         self._login = login
+
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        return cls(target.name, target.address, login=login_of(KIND))
 
     async def get(self) -> str:
         return await self._call(_running)

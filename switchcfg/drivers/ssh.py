@@ -8,14 +8,15 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import asyncssh
 
 from switchcfg.drivers.auto_revert import FOLDER, RUNNING, AutoRevert, refusal
 from switchcfg.drivers.by_auto_revert import ByAutoRevert
+from switchcfg.drivers.driver import Target
 from switchcfg.errors import Unreachable
-from switchcfg.platforms.platform import Shell, Step
+from switchcfg.platforms.platform import Shell, ShellPlatform, Step
 
 CONNECT_TIMEOUT: Final = 15.0  # seconds, login included
 KEEPALIVE: Final = 10  # seconds; after 3 without an answer the connection counts as lost
@@ -100,6 +101,13 @@ class SshDriver(ByAutoRevert):
         super().__init__(AutoRevert(device))
         self._shell = shell
         self._remote = Remote(device, address, config=config, timeout=shell.timeout)
+
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        if not isinstance(target.platform, ShellPlatform):
+            raise TypeError(f"{target.platform.name} is not a ShellPlatform")
+        shell = target.platform.shell(target.intent, target.device)
+        return cls(target.name, target.address, shell, config=target.ssh_config)
 
     async def get(self) -> str:
         return await self._run(self._shell.snapshot)

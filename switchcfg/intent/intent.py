@@ -15,15 +15,10 @@ from switchcfg.intent.classes import (
     read_classes,
     shared_classes,
 )
+from switchcfg.intent.known import KNOWN, having
 from switchcfg.intent.lossless import Lossless, read_lossless
-from switchcfg.intent.port_names import (
-    CHANNELS,
-    FASTEST,
-    MEMBERS,
-    PORT_PATTERNS,
-    expand,
-    speed_problem,
-)
+from switchcfg.intent.port_names import FASTEST, MEMBERS
+from switchcfg.intent.port_ranges import expand
 from switchcfg.intent.table import Source, Table, among
 from switchcfg.intent.toml_lines import lines_of
 
@@ -248,18 +243,15 @@ def _on_template(table: Table, templates: Table) -> Table:
 def _device(table: Table, buffer: int, keep: Keep) -> Device:
     table.has("template")
     name = table.text("name", NAME, "name (letters, digits, '.', '_', '-'; at most 63)")
-    platform = table.one_of("platform", tuple(PORT_PATTERNS))
+    platform = table.one_of("platform", tuple(KNOWN))
     address = table.text("address", ADDRESS, "host name or address", "")
     side = table.text("side", NAME, "name of a side", "")
     pool = table.text("pool", NAME, "name of a buffer pool", "")
-    if pool and platform != "sonic":
-        raise table.error("pool", f"only SONiC has buffer pools by name, not {platform}")
     reload = table.flag("reload", False)
-    if "reload" in table.values and platform != "sonic":
-        raise table.error("reload", f"only SONiC is ever reloaded, not {platform}")
     dscp_ipv6 = table.flag("dscp_ipv6", True)
-    if "dscp_ipv6" in table.values and platform != "junos":
-        raise table.error("dscp_ipv6", f"only Junos has chips with and without, not {platform}")
+    for key in ("pool", "reload", "dscp_ipv6"):
+        if key in table.values and key not in KNOWN[platform].settings:
+            raise table.error(key, f"{having(key)} has this setting, and {platform} does not")
     groups = tuple(_group(row, platform, buffer) for row in table.tables("ports"))
     table.done()
     if not groups:
@@ -270,16 +262,17 @@ def _device(table: Table, buffer: int, keep: Keep) -> Device:
 
 
 def _group(table: Table, platform: str, buffer: int) -> PortGroup:
-    shape, example = PORT_PATTERNS[platform]
+    names = KNOWN[platform].ports
     ports = _ports(table, "names")
     for port in ports:
-        if (channels := CHANNELS.get(platform)) and (problem := channels.problem(port)):
+        if problem := names.problem(port):
             raise table.error("names", problem)
-        if not shape.fullmatch(port):
-            raise table.error("names", f"{port!r} is no port of {platform} (one is {example})")
+        if not names.matches(port):
+            why = f"{port!r} is no port of {platform}: its ports have names such as {names.example}"
+            raise table.error("names", why)
     rate = table.rate("rate", 10**6, MAX_RATE)
     for port in ports:
-        if problem := speed_problem(platform, port, rate):
+        if problem := names.rate_problem(port, rate):
             raise table.error("rate", problem)
     found = PortGroup(
         table.text("group", GROUP, "group (up to 8 capitals and digits)", ""),

@@ -10,18 +10,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from switchcfg.errors import BadIntent
+from switchcfg.intent.known import KNOWN
 from switchcfg.intent.table import Source, Table
 from switchcfg.intent.toml_lines import Path
 
 MAX_TEXT: Final = 1 << 26  # characters; NetBox writes a few thousand per device
-# Common platform slugs in NetBox, with '-' for '_' -> the platform's name in an intent.
+# Platform slugs in NetBox, with "-" for "_" -> the platform's name in an intent.
 SLUGS: Final[Mapping[str, str]] = {
-    "arista-eos": "eos",
-    "cisco-nxos": "nxos", "cisco-nx-os": "nxos", "nx-os": "nxos",
-    "cumulus": "nvue", "cumulus-linux": "nvue", "nvidia-cumulus-linux": "nvue",
-    "juniper-junos": "junos", "junos-evo": "junos", "juniper-junos-evo": "junos",
-    "community-sonic": "sonic",
-}  # fmt: skip
+    slug: name for name, each in KNOWN.items() for slug in each.slugs
+}
 
 
 def rows(text: str, name: str) -> Iterator[Table]:

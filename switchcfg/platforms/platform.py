@@ -155,6 +155,9 @@ class Platform(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def able(self) -> Abilities: ...
+
     def render(self, intent: Intent, device: Device) -> Rendered:
         """The state that the intent wants. Raises: CannotExpress."""
 

@@ -12,7 +12,7 @@ from switchcfg.intent.intent import Intent, parse
 from switchcfg.intent.lossless import MARK, Lossless
 from switchcfg.plan.kept import left_out, lossless
 from switchcfg.plan.queues import Abilities, Layout, lay_out
-from switchcfg.platforms.known import ABLE, PLATFORMS
+from switchcfg.platforms.known import PLATFORMS
 from switchcfg.platforms.platform import not_to_be_had
 from tests.switchcfg.golden import DEVICES
 from tests.switchcfg.intents import EXAMPLES, NAME
@@ -179,7 +179,9 @@ def test_code_points_that_are_protected_today_are_not_left_out() -> None:
     ]
 
 
-@pytest.mark.parametrize("platform", [name for name in PLATFORMS if not ABLE[name].lossless])
+@pytest.mark.parametrize(
+    "platform", [name for name, kind in PLATFORMS.items() if not kind.able.lossless]
+)
 def test_a_platform_without_them_refuses_the_intent_by_name(platform: str) -> None:
     said = f"lossless: {platform} cannot have"
     with pytest.raises(CannotExpress, match=f"{DEVICES[platform].name}: {said}"):
@@ -195,7 +197,7 @@ def test_no_platform_gets_more_of_them_than_it_has() -> None:
 
 
 def test_ports_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    able = next((name for name in PLATFORMS if ABLE[name].lossless), None)
+    able = any(kind.able.lossless for kind in PLATFORMS.values())
     file = tmp_path / NAME
     file.write_text(EXAMPLES["roce"], "utf-8")
     main(["ports", str(file), "--json"])
@@ -210,12 +212,12 @@ def test_ports_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
                 "ecn": [153600, 1536000],
             }
         ]
-        assert (device["refused"] is None) == bool(ABLE[device["platform"]].lossless)
+        assert (device["refused"] is None) == bool(PLATFORMS[device["platform"]].able.lossless)
     main(["ports", str(file)])
     said = capsys.readouterr().out
-    for name, kind in ABLE.items():
+    for name, kind in PLATFORMS.items():
         refused = f"  refused: lossless: {name} cannot have [[lossless]] classes"
-        assert kind.lossless or name in ("linux", "openconfig") or refused in said
+        assert kind.able.lossless or name in ("linux", "openconfig") or refused in said
     if able:
         assert "3      roce     24  " in said
         assert "153600-1536000  never: PFC, share 50%, cable 40m\n" in said

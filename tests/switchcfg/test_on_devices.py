@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from switchcfg.cli.main import CHANGES, FAILED, SAME, main
 from switchcfg.drivers import known
 from switchcfg.errors import Unreachable
 from switchcfg.intent.intent import Device
+from switchcfg.intent.known import KNOWN
 from tests.switchcfg.intents import WHOLE
 from tests.switchcfg.simulated import SimulatedDriver
 from tests.switchcfg.test_linux import TEXT
@@ -171,9 +172,9 @@ def test_a_platform_without_a_driver_says_what_to_do(
     """All have one now; a platform begins with none."""
     file = tmp_path / "intent.toml"
     file.write_text(WHOLE)
-    monkeypatch.setattr(known, "PLATFORMS", {"eos": object()})
+    monkeypatch.setattr(known, "KNOWN", {"eos": replace(KNOWN["eos"], driver="")})
     assert main(["verify", str(file), "--device", "leaf2"]) == FAILED
-    assert "no driver for eos yet; save what it says" in capsys.readouterr().err
+    assert "no driver for eos: save the device" in capsys.readouterr().err
 
 
 def test_all_is_told_in_json_where_that_is_asked_for(

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from switchcfg.cli.main import SAME, main
 from switchcfg.errors import BadIntent, Refused
 from switchcfg.intent.intent import Intent, parse
-from switchcfg.intent.port_names import PORT_PATTERNS, compact, expand, in_words
+from switchcfg.intent.known import KNOWN
+from switchcfg.intent.port_names import in_words
+from switchcfg.intent.port_ranges import compact, expand
 from switchcfg.plan.plan import plan
-from switchcfg.platforms.known import ABLE, PLATFORMS
+from switchcfg.platforms.known import PLATFORMS
 from tests.switchcfg.intents import NAME, WHOLE
 from tests.switchcfg.stock import sonic_roce, sonic_text
 
@@ -112,9 +114,9 @@ def test_names_become_ranges(names: list[str], short: list[str]) -> None:
     assert compact(names) == short
 
 
-@given(st.sampled_from(sorted(PORT_PATTERNS)), st.data())
+@given(st.sampled_from(sorted(KNOWN)), st.data())
 def test_ranges_are_the_names_again(platform: str, data: st.DataObject) -> None:
-    name = st.from_regex(PORT_PATTERNS[platform][0], fullmatch=True)
+    name = st.from_regex(KNOWN[platform].ports.pattern, fullmatch=True)
     names = data.draw(st.lists(name, max_size=6))
     names = [each for each in names if each.isascii()]
     first, step = data.draw(st.integers(0, 40)), data.draw(st.integers(1, 9))
@@ -150,5 +152,6 @@ def test_each_port_is_told_with_its_profile_queues_and_thresholds(
     assert port["queues"][1]["drops"] == [{"dscp": [38], "begin": 83886, "certain": 209715}]
 
 
-def test_every_platform_has_its_abilities() -> None:
-    assert ABLE.keys() == PLATFORMS.keys()
+def test_a_platform_has_the_name_of_its_row_and_a_port_of_its_names() -> None:
+    assert {name: kind.name for name, kind in PLATFORMS.items()} == {name: name for name in KNOWN}
+    assert all(each.ports.matches(each.ports.example) for each in KNOWN.values())

@@ -99,7 +99,7 @@ def test_consent_is_of_sonic_alone() -> None:
         'schema = 1\n[fabric]\nname = "lab"\n[[device]]\nname = "x"\nplatform = "eos"\n'
         'reload = true\n[[device.ports]]\nnames = ["Ethernet1"]\nrate = "100Gbit"\n'
     )
-    with pytest.raises(BadIntent, match="reload: only SONiC is ever reloaded, not eos"):
+    with pytest.raises(BadIntent, match="reload: sonic has this setting, and eos does not"):
         parse(text, "intent.toml")
 
 

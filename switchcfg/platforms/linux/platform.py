@@ -55,7 +55,7 @@ KEPT: Final = "keep: a port of Linux has no queues of others: what is kept goes 
 class Linux:
     """Linux 5.16 and later, with tc and nft."""
 
-    name = "linux"
+    name, able = "linux", ABLE
 
     def render(self, intent: Intent, device: Device) -> Rendered:
         found = render_groups(intent, device, ABLE, _group)

@@ -53,6 +53,7 @@ class OpenConfig:
     """Any device that serves openconfig-qos over gNMI."""
 
     name: Final = "openconfig"
+    able: Final = ABLE
 
     def render(self, intent: Intent, device: Device) -> Rendered:
         def state_of(intent: Intent, group: PortGroup, layout: Layout) -> State:

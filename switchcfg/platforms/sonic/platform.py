@@ -41,6 +41,7 @@ class Sonic:
     """Community SONiC. releases.py lists the releases that take switchcfg's patches."""
 
     name: Final = "sonic"
+    able: Final = ABLE
 
     def render(self, intent: Intent, device: Device) -> Rendered:
         found = render_groups(intent, device, ABLE, group_state)
