@@ -13,11 +13,13 @@ from switchcfg.platforms.known import PLATFORMS
 PAGE: Final = Path(__file__).with_name("switches-platforms.md")
 BEGIN: Final = "<!-- begin: make configuration-reference -->\n"
 END: Final = "<!-- end -->\n"
+COLUMNS: Final = 7
 
 
 def table() -> str:
     """The table: a row per platform."""
-    return "".join(f"| {' | '.join(row)} |\n" for row in _rows())
+    head, *rows = (f"| {' | '.join(row)} |\n" for row in _rows())
+    return "".join((head, f"|{'---|' * COLUMNS}\n", *rows))
 
 
 def _rows() -> Iterator[tuple[str, ...]]:
@@ -25,7 +27,6 @@ def _rows() -> Iterator[tuple[str, ...]]:
         "`platform`", "switches", "a port", "a port-channel is named as", "to reach devices",
         "drop precedences of a queue", "lossless classes",
     )  # fmt: skip
-    yield ("---",) * 7
     for name, each in KNOWN.items():
         able, channels = PLATFORMS[name].able, each.ports.channels
         bound = f"`{channels.name}1`" if channels and channels.name else "its members"

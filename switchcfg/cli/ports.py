@@ -38,7 +38,7 @@ def lines(intent: Intent, device: Device) -> Iterator[str]:
         yield from (f"    degraded: {each}" for each in layout.degraded)
     kept = ", ".join(map(str, intent.keep.queues))
     if kept:
-        yield f"  kept for others: queues {kept}"
+        yield f"  kept queues: {kept}"
 
 
 def document(intent: Intent, devices: Sequence[Device]) -> dict[str, Any]:

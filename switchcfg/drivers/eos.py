@@ -99,7 +99,9 @@ class EosDriver:
         noted = self._note.read()
         self._note.drop()
         if noted is None or noted[0] not in _timers(switch):
-            raise NothingPending(f"{self.device}: nothing is pending from here, or reverted since")
+            raise NothingPending(
+                f"{self.device}: no change of this host is pending, or the device has reverted it"
+            )
         switch.config_session = noted[0]
         how()
 
@@ -139,11 +141,16 @@ class EosDriver:
                 self._opened = switch
             return what(self._opened)
         except SessionLockedException as exc:
-            raise Busy(f"{self.device}: somebody has a configuration session open") from exc
+            raise Busy(
+                f"{self.device}: another user has a configuration session open: try again after "
+                "it ends"
+            ) from exc
         except (MergeConfigException, CommitError, CommandError) as exc:
-            raise CommitFailed(f"{self.device}: refused: {exc}") from exc
+            raise CommitFailed(f"{self.device}: the device refused: {exc}") from exc
         except UnsupportedVersion as exc:
-            raise CommitFailed(f"{self.device}: EOS {exc}: need 4.23 or later") from exc
+            raise CommitFailed(
+                f"{self.device}: EOS {exc} is too old: switchcfg needs 4.23 or later"
+            ) from exc
         except (ConnectionException, EapiError, OSError) as exc:
             raise Unreachable(f"{self.device} ({self.address}): {exc}") from exc
 

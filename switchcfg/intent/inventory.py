@@ -29,7 +29,7 @@ def rows(text: str, name: str) -> Iterator[Table]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as exc:
-        raise BadIntent(f"{name}: no JSON: {exc}") from exc
+        raise BadIntent(f"{name}: is not JSON: {exc}") from exc
     if isinstance(found, list):
         for position, row in enumerate(found):
             yield Table(_object(row, (position,), source), (position,), source)
@@ -39,12 +39,12 @@ def rows(text: str, name: str) -> Iterator[Table]:
             path: Path = ("results", position)
             yield _netbox(_object(row, path, source), path, source)
     else:
-        raise BadIntent(f"{name}: neither a list of devices nor NetBox's answer with `results`")
+        raise BadIntent(f"{name}: must be a list of devices, or an answer of NetBox with `results`")
 
 
 def _object(row: Any, path: Path, source: Source) -> Mapping[str, Any]:
     if not isinstance(row, dict):
-        raise source.error(path, "is no object")
+        raise source.error(path, "is not an object")
     return row
 
 

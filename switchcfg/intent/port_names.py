@@ -24,7 +24,9 @@ class Channels:
         if not found:
             return ""
         if not self.name:
-            return f"{name} is a port-channel: name its member ports, each has queues of its own"
+            return (
+                f"{name} is a port-channel: name its member ports, which have queues of their own"
+            )
         wanted = f"{self.name}{found[1]}"
         return "" if name == wanted else f"{name}: write {wanted}, as the device does"
 
@@ -64,7 +66,7 @@ class PortNames:
         if rate > most:
             return f"{name} has {in_words(most)} at most, not {in_words(rate)}"
         if rate < self.slowest:
-            return f"{name}: no port of a switch has {in_words(rate)}"
+            return f"{name}: {in_words(rate)} is less than any port of a switch has"
         return ""
 
 

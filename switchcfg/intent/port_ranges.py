@@ -22,7 +22,7 @@ def expand(text: str) -> list[str]:
         return [text]
     first, last, step = int(found[2]), int(found[3]), int(found[4] or 1)
     if first > last or not step:
-        raise ValueError(f"{text!r}: an empty range")
+        raise ValueError(f"{text!r}: the range is empty")
     numbers = range(first, last + 1, step)
     if len(numbers) > MAX_PORTS:
         raise ValueError(f"{text!r}: {len(numbers)} ports, at most {MAX_PORTS}")

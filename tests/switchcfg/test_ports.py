@@ -49,7 +49,7 @@ def test_a_port_channel_is_bound_where_the_platform_has_its_queues(
 @pytest.mark.parametrize(
     ("platform", "name", "says"),
     [
-        ("sonic", "PortChannel1", "name its member ports, each has queues of its own"),
+        ("sonic", "PortChannel1", "name its member ports, which have queues of their own"),
         ("nvue", "bond1", "name its member ports"),
         ("linux", "bond0", "name its member ports"),
         ("eos", "PortChannel1", "PortChannel1: write Port-Channel1, as the device does"),
@@ -70,7 +70,7 @@ def test_a_port_channel_of_another_spelling_or_place_says_what_to_name(
         ("junos", "xe-0/0/0", "25Gbit", "xe-0/0/0 has 10Gbit at most, not 25Gbit"),
         ("junos", "ge-0/0/0", "10Gbit", "ge-0/0/0 has 1Gbit at most"),
         ("eos", "Ethernet1", "3200Gbit", "Ethernet1 has 1600Gbit at most, not 3200Gbit"),
-        ("eos", "Ethernet1", "1Mbit", "no port of a switch has 1Mbit"),
+        ("eos", "Ethernet1", "1Mbit", "1Mbit is less than any port of a switch has"),
     ],
 )
 def test_a_rate_that_the_name_of_a_port_rules_out_is_refused(
@@ -143,7 +143,7 @@ def test_each_port_is_told_with_its_profile_queues_and_thresholds(
         "6 front 34,38 209715 41943-104857 38: 41943-104857" in rows[rows.index("leaf2 (eos):") :]
     )
     assert "7 control 48 174762 34952-87381 when full" in rows
-    assert rows.count("kept for others: queues 3, 4") == 2
+    assert rows.count("kept queues: 3, 4") == 2
     assert main(["ports", str(file), "--only", "leaf1", "--json"]) == SAME
     document = json.loads(capsys.readouterr().out)
     port = document["devices"]["leaf1"]["ports"]["Ethernet60"]

@@ -14,7 +14,7 @@ def _compared(reply: str) -> str:
         r"<configuration-output[^>]*?(?:/>|>(.*?)</configuration-output>)", reply, re.DOTALL
     )
     if found is None:
-        raise BadState("its answer to a comparison holds no <configuration-output>")
+        raise BadState("the answer to a comparison has no <configuration-output>")
     return unescape(found[1] or "").strip("\n")
 
 

@@ -53,17 +53,18 @@ class Junos(CommandPlatform):
     name, able, grammar, mode = "junos", ABLE, GRAMMAR, "configure private"
     binds = BINDS
     degraded = (
-        "strict order: only the first queue is strict-high, which some routers serve beside high; "
-        "a chip without the levels below it shares what is left by buffer size",
-        "thresholds become percents of each queue's buffer",
+        "strict order: only the first queue is strict-high, and some routers serve it together "
+        "with high; a chip without the lower levels divides the remaining rate by buffer size",
+        "thresholds become percentages of each queue's buffer",
     )
 
     def render(self, intent: Intent, device: Device) -> Rendered:
         for each in intent.lossless:
             if own := DROPPING.get(each.priority):
                 raise CannotExpress(
-                    f"{device.name}: lossless: {each.name}: junos: queue {each.priority} is that "
-                    f"of its class {own}, which drops: give this device an intent without it"
+                    f"{device.name}: lossless: {each.name}: junos: queue {each.priority} has the "
+                    f"built-in class {own}, which is lossy: give this device an intent without "
+                    "the lossless class"
                 )
         found = super().render(intent, device)
         said = list(found.degraded)
@@ -73,16 +74,21 @@ class Junos(CommandPlatform):
                 said.append(f"{first.name}: no ECN: Junos has none on strict-high queues")
             if any(queue.mark and len(queue.bands) > 1 for queue in others):
                 said.append(
-                    "drop precedences of queues with ECN: "
-                    "some chips drop Not-ECT from a full queue only"
+                    "drop precedences of queues with ECN: some chips drop Not-ECT packets only "
+                    "when the queue is full"
                 )
         state = found.state
         if device.dscp_ipv6:
-            said.append("IPv6: a classifier of its own; dscp_ipv6 = false for chips without")
+            said.append(
+                "IPv6: has its own classifier; write dscp_ipv6 = false for chips that have none"
+            )
         else:
             only = "classifier ipv6"
             state = {p: state[p] for p in state if p.kind not in (only, CLASSIFIERS[only])}
-            said.append("IPv6: classified as the chip does by the classifier of IPv4")
+            said.append(
+                "IPv6: has no classifier of its own; the chip decides how the IPv4 classifier "
+                "applies"
+            )
         return Rendered(state, tuple(dict.fromkeys(said)))
 
     def lacking(self, intent: Intent, device: Device) -> Iterator[str]:
@@ -91,19 +97,20 @@ class Junos(CommandPlatform):
             layout = lay_out(intent, group, self.able)
             yield from in_words(layout, layout.queues[STRICT:], "Junos has five levels")
             for each in layout.lossless:
-                yield f"{each.name}: PFC by code point: for traffic without VLAN tags"
+                yield f"{each.name}: PFC by code point works for traffic without VLAN tags only"
                 if each.mark:
                     low, high = fill_levels(*each.mark, group.buffer)
                     yield (
-                        f"{each.name}: ECN from {low}% to {high}% of its queue, taken for one of "
-                        f"{group.buffer} bytes: Junos has no bytes, and the chip sizes it"
+                        f"{each.name}: ECN from {low}% to {high}% of its queue: Junos has no "
+                        f"thresholds in bytes, so {group.buffer} bytes are assumed as the size "
+                        "of the queue"
                     )
         if len(cables) > 1:
-            yield f"cable: {max(cables)}m for all lossless classes of a port"
+            yield f"cable: a port has one length, {max(cables)}m, for all its lossless classes"
 
     def disrupts(self, changes: Sequence[Change]) -> tuple[str, ...]:
         if any(each.place.kind.startswith(("pfc ", "interface pfc")) for each in changes):
-            return ("ports with PFC pass nothing until a change of it is done",)
+            return ("ports with PFC forward nothing while their PFC changes",)
         return ()
 
     def owns(self, intent: Intent) -> Owns:

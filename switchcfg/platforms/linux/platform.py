@@ -34,7 +34,7 @@ from switchcfg.platforms.linux.text import (
 from switchcfg.platforms.platform import Rendered, Shell, Step, is_ours, render_groups
 
 ABLE: Final = Abilities(
-    curves=3, own_mark=True, spray=("hash",), no_lossless="its queues are software's, without PFC"
+    curves=3, own_mark=True, spray=("hash",), no_lossless="its queues are in software, without PFC"
 )
 SHAPED: Final = 0.98  # of the port's rate; at 1.0 the driver's own queue fills instead
 DRAIN: Final = (0.94, 0.98)  # fraction of the port's rate: lowest and highest virtual queue
@@ -45,11 +45,16 @@ SMALL: Final = 300  # bytes; shorter packets, such as acknowledgements, do not f
 RELEASE: Final = (32, 16)  # mean packets until a port leaves the set; in the order of DRAIN
 FINE, COARSE = 8_000, 1_000_000  # bit/s; tc shows rates from 1 Gbit/s on as whole megabits
 DEGRADED: Final = (
-    f"rate: ports are shaped to {SHAPED:.0%} of theirs, so that the queue is here",
-    "marks and early drops: all at once, in the middle of the ramp, counted in packets of "
-    f"{PACKET} bytes",
+    f"rate: ports are shaped to {SHAPED:.0%} of their rate, so that packets queue in Linux and "
+    "not below it",
+    (
+        "marks and early drops: at one threshold, the middle of the ramp, counted in packets of "
+        f"{PACKET} bytes"
+    ),
 )
-KEPT: Final = "keep: a port of Linux has no queues of others: what is kept goes where the rest goes"
+KEPT: Final = (
+    "keep: ports of Linux have no foreign queues: kept code points go to the class of `rest`"
+)
 
 
 class Linux:
@@ -86,10 +91,10 @@ class Linux:
         absent = [port for port in device.ports if there and port not in there]
         taken = {place.name: value for place, value in state.items() if place.kind == FOREIGN}
         return [
-            *(f"port: {port} is not there" for port in absent),
+            *(f"port: the device has no port {port}" for port in absent),
             *(
-                f"root queue: {port} has {taken[port]}, which somebody else has set; "
-                f"`tc qdisc del dev {port} root` gives it back to the kernel"
+                f"root queue: {port} has the foreign root qdisc {taken[port]}; `tc qdisc del dev "
+                f"{port} root` removes it"
                 for port in device.ports
                 if port in taken
             ),

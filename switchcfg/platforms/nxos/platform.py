@@ -43,19 +43,22 @@ class Nxos(CommandPlatform):
         r"^(hostname|switchname|feature|version|interface|(class|policy)-map type) \S|^system qos"
     )
     strange = r"^(! (device|Command): |qos (map|profile) |vrf instance |transceiver |nv )"
-    degraded = ("more than one strict level needs a queuing template that has them",)
+    degraded = ("more than one strict level needs a queuing template with several levels",)
 
     def render(self, intent: Intent, device: Device) -> Rendered:
         for each in intent.lossless:
             if each.priority == 0:
-                why = "priority 0 is that of its default class, which drops"
+                why = "priority 0 belongs to the default class, which is lossy"
             elif each.cable > FAR:
-                why = f"a cable of {each.cable}m needs a pause buffer, as more than {FAR}m do"
+                why = (
+                    f"a cable of {each.cable}m needs a configured pause buffer; switchcfg "
+                    f"supports at most {FAR}m"
+                )
             else:
                 continue
             raise CannotExpress(
                 f"{device.name}: lossless: {each.name}: nxos: {why}: give this device an intent "
-                f"without it"
+                "without the lossless class"
             )
         return super().render(intent, device)
 
@@ -69,9 +72,11 @@ class Nxos(CommandPlatform):
 
     def lacking(self, intent: Intent, device: Device) -> Iterator[str]:
         layout = lay_out(intent, device.groups[0], self.able)
-        yield from in_words(layout, below(layout), "strict queues of NX-OS are the highest")
+        yield from in_words(
+            layout, below(layout), "NX-OS has no strict queue below a weighted queue"
+        )
         for each in layout.lossless:
-            yield f"{each.name}: queue {each.priority} drops nothing on all ports with flow control"
+            yield f"{each.name}: queue {each.priority} is lossless on all ports with flow control"
 
     def read(self, text: str) -> State:
         found = super().read(text)
@@ -100,18 +105,21 @@ class Nxos(CommandPlatform):
             return
         for port in device.ports:
             if present.get(Place("interface pfc", port, ""), "") == "off":
-                yield f"lossless: {port} has `priority-flow-control mode off`: take that off first"
+                yield (
+                    f"lossless: {port} has `priority-flow-control mode off`: remove that line first"
+                )
         if not theirs or theirs.startswith("default-") or is_ours(intent, theirs):
             return
         what = f"kept: {device.name} has the network-qos policy {theirs!r}"
         if theirs not in intent.keep.replaces:
-            yield f"{what}, which ours would replace: name it in [keep] replaces"
+            yield f"{what}, and the plan would replace it: name it in [keep] replaces"
         mine = {each.priority for each in intent.lossless}
         for queue, cos in _pauses(present, theirs):
             if queue not in mine or cos not in ("", str(queue)):
                 yield (
-                    f"{what}, and with it flow control of queue {queue} by CoS {cos or queue}, "
-                    f"which would end: make that a lossless class, or leave this device out"
+                    f"{what}, with flow control of queue {queue} by CoS {cos or queue}, and the "
+                    "plan would end that: make it a lossless class, or remove this device from "
+                    "the intent"
                 )
 
     def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:

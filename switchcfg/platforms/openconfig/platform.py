@@ -44,9 +44,11 @@ from switchcfg.platforms.platform import (
 )
 
 ABLE: Final = Abilities(
-    curves=1, own_mark=False, spray=(), no_lossless="its model has no flow control"
+    curves=1, own_mark=False, spray=(), no_lossless="the model has no flow control"
 )
-REVERT: Final = "revert: gNMI has no commit that reverts; the host that applies does it instead"
+REVERT: Final = (
+    "revert: gNMI has no commit that reverts; the host that runs `switchcfg apply` reverts instead"
+)
 
 
 class OpenConfig:
@@ -86,8 +88,10 @@ class OpenConfig:
             theirs = {q: group for q, group in through.values() if not is_ours(intent, group)}
             to |= {dscp: theirs[q] for dscp, q in intent.keep.dscp.items() if q in theirs}
             problems += [
-                f"kept-dscp: code point {dscp} goes to {to[dscp]!r} on {port} and to "
-                f"{groups[dscp]!r} on another port: one classifier cannot say both"
+                (
+                    f"kept-dscp: code point {dscp} goes to {to[dscp]!r} on {port} and to "
+                    f"{groups[dscp]!r} on another port: one classifier cannot do both"
+                )
                 for dscp in to
                 if groups.get(dscp, to[dscp]) != to[dscp]
             ]

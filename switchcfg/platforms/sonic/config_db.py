@@ -49,7 +49,7 @@ def read(text: str) -> dict[Place, str]:
     for table in READ:
         rows = tables.get(table, {})
         if not isinstance(rows, dict):
-            raise BadState(f"{table} is no table")
+            raise BadState(f"{table} is not a table")
         for key, fields in rows.items():
             if not isinstance(fields, dict):
                 raise BadState(f"{table}|{key} has no fields")
@@ -75,5 +75,5 @@ def _value(place: Place, value: object) -> str:
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return ",".join(value)
     if not isinstance(value, str):
-        raise BadState(f"{place.kind}|{place.name} {place.field}: {value!r} is no string")
+        raise BadState(f"{place.kind}|{place.name} {place.field}: {value!r} is not a string")
     return value

@@ -37,7 +37,7 @@ def fit(intent: Intent, device: Device, rendered: State, present: State) -> Fit:
             if state.get(place) not in (rendered.get(place), str(queue)):
                 problems.append(
                     f"kept-dscp: {port}: code point {dscp} goes to queue {queue} today, and to "
-                    f"another on a port of the same group: give it a group of its own"
+                    "another on a port of the same group: give the port its own `group`"
                 )
             state[place] = str(queue)
     beside = Beside(intent, device, state, tables)
@@ -46,7 +46,7 @@ def fit(intent: Intent, device: Device, rendered: State, present: State) -> Fit:
     pool = _pool(device, tables)
     if pool is None:
         pools = ", ".join(sorted(_egress(tables)))
-        problems.append(f"pool: {device.name} has {pools}: name one, [[device]] pool = ...")
+        problems.append(f"pool: {device.name} has {pools}: choose one with [[device]] pool = ...")
     else:
         for place in rendered:
             if place.kind == "BUFFER_PROFILE" and place.field == "pool":

@@ -84,7 +84,7 @@ tries={PATIENCE // 5}
 while [ -n "$(down)" ]; do
     tries=$((tries - 1))
     if [ "$tries" = 0 ]; then
-        echo "these were up and do not come back:" $(down)
+        echo "ports that were up did not come up again:" $(down)
         exit 1
     fi
     sleep 5

@@ -9,10 +9,7 @@ from switchcfg.platforms.json_patch import merge_patch, patch
 from switchcfg.platforms.platform import Step
 from switchcfg.platforms.sonic.config_db import BINDINGS, document
 
-RELOADS: Final = (
-    "the whole switch restarts its services: all its ports are down and nothing passes it, for "
-    "minutes"
-)
+RELOADS: Final = "the switch restarts its services: all its ports are down for minutes"
 RELOAD: Final = 20  # minutes; services restart and bring ports up in 2 to 5
 
 
