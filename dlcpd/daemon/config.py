@@ -285,7 +285,7 @@ def _check_engines(network: NetworkTable) -> None:
     if network.engine_cpus and network.engines not in (AUTO, len(network.engine_cpus)):
         raise BadConfig(
             f"[network] engine_cpus: CPUs for {len(network.engine_cpus)} engines, and engines is "
-            f"{network.engines}; give each engine its own, or none"
+            f"{network.engines}; give CPUs for each engine, or for none"
         )
 
 
@@ -293,15 +293,15 @@ def _check_encryption(network: NetworkTable) -> None:
     if network.data_encryption != NONE and network.data_path == COMPILED:
         raise BadConfig(
             f"[network] data_path: {COMPILED!r} cannot encrypt, and data_encryption is "
-            f"{network.data_encryption!r}; leave data_path out, or make it {NUMPY!r}"
+            f"{network.data_encryption!r}; remove data_path, or set it to {NUMPY!r}"
         )
 
 
 def _check_relays(network: NetworkTable, inject: InjectTable) -> None:
     if inject.relays and len(inject.relays) != len(network.paths):
         raise BadConfig(
-            f"[inject] relays: {len(inject.relays)} addresses for {len(network.paths)} paths; give "
-            f"one for each path, or none"
+            f"[inject] relays: {len(inject.relays)} addresses for {len(network.paths)} paths; "
+            "give an address for each path, or none"
         )
 
 
@@ -328,7 +328,7 @@ def _refuse_unknown(given: Iterable[str], known: list[str], what: str) -> None:
 def _table(kind: Any, document: dict[str, Any], name: str) -> dict[str, Any]:
     table = document.get(name, {})
     if not isinstance(table, dict):
-        raise BadConfig(f"[{name}] is a table, not {type(table).__name__}")
+        raise BadConfig(f"[{name}] must be a table, not {type(table).__name__}")
     return _checked(kind, table, f"[{name}]")
 
 
@@ -355,17 +355,21 @@ def _address(value: Any, where: str) -> str:
     try:
         address = ipaddress.ip_address(value if isinstance(value, str) else "")
     except ValueError:
-        raise BadConfig(f'{where}: {value!r} is no IP address; give one, or "{AUTO}"') from None
+        raise BadConfig(
+            f'{where}: {value!r} is not an IP address; give an address, or "{AUTO}"'
+        ) from None
     if "%" in str(address):
-        raise BadConfig(f"{where}: {value} has a zone, which peers do not know: give one without")
+        raise BadConfig(
+            f"{where}: {value} has a zone, which peers do not know: give the address without it"
+        )
     if address.is_unspecified or address.is_multicast:
-        raise BadConfig(f"{where}: {value} is no address that peers can send to")
+        raise BadConfig(f"{where}: {value} is not an address that peers can send to")
     return str(address)
 
 
 def _relays(value: Any, where: str) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > MAX_PATHS or AUTO in value:
-        raise BadConfig(f"{where}: is a list of at most {MAX_PATHS} addresses")
+        raise BadConfig(f"{where}: must be a list of at most {MAX_PATHS} addresses")
     return tuple(_address(row, f"{where}[{n}]") for n, row in enumerate(value))
 
 
@@ -389,14 +393,14 @@ def _chunk_bytes(value: Any, where: str) -> int:
 
 def _whole_units(value: Any, where: str, low: int, high: int) -> int:
     rule = {"type": int, "low": low, "high": high}
-    if wrong := problem(value, rule) or (value % UNIT and f"{value} is no multiple of {UNIT}"):
+    if wrong := problem(value, rule) or (value % UNIT and f"{value} is not a multiple of {UNIT}"):
         raise BadConfig(f"{where}: {wrong}")
     return int(value)
 
 
 def _users(value: Any, where: str) -> tuple[int | str, ...]:
     if not isinstance(value, list) or len(value) > MAX_USERS:
-        raise BadConfig(f"{where}: is a list of at most {MAX_USERS} user ids or names")
+        raise BadConfig(f"{where}: must be a list of at most {MAX_USERS} user ids or names")
     for user in value:
         if type(user) not in (int, str) or user == "" or (type(user) is int and user < 0):
             raise BadConfig(f"{where}: {user!r} is neither a user id nor a name")
@@ -420,7 +424,7 @@ def _engines(value: Any, where: str) -> int | str:
 
 def _engine_cpus(value: Any, where: str) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > MAX_ENGINES:
-        raise BadConfig(f"{where}: is a list of at most {MAX_ENGINES} texts, one per engine")
+        raise BadConfig(f"{where}: must be a list of at most {MAX_ENGINES} texts, one per engine")
     for text in value:
         try:
             cpu_numbers(text)
@@ -431,7 +435,7 @@ def _engine_cpus(value: Any, where: str) -> tuple[str, ...]:
 
 def _directory(value: Any, where: str) -> str:
     if type(value) is not str or (value and not Path(value).is_absolute()):
-        raise BadConfig(f"{where}: {value!r} is no absolute path")
+        raise BadConfig(f"{where}: {value!r} is not an absolute path")
     return value
 
 
@@ -455,16 +459,16 @@ def listening(value: Any, where: str) -> str:
             raise ValueError(value)
     except ValueError:
         raise BadConfig(
-            f'{where}: {value!r} is no IP address and port; write it like "127.0.0.1:9464"'
+            f'{where}: {value!r} is not an IP address and a port; write it like "127.0.0.1:9464"'
         ) from None
     return str(value)
 
 
 def _paths(value: Any, where: str) -> tuple[LocalPath, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_PATHS:
-        raise BadConfig(f"{where}: is a list of 1..{MAX_PATHS} tables {{address, port}}")
+        raise BadConfig(f"{where}: must be a list of 1 to {MAX_PATHS} tables {{address, port}}")
     if not all(isinstance(row, dict) for row in value):
-        raise BadConfig(f"{where}: each path is a table {{address, port}}")
+        raise BadConfig(f"{where}: each path must be a table {{address, port}}")
     return tuple(
         LocalPath(**_checked(LocalPath, row, f"{where}[{n}]")) for n, row in enumerate(value)
     )
