@@ -215,7 +215,7 @@ def test_metrics_of_a_training_are_read_as_its_logger_writes_them(tmp_path: Path
     loss = block(made, "lines", "against the bound")
     assert loss["labels"] == ["waived", "bound"]
     assert loss["columns"] == [[10, 20], [pytest.approx(0.3), pytest.approx(0.5)], [1.0, 1.0]]
-    waits = block(made, "lines", "waited")
+    waits = block(made, "lines", "its wait")
     assert waits["columns"] == [[10, 20], [200.0, 200.0], [31.0, 31.0]]
     assert [row[0] for row in block(made, "table")["rows"]] == [10, 20]
 
