@@ -192,7 +192,7 @@ def test_a_release_too_old_and_one_without_confirm_are_named(switch: NvueSwitch)
     switch.release("5.8.0")
     code, said = switch.run("doctor", "INTENT")
     assert code == 1
-    assert "Cumulus Linux 5.8: need 5.9" in said
+    assert "Cumulus Linux 5.8 is too old: switchcfg needs 5.9" in said
     before = switch.applied()
     planned(switch)
     (switch.folder / "no-confirm").touch()

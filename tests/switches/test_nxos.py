@@ -155,7 +155,7 @@ def test_what_would_come_after_the_rollback_is_not_begun(switch: NxosSwitch) -> 
     before = switch.running()
     switch.delay(0.3)
     step = Step("many", "".join(f"class-map type qos match-any X{n}\n" for n in range(8)))
-    with pytest.raises(CommitFailed, match="time ran out"):
+    with pytest.raises(CommitFailed, match="the time to revert passed"):
         asyncio.run(driver(switch).commit(Commit((step,), "", 1, "me@here")))
     assert switch.running() == before
 
@@ -224,7 +224,7 @@ def test_who_begins_at_the_same_moment_is_busy(switch: NxosSwitch) -> None:
     """The name of a checkpoint is given once: that is the lock."""
     say(switch, "checkpoint switchcfg-lock description other@there")
     before = switch.running()
-    with pytest.raises(Busy, match=r"other@there.*without a timer"):
+    with pytest.raises(Busy, match=r"other@there.*no timer"):
         commit(switch, "class-map type qos match-any X")
     asyncio_driver = driver(switch)
     with pytest.raises(NothingPending):
@@ -269,7 +269,7 @@ def test_a_rollback_that_fails_says_so_and_can_be_tried_again(switch: NxosSwitch
         (
             "denied",
             "show checkpoint",
-            "show checkpoint summary: % Permission denied",
+            "refused `show checkpoint summary`: % Permission denied",
         ),
         ("remote", "", "exists only on an AAA server"),
     ],
@@ -290,7 +290,7 @@ def test_doctor_names_what_is_missing_and_nothing_is_committed(
 
 def test_what_cannot_be_saved_says_so(switch: NxosSwitch) -> None:
     (switch.folder / "full").touch()
-    with pytest.raises(CommitFailed, match="not saved: Copy failed: no space left"):
+    with pytest.raises(CommitFailed, match="was not saved: Copy failed: no space left"):
         asyncio.run(driver(switch).save())
 
 
