@@ -115,6 +115,7 @@ docs: $(STAMP)
 # Writes docs/configuration.md from the definitions that the programs use.
 configuration-reference: $(STAMP)
 	$(BIN)/python docs/reference.py
+	$(BIN)/python docs/platforms.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check

@@ -71,7 +71,11 @@ def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
             "dlcpd.ctl.page.command",
             "Serve a live status page to browsers, until Ctrl-C.",
         ),
-        ("drain", "dlcpd.ctl.drain", "End a daemon as SIGTERM does, and show what it waits for."),
+        (
+            "drain",
+            "dlcpd.ctl.drain",
+            "End a daemon as SIGTERM does, and show the operations that it waits for.",
+        ),
     ):
         made[name] = command(commands, name, OnDemand(module, name), text)
         _add_socket(made[name], environ)
@@ -108,7 +112,7 @@ def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
         type=whole(1, 86_400),
         default=60,
         metavar="N",
-        help="seconds to wait for its end (%(default)s)",
+        help="seconds to wait for the end of the daemon (%(default)s)",
     )
 
 
@@ -118,7 +122,10 @@ def _add_socket(made: argparse.ArgumentParser, environ: Mapping[str, str]) -> No
         "--socket",
         default=environ.get("DLCPD_SOCKET") or None,
         metavar="S",
-        help=f"session socket (DLCPD_SOCKET, {DaemonTable().socket}, or that of a private daemon)",
+        help=(
+            f"session socket (default: DLCPD_SOCKET, {DaemonTable().socket}, or the socket of a "
+            "private daemon)"
+        ),
     )
 
 
@@ -153,7 +160,7 @@ def _add_trace(commands: Commands, environ: Mapping[str, str]) -> None:
         type=Path,
         nargs=2,
         metavar=("TRACE", "PROFILE"),
-        help="record nothing; join two files, on torch.profiler's clock",
+        help="record nothing; join two files, on the clock of torch.profiler",
     )
 
 
@@ -204,7 +211,10 @@ def _add_keys(commands: Commands) -> None:
     made = _keys_command(actions, "revoke", OnDemand(_KEYS, "revoke"), "Revoke the keys of a host.")
     made.add_argument("host", metavar="HOST")
     made.add_argument(
-        "--key", type=OnDemand(_KEYS, "check_key"), metavar="KEY", help="only this key of the host"
+        "--key",
+        type=OnDemand(_KEYS, "check_key"),
+        metavar="KEY",
+        help="revoke only this key of the host",
     )
     _keys_command(
         actions, "list", OnDemand(_KEYS, "list_hosts"), "List the hosts that may be peers."

@@ -43,7 +43,7 @@ class Conversation:
             self._sock.sendall(encode(request))
             data = self._sock.recv(MAX_FRAME + 1)
         if not data:
-            raise DaemonUnavailable("the daemon hung up; see its log")
+            raise DaemonUnavailable("the daemon closed the connection; see its log")
         answer = decode_untrusted(data)
         if isinstance(answer, Refused):
             raise error_for(answer.code, answer.text)
@@ -67,9 +67,7 @@ class Conversation:
             ) from exc
         except OSError as exc:
             private = (
-                ", nor a private one of this user's trainings in this network namespace"
-                if self._any
-                else ""
+                ", nor a private daemon of this user in this network namespace" if self._any else ""
             )
             raise DaemonUnavailable(
                 f"{path}: no daemon answers ({exc.strerror}){private}; start it (dlcpd --config "

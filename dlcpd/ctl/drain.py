@@ -46,8 +46,8 @@ def _checked(report: dict[str, Any]) -> int:
     pid: int | None = report.get("pid")
     if pid is None:
         raise DaemonUnavailable(
-            "this daemon is of a version that does not tell its process id; "
-            "send it SIGTERM, or systemctl stop dlcpd"
+            "the daemon has a version that does not report its process id: send it SIGTERM, or "
+            "run systemctl stop dlcpd"
         )
     try:
         words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
@@ -55,7 +55,7 @@ def _checked(report: dict[str, Any]) -> int:
         words = ""
     if "dlcpd" not in words:
         raise DaemonUnavailable(
-            f"process {pid} is no dlcpd here: the daemon runs in another container; drain it there"
+            f"process {pid} is not dlcpd here: the daemon runs in another container; drain it there"
         )
     if "--embedded" in words.split("\0"):
         raise NotPermitted(

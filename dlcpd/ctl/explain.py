@@ -118,7 +118,7 @@ def matching(key: str) -> list[Setting]:
         guess = f"; did you mean {' or '.join(near)}?" if near else "."
         tables = ", ".join(dict.fromkeys(s.table for s in known))
         raise BadConfig(
-            f"there is no setting {key!r}{guess} `dlcpctl config explain` lists all, and with the "
-            f"name of a table ({tables}) those of one"
+            f"there is no setting {key!r}{guess} `dlcpctl config explain` lists all settings, "
+            f"and `dlcpctl config explain TABLE` those of a table ({tables})"
         )
     return found

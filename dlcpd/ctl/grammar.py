@@ -117,7 +117,7 @@ def whole(low: int, high: int) -> "type[int]":
         except ValueError:
             value = low - 1
         if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number {low}..{high}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number {low}..{high}")
         return value
 
     return parse  # type: ignore[return-value]  # argparse only calls it

@@ -36,7 +36,7 @@ from dlcpd.daemon.peers.keys import KeyPair, key_bytes
 from dlcpd.ipc.held_folder import holding
 
 FOLDER: Final = 0o755  # mode of folders that are made: the daemon of another user reads them
-SOON: Final = "daemons with this folder take it within seconds, others when they start"
+SOON: Final = "running daemons with this folder use it within seconds, others when they start"
 
 
 def new(options: argparse.Namespace, output: Output) -> int:
@@ -51,8 +51,8 @@ def new(options: argparse.Namespace, output: Output) -> int:
             write(file, made.text(), OF_OWNER, replace=False, make=FOLDER)
         except FileExistsError:
             raise BadConfig(
-                f"{file}: there is an identity already, which peers may have authorised; to get "
-                f"another, make it beside this with --identity FILE (docs/security.md, Rotation)"
+                f"{file}: there is an identity already, which peers may have authorised; to "
+                "replace it, make another with --identity FILE (docs/security.md, Rotation)"
             ) from None
         whose = _hand_over(file)
     output.line(
@@ -119,8 +119,12 @@ def revoke(options: argparse.Namespace, output: Output) -> int:
     known = _authorised(folder)
     if not any(public.host == options.host for _, public in known):
         near = difflib.get_close_matches(options.host, [public.host for _, public in known], n=1)
-        hint = f"; did you mean {near[0]}?" if near else "; `dlcpctl keys list` names those"
-        raise BadConfig(f"{options.host}: {folder} authorises no such host{hint}")
+        hint = (
+            f"; did you mean {near[0]}?"
+            if near
+            else "; `dlcpctl keys list` lists the authorised hosts"
+        )
+        raise BadConfig(f"{options.host}: {folder} does not authorise this host{hint}")
     with _may_write(folder):
         left = [
             key
@@ -150,8 +154,8 @@ def list_hosts(options: argparse.Namespace, output: Output) -> int:
         output.line(f"{folder} names no host: a daemon with it has no peers on other hosts")
     else:
         output.line(
-            f"there is no {folder}: a daemon without it takes any key that a job names. "
-            f"`dlcpctl keys authorise FILE...` makes it"
+            f"there is no {folder}: a daemon without it accepts any key that a job names. "
+            "`dlcpctl keys authorise FILE...` makes it"
         )
     output.document([_values(public, path) for path, public in known])
     return 0
@@ -178,8 +182,8 @@ def _joined(public: PublicKeys, before: PublicKeys) -> PublicKeys:
     keys = tuple(dict.fromkeys((*public.keys, *before.keys)))
     if len(keys) > MAX_KEYS:
         raise BadConfig(
-            f"{public.host}: would have {len(keys)} keys, at most {MAX_KEYS}; revoke old ones, or "
-            f"put these in their place with --replace"
+            f"{public.host}: would have {len(keys)} keys, at most {MAX_KEYS}; revoke old ones, "
+            "or replace them with --replace"
         )
     return PublicKeys(public.host, keys)
 
@@ -210,7 +214,7 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) else "is no ASCII text"
+        why = exc.strerror if isinstance(exc, OSError) else "is not ASCII text"
         raise BadConfig(f"{file}: cannot be read: {why}") from exc
 
 

@@ -36,15 +36,15 @@ def ledger(options: argparse.Namespace, output: Output) -> int:
     """
     if not options.folders:
         if options.steps is not None:
-            raise BadConfig("ledger: --steps goes with FOLDER: a daemon remembers no steps")
+            raise BadConfig("ledger: --steps needs FOLDER: a daemon does not keep steps")
         return _live(options, output)
     first, last = options.steps or (0, ALL)
     survey = Survey(Choice(options.job, first, last, options.worst))
     survey.read(options.folders)
     if options.job and options.job not in survey.jobs:
-        jobs = ", ".join(sorted(survey.jobs)[:SHOWN]) or "none that can be read"
+        jobs = ", ".join(sorted(survey.jobs)[:SHOWN]) or "no readable job"
         raise BadConfig(
-            f"--job {options.job}: no ledger is of that job; of these there are: {jobs}"
+            f"--job {options.job}: no ledger belongs to this job; there are ledgers of: {jobs}"
         )
     for line in _head(survey):
         output.line(line)
@@ -67,11 +67,7 @@ def _head(survey: Survey) -> Iterator[str]:
     yield (
         f"ledgers {len(survey.members)}, jobs {len(jobs)}: {whole.operations} operations, "
         f"{whole.failed} failed; {whole.segments} segments waived ({whole.bytes / 1e3:.0f} KB)"
-        + (
-            f", {100 * whole.of_bound:.2f} % of what the bound lets go"
-            if whole.of_bound is not None
-            else ""
-        )
+        + (f", {100 * whole.of_bound:.2f} % of the bound" if whole.of_bound is not None else "")
     )
     for job, rank, host in sorted(survey.absent)[:SHOWN]:
         yield f"MISSING: no ledger of rank {rank} of job {job}, which is on host {host}"
@@ -198,8 +194,8 @@ def _live(options: argparse.Namespace, output: Output) -> int:
     tables = list(_now(chosen, known, options.worst))
     rows = sum(len(session.get("ledger", [])) for session in known.values())
     output.line(
-        f"{report['host']}: {len(chosen)} sessions; sums since they began, and the newest {rows} "
-        f"losses (docs/ledger.md: how to keep all)"
+        f"{report['host']}: {len(chosen)} sessions; sums since they started, and the newest "
+        f"{rows} losses (docs/ledger.md: how to keep all)"
     )
     _show(tables, output)
     output.document(_documents(tables))
@@ -290,5 +286,7 @@ def steps(text: str) -> tuple[int, int]:
     except ValueError:
         low, high = 1, 0
     if not 0 <= low <= high:
-        raise argparse.ArgumentTypeError(f"{text!r} is no step or range of steps, like 100-200")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a step or a range of steps, such as 100-200"
+        )
     return low, high

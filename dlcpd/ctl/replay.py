@@ -42,7 +42,7 @@ def _said(found: Replayed) -> str:
     lines = [
         f"{what} operations reproduced bit for bit, with {found.waived} segments waived",
         _listed(found, Verdict.PARTIAL, "not in the ledgers of all of their ranks, or failed"),
-        _listed(found, Verdict.UNKNOWN, "bring back what the ledgers do not have"),
+        _listed(found, Verdict.UNKNOWN, "reapply residuals that the ledgers do not have"),
         _listed(found, Verdict.CODED, "have a codec, and are not computed again"),
     ]
     return "\n  ".join(line for line in lines if line)

@@ -91,7 +91,7 @@ def merged(ours: list[Row], epoch: int, profile: Row) -> Row:
 class _Process:
     def __init__(self, number: int, where: Where, session: Row) -> None:
         self._pid, self._where = number, where
-        job, rank = session.get("job", "of a session that is gone"), session.get("rank", "?")
+        job, rank = session.get("job", "of a session that has ended"), session.get("rank", "?")
         self._title = f"dlcpd: rank {rank} of {job}"
         if where.engine:
             self._title += f", engine {where.engine}"
@@ -190,7 +190,7 @@ class _Process:
             yield self._instant(self._thread(more[0], "from", 1), "received", at, told)
         elif what == "agreed":
             told = {"operation": op.name, "transfer": more[1], "segments": more[2]}
-            yield self._instant(self._thread(more[0], "to", 0), "goes without", at, told)
+            yield self._instant(self._thread(more[0], "to", 0), "waived", at, told)
         elif what == "reduced":
             yield self._row(
                 "X",

@@ -51,7 +51,7 @@ def top(options: argparse.Namespace, output: Output) -> int:
         output.document(document(after, before))
         return 0
     if options.json is not None:
-        raise BadConfig("top: --json goes with --once")
+        raise BadConfig("top: --json needs --once")
     with suppress(KeyboardInterrupt):  # the way to leave
         _draw_on(options, before, sys.stdout)
     return 0
@@ -126,7 +126,7 @@ def alarms(report: dict[str, Any]) -> Iterator[str]:
     if "error" in report["engine"]:
         yield f"ENGINE: {report['engine']['error']}"
     if report.get("truncated") or report["engine"].get("truncated"):
-        yield "SHORT: the report became too long: ledgers, peers or sessions are missing in it"
+        yield "SHORT: the report was too long, and lacks ledgers, peers or sessions"
     known = report["engine"].get("sessions", {})
     for session in report["sessions"]:
         who = f"{session['job']}, rank {session['rank']}"
@@ -140,8 +140,8 @@ def alarms(report: dict[str, Any]) -> Iterator[str]:
             )
         if engine.get("totals", {}).get("used", 0.0) >= PRESSED:
             yield (
-                f"BOUND: {who} loses {engine['totals']['used']:.0%} of what it may: what is lost "
-                f"beyond is sent again"
+                f"BOUND: {who} has used {engine['totals']['used']:.0%} of its bound: losses "
+                "beyond it are retransmitted"
             )
         yield from _peer_alarms(who, engine.get("peers", []))
 

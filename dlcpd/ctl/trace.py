@@ -45,8 +45,8 @@ def trace(options: argparse.Namespace, output: Output) -> int:
         output.line("the recording was full before its end: ask for fewer steps")
     if recorded.steps < options.steps:
         output.line(
-            "a step is complete where the first operation of a session comes again; is a "
-            "training running here? --timeout waits for longer"
+            "a step is complete when the first operation of a session comes again: check that a "
+            "training runs here, or wait longer with --timeout"
         )
     output.document(found)
     return int(recorded.steps < options.steps)
@@ -128,7 +128,7 @@ def _join(ours: Path, profile: Path, to: OutputFile, output: Output) -> int:
     about = trace_.get("otherData")
     epoch = about.get(EPOCH) if isinstance(about, dict) else None
     if not isinstance(epoch, int):
-        raise BadConfig(f"--join {ours}: is no file of dlcpctl trace; name it first")
+        raise BadConfig(f"--join {ours}: is not a file of dlcpctl trace; name that file first")
     document = merged(trace_["traceEvents"], epoch, theirs)
     _write(to, document)
     output.line(f"{len(document['traceEvents'])} events: {to.path}")

@@ -20,7 +20,7 @@ def special(parse: Callable[[Any, str], Any], default: Any, **rule: Any) -> Any:
 def whole_units(value: Any, where: str, low: int, high: int) -> int:
     """`value`, a multiple of UNIT bytes within low..high. Raises: BadConfig."""
     rule = {"type": int, "low": low, "high": high}
-    if wrong := problem(value, rule) or (value % UNIT and f"{value} is no multiple of {UNIT}"):
+    if wrong := problem(value, rule) or (value % UNIT and f"{value} is not a multiple of {UNIT}"):
         raise BadConfig(f"{where}: {wrong}")
     return int(value)
 

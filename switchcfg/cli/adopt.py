@@ -11,7 +11,9 @@ from typing import Final
 from switchcfg.cli.output import printable
 from switchcfg.errors import BadIntent, SwitchcfgError
 from switchcfg.intent.intent import NAME, QUEUES, Intent, Keep, parse
-from switchcfg.intent.port_names import PORT_PATTERNS, compact, in_words, speed_of
+from switchcfg.intent.known import KNOWN
+from switchcfg.intent.port_names import in_words
+from switchcfg.intent.port_ranges import compact
 from switchcfg.plan.plan import plan
 from switchcfg.plan.speeds import speeds
 from switchcfg.plan.state import Place, State, natural
@@ -38,7 +40,7 @@ class Asked:
 
 def skeleton(asked: Asked) -> Intent:
     """An intent with only the device, for the connection to it. Raises: BadIntent."""
-    ports = asked.ports or (PORT_PATTERNS[asked.platform][1],)
+    ports = asked.ports or (KNOWN[asked.platform].ports.example,)
     rates = _by_rate(asked, ports, {})
     return _parsed(asked, _text(asked, rates, NOTHING, ()))
 
@@ -48,8 +50,8 @@ def intent(asked: Asked, present: State) -> str:
     platform = PLATFORMS[asked.platform]
     ports = list(asked.ports) or _ports(asked.platform, present)
     if not ports:
-        why = "tells of no port: name them with --ports"
-        raise BadIntent(f"{asked.name}: what the device says of itself {why}")
+        why = "lists no port: name the ports with --ports"
+        raise BadIntent(f"{asked.name}: the configuration of the device {why}")
     by_rate = _by_rate(asked, ports, present)
     bare = _parsed(asked, _text(asked, by_rate, NOTHING, ()))
     keep = _keep(platform, bare, present)
@@ -68,7 +70,6 @@ def _parsed(asked: Asked, text: str) -> Intent:
 
 def _ports(platform: str, present: State) -> list[str]:
     """Names of the ports in a state, from objects of interfaces, ports and queues."""
-    shape = PORT_PATTERNS[platform][0]
     kinds = ("interface", "port")
     names = {
         part
@@ -76,7 +77,7 @@ def _ports(platform: str, present: State) -> list[str]:
         if place.kind.lower().startswith(kinds) or place.kind == "QUEUE"
         for part in place.name.split("|")[:1]
     }
-    return sorted(filter(shape.fullmatch, names), key=natural)
+    return sorted(filter(KNOWN[platform].ports.matches, names), key=natural)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def _by_rate(asked: Asked, ports: Sequence[str], present: State) -> Rates:
     told = speeds(asked.platform, present)
     found: dict[_Rate, list[str]] = {}
     for port in ports:
-        known = asked.rate or told.get(port) or speed_of(asked.platform, port)
+        known = asked.rate or told.get(port) or KNOWN[asked.platform].ports.speed_of(port)
         found.setdefault(_Rate(known or RATE, not known), []).append(port)
     return found
 
@@ -154,9 +155,9 @@ def _text(asked: Asked, by_rate: Rates, keep: Keep, profiles: Sequence[str]) -> 
     """The intent as TOML. Quoted values have been checked, or are checked when it is parsed."""
     address = f"address = {_quoted(asked.address)}\n" if asked.address else ""
     head = (
-        f"# What {printable(asked.name)} has today, kept. Read it, and plan, before you apply.\n"
-        "# Classes are dlcpd's own: docs/switches.md.\n"
-        f'schema = 1\n\n[fabric]\nname = "imported"\n'
+        f"# Keeps the present configuration of {printable(asked.name)}. Review it, and run "
+        "`switchcfg plan`, before you apply it.\n# The traffic classes are the defaults of "
+        'dlcpd: docs/switches.md.\nschema = 1\n\n[fabric]\nname = "imported"\n'
     )
     device = (
         f"\n[[device]]\nname = {_quoted(asked.name)}\nplatform = {_quoted(asked.platform)}\n"
@@ -170,12 +171,12 @@ def _keep_text(keep: Keep, profiles: Sequence[str]) -> str:
     if profiles:
         names = ", ".join(map(_quoted, profiles))
         out += (
-            "# Ours would take the place of these on their ports, and end their PFC and ECN.\n"
-            "# Where that is meant, name them; where not, move those ports to `ports` here:\n"
-            f"# replaces = [{names}]\n# ports = []\n"
+            "# The plan would replace these profiles on their ports, and end their PFC and ECN. "
+            "To replace them,\n# uncomment `replaces`; to keep a profile, list its ports in "
+            f"`ports`:\n# replaces = [{names}]\n# ports = []\n"
         )
     if keep.queues:
-        out += f"queues = [{', '.join(map(str, keep.queues))}]  # they have flow control\n"
+        out += f"queues = [{', '.join(map(str, keep.queues))}]  # with flow control (PFC)\n"
     if keep.dscp:
         out += "\n[keep.dscp]\n" + "".join(f"{dscp} = {to}\n" for dscp, to in keep.dscp.items())
     return f"\n[keep]\n{out}" if out else ""
@@ -185,7 +186,7 @@ def _groups(by_rate: Rates) -> Iterator[str]:
     for number, (rate, ports) in enumerate(by_rate.items()):
         names = ", ".join(map(_quoted, compact(ports)))
         group = f'group = "G{number}"\n' if number else ""
-        guess = "  # a guess: nothing says it" if rate.guessed else ""
+        guess = "  # assumed: the configuration does not state the rate" if rate.guessed else ""
         yield f"\n[[device.ports]]\n{group}names = [{names}]\n"
         yield f'rate = "{in_words(rate.bits)}"{guess}\n'
 
@@ -199,21 +200,21 @@ def _verdict(wanted: Intent, platform: Platform, present: State) -> Iterator[str
     [device] = wanted.devices
     if not isinstance(platform, FittingPlatform):
         yield (
-            "What others have on ports of this platform cannot be told: look at the plan for what "
-            "it changes."
+            "switchcfg does not find foreign configuration of ports on this platform: check the "
+            "changes in the plan."
         )
     elif not wanted.keep.queues:
         yield (
-            "What the device said tells of no queue with flow control. Where there is one, name it "
-            "in [keep] queues."
+            "The configuration has no queue with flow control (PFC). If the device has such a "
+            "queue, list it in [keep] queues."
         )
     try:
         made = plan(wanted, device, platform, present)
     except SwitchcfgError as exc:
-        yield "`switchcfg plan` refuses this intent until you have decided:"
+        yield "`switchcfg plan` refuses this intent for these reasons:"
         yield from (f"  {line}" for line in str(exc).splitlines())
     else:
-        yield f"`switchcfg plan` takes it: {len(made.changes)} values would change."
+        yield f"`switchcfg plan` accepts this intent: {len(made.changes)} values would change."
 
 
 def _others(platform: Platform, bare: Intent, present: State) -> Iterator[str]:
@@ -224,7 +225,9 @@ def _others(platform: Platform, bare: Intent, present: State) -> Iterator[str]:
         if not owns(place, value):
             there.setdefault(place.kind, {})[place.name] = None
     if there:
-        yield "There today, and said by no intent; a plan says what of it changes:"
+        yield (
+            "Present configuration that this intent does not cover; the plan shows changes of it:"
+        )
     for kind, names in there.items():
         shown = [*names][:SHOWN]
         rest = len(names) - len(shown)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from switchcfg.cli import records
 from switchcfg.cli.workflow import REVERT_AFTER
 from switchcfg.errors import BadUsage
-from switchcfg.intent.port_names import PORT_PATTERNS
+from switchcfg.intent.known import KNOWN
 from switchcfg.intent.table import bits_per_second
 
 
@@ -42,27 +42,40 @@ def documented() -> argparse.ArgumentParser:
 
 def _add_planning(commands: Any) -> None:
     made = commands.add_parser(
-        "render", help="print the intended configuration of devices, in their own language"
+        "render",
+        help="print the configuration that the intent requires, in each device's own language",
     )
     _common(made)
     made.add_argument(
-        "--out", type=Path, metavar="DIR", help="write a file per device here, not to stdout"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write one file per device to this folder instead of stdout",
     )
     made = commands.add_parser("ports", help="show queues, classes and thresholds of each port")
     _common(made)
     _add_json(made)
-    made = commands.add_parser("plan", help="show the commands that devices would get")
+    made = commands.add_parser("plan", help="compare devices with the intent, and show the changes")
     _common(made)
     made.add_argument(
         "--present",
         type=Path,
         metavar="PATH",
-        help="read the present configuration from here, not from devices: a file, or a folder with "
-        "a file DEVICE.* per device",
+        help=(
+            "read the present configuration from this file, or from files DEVICE.* in this "
+            "folder, instead of the devices"
+        ),
     )
-    made.add_argument("--remove", action="store_true", help="remove all that switchcfg made")
     made.add_argument(
-        "--out", type=Path, metavar="DIR", help="save a DEVICE.plan.json per device here"
+        "--remove",
+        action="store_true",
+        help="plan the removal of everything that switchcfg configured",
+    )
+    made.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="save the plan of each device as DEVICE.plan.json in this folder",
     )
     made.add_argument(
         "--yang",
@@ -73,7 +86,7 @@ def _add_planning(commands: Any) -> None:
     )
     _add_reaching(made)
     made = commands.add_parser(
-        "show", help="show a saved plan, and the commands that the device would get"
+        "show", help="show a saved plan: its changes, and the commands for the device"
     )
     made.add_argument("file", type=Path, metavar="PLAN")
     _add_json(made)
@@ -84,7 +97,7 @@ def _add_importing(commands: Any) -> None:
         "import", help="print an intent that keeps the present configuration of a device"
     )
     made.add_argument("name", metavar="NAME", help="name of the device")
-    made.add_argument("--platform", required=True, choices=sorted(PORT_PATTERNS))
+    made.add_argument("--platform", required=True, choices=sorted(KNOWN))
     made.add_argument(
         "--address", default="", metavar="HOST", help="address of the device (default: NAME)"
     )
@@ -92,14 +105,20 @@ def _add_importing(commands: Any) -> None:
         "--ports",
         action="append",
         metavar="NAME[,NAME...]",
-        help="ports or ranges of them, such as Ethernet[1-48] (default: all ports of the device)",
+        help="ports or ranges of ports, such as Ethernet[1-48] (default: all ports of the device)",
     )
-    made.add_argument("--rate", type=_rate, default=0, metavar="RATE", help="rate of these ports")
+    made.add_argument(
+        "--rate",
+        type=_rate,
+        default=0,
+        metavar="RATE",
+        help="rate of the ports, such as 100Gbit (default: the rate that the device reports)",
+    )
     made.add_argument(
         "--present",
         type=Path,
         metavar="FILE",
-        help="read the present configuration from this file, not from the device",
+        help="read the present configuration from this file instead of the device",
     )
     _add_ssh(made)
     _add_json(made)
@@ -108,7 +127,7 @@ def _add_importing(commands: Any) -> None:
 
 def _add_changing(commands: Any) -> None:
     made = commands.add_parser(
-        "diff", help="show the changes of saved plans, as devices themselves compute them"
+        "diff", help="show the changes of saved plans as the devices compute them"
     )
     _add_plans(made)
     _add_reaching(made)
@@ -117,25 +136,28 @@ def _add_changing(commands: Any) -> None:
     made.add_argument(
         "--pending",
         action="store_true",
-        help="leave the change pending, for `confirm` or auto-revert",
+        help=(
+            "leave the change pending: `switchcfg confirm` keeps it, otherwise the device "
+            "reverts it"
+        ),
     )
     made.add_argument(
-        "--diff", action="store_true", help="show the change, as the device itself computes it"
+        "--diff", action="store_true", help="also show the change as the device computes it"
     )
     _add_save(made)
     _add_traffic(
         made,
-        "before a change is kept, also test the network between two hosts: their SSH names, and "
-        "the receiver's IPv4 address on the fabric",
+        "before a change is confirmed, also test the network between two hosts: SSH names of "
+        "the sender and the receiver, and the receiver's IPv4 address on the fabric",
     )
     _add_reverting(made)
-    made = commands.add_parser("rollback", help="undo the last change that was applied from here")
-    made.add_argument("intent", type=Path, metavar="INTENT", help="intent (TOML)")
+    made = commands.add_parser("rollback", help="undo the last change that this host applied")
+    made.add_argument("intent", type=Path, metavar="INTENT", help="intent file (TOML)")
     _add_selection(made, required=True)
     _add_save(made)
     _add_reverting(made)
     for name, text in (
-        ("confirm", "keep pending changes"),
+        ("confirm", "confirm pending changes"),
         ("abort", "revert pending changes now"),
     ):
         made = commands.add_parser(name, help=text)
@@ -147,9 +169,9 @@ def _add_changing(commands: Any) -> None:
 
 
 def _add_plans(made: argparse.ArgumentParser) -> None:
-    made.add_argument("intent", type=Path, metavar="INTENT", help="intent (TOML)")
+    made.add_argument("intent", type=Path, metavar="INTENT", help="intent file (TOML)")
     made.add_argument(
-        "plans", type=Path, nargs="+", metavar="PLAN", help="plans, or folders of them"
+        "plans", type=Path, nargs="+", metavar="PLAN", help="plan files, or folders with plan files"
     )
     _add_selection(made)
 
@@ -159,8 +181,10 @@ def _add_reverting(made: argparse.ArgumentParser) -> None:
         "--revert-after",
         type=_seconds,
         metavar="S",
-        help="seconds until a device reverts a change that was not confirmed "
-        f"({REVERT_AFTER}; more if a step takes longer)",
+        help=(
+            "seconds until a device reverts a change that is not confirmed (default: "
+            f"{REVERT_AFTER}, or more if a step takes longer)"
+        ),
     )
     _add_records(made)
     _add_reaching(made)
@@ -170,7 +194,7 @@ def _add_save(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--save",
         action="store_true",
-        help="then save the device's running configuration, so that it survives a restart",
+        help="afterwards, save the device's running configuration so that it survives a restart",
     )
 
 
@@ -180,14 +204,14 @@ def _add_records(made: argparse.ArgumentParser) -> None:
         type=Path,
         default=records.default_folder(),
         metavar="DIR",
-        help="folder with the records of applied changes (%(default)s)",
+        help="folder with the records of applied changes (default: %(default)s)",
     )
 
 
 def _add_asking(commands: Any) -> None:
     for name, text in (
         ("verify", "check that devices match the intent"),
-        ("drift", "check that devices match what was last applied from here"),
+        ("drift", "check that devices match the last change that this host applied"),
         ("doctor", "check that devices can be configured"),
     ):
         made = commands.add_parser(name, help=text)
@@ -198,18 +222,22 @@ def _add_asking(commands: Any) -> None:
         if name == "verify":
             _add_traffic(
                 made,
-                "test the network between two hosts, not the devices: their SSH names, and the "
-                "receiver's IPv4 address on the fabric",
+                "test the network between two hosts instead of the devices: SSH names of the "
+                "sender and the receiver, and the receiver's IPv4 address on the fabric",
             )
 
     made = commands.add_parser(
-        "history", help="list changes that were applied from here, with user and time"
+        "history", help="list the changes that this host applied, with user and time"
     )
     made.add_argument(
         "device", nargs="*", metavar="DEVICE", help="only these devices (default: all)"
     )
     made.add_argument(
-        "--last", type=_up_to(1000), default=20, metavar="N", help="number of records (%(default)s)"
+        "--last",
+        type=_up_to(1000),
+        default=20,
+        metavar="N",
+        help="number of records (default: %(default)s)",
     )
     _add_records(made)
     _add_json(made)
@@ -222,7 +250,10 @@ def _add_traffic(made: argparse.ArgumentParser, text: str) -> None:
         type=_rate,
         default=0,
         metavar="RATE",
-        help="with --traffic: also overload the route, at a rate above its capacity",
+        help=(
+            "with --traffic: also send at this rate, above the capacity of the route, to test "
+            "the order of drops"
+        ),
     )
 
 
@@ -236,7 +267,7 @@ def _rate(text: str) -> int:
 def _up_to(most: int) -> Callable[[str], int]:
     def number(text: str) -> int:
         if not text.isdecimal() or not 1 <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r}: need 1..{most}")
+            raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from 1 to {most}")
         return int(text)
 
     return number
@@ -244,12 +275,14 @@ def _up_to(most: int) -> Callable[[str], int]:
 
 def _seconds(text: str) -> int:
     if not text.isdecimal() or not 5 <= int(text) <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r}: need 5..86400 seconds")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: must be a whole number of seconds from 5 to 86400"
+        )
     return int(text)
 
 
 def _common(made: argparse.ArgumentParser) -> None:
-    made.add_argument("intent", type=Path, metavar="INTENT", help="intent (TOML)")
+    made.add_argument("intent", type=Path, metavar="INTENT", help="intent file (TOML)")
     _add_selection(made)
 
 
@@ -261,7 +294,7 @@ def _add_selection(made: argparse.ArgumentParser, *, required: bool = False) -> 
         action="append",
         metavar="NAME[,NAME...]",
         required=required,
-        help="only these devices; names may have * and ?; the option may be repeated",
+        help="only these devices; names may contain * and ?; the option may be repeated",
     )
     made.add_argument(
         "--skip", action="append", metavar="NAME[,NAME...]", help="all devices except these"
@@ -276,7 +309,7 @@ def _add_reaching(made: argparse.ArgumentParser) -> None:
         type=_up_to(256),
         default=8,
         metavar="N",
-        help="devices per side at a time (%(default)s)",
+        help="devices per side to work on at the same time (default: %(default)s)",
     )
     _add_json(made)
 

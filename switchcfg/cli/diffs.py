@@ -9,8 +9,8 @@ from switchcfg.intent.intent import Device
 
 LINES: Final = 5000  # of one device: EOS prints 6 per changed port, for 800 ports
 WIDTH: Final = 1000  # characters of one line
-NONE: Final = "has no diff of its own"
-NOT_BEFORE: Final = f"{NONE} before it is changed"  # NX-OS has one after a change
+NONE: Final = "the device computes no diff"
+NOT_BEFORE: Final = f"{NONE} before a change"  # NX-OS has one after a change
 
 
 def shortened(diff: str) -> str:
@@ -37,7 +37,7 @@ class Diffs:
             return "nothing to do"
         if (diff := self.found[name]) is None:
             return self._none
-        return "says what changes" if diff else "says that nothing changes"
+        return "the device reports changes" if diff else "the device reports no change"
 
     def lines(self, device: Device) -> Iterator[str]:
         """Lines for output. The diff is indented, so that it cannot imitate lines of switchcfg."""

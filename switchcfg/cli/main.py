@@ -14,7 +14,7 @@ from switchcfg.cli.output import error_document, put, put_json, put_text, tell
 from switchcfg.cli.rollout import Outcome
 from switchcfg.errors import BadIntent, BadPlan, BadState, BadUsage, SwitchcfgError
 from switchcfg.intent.intent import Device, Intent, parse
-from switchcfg.intent.port_names import expand
+from switchcfg.intent.port_ranges import expand
 from switchcfg.plan import text
 from switchcfg.plan.plan import Plan, digest, dump, load
 from switchcfg.plan.state import State
@@ -110,7 +110,10 @@ def _from_files(
     Raises: BadState for several devices and a path that is not a folder.
     """
     if len(devices) > 1 and not options.present.is_dir():
-        why = "several devices: give --only, or a folder with a file DEVICE.* for each"
+        why = (
+            "the intent has several devices: select one with --only, or give a folder with one "
+            "file DEVICE.* per device"
+        )
         raise BadState(f"{options.present}: {why}")
     plans: dict[str, Plan] = {}
     outcome = Outcome()
@@ -162,7 +165,10 @@ def _import(options: argparse.Namespace) -> int:
 
 def _apply(options: argparse.Namespace) -> int:
     if options.pending and options.save:
-        raise BadPlan("--save: what is pending may revert; save with `switchcfg confirm --save`")
+        raise BadPlan(
+            "--save: the change may still revert with --pending; save with `switchcfg confirm "
+            "--save`"
+        )
     intent = _intent(options.intent)
     return SAME if on_devices.apply(intent, _saved(intent, options), options) else FAILED
 
@@ -208,7 +214,7 @@ def _history(options: argparse.Namespace) -> int:
     if options.json:
         put_json(history.document(found))
     elif not found:
-        tell(f"{options.records}: nothing was applied from here")
+        tell(f"{options.records}: contains no records: this host has applied no change")
     else:
         for line in history.lines(found):
             put(line)
@@ -220,7 +226,7 @@ def _plan_files(paths: Sequence[Path]) -> Iterator[Path]:
     for path in paths:
         found = sorted(path.glob(f"*{PLAN}")) if path.is_dir() else [path]
         if not found:
-            raise BadPlan(f"{path}: holds no *{PLAN}")
+            raise BadPlan(f"{path}: contains no file *{PLAN}")
         yield from found
 
 
@@ -286,7 +292,9 @@ def _present(path: Path, device: Device) -> Path:
     if path.is_dir():
         found = sorted(_files_of(path, device.name))
         if len(found) != 1:
-            raise BadState(f"{path}: {len(found)} files {device.name}.*, need one")
+            raise BadState(
+                f"{path}: contains {len(found)} files {device.name}.*, and exactly one is needed"
+            )
         return found[0]
     return path
 

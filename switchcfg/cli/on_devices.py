@@ -20,7 +20,8 @@ from switchcfg.plan.plan import Plan, plan, refuse, refused, removal, reverse
 from switchcfg.plan.state import State, after, difference
 from switchcfg.platforms.known import PLATFORMS
 from switchcfg.platforms.platform import Platform
-from switchcfg.platforms.sonic import Sonic, document
+from switchcfg.platforms.sonic.config_db import document
+from switchcfg.platforms.sonic.platform import Sonic
 from switchcfg.traffic.judge import Verdict, lines
 
 Work = Callable[[Device, Driver], Awaitable[None]]
@@ -90,7 +91,7 @@ def planner(options: argparse.Namespace) -> Callable[[Intent, Device, Platform, 
         if platform.name == Sonic.name:
             problems = sonic_yang.check(document(after(present, made.changes)), options.yang)
             if problems:
-                raise refused(f"{device.name}: the models in {options.yang}", problems)
+                raise refused(f"{device.name}: refused by the models in {options.yang}", problems)
         return made
 
     return checked
@@ -148,7 +149,10 @@ def apply(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace
 
 def _planned_as(wanted: Plan, device: Device) -> Plan:
     if wanted.platform != device.platform:
-        raise BadPlan(f"{device.name}: planned as {wanted.platform}, is {device.platform} now")
+        raise BadPlan(
+            f"{device.name}: the plan is for platform {wanted.platform}, and the intent says "
+            f"{device.platform}: plan again"
+        )
     return wanted
 
 
@@ -186,10 +190,10 @@ def _rolled(report: Report, options: argparse.Namespace, told: Diffs) -> bool:
     outcome = report.outcome
     if outcome.left:
         tell(
-            f"not begun: {', '.join(outcome.left)}; run it again once this is mended: "
-            "what is done has an empty plan"
+            f"not started: {', '.join(outcome.left)}; mend the failure and run the command "
+            "again: finished devices have an empty plan then"
         )
-    tell(f"{len(outcome.done)} done, {len(outcome.failed)} failed, {len(outcome.left)} not begun")
+    tell(f"{len(outcome.done)} done, {len(outcome.failed)} failed, {len(outcome.left)} not started")
     return succeeded
 
 
@@ -276,7 +280,11 @@ async def _complaints(intent: Intent, device: Device, driver: Driver) -> AsyncIt
     for complaint in await driver.examine():
         yield complaint
     if (pending := await driver.pending()) is not None:
-        left = f"reverts in {pending.seconds:.0f} s" if pending.seconds > 0 else "should be gone"
+        left = (
+            f"reverts in {pending.seconds:.0f} s"
+            if pending.seconds > 0
+            else "its time to revert has passed"
+        )
         yield f"a commit is pending: {pending.who}; {left} {pending.problem}".rstrip()
     platform = PLATFORMS[device.platform]
     try:

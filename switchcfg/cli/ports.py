@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from switchcfg.intent.intent import Device, Intent, PortGroup
+from switchcfg.intent.known import KNOWN
 from switchcfg.intent.lossless import Lossless
-from switchcfg.intent.port_names import compact, in_words
+from switchcfg.intent.port_names import in_words
+from switchcfg.intent.port_ranges import compact
 from switchcfg.plan.queues import Layout, Queue, lay_out
-from switchcfg.platforms.known import ABLE
+from switchcfg.platforms.known import PLATFORMS
 from switchcfg.platforms.platform import group_name, not_to_be_had
 
 COLUMNS: Final = ("queue", "class", "code points", "limit", "ECN marks", "drops")
@@ -19,11 +21,11 @@ COLUMNS: Final = ("queue", "class", "code points", "limit", "ECN marks", "drops"
 def lines(intent: Intent, device: Device) -> Iterator[str]:
     """Text output: a table per port group."""
     yield f"{device.name} ({device.platform}):"
-    if why := not_to_be_had(intent, device, ABLE[device.platform]):
+    if why := not_to_be_had(intent, device, PLATFORMS[device.platform].able):
         yield f"  refused: {why}"
         return
     for group in device.groups:
-        layout = lay_out(intent, group, ABLE[device.platform])
+        layout = lay_out(intent, group, PLATFORMS[device.platform].able)
         ports = ", ".join(compact(group.ports))
         rate, buffer = in_words(group.rate), _bytes(group.buffer)
         yield f"  {ports}: {_profile(intent, device, group)}, {rate}, buffer {buffer}"
@@ -36,7 +38,7 @@ def lines(intent: Intent, device: Device) -> Iterator[str]:
         yield from (f"    degraded: {each}" for each in layout.degraded)
     kept = ", ".join(map(str, intent.keep.queues))
     if kept:
-        yield f"  kept for others: queues {kept}"
+        yield f"  kept queues: {kept}"
 
 
 def document(intent: Intent, devices: Sequence[Device]) -> dict[str, Any]:
@@ -45,7 +47,7 @@ def document(intent: Intent, devices: Sequence[Device]) -> dict[str, Any]:
         "devices": {
             device.name: {
                 "platform": device.platform,
-                "refused": not_to_be_had(intent, device, ABLE[device.platform]) or None,
+                "refused": not_to_be_had(intent, device, PLATFORMS[device.platform].able) or None,
                 "ports": {
                     port: _port(intent, device, group)
                     for group in device.groups
@@ -59,8 +61,7 @@ def document(intent: Intent, devices: Sequence[Device]) -> dict[str, Any]:
 
 def _profile(intent: Intent, device: Device, group: PortGroup) -> str:
     """The name of a port group's profile on the device, or the beginning of its name."""
-    name = group_name(intent, group)
-    return name.replace("-", "_") if device.platform == "sonic" else name
+    return group_name(intent, group).replace("-", KNOWN[device.platform].joint)
 
 
 def _row(intent: Intent, device: Device, queue: Queue, layout: Layout) -> tuple[str, ...]:
@@ -97,7 +98,7 @@ def _drops(
 ) -> Iterator[tuple[tuple[int, ...], int, int]]:
     """(code points, begin, certain): bytes of queue where drops begin, and where all are dropped,
     for drops before the queue is full."""
-    able = ABLE[device.platform]
+    able = PLATFORMS[device.platform].able
     if queue.mark and not able.own_mark and len(queue.bands) == 1:
         ect = {
             dscp: sent
@@ -114,7 +115,7 @@ def _drops(
 
 
 def _port(intent: Intent, device: Device, group: PortGroup) -> dict[str, Any]:
-    layout = lay_out(intent, group, ABLE[device.platform])
+    layout = lay_out(intent, group, PLATFORMS[device.platform].able)
     return {
         "profile": _profile(intent, device, group),
         "rate": group.rate,

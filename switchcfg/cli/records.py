@@ -129,7 +129,9 @@ def _reading(folder: Path, device: str) -> Iterator[HeldFolder | None]:
         yield None
         return
     except OSError as exc:
-        raise BadPlan(f"{folder}: records cannot be read: {exc.strerror}; see --records") from exc
+        raise BadPlan(
+            f"{folder}: cannot read the records: {exc.strerror}; choose the folder with --records"
+        ) from exc
     with home:
         yield home
 
@@ -183,7 +185,7 @@ def last(folder: Path, device: str) -> Record:
     """The last confirmed record that was not rolled back. Raises: BadPlan."""
     found = [file for file in _records_of(folder, device) if file.suffix == ENDING]
     if not found:
-        raise BadPlan(f"{device}: no record in {folder}: nothing was applied from here")
+        raise BadPlan(f"{device}: no record in {folder}: this host has applied no change to it")
     return _load(found[-1])
 
 
@@ -210,7 +212,9 @@ def _writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as exc:
         why = exc.strerror or exc
-        raise NotKept(f"{folder}: records cannot be written: {why}; see --records") from exc
+        raise NotKept(
+            f"{folder}: cannot write records: {why}; choose the folder with --records"
+        ) from exc
 
 
 def _load(file: Path) -> Record:
@@ -222,7 +226,7 @@ def _load(file: Path) -> Record:
     except UnsafePath as exc:
         raise BadPlan(f"{file}: {exc.strerror}") from exc
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as exc:
-        raise BadPlan(f"{file}: no record of switchcfg ({type(exc).__name__})") from exc
+        raise BadPlan(f"{file}: is not a record of switchcfg ({type(exc).__name__})") from exc
     if seal != _seal(body):
         raise BadPlan(f"{file}: was edited or damaged since it was written")
     who, undone = str(body.get("who", "")), str(body.get("undone", ""))

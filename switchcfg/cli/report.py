@@ -22,7 +22,7 @@ class Report:
         if exc := self.outcome.failed.get(name):
             return f"failed: {exc.code}"
         if name in self.outcome.left:
-            return "not begun"
+            return "not started"
         return self.said.get(name, "done")
 
     def table(self) -> Iterator[str]:

@@ -22,14 +22,14 @@ def devices(intent: Intent, options: argparse.Namespace) -> list[Device]:
     only, skip = _patterns(options.only), _patterns(options.skip)
     for pattern in (*only, *skip):
         if not any(fnmatchcase(name, pattern) for name in names):
-            raise BadIntent(f"no device {pattern!r} in this intent{among(pattern, names)}")
+            raise BadIntent(f"the intent has no device {pattern!r}{among(pattern, names)}")
     chosen = [
         each
         for each in intent.devices
         if (not only or _matches(each.name, only)) and not _matches(each.name, skip)
     ]
     if not chosen:
-        raise BadIntent("--skip leaves no device")
+        raise BadIntent("--skip excludes every device")
     return chosen
 
 
@@ -45,11 +45,13 @@ def plans(intent: Intent, found: Iterable[Plan], options: argparse.Namespace) ->
     for pattern in _patterns(options.only):
         if not any(fnmatchcase(name, pattern) for name in by_name):
             devices(intent, options)  # first report a name that is not in the intent
-            raise BadPlan(f"no plan of {pattern!r} (there are: {_some(list(by_name))})")
+            raise BadPlan(f"no plan for {pattern!r} (there are plans for: {_some(list(by_name))})")
     meant = {each.name for each in devices(intent, options)}
     chosen = {name: each for name, each in by_name.items() if name in meant}
     if not chosen:
-        raise BadPlan(f"--only and --skip leave none of the plans of {_some(list(by_name))}")
+        raise BadPlan(
+            f"--only and --skip exclude every plan (there are plans for: {_some(list(by_name))})"
+        )
     return chosen
 
 
@@ -57,7 +59,7 @@ def _patterns(values: Sequence[str] | None) -> list[str]:
     """The patterns of a repeatable option with comma-separated values. Raises: BadUsage."""
     found = [part.strip() for value in values or () for part in value.split(",")]
     if not all(found):  # an empty variable in a script must not select all devices
-        raise BadUsage("--only and --skip need names, with one comma between two of them")
+        raise BadUsage("--only and --skip need names of devices, separated by single commas")
     return found
 
 

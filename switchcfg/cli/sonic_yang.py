@@ -28,7 +28,10 @@ def check(tables: Tables, models: Path) -> list[str]:
     """
     lint = shutil.which("yanglint")
     if lint is None:
-        raise CannotExpress("--yang: yanglint not found; install Debian's libyang2-tools, or such")
+        raise CannotExpress(
+            "--yang: the command yanglint is missing: install it, with Debian's libyang2-tools "
+            "for example"
+        )
     found = _containers(models, tables)
     problems = [f"{table}: no model has this table" for table in tables if table not in found]
     text = ""
@@ -72,7 +75,10 @@ def _read(models: Path) -> dict[str, str]:
         raise CannotExpress(f"--yang {models}: cannot be read: {exc}") from exc
     size = sum(map(len, every.values()))
     if not 0 < size <= MAX_MODELS:
-        raise CannotExpress(f"--yang {models}: {len(every)} files *.yang of {size} characters")
+        raise CannotExpress(
+            f"--yang {models}: has {len(every)} files *.yang with {size} characters in all: name "
+            "a folder of YANG models"
+        )
     return every
 
 
@@ -139,7 +145,7 @@ def _linted(lint: str, models: Path, files: Sequence[str], text: str) -> list[st
                 argv, capture_output=True, text=True, timeout=TIMEOUT, check=False
             )
         except subprocess.TimeoutExpired as exc:
-            raise CannotExpress(f"--yang: yanglint did not end in {TIMEOUT} s") from exc
+            raise CannotExpress(f"--yang: yanglint did not finish within {TIMEOUT} s") from exc
     if done.returncode == 0:
         return []
     said = (done.stderr + done.stdout).splitlines()

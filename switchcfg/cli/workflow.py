@@ -48,8 +48,8 @@ async def apply(  # noqa: PLR0913  # all but the first three by keyword
     seconds = max(REVERT_AFTER, needs) if seconds is None else seconds
     if seconds < needs:
         raise BadPlan(
-            f"{plan.device}: a step may take {plan.minutes} minutes, and would be reverted in the "
-            f"middle: --revert-after {needs}, or more"
+            f"{plan.device}: a step may take {plan.minutes} minutes, and the device would revert "
+            f"before it ends: give --revert-after {needs} or more"
         )
     snapshot = await _as_planned(driver, platform, plan)
     before = platform.read(snapshot)
@@ -65,12 +65,14 @@ async def apply(  # noqa: PLR0913  # all but the first three by keyword
     try:
         wanted = after(before, plan.changes)
         if wrong := differing(wanted, await present(driver, platform), plan.changes):
-            raise CommitFailed(f"{plan.device}: not as planned: {'; '.join(wrong)}")
-        tell(f"{plan.device}: reads back as planned")
+            raise CommitFailed(
+                f"{plan.device}: differs from the plan after the change: {'; '.join(wrong)}"
+            )
+        tell(f"{plan.device}: matches the plan")
         if probe is not None:
             if problems := await probe():
-                raise CommitFailed(f"{plan.device}: traffic suffers: {'; '.join(problems)}")
-            tell(f"{plan.device}: traffic passes")
+                raise CommitFailed(f"{plan.device}: the traffic test failed: {'; '.join(problems)}")
+            tell(f"{plan.device}: the traffic test passed")
     except (SwitchcfgError, asyncio.CancelledError):
         await _abort(driver, plan.device, tell)
         raise
@@ -112,7 +114,7 @@ async def _abort(driver: Driver, device: str, tell: Tell) -> None:
     try:
         await driver.abort()
     except SwitchcfgError as exc:
-        tell(f"{device}: not reverted yet, which it does by itself: {exc}")
+        tell(f"{device}: cannot be reverted now, and reverts by itself: {exc}")
     else:
         tell(f"{device}: reverted")
 

@@ -160,9 +160,16 @@ def refusal(device: str, code: int, said: str) -> SwitchcfgError:
     if code == BUSY:
         return busy(device, text)
     if code == DISARMED:
-        return CommitFailed(f"{device}: reverted before all was done: time ran out")
+        return CommitFailed(
+            f"{device}: the device reverted the change before the last step: time ran out, give "
+            "a longer --revert-after"
+        )
     if code == NONE:
-        return NothingPending(f"{device}: nothing is pending: never committed, or reverted since")
+        return NothingPending(
+            f"{device}: no change is pending: nothing was committed, or the device has reverted it"
+        )
     if code == RESTORING:
-        return Busy(f"{device}: is being reverted at this moment; ask again")
-    return CommitFailed(f"{device}: exit code {code}: {text or 'and it said nothing'}")
+        return Busy(f"{device}: the device is reverting a change: try again later")
+    return CommitFailed(
+        f"{device}: a script ended with exit code {code}: {text or 'without output'}"
+    )

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from switchcfg.errors import Busy
-from switchcfg.platforms.platform import Step
+from switchcfg.intent.intent import Device, Intent
+from switchcfg.platforms.platform import Platform, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,26 @@ class Commit:
     seconds: int  # until it reverts
     who: str  # one line: identifies the commit to other users while it is pending
     diff: bool = False  # also ask the device for its diff
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A device, and all that a driver needs to reach it. Drivers have a class method `of(target)`,
+    which raises Unreachable if the environment lacks the login."""
+
+    intent: Intent
+    device: Device
+    platform: Platform
+    ssh_config: Path | None  # None: ~/.ssh/config
+    pending: Path  # folder for notes of pending commits
+
+    @property
+    def name(self) -> str:
+        return self.device.name
+
+    @property
+    def address(self) -> str:
+        return self.device.address or self.device.name
 
 
 class Driver(Protocol):

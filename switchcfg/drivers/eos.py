@@ -11,7 +11,7 @@ import secrets
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from napalm import get_network_driver
 from napalm.base.exceptions import (
@@ -23,14 +23,16 @@ from napalm.base.exceptions import (
 )
 from pyeapi.eapilib import CommandError, EapiError
 
-from switchcfg.drivers.driver import Commit, Pending, busy, host_and_port
+from switchcfg.drivers.driver import Commit, Pending, Target, busy, host_and_port
 from switchcfg.drivers.login import Login
+from switchcfg.drivers.login import login as login_of
 from switchcfg.drivers.note import Note
 from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
 from switchcfg.platforms.platform import Step
 
 TIMEOUT: Final = 60  # seconds for one call
 PORT: Final = 443
+KIND: Final = "EOS"  # of login
 LONGEST: Final = 86_399  # seconds; NAPALM writes the timer as a time of day
 T = TypeVar("T")
 logging.getLogger("pyeapi").setLevel(logging.CRITICAL)  # it raises everything that it logs
@@ -45,6 +47,10 @@ class EosDriver:
         self._login = login
         self._note = Note(state / f"{device}.eos")
         self._opened: Any = None
+
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        return cls(target.name, target.address, login=login_of(KIND), state=target.pending)
 
     async def get(self) -> str:
         return await self._call(lambda switch: str(switch.get_config("running")["running"]))
@@ -93,7 +99,9 @@ class EosDriver:
         noted = self._note.read()
         self._note.drop()
         if noted is None or noted[0] not in _timers(switch):
-            raise NothingPending(f"{self.device}: nothing is pending from here, or reverted since")
+            raise NothingPending(
+                f"{self.device}: no change of this host is pending, or the device has reverted it"
+            )
         switch.config_session = noted[0]
         how()
 
@@ -133,11 +141,16 @@ class EosDriver:
                 self._opened = switch
             return what(self._opened)
         except SessionLockedException as exc:
-            raise Busy(f"{self.device}: somebody has a configuration session open") from exc
+            raise Busy(
+                f"{self.device}: another user has a configuration session open: try again after "
+                "it ends"
+            ) from exc
         except (MergeConfigException, CommitError, CommandError) as exc:
-            raise CommitFailed(f"{self.device}: refused: {exc}") from exc
+            raise CommitFailed(f"{self.device}: the device refused: {exc}") from exc
         except UnsupportedVersion as exc:
-            raise CommitFailed(f"{self.device}: EOS {exc}: need 4.23 or later") from exc
+            raise CommitFailed(
+                f"{self.device}: EOS {exc} is too old: switchcfg needs 4.23 or later"
+            ) from exc
         except (ConnectionException, EapiError, OSError) as exc:
             raise Unreachable(f"{self.device} ({self.address}): {exc}") from exc
 

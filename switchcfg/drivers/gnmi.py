@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import grpc
 from pygnmi.client import gNMIclient, gNMIException
@@ -26,7 +26,7 @@ from dlcpd import starter
 from dlcpd.ipc.held_folder import PRIVATE_FOLDER, HeldFolder
 from switchcfg.drivers.auto_revert import AutoRevert, refusal
 from switchcfg.drivers.by_auto_revert import ByAutoRevert
-from switchcfg.drivers.driver import host_and_port
+from switchcfg.drivers.driver import Target, host_and_port
 from switchcfg.drivers.login import Login, prefix
 from switchcfg.drivers.login import login as login_of
 from switchcfg.errors import BadState, CommitFailed, SwitchcfgError, Unreachable
@@ -49,6 +49,10 @@ class GnmiDriver(ByAutoRevert):
         self.device, self.address = device, address
         self._login = login
 
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        return cls(target.name, target.address, login=login_of(KIND), folder=target.pending)
+
     async def get(self) -> str:
         def ask(client: Any) -> str:
             try:
@@ -68,15 +72,22 @@ class GnmiDriver(ByAutoRevert):
         def ask(client: Any) -> list[str]:
             answer = client.capabilities()
             models = {each["name"] for each in answer["supported_models"]}
-            found = [] if "openconfig-qos" in models else ["it does not serve openconfig-qos"]
+            found = (
+                []
+                if "openconfig-qos" in models
+                else ["the device does not serve the model openconfig-qos"]
+            )
             if "json_ietf" not in answer["supported_encodings"]:
-                found.append("it does not speak JSON_IETF")
+                found.append("the device does not support the encoding JSON_IETF")
             return found
 
         return await self._call(ask)
 
     async def save(self) -> str:
-        return "gNMI cannot ask for it: whether it outlasts a restart is up to the device"
+        return (
+            "gNMI has no request to save: whether the configuration survives a restart depends "
+            "on the device"
+        )
 
     async def close(self) -> None:
         """Does nothing: there is no lasting connection."""
@@ -138,7 +149,7 @@ def call(device: str, address: str, login: Login, what: Callable[[Any], T]) -> T
             grpc.StatusCode.FAILED_PRECONDITION,
             grpc.StatusCode.ABORTED,
         }:
-            raise CommitFailed(f"{device}: refused: {_said(exc)}") from exc
+            raise CommitFailed(f"{device}: the device refused: {_said(exc)}") from exc
         raise Unreachable(f"{device} ({address}): {_said(exc)}") from exc
     except (grpc.RpcError, grpc.FutureTimeoutError, OSError) as exc:
         why = str(exc) or f"no answer in {TIMEOUT} s"
@@ -171,7 +182,9 @@ def _tree(answer: dict[str, Any]) -> dict[str, Any]:
         for update in notification.get("update") or ()
     ]
     if len(values) > 1:
-        raise BadState(f"it answers a Get of /{PATH} in {len(values)} pieces, which is not read")
+        raise BadState(
+            f"it answers a Get of /{PATH} in {len(values)} pieces, which switchcfg does not read"
+        )
     return next(
         (each if isinstance(each, dict) and PATH in each else {PATH: each} for each in values), {}
     )

@@ -39,7 +39,9 @@ def login(kind: str, environment: Mapping[str, str] = os.environ) -> Login:
         for name in ("CA", "CERT", "KEY", "USER", "PASSWORD")
     }
     if not found["ca"]:
-        raise Unreachable(f"{before}CA is not set: a file with who signs devices' certificates")
+        raise Unreachable(
+            f"{before}CA is not set: name the file of the CA that signs the devices' certificates"
+        )
     if bool(found["cert"]) != bool(found["key"]):
-        raise Unreachable(f"{before}CERT and {before}KEY: need both or none")
+        raise Unreachable(f"{before}CERT and {before}KEY: set both or neither")
     return Login(**found)

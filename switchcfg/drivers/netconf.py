@@ -11,16 +11,16 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from ncclient import NCClientError, manager
 from ncclient.operations import RPCError
 from ncclient.xml_ import to_ele
 
-from switchcfg.drivers.driver import Commit, Pending, busy, host_and_port
+from switchcfg.drivers.driver import Commit, Pending, Target, busy, host_and_port
 from switchcfg.drivers.note import Note
 from switchcfg.errors import BadState, CommitFailed, NothingPending, Unreachable
-from switchcfg.platforms.platform import Netconf, Step
+from switchcfg.platforms.platform import Netconf, NetconfPlatform, Step
 
 TIMEOUT: Final = 60  # seconds for one call; a commit on a full router takes 10
 PORT: Final = 830
@@ -44,6 +44,18 @@ class NetconfDriver:
         self._note = Note(state / f"{device}.netconf")
         self._session: Any = None
         self._unnamed = False  # a commit without a name is pending; only this session may confirm
+
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        if not isinstance(target.platform, NetconfPlatform):
+            raise TypeError(f"{target.platform.name} is not a NetconfPlatform")
+        return cls(
+            target.name,
+            target.address,
+            target.platform.netconf(),
+            ssh_config=target.ssh_config,
+            state=target.pending,
+        )
 
     async def get(self) -> str:
         return await self._call(
@@ -111,7 +123,9 @@ class NetconfDriver:
         try:
             await self._call(lambda session: session.commit(persist_id=name))
         except CommitFailed as exc:
-            raise NothingPending(f"{self.device}: reverted meanwhile ({exc})") from exc
+            raise NothingPending(
+                f"{self.device}: the device has reverted the change ({exc})"
+            ) from exc
 
     async def abort(self) -> None:
         name = self._take()
@@ -132,11 +146,11 @@ class NetconfDriver:
             return None
         noted = self._note.read()
         if noted is None:
-            raise NothingPending(f"{self.device}: nothing is pending from here")
+            raise NothingPending(f"{self.device}: no change of this host is pending")
         self._note.drop()
         name, pending = noted
         if pending.seconds < 0:
-            raise NothingPending(f"{self.device}: has reverted since")
+            raise NothingPending(f"{self.device}: the device has reverted the change")
         return name
 
     async def save(self) -> str:
@@ -156,7 +170,7 @@ class NetconfDriver:
         def ask(session: Any) -> list[str]:
             has = list(session.server_capabilities)
             return [
-                f"it does not have {each.removeprefix(CAPABILITY + ':')}"
+                f"the device lacks the capability {each.removeprefix(CAPABILITY + ':')}"
                 for each in NEEDED
                 if not any(one.startswith(each) for one in has)
             ]
@@ -182,8 +196,10 @@ class NetconfDriver:
             return what(self._session)
         except RPCError as exc:
             if exc.tag == "lock-denied":
-                raise busy(self.device, f"session {exc.info or 'of somebody else'}") from exc
-            raise CommitFailed(f"{self.device}: refused: {exc.message or exc.tag}") from exc
+                raise busy(self.device, f"session {exc.info or 'of another user'}") from exc
+            raise CommitFailed(
+                f"{self.device}: the device refused: {exc.message or exc.tag}"
+            ) from exc
         except (NCClientError, OSError, EOFError) as exc:
             raise Unreachable(
                 f"{self.device} ({self.address}): {exc or type(exc).__name__}"

@@ -15,9 +15,9 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from switchcfg.drivers.driver import Commit, Pending, busy
+from switchcfg.drivers.driver import Commit, Pending, Target, busy
 from switchcfg.drivers.ssh import Remote
 from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
 from switchcfg.platforms.platform import Step
@@ -28,10 +28,10 @@ OURS: Final = "switchcfg"  # the first word of a revision's message
 _MESSAGE: Final = re.compile(rf"{OURS} until (\d+): (.*)")
 _VERSION: Final = re.compile(r"version:\s*['\"]?Cumulus Linux (\d+)\.(\d+)\S*")
 REVISIONS: Final = "date +%s\nnv config revision -o json\n"
-TYPING: Final = "another switchcfg types here; ask again"
+TYPING: Final = "another switchcfg is working on this device: try again later"
 UNREADY: Final = (
-    "who logs in has changes that are not applied: `nv config diff` shows them, `nv config detach` "
-    "puts them aside"
+    "the login user has changes that are not applied: `nv config diff` shows them, `nv config "
+    "detach` puts them aside"
 )
 _DIFF: Final = "--"  # a line; the output of `nv config diff` follows it
 # `detach` keeps the candidate as a revision, which not every release can delete.
@@ -51,6 +51,10 @@ class NvueDriver:
         self.device, self.address = device, address
         self._remote = Remote(device, address, config=config, timeout=TIMEOUT)
 
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        return cls(target.name, target.address, config=target.ssh_config)
+
     async def get(self) -> str:
         return await self._nv("config", "show", "-o", "commands")
 
@@ -69,7 +73,7 @@ printf '\\n{_DIFF}\\n%s\\n' "$diff"
         # Declined, invalid or empty changes: not all of these have a nonzero exit code.
         if (await self._mine()) is None:
             await self._remote.run(f"{_PUT_ASIDE}put_aside\n")
-            raise CommitFailed(f"{self.device}: not applied: {_last(said)}")
+            raise CommitFailed(f"{self.device}: the device did not apply the change: {_last(said)}")
         return diff.strip("\n") if commit.diff else None
 
     async def _typed(self, steps: Sequence[Step], then: str) -> str:
@@ -90,15 +94,19 @@ printf '\\n{_DIFF}\\n%s\\n' "$diff"
     async def _end(self, how: str) -> None:
         revision = await self._mine()
         if revision is None:
-            raise NothingPending(f"{self.device}: nothing of switchcfg is pending, or it reverted")
+            raise NothingPending(
+                f"{self.device}: no change of switchcfg is pending, or the device has reverted it"
+            )
         try:
             said = await self._nv("config", "apply", revision, how, "-y")
         except CommitFailed as exc:
             if (await self._mine()) is None:
-                raise NothingPending(f"{self.device}: reverted meanwhile ({exc})") from exc
+                raise NothingPending(
+                    f"{self.device}: the device has reverted the change ({exc})"
+                ) from exc
             raise
         if (await self._mine()) is not None:
-            raise CommitFailed(f"{self.device}: still pending: {_last(said)}")
+            raise CommitFailed(f"{self.device}: the change is still pending: {_last(said)}")
 
     async def save(self) -> str:
         await self._nv("config", "save")
@@ -113,12 +121,17 @@ printf '\\n{_DIFF}\\n%s\\n' "$diff"
             said = await self._nv("config", "show")
             await self._unconfirmed()
         except CommitFailed as exc:
-            return [f"`nv` does not work here: {exc}"]
+            return [f"the command `nv` fails: {exc}"]
         found = _VERSION.search(said)
         if found is None:
             return ["`nv config show` names no version of Cumulus Linux"]
         if (int(found[1]), int(found[2])) < OLDEST:
-            return [f"Cumulus Linux {found[1]}.{found[2]}: need {'.'.join(map(str, OLDEST))}"]
+            return [
+                (
+                    f"Cumulus Linux {found[1]}.{found[2]} is too old: switchcfg needs "
+                    f"{'.'.join(map(str, OLDEST))} or later"
+                )
+            ]
         return []
 
     async def close(self) -> None:
@@ -136,12 +149,14 @@ printf '\\n{_DIFF}\\n%s\\n' "$diff"
             revisions = json.loads(rest)
             waiting = [name for name, one in revisions.items() if one.get("state") == "confirm"]
         except (ValueError, AttributeError) as exc:
-            raise Unreachable(f"{self.device}: `nv config revision` says no JSON: {exc}") from exc
+            raise Unreachable(
+                f"{self.device}: the output of `nv config revision` is not JSON: {exc}"
+            ) from exc
         for name in waiting:
             for text in _texts(revisions[name], "message"):
                 if found := _MESSAGE.fullmatch(text):
                     return name, Pending(found[2], float(found[1]) - float(now)), True
-            who = next(_texts(revisions[name], "user"), "somebody")
+            who = next(_texts(revisions[name], "user"), "an unknown user")
             return name, Pending(f"revision {name} of {who}", -1), False
         return None
 
@@ -179,7 +194,7 @@ def _quoted(line: str) -> str:
 
 
 def _last(said: str) -> str:
-    return said.strip().rpartition("\n")[2] or "and it said nothing"
+    return said.strip().rpartition("\n")[2] or "without output"
 
 
 def _texts(tree: Any, name: str) -> Iterator[str]:

@@ -19,13 +19,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from napalm.nxapi_plumbing import Device as NxApi
 from napalm.nxapi_plumbing.errors import NXAPIAuthError, NXAPICommandError, NXAPIError
 
-from switchcfg.drivers.driver import Commit, Pending, busy, host_and_port
+from switchcfg.drivers.driver import Commit, Pending, Target, busy, host_and_port
 from switchcfg.drivers.login import Login, prefix
+from switchcfg.drivers.login import login as login_of
 from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
 from switchcfg.platforms.platform import Step
 
@@ -73,7 +74,10 @@ class Found:
     @property
     def problem(self) -> str:
         if not self.armed:
-            return "without a timer: never begun, or confirmed; `switchcfg abort` clears it away"
+            return (
+                "it has no timer: nothing was changed, or all was confirmed; `switchcfg abort` "
+                "clears it"
+            )
         return f"its rollback ended with {self.status!r}" if self.status else ""
 
 
@@ -83,6 +87,10 @@ class NxosDriver:
     def __init__(self, device: str, address: str, *, login: Login) -> None:
         self.device, self.address = device, address
         self._login = login
+
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        return cls(target.name, target.address, login=login_of(KIND))
 
     async def get(self) -> str:
         return await self._call(_running)
@@ -103,7 +111,10 @@ class NxosDriver:
         try:
             for section in _sections(commit):
                 if time.monotonic() > ends:  # lines sent after the rollback would stay
-                    raise CommitFailed(f"{self.device}: time ran out before all was done")
+                    raise CommitFailed(
+                        f"{self.device}: the time to revert passed before the last step: give a "
+                        "longer --revert-after"
+                    )
                 _say(switch, "configure terminal", *section)
             return _patch(switch) if commit.diff else None
         except (NXAPICommandError, CommitFailed):
@@ -120,7 +131,9 @@ class NxosDriver:
         try:
             _say(switch, f"checkpoint {LOCK} description {who}")
         except (NXAPICommandError, CommitFailed) as exc:
-            raise Busy(f"{self.device}: somebody else begins, or: {exc}") from exc
+            raise Busy(
+                f"{self.device}: another user is starting a change, or the device refused: {exc}"
+            ) from exc
         try:
             _say(
                 switch,
@@ -143,7 +156,7 @@ class NxosDriver:
         def confirm(switch: Any) -> None:
             found = self._mine(switch)
             if found.seconds < MARGIN:
-                raise Busy(f"{self.device}: is being reverted at this moment; ask again")
+                raise Busy(f"{self.device}: the device is reverting a change: try again later")
             _say(switch, *CLEAR)
 
         await self._call(confirm)
@@ -161,20 +174,22 @@ class NxosDriver:
     def _mine(self, switch: Any) -> Found:
         found = self._look(switch)
         if found is None or not found.armed:
-            raise NothingPending(f"{self.device}: nothing is pending, or it has reverted since")
+            raise NothingPending(
+                f"{self.device}: no change is pending, or the device has reverted it"
+            )
         return found
 
     def _back(self, switch: Any) -> None:
         """Roll back now. Raises: CommitFailed; then the commit stays pending."""
         [said] = _say(switch, BACK)
         if not _BACK.search(said):
-            raise CommitFailed(f"{self.device}: not rolled back: {said.strip()}")
+            raise CommitFailed(f"{self.device}: the rollback failed: {said.strip()}")
         _say(switch, *CLEAR)
 
     async def save(self) -> str:
         [said] = await self._call(lambda switch: _say(switch, "copy running-config startup-config"))
         if "Copy complete" not in said:
-            raise CommitFailed(f"{self.device}: not saved: {said.strip()}")
+            raise CommitFailed(f"{self.device}: the configuration was not saved: {said.strip()}")
         return ""
 
     async def pending(self) -> Pending | None:
@@ -210,14 +225,16 @@ class NxosDriver:
             return what(self._api())
         except NXAPICommandError as exc:
             raise CommitFailed(
-                f"{self.device}: refused: {exc.command}: {exc.message.strip()}"
+                f"{self.device}: the device refused `{exc.command}`: {exc.message.strip()}"
             ) from exc
         except NXAPIAuthError as exc:
-            raise self._lost(f"refuses who logs in: {prefix(KIND)}USER and _PASSWORD") from exc
+            raise self._lost(
+                f"the device refuses the login: check {prefix(KIND)}USER and {prefix(KIND)}PASSWORD"
+            ) from exc
         except (NXAPIError, OSError) as exc:
-            raise self._lost(f"{exc}; is `feature nxapi` on, with HTTPS?") from exc
+            raise self._lost(f"{exc}; check that `feature nxapi` is on, with HTTPS") from exc
         except (ValueError, LookupError, TypeError, AttributeError) as exc:
-            raise self._lost(f"what answers is not NX-API ({exc})") from exc
+            raise self._lost(f"the answer is not from NX-API ({exc})") from exc
 
     def _lost(self, why: str) -> Unreachable:
         return Unreachable(f"{self.device} ({self.address}): {why}")
@@ -225,7 +242,9 @@ class NxosDriver:
     def _api(self) -> Any:
         login = self._login
         if login.cert:
-            raise self._lost(f"{prefix(KIND)}CERT: NX-API is asked with a user and a password")
+            raise self._lost(
+                f"{prefix(KIND)}CERT is set, and NX-API takes only a user and a password: unset it"
+            )
         host, port = host_and_port(self.address, PORT)
         where = f"[{host}]" if ":" in host else host
         return NxApi(
@@ -247,7 +266,7 @@ def _say(switch: Any, *commands: str) -> list[str]:
     answers = [answer["result"] or "" for answer in switch.show_list(list(commands), raw_text=True)]
     for command, said in zip(commands, answers, strict=True):
         if not command.startswith("show ") and (wrong := _REFUSED.search(said)):
-            raise CommitFailed(f"refused: {command}: {wrong[0].strip()}")
+            raise CommitFailed(f"the device refused `{command}`: {wrong[0].strip()}")
     return answers
 
 
@@ -291,7 +310,7 @@ def _patch(switch: Any) -> str:
     [said] = _say(switch, DIFF)
     _, found, patch = said.partition("Generating Rollback Patch")
     if not found and not _EMPTY.search(said):
-        raise CommitFailed(f"`{DIFF}` says no patch: {said.strip()}")
+        raise CommitFailed(f"`{DIFF}` does not print a patch: {said.strip()}")
     lines = (line.rstrip() for line in patch.splitlines())
     return "\n".join(
         line for line in lines if line and line[0] not in "!." and not _EMPTY.fullmatch(line)
@@ -313,7 +332,7 @@ def _clock(said: str) -> datetime:
     """The switch's clock from the output of `show clock`. Raises: ValueError."""
     found = _CLOCK.search(said)
     if found is None:
-        raise ValueError(f"`show clock` says {said.strip()!r}")
+        raise ValueError(f"`show clock` prints {said.strip()!r}, which is not a time")
     return _time(" ".join(found.groups()), "%H:%M:%S %b %d %Y")
 
 
@@ -328,13 +347,19 @@ def _complaints(switch: Any, user: str) -> Iterator[str]:
     version, features, checkpoints, accounts = _say(switch, *commands)
     found = _VERSION.search(version)
     if found is None or (int(found[1]), int(found[2])) < OLDEST:
-        yield f"NX-OS {'.'.join(found.groups()) if found else 'of no known version'}: need 10.2"
+        yield (
+            f"NX-OS {'.'.join(found.groups()) if found else 'of no known version'}: switchcfg "
+            "needs 10.2 or later"
+        )
     if not re.search(r"^scheduler\s+\d+\s+enabled", features, re.MULTILINE):
-        yield "`feature scheduler` is off: nothing on the switch could revert a change"
+        yield "`feature scheduler` is off, so the switch could not revert a change: turn it on"
         return
     kept = re.findall(r"^\d+\) (?!system-)(\S+):", checkpoints, re.MULTILINE)
     if LOCK not in kept and len(kept) > CHECKPOINTS - 2:
-        yield f"{len(kept)} checkpoints of {CHECKPOINTS}: need two; `no checkpoint NAME` drops one"
+        yield (
+            f"{len(kept)} of {CHECKPOINTS} checkpoints are in use, and switchcfg needs two: `no "
+            "checkpoint NAME` removes one"
+        )
     account = re.search(
         rf"^user:{re.escape(user)}$(.*?)(?=^user:|\Z)", accounts, re.DOTALL | re.MULTILINE
     )
@@ -342,6 +367,6 @@ def _complaints(switch: Any, user: str) -> Iterator[str]:
         [config] = _say(switch, "show scheduler config")
         if f"scheduler aaa-authentication username {user} " not in config:
             yield (
-                f"{user} is known by a server of AAA only, and the scheduler runs no job of such a "
-                f"user without `scheduler aaa-authentication username {user} password ...`"
+                f"user {user} exists only on an AAA server, and the scheduler runs jobs of such "
+                f"a user only with `scheduler aaa-authentication username {user} password ...`"
             )

@@ -56,7 +56,7 @@ async def _login(host: str, config: Path | None) -> asyncssh.SSHClientConnection
         return await connect(host, config)
     except (OSError, asyncssh.Error) as exc:
         raise Unreachable(
-            f"{host}: {str(exc) or type(exc).__name__}; does `ssh {host} true` work?"
+            f"{host}: {str(exc) or type(exc).__name__}; check that `ssh {host} true` works"
         ) from exc
 
 
@@ -109,5 +109,5 @@ async def _probe(connection: Any, host: str, *words: object) -> Any:
         raise Unreachable(f"{host}: {str(exc) or type(exc).__name__}") from exc
     if done.exit_status:
         last = str(done.stderr).strip().rpartition("\n")[2]
-        raise CommitFailed(f"{host}: the probe failed: {last}; does it have python3?")
+        raise CommitFailed(f"{host}: the probe failed: {last}; check that the host has python3")
     return json.loads(str(done.stdout).strip().rpartition("\n")[2])

@@ -8,14 +8,15 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import asyncssh
 
 from switchcfg.drivers.auto_revert import FOLDER, RUNNING, AutoRevert, refusal
 from switchcfg.drivers.by_auto_revert import ByAutoRevert
+from switchcfg.drivers.driver import Target
 from switchcfg.errors import Unreachable
-from switchcfg.platforms.platform import Shell, Step
+from switchcfg.platforms.platform import Shell, ShellPlatform, Step
 
 CONNECT_TIMEOUT: Final = 15.0  # seconds, login included
 KEEPALIVE: Final = 10  # seconds; after 3 without an answer the connection counts as lost
@@ -24,11 +25,11 @@ POLL: Final = 1.0  # seconds between checks whether a long step has ended
 SHELL: Final = 'if [ "$(id -u)" = 0 ]; then exec sh -eu; else exec sudo -n sh -eu; fi'
 _EXAMINE: Final = """\
 for tool in setsid flock sleep grep tr date {tools}; do
-    command -v $tool >/dev/null || echo "$tool is not there"
+    command -v $tool >/dev/null || echo "the command $tool is missing"
 done
-mkdir -p {folder} || echo '{folder} cannot be made'
+mkdir -p {folder} || echo '{folder} cannot be created'
 if loginctl show 2>/dev/null | grep -qx KillUserProcesses=yes && [ -n "${{SUDO_USER:-}}" ]; then
-    echo "logind ends what a login leaves behind (KillUserProcesses=yes): a commit could not revert"
+    echo "logind ends processes at logout, so a change could not revert: set KillUserProcesses=no"
 fi
 """
 
@@ -62,7 +63,7 @@ class Remote:
             whole = f"main() {{\n{script}\n}}\nmain\n"
             done = await connection.run(SHELL, input=whole, timeout=self._timeout)
         except asyncssh.TimeoutError as exc:
-            raise self.lost(f"no end after {self._timeout:.0f} s") from exc
+            raise self.lost(f"the script did not end within {self._timeout:.0f} s") from exc
         except (OSError, asyncssh.Error) as exc:
             raise self.lost(str(exc) or type(exc).__name__) from exc
         said, complained = str(done.stdout or ""), str(done.stderr or "")
@@ -87,8 +88,8 @@ class Remote:
 
     def lost(self, why: str) -> Unreachable:
         return Unreachable(
-            f"{self.device} ({self.address}): {why}; does `ssh {self.address} true` work? "
-            "What was not confirmed reverts by itself"
+            f"{self.device} ({self.address}): {why}; check that `ssh {self.address} true` works. "
+            "A change that is not confirmed reverts by itself"
         )
 
 
@@ -100,6 +101,13 @@ class SshDriver(ByAutoRevert):
         super().__init__(AutoRevert(device))
         self._shell = shell
         self._remote = Remote(device, address, config=config, timeout=shell.timeout)
+
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        if not isinstance(target.platform, ShellPlatform):
+            raise TypeError(f"{target.platform.name} is not a ShellPlatform")
+        shell = target.platform.shell(target.intent, target.device)
+        return cls(target.name, target.address, shell, config=target.ssh_config)
 
     async def get(self) -> str:
         return await self._run(self._shell.snapshot)
@@ -113,7 +121,10 @@ class SshDriver(ByAutoRevert):
 
     async def save(self) -> str:
         if not self._shell.save:
-            return "it forgets when it restarts: `switchcfg render` makes a start-up script"
+            return (
+                "the device loses its configuration at a restart: `switchcfg render` prints a "
+                "start-up script"
+            )
         await self._run(self._shell.save)
         return ""
 
@@ -136,7 +147,9 @@ class SshDriver(ByAutoRevert):
                         await self._run(self._auto_revert.ended())
                         return
         except TimeoutError as exc:
-            raise self._remote.lost(f"{step.title}: no end after {step.minutes} minutes") from exc
+            raise self._remote.lost(
+                f"{step.title}: did not end within {step.minutes} minutes"
+            ) from exc
 
     async def _run(self, script: str) -> str:
         return await self._remote.run(script)

@@ -43,7 +43,7 @@ def read_classes(table: Table) -> tuple[TrafficClass, ...]:
     """
     count = len(table.values)
     if not 1 <= count <= MAX_CLASSES:
-        raise table.error(None, f"{count} classes, need 1..{MAX_CLASSES}")
+        raise table.error(None, f"{count} classes: need 1 to {MAX_CLASSES}")
     classes = [_row(name, table.table(name), count) for name in table.values]
     classes.sort(key=lambda each: each.rank)
     if [each.rank for each in classes] != list(range(count)):
@@ -51,23 +51,23 @@ def read_classes(table: Table) -> tuple[TrafficClass, ...]:
     _refuse_twice(table, classes)
     total = sum(each.share for each in classes)
     if total > 1 + 1e-9:
-        raise table.error(None, f"shares sum to {total:.3g}, at most 1")
+        raise table.error(None, f"the shares sum to {total:.3g}, and at most 1 is possible")
     return tuple(classes)
 
 
 def _row(name: str, table: Table, count: int) -> TrafficClass:
     if not name.isascii() or not name.isidentifier() or len(name) > 16:
-        raise table.error(None, "a class's name has up to 16 letters, digits and '_'")
+        raise table.error(None, "the name of a class has up to 16 letters, digits and '_'")
     dscp = table.integers("dscp", 0, MAX_DSCP)
     if not 1 <= len(dscp) <= DROP_PRECEDENCES:
-        raise table.error("dscp", f"{len(dscp)} drop precedences, need 1..{DROP_PRECEDENCES}")
+        raise table.error("dscp", f"{len(dscp)} drop precedences: need 1 to {DROP_PRECEDENCES}")
     marks = {"ect0": True, "not-ect": False}  # ECT(1) means L4S now (RFC 9331)
     ecn = table.values.get("ecn")
     if not table.has("ecn") or not isinstance(ecn, list) or len(ecn) != len(dscp):
-        raise table.error("ecn", "one entry per drop precedence, as dscp has")
+        raise table.error("ecn", "needs one entry per drop precedence, as dscp has")
     for mark in ecn:
         if not isinstance(mark, str) or mark not in marks:
-            raise table.error("ecn", f"{mark!r} is none of {', '.join(marks)}")
+            raise table.error("ecn", f"{mark!r} is not one of {', '.join(marks)}")
     found = TrafficClass(
         name,
         table.integer("rank", 0, MAX_CLASSES - 1),
@@ -84,5 +84,5 @@ def _refuse_twice(table: Table, classes: list[TrafficClass]) -> None:
     for each in classes:
         for dscp in each.dscp:
             if dscp in owner:
-                raise table.error(each.name, f"dscp {dscp} is {owner[dscp]}'s already")
+                raise table.error(each.name, f"class {owner[dscp]} already has dscp {dscp}")
             owner[dscp] = each.name

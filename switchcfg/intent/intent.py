@@ -15,15 +15,10 @@ from switchcfg.intent.classes import (
     read_classes,
     shared_classes,
 )
+from switchcfg.intent.known import KNOWN, having
 from switchcfg.intent.lossless import Lossless, read_lossless
-from switchcfg.intent.port_names import (
-    CHANNELS,
-    FASTEST,
-    MEMBERS,
-    PORT_PATTERNS,
-    expand,
-    speed_problem,
-)
+from switchcfg.intent.port_names import FASTEST, MEMBERS
+from switchcfg.intent.port_ranges import expand
 from switchcfg.intent.table import Source, Table, among
 from switchcfg.intent.toml_lines import lines_of
 
@@ -119,7 +114,7 @@ class Intent:
             if each.name == name:
                 return each
         known = [each.name for each in self.devices]
-        raise BadIntent(f"no device {name!r} in this intent{among(name, known)}")
+        raise BadIntent(f"the intent has no device {name!r}{among(name, known)}")
 
 
 def parse(text: str, name: str, read: Read | None = None) -> Intent:
@@ -141,7 +136,7 @@ def parse(text: str, name: str, read: Read | None = None) -> Intent:
 
 def _intent(root: Table, read: Read | None) -> Intent:
     if root.integer("schema", 0, 1 << 16) != SCHEMA:
-        raise root.error("schema", f"this switchcfg reads schema {SCHEMA}")
+        raise root.error("schema", f"this version of switchcfg reads schema {SCHEMA} only")
     fabric = root.table("fabric")
     name = fabric.text("name", NAME, "name (letters, digits, '.', '_', '-'; at most 63)")
     prefix = fabric.text("prefix", PREFIX, "prefix (2 to 12 capitals and digits)", "DLCP")
@@ -162,12 +157,12 @@ def _queueing(table: Table, classes: tuple[TrafficClass, ...]) -> Queueing:
     ranks = max(len(each.dscp) for each in classes)
     if len(curves) < ranks:
         raise table.error(
-            "drop", f"{len(curves)} curves, and {ranks} drop precedences among the classes"
+            "drop", f"{len(curves)} curves for {ranks} drop precedences of the classes"
         )
     ecn = table.flag("ecn", True)
     mark = table.ramp("mark", MARK)
     if not ecn and "mark" in table.values:
-        raise table.error("mark", "has no use with ecn = false")
+        raise table.error("mark", "has no effect with ecn = false: remove it")
     found = Queueing(
         table.size("buffer", MIN_BUFFER, MAX_BUFFER, 1 << 19),
         table.one_of("rest", [each.name for each in classes], classes[-1].name),
@@ -185,10 +180,12 @@ def _keep(table: Table, classes: tuple[TrafficClass, ...]) -> Keep:
     dscp: dict[int, int] = {}
     for key in rows.values:
         if not re.fullmatch(r"0|[1-9][0-9]?", key) or int(key) > MAX_DSCP:
-            raise rows.error(key, f"a DSCP is 0..{MAX_DSCP}, without leading zeros")
+            raise rows.error(key, f"must be a DSCP: 0 to {MAX_DSCP}, without leading zeros")
         if int(key) in ours:
             raise rows.error(
-                key, f"class {ours[int(key)]!r} sends it: give that another under [classes]"
+                key,
+                f"class {ours[int(key)]!r} sends this code point: give the class another "
+                "under [classes]",
             )
         dscp[int(key)] = rows.integer(key, 0, QUEUES - 1)
     queues = table.integers("queues", 0, QUEUES - 1, ())
@@ -208,12 +205,12 @@ def _devices(root: Table, read: Read | None, buffer: int, keep: Keep) -> tuple[D
         table = _on_template(row, templates)
         found = _device(table, buffer, keep)
         if found.name in devices:
-            raise table.error("name", f"{found.name!r} is there twice")
+            raise table.error("name", f"{found.name!r} is the name of two devices")
         devices[found.name] = found
         for name in templates.values:  # unused templates are checked, too
             _refuse_unknown(templates.table(name), table.known)
     if not 1 <= len(devices) <= MAX_DEVICES:
-        raise root.error("device", f"{len(devices)} devices, need 1..{MAX_DEVICES} ([[device]])")
+        raise root.error("device", f"{len(devices)} devices: need 1 to {MAX_DEVICES} ([[device]])")
     return tuple(devices.values())
 
 
@@ -227,7 +224,7 @@ def _inventory(root: Table, read: Read | None) -> Iterator[Table]:
     file = root.text("inventory", FILE, "name of a file", "")
     if file:
         if read is None:
-            raise root.error("inventory", "an intent that is no file names no other one")
+            raise root.error("inventory", "only an intent in a file can name an inventory")
         yield from inventory.rows(read(file), file)
 
 
@@ -241,45 +238,45 @@ def _on_template(table: Table, templates: Table) -> Table:
     template = templates.table(name)
     for key in ("name", "address", "template"):
         if key in template.values:
-            raise template.error(key, "is of one device, not of a template")
+            raise template.error(key, "belongs to [[device]], not to a template")
     return table.on(template)
 
 
 def _device(table: Table, buffer: int, keep: Keep) -> Device:
     table.has("template")
     name = table.text("name", NAME, "name (letters, digits, '.', '_', '-'; at most 63)")
-    platform = table.one_of("platform", tuple(PORT_PATTERNS))
+    platform = table.one_of("platform", tuple(KNOWN))
     address = table.text("address", ADDRESS, "host name or address", "")
     side = table.text("side", NAME, "name of a side", "")
     pool = table.text("pool", NAME, "name of a buffer pool", "")
-    if pool and platform != "sonic":
-        raise table.error("pool", f"only SONiC has buffer pools by name, not {platform}")
     reload = table.flag("reload", False)
-    if "reload" in table.values and platform != "sonic":
-        raise table.error("reload", f"only SONiC is ever reloaded, not {platform}")
     dscp_ipv6 = table.flag("dscp_ipv6", True)
-    if "dscp_ipv6" in table.values and platform != "junos":
-        raise table.error("dscp_ipv6", f"only Junos has chips with and without, not {platform}")
+    for key in ("pool", "reload", "dscp_ipv6"):
+        if key in table.values and key not in KNOWN[platform].settings:
+            raise table.error(key, f"only {having(key)} has this setting, not {platform}")
     groups = tuple(_group(row, platform, buffer) for row in table.tables("ports"))
     table.done()
     if not groups:
-        raise table.error(None, "needs [[device.ports]], names and rate, or a template with ports")
+        raise table.error(
+            None, "needs [[device.ports]] with names and rate, or a template with them"
+        )
     found = Device(name, platform, address, side, pool, reload, groups, dscp_ipv6)
     _refuse_bad_ports(table, found, keep)
     return found
 
 
 def _group(table: Table, platform: str, buffer: int) -> PortGroup:
-    shape, example = PORT_PATTERNS[platform]
+    names = KNOWN[platform].ports
     ports = _ports(table, "names")
     for port in ports:
-        if (channels := CHANNELS.get(platform)) and (problem := channels.problem(port)):
+        if problem := names.problem(port):
             raise table.error("names", problem)
-        if not shape.fullmatch(port):
-            raise table.error("names", f"{port!r} is no port of {platform} (one is {example})")
+        if not names.matches(port):
+            why = f"{port!r} is not a port of {platform}, which has ports such as {names.example}"
+            raise table.error("names", why)
     rate = table.rate("rate", 10**6, MAX_RATE)
     for port in ports:
-        if problem := speed_problem(platform, port, rate):
+        if problem := names.rate_problem(port, rate):
             raise table.error("rate", problem)
     found = PortGroup(
         table.text("group", GROUP, "group (up to 8 capitals and digits)", ""),
@@ -305,15 +302,15 @@ def _ports(table: Table, key: str, *default: tuple[str, ...]) -> tuple[str, ...]
 def _refuse_bad_ports(table: Table, device: Device, keep: Keep) -> None:
     groups = [group.name for group in device.groups]
     if len(set(groups)) != len(groups):
-        raise table.error("ports", "two port groups of one name: give each its own `group`")
+        raise table.error("ports", "two port groups have the same name: give each its own `group`")
     if not device.ports:
-        raise table.error("ports", "no port is named")
+        raise table.error("ports", "names no port")
     seen: set[str] = set()
     for port in device.ports:
         if port in seen:
-            raise table.error("ports", f"{port} stands there twice")
+            raise table.error("ports", f"{port} is listed twice")
         if port in keep.ports:
-            raise table.error("ports", f"{port} is to be kept as it is ([keep] ports)")
+            raise table.error("ports", f"{port} is also in [keep] ports: remove it there or here")
         seen.add(port)
 
 

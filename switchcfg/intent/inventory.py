@@ -10,18 +10,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from switchcfg.errors import BadIntent
+from switchcfg.intent.known import KNOWN
 from switchcfg.intent.table import Source, Table
 from switchcfg.intent.toml_lines import Path
 
 MAX_TEXT: Final = 1 << 26  # characters; NetBox writes a few thousand per device
-# Common platform slugs in NetBox, with '-' for '_' -> the platform's name in an intent.
+# Platform slugs in NetBox, with "-" for "_" -> the platform's name in an intent.
 SLUGS: Final[Mapping[str, str]] = {
-    "arista-eos": "eos",
-    "cisco-nxos": "nxos", "cisco-nx-os": "nxos", "nx-os": "nxos",
-    "cumulus": "nvue", "cumulus-linux": "nvue", "nvidia-cumulus-linux": "nvue",
-    "juniper-junos": "junos", "junos-evo": "junos", "juniper-junos-evo": "junos",
-    "community-sonic": "sonic",
-}  # fmt: skip
+    slug: name for name, each in KNOWN.items() for slug in each.slugs
+}
 
 
 def rows(text: str, name: str) -> Iterator[Table]:
@@ -32,7 +29,7 @@ def rows(text: str, name: str) -> Iterator[Table]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as exc:
-        raise BadIntent(f"{name}: no JSON: {exc}") from exc
+        raise BadIntent(f"{name}: is not JSON: {exc}") from exc
     if isinstance(found, list):
         for position, row in enumerate(found):
             yield Table(_object(row, (position,), source), (position,), source)
@@ -42,12 +39,12 @@ def rows(text: str, name: str) -> Iterator[Table]:
             path: Path = ("results", position)
             yield _netbox(_object(row, path, source), path, source)
     else:
-        raise BadIntent(f"{name}: neither a list of devices nor NetBox's answer with `results`")
+        raise BadIntent(f"{name}: must be a list of devices, or an answer of NetBox with `results`")
 
 
 def _object(row: Any, path: Path, source: Source) -> Mapping[str, Any]:
     if not isinstance(row, dict):
-        raise source.error(path, "is no object")
+        raise source.error(path, "is not an object")
     return row
 
 

@@ -44,22 +44,27 @@ def read_lossless(
     found: dict[int, Lossless] = {}
     names = {each.name for each in classes}
     points = {dscp: f"class {each.name!r} sends it" for each in classes for dscp in each.dscp}
-    points |= dict.fromkeys(keep_dscp, "[keep.dscp] has it")
+    points |= dict.fromkeys(keep_dscp, "[keep.dscp] already has it")
     cnps: list[tuple[Table, int | None]] = []
     shares = 0
     for table in root.tables("lossless"):
         one = _row(table, points)
         if one.name in names:
-            raise table.error("name", f"{one.name!r} is there already")
+            raise table.error("name", f"{one.name!r} is the name of two lossless classes")
         if one.priority in keep_queues:
-            raise table.error("priority", f"queue {one.priority} is kept for others ([keep])")
+            raise table.error("priority", f"queue {one.priority} is a kept queue ([keep])")
         if one.priority in found:
-            raise table.error("priority", f"{found[one.priority].name!r} has {one.priority}")
+            raise table.error(
+                "priority", f"class {found[one.priority].name!r} already has {one.priority}"
+            )
         shares += one.share
         if shares > 100:  # percent
-            raise table.error("share", f"shares of lossless classes sum to {shares}, at most 100")
+            raise table.error(
+                "share",
+                f"the shares of the lossless classes sum to {shares}, and at most 100 is possible",
+            )
         names.add(one.name)
-        points |= dict.fromkeys(one.dscp, f"lossless class {one.name!r} has it")
+        points |= dict.fromkeys(one.dscp, f"lossless class {one.name!r} already has it")
         found[one.priority] = one
         cnps.append((table, one.cnp))
     mine = {dscp for each in classes for dscp in each.dscp}
@@ -75,7 +80,7 @@ def _row(table: Table, points: Mapping[int, str]) -> Lossless:
     priority = table.integer("priority", 0, PRIORITIES - 1)
     dscp = table.integers("dscp", 0, MAX_DSCP)
     if not dscp:
-        raise table.error("dscp", "needs a code point at least")
+        raise table.error("dscp", "needs at least one code point")
     for each in dscp:
         if each in points:
             raise table.error("dscp", f"code point {each}: {points[each]}")
@@ -88,7 +93,7 @@ def _row(table: Table, points: Mapping[int, str]) -> Lossless:
     ecn = table.flag("ecn", True)
     mark = table.sizes("mark", MIN_MARK, MAX_MARK, MARK)
     if not ecn and "mark" in table.values:
-        raise table.error("mark", "has no use with ecn = false")
+        raise table.error("mark", "has no effect with ecn = false: remove it")
     table.done()
     return Lossless(
         name, priority, dscp, share, metres, mark if ecn else None, cnp if cnp >= 0 else None

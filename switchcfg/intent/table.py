@@ -45,7 +45,7 @@ def bits_per_second(value: Any) -> int:
     """The bit/s of a rate such as "25Gbit". Raises: ValueError."""
     found = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
     if not found:
-        raise ValueError(f'{_show(value)} is no rate; write "25Gbit" or "800Mbit"')
+        raise ValueError(f'{_show(value)} is not a rate: write "25Gbit" or "800Mbit"')
     return int(found[1]) * _RATES[found[2].lower()]
 
 
@@ -112,7 +112,7 @@ class Table:
     def one_of(self, key: str, choices: Sequence[str], default: Any = _REQUIRED) -> str:
         def read(value: Any) -> Any:
             if value not in choices:
-                raise ValueError(f"{_show(value)} is none of {', '.join(choices)}")
+                raise ValueError(f"{_show(value)} is not one of {', '.join(choices)}")
             return value
 
         return str(self._checked(key, default, read))
@@ -132,7 +132,7 @@ class Table:
         def read(value: Any) -> tuple[int, ...]:
             found = tuple(_integer(each, low, high) for each in _list(value))
             if len(set(found)) != len(found):
-                raise ValueError("an entry stands there twice")
+                raise ValueError("an entry is listed twice")
             return found
 
         return tuple(self._checked(key, default, read))
@@ -166,7 +166,9 @@ class Table:
         def read(value: Any) -> tuple[int, ...]:
             found = tuple(_size(each, low, high) for each in _list(value))
             if len(found) != 2 or found[0] >= found[1]:
-                raise ValueError(f"{_show(value)} is no pair [begin, certain] with begin < certain")
+                raise ValueError(
+                    f"{_show(value)} is not a pair [begin, certain] with begin < certain"
+                )
             return found
 
         begin, certain = self._checked(key, default, read)
@@ -185,7 +187,7 @@ class Table:
         value = self.values.get(key, {})
         self._note(key)
         if not isinstance(value, dict):
-            raise self.error(key, f"{_show(value)} is no table")
+            raise self.error(key, f"{_show(value)} is not a table")
         source, path = self.at(key)
         return Table(value, path, source)
 
@@ -194,7 +196,7 @@ class Table:
         rows = self.values.get(key, [])
         self._note(key)
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise self.error(key, f"write [[{key}]] before each of them")
+            raise self.error(key, f"must be an array of tables: write [[{key}]] before each")
         source, path = self.at(key)
         for position, row in enumerate(rows):
             yield Table(row, (*path, position), source)
@@ -203,7 +205,7 @@ class Table:
         self._note(key)
         if key not in self.values:
             if default is _REQUIRED:
-                raise self.error(None, f"needs {key!r}")
+                raise self.error(None, f"the key {key!r} is missing")
             return default
         try:
             return read(self.values[key])
@@ -221,19 +223,19 @@ def _show(value: Any) -> str:
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise ValueError(f"{_show(value)} is no list")
+        raise ValueError(f"{_show(value)} is not a list")
     return value
 
 
 def _text(value: Any, shape: re.Pattern[str], what: str) -> str:
     if not isinstance(value, str) or not shape.fullmatch(value):
-        raise ValueError(f"{_show(value)} is no {what}")
+        raise ValueError(f"{_show(value)} is not a valid {what}")
     return value
 
 
 def _integer(value: Any, low: int, high: int) -> int:
     if type(value) is not int:  # isinstance would let true pass for 1
-        raise ValueError(f"{_show(value)} is no whole number")
+        raise ValueError(f"{_show(value)} is not a whole number")
     if not low <= value <= high:
         raise ValueError(f"{value} is outside {low}..{high}")
     return value
@@ -243,18 +245,18 @@ def _size(value: Any, low: int, high: int) -> int:
     if isinstance(value, str) and (found := _SIZE.fullmatch(value.strip())):
         value = int(found[1]) * _SIZES[(found[2] or "").upper()]
     if type(value) is not int:
-        raise ValueError(f'{_show(value)} is no size; write 65536 or "64KiB"')
+        raise ValueError(f'{_show(value)} is not a size: write 65536 or "64KiB"')
     return _integer(value, low, high)
 
 
 def _fraction(value: Any) -> float:
     if type(value) not in (int, float) or not 0 <= value <= 1:  # false for NaN
-        raise ValueError(f"{_show(value)} is no fraction 0..1")
+        raise ValueError(f"{_show(value)} is not a fraction from 0 to 1")
     return float(value)
 
 
 def _ramp(value: Any) -> tuple[float, float]:
     parts = [_fraction(each) for each in _list(value)]
     if len(parts) != 2 or parts[0] > parts[1]:
-        raise ValueError(f"{_show(value)} is no pair [begin, certain] with begin <= certain")
+        raise ValueError(f"{_show(value)} is not a pair [begin, certain] with begin <= certain")
     return parts[0], parts[1]

@@ -25,12 +25,12 @@ def kept(
         elif dscp in classes:
             problems.append(
                 f"kept-dscp: {goes}, which is kept, and class {classes[dscp]!r} sends it: give "
-                f"that another under [classes]"
+                "the class another code point under [classes]"
             )
         elif tc != queue:
             problems.append(
-                f"kept-tc: {goes}, as traffic class {tc}: only a class of the queue's own number "
-                f"can be kept"
+                f"kept-tc: {goes}, by traffic class {tc}: to keep the queue, its traffic class "
+                "must have the queue's number"
             )
         else:
             found[dscp] = queue
@@ -62,9 +62,9 @@ def left_out(intent: Intent, where: str, today: Mapping[int, int]) -> list[str]:
         them = "it" if one else "them"
         advice = f"name {them} in dscp of [[lossless]] {has[queue].name!r}"
         if name:
-            more = "that another" if one else "those others"
-            advice = f"and class {name!r} sends {them}: give {more} under [classes]"
+            more = "another code point" if one else "other code points"
+            advice = f"class {name!r} sends {them}: give the class {more} under [classes]"
         found.append(
-            f"lossless-dscp: {where}: {goes} to queue {queue} today, which has PFC: {advice}"
+            f"lossless-dscp: {where}: {goes} to queue {queue} today, which has PFC; {advice}"
         )
     return found

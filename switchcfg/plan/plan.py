@@ -97,10 +97,10 @@ def removal(intent: Intent, device: Device, platform: Platform, present: State) 
     new += not_taken(device, _taken(platform, present, changes))
     if new:
         raise refused(
-            f"{device.name}: refused; `switchcfg rollback` gives back what was there", new
+            f"{device.name}: refused; `switchcfg rollback` restores the previous configuration", new
         )
     found = _plan(intent, device, platform, present, changes)
-    stays = f"kept, or set by somebody else, and stays: {'; '.join(back.stays)}"
+    stays = f"stays, because it is kept or differs from the intent: {'; '.join(back.stays)}"
     return replace(found, degraded=(stays,) if back.stays else ())
 
 
@@ -115,8 +115,8 @@ def reverse(done: Plan, device: Device, platform: Platform, present: State) -> P
         after(present, changes)
     except ValueError as exc:
         raise Moved(
-            f"{done.device}: {exc}: what the plan set has changed since; `switchcfg plan` and "
-            "`apply` bring the intent back, then this works"
+            f"{done.device}: {exc}: the device has changed since the plan was applied; "
+            "`switchcfg plan` and `apply` restore the intent, and `rollback` works then"
         ) from exc
     if problems := not_taken(device, _taken(platform, present, changes)):
         raise refused(f"{device.name}: refused", problems)
@@ -135,7 +135,7 @@ def not_taken(device: Device, taken: Taken) -> list[str]:
     """The problems that remain; a full reload solves some, if the operator allows it."""
     if device.reload:
         return list(taken.problems)
-    how = "a full reload does; it needs your consent: [[device]] reload = true"
+    how = "a full reload applies it: allow that with [[device]] reload = true"
     return [*taken.problems, *(f"{text}; {how}" for text in taken.by_reload)]
 
 
@@ -202,9 +202,12 @@ def load(text: str, name: str) -> Plan:
         seal = body.pop("seal")
         version = body["switchcfg plan"]
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as exc:
-        raise BadPlan(f"{name}: no plan of switchcfg ({type(exc).__name__})") from exc
+        raise BadPlan(f"{name}: is not a plan of switchcfg ({type(exc).__name__})") from exc
     if version != VERSION:
-        raise BadPlan(f"{name}: plan of version {version!r}, this switchcfg reads {VERSION}")
+        raise BadPlan(
+            f"{name}: is a plan of version {version!r}, and this switchcfg reads version "
+            f"{VERSION}: plan again"
+        )
     if seal != _seal(body):
         raise BadPlan(f"{name}: was edited or damaged since it was written; plan again")
     del body["switchcfg plan"]

@@ -26,7 +26,7 @@ class Abilities:
     bare_curve: bool = False  # Not-ECT packets have a drop curve besides the ECN thresholds
     trim: bool = False  # a packet without room is cut to its first bytes, not dropped
     lossless: int = 0  # most classes of [[lossless]]
-    no_lossless: str = "switchcfg knows none there"  # why it has none
+    no_lossless: str = "switchcfg does not support them there"  # why it has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +103,16 @@ def lay_out(intent: Intent, group: PortGroup, able: Abilities) -> Layout:
     taken = {*intent.keep.queues, *(each.priority for each in intent.lossless)}
     free = [each for each in reversed(range(QUEUES)) if each not in taken]
     if not free:
-        raise CannotExpress("[keep] and [[lossless]] have every queue: none is left for classes")
+        raise CannotExpress(
+            "[keep] and [[lossless]] use every queue: no queue is left for the classes"
+        )
     parts, degraded = _parts(intent, able, len(free))
     queues = tuple(
         _queue(intent, group, able, index, part) for index, part in zip(free, parts, strict=False)
     )
     rest = next(each.index for each in queues if intent.queueing.rest in each.name.split("+"))
     if intent.spray not in (*able.spray, "keep"):
-        degraded.append(f'spray = "{intent.spray}" is not to be had: ECMP stays as it is')
+        degraded.append(f'spray = "{intent.spray}" is not supported: ECMP is not changed')
     degraded += _starved(intent)
     first, *others = queues
     return Layout((_with_cnps(intent, first), *others), rest, tuple(degraded), intent.lossless)
@@ -128,8 +130,8 @@ def _with_cnps(intent: Intent, first: Queue) -> Queue:
 def _starved(intent: Intent) -> Iterator[str]:
     for each in intent.lossless:
         yield (
-            f"{each.name}: strict queues go first, as far as they fill the port: its share of "
-            f"{each.share}% is of what they leave"
+            f"{each.name}: strict queues are served first: its share of {each.share}% is a share "
+            "of the rate that they leave"
         )
 
 
@@ -140,7 +142,9 @@ def _parts(intent: Intent, able: Abilities, free: int) -> tuple[list[_Part], lis
         together = classes[free - 1 :]
         parts = [*parts[: free - 1], _part(together)]
         names = ", ".join(each.name for each in together)
-        degraded.append(f"{len(classes)} classes and {free} free queues: {names} share the last")
+        degraded.append(
+            f"{len(classes)} classes and {free} free queues: {names} share the last queue"
+        )
     by_ecn = intent.queueing.mark is not None and not able.own_mark
     out: list[_Part] = []
     spare = free - len(parts)
@@ -159,7 +163,7 @@ def _parts(intent: Intent, able: Abilities, free: int) -> tuple[list[_Part], lis
             degraded += _merged(part.name, ranks[:-1], "one curve per queue")
         else:
             out.append(part)
-            degraded += _merged(part.name, ranks, "one curve per queue and no queue to spare")
+            degraded += _merged(part.name, ranks, "one curve per queue, and no free queue")
     return out, degraded
 
 
@@ -194,9 +198,9 @@ def _moved(name: str, intent: Intent, rank: int) -> list[str]:
     mark, drop = intent.queueing.mark, intent.queueing.curves[rank]
     if mark is None or mark == drop:
         return []
-    ours, theirs = ("{:g} to {:g}".format(*ramp) for ramp in (drop, mark))
+    wants, has = ("{:g} to {:g}".format(*ramp) for ramp in (drop, mark))
     return [
-        f"{name}: drop precedence {rank} is dropped where ECN marks, at {theirs} and not at {ours}"
+        f"{name}: drop precedence {rank} is dropped at the thresholds of ECN, {has}, not at {wants}"
     ]
 
 

@@ -1,27 +1,21 @@
 """Checks the rates of an intent against the port speeds that a device reports. Pure."""
 
-from collections.abc import Mapping
-from typing import Final
-
 from switchcfg.intent.intent import Device
+from switchcfg.intent.known import KNOWN
 from switchcfg.intent.port_names import in_words
 from switchcfg.plan.state import State
-
-# Where a platform's state has the speed of a port: (kind of the object, its field, unit in bit/s).
-TOLD: Final[Mapping[str, tuple[str, str, int]]] = {"sonic": ("PORT", "speed", 10**6)}
 
 
 def speeds(platform: str, present: State) -> dict[str, int]:
     """Port -> bit/s, where the device reports it. Values that are not numbers are left to the
     platform's own rules."""
-    told = TOLD.get(platform)
+    told = KNOWN[platform].speeds
     if told is None:
         return {}
-    kind, field, factor = told
     return {
-        place.name: int(value) * factor
+        place.name: int(value) * told.unit
         for place, value in present.items()
-        if (place.kind, place.field) == (kind, field) and value.isdecimal()
+        if (place.kind, place.field) == (told.kind, told.field) and value.isdecimal()
     }
 
 

@@ -34,7 +34,7 @@ def summary(plans: Sequence[Plan]) -> str:
     made, changed, removed = signs(plans)
     where = sum(1 for plan in plans if plan.changes)
     if not where:
-        return f"No changes: {count(len(plans), 'device')} as the intent wants."
+        return f"No changes on {count(len(plans), 'device')}."
     return (
         f"Plan: {made} to add, {changed} to change, {removed} to remove "
         f"on {count(where, 'device')}."

@@ -121,7 +121,7 @@ class CommandPlatform(ABC):
         for port in device.ports:
             if self.lists_ports and port not in ports:
                 some = ", ".join(sorted(ports, key=natural)[:SHOWN]) or "none"
-                problems.append(f"port: {device.name} has no port {port}; it has {some} ...")
+                problems.append(f"port: {device.name} has no port {port}; its ports are {some} ...")
             theirs = set(self.protected(intent, present, port))
             for queue in sorted(theirs):
                 problems += lossless(intent, port, queue)
@@ -158,13 +158,14 @@ class CommandPlatform(ABC):
                 continue
             if theirs not in intent.keep.replaces:
                 yield (
-                    f"kept: {port} has {theirs!r}, which ours would replace with all that it "
-                    f"does (PFC, ECN): name it in [keep] replaces, or the port in [keep] ports"
+                    f"kept: {port} has {theirs!r}, and the plan would replace it and end its "
+                    "functions (PFC, ECN): name it in [keep] replaces, or the port in [keep] "
+                    "ports"
                 )
             elif lost := self.lost(intent, theirs, present):
                 yield (
-                    f"kept: {port} has {theirs!r}, and with it {lost}, which would end: name the "
-                    f"port in [keep] ports"
+                    f"kept: {port} has {theirs!r}, and the plan would replace it and lose {lost}: "
+                    "name the port in [keep] ports"
                 )
 
     def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:

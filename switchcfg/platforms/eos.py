@@ -22,8 +22,8 @@ from switchcfg.plan.queues import Abilities, Layout, Queue, lay_out
 from switchcfg.plan.state import Place, State
 from switchcfg.platforms.commands import CommandPlatform, number_of
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
-from switchcfg.platforms.in_turn import below, in_words, percents
 from switchcfg.platforms.platform import group_name, is_ours
+from switchcfg.platforms.weighted import below, in_words, percents
 
 KBYTE: Final = 1000  # bytes of a kbyte of EOS
 # EOS hashes layer 4 by default. Chips have headroom for two lossless classes.
@@ -110,7 +110,7 @@ class Eos(CommandPlatform):
     strange = (
         r"^(!Command:|version \d|feature \S+$|vdc |system qos|(class|policy)-map type queuing|nv )"
     )
-    degraded = ("shares of the buffer: thresholds follow them, the limits stay the chip's",)
+    degraded = ("shares of the buffer: thresholds follow them, and the chip sets the limits",)
 
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
         return dict([*_maps(intent, layout), *_profile(intent, group, layout)])
@@ -125,11 +125,11 @@ class Eos(CommandPlatform):
 
     def lacking(self, intent: Intent, device: Device) -> Iterator[str]:
         layout = lay_out(intent, device.groups[0], self.able)
-        why = "EOS has no strict queue below one that is not"
+        why = "EOS serves no strict queue below a weighted queue"
         yield from in_words(layout, below(layout), why)
         for each in layout.lossless:
             if each.cable:
-                yield f"{each.name}: cable: EOS works out its headroom by itself"
+                yield f"{each.name}: cable: EOS computes the headroom itself"
 
     def flow_controlled(self, present: State, port: str = "") -> Iterator[int]:
         return (queue for _, queue in _controlled(present, port))
@@ -155,7 +155,7 @@ class Eos(CommandPlatform):
         for place in present:
             profile, _, priority = place.name.rpartition(SEPARATOR)
             if (place.kind, profile) == ("profile pfc", theirs) and priority not in goes_on:
-                return "flow control (put that on the port itself)"
+                return "flow control (configure it on the port itself)"
         return super().lost(intent, theirs, present)
 
 

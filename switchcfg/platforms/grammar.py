@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from switchcfg.errors import BadState
 from switchcfg.plan.state import Change, Place, State, natural
-from switchcfg.platforms.several import members
+from switchcfg.platforms.name_ranges import members
 
 SEPARATOR: Final = "|"  # between the parts of a place's name; no device allows it in a name
 WORD: Final = re.compile(r"[^\s|]{1,128}")  # a value for a template: never a line's end
@@ -90,7 +90,7 @@ class Rule:
         words |= zip(values, value.split(), strict=True)
         for word in words.values():
             if not WORD.fullmatch(word):
-                raise BadState(f"{word!r} cannot stand in a command")
+                raise BadState(f"{word!r} has characters that are not allowed in a command")
         return _HOLE.sub(lambda hole: words[hole[1] or hole[3]], text)
 
 
@@ -216,7 +216,7 @@ class Grammar:
         for rule in self.rules:
             if rule.kind == place.kind and rule.fits(value):
                 return rule
-        raise BadState(f"no command says {place.kind} {place.name} = {value!r}")
+        raise BadState(f"switchcfg has no command for {place.kind} {place.name} = {value!r}")
 
     def _paths(self, text: str) -> Iterator[tuple[str, ...]]:
         """Each line with the sections around it."""

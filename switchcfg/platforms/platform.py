@@ -93,7 +93,10 @@ def group_name(intent: Intent, group: PortGroup) -> str:
 def not_to_be_had(intent: Intent, device: Device, able: Abilities) -> str:
     """Why a platform cannot express the intent, not even degraded; "": it can."""
     if intent.queueing.trim and not able.trim:
-        return f"[queues] trim: switchcfg has packet trimming on SONiC, not on {device.platform}"
+        return (
+            "[queues] trim: switchcfg supports packet trimming on SONiC only, not on "
+            f"{device.platform}"
+        )
     if intent.lossless and not able.lossless:
         return f"lossless: {device.platform} cannot have [[lossless]] classes: {able.no_lossless}"
     if len(intent.lossless) > able.lossless:
@@ -130,7 +133,7 @@ def foreign(name: str, said: str, text: str) -> BadState:
     begin = text.strip().split("\n")[0][:40]
     kinds = {"": "nothing", "{": "JSON", "[": "JSON", "<": "HTML or XML"}
     found = kinds.get(begin[:1], f"text that begins with {begin!r}")
-    return BadState(f"{found} is not what {name} says of itself: that is the output of `{said}`")
+    return BadState(f"{found} is not a configuration of {name}: save the output of `{said}`")
 
 
 def read_json(text: str, what: str) -> dict[str, Any]:
@@ -143,9 +146,9 @@ def read_json(text: str, what: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as exc:
-        raise BadState(f"{what} is no JSON: {exc}") from exc
+        raise BadState(f"{what} is not JSON: {exc}") from exc
     if not isinstance(document, dict):
-        raise BadState(f"{what} is no JSON object")
+        raise BadState(f"{what} is not a JSON object")
     return document
 
 
@@ -154,6 +157,9 @@ class Platform(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def able(self) -> Abilities: ...
 
     def render(self, intent: Intent, device: Device) -> Rendered:
         """The state that the intent wants. Raises: CannotExpress."""

@@ -91,18 +91,18 @@ def _order(classes: Sequence[TrafficClass], rows: Sequence[Row]) -> str:
     precedence no less than the next."""
     kept = {row.dscp: row.kept or 0.0 for row in rows}
     if min(kept.values()) > 1.0 - SLACK:
-        return "nothing was lost: the load is too small to tell"
+        return "no packet was lost: the load is too small to judge the order of drops"
     best = kept[classes[0].dscp[0]]
     if best < 1.0 - SLACK:
-        return f"{classes[0].name} is served first and keeps only {best:.0%}"
+        return f"{classes[0].name} is served first, and only {best:.0%} of it arrived"
     for each in classes:
         for high, low in pairwise(each.dscp):
             if kept[low] > kept[high] + SLACK:
-                return f"{each.name}: DSCP {low} keeps more than {high}"
+                return f"{each.name}: more of DSCP {low} arrived than of {high}"
     means = [(each.name, sum(kept[d] for d in each.dscp) / len(each.dscp)) for each in classes]
     for (before, more), (behind, less) in pairwise(means):
         if less > more + SLACK:
-            return f"{behind} keeps more than {before}"
+            return f"more of {behind} arrived than of {before}"
     return "in order"
 
 
@@ -125,8 +125,7 @@ def lines(verdict: Verdict) -> list[str]:
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
         for row in table
     ]
-    out.append(
-        f"under load: {verdict.order or 'not asked for: --load RATE, above what the path carries'}"
-    )
+    untested = "not tested: give --load RATE, above the capacity of the path"
+    out.append(f"under load: {verdict.order or untested}")
     out.append(f"paths that source ports reach: {verdict.paths}")
     return out

@@ -75,7 +75,7 @@ def test_only_a_dlcpd_is_ended() -> None:
     with subprocess.Popen(["sleep", "60"]) as other:
         try:
             for pid in (other.pid, (1 << 22) + 1):  # above the largest there can be
-                with pytest.raises(DaemonUnavailable, match="is no dlcpd here"):
+                with pytest.raises(DaemonUnavailable, match="is not dlcpd here"):
                     drain._checked({"pid": pid})  # noqa: SLF001  # no signal must leave here
         finally:
             other.kill()

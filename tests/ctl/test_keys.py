@@ -144,7 +144,7 @@ def test_what_another_file_says_of_a_host_goes_too(tmp_path: Path, capsys: Captu
         (["show"], "this host has no identity; `dlcpctl keys new` makes one"),
         (["new", "--host", "a b"], "--host: host is a name"),
         (["authorise", "absent.pub"], "absent.pub: cannot be read: No such file"),
-        (["revoke", "node"], "authorises no such host; `dlcpctl keys list`"),
+        (["revoke", "node"], "does not authorise this host; `dlcpctl keys"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, words: list[str], says: str, capsys: Capture) -> None:

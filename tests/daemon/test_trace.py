@@ -110,7 +110,7 @@ def test_steps_operations_and_data_are_on_the_timeline(
     assert {row["args"]["path"] for row in sent} == {0} and sent[0]["args"]["class"] == "bulk"
     assert sum(row["args"]["segments"] for row in sent) > 6 * 100
     assert any(row["name"] == "received" for row in rows)
-    assert any(row["name"] == "goes without" for row in rows), "5 % are lost, 10 % may be"
+    assert any(row["name"] == "waived" for row in rows), "5 % are lost, 10 % may be"
     assert any(row["name"].startswith("to rank 1: ") for row in rows)
     assert [row for row in rows if row.get("cat") == "reduction"]
     titles = {row["args"]["name"] for row in rows if row["name"] == "process_name"}

@@ -33,7 +33,7 @@ from tests.ctl.without import ABSENT, dlcpctl_without
         ("bench codecs --seeds 0", "1..100"),
         ("verify --hosts 9", "2..8"),
         ("verify --loss 1.5", "no fraction"),
-        ("verify --seed -1", "no whole number"),
+        ("verify --seed -1", "not a whole number"),
         ("demo --fast", "unrecognized"),
         ("lab", "ACTION"),
         ("lab up --hosts 251", "1..250"),

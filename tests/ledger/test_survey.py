@@ -170,7 +170,7 @@ def test_only_what_was_chosen_counts(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert {row["from"]: row["waived"] for row in said["by path of the sender"]} == {0: 6, 1: 6}
     assert not surveyed(tmp_path, Choice(job="another")).members
     assert dlcpctl(["ledger", str(tmp_path), "--job", "another"]) == 2
-    assert "no ledger is of that job; of these there are: job" in capsys.readouterr().err
+    assert "no ledger belongs to this job; there are ledgers of: job" in capsys.readouterr().err
 
 
 def test_tables_do_not_grow_with_the_records(
@@ -251,6 +251,6 @@ def test_steps_that_are_none_are_refused(
     for wrong in ("9-5", "a", "-3"):
         with pytest.raises(SystemExit):
             dlcpctl(["ledger", str(tmp_path), f"--steps={wrong}"])
-        assert "is no step or range of steps, like 100-200" in capsys.readouterr().err
+        assert "is not a step or a range of steps, such as 100-200" in capsys.readouterr().err
     assert dlcpctl(["ledger", "--steps", "1-2"]) == 2  # what a daemon remembers has no steps
-    assert "--steps goes with FOLDER" in capsys.readouterr().err
+    assert "--steps needs FOLDER" in capsys.readouterr().err

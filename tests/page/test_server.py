@@ -255,4 +255,4 @@ def test_a_file_that_is_missing_says_how_to_make_one(
 def test_an_address_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for listen in ("localhost:1", "127.0.0.1", "7480", "127.0.0.1:99999"):
         assert command.main(["page", "--listen", listen]) == 2
-        assert "is no IP address and port" in capsys.readouterr().err
+        assert "is not an IP address and a port" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from switchcfg.cli.rollout import every, roll
 from switchcfg.cli.workflow import apply, present
 from switchcfg.intent.intent import Device, parse
 from switchcfg.plan.plan import Plan, plan
-from switchcfg.platforms.linux import Linux
+from switchcfg.platforms.linux.platform import Linux
 from tests.switchcfg.intents import NAME
 from tests.switchcfg.linux_device import LinuxDevice
 from tests.switchcfg.simulated import SimulatedDriver

@@ -253,9 +253,9 @@ def test_a_restoring_script_cannot_end_ours(folder: Path) -> None:
     ("code", "error", "says"),
     [
         (auto_revert.BUSY, Busy, "a commit is pending: them; it reverts by itself"),
-        (auto_revert.RESTORING, Busy, "is being reverted at this moment"),
+        (auto_revert.RESTORING, Busy, "is reverting a change"),
         (auto_revert.DISARMED, CommitFailed, "time ran out"),
-        (auto_revert.NONE, NothingPending, "nothing is pending"),
+        (auto_revert.NONE, NothingPending, "no change is pending"),
         (1, CommitFailed, "exit code 1: them"),
     ],
 )

@@ -18,7 +18,7 @@ from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, plan, removal
 from switchcfg.plan.state import Place, after
 from switchcfg.platforms.known import PLATFORMS
-from switchcfg.platforms.several import MOST, members
+from switchcfg.platforms.name_ranges import MOST, members
 from tests.switchcfg import printed
 from tests.switchcfg.cli_device import Lines
 from tests.switchcfg.golden import DEVICES, PAIRS, on_every_platform
@@ -169,7 +169,7 @@ def test_lists_and_ranges(text: str, names: str) -> None:
 
 @pytest.mark.parametrize("text", ["0-999999999", "7-3", f"0-{MOST}", "0-4095,0-1", "1-99s1-99"])
 def test_no_range_is_longer_than_a_switch(text: str) -> None:
-    with pytest.raises(BadState, match="no range of at most 4096"):
+    with pytest.raises(BadState, match="not a range of at most 4096"):
         members(text)
 
 
@@ -267,7 +267,7 @@ def test_two_profiles_of_others_do_not_fit_into_one_of_ours() -> None:
     )
     kind = PLATFORMS["nvue"]
     other = text + "nv set qos congestion-control default-global traffic-class 3 probability 9\n"
-    with pytest.raises(Refused, match="give swp32 a `group` of its own"):
+    with pytest.raises(Refused, match="give swp32 its own `group`"):
         plan(found, found.device("leaf"), kind, kind.read(other))
 
 
@@ -276,13 +276,13 @@ def test_two_profiles_of_others_do_not_fit_into_one_of_ours() -> None:
     [
         ("eos", "Ethernet1", "", "lossless: Ethernet1 queue 3 has PFC"),
         ("eos", "Ethernet2", "", "lossless: Ethernet2 queue 3 has PFC"),
-        ("eos", "Ethernet1", "queues = [3]", "kept: Ethernet1 has 'ROCE-LEAF', which ours would"),
+        ("eos", "Ethernet1", "queues = [3]", "kept: Ethernet1 has 'ROCE-LEAF', and the plan would"),
         (
             "eos", "Ethernet1", 'queues = [3]\nreplaces = ["ROCE-LEAF"]',
-            "kept: Ethernet1 has 'ROCE-LEAF', and with it flow control",
+            "kept: Ethernet1 has 'ROCE-LEAF', and the plan would replace it and lose flow control",
         ),
         ("eos", "Ethernet9", "queues = [3]",
-         "port: leaf has no port Ethernet9; it has Ethernet1, Ethernet2, Ethernet3 ..."),
+         "port: leaf has no port Ethernet9; its ports are Ethernet1, Ethernet2, Ethernet3 ..."),
         ("nxos", "Ethernet1/1", "", "lossless: Ethernet1/1 queue 3 has PFC"),
         ("nxos", "Ethernet1/3", "", "lossless: Ethernet1/3 queue 3 has PFC"),
         ("nxos", "Ethernet1/1", "queues = [3]", "kept: Ethernet1/1 has 'ROCE-INGRESS'"),
@@ -290,11 +290,11 @@ def test_two_profiles_of_others_do_not_fit_into_one_of_ours() -> None:
         ("nxos", "Ethernet1/2", "queues = [3]", "kept: Ethernet1/2 has 'ROCE-EGRESS'"),
         (
             "nxos", "Ethernet1/2", 'queues = [3]\nreplaces = ["ROCE-EGRESS"]',
-            "kept: Ethernet1/2 has 'ROCE-EGRESS', and with it ECN in kept queue 3",
+            "kept: Ethernet1/2 has 'ROCE-EGRESS', and the plan would replace it and lose ECN in",
         ),
         (
             "nxos", "Ethernet1/1", 'queues = [3]\nreplaces = ["ROCE-INGRESS", "ROCE-EGRESS"]',
-            "kept: Ethernet1/1 has 'ROCE-INGRESS', and with it code point 24 in kept queue 3",
+            "kept: Ethernet1/1 has 'ROCE-INGRESS', and the plan would replace it and lose code",
         ),
         ("nxos", "Ethernet1/9", "queues = [3]", "port: leaf has no port Ethernet1/9"),
         ("nvue", "swp32", "", "lossless: swp32 queue 3 has PFC"),
@@ -307,7 +307,7 @@ def test_roce_is_refused_by_name(platform: str, port: str, keep: str, says: str)
 
 def test_the_roce_mode_of_nvue_is_refused_whatever_is_kept() -> None:
     said = refusal("nvue", "swp1", text=captured("nvue.mode"))
-    assert "roce: leaf has `nv set qos roce`, which makes default-global" in said
+    assert "roce: leaf has `nv set qos roce`, which makes its own default-global" in said
     off = captured("nvue.mode").replace("enable on", "enable off")
     assert planned("nvue", "swp1", text=off).changes
 
@@ -375,13 +375,13 @@ def test_code_points_that_the_intent_keeps_go_on_to_their_queue_on_nxos() -> Non
             "queue 5 has PFC",
         ),
         (BOTH + POINTS, "bandwidth remaining percent 60",
-         "random-detect threshold burst-optimized ecn", "with it ECN in kept queue 3"),
+         "random-detect threshold burst-optimized ecn", "the plan would replace it and lose ECN"),
         (BOTH + "\n[keep.dscp]\n3 = 3", "match dscp 24-26", "match cos 3", "CoS 3 in kept queue 3"),
         (BOTH + POINTS, "match dscp 24-26", "match dscp 24-27", "code point 27 in kept queue 3"),
         (BOTH + POINTS, "match dscp 24-26", "match dscp 27\n  match dscp 24-26",
          "code point 27 in kept queue 3"),
         (BOTH + "\n[keep.dscp]\n3 = 3", "match dscp 24-26", "match cos 2-3\n  match cos 5",
-         "CoS 2 in kept queue 3, which would end"),
+         "CoS 2 in kept queue 3: name the port"),
     ],
 )  # fmt: skip
 def test_what_others_send_to_kept_queues_is_refused_on_nxos(
@@ -396,7 +396,7 @@ def test_what_others_send_to_kept_queues_is_refused_on_nxos(
     [
         ("interface swp1-4 qos mapping profile customer1", "swp4 has 'customer1' (mapping)"),
         ("interface swp1-4 qos egress-scheduler profile s", "swp4 has 's' (scheduler)"),
-        ("interface swp1-4 qos link-pause profile p", "swp4 has 'p' (pause), which stops all"),
+        ("interface swp1-4 qos link-pause profile p", "swp4 has 'p' (pause), which pauses all"),
         ("qos egress-queue-mapping default-global switch-priority 4-5 traffic-class 3",
          "kept-tc: leaf: switch priority 5 goes to queue 3"),
         ("qos pfc default-global switch-priority 4", "lossless: swp4 queue 4 has PFC"),
@@ -462,7 +462,7 @@ def test_a_removal_leaves_what_somebody_else_set_and_names_it() -> None:
     there[Place("dscp", "46", "")] = "2"
     gone = removal(intent, leaf, kind, there)
     assert after(there, gone.changes) == {**before, Place("dscp", "46", ""): "2"}
-    assert gone.degraded == ("kept, or set by somebody else, and stays: dscp 46 = 2",)
+    assert gone.degraded == ("stays, because it is kept or differs from the intent: dscp 46 = 2",)
 
 
 def test_a_removal_leaves_what_is_kept() -> None:
@@ -476,7 +476,9 @@ def test_a_removal_leaves_what_is_kept() -> None:
     left = after(there, gone.changes)
     assert {place: left.get(place) for place in before} == before
     (said,) = gone.degraded
-    assert said.startswith("kept, or set by somebody else, and stays: mapping trust = l3; mapping ")
+    assert said.startswith(
+        "stays, because it is kept or differs from the intent: mapping trust = l3; mapping "
+    )
     assert "dscp 26" not in said  # the intent itself says that this one is kept
 
 
@@ -485,5 +487,5 @@ def test_an_intent_that_leaves_no_queue_has_nothing_to_give_back() -> None:
     kind = PLATFORMS["eos"]
     present = kind.read(captured("eos.roce"))
     assert not removal(intent, leaf, kind, present).changes
-    with pytest.raises(CannotExpress, match="have every queue"):
+    with pytest.raises(CannotExpress, match="use every queue"):
         plan(intent, leaf, kind, present)

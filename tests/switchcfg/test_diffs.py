@@ -23,18 +23,18 @@ def test_diff_prints_each_devices_own_and_changes_nothing(
     assert lab.run("diff", "INTENT", "PLANS") == SAME
     said, err = capsys.readouterr()
     assert said.splitlines() == [
-        "sw (linux): says what changes:",
+        "sw (linux): the device reports changes:",
         "  @@ -1 +1 @@",
         # A line that is ended in some other way than by \n is two lines, and none of them is ours.
         f"  -       one{ESCAPED.partition(chr(92) + 'u2028')[0]}",
         f"  {ESCAPED.partition(chr(92) + 'u2028')[2]}",
         "  sw: confirmed",
-        "sw2 (linux): has no diff of its own before it is changed",
+        "sw2 (linux): the device computes no diff before a change",
     ]
     assert [line.split(maxsplit=2)[2] for line in err.splitlines()] == [
         "status",
-        "says what changes",
-        "has no diff of its own before it is changed",
+        "the device reports changes",
+        "the device computes no diff before a change",
     ]
     assert lab.drivers["sw"].device.says() == before
     assert "commit" not in lab.drivers["sw"].calls
@@ -48,7 +48,7 @@ def test_diff_says_so_where_nothing_changes(lab: Lab, capsys: pytest.CaptureFixt
     capsys.readouterr()
     assert lab.run("diff", "INTENT", "PLANS") == SAME
     assert capsys.readouterr().out.splitlines() == [
-        "sw (linux): says that nothing changes",
+        "sw (linux): the device reports no change",
         "sw2 (linux): nothing to do",
     ]
     assert lab.run("diff", "INTENT", "PLANS", "--json") == SAME
@@ -77,7 +77,10 @@ def test_a_plan_for_another_platform_is_refused(
     file = lab.folder / "intent.toml"
     file.write_text(file.read_text().replace('"linux"', '"openconfig"'))
     assert lab.run("diff", "INTENT", "PLANS", "--only", "sw") == FAILED
-    assert "planned as linux, is openconfig now [bad_plan]" in capsys.readouterr().err
+    assert (
+        "the plan is for platform linux, and the intent says openconfig: plan again [bad_plan]"
+        in capsys.readouterr().err
+    )
     assert "diff" not in lab.drivers["sw"].calls
 
 
@@ -88,13 +91,13 @@ def test_apply_shows_it_where_it_is_asked_to_before_it_is_kept(
         driver.says = SAYS
     lab.planned()
     lab.run("apply", "INTENT", "PLANS", "--only", "sw")
-    assert "says what changes" not in capsys.readouterr().err
+    assert "the device reports changes" not in capsys.readouterr().err
     assert lab.run("apply", "INTENT", "PLANS", "--only", "sw2", "--diff", "--json") == SAME
     said, err = capsys.readouterr()
     lines = err.splitlines()
-    shown = lines.index("sw2 (linux): says what changes:")
+    shown = lines.index("sw2 (linux): the device reports changes:")
     assert lines[shown + 1] == "  @@ -1 +1 @@"
-    assert shown < lines.index("sw2: reads back as planned") < lines.index("sw2: confirmed")
+    assert shown < lines.index("sw2: matches the plan") < lines.index("sw2: confirmed")
     assert "\x1b" not in err
     # As it was said, but that every end of a line is \n.
     assert json.loads(said)["diffs"] == {"sw2": "\n".join(SAYS.splitlines())}

@@ -26,17 +26,17 @@ def test_plans_are_applied_to_those_that_are_meant(
     assert lab.run("verify", "INTENT", "--only", "sw?,sw2") == SAME
     capsys.readouterr()
     for words, says in (
-        (("--only", "sw9"), "no device 'sw9' in this intent; did you mean 'sw'?"),
-        (("--skip", "sw*"), "--skip leaves no device"),
-        (("--only", "sw", "--skip", "sw"), "--skip leaves no device"),
+        (("--only", "sw9"), "the intent has no device 'sw9'; did you mean 'sw'?"),
+        (("--skip", "sw*"), "--skip excludes every device"),
+        (("--only", "sw", "--skip", "sw"), "--skip excludes every device"),
     ):
         assert lab.run("apply", "INTENT", "PLANS", *words) == FAILED
         assert says in capsys.readouterr().err
     (lab.folder / "plans" / "sw.plan.json").unlink()
     assert lab.run("apply", "INTENT", "PLANS", "--only", "sw") == FAILED
-    assert "no plan of 'sw' (there are: sw2) [bad_plan]" in capsys.readouterr().err
+    assert "no plan for 'sw' (there are plans for: sw2) [bad_plan]" in capsys.readouterr().err
     assert lab.run("apply", "INTENT", "PLANS", "--skip", "sw2") == FAILED
-    assert "leave none of the plans of sw2 [bad_plan]" in capsys.readouterr().err
+    assert "exclude every plan (there are plans for: sw2) [bad_plan]" in capsys.readouterr().err
     assert lab.drivers["sw"].calls.count("commit") == 0
 
 
@@ -82,7 +82,7 @@ def test_apply_ends_with_what_became_of_each(lab: Lab, capsys: pytest.CaptureFix
     assert lab.run("apply", "INTENT", "PLANS") == FAILED
     assert rows(capsys.readouterr().err)[1:] == [
         ["sw", "linux", "failed: commit_failed"],
-        ["sw2", "linux", "not begun"],
+        ["sw2", "linux", "not started"],
     ]
     lab.drivers["sw"].refuses = ""
     assert lab.run("apply", "INTENT", "PLANS", "--pending", "--only", "sw") == SAME
@@ -114,7 +114,7 @@ def test_a_rollback_goes_on_no_further_than_its_first_failure(
     assert lab.run("rollback", "INTENT", "--only", "sw*") == FAILED
     assert rows(capsys.readouterr().err)[1:] == [
         ["sw", "linux", "failed: unreachable"],
-        ["sw2", "linux", "not begun"],
+        ["sw2", "linux", "not started"],
     ]
     assert lab.run("verify", "INTENT", "--only", "sw2") == SAME
 

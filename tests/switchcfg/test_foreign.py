@@ -31,7 +31,7 @@ BARE = {
 @pytest.mark.parametrize("platform", COMMANDS)
 @pytest.mark.parametrize("text", NOTHING.values(), ids=NOTHING)
 def test_what_no_switch_says_is_refused(platform: str, text: str) -> None:
-    with pytest.raises(BadState, match=f"is not what {platform} says of itself") as caught:
+    with pytest.raises(BadState, match=f"is not a configuration of {platform}") as caught:
         PLATFORMS[platform].read(text)
     assert "show" in str(caught.value)
 
@@ -44,7 +44,7 @@ def test_what_another_platform_says_is_refused(platform: str, other: str) -> Non
     if platform == other:
         assert kind.read(text)
         return
-    with pytest.raises(BadState, match=f"is not what {platform} says of itself"):
+    with pytest.raises(BadState, match=f"is not a configuration of {platform}"):
         kind.read(text)
 
 
@@ -58,5 +58,5 @@ def test_the_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     intent = str(Path(__file__).parents[2] / "switchcfg/examples/no_ecn.toml")
     assert main(["plan", intent, "--device", "leaf-eos", "--present", str(tmp_path)]) == FAILED
     said = capsys.readouterr().err
-    assert f"{tmp_path / 'leaf-eos.txt'}: JSON is not what eos says of itself" in said
+    assert f"{tmp_path / 'leaf-eos.txt'}: JSON is not a configuration of eos" in said
     assert "`show running-config`" in said

@@ -130,10 +130,13 @@ def test_records_of_before_who_was_noted_are_read(tmp_path: Path) -> None:
 
 def test_nobody_and_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "--records", str(tmp_path)]) == SAME
-    assert "nothing was applied from here" in capsys.readouterr().err
+    assert "this host has applied no change" in capsys.readouterr().err
     records.keep(tmp_path, PLAN, "")
     assert main(["history", "ws", "--records", str(tmp_path)]) == FAILED
     assert "no record of 'ws'" in capsys.readouterr().err
     for wrong in ("0", "1001", "many"):
         assert main(["history", "--last", wrong]) == FAILED
-        assert f"{wrong!r}: need 1..1000 [bad_usage]" in capsys.readouterr().err
+        assert (
+            f"{wrong!r}: must be a whole number from 1 to 1000 [bad_usage]"
+            in capsys.readouterr().err
+        )

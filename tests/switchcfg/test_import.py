@@ -45,7 +45,7 @@ def test_a_switch_from_the_factory_is_adopted_and_nothing_of_its_roce_is_lost(
     assert found.keep.dscp == {3: 3, 4: 4}
     [device] = found.devices
     assert (device.address, device.ports) == ("192.0.2.1", tuple(SONIC))
-    assert "`switchcfg plan` takes it: " in notes
+    assert "`switchcfg plan` accepts this intent: " in notes
     assert "WRED_PROFILE AZURE_LOSSLESS" in notes
     said.with_name("intent.toml").write_text(text)
     plan = ["plan", str(said.with_name("intent.toml")), "--present", str(said)]
@@ -80,9 +80,9 @@ def test_profiles_of_others_are_named_and_kept(
     assert parse(text, NAME).keep.replaces == ()
     [suggested] = [line for line in text.splitlines() if line.startswith("# replaces = ")]
     assert all(name.startswith("ROCE") for name in tomllib.loads(suggested[2:])["replaces"])
-    assert "`switchcfg plan` refuses this intent until you have decided:" in notes
+    assert "`switchcfg plan` refuses this intent for these reasons:" in notes
     assert "in [keep] replaces" in notes
-    assert 'rate = "100Gbit"  # a guess: nothing says it' in text
+    assert 'rate = "100Gbit"  # assumed: the configuration does not state the rate' in text
 
 
 def test_eos_keeps_its_lossless_queue_and_says_which_code_point_is_in_the_way(
@@ -105,7 +105,7 @@ def test_without_flow_control_it_says_that_it_saw_none(
 ) -> None:
     said.write_text(ROCE["nxos"])
     _, notes = imported(capsys, "nxos", said)
-    assert "tells of no queue with flow control. Where there is one, name it" in notes
+    assert "has no queue with flow control (PFC). If the device has such a queue" in notes
     said.write_text("interface Ethernet1/1\n")
     text, notes = imported(capsys, "eos", said, "--ports", "Ethernet[1-2]/1", "--rate", "25Gbit")
     assert '\nnames = ["Ethernet[1-2]/1"]\nrate = "25Gbit"\n' in text
@@ -134,12 +134,12 @@ def test_nothing_of_a_device_gets_out_of_its_comment(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["leaf", "--platform", "eos", "--present", "SAID"], "tells of no port: name them"),
-        (["leaf", "--platform", "eos", "--ports", "swp1"], "'swp1' is no port of eos"),
+        (["leaf", "--platform", "eos", "--present", "SAID"], "lists no port: name the ports"),
+        (["leaf", "--platform", "eos", "--ports", "swp1"], "'swp1' is not a port of eos"),
         (["leaf", "--platform", "eos", "--ports", "Ethernet[1-"], "--ports: 'Ethernet[1-'"),
-        (['le"af', "--platform", "eos", "--present", "SAID"], "is no name"),
+        (['le"af', "--platform", "eos", "--present", "SAID"], "is not a valid name"),
         (["leaf", "--platform", "ios"], "invalid choice: 'ios'"),
-        (["leaf", "--platform", "sonic", "--present", "SAID"], "leaf.said: CONFIG_DB is no JSON"),
+        (["leaf", "--platform", "sonic", "--present", "SAID"], "leaf.said: CONFIG_DB is not JSON"),
         (["leaf", "--platform", "eos", "--present", "absent"], "absent: cannot be read"),
         (["leaf", "--platform", "linux", "--present", "SAID"], "leaf.said: "),
     ],
@@ -160,7 +160,7 @@ def test_a_device_is_asked_where_nothing_is_saved(
     assert lab.run(*words, "--json") == SAME
     text = json.loads(capsys.readouterr().out)["intent"]
     assert parse(text, NAME).devices[0].ports == ("p1", "p2")
-    assert "What others have on ports of this platform cannot be told" in text
+    assert "switchcfg does not find foreign configuration of ports on this platform" in text
     (lab.folder / "intent.toml").write_text(text)
     assert lab.run("plan", "INTENT", "--out", "PLANS") == CHANGES
     lab.drivers["sw"].silent = "get"

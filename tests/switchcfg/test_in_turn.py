@@ -6,7 +6,7 @@ import pytest
 
 from switchcfg.intent.intent import Intent, parse
 from switchcfg.plan.queues import Abilities, Layout, lay_out
-from switchcfg.platforms.in_turn import LEAST, below, in_words, percents
+from switchcfg.platforms.weighted import LEAST, below, in_words, percents
 from tests.switchcfg.intents import EXAMPLES
 
 ABLE = Abilities(curves=3, own_mark=True, spray=("keep",), lossless=7)
@@ -54,6 +54,6 @@ def test_nothing_is_in_turn_without_lossless_classes() -> None:
 def test_what_is_not_as_asked_is_said() -> None:
     found = layout((3, 95))
     assert [*in_words(found, below(found), "so it is")] == [
-        "bulk: not strict: in turn with lossless classes, 10%: so it is",
-        "l3: a share of 90% and not 95%, for classes that are not strict",
+        "bulk: not strict: weighted with the lossless classes, 10%: so it is",
+        "l3: a share of 90% and not 95%, to leave a part for classes that are not strict",
     ]

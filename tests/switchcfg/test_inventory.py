@@ -97,10 +97,10 @@ def test_the_file_goes_before_its_inventory_and_overrides_templates() -> None:
 
 LONG = "?limit=0 for all"
 MISTAKES: dict[str, tuple[Any, str]] = {
-    "no JSON": ("{", "devices.json: no JSON: "),
-    "deep": ("[" * 100_000, "devices.json: no JSON: "),
-    "no devices in it": ({"devices": []}, "devices.json: neither a list of devices nor NetBox's"),
-    "a number for a device": ([1], "devices.json: [0]: is no object"),
+    "no JSON": ("{", "devices.json: is not JSON: "),
+    "deep": ("[" * 100_000, "devices.json: is not JSON: "),
+    "no devices in it": ({"devices": []}, "devices.json: must be a list of devices, or an answer"),
+    "a number for a device": ([1], "devices.json: [0]: is not an object"),
     "a misspelt key": (
         [{**OURS[0], "adress": "x"}],
         "devices.json: [0].adress: unknown key 'adress'; did you mean 'address'?",
@@ -111,16 +111,16 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     ),
     "a port of another platform": (
         [{**OURS[0], "platform": "sonic"}],
-        f"{NAME}:8: template.leaf.ports[0].names: 'Ethernet1/1' is no port of sonic",
+        f"{NAME}:8: template.leaf.ports[0].names: 'Ethernet1/1' is not a port of sonic",
     ),
     "no ports": (
-        [{"name": "a", "platform": "eos"}], "devices.json: [0]: needs [[device.ports]], names and",
+        [{"name": "a", "platform": "eos"}], "devices.json: [0]: needs [[device.ports]] with names",
     ),
-    "twice": ([OURS[0], OURS[0]], "devices.json: [1].name: 'leaf1' is there twice"),
-    "no name": (answer(netbox("", "leaf", "eos")), "devices.json: results[0]: needs 'name'"),
-    "no platform": (answer(netbox("a", "leaf", None)), "results[0]: needs 'platform'"),
+    "twice": ([OURS[0], OURS[0]], "devices.json: [1].name: 'leaf1' is the name of two devices"),
+    "no name": (answer(netbox("", "leaf", "eos")), "devices.json: results[0]: the key 'name' is"),
+    "no platform": (answer(netbox("a", "leaf", None)), "results[0]: the key 'platform' is missing"),
     "unknown platform": (
-        answer(netbox("a", "leaf", "ios-xe")), "results[0].platform.slug: 'ios-xe' is none of",
+        answer(netbox("a", "leaf", "ios-xe")), "results[0].platform.slug: 'ios-xe' is not one of",
     ),
     "a role without a template": (
         answer(netbox("pdu1", "pdu", "eos")),
@@ -128,7 +128,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     ),
     "an address with an option": (
         answer({**netbox("a", "leaf", "eos"), "primary_ip": {"address": "-oProxy/1"}}),
-        "results[0].primary_ip.address: '-oProxy' is no host name",
+        "results[0].primary_ip.address: '-oProxy' is not a valid host name",
     ),
     "a page of several": (answer(next="http://netbox/?offset=50"), LONG),
     "fewer than there are": (answer(netbox("a", "leaf", "eos"), count=2), "1 of 2 devices: ask"),
@@ -149,9 +149,9 @@ def test_what_is_wrong_with_an_inventory_is_said_with_its_place(what: str) -> No
     [
         ('side = "A"', 'sdie = "A"', ":6: template.leaf.sdie: unknown key 'sdie'; did you mean"),
         ('platform = "junos"', 'flatporm = 1', ":11: template.spine.flatporm: unknown key"),
-        ('side = "A"', 'name = "x"', ":6: template.leaf.name: is of one device, not of a template"),
-        ('side = "A"', 'template = "spine"', ":6: template.leaf.template: is of one device"),
-        ('"devices.json"', '""', ":2: inventory: '' is no name of a file"),
+        ('side = "A"', 'name = "x"', ":6: template.leaf.name: belongs to [[device]], not to a"),
+        ('side = "A"', 'template = "spine"', ":6: template.leaf.template: belongs to [[device]]"),
+        ('"devices.json"', '""', ":2: inventory: '' is not a valid name of a file"),
         ("inventory =", "invntory =", ":2: invntory: unknown key 'invntory'; did you mean"),
     ],
 )  # fmt: skip
@@ -171,7 +171,7 @@ def test_an_inventory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_intent_without_a_file_reads_none() -> None:
-    with pytest.raises(BadIntent, match=":2: inventory: an intent that is no file"):
+    with pytest.raises(BadIntent, match=":2: inventory: only an intent in a file"):
         parse(TEXT, NAME)
 
 

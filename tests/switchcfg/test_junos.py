@@ -10,7 +10,7 @@ from switchcfg.errors import BadIntent, BadState, Refused
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, plan, removal, reverse
 from switchcfg.plan.state import Place, State, after
-from switchcfg.platforms.junos import Junos
+from switchcfg.platforms.junos.platform import Junos
 from tests.switchcfg.cli_device import JunosLines
 from tests.switchcfg.stock import sonic_roce, sonic_text
 
@@ -92,7 +92,7 @@ def test_a_device_without_class_of_service_is_empty(text: str) -> None:
     ],
 )
 def test_what_another_platform_says_is_refused(text: str, line: str) -> None:
-    with pytest.raises(BadState, match=f"{line}is no line of Junos' `show configuration"):
+    with pytest.raises(BadState, match=f"{line}is not a line of `show configuration"):
         JUNOS.read(text)
 
 
@@ -118,7 +118,7 @@ def test_what_show_compare_prints_is_read_from_its_reply() -> None:
     )
     for empty in (">\n</configuration-output>", "/>", "></configuration-output>"):
         assert compared(f"<rpc-reply><configuration-output{empty}</rpc-reply>") == ""
-    with pytest.raises(BadState, match="holds no <configuration-output>"):
+    with pytest.raises(BadState, match="has no <configuration-output>"):
         compared("<rpc-reply><ok/></rpc-reply>")
 
 
@@ -138,7 +138,7 @@ OURS = "set class-of-service interfaces et-0/0/0 scheduler-map DLCP\n"
 def test_what_is_deactivated_is_not_there_and_ours_does_not_come_near_it(path: str) -> None:
     text = f"{OURS}deactivate {path}\n"
     assert Place("interface map", "et-0/0/0", "") not in JUNOS.read(text)
-    assert f"deactivated: `deactivate {path}`: lines of ours" in refusal(text, intent())
+    assert f"deactivated: `deactivate {path}`: lines of the plan" in refusal(text, intent())
 
 
 def test_what_is_deactivated_elsewhere_matters_to_nobody() -> None:
@@ -166,7 +166,10 @@ def test_a_group_that_is_applied_and_has_class_of_service_is_refused_by_name() -
         "set class-of-service interfaces et-0/0/0 apply-groups QOS\n",
     ):
         said = refusal(group + rest + applied, intent())
-        assert "groups: `set groups QOS class-of-service ...` is applied, and not read" in said
+        assert (
+            "groups: `set groups QOS class-of-service ...` is applied, and switchcfg does not read"
+            in said
+        )
 
 
 def test_a_removal_near_what_is_deactivated_is_refused_too() -> None:
@@ -184,7 +187,7 @@ def test_a_removal_near_what_is_deactivated_is_refused_too() -> None:
 def test_a_lossless_queue_that_is_not_kept_is_refused() -> None:
     said = refusal(ROCE, intent())
     assert f"lossless: {PORT} queue 4 has PFC: name it in [keep] queues" in said
-    assert f"kept: {PORT} has 'sm1', which ours would replace" in said
+    assert f"kept: {PORT} has 'sm1', and the plan would replace it" in said
     assert f"kept: {PORT} has 'mydscp'" in said
 
 
@@ -229,7 +232,9 @@ def test_a_removal_does_not_leave_a_port_with_pfc_without_its_schedulers() -> No
     told(device, wanted, plan)
     with pytest.raises(Refused, match="rollback") as caught:
         removal(*wanted, JUNOS, JUNOS.read(device.says()))
-    assert f"lossless: {PORT} has PFC, and without 'DLCP' nothing would serve" in str(caught.value)
+    assert f"lossless: {PORT} has PFC, and the plan would remove 'DLCP', which serves" in str(
+        caught.value
+    )
 
 
 def test_a_removal_where_ours_serves_no_lossless_queue_is_no_loss() -> None:
@@ -276,7 +281,7 @@ def test_a_lossless_class_without_a_scheduler_to_go_on_with_is_refused() -> None
         "set class-of-service scheduler-maps sm1 forwarding-class NO-LOSS scheduler s1\n", ""
     )
     said = refusal(text, intent(KEEP))
-    assert f"kept: {PORT} gives class 'NO-LOSS', which is lossless, no scheduler" in said
+    assert f"kept: {PORT} has no scheduler for class 'NO-LOSS', which is lossless" in said
 
 
 def test_ports_of_one_group_with_different_schedulers_or_classes_are_refused() -> None:
@@ -289,7 +294,7 @@ def test_ports_of_one_group_with_different_schedulers_or_classes_are_refused() -
     found = parse(text, "intent.toml")
     said = refusal(ROCE + other, (found, found.device("leaf")))
     assert "kept-dscp: code point 26 goes to 'OTHER' on et-0/0/1 and to 'NO-LOSS' on" in said
-    assert "kept: class 'NO-LOSS' has scheduler 's3' on et-0/0/1 and 's1' on others" in said
+    assert "kept: class 'NO-LOSS' has scheduler 's3' on et-0/0/1 and 's1' on other ports" in said
 
 
 @pytest.mark.parametrize("pattern", ["et-*", "<et-*>", "*"])
@@ -297,7 +302,7 @@ def test_what_a_port_has_by_a_pattern_is_refused_by_its_name(pattern: str) -> No
     """Apstra configures `et-*`: what stands for one port alone would take the place of all that."""
     text = ROCE.replace(PORT, pattern)
     said = refusal(text, intent(KEEP))
-    assert f"kept: {PORT} has `scheduler-map sm1` by {pattern!r}" in said
+    assert f"kept: {PORT} has `scheduler-map sm1` by the pattern {pattern!r}" in said
     planned(text.replace(pattern, "xe-*"), intent(KEEP))
 
 
@@ -314,7 +319,7 @@ def test_what_a_port_has_by_a_pattern_is_refused_by_its_name(pattern: str) -> No
 def test_what_ours_cannot_stand_beside_is_refused_by_its_line(line: str) -> None:
     text = f"set class-of-service interfaces {PORT} {line}\n"
     said = refusal(text, intent('[keep]\nreplaces = ["tcp1", "mydscp"]\n'))
-    assert f"kept: {PORT} has `{line}`, beside which ours cannot stand" in said
+    assert f"kept: {PORT} has `{line}`, which conflicts with the plan" in said
     planned(text.replace(PORT, "et-0/0/9"), intent())
 
 
@@ -359,16 +364,22 @@ def test_ipv6_is_classified_as_ipv4_is_unless_the_chip_has_one_classifier_for_bo
         place.name for place in both.state if place.kind == "classifier"
     }
     assert both.state[Place("interface classifier ipv6", PORT, "")] == "DLCP"
-    assert "IPv6: a classifier of its own; dscp_ipv6 = false for chips without" in both.degraded
+    assert (
+        "IPv6: has its own classifier; write dscp_ipv6 = false for chips that have none"
+        in both.degraded
+    )
     one = JUNOS.render(*intent(more="dscp_ipv6 = false\n"))
     assert not [place for place in one.state if "ipv6" in place.kind]
-    assert "IPv6: classified as the chip does by the classifier of IPv4" in one.degraded
+    assert (
+        "IPv6: has no classifier of its own; the chip decides how the IPv4 classifier applies"
+        in one.degraded
+    )
 
 
 def test_only_junos_has_chips_without_classifiers_of_ipv6() -> None:
     text = 'schema = 1\n[fabric]\nname = "lab"\n[[device]]\nname = "a"\nplatform = "eos"\n'
     text += 'dscp_ipv6 = true\n[[device.ports]]\nnames = ["Ethernet1"]\nrate = "1Gbit"\n'
-    with pytest.raises(BadIntent, match=r"toml:7: device\[0\].dscp_ipv6: only Junos"):
+    with pytest.raises(BadIntent, match=r"toml:7: device\[0\].dscp_ipv6: only junos"):
         parse(text, "intent.toml")
 
 
@@ -379,7 +390,10 @@ def test_the_first_queue_is_strict_high_and_has_no_ecn_which_is_said() -> None:
     assert ecn == ["DLCP-Q6"]
     assert Place("scheduler drop", "DLCP-Q7|low", "") not in found.state
     assert "front: no ECN: Junos has none on strict-high queues" in found.degraded
-    assert any("some chips drop Not-ECT from a full queue only" in each for each in found.degraded)
+    assert any(
+        "some chips drop Not-ECT packets only when the queue is full" in each
+        for each in found.degraded
+    )
 
 
 def levels(mark: str) -> list[int]:

@@ -6,8 +6,8 @@ from switchcfg.errors import BadState, Refused
 from switchcfg.intent.intent import parse
 from switchcfg.plan.plan import plan, removal
 from switchcfg.plan.state import Change, Place
-from switchcfg.platforms.linux import Linux, shaped
-from switchcfg.platforms.linux_text import bits
+from switchcfg.platforms.linux.platform import Linux, shaped
+from switchcfg.platforms.linux.text import bits
 from tests.switchcfg.intents import NAME
 from tests.switchcfg.linux_device import LinuxDevice, rate
 
@@ -39,9 +39,7 @@ def test_queues_are_there_before_rules_point_at_them_and_go_after_them() -> None
     device = LinuxDevice(("p1", "p2"))
     made = plan(INTENT, SWITCH, LINUX, LINUX.read(device.says()))
     assert [step.title for step in made.steps] == ["make queues", "set rules"]
-    assert made.disrupts == tuple(
-        f"{port}: what waits in its queue is lost" for port in ("p1", "p2")
-    )
+    assert made.disrupts == tuple(f"{port}: packets in its queue are lost" for port in ("p1", "p2"))
     gone = removal(INTENT, SWITCH, LINUX, LINUX.read(brought().says()))
     assert [step.title for step in gone.steps] == ["set rules", "remove queues"]
 
@@ -94,12 +92,15 @@ def test_a_root_queue_of_somebody_else_is_refused_by_name() -> None:
     text = device.says().replace(
         '"noqueue", "handle": "0:", "dev": "p2"', '"fq_codel", "handle": "8001:", "dev": "p2"'
     )
-    with pytest.raises(Refused, match=r"root queue: p2 has fq_codel, .*tc qdisc del dev p2 root"):
+    with pytest.raises(
+        Refused,
+        match=r"root queue: p2 has the foreign root qdisc fq_codel; .*tc qdisc del dev p2 root",
+    ):
         plan(INTENT, SWITCH, LINUX, LINUX.read(text))
 
 
 def test_a_port_that_is_not_there_is_refused_by_name() -> None:
-    with pytest.raises(Refused, match="port: p2 is not there"):
+    with pytest.raises(Refused, match="port: the device has no port p2"):
         plan(INTENT, SWITCH, LINUX, LINUX.read(LinuxDevice(("p1",)).says()))
 
 

@@ -12,7 +12,7 @@ from switchcfg.intent.intent import Intent, parse
 from switchcfg.intent.lossless import MARK, Lossless
 from switchcfg.plan.kept import left_out, lossless
 from switchcfg.plan.queues import Abilities, Layout, lay_out
-from switchcfg.platforms.known import ABLE, PLATFORMS
+from switchcfg.platforms.known import PLATFORMS
 from switchcfg.platforms.platform import not_to_be_had
 from tests.switchcfg.golden import DEVICES
 from tests.switchcfg.intents import EXAMPLES, NAME
@@ -72,36 +72,36 @@ def test_without_ecn_it_does_not_mark() -> None:
 
 
 MUTATIONS = {
-    "no name": ('name = "roce"\n', "", ":8: lossless[0]: needs 'name'"),
-    "name of a class of ours": ('"roce"', '"front"', ":9: lossless[0].name: 'front' is there"),
-    "name twice": ('"storage"', '"roce"', ":16: lossless[1].name: 'roce' is there already"),
+    "no name": ('name = "roce"\n', "", ":8: lossless[0]: the key 'name' is missing"),
+    "name of a class of ours": ('"roce"', '"front"', ":9: lossless[0].name: 'front' is the name"),
+    "name twice": ('"storage"', '"roce"', ":16: lossless[1].name: 'roce' is the name of two"),
     "no priority of PFC": ("priority = 3", "priority = 8", ":10: lossless[0].priority: 8 is out"),
     "priority twice": (
-        "priority = 4", "priority = 3", ":17: lossless[1].priority: 'roce' has 3",
+        "priority = 4", "priority = 3", ":17: lossless[1].priority: class 'roce' already has 3",
     ),
-    "a kept queue": ("priority = 3", "priority = 1", ":10: lossless[0].priority: queue 1 is kept"),
-    "the queue of a kept code point": ("priority = 3", "priority = 0", "queue 0 is kept"),
-    "no code point": ("[24, 25]", "[]", ":11: lossless[0].dscp: needs a code point"),
+    "a kept queue": ("priority = 3", "priority = 1", ":10: lossless[0].priority: queue 1 is a"),
+    "the queue of a kept code point": ("priority = 3", "priority = 0", "queue 0 is a kept"),
+    "no code point": ("[24, 25]", "[]", ":11: lossless[0].dscp: needs at least one code point"),
     "a class's code point": (
         "[24, 25]", "[26]", ":11: lossless[0].dscp: code point 26: class 'middle' sends it",
     ),
     "a kept code point": ("[24, 25]", "[8]", ":11: lossless[0].dscp: code point 8: [keep.dscp]"),
     "another one's code point": (
-        "[32]", "[25]", ":18: lossless[1].dscp: code point 25: lossless class 'roce' has it",
+        "[32]", "[25]", ":18: lossless[1].dscp: code point 25: lossless class 'roce' already has",
     ),
-    "no share": ("share = 60\n", "", ":8: lossless[0]: needs 'share'"),
+    "no share": ("share = 60\n", "", ":8: lossless[0]: the key 'share' is missing"),
     "a share of nothing": ("share = 60", "share = 0", ":12: lossless[0].share: 0 is outside 1..1"),
     "more than all": (
         "share = 40", "share = 41",
-        ":19: lossless[1].share: shares of lossless classes sum to 101, at most 100",
+        ":19: lossless[1].share: the shares of the lossless classes sum to 101",
     ),
-    "length without a unit": ('"300m"', '"300"', ":13: lossless[0].cable: '300' is no length"),
+    "length without a unit": ('"300m"', '"300"', ":13: lossless[0].cable: '300' is not a valid"),
     "no length": ('"300m"', '"0m"', ":13: lossless[0].cable: 0m is outside 1m..40000m"),
-    "mark of one number": ('["64KiB", 131073]', "[70000]", ":20: lossless[1].mark: [70000] is no"),
+    "mark of one number": ('["64KiB", 131073]', "[70000]", ":20: lossless[1].mark: [70000] is not"),
     "mark that is a step": (
-        '["64KiB", 131073]', "[70000, 70000]", "is no pair [begin, certain] with begin < certain",
+        '["64KiB", 131073]', "[70000, 70000]", "is not a pair [begin, certain] with begin <",
     ),
-    "mark in parts of a queue": ('["64KiB", 131073]', "[0.2, 0.5]", "0.2 is no size; write"),
+    "mark in parts of a queue": ('["64KiB", 131073]', "[0.2, 0.5]", "0.2 is not a size: write"),
     "mark without ecn": ("share = 40", "share = 40\necn = false", ":21: lossless[1].mark: has no"),
     "cnp of a lossless class": (
         "cnp = 47", "cnp = 32", ":14: lossless[0].cnp: code point 32: lossless class 'storage'",
@@ -144,7 +144,7 @@ def test_what_receivers_send_back_goes_to_the_first_queue() -> None:
 
 def test_that_strict_queues_can_starve_it_is_said() -> None:
     assert (
-        "roce: strict queues go first, as far as they fill the port: its share of 60% is of what "
+        "roce: strict queues are served first: its share of 60% is a share of the rate that "
         "they leave"
     ) in layout(intent()).degraded
     assert not [
@@ -154,7 +154,7 @@ def test_that_strict_queues_can_starve_it_is_said() -> None:
 
 def test_lossless_classes_and_kept_queues_may_leave_none() -> None:
     wanted = intent("queues = [1]", "queues = [1, 2, 5, 6, 7]")
-    with pytest.raises(CannotExpress, match=r"\[keep\] and \[\[lossless\]\] have every queue"):
+    with pytest.raises(CannotExpress, match=r"\[keep\] and \[\[lossless\]\] use every queue"):
         layout(wanted)
 
 
@@ -168,18 +168,20 @@ def test_flow_control_on_a_queue_of_the_intents_is_no_problem_and_on_another_is(
 def test_code_points_that_are_protected_today_are_not_left_out() -> None:
     today = {24: 3, 3: 3, 26: 3, 32: 4, 33: 4, 34: 4, 35: 4, 36: 4, 0: 0}
     assert left_out(intent(), "swp1", today) == [
-        "lossless-dscp: swp1: code point 3 goes to queue 3 today, which has PFC: name it in dscp "
+        "lossless-dscp: swp1: code point 3 goes to queue 3 today, which has PFC; name it in dscp "
         "of [[lossless]] 'roce'",
-        "lossless-dscp: swp1: code point 26 goes to queue 3 today, which has PFC: and class "
-        "'middle' sends it: give that another under [classes]",
-        "lossless-dscp: swp1: code points 33, 35 go to queue 4 today, which has PFC: name them in "
+        "lossless-dscp: swp1: code point 26 goes to queue 3 today, which has PFC; class "
+        "'middle' sends it: give the class another code point under [classes]",
+        "lossless-dscp: swp1: code points 33, 35 go to queue 4 today, which has PFC; name them in "
         "dscp of [[lossless]] 'storage'",
-        "lossless-dscp: swp1: code points 34, 36 go to queue 4 today, which has PFC: and class "
-        "'front' sends them: give those others under [classes]",
+        "lossless-dscp: swp1: code points 34, 36 go to queue 4 today, which has PFC; class "
+        "'front' sends them: give the class other code points under [classes]",
     ]
 
 
-@pytest.mark.parametrize("platform", [name for name in PLATFORMS if not ABLE[name].lossless])
+@pytest.mark.parametrize(
+    "platform", [name for name, kind in PLATFORMS.items() if not kind.able.lossless]
+)
 def test_a_platform_without_them_refuses_the_intent_by_name(platform: str) -> None:
     said = f"lossless: {platform} cannot have"
     with pytest.raises(CannotExpress, match=f"{DEVICES[platform].name}: {said}"):
@@ -195,7 +197,7 @@ def test_no_platform_gets_more_of_them_than_it_has() -> None:
 
 
 def test_ports_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    able = next((name for name in PLATFORMS if ABLE[name].lossless), None)
+    able = any(kind.able.lossless for kind in PLATFORMS.values())
     file = tmp_path / NAME
     file.write_text(EXAMPLES["roce"], "utf-8")
     main(["ports", str(file), "--json"])
@@ -210,12 +212,12 @@ def test_ports_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
                 "ecn": [153600, 1536000],
             }
         ]
-        assert (device["refused"] is None) == bool(ABLE[device["platform"]].lossless)
+        assert (device["refused"] is None) == bool(PLATFORMS[device["platform"]].able.lossless)
     main(["ports", str(file)])
     said = capsys.readouterr().out
-    for name, kind in ABLE.items():
+    for name, kind in PLATFORMS.items():
         refused = f"  refused: lossless: {name} cannot have [[lossless]] classes"
-        assert kind.lossless or name in ("linux", "openconfig") or refused in said
+        assert kind.able.lossless or name in ("linux", "openconfig") or refused in said
     if able:
         assert "3      roce     24  " in said
         assert "153600-1536000  never: PFC, share 50%, cable 40m\n" in said

@@ -85,9 +85,9 @@ def test_queues_above_are_strict_and_those_below_are_in_turn_which_is_said() -> 
     assert share == {"DLCP|3": "48", "DLCP|4": "32", "DLCP|2": "10", "DLCP|1": "10"}
     turns = {p.name for p in out.state if p.kind == "queue round robin"}
     assert turns == share.keys()
-    assert "roce: cable: EOS works out its headroom by itself" in out.degraded
-    why = "EOS has no strict queue below one that is not"
-    assert f"bulk: not strict: in turn with lossless classes, 10%: {why}" in out.degraded
+    assert "roce: cable: EOS computes the headroom itself" in out.degraded
+    why = "EOS serves no strict queue below a weighted queue"
+    assert f"bulk: not strict: weighted with the lossless classes, 10%: {why}" in out.degraded
     low = ROCE.replace("priority = 3", "priority = 0")
     out = EOS.render(*wanted(low))
     assert not [text for text in out.degraded if "not strict" in text or "cable" in text]
@@ -117,7 +117,9 @@ def test_a_third_one_is_refused() -> None:
 
 def test_a_profile_of_others_is_taken_over_only_where_the_intent_names_it() -> None:
     text = captured("eos.roce")
-    assert "kept: Ethernet1 has 'ROCE-LEAF', which ours would replace" in refusal(text, wanted())
+    assert "kept: Ethernet1 has 'ROCE-LEAF', and the plan would replace it" in refusal(
+        text, wanted()
+    )
     of = wanted(keep=TAKES)
     present = EOS.read(text)
     made = plan(*of, EOS, present)
@@ -139,7 +141,10 @@ def test_a_profile_with_flow_control_on_another_priority_is_not_taken_over() -> 
         "   !",
     )
     said = refusal(text, wanted(keep=TAKES))
-    assert "kept: Ethernet1 has 'ROCE-LEAF', and with it flow control" in said
+    assert (
+        "kept: Ethernet1 has 'ROCE-LEAF', and the plan would replace it and lose flow control"
+        in said
+    )
     assert "lossless: Ethernet1 queue 4 has PFC: name it in [keep] queues" in said
 
 
@@ -162,7 +167,7 @@ def test_flow_control_of_the_port_itself_stays_beside_ours() -> None:
 def test_code_points_that_flow_control_protects_on_any_port_are_not_left_out(port: str) -> None:
     """The map is the switch's: Ethernet3 has none, but its neighbours do."""
     said = refusal(captured("eos.roce"), wanted(ROCE.replace("34, 46", "34"), port=port))
-    assert said.count("code point 46 goes to queue 3 today, which has PFC: name it in dscp of") == 1
+    assert said.count("code point 46 goes to queue 3 today, which has PFC; name it in dscp of") == 1
     assert "code point 34 " not in said
 
 

@@ -8,7 +8,7 @@ from switchcfg.errors import CannotExpress, Refused
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, plan, removal, reverse
 from switchcfg.plan.state import Place
-from switchcfg.platforms.junos import Junos
+from switchcfg.platforms.junos.platform import Junos
 from tests.switchcfg.cli_device import JunosLines
 from tests.switchcfg.intents import EXAMPLES
 from tests.switchcfg.test_captured import CLASSES, captured
@@ -71,7 +71,7 @@ def test_it_is_made_and_a_removal_takes_all_of_it_back() -> None:
         f"{stem} no-loss",
         f"{stem} pfc-priority 3",
     }
-    assert made.disrupts == ("ports with PFC pass nothing until a change of it is done",)
+    assert made.disrupts == ("ports with PFC forward nothing while their PFC changes",)
     assert not planned(device.says(), of).changes
     # Printed in the other way that Junos has for classes.
     short = f"set {stem} queue-num 3 no-loss pfc-priority 3\n"
@@ -136,9 +136,9 @@ def test_the_levels_that_there_are_and_rates_where_they_end() -> None:
     }
     rates = {p.name[-1]: v for p, v in out.state.items() if p.kind == "scheduler rate"}
     assert rates == {"3": "50", "2": "50"}
-    said = "bulk: not strict: in turn with lossless classes, 50%: Junos has five levels"
+    said = "bulk: not strict: weighted with the lossless classes, 50%: Junos has five levels"
     assert said in out.degraded
-    assert "roce: PFC by code point: for traffic without VLAN tags" in out.degraded
+    assert "roce: PFC by code point works for traffic without VLAN tags only" in out.degraded
     without = JUNOS.render(*wanted(""))
     assert not [place for place in without.state if place.kind in ("scheduler rate", "pfc cable")]
 
@@ -151,8 +151,8 @@ def test_thresholds_are_percents_of_the_ports_buffer() -> None:
     assert out.state[Place("scheduler drop", "DLCP-Q3|low", "")] == "DLCP-25-50"
     assert Place("scheduler ecn", "DLCP-Q3", "") in out.state
     assert (
-        "roce: ECN from 25% to 50% of its queue, taken for one of 1048576 bytes: Junos has no "
-        "bytes, and the chip sizes it"
+        "roce: ECN from 25% to 50% of its queue: Junos has no thresholds in bytes, so "
+        "1048576 bytes are assumed as the size of the queue"
     ) in out.degraded
     none = JUNOS.render(*wanted(f"{LOSSLESS}ecn = false\n"))
     assert Place("scheduler ecn", "DLCP-Q3", "") not in none.state
@@ -165,14 +165,14 @@ def test_the_longest_cable_counts_for_a_port() -> None:
     both = wanted(f'{LOSSLESS}cable = "40m"\n{second}')
     out = JUNOS.render(*both)
     assert out.state[Place("pfc cable", "DLCP", "")] == "300"
-    assert "cable: 300m for all lossless classes of a port" in out.degraded
+    assert "cable: a port has one length, 300m, for all its lossless classes" in out.degraded
     assert not [t for t in JUNOS.render(*wanted()).degraded if t.startswith("cable")]
 
 
 @pytest.mark.parametrize(("queue", "name"), [(0, "best-effort"), (7, "network-control")])
 def test_queues_of_classes_that_drop_are_refused(queue: int, name: str) -> None:
     with pytest.raises(
-        CannotExpress, match=f"leaf: lossless: roce: junos: queue {queue} is .*{name}"
+        CannotExpress, match=f"leaf: lossless: roce: junos: queue {queue} has .*{name}"
     ):
         JUNOS.render(*wanted(LOSSLESS.replace("priority = 3", f"priority = {queue}")))
 
@@ -182,7 +182,7 @@ def test_queues_of_classes_that_drop_are_refused(queue: int, name: str) -> None:
 
 def test_a_profile_of_others_is_taken_over_only_where_the_intent_names_it() -> None:
     said = refusal(ROCE, wanted(keep=TAKES.replace('"cnp", ', "")))
-    assert f"kept: {PORT} has 'cnp', which ours would replace" in said
+    assert f"kept: {PORT} has 'cnp', and the plan would replace it" in said
     device, of = JunosLines(), wanted(keep=TAKES)
     device.do(ROCE)
     before = set(device.have)
@@ -206,17 +206,17 @@ def test_a_profile_of_others_is_taken_over_only_where_the_intent_names_it() -> N
     ("old", "new", "says"),
     [
         ("", f"set {COS} congestion-notification-profile cnp input dscp code-point 100010 pfc\n",
-         f"lossless: {PORT} has 'cnp', which pauses code point 100010, and ours would not"),
+         f"lossless: {PORT} has 'cnp', which pauses code point 100010, and the plan would end"),
         ("", f"set {COS} congestion-notification-profile cnp input ieee-802.1 code-point 011 pfc\n",
          f"lossless: {PORT} has 'cnp', which pauses frames of VLANs with priority 011, and"),
         ("flow-control-queue 3", "flow-control-queue 5",
-         f"lossless: {PORT} has 'cnp', which pauses queue 5 by priority 011, and ours would not"),
+         f"lossless: {PORT} has 'cnp', which pauses queue 5 by priority 011, and the plan would"),
         ("class CNP queue-num 5", "class CNP queue-num 3",
-         "lossless: leaf has class 'CNP' on queue 3, which drops: all classes of a queue do, or"),
+         "lossless: leaf has class 'CNP' on queue 3, which is lossy: the classes of a queue must"),
         ("pfc-priority 3", "pfc-priority 4",
-         "lossless: leaf has class 'NO-LOSS' on queue 3 with PFC priority 4: [[lossless]] has one"),
+         "lossless: leaf has class 'NO-LOSS' on queue 3 with PFC priority 4: a [[lossless]]"),
         ("code-points af32", "code-points 100011",
-         f"lossless-dscp: {PORT}: code point 35 goes to queue 3 today, which has PFC: name it in"),
+         f"lossless-dscp: {PORT}: code point 35 goes to queue 3 today, which has PFC; name it in"),
         ("", f"set {COS} forwarding-classes class MORE queue-num 6 no-loss\n",
          f"lossless: {PORT} queue 6 has PFC: name it in [keep] queues"),
     ],
@@ -244,7 +244,7 @@ def test_flow_control_of_others_is_not_left_without_what_serves_it() -> None:
     present = JUNOS.read(device.says())
     assert removal(*of, JUNOS, present).changes
     theirs = {**present, Place("interface pfc", PORT, ""): "cnp"}
-    with pytest.raises(Refused, match="has PFC, and without 'DLCP' nothing would serve"):
+    with pytest.raises(Refused, match="has PFC, and the plan would remove 'DLCP', which serves"):
         removal(*of, JUNOS, theirs)
 
 

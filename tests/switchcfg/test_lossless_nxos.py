@@ -8,7 +8,7 @@ from switchcfg.errors import CannotExpress, Refused
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, plan, removal, reverse
 from switchcfg.plan.state import Place, after
-from switchcfg.platforms.nxos import Nxos
+from switchcfg.platforms.nxos.platform import Nxos
 from tests.switchcfg.test_captured import CLASSES, captured, device
 
 NXOS: Final = Nxos()
@@ -94,9 +94,9 @@ def test_queues_above_have_levels_and_others_their_percents() -> None:
     assert levels == {"7": "1", "6": "2", "5": "3", "4": "4"}
     shares = {p.name[-1]: v for p, v in out.state.items() if p.kind == "queue bandwidth"}
     assert shares == {"3": "60", "2": "40"}
-    why = "strict queues of NX-OS are the highest"
-    assert f"c4: not strict: in turn with lossless classes, 40%: {why}" in out.degraded
-    assert "roce: queue 3 drops nothing on all ports with flow control" in out.degraded
+    why = "NX-OS has no strict queue below a weighted queue"
+    assert f"c4: not strict: weighted with the lossless classes, 40%: {why}" in out.degraded
+    assert "roce: queue 3 is lossless on all ports with flow control" in out.degraded
     limits = {p.name[-1] for p in out.state if p.kind == "queue limit"}
     assert limits == {"7", "6", "5", "4", "2"}
     marks = out.state[Place("queue detect", "DLCP-OUT|c-out-8q-q3", "")]
@@ -106,8 +106,12 @@ def test_queues_above_have_levels_and_others_their_percents() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("priority = 3", "priority = 0", "priority 0 is that of its default class"),
-        ("100m", "101m", "a cable of 101m needs a pause buffer, as more than 100m do"),
+        ("priority = 3", "priority = 0", "priority 0 belongs to the default class"),
+        (
+            "100m",
+            "101m",
+            "a cable of 101m needs a configured pause buffer; switchcfg supports at most 100m",
+        ),
     ],
 )
 def test_what_its_policies_cannot_say_is_refused(old: str, new: str, says: str) -> None:
@@ -122,7 +126,7 @@ def test_a_policy_of_the_switch_is_taken_over_only_where_the_intent_names_it() -
     text = captured("nxos.roce")
     keep = TAKES.replace(', "ROCE-NETWORK-QOS"', "")
     said = refusal(text, wanted(keep=keep))
-    assert "kept: leaf has the network-qos policy 'ROCE-NETWORK-QOS', which ours would" in said
+    assert "kept: leaf has the network-qos policy 'ROCE-NETWORK-QOS', and the plan would" in said
     of = wanted(keep=TAKES)
     present = NXOS.read(text)
     made = plan(*of, NXOS, present)
@@ -157,11 +161,15 @@ def test_one_that_switches_from_the_factory_have_is_nobodys() -> None:
         (
             "    pause pfc-cos 3\n",
             "    pause pfc-cos 3\n  class type network-qos c-8q-nq5\n    pause pfc-cos 5\n",
-            "and with it flow control of queue 5 by CoS 5, which would end",
+            "with flow control of queue 5 by CoS 5, and the plan would end that",
         ),
-        ("pfc-cos 3", "pfc-cos 4", "and with it flow control of queue 3 by CoS 4, which would end"),
-        ("match dscp 24-26", "match dscp 24-27", "with it code point 27 in lossless queue 3"),
-        ("match dscp 24-26", "match cos 3", "with it CoS 3 in lossless queue 3"),
+        (
+            "pfc-cos 3",
+            "pfc-cos 4",
+            "with flow control of queue 3 by CoS 4, and the plan would end that",
+        ),
+        ("match dscp 24-26", "match dscp 24-27", "lose code point 27 in lossless queue 3"),
+        ("match dscp 24-26", "match cos 3", "lose CoS 3 in lossless queue 3"),
     ],
 )
 def test_what_ours_would_end_is_refused(old: str, new: str, says: str) -> None:
@@ -183,7 +191,7 @@ def test_buffers_of_others_are_no_other_flow_control() -> None:
 def test_a_port_that_somebody_turned_off_is_refused() -> None:
     off = BARE.replace("Ethernet1/1\n", f"Ethernet1/1\n  {MODE} off\n")
     said = refusal(off, wanted())
-    assert f"lossless: Ethernet1/1 has `{MODE} off`: take that off first" in said
+    assert f"lossless: Ethernet1/1 has `{MODE} off`: remove that line first" in said
     assert planned(off, wanted("")).changes
     assert planned(off, wanted(port="Ethernet1/2")).changes
 

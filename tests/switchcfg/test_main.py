@@ -41,7 +41,7 @@ def test_plan_tells_changes_by_its_exit_code_and_nothing_the_second_time(
     assert "\nqos profile DLCP\n" in capsys.readouterr().out
     main(["render", *only, "--out", str(tmp_path / "now")])
     assert main(["plan", *only, "--present", str(tmp_path / "now")]) == SAME
-    assert capsys.readouterr().out.endswith("No changes: 1 device as the intent wants.\n")
+    assert capsys.readouterr().out.endswith("No changes on 1 device.\n")
     assert (
         main(["plan", *only, "--present", str(tmp_path / "now"), "--remove", "--json"]) == CHANGES
     )
@@ -57,14 +57,17 @@ def test_plan_tells_changes_by_its_exit_code_and_nothing_the_second_time(
         (["render", "absent.toml"], "absent.toml: cannot be read"),
         (["render", "INTENT", "--device", "leaf7"], "no device 'leaf7'"),
         (["plan", "INTENT", "--present", "absent", "--device", "leaf1"], "absent: cannot be read"),
-        (["plan", "INTENT", "--present", "INTENT"], "several devices: give --only"),
-        (["plan", "INTENT", "--present", "FOLDER", "--only", "leaf1"], "0 files leaf1.*, need one"),
+        (["plan", "INTENT", "--present", "INTENT"], "the intent has several devices: select one"),
+        (
+            ["plan", "INTENT", "--present", "FOLDER", "--only", "leaf1"],
+            "contains 0 files leaf1.*, and exactly one is needed",
+        ),
         (["render", "INTENT", "--only", "leaf?,spine*"], "no device 'spine*'"),
         (["render", "INTENT", "--skip", "laef1"], "did you mean 'leaf1'? (known: leaf1, leaf2)"),
-        (["render", "INTENT", "--skip", "*"], "--skip leaves no device"),
-        (["render", "INTENT", "--only", ""], "need names, with one comma"),
-        (["render", "INTENT", "--only", "leaf1,,leaf2"], "need names, with one comma"),
-        (["show", "INTENT"], "no plan of switchcfg"),
+        (["render", "INTENT", "--skip", "*"], "--skip excludes every device"),
+        (["render", "INTENT", "--only", ""], "need names of devices, separated"),
+        (["render", "INTENT", "--only", "leaf1,,leaf2"], "need names of devices, separated"),
+        (["show", "INTENT"], "is not a plan of switchcfg"),
     ],
 )
 def test_errors_are_one_line_with_a_code_and_exit_1(

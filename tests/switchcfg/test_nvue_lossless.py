@@ -6,7 +6,7 @@ from switchcfg.errors import CannotExpress, Refused
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import plan, removal, reverse
 from switchcfg.plan.state import after
-from switchcfg.platforms.nvue import Nvue
+from switchcfg.platforms.nvue.platform import Nvue
 from tests.switchcfg import printed
 from tests.switchcfg.test_captured import CLASSES, captured, device
 
@@ -135,8 +135,8 @@ def test_a_profile_with_more_priorities_is_not_replaced_at_all() -> None:
     text = THEIRS.replace("roce-pfc switch-priority 3", "roce-pfc switch-priority 3,4")
     keep = '[keep]\nqueues = [4]\nreplaces = ["roce-pfc"]\n'
     assert (
-        "lossless: swp32 has PFC by 'roce-pfc' on 3, 4, with cable-length by default, not 40: ours "
-        "in its place would end that on 4"
+        "lossless: swp32 has PFC by 'roce-pfc' on 3, 4, with cable-length by default, not 40: "
+        "the plan would replace it and end PFC on 4"
     ) in refusal(text, intent(ROCE + MARKS, keep))
     text += "nv set qos pfc roce-pfc cable-length 40\n"
     assert not [line for line in told(text, intent(ROCE + MARKS, keep)) if " pfc " in line]
@@ -162,12 +162,12 @@ def test_pfc_of_another_priority_is_to_be_kept() -> None:
     text = THEIRS.replace("switch-priority 3\n", "switch-priority 4\n")
     said = refusal(text, intent(ROCE + MARKS))
     assert "lossless: swp32 queue 4 has PFC: name it in [keep] queues" in said
-    assert "swp32 has PFC by 'roce-pfc' on 4, not on 3: ours in its place would end" in said
+    assert "swp32 has PFC by 'roce-pfc' on 4, not on 3: the plan would replace it" in said
 
 
 def test_code_points_that_are_protected_today_are_not_left_out() -> None:
     fewer = ROCE.replace(POINTS, POINTS.replace("3, ", "", 1)) + MARKS
-    says = "lossless-dscp: swp32: code point 3 goes to queue 3 today, which has PFC: name it in"
+    says = "lossless-dscp: swp32: code point 3 goes to queue 3 today, which has PFC; name it in"
     assert says in refusal(THEIRS + "nv set qos pfc roce-pfc cable-length 40\n", intent(fewer))
     # Where PFC is ours, so are they.
     lines = told(HEAD, intent())
@@ -178,7 +178,7 @@ def test_code_points_that_are_protected_today_are_not_left_out() -> None:
 
 def test_code_points_of_other_ports_count_as_the_map_is_the_whole_switch_s() -> None:
     fewer = ROCE.replace(POINTS, POINTS.replace("3, ", "", 1))
-    says = "lossless-dscp: leaf: code point 3 goes to queue 3 today, which has PFC: name it in"
+    says = "lossless-dscp: leaf: code point 3 goes to queue 3 today, which has PFC; name it in"
     assert says in refusal(THEIRS, intent(fewer, port="swp4"))
     assert told(THEIRS, intent(ROCE, '[keep]\nreplaces = ["default-global"]\n', port="swp4"))
 
@@ -187,7 +187,7 @@ def test_marks_of_the_whole_switch_need_a_word() -> None:
     text = THEIRS + "nv set qos pfc roce-pfc cable-length 40\n"
     assert (
         "kept: swp32 marks in queue 3 from 40000 to 200000 by 'default-global', and the intent "
-        "says 150000 to 1500000: say that, or name 'default-global' in [keep] replaces"
+        "says 150000 to 1500000: change the intent, or name 'default-global' in [keep] replaces"
     ) in refusal(text, intent(ROCE))
     assert told(text, intent(ROCE, '[keep]\nreplaces = ["default-global"]\n'))
 
@@ -211,8 +211,9 @@ def test_how_a_queue_with_pfc_of_others_is_served_needs_a_word() -> None:
 def test_weights_of_all_queues_fit() -> None:
     other = HEAD + "nv set qos egress-scheduler default-global traffic-class 4 bw-percent 50\n"
     keep = "[keep]\nqueues = [4]\n"
-    assert "bw-percent of all traffic classes sums to 110 (3: 60, 4: 50), at most 100" in refusal(
-        other, intent(keep=keep)
+    assert (
+        "the bw-percent of all traffic classes sum to 110 (3: 60, 4: 50), and at most 100"
+        in refusal(other, intent(keep=keep))
     )
     assert told(other, intent(ROCE.replace("60", "50"), keep))
     # Queue 5 is one of ours: strict, and without a weight.
@@ -249,7 +250,8 @@ def test_a_removal_leaves_the_memory_that_others_need() -> None:
     applied = after(NVUE.read(text), plan(*intent(), NVUE, NVUE.read(text)).changes)
     gone = removal(*intent(), NVUE, applied)
     assert gone.degraded == (
-        "kept, or set by somebody else, and stays: pool default-lossless = 50; pool default-lossy "
+        "stays, because it is kept or differs from the intent: pool "
+        "default-lossless = 50; pool default-lossy "
         "= 50",
     )
     text = (

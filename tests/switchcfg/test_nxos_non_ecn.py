@@ -5,7 +5,7 @@ from typing import Final
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import plan, removal, reverse
 from switchcfg.plan.queues import lay_out
-from switchcfg.platforms.nxos import ABLE, Nxos
+from switchcfg.platforms.nxos.platform import ABLE, Nxos
 from tests.switchcfg.test_captured import device
 
 NXOS: Final = Nxos()

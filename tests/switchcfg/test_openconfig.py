@@ -14,8 +14,8 @@ from switchcfg.errors import BadState, Refused
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, plan, removal
 from switchcfg.plan.state import Place, State, after
-from switchcfg.platforms.openconfig import OpenConfig
-from switchcfg.platforms.openconfig_tree import OTHER, tree
+from switchcfg.platforms.openconfig.platform import OpenConfig
+from switchcfg.platforms.openconfig.tree import OTHER, tree
 from tests.switchcfg.golden import DEVICES, on_every_platform, taken
 from tests.switchcfg.stock import sonic_roce, sonic_text
 from tests.switchcfg.test_platforms import Tree
@@ -110,11 +110,14 @@ def test_a_device_without_qos_is_empty(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (sonic_text(sonic_roce(("Ethernet0",))), "not that of a Get of /openconfig-qos:qos: it"),
+        (
+            sonic_text(sonic_roce(("Ethernet0",))),
+            "not the result of a Get of /openconfig-qos:qos: it",
+        ),
         ('{"openconfig-interfaces:interfaces": {}}', "it has 'openconfig-interfaces:interfaces'"),
-        ("<html><body>401 Unauthorized</body></html>", "is no JSON"),
-        ("qos map dscp 26 to traffic-class 3\n", "is no JSON"),
-        ("set class-of-service interfaces et-0/0/0 scheduler-map ROCE\n", "is no JSON"),
+        ("<html><body>401 Unauthorized</body></html>", "is not JSON"),
+        ("qos map dscp 26 to traffic-class 3\n", "is not JSON"),
+        ("set class-of-service interfaces et-0/0/0 scheduler-map ROCE\n", "is not JSON"),
     ],
 )
 def test_what_another_platform_says_is_refused(text: str, said: str) -> None:
@@ -137,7 +140,7 @@ def test_a_tree_without_end_is_refused() -> None:
 
 def test_a_port_with_a_classifier_or_a_scheduler_of_others_is_refused_by_their_names() -> None:
     said = refusal(captured(), intent())
-    assert "kept: eth1 has 'dscp_based_classifier_ipv4', which ours would replace" in said
+    assert "kept: eth1 has 'dscp_based_classifier_ipv4', and the plan would replace it" in said
     assert "kept: eth1 has 'scheduler'" in said
 
 
@@ -170,8 +173,9 @@ def test_a_removal_does_not_leave_a_kept_queue_without_its_code_points() -> None
     present, made = planned(CAPTURED, wanted)
     with pytest.raises(Refused, match="rollback") as caught:
         removal(*wanted, OC, after(present, made.changes))
-    assert "kept: eth1: without 'DLCP' nothing would send to 'target-group-RDMA'" in str(
-        caught.value
+    assert (
+        "kept: eth1: the plan would remove 'DLCP', which sends code points to 'target-group-RDMA'"
+        in str(caught.value)
     )
 
 
@@ -227,7 +231,7 @@ def test_a_queue_of_others_on_the_port_is_refused_by_its_name() -> None:
     output = qos(document, "interfaces")[0]["openconfig-qos:output"]
     output["queues"]["queue"] = [{"name": "NC1", "config": {"name": "NC1"}}]
     said = refusal(document, intent(KEEP))
-    assert "kept: eth1 has queue 'NC1', whose number (7) ours would have too" in said
+    assert "kept: eth1 has queue 'NC1', and a queue of the plan has its number, 7" in said
     del output["scheduler-policy"]
     planned(json.dumps(document), intent(KEEP.replace("[3]", "[3, 7]")))
 

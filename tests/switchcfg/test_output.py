@@ -40,7 +40,7 @@ def test_one_missing_file_stops_no_other_device(
     assert main([*words, "--out", str(out)]) == FAILED
     said, err = capsys.readouterr()
     assert "+ interface profile Ethernet1/1" in said
-    assert "0 files leaf1.*, need one [bad_state]\n" in err
+    assert "contains 0 files leaf1.*, and exactly one is needed [bad_state]\n" in err
     assert [line.split(maxsplit=2) for line in said.splitlines()[-4:-1]] == [
         ["device", "platform", "status"],
         ["leaf1", "sonic", "failed: bad_state"],
@@ -71,7 +71,7 @@ def test_devices_fail_one_by_one_in_json(folder: Path, capsys: pytest.CaptureFix
     assert [each["device"] for each in document["plans"]] == ["leaf2"]
     assert document["done"] == ["leaf2"]
     assert document["failed"]["leaf1"]["code"] == "bad_state"
-    assert "need one" in document["failed"]["leaf1"]["message"]
+    assert "exactly one" in document["failed"]["leaf1"]["message"]
     assert document["devices"]["leaf1"] == {"platform": "sonic", "status": "failed: bad_state"}
 
 

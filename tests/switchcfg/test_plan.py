@@ -30,12 +30,12 @@ def test_a_plan_is_saved_and_read_back_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "no plan"),
-        ("[]", "no plan"),
-        ("{}", "no plan"),
-        ('{"seal": "x"}', "no plan"),
+        ("", "is not a plan"),
+        ("[]", "is not a plan"),
+        ("{}", "is not a plan"),
+        ('{"seal": "x"}', "is not a plan"),
         ('{"switchcfg plan": 9, "seal": "x"}', "version 9"),
-        ("[" * 100_000, "no plan"),
+        ("[" * 100_000, "is not a plan"),
     ],
 )
 def test_what_is_no_plan_is_refused(text: str, says: str) -> None:
@@ -60,7 +60,7 @@ def test_a_second_plan_is_empty_and_says_so() -> None:
     assert not again.changes
     assert not again.steps
     assert "  no changes" in list(lines(again))
-    assert summary([again]) == "No changes: 1 device as the intent wants."
+    assert summary([again]) == "No changes on 1 device."
 
 
 def test_the_reverse_of_a_plan_ends_where_it_began_and_only_from_where_it_ended() -> None:

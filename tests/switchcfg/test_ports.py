@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from switchcfg.cli.main import SAME, main
 from switchcfg.errors import BadIntent, Refused
 from switchcfg.intent.intent import Intent, parse
-from switchcfg.intent.port_names import PORT_PATTERNS, compact, expand, in_words
+from switchcfg.intent.known import KNOWN
+from switchcfg.intent.port_names import in_words
+from switchcfg.intent.port_ranges import compact, expand
 from switchcfg.plan.plan import plan
-from switchcfg.platforms.known import ABLE, PLATFORMS
+from switchcfg.platforms.known import PLATFORMS
 from tests.switchcfg.intents import NAME, WHOLE
 from tests.switchcfg.stock import sonic_roce, sonic_text
 
@@ -47,7 +49,7 @@ def test_a_port_channel_is_bound_where_the_platform_has_its_queues(
 @pytest.mark.parametrize(
     ("platform", "name", "says"),
     [
-        ("sonic", "PortChannel1", "name its member ports, each has queues of its own"),
+        ("sonic", "PortChannel1", "name its member ports, which have queues of their own"),
         ("nvue", "bond1", "name its member ports"),
         ("linux", "bond0", "name its member ports"),
         ("eos", "PortChannel1", "PortChannel1: write Port-Channel1, as the device does"),
@@ -68,7 +70,7 @@ def test_a_port_channel_of_another_spelling_or_place_says_what_to_name(
         ("junos", "xe-0/0/0", "25Gbit", "xe-0/0/0 has 10Gbit at most, not 25Gbit"),
         ("junos", "ge-0/0/0", "10Gbit", "ge-0/0/0 has 1Gbit at most"),
         ("eos", "Ethernet1", "3200Gbit", "Ethernet1 has 1600Gbit at most, not 3200Gbit"),
-        ("eos", "Ethernet1", "1Mbit", "no port of a switch has 1Mbit"),
+        ("eos", "Ethernet1", "1Mbit", "1Mbit is less than any port of a switch has"),
     ],
 )
 def test_a_rate_that_the_name_of_a_port_rules_out_is_refused(
@@ -112,9 +114,9 @@ def test_names_become_ranges(names: list[str], short: list[str]) -> None:
     assert compact(names) == short
 
 
-@given(st.sampled_from(sorted(PORT_PATTERNS)), st.data())
+@given(st.sampled_from(sorted(KNOWN)), st.data())
 def test_ranges_are_the_names_again(platform: str, data: st.DataObject) -> None:
-    name = st.from_regex(PORT_PATTERNS[platform][0], fullmatch=True)
+    name = st.from_regex(KNOWN[platform].ports.pattern, fullmatch=True)
     names = data.draw(st.lists(name, max_size=6))
     names = [each for each in names if each.isascii()]
     first, step = data.draw(st.integers(0, 40)), data.draw(st.integers(1, 9))
@@ -141,7 +143,7 @@ def test_each_port_is_told_with_its_profile_queues_and_thresholds(
         "6 front 34,38 209715 41943-104857 38: 41943-104857" in rows[rows.index("leaf2 (eos):") :]
     )
     assert "7 control 48 174762 34952-87381 when full" in rows
-    assert rows.count("kept for others: queues 3, 4") == 2
+    assert rows.count("kept queues: 3, 4") == 2
     assert main(["ports", str(file), "--only", "leaf1", "--json"]) == SAME
     document = json.loads(capsys.readouterr().out)
     port = document["devices"]["leaf1"]["ports"]["Ethernet60"]
@@ -150,5 +152,6 @@ def test_each_port_is_told_with_its_profile_queues_and_thresholds(
     assert port["queues"][1]["drops"] == [{"dscp": [38], "begin": 83886, "certain": 209715}]
 
 
-def test_every_platform_has_its_abilities() -> None:
-    assert ABLE.keys() == PLATFORMS.keys()
+def test_a_platform_has_the_name_of_its_row_and_a_port_of_its_names() -> None:
+    assert {name: kind.name for name, kind in PLATFORMS.items()} == {name: name for name in KNOWN}
+    assert all(each.ports.matches(each.ports.example) for each in KNOWN.values())

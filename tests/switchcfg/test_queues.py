@@ -67,8 +67,8 @@ def test_a_curve_for_both_marks_and_drops_is_that_of_the_marks_and_says_so() -> 
     intent = whole("mark = [0.2, 0.5]", "mark = [0.1, 0.4]")
     layout = lay_out(intent, intent.devices[0].groups[0], PLAIN)
     assert (
-        "front: drop precedence 1 is dropped where ECN marks, at 0.1 to 0.4 and not at 0.2 to 0.5"
-        in layout.degraded
+        "front: drop precedence 1 is dropped at the thresholds of ECN, 0.1 to "
+        "0.4, not at 0.2 to 0.5" in layout.degraded
     )
 
 
@@ -97,7 +97,7 @@ def test_where_queues_run_out_ranks_collapse_and_the_layout_says_so() -> None:
     assert len(layout.queues) == 8
     assert layout.degraded[-1] == (
         "bulk: drop precedences 0 and 1 and 2 are treated alike: "
-        "one curve per queue and no queue to spare"
+        "one curve per queue, and no free queue"
     )
 
 
@@ -108,7 +108,7 @@ def test_more_classes_than_queues_share_the_last_one_by_name() -> None:
     assert layout.queues[-1].name == "c5+c6+c7"
     assert layout.queues[-1].dscps == (16, 8, 0)
     assert layout.rest == layout.queues[-1].index == 0
-    assert layout.degraded == ("8 classes and 6 free queues: c5, c6, c7 share the last",)
+    assert layout.degraded == ("8 classes and 6 free queues: c5, c6, c7 share the last queue",)
 
 
 def test_no_queue_is_too_shallow_for_a_burst_of_packets() -> None:

@@ -16,7 +16,8 @@ import pytest
 from switchcfg.cli.sonic_yang import check
 from switchcfg.plan.plan import plan
 from switchcfg.plan.state import after
-from switchcfg.platforms.sonic import Sonic, document
+from switchcfg.platforms.sonic.config_db import document
+from switchcfg.platforms.sonic.platform import Sonic
 from tests.switchcfg.intents import EXAMPLES
 from tests.switchcfg.stock import sonic_example, sonic_roce, sonic_text
 from tests.switchcfg.test_sonic_lossless import ROCE, bare

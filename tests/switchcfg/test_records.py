@@ -41,7 +41,7 @@ def test_an_edited_record_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_a_record_it_says_where_it_looked(tmp_path: Path) -> None:
-    with pytest.raises(BadPlan, match="nothing was applied from here"):
+    with pytest.raises(BadPlan, match="this host has applied no change"):
         records.last(tmp_path, "sw")
 
 
@@ -54,7 +54,7 @@ def test_the_folder_follows_xdg(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_where_nothing_can_be_written_it_says_so_before_and_after(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(NotKept, match="see --records"):
+    with pytest.raises(NotKept, match="choose the folder with --records"):
         records.prepare(tmp_path / "file", "sw")
     with pytest.raises(NotKept):
         records.keep(tmp_path / "file", PLAN, "")

@@ -7,7 +7,7 @@ from switchcfg.cli.workflow import apply, present
 from switchcfg.errors import CommitFailed
 from switchcfg.intent.intent import Device, parse
 from switchcfg.plan.plan import plan
-from switchcfg.platforms.linux import Linux
+from switchcfg.platforms.linux.platform import Linux
 from tests.switchcfg.intents import NAME
 from tests.switchcfg.simulated import SimulatedDriver
 from tests.switchcfg.test_linux import TEXT

@@ -10,7 +10,8 @@ from switchcfg.errors import Refused
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import plan, removal, reverse
 from switchcfg.plan.state import after
-from switchcfg.platforms.sonic import Sonic, document
+from switchcfg.platforms.sonic.config_db import document
+from switchcfg.platforms.sonic.platform import Sonic
 from tests.switchcfg.stock import sonic_roce, sonic_text
 from tests.switchcfg.test_sonic_present import PORTS, planned, problems, then
 from tests.switchcfg.test_sonic_releases import CONSENT, refused_by_the_switch
@@ -104,11 +105,11 @@ def test_another_share_and_other_marks_need_a_word() -> None:
     said = problems(sonic_roce(PORTS), intent(ROCE.replace("[24]", "[3, 24]"), KEEP_4))
     assert (
         "kept: Ethernet0 queue 3 has scheduler 'scheduler.1', DWRR 15, and the intent says DWRR "
-        "60: say share = 15, or name 'scheduler.1' in [keep] replaces"
+        "60: write share = 15, or name 'scheduler.1' in [keep] replaces"
     ) in said
     assert (
         "kept: Ethernet0 queue 3 has wred_profile 'AZURE_LOSSLESS', which marks 1048576 to "
-        "2097152, and the intent says 150000 to 1500000: say mark = [1048576, 2097152], or name "
+        "2097152, and the intent says 150000 to 1500000: write mark = [1048576, 2097152], or name "
         "'AZURE_LOSSLESS' in [keep] replaces"
     ) in said
     strict = sonic_roce(PORTS)
@@ -122,7 +123,7 @@ def test_what_the_intent_names_is_replaced_and_pfc_stays_theirs() -> None:
     before = sonic_roce(PORTS)
     text = ROCE.replace("[24]", "[3, 24]")
     assert (
-        'kept: Ethernet0 has CABLE_LENGTH 40m, and the intent says 300m: say cable = "40m", or '
+        'kept: Ethernet0 has CABLE_LENGTH 40m, and the intent says 300m: write cable = "40m", or '
         "name 'AZURE' in [keep] replaces"
     ) in problems(before, intent(text, TAKE + "queues = [4]\n"))
     keep = TAKE.replace('LOSSLESS"', 'LOSSLESS", "AZURE"') + "queues = [4]\n"
@@ -188,7 +189,7 @@ def test_once_it_is_ours_it_changes_without_another_word() -> None:
 
 def test_a_class_without_ecn_ends_theirs_where_it_is_named() -> None:
     text = STOCK.replace("mark = [1048576, 2097152]", "ecn = false", 1)
-    assert "which marks 1048576 to 2097152, and the intent says none: say mark" in problems(
+    assert "which marks 1048576 to 2097152, and the intent says none: write mark" in problems(
         sonic_roce(PORTS), intent(text)
     )
     found = again(sonic_roce(PORTS), intent(text, TAKE))
@@ -196,8 +197,9 @@ def test_a_class_without_ecn_ends_theirs_where_it_is_named() -> None:
     assert found["QUEUE"]["Ethernet0|4"]["wred_profile"] == "AZURE_LOSSLESS"
     tables = sonic_roce(PORTS)
     tables["WRED_PROFILE"]["AZURE_LOSSLESS"]["ecn"] = "ecn_none"
-    assert "which marks none, and the intent says 1048576 to 2097152: say ecn = false" in problems(
-        tables, intent(text)
+    assert (
+        "which marks none, and the intent says 1048576 to 2097152: write ecn = false"
+        in problems(tables, intent(text))
     )
 
 
@@ -222,8 +224,8 @@ def test_code_points_that_are_protected_today_are_not_left_out() -> None:
 def test_pfc_of_others_on_other_priorities_cannot_be_added_to() -> None:
     text = STOCK.replace("priority = 4", "priority = 5").replace("dscp = [4]", "dscp = [5]")
     assert (
-        "lossless: Ethernet0 has PFC on 3,4 by somebody else, and not on 5: one list of a port has "
-        "them all: enable it there"
+        "lossless: Ethernet0 has foreign PFC on 3,4, and not on 5: a port has one list of "
+        "priorities: add 5 to pfc_enable there"
     ) in problems(sonic_roce(PORTS), intent(text, KEEP_4))
 
 
@@ -255,10 +257,10 @@ def test_a_map_from_priorities_to_groups_has_to_know_it() -> None:
             tables["PORT_QOS_MAP"][port]["pfc_to_pg_map"] = "AZURE"
         assert again(tables, wanted)
         tables["PFC_PRIORITY_TO_PRIORITY_GROUP_MAP"]["AZURE"] = {"3": "2"}
-        says = "lossless: Ethernet0: priority 3 is that of priority group 2 by AZURE (pfc_to_pg_map"
+        says = "lossless: Ethernet0: priority 3 belongs to priority group 2 by AZURE (pfc_to_pg_map"
         assert says in problems(tables, wanted)
         tables["PFC_PRIORITY_TO_PRIORITY_GROUP_MAP"]["AZURE"] = {"5": "5"}
-        assert "priority 3 is that of priority group none by AZURE" in problems(tables, wanted)
+        assert "priority 3 belongs to priority group none by AZURE" in problems(tables, wanted)
 
 
 # --- no PFC yet -----------------------------------------------------------------------------
@@ -310,7 +312,9 @@ def test_headroom_needs_a_length() -> None:
     assert again(tables, intent(text))["CABLE_LENGTH"] == tables["CABLE_LENGTH"]
     tables["CABLE_LENGTH"]["AZURE"]["Ethernet4"] = "0m"
     said = problems(tables, intent(text))
-    assert "lossless: Ethernet4 has no CABLE_LENGTH, which its headroom follows from" in said
+    assert (
+        "lossless: Ethernet4 has no CABLE_LENGTH, from which the switch computes headroom" in said
+    )
     assert "Ethernet0" not in said
     del tables["CABLE_LENGTH"]
     assert "Ethernet0 has no CABLE_LENGTH" in problems(tables, intent(text))
@@ -328,7 +332,8 @@ def test_headroom_has_to_fit_into_its_pool() -> None:
     assert again(tables, intent(four))
     pool["size"] = str(4 * int(profile["size"]) - 1)
     assert (
-        "headroom: leaf: 4 priority groups need 200704 bytes, and ingress_lossless_pool has 200703"
+        "headroom: leaf: 4 priority groups need 200704 bytes, and "
+        "ingress_lossless_pool has only 200703"
     ) in problems(tables, intent(four))
     assert again(tables, intent(ROCE))  # what 300 m take nobody says
     pool["size"] = "1"
@@ -396,7 +401,8 @@ def test_ways_back_end_where_they_began(dynamic: bool) -> None:
             now["BUFFER_PG"][f"{port}|3"] = {"profile": "pg_lossless_100000_300m_profile"}
     gone = removal(*wanted, SONIC, SONIC.read(sonic_text(now)))
     assert gone.degraded == (
-        "kept, or set by somebody else, and stays: CABLE_LENGTH AZURE Ethernet0 = 300m; "
+        "stays, because it is kept or differs from the intent: CABLE_LENGTH "
+        "AZURE Ethernet0 = 300m; "
         "CABLE_LENGTH AZURE Ethernet4 = 300m",
     )
     left = document(after(SONIC.read(sonic_text(now)), gone.changes))
@@ -456,7 +462,7 @@ def test_pfc_that_no_patch_takes_back_needs_consent(version: str) -> None:
     tables["VERSIONS"]["DATABASE"]["VERSION"] = version
     longer = ROCE.replace("300m", "40m")
     said = problems(tables, intent(longer))
-    assert "takes no patch back that sets PFC or a cable's length" in said
+    assert "cannot undo a patch that sets PFC or the length of a cable" in said
     assert CONSENT in said
     present, made = planned(tables, intent(longer, more="reload = true\n"))
     assert [step.title for step in made.steps] == ["reload the switch"]
@@ -466,15 +472,15 @@ def test_pfc_that_no_patch_takes_back_needs_consent(version: str) -> None:
 def test_the_plan_says_what_is_less_exact() -> None:
     _, made = planned(bare(), intent(ROCE))
     assert (
-        "roce: what is sent there without ECN is dropped where ECN marks, as there is one curve "
-        "for both"
+        "roce: Not-ECT packets are dropped at the ECN thresholds, because a queue has one curve"
     ) in made.degraded
     assert (
-        "bulk: its queue is strict and below 3, which is not: ASICs differ in which goes first"
+        "bulk: its strict queue is below 3, which is weighted: ASICs differ in "
+        "which they serve first"
     ) in made.degraded
     assert not [text for text in made.degraded if text.startswith("front: its queue is strict")]
     two = STOCK.replace("share = 15", 'share = 15\ncable = "40m"', 1)
     _, made = planned(bare(), intent(two))
-    assert any("one length for a port" in text for text in made.degraded)
+    assert any("port of SONiC has one length" in text for text in made.degraded)
     _, made = planned(bare(), intent(STOCK))
-    assert not any("one length for a port" in text for text in made.degraded)
+    assert not any("port of SONiC has one length" in text for text in made.degraded)

@@ -8,7 +8,8 @@ from switchcfg.errors import BadState, Refused
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, plan, removal, reverse
 from switchcfg.plan.state import State, after
-from switchcfg.platforms.sonic import Sonic, document
+from switchcfg.platforms.sonic.config_db import document
+from switchcfg.platforms.sonic.platform import Sonic
 from tests.switchcfg.intents import EXAMPLES
 from tests.switchcfg.stock import sonic_roce, sonic_text
 
@@ -169,7 +170,7 @@ def test_the_pool_is_the_one_that_there_is() -> None:
 
 def test_of_several_pools_the_intent_names_one() -> None:
     tables = sonic_roce(PORTS, pool="egress_pool_a")
-    assert "pool: leaf has egress_lossless_pool, egress_pool_a: name one" in problems(
+    assert "pool: leaf has egress_lossless_pool, egress_pool_a: choose one" in problems(
         tables, intent()
     )
     found = then(tables, intent(more='pool = "egress_pool_a"\n'))
@@ -206,10 +207,13 @@ def test_examples_on_a_switch_with_roce(example: str) -> None:
 @pytest.mark.parametrize(
     ("tables", "says"),
     [
-        ({"localhost": {}, "asic0": {"PORT": {}}, "asic1": {}}, "a switch of several ASICs: each"),
+        (
+            {"localhost": {}, "asic0": {"PORT": {}}, "asic1": {}},
+            "a switch with several ASICs: each",
+        ),
         (
             {"DEVICE_METADATA": {"localhost": {"asic_name": "asic1", "sub_role": "BackEnd"}}},
-            r"one ASIC of several \(BackEnd\): each has a CONFIG_DB of its own",
+            r"one ASIC of several \(BackEnd\): each ASIC has its own CONFIG_DB",
         ),
     ],
 )

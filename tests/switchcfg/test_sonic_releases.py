@@ -16,8 +16,11 @@ from switchcfg.errors import BadIntent, Refused
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, dump, load, plan, removal, reverse
 from switchcfg.plan.state import Place, State, after, difference
-from switchcfg.platforms.sonic import RELOAD_BACK, RELOADS, ROLL_BACK, Sonic, document
-from switchcfg.platforms.sonic_releases import HWSKU, VERSION, refuses, release
+from switchcfg.platforms.sonic.config_db import document
+from switchcfg.platforms.sonic.platform import Sonic
+from switchcfg.platforms.sonic.releases import HWSKU, VERSION, refuses, release
+from switchcfg.platforms.sonic.scripts import RELOAD_BACK, ROLL_BACK
+from switchcfg.platforms.sonic.steps import RELOADS
 from tests.switchcfg.intents import EXAMPLES
 from tests.switchcfg.stock import sonic_example, sonic_roce, sonic_text
 from tests.switchcfg.test_sonic_present import PORTS, intent
@@ -34,7 +37,7 @@ TAKES: Final = {  # CURRENT_VERSION of db_migrator.py on each branch
     "version_202511_01": True,
     "version_202605_01": True,
 }
-CONSENT: Final = "a full reload does; it needs your consent: [[device]] reload = true"
+CONSENT: Final = "a full reload applies it: allow that with [[device]] reload = true"
 
 
 def refused_by_the_switch(before: State, then: State) -> list[str]:
@@ -61,7 +64,7 @@ def test_examples_are_planned_or_refused_by_release(
             plan(wanted, device, SONIC, present)
         said = str(caught.value)
         name = f"SONiC {release({VERSION: version}) or 'before 2023'}"
-        assert f"release: {name} takes no patch that adds or removes a BUFFER_PROFILE" in said
+        assert f"release: {name} refuses a patch that adds or removes a BUFFER_PROFILE" in said
         assert ("removes a WRED_PROFILE" in said) == (example != "no_ecn")
         assert CONSENT in said
         return
@@ -96,7 +99,7 @@ def test_consent_is_of_sonic_alone() -> None:
         'schema = 1\n[fabric]\nname = "lab"\n[[device]]\nname = "x"\nplatform = "eos"\n'
         'reload = true\n[[device.ports]]\nnames = ["Ethernet1"]\nrate = "100Gbit"\n'
     )
-    with pytest.raises(BadIntent, match="reload: only SONiC is ever reloaded, not eos"):
+    with pytest.raises(BadIntent, match="reload: only sonic has this setting, not eos"):
         parse(text, "intent.toml")
 
 
@@ -166,9 +169,11 @@ def test_a_release_that_is_not_said_is_a_doubt() -> None:
     tables = sonic_roce(PORTS)
     del tables["VERSIONS"]
     made = plan(*intent(), SONIC, SONIC.read(sonic_text(tables)))
-    assert any("the switch does not say which" in text for text in made.degraded)
+    assert any("release: the configuration does not state it" in text for text in made.degraded)
     wanted, device, present = example_on("minimal", "version_202511_01", reload=False)
-    assert not any("does not say" in text for text in plan(wanted, device, SONIC, present).degraded)
+    assert not any(
+        "does not state" in each for each in plan(wanted, device, SONIC, present).degraded
+    )
 
 
 def test_thresholds_that_change_in_place_depend_on_the_hwsku() -> None:
@@ -215,7 +220,7 @@ def test_what_the_release_does_not_take_back_needs_consent_as_well() -> None:
     applied = after(present, made.changes)
     assert removal(wanted, device, SONIC, applied).changes
     old = {**applied, VERSION: "version_202405_02"}
-    says = f"release: SONiC 202405 takes no patch that .*{re.escape(CONSENT)}"
+    says = f"release: SONiC 202405 refuses a patch that .*{re.escape(CONSENT)}"
     with pytest.raises(Refused, match=says):
         removal(wanted, device, SONIC, old)
     with pytest.raises(Refused, match=says):

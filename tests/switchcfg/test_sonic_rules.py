@@ -5,7 +5,7 @@ import pytest
 
 from switchcfg.errors import BadState, Refused
 from switchcfg.plan.plan import plan
-from switchcfg.platforms.sonic import Sonic
+from switchcfg.platforms.sonic.platform import Sonic
 from tests.switchcfg.intents import whole
 
 # A switch that takes the intent as it is.

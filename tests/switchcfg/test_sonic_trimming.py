@@ -11,8 +11,9 @@ from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.plan.plan import Plan, plan, removal
 from switchcfg.plan.state import State, after
 from switchcfg.platforms.known import PLATFORMS
-from switchcfg.platforms.sonic import Sonic, document
-from switchcfg.platforms.sonic_releases import refuses
+from switchcfg.platforms.sonic.config_db import document
+from switchcfg.platforms.sonic.platform import Sonic
+from switchcfg.platforms.sonic.releases import refuses
 from tests.switchcfg.intents import EXAMPLES
 from tests.switchcfg.stock import sonic_roce, sonic_text
 from tests.switchcfg.test_sonic_present import PORTS, intent
@@ -43,7 +44,7 @@ def test_all_queues_but_the_first_trim_and_what_is_left_goes_there() -> None:
     for queue in (7, 6, 5, 2, 1):
         profile = then["BUFFER_PROFILE"][then["BUFFER_QUEUE"][f"Ethernet0|{queue}"]["profile"]]
         assert profile.get("packet_discard_action") == (None if queue == 7 else "trim"), queue
-    assert any("receivers of dlcpd do not see what is left" in text for text in made.degraded)
+    assert any("kernels of receivers drop a datagram" in text for text in made.degraded)
     assert not plan(*intent(TRIM), SONIC, after(present, made.changes)).changes
 
 
@@ -81,7 +82,7 @@ def test_a_removal_leaves_nothing_that_trims() -> None:
 @pytest.mark.parametrize(
     ("version", "hwsku", "says"),
     [
-        ("version_202411_02", "ACS-SN5600", "SONiC 202411 does not trim packets: from 202505 on"),
+        ("version_202411_02", "ACS-SN5600", "SONiC 202411 does not trim packets: 202505 and"),
         ("version_202511_01", "ACS-MSN2700", "HWSKU ACS-MSN2700: SONiC trims on Spectrum-4 and 5"),
         ("version_202511_01", "Nokia-IXR7220-H6-64", "trims from 202605 on, and this is SONiC"),
         ("version_202605_01", "Nokia-IXR7220-H6-64", ""),
@@ -104,7 +105,7 @@ def test_releases_and_hwskus_that_do_not_trim_are_named(
 
 def test_between_the_first_release_and_202511_it_takes_a_reload() -> None:
     tables = switch(version="version_202505_01")
-    with pytest.raises(Refused, match="needs your consent"):
+    with pytest.raises(Refused, match="a full reload applies it"):
         planned(tables, intent(TRIM))
     made = planned(tables, intent(TRIM, more="reload = true\n"))[1]
     assert [step.title for step in made.steps] == ["reload the switch"]
@@ -139,7 +140,8 @@ def test_platforms_without_it_are_named(platform: str) -> None:
     wanted = parse(text, "intent.toml")
     [device] = [each for each in wanted.devices if each.platform == platform]
     with pytest.raises(
-        CannotExpress, match=f"trim: switchcfg has packet trimming on SONiC, not on {platform}"
+        CannotExpress,
+        match=f"trim: switchcfg supports packet trimming on SONiC only, not on {platform}",
     ):
         PLATFORMS[platform].render(wanted, device)
 

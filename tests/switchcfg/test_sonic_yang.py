@@ -109,7 +109,7 @@ def test_without_models_or_with_nonsense_it_says_so(
     with pytest.raises(CannotExpress, match="cannot be read"):
         check(GOOD, models)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(CannotExpress, match="yanglint not found"):
+    with pytest.raises(CannotExpress, match="yanglint is missing"):
         check(GOOD, models)
 
 
@@ -129,7 +129,7 @@ def test_a_plan_is_refused_by_them(
     assert main(ask) == 2
     assert main([*ask, "--yang", str(models)]) == 1
     said = capsys.readouterr().err
-    assert "leaf1: the models in" in said
+    assert "leaf1: refused by the models in" in said
     assert "WRED_PROFILE: no model has this table" in said
     assert "[refused]" in said
     assert main([*ask, "--remove", "--yang", str(models)]) in {0, 1}

@@ -6,7 +6,7 @@ from switchcfg.cli import workflow
 from switchcfg.errors import Busy, CommitFailed, Moved, SwitchcfgError, Unreachable
 from switchcfg.intent.intent import parse
 from switchcfg.plan.plan import Plan, plan
-from switchcfg.platforms.linux import Linux
+from switchcfg.platforms.linux.platform import Linux
 from tests.switchcfg.intents import NAME
 from tests.switchcfg.simulated import SimulatedDriver
 from tests.switchcfg.test_linux import TEXT
@@ -154,10 +154,10 @@ def test_what_traffic_suffers_from_is_taken_back(problems: tuple[str, ...]) -> N
 
     work = workflow.apply(driver, LINUX, what, seconds=60, tell=said.append, probe=probe)
     if problems:
-        with pytest.raises(CommitFailed, match="sw: traffic suffers: front is lost"):
+        with pytest.raises(CommitFailed, match="sw: the traffic test failed: front is lost"):
             asyncio.run(work)
         assert (driver.armed, driver.device.says()) == (None, before)
     else:
         asyncio.run(work)
         assert driver.armed
-        assert said[-1] == "sw: traffic passes"
+        assert said[-1] == "sw: the traffic test passed"

@@ -23,9 +23,9 @@ from switchcfg.drivers.ssh import SshDriver
 from switchcfg.errors import Busy, CommitFailed, NothingPending
 from switchcfg.intent.intent import parse
 from switchcfg.plan.state import Place, difference
-from switchcfg.platforms.linux import Linux
+from switchcfg.platforms.linux.platform import Linux
 from switchcfg.platforms.platform import ShellPlatform, Step
-from switchcfg.platforms.sonic import Sonic
+from switchcfg.platforms.sonic.platform import Sonic
 from tests.switches.nvue_switch import NAME, NvueSwitch
 from tests.switches.sonic_switch import SonicSwitch
 from tests.switches.ssh_switch import SshSwitch, until

@@ -185,7 +185,7 @@ def test_the_switchs_own_diff_is_shown_and_its_session_is_gone(switch: EosSwitch
     planned(switch)
     code, said = switch.run("diff", "INTENT", "PLANS")
     assert code == 0, said
-    assert said.startswith("leaf1 (eos): says what changes:\n  @@ -1,5 +1,")
+    assert said.startswith("leaf1 (eos): the device reports changes:\n  @@ -1,5 +1,")
     assert "   interface Ethernet1\n      description theirs\n  +   service-profile DLCP\n" in said
     assert "  +qos map dscp 26 to traffic-class 5\n" in said
     assert switch.running() == before
@@ -213,6 +213,6 @@ def test_no_diff_where_somebody_else_has_a_session(
     clock = iter(range(0, 1000, 6))
     monkeypatch.setattr(time, "time", lambda: next(clock))
     switch.told("configure session theirs", "qos map dscp 2 to traffic-class 6", "end")
-    with pytest.raises(Busy, match="somebody has a configuration session open"):
+    with pytest.raises(Busy, match="another user has a configuration session open"):
         asyncio.run(asked(driver(switch), "qos map dscp 1 to traffic-class 6"))
     assert sessions(switch) == {"theirs"}

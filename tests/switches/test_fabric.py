@@ -113,7 +113,7 @@ def test_daemons_on_a_fabric_that_switchcfg_configured(tmp_path: Path) -> None:
         assert code == 2, said
         code, said = switchcfg("apply", str(tmp_path / "plans"))
         assert code == 0, said
-        assert "4 done, 0 failed, 0 not begun" in said
+        assert "4 done, 0 failed, 0 not started" in said
         run(net, hosts, Job((work,)), seed=1, output=Output(None), at=fabric.at)
         assert switchcfg("verify")[0] == 0  # and traffic has changed nothing
         queues = carried(net, "s0")

@@ -10,7 +10,7 @@ import pytest
 from switchcfg.intent.intent import parse
 from switchcfg.plan.plan import Plan, plan, removal, reverse
 from switchcfg.plan.state import State, difference
-from switchcfg.platforms.linux import Linux
+from switchcfg.platforms.linux.platform import Linux
 from tests.switchcfg.intents import EXAMPLES, NAME
 
 pytestmark = pytest.mark.netns

@@ -192,7 +192,7 @@ def test_a_release_too_old_and_one_without_confirm_are_named(switch: NvueSwitch)
     switch.release("5.8.0")
     code, said = switch.run("doctor", "INTENT")
     assert code == 1
-    assert "Cumulus Linux 5.8: need 5.9" in said
+    assert "Cumulus Linux 5.8 is too old: switchcfg needs 5.9" in said
     before = switch.applied()
     planned(switch)
     (switch.folder / "no-confirm").touch()
@@ -223,7 +223,7 @@ def test_the_switchs_own_diff_is_shown_and_nothing_of_it_is_left(switch: NvueSwi
     planned(switch)
     code, said = switch.run("diff", "INTENT", "PLANS")
     assert code == 0, said
-    assert said.startswith(f"leaf1 (nvue): says what changes:\n{INTERFACES}")
+    assert said.startswith(f"leaf1 (nvue): the device reports changes:\n{INTERFACES}")
     assert switch.state() == state  # its revisions, too
 
 
@@ -258,7 +258,7 @@ def test_no_diff_where_the_user_has_changes_or_another_types(switch: NvueSwitch)
     line = "set interface swp2 description new"
     with (switch.folder / "bin" / "nv").open() as nv:
         fcntl.flock(nv, fcntl.LOCK_EX)
-        with pytest.raises(Busy, match="another switchcfg types here"):
+        with pytest.raises(Busy, match="another switchcfg is working on this device"):
             asyncio.run(asked(switch, line))
     switch.nv("set", "interface", "swp2", "description", "unready", user="cumulus")
     with pytest.raises(Busy, match="changes that are not applied"):

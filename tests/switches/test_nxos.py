@@ -155,7 +155,7 @@ def test_what_would_come_after_the_rollback_is_not_begun(switch: NxosSwitch) -> 
     before = switch.running()
     switch.delay(0.3)
     step = Step("many", "".join(f"class-map type qos match-any X{n}\n" for n in range(8)))
-    with pytest.raises(CommitFailed, match="time ran out"):
+    with pytest.raises(CommitFailed, match="the time to revert passed"):
         asyncio.run(driver(switch).commit(Commit((step,), "", 1, "me@here")))
     assert switch.running() == before
 
@@ -224,7 +224,7 @@ def test_who_begins_at_the_same_moment_is_busy(switch: NxosSwitch) -> None:
     """The name of a checkpoint is given once: that is the lock."""
     say(switch, "checkpoint switchcfg-lock description other@there")
     before = switch.running()
-    with pytest.raises(Busy, match=r"other@there.*without a timer"):
+    with pytest.raises(Busy, match=r"other@there.*no timer"):
         commit(switch, "class-map type qos match-any X")
     asyncio_driver = driver(switch)
     with pytest.raises(NothingPending):
@@ -239,7 +239,7 @@ def test_it_is_not_confirmed_while_it_is_being_reverted(switch: NxosSwitch) -> N
     commit(switch, "class-map type qos match-any X")
     (switch.folder / "held").touch()  # the job is due, and has not ended
     switch.later(60)
-    with pytest.raises(Busy, match="being reverted"):
+    with pytest.raises(Busy, match="is reverting a change"):
         asyncio.run(driver(switch).confirm())
     assert "class-map type qos match-any X" in switch.running()
 
@@ -264,14 +264,14 @@ def test_a_rollback_that_fails_says_so_and_can_be_tried_again(switch: NxosSwitch
 @pytest.mark.parametrize(
     ("file", "text", "complaint"),
     [
-        ("version", "9.3(10)", "NX-OS 9.3: need 10.2"),
+        ("version", "9.3(10)", "NX-OS 9.3: switchcfg needs 10.2 or later"),
         ("features", "", "`feature scheduler` is off"),
         (
             "denied",
             "show checkpoint",
-            "show checkpoint summary: % Permission denied",
+            "refused `show checkpoint summary`: % Permission denied",
         ),
-        ("remote", "", "known by a server of AAA only"),
+        ("remote", "", "exists only on an AAA server"),
     ],
 )
 def test_doctor_names_what_is_missing_and_nothing_is_committed(
@@ -290,7 +290,7 @@ def test_doctor_names_what_is_missing_and_nothing_is_committed(
 
 def test_what_cannot_be_saved_says_so(switch: NxosSwitch) -> None:
     (switch.folder / "full").touch()
-    with pytest.raises(CommitFailed, match="not saved: Copy failed: no space left"):
+    with pytest.raises(CommitFailed, match="was not saved: Copy failed: no space left"):
         asyncio.run(driver(switch).save())
 
 
@@ -304,7 +304,7 @@ def test_room_for_two_checkpoints_is_needed(switch: NxosSwitch) -> None:
     say(switch, *(f"checkpoint theirs{number}" for number in range(9)))
     code, said = switch.run("doctor", "INTENT")
     assert code == 1
-    assert "9 checkpoints of 10: need two" in said
+    assert "9 of 10 checkpoints are in use" in said
 
 
 def test_a_wrong_password_is_one_error_that_does_not_tell_it(switch: NxosSwitch) -> None:
@@ -331,11 +331,11 @@ def test_nx_api_that_is_off_and_what_is_no_nx_api_are_named(switch: NxosSwitch) 
     (switch.folder / "features").write_text("scheduler html")
     code, said = switch.run("verify", "INTENT")
     assert code == 1
-    assert "what answers is not NX-API" in said
+    assert "the answer is not from NX-API" in said
     switch.end()
     code, said = switch.run("verify", "INTENT")
     assert code == 1
-    assert "is `feature nxapi` on, with HTTPS? [unreachable]" in said
+    assert "check that `feature nxapi` is on, with HTTPS [unreachable]" in said
     assert "Traceback" not in said
 
 
@@ -347,18 +347,18 @@ def test_a_certificate_of_ours_is_refused_by_name(switch: NxosSwitch) -> None:
     switch.environment |= client
     code, said = switch.run("verify", "INTENT")
     assert code == 1
-    assert "SWITCHCFG_NXOS_CERT: NX-API is asked with a user and a password" in said
+    assert "SWITCHCFG_NXOS_CERT is set, and NX-API takes only a user and a password" in said
 
 
 def test_its_own_diff_is_of_what_was_changed_and_there_is_none_before(switch: NxosSwitch) -> None:
     before = switch.running()
     planned(switch)
     code, said = switch.run("diff", "INTENT", "PLANS")
-    assert (code, said) == (0, "leaf1 (nxos): has no diff of its own before it is changed\n")
+    assert (code, said) == (0, "leaf1 (nxos): the device computes no diff before a change\n")
     assert switch.running() == before
     code, said = switch.run("apply", "INTENT", "PLANS", "--diff", "--pending")
     assert code == 0, said
-    changes = said.partition("leaf1 (nxos): says what changes:\n")[2]
+    changes = said.partition("leaf1 (nxos): the device reports changes:\n")[2]
     # A patch, without what is around it, and without the scheduler's part in the commit.
     assert changes.startswith("  interface Ethernet1/1\n    service-policy type qos input DLCP\n")
     assert "  class-map type qos match-any DLCP-Q5\n    match dscp 26,28,30\n" in changes

@@ -38,7 +38,7 @@ def test_plan_apply_verify_drift_rollback(switch: SshSwitch) -> None:
     code, said = switch.run("apply", "INTENT", "PLANS")
     assert (code, said.splitlines()[-2:]) == (
         0,
-        [f"{switch.name}: confirmed", "1 done, 0 failed, 0 not begun"],
+        [f"{switch.name}: confirmed", "1 done, 0 failed, 0 not started"],
     )
     assert switch.run("verify", "INTENT")[0] == 0
     assert switch.run("drift", "INTENT")[0] == 0
@@ -52,7 +52,7 @@ def test_plan_apply_verify_drift_rollback(switch: SshSwitch) -> None:
     code, said = switch.run("rollback", "INTENT", "--device", switch.name)
     assert code == 0, said
     assert switch.queues() == before
-    assert "nothing was applied from here" in switch.run("drift", "INTENT")[1]
+    assert "this host has applied no change" in switch.run("drift", "INTENT")[1]
 
 
 def test_what_nobody_confirms_reverts_by_itself(switch: SshSwitch) -> None:

@@ -191,5 +191,7 @@ def test_a_switch_of_several_asics_is_refused_before_it_is_touched(switch: Sonic
     for words in (("doctor",), ("plan",), ("apply", "PLANS"), ("diff", "PLANS")):
         code, said = switch.run(words[0], "INTENT", *words[1:])
         assert code == 1
-        assert f"{switch.name}: a switch of several ASICs: each has a CONFIG_DB of its own" in said
+        assert (
+            f"{switch.name}: a switch with several ASICs: each ASIC has its own CONFIG_DB" in said
+        )
     assert switch.contents() == before

@@ -15,8 +15,8 @@ from switchcfg.drivers.ssh import SshDriver
 from switchcfg.errors import Busy, CommitFailed
 from switchcfg.intent.intent import parse
 from switchcfg.plan.plan import Plan, plan
-from switchcfg.platforms import sonic
-from switchcfg.platforms.sonic import Sonic
+from switchcfg.platforms.sonic import scripts
+from switchcfg.platforms.sonic.platform import Sonic
 from tests.switches.sonic_switch import SonicSwitch
 from tests.switches.ssh_switch import until
 
@@ -49,7 +49,7 @@ def test_without_consent_nothing_is_touched_and_with_it_all_is_done_and_taken_ba
     before = switch.contents()
     code, said = switch.run("plan", "INTENT", "--out", "PLANS")
     assert code == 1
-    assert "it needs your consent: [[device]] reload = true" in said
+    assert "allow that with [[device]] reload = true" in said
     assert switch.noted("reloads") == []
     allow(switch)
     code, said = switch.run("plan", "INTENT", "--out", "PLANS")
@@ -57,7 +57,7 @@ def test_without_consent_nothing_is_touched_and_with_it_all_is_done_and_taken_ba
     assert "disrupts: the whole switch restarts its services" in said
     code, said = switch.run("apply", "INTENT", "PLANS", "--revert-after", "120")
     assert code == 1
-    assert "a step may take 20 minutes, and would be reverted in the middle" in said
+    assert "a step may take 20 minutes, and the device would revert before it ends" in said
     assert switch.noted("reloads") == []
     code, said = switch.run("apply", "INTENT", "PLANS", "--json")
     assert code == 0, said
@@ -110,7 +110,7 @@ def test_ports_that_do_not_come_back_undo_it(
     switch: SonicSwitch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = switch.contents()
-    monkeypatch.setattr(sonic, "PATIENCE", 5)
+    monkeypatch.setattr(scripts, "PATIENCE", 5)
     (switch.folder / "stays down").touch()
     _, driver, wanted = planned(switch)
 
@@ -161,7 +161,7 @@ def test_time_that_runs_out_in_the_middle_reverts(switch: SonicSwitch) -> None:
     _, driver, wanted = planned(switch)
 
     async def run() -> None:
-        with pytest.raises((CommitFailed, Busy), match=r"time ran out|is being reverted"):
+        with pytest.raises((CommitFailed, Busy), match=r"time ran out|is reverting a change"):
             await driver.commit(Commit(wanted.steps, wanted.restore, 2, wanted.who))
         await driver.close()
 

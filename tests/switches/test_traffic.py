@@ -130,13 +130,13 @@ END
 """)
     code, said = switch.run(*ask)
     assert code == 1
-    assert "traffic suffers: c0 (DSCP 56): tag bleached" in said
+    assert "the traffic test failed: c0 (DSCP 56): tag bleached" in said
     assert "reverted" in said
     switch.shell("nft delete table ip theirs")
     assert switch.queues() == before
     code, said = switch.run(*ask)
     assert code == 0, said
-    assert f"{switch.name}: traffic passes\n" in said
+    assert f"{switch.name}: the traffic test passed\n" in said
 
 
 def test_verify_traffic_finds_a_tag_that_is_bleached_and_one_that_is_rewritten(
@@ -168,4 +168,4 @@ def test_without_queues_of_its_own_the_first_class_is_found_to_lose(switch: SshS
     ask = ("verify", "INTENT", "--traffic", "host0", "host1", "10.9.1.2")
     code, said = switch.run(*ask, "--load", "39Mbit")
     assert code == 2
-    assert "under load: c0 is served first and keeps only" in said
+    assert "under load: c0 is served first, and only" in said

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from docs import reference
+from docs import platforms, reference
 from tests.pages import ROOT
 
 # Told by control to an engine, or by a test to another: nobody sets them.
@@ -12,6 +12,10 @@ INTERNAL: Final = {"DLCPD_ENGINE_CONFIG"}
 
 def test_the_page_is_what_the_generator_gives() -> None:
     assert reference.PAGE.read_text() == reference.page(), "make configuration-reference"
+
+
+def test_the_table_of_platforms_is_what_the_generator_gives() -> None:
+    assert platforms.PAGE.read_text() == platforms.page(), "make configuration-reference"
 
 
 def test_every_setting_says_what_it_means() -> None:

@@ -1,4 +1,5 @@
-"""Pages, docstrings and comments are plain English: no word of the list, no headless clause."""
+"""Pages, docstrings, comments and messages are plain English: no word of the list, no headless
+clause."""
 
 import ast
 import re
@@ -21,6 +22,9 @@ WORDS = (
 FOUND = re.compile(r"(?<![\w`./-])(" + "|".join(WORDS) + r")(?![\w`-])", re.IGNORECASE)
 # "What the engine waits for is counted." hides its noun; a question and a heading do not.
 HEADLESS = re.compile(r"(?:^|(?<=[.:;] ))(?:What|Who|Whoever)\b[^.?:|]*\.(?:\s|$)", re.MULTILINE)
+# In messages also: "is no port" for "is not a port", and clauses with "who".
+OF_MESSAGES = re.compile(r"(?<!there )\bis no (?!longer)[a-z]+|(?<![\w`./$-])who\b(?![\w`\"-])")
+MESSAGES = ("switchcfg", "dlcpd/ctl", "dlcpd/daemon/config.py")
 WIDTH = 100
 
 
@@ -92,3 +96,44 @@ def test_docstrings_and_comments(package: str) -> None:
         for match in pattern.finditer(text)
     ]
     assert wrong == []
+
+
+def messages(file: Path) -> Iterator[tuple[int, str]]:
+    """Line and text of string literals with several words, values as `x`; no docstrings. Scripts
+    for devices are not prose: their texts have lines that end in ';', ' then' or 'fi'."""
+    tree = ast.parse(file.read_text())
+    inside = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            inside |= {id(below) for below in ast.walk(node) if below is not node}
+    for node in ast.walk(tree):
+        if id(node) in inside:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            parts = (p.value if isinstance(p, ast.Constant) else "`x`" for p in node.values)
+            text = "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        else:
+            continue
+        if " " in text.strip() and not re.search(r"(;| then|fi|dir=.*)$", text, re.MULTILINE):
+            yield node.lineno, _plain(text)
+
+
+@pytest.mark.parametrize("where", MESSAGES)
+def test_messages(where: str) -> None:
+    files = sorted((ROOT / where).rglob("*.py")) or [ROOT / where]
+    wrong = [
+        f"{file.relative_to(ROOT)}:{line}: {match[0][:60]}"
+        for file in files
+        for line, text in messages(file)
+        for pattern in (FOUND, HEADLESS, OF_MESSAGES)
+        for match in pattern.finditer(text)
+    ]
+    assert wrong == []
+
+
+def test_the_check_of_messages_finds_what_it_is_for() -> None:
+    assert OF_MESSAGES.search("swp1 is no port of eos")
+    assert OF_MESSAGES.search("a file with who signs certificates")
+    assert not OF_MESSAGES.search("the session is no longer open")

@@ -213,7 +213,7 @@ def _scenario(found: Row) -> Iterator[Block]:
     claims, data = found.get("claims", []), found.get("data")
     if claims:
         yield table(
-            "What it set out to show",
+            "The claims of the benchmark",
             ("", "", "figure", "", "limit"),
             [
                 (

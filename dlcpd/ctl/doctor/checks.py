@@ -22,7 +22,7 @@ def local_rows(config: Config, file: Path | None, socket: str) -> Iterator[Row]:
         except OSError as exc:  # a kernel or a container forbids the check
             yield warn(
                 name,
-                f"cannot be looked at: {exc}",
+                f"cannot be checked: {exc}",
                 "try again outside of the container, or as root",
             )
 

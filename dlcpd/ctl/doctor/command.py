@@ -24,7 +24,7 @@ def doctor(options: argparse.Namespace, output: Output) -> int:
         return _listen(resolved(config), options, output)
     rows = list(local_rows(config, file, options.socket or config.daemon.socket))
     for host in options.peer:
-        output.progress(f"looking at {host}")
+        output.progress(f"checking {host}")
         rows += peer_rows(resolved(config), host, options.port)
     return _shown(rows, output)
 

@@ -74,8 +74,10 @@ def judge_configuration(config: Config, file: Path | None) -> Row:
         return fail(check, str(exc), "name users and a group that this host has, or give ids")
     injected = config.inject
     if injected.loss or injected.corrupt or injected.relays:
-        return warn(check, "[inject] spoils the network on purpose", "take the table [inject] out")
-    return good(check, str(file) if file else "the defaults; --config FILE looks at another")
+        return warn(
+            check, "[inject] adds faults to the network on purpose", "remove the table [inject]"
+        )
+    return good(check, str(file) if file else "the defaults; --config FILE checks a file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,22 +114,24 @@ def judge_daemon(found: Running, version: str = __version__) -> Row:
         )
     if found.report is None:
         if not found.exists:
-            return good(check, f"none at {found.socket}: ranks start a private one")
+            return good(check, f"no daemon at {found.socket}: ranks start a private daemon")
         return fail(
             check,
             found.problem,
-            "systemctl restart dlcpd, or remove the file and unset "
-            "DLCPD_SOCKET: then ranks start a private one",
+            "systemctl restart dlcpd, or remove the file and unset DLCPD_SOCKET: then ranks "
+            "start a private daemon",
         )
     theirs = found.report["version"]
     if theirs != version:
         return fail(
             check,
-            f"the one at {found.socket} is {theirs}, this is {version}",
+            f"the daemon at {found.socket} has version {theirs}, and this dlcpctl has {version}",
             "start the daemon again after an upgrade, on all hosts",
         )
     if "error" in found.report["engine"]:
-        return fail(check, found.report["engine"]["error"], "see its log, and start it again")
+        return fail(
+            check, found.report["engine"]["error"], "see the log of the daemon, and start it again"
+        )
     return good(check, f"{theirs} at {found.socket}, with {len(found.report['sessions'])} sessions")
 
 
@@ -184,10 +188,10 @@ def judge_ports(
             f"control_port and [network] paths",
         )
     if all(port for _, _, port in wanted):
-        return good(check, f"a firewall has to let in {_named(wanted)}")
+        return good(check, f"a firewall must allow {_named(wanted)}")
     return good(
         check,
-        f"any: a firewall has to let in TCP and UDP {_port_range()}; [daemon] control_port and "
+        f"any: a firewall must allow TCP and UDP {_port_range()}; [daemon] control_port and "
         f"{'port in each of ' if len(paths) > 1 else 'port in '}[network] paths fix them",
     )
 

@@ -61,21 +61,21 @@ class Greeting:
             RecursionError,
             OverflowError,
         ) as exc:
-            raise BadMessage(f"it is no `dlcpctl doctor --listen`: {exc}") from exc
+            raise BadMessage(f"the answer is not from `dlcpctl doctor --listen`: {exc}") from exc
         if len(found.token) != TOKEN:
-            raise BadMessage(f"a token of {len(found.token)} bytes, need {TOKEN}")
+            raise BadMessage(f"a token of {len(found.token)} bytes; {TOKEN} are needed")
         return found
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or len(value) > MOST_TEXT:
-        raise ValueError(f"{str(value)[:32]!r} is no text of at most {MOST_TEXT} characters")
+        raise ValueError(f"{str(value)[:32]!r} is not a text of at most {MOST_TEXT} characters")
     return value
 
 
 def _end(row: dict[str, Any]) -> End:
     port = int(row["port"])
     if not 0 < port < 1 << 16:
-        raise ValueError(f"{port} is no port")
+        raise ValueError(f"{port} is not a port")
     address = ipaddress.ip_address(_text(row["address"]))  # no name: no DNS lookup
     return End(int(row["path"]), str(address), port, bool(row["held"]))

@@ -39,18 +39,22 @@ def judge_cpus(found: Cpus) -> Row:
             check,
             f"engine_cpus names CPU {ranges(missing)}, and this process may use "
             f"CPU {ranges(found.allowed)}",
-            "give [network] engine_cpus only CPUs that exist and that affinity (taskset, cpuset, "
-            "AllowedCPUs=) leaves",
+            "give [network] engine_cpus only CPUs that exist and that the affinity (taskset, "
+            "cpuset, AllowedCPUs=) allows",
         )
     count = len(found.allowed)
-    quota = "" if found.quota is None else f", and time of {found.quota:g} by its control group"
+    quota = (
+        ""
+        if found.quota is None
+        else f", limited to the time of {found.quota:g} by the control group"
+    )
     budget = count if found.quota is None else min(count, found.quota)
     engines = f"{found.engines} engine{'s' if found.engines > 1 else ''}"
     said = f"{count} CPU{'s' if count > 1 else ''}{quota}, for {engines} and a trainer"
     if budget < found.engines + 1:
         return warn(
             check,
-            f"{said}: they take turns",
+            f"{said}: they share CPUs",
             "fewer [network] engines, or more CPUs (cpu.max, CPUQuota=, a pod's CPU limit)",
         )
     return good(check, said)
@@ -69,7 +73,8 @@ def judge_descriptors(hard: int) -> Row:
         return good(check, f"{shown} (ulimit -Hn); each peer takes three")
     return warn(
         check,
-        f"at most {hard} (ulimit -Hn): each peer takes three, and peers may have a fourth",
+        f"at most {hard} (ulimit -Hn): each peer takes three, and all peers together may use a "
+        "quarter",
         f"LimitNOFILE={ENOUGH_DESCRIPTORS * 16} in the unit, or `nofile` in "
         f"/etc/security/limits.conf",
     )
@@ -102,7 +107,7 @@ def judge_memory(found: Memory) -> Row:
     check = "memory"
     rests = [rest for rest in (found.available, found.group) if rest is not None]
     if not rests:
-        return good(check, "no limit that could be read")
+        return good(check, "no readable limit")
     least = min(rests)
     by_group = found.group is not None and least == found.group
     whose = "left by memory.max of the control group" if by_group else "available on the host"
@@ -110,7 +115,7 @@ def judge_memory(found: Memory) -> Row:
     if least < ENOUGH_MEMORY:
         return warn(
             check,
-            f"{said}: an arena holds all that is registered with it",
+            f"{said}: an arena holds all registered tensors",
             "raise memory.max (MemoryMax=, a pod's memory limit)"
             if by_group
             else "free memory, or train a smaller model here",

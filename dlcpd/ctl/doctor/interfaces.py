@@ -89,13 +89,13 @@ def _absent(number: int, address: str, known: list[Interface]) -> Row:
     return fail(
         f"interface of path {number}",
         f"no interface has {address}",
-        f"[network] paths with an address of this host: {_offer(known)}",
+        f"set [network] paths to an address of this host: {_offer(known)}",
     )
 
 
 def _offer(known: list[Interface]) -> str:
     others = [f"{one.address} ({one.name})" for one in known if one.up and not one.loopback]
-    return ", ".join(others) or "there is none beyond loopback"
+    return ", ".join(others) or "this host has only loopback"
 
 
 def _place(number: int, found: Interface, known: list[Interface], *, chosen: bool) -> Row:
@@ -108,7 +108,7 @@ def _place(number: int, found: Interface, known: list[Interface], *, chosen: boo
             check,
             f"{here}: {why if chosen else 'there is no default route'}; no other host reaches it",
             f"[network] paths = [{{ address = ... }}] with one of {_offer(known)}; nothing to do "
-            f"where all ranks are on this host",
+            "if all ranks are on this host",
         )
     if (faster := _fastest(known)) and 0 < found.speed < faster.speed and not chosen:
         return warn(
@@ -131,7 +131,7 @@ def _mtu(number: int, found: Interface) -> Row:
     if found.mtu < LEAST_MTU:
         return fail(
             check,
-            f"{found.name} has {found.mtu}; segments need {LEAST_MTU}, or go in pieces",
+            f"{found.name} has {found.mtu}; segments need {LEAST_MTU}, or are sent in pieces",
             f"ip link set {found.name} mtu 1500",
         )
     more = "" if found.mtu >= JUMBO else f"; {JUMBO} on every host and switch takes a sixth"
@@ -141,17 +141,17 @@ def _mtu(number: int, found: Interface) -> Row:
 def _offloads(number: int, found: Interface) -> Row:
     check, active = f"offloads of path {number}", found.features
     if not active:
-        return good(check, f"{found.name} does not say what its device does")
+        return good(check, f"{found.name} does not report the offloads of its device")
     if not any(active.get(name) for name in CHECKSUM):
         return warn(
             check,
-            f"{found.name} computes no checksums of what it sends, so GSO may be refused",
+            f"{found.name} computes no checksums of outgoing datagrams, so GSO may be refused",
             f"ethtool -K {found.name} tx on",
         )
     if not active.get(GRO, True):
         return warn(
             check,
-            f"{found.name} joins no packets: every datagram wakes the stack by itself",
+            f"{found.name} has no GRO: each datagram passes the network stack by itself",
             f"ethtool -K {found.name} gro on",
         )
     where = "the device" if active.get(IN_HARDWARE) else "the kernel, in software"

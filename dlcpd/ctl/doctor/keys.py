@@ -47,14 +47,16 @@ def judge_keys(found: Keys, *, loopback: bool) -> Row:
         return fail(
             check,
             found.problem,
-            "dlcpctl keys list says which; make or authorise them again (docs/security.md)",
+            "`dlcpctl keys list` names the files; make or authorise them again (docs/security.md)",
         )
     if found.hidden:
-        return good(check, f"{found.hidden} is for the daemon's user alone; ask as that user")
+        return good(
+            check, f"only the user of the daemon may read {found.hidden}; run doctor as that user"
+        )
     if found.folder:
         return good(check, f"{found.hosts} hosts authorised by {found.folder}")
     if loopback:
-        return good(check, "any key, on loopback alone")
+        return good(check, "any key, on loopback only")
     return warn(
         check, f"any key that a job names: where it has no secret, {UNPROVED}", HOW_TO_PROVE
     )

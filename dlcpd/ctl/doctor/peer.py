@@ -70,18 +70,20 @@ def _read_line(line: socket.socket) -> bytes:
         more = line.recv(MOST)
         data += more
         if not more or len(data) > MOST or time.monotonic() > until:
-            raise BadMessage("it is no `dlcpctl doctor --listen`: no greeting came")
+            raise BadMessage("the listener is not `dlcpctl doctor --listen`: it sent no greeting")
     return data
 
 
 def _unreachable(host: str, port: int, exc: OSError) -> Row:
     check = f"{host}: listener"
     if isinstance(exc, socket.gaierror):
-        return fail(check, f"no such host: {exc.strerror}", "a name or an address that resolves")
+        return fail(
+            check, f"no such host: {exc.strerror}", "give a name or an address that resolves"
+        )
     if exc.errno == errno.ECONNREFUSED:
         return fail(
             check,
-            f"the host is there, and nothing listens on TCP port {port}",
+            f"the host answers, and no process listens on TCP port {port}",
             _listen_there(host, port),
         )
     why = os.strerror(exc.errno) if exc.errno else f"no answer within {CONNECT:g} s"
@@ -107,7 +109,7 @@ def _control_of_the_daemon(config: Config, host: str) -> Iterator[Row]:
             f"start dlcpd there, and let TCP port {port} in",
         )
     else:
-        yield good(check, f"something answers at TCP port {port}")
+        yield good(check, f"a process answers at TCP port {port}")
 
 
 def _connects(control: End) -> str:

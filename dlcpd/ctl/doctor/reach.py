@@ -40,9 +40,9 @@ def judge_greeting(greeting: Greeting, host: str, ours: dict[str, int]) -> Itera
     ]
     check = f"{name}: settings"
     if differ:
-        yield fail(check, "; ".join(differ), "one configuration for all hosts of a job")
+        yield fail(check, "; ".join(differ), "give all hosts of a job the same settings")
     else:
-        yield good(check, "those that hosts of a job must share are equal")
+        yield good(check, "the settings that must be equal on all hosts of a job are equal")
 
 
 def judge_control(greeting: Greeting, problem: str) -> Row:
@@ -53,8 +53,8 @@ def judge_control(greeting: Greeting, problem: str) -> Row:
         return fail(
             check,
             f"{where}: {problem}",
-            f"let {where} in on {greeting.host} and between; "
-            f"[daemon] control_port fixes the number",
+            f"let {where} through on {greeting.host} and between the hosts; [daemon] "
+            "control_port fixes the port",
         )
     return good(check, f"{where} answers{', where a daemon runs' if control.held else ''}")
 
@@ -63,7 +63,7 @@ def no_way(host: str, end: End, local: str, exc: OSError) -> Row:
     """The row for a port towards which no socket could be made."""
     return fail(
         f"{host}, path {end.path}: UDP",
-        f"no way from {local} to {end.address}: {exc.strerror}",
+        f"no route from {local} to {end.address}: {exc.strerror}",
         "addresses of one network, or a route between them (ip route get), for this path on both",
     )
 
@@ -74,7 +74,7 @@ def judge_reach(host: str, path: int, tried: Sequence[Tried]) -> Row:
     closed = [one for one in tried if not one.answered]
     if not closed:
         held = any(one.end.held for one in tried)
-        beside = " (a daemon has the configured ones; these are beside it)" if held else ""
+        beside = " (a daemon has the configured ports; the listener uses others)" if held else ""
         return good(check, f"{_named(tried)} answer{'s' if len(tried) == 1 else ''}{beside}")
     refused = all(one.refused for one in closed)
     why = "refused by an ICMP message" if refused else "no answer to 3 datagrams"
@@ -82,8 +82,8 @@ def judge_reach(host: str, path: int, tried: Sequence[Tried]) -> Row:
     return fail(
         check,
         f"{_named(closed)}: {why}",
-        f"let UDP in on {host} and between (nft add rule inet filter input udp dport "
-        f"{{ {ports} }} accept); [network] paths fixes the ports",
+        f"let UDP through on {host} and between the hosts (nft add rule inet filter input udp "
+        f"dport {{ {ports} }} accept); [network] paths fixes the ports",
     )
 
 
@@ -99,11 +99,13 @@ def judge_offset(host: str, reply: Reply, wall_at_zero: float) -> Row:
     middle = (reply.sent_at + reply.arrived_at) / 2 + wall_at_zero
     half = (reply.arrived_at - reply.sent_at) / 2
     offset = reply.answer.wall / 1e6 - middle
-    said = f"{offset * 1e3:+.1f} ms from ours, give or take {half * 1e3:.1f} ms"
+    said = (
+        f"the clock differs by {offset * 1e3:+.1f} ms, with an uncertainty of {half * 1e3:.1f} ms"
+    )
     if abs(offset) - half > CLOCKS:
         return warn(
             check,
             f"{said}: logs and traces of both cannot be read together",
-            "chronyd or systemd-timesyncd on both hosts",
+            "run chronyd or systemd-timesyncd on both hosts",
         )
-    return good(check, f"{said}; dlcpd needs no equal clocks")
+    return good(check, f"{said}; dlcpd does not need equal clocks")

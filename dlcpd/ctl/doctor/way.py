@@ -48,8 +48,8 @@ def judge_mtu(check: str, way: Way) -> Row:
     if not there:
         return fail(
             check,
-            f"not even {LEAST_MTU} B pass to {way.remote[0]} though small datagrams do: "
-            f"everything would go in pieces",
+            f"datagrams of {LEAST_MTU} B do not reach {way.remote[0]}, and small datagrams do: "
+            "all data would be sent in pieces",
             "raise the MTU of the link or tunnel between, or let IP fragments and ICMP through",
         )
     if not way.mtu.back:
@@ -62,8 +62,8 @@ def judge_mtu(check: str, way: Way) -> Row:
     if mine and there < mine:
         return warn(
             check,
-            f"{there} B pass, and this host's interface has {mine}: a link or a tunnel "
-            f"between has a smaller MTU (dlcpd finds that by itself, others may not)",
+            f"{there} B pass, and this host's interface has {mine}: a link or a tunnel between "
+            "has a smaller MTU (dlcpd adapts to it, other programs may not)",
             f"the MTU {there} for both hosts' interfaces, or {mine} for every link between",
         )
     return good(check, f"{there} B pass there and back")
@@ -75,7 +75,7 @@ def judge_marks(check: str, marks: Sequence[Mark]) -> Row:
     if silent:
         return fail(
             check,
-            f"no answer to datagrams with DSCP {_points(silent)}: something drops them",
+            f"no answer to datagrams with DSCP {_points(silent)}: a device on the way drops them",
             "let those DSCP through (rules of firewalls, policers of switches), or [network] "
             'drop_precedence = "none"',
         )
@@ -89,9 +89,10 @@ def judge_marks(check: str, marks: Sequence[Mark]) -> Row:
         return good(check, f"{len(marks)} values arrive as they were sent, there and back")
     return warn(
         check,
-        f"{'; '.join(problems)}: switches behind cannot tell urgent from light",
+        f"{'; '.join(problems)}: later switches cannot tell classes and drop precedences",
         "trust DSCP and leave ECN alone at every port between (switchcfg render), and look for "
-        "rules that set them (nft list ruleset, tc filter); without that only the benefit is lost",
+        "rules that set them (nft list ruleset, tc filter); until then dlcpd works without "
+        "priorities",
     )
 
 
@@ -151,14 +152,15 @@ def judge_routes(check: str, way: Way) -> Row:
     reached = [route for route in way.routes if route]
     if not reached:
         direct = "no router between, or none that answers"
-        return good(check, f"{direct}: every source port counts as a way")
+        return good(check, f"{direct}: every source port counts as a route")
     found, ports = ways(reached), len(way.routes)
     via = "; ".join(" ".join(route) for route in found)
     if len(found) > 1 and way.entropy == 1:
         return warn(
             check,
-            f"{ports} source ports take {len(found)} ways ({via}), and data would use one",
+            f"{ports} source ports take {len(found)} routes ({via}), and data would use one of "
+            "them",
             f"[network] entropy = {max(2 * len(found), ports)}, on all hosts",
         )
-    count = f"{len(found)} ways" if len(found) > 1 else "one way"
+    count = f"{len(found)} routes" if len(found) > 1 else "one route"
     return good(check, f"{ports} source ports take {count} ({via})")

@@ -28,8 +28,8 @@ def page(options: argparse.Namespace, output: Output) -> int:
         output.line(f"{url}  (Ctrl-C ends it)")
         if token:
             output.line(
-                "the token and what is shown cross the network in clear: ssh -L, or a "
-                "proxy with TLS, keeps them to yourself"
+                "the token and the page cross the network unencrypted: use ssh -L, or a proxy "
+                "with TLS"
             )
         _say_whether_there(daemon, output)
         with suppress(KeyboardInterrupt):  # the way to end it

@@ -50,7 +50,7 @@ class Daemon:
         Raises: as Conversation does; TooMany while another request records.
         """
         if not self._recording.acquire(blocking=False):
-            raise TooMany("another browser records; try again when it is done")
+            raise TooMany("another browser is recording a trace; try again when it has finished")
         try:
             with Conversation(self._socket) as daemon:
                 recorded = record(daemon, steps, RECORDING)

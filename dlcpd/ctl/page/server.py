@@ -103,16 +103,19 @@ class _Looks(WholeRequest):
     def _refusal(self, path: str) -> tuple[HTTPStatus, str] | None:
         """Why this request is refused, or None. The files hold no secrets: all may read them."""
         if not self.token and not names_us(self.headers.get("Host", "")):
-            return HTTPStatus.MISDIRECTED_REQUEST, "ask for it by address or localhost"
+            return (
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "ask for the page by address or by the name localhost",
+            )
         if path in FILES:
             return None
         if path not in ("/status", "/trace"):
-            return HTTPStatus.NOT_FOUND, "there is /, /status and /trace"
+            return HTTPStatus.NOT_FOUND, "the paths are /, /status and /trace"
         if self.token and not told(self.token, self.headers.get("Authorization")):
             return HTTPStatus.UNAUTHORIZED, "the token is missing or wrong"
         # Browsers set this header, and a page of another site cannot change it.
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            return HTTPStatus.FORBIDDEN, "for this server's own page"
+            return HTTPStatus.FORBIDDEN, "only the page of this server may ask for this"
         return None
 
     def _record(self, steps: str) -> None:

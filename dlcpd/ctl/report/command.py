@@ -18,7 +18,7 @@ def report(options: argparse.Namespace, output: Output) -> int:
     written = OutputFile("-o", to)
     written.check()
     if to.exists() and any(to.samefile(place) for place in options.runs if place.exists()):
-        raise BadConfig(f"-o {to}: is what is to be read; name another file")
+        raise BadConfig(f"-o {to}: is one of the inputs; name another file")
     found = [section for place in options.runs for section in sections(place)]
     names = ", ".join(place.name or str(place) for place in options.runs)
     now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"

@@ -17,7 +17,7 @@ def of_windows(found: Sequence[Row]) -> Section:
     if not columns.keys() >= {"steps", "bytes"}:
         raise KeyError("steps")
     steps = sum(columns["steps"])
-    title = f"A training: {steps} steps, as one rank saw them"
+    title = f"A training: {steps} steps of one rank"
     return Section(
         title, list(_said(windows, steps)), list(_blocks(columns)), {"windows": len(windows)}
     )
@@ -43,7 +43,7 @@ def _said(windows: Sequence[Row], steps: int) -> Iterator[str]:
             f"{'ABOVE' if over else 'within'} the bound of {percent(worst.get('bound', 0.0))}."
         )
     else:
-        yield "Nothing was allowed to be lost, and nothing was."
+        yield "No loss was allowed, and no segment was waived."
     yield from _waited(windows)
     alarms = max((row.get("paths_in_alarm", 0) for row in windows), default=0)
     if alarms:
@@ -59,11 +59,11 @@ def _waited(windows: Sequence[Row]) -> Iterator[str]:
     whole = sum(row["step_s"] * row["steps"] for row in known) / count
     share = waited / whole if whole else 0.0
     yield (
-        f"A step waited {seconds(waited)} of {seconds(whole)} for gradients, {share:.0%}: so much "
-        f"a faster exchange could save at most."
+        f"A step waited {seconds(waited)} of {seconds(whole)} for gradients, {share:.0%}: a "
+        "faster exchange could save at most that."
     )
     if share < LITTLE:
-        yield "So there is no gain to be had here from the network."
+        yield "So a faster network would gain nothing here."
 
 
 def _blocks(columns: dict[str, list[Any]]) -> Iterator[Block]:
@@ -84,12 +84,12 @@ def _blocks(columns: dict[str, list[Any]]) -> Iterator[Block]:
             some(100, waived="loss", bound="bound"),
         ),
         (
-            "A step, and what it waited for gradients",
+            "A step, and its wait for gradients",
             " ms",
             some(1e3, a_step="step_s", waited="exposed_s"),
         ),
         ("Energy of gradients that was waived", " %", some(100, energy="energy_lost")),
-        ("Segments sent again", "", some(1, sent_again="retransmitted")),
+        ("Segments retransmitted", "", some(1, sent_again="retransmitted")),
         ("Paths in alarm", "", some(1, in_alarm="paths_in_alarm")),
     )
     for title, unit, series in charts:

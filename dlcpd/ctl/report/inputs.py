@@ -30,7 +30,7 @@ def sections(place: Path) -> list[Section]:
     if make is None and kind:
         raise BadConfig(f"{place}: looks like {kind}, and no installed package reads it")
     if make is None:
-        raise BadConfig(f"{place}: is nothing that report knows. It reads {READ}")
+        raise BadConfig(f"{place}: is not a file that report can read. It reads {READ}")
     try:
         return [make(found)]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as exc:
@@ -70,7 +70,7 @@ def _parsed(place: Path) -> Any:
     try:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
     except (ValueError, RecursionError) as exc:
-        raise BadConfig(f"{place}: is no JSON ({exc}). report reads {READ}") from exc
+        raise BadConfig(f"{place}: is not JSON ({exc}). report reads {READ}") from exc
 
 
 def _text(place: Path) -> str:

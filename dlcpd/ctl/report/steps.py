@@ -34,7 +34,7 @@ def of_trace(events: list[Event]) -> Section:
         "Steps, as dlcpctl trace recorded them",
         [text for row in rows for text in _said(row)],
         [
-            {"kind": "timeline", "title": "What operations waited for", "events": shown},
+            {"kind": "timeline", "title": "Time of operations, by phase", "events": shown},
             table("In all", header, rows),
         ],
     )
@@ -83,8 +83,8 @@ def _said(row: list[Any]) -> Iterator[str]:
     whole = sum(phases) or 1.0
     took = f", {seconds(step / 1e3)} each (median)" if step else ""
     yield (
-        f"{name}: {steps} steps{took}, with {operations} operations; {again} segments were sent "
-        f"again and {waived} waived."
+        f"{name}: {steps} steps{took}, with {operations} operations; {again} segments were "
+        f"retransmitted and {waived} waived."
     )
     yield (
         f"Of the time of its operations {phases[longest] / whole:.0%} is {PHASES[longest]}"
@@ -93,8 +93,8 @@ def _said(row: list[Any]) -> Iterator[str]:
 
 
 WHY: Final = {
-    "queued": ": the engine was busy with others",
-    "waits for ranks": ": another rank came later, which no network can mend",
-    "exchange": ", which is the network's and the sums'",
-    "returns": ": the trainer was busy when results were there",
+    "queued": ": the engine was busy with other operations",
+    "waits for ranks": ": another rank came later, which a faster network does not change",
+    "exchange": ", spent in the network and in the sums",
+    "returns": ": the trainer was busy when results arrived",
 }

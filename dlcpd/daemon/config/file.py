@@ -77,7 +77,7 @@ def _check_engines(network: NetworkTable) -> None:
     if network.engine_cpus and network.engines not in (AUTO, len(network.engine_cpus)):
         raise BadConfig(
             f"[network] engine_cpus: CPUs for {len(network.engine_cpus)} engines, and engines is "
-            f"{network.engines}; give each engine its own, or none"
+            f"{network.engines}; give CPUs for each engine, or for none"
         )
 
 
@@ -85,15 +85,15 @@ def _check_encryption(network: NetworkTable) -> None:
     if network.data_encryption != NONE and network.data_path == COMPILED:
         raise BadConfig(
             f"[network] data_path: {COMPILED!r} cannot encrypt, and data_encryption is "
-            f"{network.data_encryption!r}; leave data_path out, or make it {NUMPY!r}"
+            f"{network.data_encryption!r}; remove data_path, or set it to {NUMPY!r}"
         )
 
 
 def _check_relays(network: NetworkTable, inject: InjectTable) -> None:
     if inject.relays and len(inject.relays) != len(network.paths):
         raise BadConfig(
-            f"[inject] relays: {len(inject.relays)} addresses for {len(network.paths)} paths; give "
-            f"one for each path, or none"
+            f"[inject] relays: {len(inject.relays)} addresses for {len(network.paths)} paths; "
+            "give an address for each path, or none"
         )
 
 
@@ -108,7 +108,7 @@ def _refuse_unknown(given: Iterable[str], known: list[str], what: str) -> None:
 def _table(kind: Any, document: dict[str, Any], name: str) -> Any:
     table = document.get(name, {})
     if not isinstance(table, dict):
-        raise BadConfig(f"[{name}] is a table, not {type(table).__name__}")
+        raise BadConfig(f"[{name}] must be a table, not {type(table).__name__}")
     return kind(**_checked(kind, table, f"[{name}]"))
 
 
@@ -136,7 +136,7 @@ def _rows(value: Any, rule: Any, where: str) -> tuple[Any, ...]:
     kind, most = rule["rows"], rule["high"]
     names = ", ".join(f.name for f in fields(kind))
     if not isinstance(value, list) or not 1 <= len(value) <= most:
-        raise BadConfig(f"{where}: is a list of 1..{most} tables {{{names}}}")
+        raise BadConfig(f"{where}: must be a list of 1 to {most} tables {{{names}}}")
     if not all(isinstance(row, dict) for row in value):
-        raise BadConfig(f"{where}: each {rule['each']} is a table {{{names}}}")
+        raise BadConfig(f"{where}: each {rule["each"]} must be a table {{{names}}}")
     return tuple(kind(**_checked(kind, row, f"{where}[{n}]")) for n, row in enumerate(value))

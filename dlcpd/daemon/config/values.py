@@ -40,18 +40,22 @@ def address(value: Any, where: str) -> str:
     try:
         found = ipaddress.ip_address(value if isinstance(value, str) else "")
     except ValueError:
-        raise BadConfig(f'{where}: {value!r} is no IP address; give one, or "{AUTO}"') from None
+        raise BadConfig(
+            f'{where}: {value!r} is not an IP address; give an address, or "{AUTO}"'
+        ) from None
     if "%" in str(found):
-        raise BadConfig(f"{where}: {value} has a zone, which peers do not know: give one without")
+        raise BadConfig(
+            f"{where}: {value} has a zone, which peers do not know: give the address without it"
+        )
     if found.is_unspecified or found.is_multicast:
-        raise BadConfig(f"{where}: {value} is no address that peers can send to")
+        raise BadConfig(f"{where}: {value} is not an address that peers can send to")
     return str(found)
 
 
 def relays(value: Any, where: str) -> tuple[str, ...]:
     """A list of IP addresses, one per path. Raises: BadConfig."""
     if not isinstance(value, list) or len(value) > MAX_PATHS or AUTO in value:
-        raise BadConfig(f"{where}: is a list of at most {MAX_PATHS} addresses")
+        raise BadConfig(f"{where}: must be a list of at most {MAX_PATHS} addresses")
     return tuple(address(row, f"{where}[{n}]") for n, row in enumerate(value))
 
 
@@ -74,7 +78,7 @@ def memory(value: Any, where: str) -> int | str:
 def users(value: Any, where: str) -> tuple[int | str, ...]:
     """A list of user ids and names. Raises: BadConfig."""
     if not isinstance(value, list) or len(value) > MAX_USERS:
-        raise BadConfig(f"{where}: is a list of at most {MAX_USERS} user ids or names")
+        raise BadConfig(f"{where}: must be a list of at most {MAX_USERS} user ids or names")
     for user in value:
         if type(user) not in (int, str) or user == "" or (type(user) is int and user < 0):
             raise BadConfig(f"{where}: {user!r} is neither a user id nor a name")
@@ -101,7 +105,7 @@ def engines(value: Any, where: str) -> int | str:
 def engine_cpus(value: Any, where: str) -> tuple[str, ...]:
     """A list of CPU lists, one per engine. Raises: BadConfig."""
     if not isinstance(value, list) or len(value) > MAX_ENGINES:
-        raise BadConfig(f"{where}: is a list of at most {MAX_ENGINES} texts, one per engine")
+        raise BadConfig(f"{where}: must be a list of at most {MAX_ENGINES} texts, one per engine")
     for text in value:
         try:
             cpu_numbers(text)
@@ -113,7 +117,7 @@ def engine_cpus(value: Any, where: str) -> tuple[str, ...]:
 def directory(value: Any, where: str) -> str:
     """An absolute path, or "". Raises: BadConfig."""
     if type(value) is not str or (value and not Path(value).is_absolute()):
-        raise BadConfig(f"{where}: {value!r} is no absolute path")
+        raise BadConfig(f"{where}: {value!r} is not an absolute path")
     return value
 
 
@@ -138,6 +142,6 @@ def listening(value: Any, where: str) -> str:
             raise ValueError(value)
     except ValueError:
         raise BadConfig(
-            f'{where}: {value!r} is no IP address and port; write it like "127.0.0.1:9464"'
+            f'{where}: {value!r} is not an IP address and a port; write it like "127.0.0.1:9464"'
         ) from None
     return str(value)

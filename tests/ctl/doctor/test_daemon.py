@@ -24,11 +24,11 @@ REPORT: dict[str, Any] = {"version": __version__, "engine": {}, "sessions": []}
 @pytest.mark.parametrize(
     ("found", "verdict", "says"),
     [
-        (Running("/s"), Verdict.PASS, "start a private one"),
+        (Running("/s"), Verdict.PASS, "start a private daemon"),
         (Running("/s", exists=True, problem="hung up"), Verdict.FAIL, "hung up"),
         (Running("/s", exists=True, refused=True, problem="no"), Verdict.FAIL, "no"),
         (Running("/s", REPORT), Verdict.PASS, "0 sessions"),
-        (Running("/s", REPORT | {"version": "0.0.1"}), Verdict.FAIL, "is 0.0.1, this is"),
+        (Running("/s", REPORT | {"version": "0.0.1"}), Verdict.FAIL, "has version 0.0.1, and this"),
         (Running("/s", REPORT | {"engine": {"error": "silent"}}), Verdict.FAIL, "silent"),
     ],
     ids=str,
@@ -109,7 +109,7 @@ def test_a_port_that_another_process_has_fails() -> None:
     assert "TCP and UDP" in daemon.judge_ports(wanted, [], paths, running=False).found
     several = [("UDP", "10.0.0.1", port) for port in (7002, 7001, 7000)]
     said = daemon.judge_ports(several, [], paths, running=False).found
-    assert said == "a firewall has to let in UDP 10.0.0.1 ports 7000-7002"
+    assert said == "a firewall must allow UDP 10.0.0.1 ports 7000-7002"
     fixed = daemon.ports(configuration(7001, 7000))
     said = daemon.judge_ports(fixed, [], paths, running=False).found
     assert "TCP 127.0.0.1 port 7000, UDP 127.0.0.1 port 7001" in said
@@ -143,5 +143,5 @@ def test_what_cannot_be_looked_at_is_a_row_and_no_end(
     monkeypatch.setattr("dlcpd.ctl.doctor.interfaces.look_at_interfaces", denied)
     assert command.main(["doctor", "--socket", str(tmp_path / "absent")]) == 0
     said = capsys.readouterr().out
-    assert "cannot be looked at: [Errno 1] Operation not permitted" in said
+    assert "cannot be checked: [Errno 1] Operation not permitted" in said
     assert "clock" in said

@@ -86,8 +86,8 @@ def test_huge_pages_are_no_reason_to_warn(setting: str, says: str) -> None:
     ("found", "verdict", "says"),
     [
         (Cpus(ALL, None, 1, ()), Verdict.PASS, "4 CPUs, for 1 engine and a trainer"),
-        (Cpus(ALL, 2.0, 1, ()), Verdict.PASS, "time of 2 by its control group"),
-        (Cpus(ALL, 1.5, 1, ()), Verdict.WARN, "take turns"),
+        (Cpus(ALL, 2.0, 1, ()), Verdict.PASS, "time of 2 by the control group"),
+        (Cpus(ALL, 1.5, 1, ()), Verdict.WARN, "share CPUs"),
         (Cpus(frozenset({0}), None, 1, ()), Verdict.WARN, "1 CPU, for 1 engine and a trainer: "),
         (Cpus(ALL, None, 2, ((2,), (3, 4))), Verdict.FAIL, "names CPU 4"),
     ],
@@ -105,7 +105,7 @@ def test_cpus(found: Cpus, verdict: Verdict, says: str) -> None:
         (Memory(8 * GIB, 2 * GIB), Verdict.PASS, "2.0 GiB left by memory.max"),
         (Memory(8 * GIB, GIB // 2), Verdict.WARN, "0.5 GiB left by memory.max"),
         (Memory(GIB // 2, None), Verdict.WARN, "0.5 GiB available"),
-        (Memory(None, None), Verdict.PASS, "no limit"),
+        (Memory(None, None), Verdict.PASS, "no readable limit"),
     ],
     ids=str,
 )

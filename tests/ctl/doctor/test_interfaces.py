@@ -65,7 +65,7 @@ def test_an_address_that_nobody_has_fails() -> None:
     [row] = rows(LO, ETH, use="10.9.9.9").values()
     assert row.verdict is Verdict.FAIL
     assert "10.0.0.7 (eth0)" in row.fix
-    assert "none beyond loopback" in rows(LO, use="10.9.9.9")["interface"].fix
+    assert "only loopback" in rows(LO, use="10.9.9.9")["interface"].fix
 
 
 def test_the_kernel_tells_of_loopback() -> None:

@@ -18,10 +18,10 @@ from tests.daemon.keys_kit import authorise, host_with_keys, security
     ("found", "loopback", "verdict", "says"),
     [
         (Keys("/k", 3), False, Verdict.PASS, "3 hosts authorised by /k"),
-        (Keys(), True, Verdict.PASS, "on loopback alone"),
+        (Keys(), True, Verdict.PASS, "on loopback only"),
         (Keys(), False, Verdict.WARN, "any key that a job names"),
         (Keys("/k", problem="a.toml: is no TOML"), True, Verdict.FAIL, "a.toml: is no TOML"),
-        (Keys("/k", hidden="/k/identity.toml"), False, Verdict.PASS, "daemon's user alone"),
+        (Keys("/k", hidden="/k/identity.toml"), False, Verdict.PASS, "only the user of the daemon"),
     ],
     ids=str,
 )

@@ -115,7 +115,7 @@ def test_nobody_listens() -> None:
         port = taken.getsockname()[1]
         config = configuration("127.0.0.1", "alpha", tcp=port)
         first, control = peer.peer_rows(config, "127.0.0.1", port)
-    assert first.verdict is Verdict.FAIL and "nothing listens" in first.found
+    assert first.verdict is Verdict.FAIL and "no process listens" in first.found
     assert f"dlcpctl doctor --listen --port {port}" in first.fix
     assert control.verdict is Verdict.FAIL and f"TCP port {port}" in control.found
 
@@ -133,7 +133,7 @@ def test_another_program_listens() -> None:
         rows = peer.peer_rows(configuration("127.0.0.1", "a"), *other.getsockname())
         [row] = rows
         thread.join()
-    assert row.verdict is Verdict.FAIL and "no `dlcpctl doctor --listen`" in row.found
+    assert row.verdict is Verdict.FAIL and "not from `dlcpctl doctor --listen`" in row.found
 
 
 def test_hosts_that_differ_are_told_apart() -> None:
@@ -195,7 +195,7 @@ def test_a_good_network_passes_and_cleared_marks_are_named() -> None:
         clean = between(net)
         assert {row.verdict for row in clean.values()} == {Verdict.PASS}, clean
         assert "1500 B pass there and back" in clean["beta, path 0: MTU"].found
-        assert "take one way (10.9.0.2)" in clean["beta, path 0: routes"].found
+        assert "take one route (10.9.0.2)" in clean["beta, path 0: routes"].found
 
         marks = between(net, DSCP_CLEARED)["beta, path 0: DSCP, ECN"]
         assert marks.verdict is Verdict.WARN

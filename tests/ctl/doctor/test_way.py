@@ -47,7 +47,7 @@ def test_a_good_way_passes_everywhere() -> None:
         (Mtu(1400, back=True), 1500, Verdict.WARN, "1400 B pass, and this host's interface has"),
         (Mtu(1400, back=True), 0, Verdict.PASS, "1400 B pass"),
         (Mtu(1500, back=False), 1500, Verdict.WARN, "no answer of that size"),
-        (Mtu(0, back=False), 1500, Verdict.FAIL, "not even 1280 B"),
+        (Mtu(0, back=False), 1500, Verdict.FAIL, "datagrams of 1280 B do not reach"),
     ],
     ids=str,
 )
@@ -60,14 +60,14 @@ def test_mtu(mtu: Mtu, interface: int, verdict: Verdict, says: str) -> None:
     ("marks", "verdict", "says"),
     [
         ([Mark(AF41, 2, AF41), Mark(CS6, 2, CS6)], Verdict.WARN,
-         "DSCP is cleared on the way there: switches"),
+         "DSCP is cleared on the way there: later"),
         ([Mark(AF41, AF41, 2), Mark(CS6, CS6, CS6)], Verdict.WARN,
          "DSCP 34 is cleared on the way back"),
         ([Mark(AF41, CS6, AF41)], Verdict.WARN, "DSCP is changed on the way there: 34 to 48"),
         ([Mark(AF41, AF41 & ~3, AF41)], Verdict.WARN, "ECN is cleared on the way there"),
         ([Mark(AF41, AF41 | CE, AF41 | CE)], Verdict.PASS, "1 values arrive"),
         ([Mark(LIGHT, LIGHT | CE, LIGHT)], Verdict.WARN, "ECN is changed on the way there: 0 to 3"),
-        ([Mark(CS6, None, None), Mark(AF41, AF41, AF41)], Verdict.FAIL, "DSCP 48: something"),
+        ([Mark(CS6, None, None), Mark(AF41, AF41, AF41)], Verdict.FAIL, "DSCP 48: a device"),
     ],
     ids=str,
 )  # fmt: skip
@@ -96,8 +96,8 @@ def test_more_ways_than_are_used_are_named() -> None:
     routes = [("l", "s0"), ("l", "s1"), ("l", "s0"), ("l", "s1")]
     found = row("routes", routes=routes)
     assert found.verdict is Verdict.WARN
-    assert "2 ways (l s0; l s1)" in found.found
+    assert "2 routes (l s0; l s1)" in found.found
     assert "entropy = 4" in found.fix
     assert row("routes", routes=routes, entropy=8).verdict is Verdict.PASS
-    assert "take one way (r)" in row("routes").found
+    assert "take one route (r)" in row("routes").found
     assert "no router between" in row("routes", routes=[()] * 4).found

@@ -80,7 +80,7 @@ def test_a_scenario_is_read_as_it_is_written(
         (expected.p10, expected.p50, expected.p90)
     )
     assert (ours["colour"], theirs["colour"]) == ("blue", "orange")
-    assert block(made, "table", "set out")["rows"][0] == [
+    assert block(made, "table", "claims")["rows"][0] == [
         "FALLS SHORT",
         "throughput kept",
         0.5,
@@ -105,7 +105,7 @@ def test_figures_that_were_not_measured_are_said(tmp_path: Path) -> None:
         "NOT MEASURED: random 0.01, bounded: no sample",
         f"Measured by dlcpd {__version__}: two hosts.",
     ]
-    assert block(made, "table", "set out")["rows"][0][0] == "not measured"
+    assert block(made, "table", "claims")["rows"][0][0] == "not measured"
 
 
 def _lost() -> None:

@@ -13,7 +13,7 @@ from switchcfg.intent.intent import Intent
 from switchcfg.plan.queues import Layout
 from switchcfg.plan.state import Place, State, tables
 from switchcfg.platforms.platform import is_ours
-from switchcfg.platforms.sonic_releases import HWSKU, release
+from switchcfg.platforms.sonic.releases import HWSKU, release
 
 FIRST: Final = 202505  # release
 # (HWSKUs of ASICs that trim, first release that supports them): Spectrum-4 and 5 and Tomahawk 5,
@@ -24,10 +24,7 @@ ASICS: Final = (
     (re.compile(r"Nokia-IXR7220-H6-.*"), 202605),
 )
 ACTION: Final = "packet_discard_action"
-USELESS: Final = (
-    "trim: receivers of dlcpd do not see what is left of a packet: their kernels drop a datagram "
-    "that was cut short"
-)
+USELESS: Final = "trim: of no use to dlcpd: kernels of receivers drop a datagram that was cut short"
 
 
 def settings(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
@@ -46,12 +43,12 @@ def problems(intent: Intent, rendered: State, present: State) -> Iterator[str]:
         return
     found, hwsku = release(present), present.get(HWSKU, "")
     if found is not None and found < FIRST:
-        yield f"trim: SONiC {found or 'before 2023'} does not trim packets: from {FIRST} on it does"
+        yield f"trim: SONiC {found or 'before 2023'} does not trim packets: {FIRST} and later do"
     since = next((first for shape, first in ASICS if shape.fullmatch(hwsku)), None)
     if since is None:
         yield (
-            f"trim: HWSKU {hwsku or 'unknown'}: SONiC trims on Spectrum-4 and 5, Tomahawk 5 and 6: "
-            f"leave out [queues] trim"
+            f"trim: HWSKU {hwsku or 'unknown'}: SONiC trims on Spectrum-4 and 5, Tomahawk 5 and "
+            "6: remove [queues] trim"
         )
     elif found is not None and FIRST <= found < since:
         yield f"trim: HWSKU {hwsku} trims from {since} on, and this is SONiC {found}"
@@ -64,6 +61,6 @@ def problems(intent: Intent, rendered: State, present: State) -> Iterator[str]:
     if theirs and any(value != rendered[place] for place, value in here.items()):
         shown = ", ".join(f"{place.field} {value}" for place, value in here.items())
         yield (
-            f"trim: the whole switch trims with {shown}, for BUFFER_PROFILE {', '.join(theirs)}: "
-            f"ours would change that"
+            f"trim: the whole switch trims with {shown}, for BUFFER_PROFILE {', '.join(theirs)}, "
+            "and the plan would change that"
         )

@@ -38,6 +38,6 @@ def _each(part: str, most: int) -> Iterator[str]:
     while hit := _RANGE.search(out[0]):
         numbers = range(int(hit[1]), int(hit[2]) + 1)
         if not 0 < len(numbers) * len(out) <= most:
-            raise BadState(f"{part[:40]!r} is no range of at most {MOST} names")
+            raise BadState(f"{part[:40]!r} is not a range of at most {MOST} names")
         out = [_RANGE.sub(str(each), name, count=1) for name in out for each in numbers]
     yield from out

@@ -16,20 +16,20 @@ from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
 from switchcfg.plan.kept import left_out
 from switchcfg.plan.queues import Abilities, Layout
 from switchcfg.plan.state import Change, Place, State
-from switchcfg.platforms import nvue_lossless
 from switchcfg.platforms.commands import CommandPlatform, number_of
 from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
+from switchcfg.platforms.nvue import lossless as nvue_lossless
 from switchcfg.platforms.platform import Fit, GivenBack, Rendered, group_name, is_ours
 
 # Cumulus hashes layer 4 by default, and has one lossless priority group (its reference, "QoS").
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",), lossless=1)
 # (share of the buffer, shared-alpha): a queue gets the first row whose share is not below its own
 ALPHAS: Final = ((0.06, "alpha_1_8"), (0.12, "alpha_1_4"), (0.25, "alpha_1_2"), (1.0, "alpha_1"))
-_THERE: Final = "so what ours says for the whole switch does not count there"
+_THERE: Final = "which overrides the settings that switchcfg makes for the whole switch"
 ELSEWHERE: Final = {
     "interface mapping": _THERE,
     "interface scheduler": _THERE,
-    "interface pause": "which stops all of its queues",
+    "interface pause": "which pauses all of its queues",
 }
 
 BUFFERS: Final = ("buffer alpha", "pool", "pfc", "pfc cable", "interface pfc")
@@ -133,8 +133,9 @@ class Nvue(CommandPlatform):
     def conflicts(self, intent: Intent, device: Device, present: State) -> Iterator[str]:
         if _roce(present):
             yield (
-                f"roce: {device.name} has `nv set qos roce`, which makes default-global of its "
-                f"own on all ports: set its parts by themselves, or leave {device.name} out"
+                f"roce: {device.name} has `nv set qos roce`, which makes its own default-global "
+                f"on all ports: configure its parts one by one, or remove {device.name} from the "
+                "intent"
             )
         theirs = set[int]()  # on any port: the code-point map is that of the whole switch
         for place in present:
@@ -149,8 +150,9 @@ class Nvue(CommandPlatform):
             other = place.kind == self.classes and queue != place.name
             if other and number_of(queue) in intent.keep.queues:
                 yield (
-                    f"kept-tc: {device.name}: switch priority {place.name} goes to queue {queue}, "
-                    f"which is kept: only one of the queue's own number can be kept"
+                    f"kept-tc: {device.name}: switch priority {place.name} goes to queue "
+                    f"{queue}, which is kept: to keep the queue, its switch priority must have "
+                    "the queue's number"
                 )
         for port in device.ports:
             for kind, why in ELSEWHERE.items():
@@ -174,8 +176,8 @@ class Nvue(CommandPlatform):
                     ours = place._replace(name=f"{rendered[bound]}{SEPARATOR}{tc}")
                     if kept.setdefault(ours, value) != value:
                         problems.append(
-                            f"kept: queue {tc} is kept, and ports of {rendered[bound]!r} have "
-                            f"several {place.kind}s for it: give {port} a `group` of its own"
+                            f"kept: queue {tc} is kept, and ports of {rendered[bound]!r} differ "
+                            f"in its {place.kind}: give {port} its own `group`"
                         )
         beside = nvue_lossless.Beside(intent, device, {**found.state, **kept}, present)
         problems += beside.problems

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from switchcfg.intent.intent import Intent
 from switchcfg.plan.state import Change, Place, State
-from switchcfg.platforms.openconfig_tree import FAMILIES, SEPARATOR
+from switchcfg.platforms.openconfig.tree import FAMILIES, SEPARATOR
 from switchcfg.platforms.platform import is_ours
 
 KEPT = "-KEEP-"  # in the name of a term with a foreign forwarding group
@@ -21,15 +21,15 @@ def others(intent: Intent, port: str, there: Tables) -> Iterator[str]:
         if name == port or means == f"{port}.0":
             yield (
                 f"kept: interface-id {name!r} stands for {means} and not for the port of that "
-                f"name: what is bound there is not ours to replace; name {port} in [keep] ports"
+                f"name, so switchcfg does not replace its profiles: name {port} in [keep] ports"
             )
     for kind, _, theirs in _bound(port, there):
         if is_ours(intent, theirs):
             continue
         if theirs not in intent.keep.replaces:
             yield (
-                f"kept: {port} has {theirs!r}, which ours would replace with all that it does: "
-                f"name it in [keep] replaces, or the port in [keep] ports"
+                f"kept: {port} has {theirs!r}, and the plan would replace it and end its "
+                "functions: name it in [keep] replaces, or the port in [keep] ports"
             )
         elif kind == "interface-scheduler":
             yield from _served(intent, port, theirs, there)
@@ -45,8 +45,8 @@ def _queues(intent: Intent, port: str, there: Tables) -> Iterator[str]:
             continue
         if number not in intent.keep.queues:
             yield (
-                f"kept: {port} has queue {queue!r}, whose number ({number}) ours would have "
-                f"too: name {number} in [keep] queues"
+                f"kept: {port} has queue {queue!r}, and a queue of the plan has its number, "
+                f"{number}: name {number} in [keep] queues"
             )
 
 
@@ -66,8 +66,8 @@ def _served(intent: Intent, port: str, policy: str, there: Tables) -> Iterator[s
         number = _number(queue, there)
         if name.split(SEPARATOR)[0] == policy and number in intent.keep.queues:
             yield (
-                f"kept: {port}: {policy!r} serves queue {queue!r} ({number}), which is kept, "
-                f"and ours in its place would not: name the port in [keep] ports"
+                f"kept: {port}: {policy!r} serves queue {queue!r} ({number}), which is kept, and "
+                "the plan would replace it: name the port in [keep] ports"
             )
 
 
@@ -137,8 +137,8 @@ def left_without(there: Tables, changes: Sequence[Change]) -> Iterator[str]:
         group = feeds.get(change.before or "")
         if group and change.place.kind == "interface-classifier" and change.after is None:
             yield (
-                f"kept: {change.place.name.split(SEPARATOR)[0]}: without {change.before!r} nothing "
-                f"would send to {group!r}, which is kept, as today"
+                f"kept: {change.place.name.split(SEPARATOR)[0]}: the plan would remove "
+                f"{change.before!r}, which sends code points to {group!r}, a kept queue"
             )
 
 

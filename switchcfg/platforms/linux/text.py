@@ -71,12 +71,12 @@ def queue_commands(
             removed += (f"class del dev {port} classid {_classid(place)}" for place in gone)
         elif root.after is None:
             removed.append(f"qdisc del dev {port} root")
-            disrupts.append(f"{port}: what waits in its queues is lost")
+            disrupts.append(f"{port}: packets in its queues are lost")
         else:
             if root.before is not None:  # htb cannot change its default
                 made.append(f"qdisc del dev {port} root")
             made += _made({place: then[place] for place in then if _of_port(place, port)})
-            disrupts.append(f"{port}: what waits in its queue is lost")
+            disrupts.append(f"{port}: packets in its queue are lost")
     return made, removed, disrupts
 
 
@@ -203,7 +203,7 @@ def read(text: str) -> dict[Place, str]:
         return dict([*_script(text), *_rules(text)])
     parts = dict(_sections(text))
     if "qdiscs" not in parts:
-        raise BadState("no snapshot of a Linux switch: it has no section '@@ qdiscs'")
+        raise BadState("not a snapshot of a Linux switch: it has no section '@@ qdiscs'")
     ports = {name.removeprefix("port "): body for name, body in parts.items() if " " in name}
     out = {Place(PORT, port, ""): "" for port in ports}
     for row in _json(parts["qdiscs"]):
@@ -228,9 +228,9 @@ def _json(text: str) -> list[dict[str, Any]]:
     try:
         rows = json.loads(text)
     except (ValueError, RecursionError) as exc:
-        raise BadState(f"what `tc -j qdisc show` said is no JSON: {exc}") from exc
+        raise BadState(f"the output of `tc -j qdisc show` is not JSON: {exc}") from exc
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise BadState("what `tc -j qdisc show` said is no list of objects")
+        raise BadState("the output of `tc -j qdisc show` is not a list of objects")
     return rows
 
 

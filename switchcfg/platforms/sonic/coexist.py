@@ -12,7 +12,7 @@ from switchcfg.intent.lossless import Lossless
 from switchcfg.plan.kept import left_out
 from switchcfg.plan.state import Place, State
 from switchcfg.platforms.platform import is_ours
-from switchcfg.platforms.sonic_lossless import (
+from switchcfg.platforms.sonic.lossless import (
     BUFFER,
     CABLES,
     HEADROOM,
@@ -69,8 +69,9 @@ class Beside:
         enabled = {int(each) for each in binding["pfc_enable"].split(",") if each.isdecimal()}
         if absent := sorted(self.wanted - enabled):
             self.problems.append(
-                f"lossless: {port} has PFC on {binding['pfc_enable']} by somebody else, and not on "
-                f"{_list(absent)}: one list of a port has them all: enable it there"
+                f"lossless: {port} has foreign PFC on {binding['pfc_enable']}, and not on "
+                f"{_list(absent)}: a port has one list of priorities: add {_list(absent)} to "
+                "pfc_enable there"
             )
         groups = self._bound(binding, "tc_to_pg_map", MAP_PG)
         queues = self._bound(binding, "pfc_to_queue_map", MAP_PFC)
@@ -108,7 +109,7 @@ class Beside:
         group = self._bound(binding, "pfc_to_pg_map", MAP_PFC_PG).get(priority, "none")
         if "pfc_to_pg_map" in binding and group != priority:
             self.problems.append(
-                f"lossless: {port}: priority {priority} is that of priority group {group} by "
+                f"lossless: {port}: priority {priority} belongs to priority group {group} by "
                 f"{binding['pfc_to_pg_map']} (pfc_to_pg_map), not {priority}"
             )
 
@@ -123,7 +124,7 @@ class Beside:
                 and name not in self.intent.keep.replaces
             ):
                 self.problems.append(
-                    f"kept: {port} has CABLE_LENGTH {there}, and the intent says {wanted}: say "
+                    f"kept: {port} has CABLE_LENGTH {there}, and the intent says {wanted}: write "
                     f'cable = "{there}", or name {name!r} in [keep] replaces'
                 )
 
@@ -160,7 +161,7 @@ class Beside:
         kind, weight = found.get("type", ""), found.get("weight", "")
         if (kind, weight) == ("DWRR", str(each.share)):
             return ""
-        hint = f"say share = {weight}" if kind == "DWRR" else "which is not DWRR"
+        hint = f"write share = {weight}" if kind == "DWRR" else "which is not DWRR"
         return f"{kind} {weight}".strip() + f", and the intent says DWRR {each.share}: {hint}"
 
     def _curve(self, name: str, each: Lossless) -> str | None:
@@ -173,7 +174,7 @@ class Beside:
         there = tuple(found.get(field, "") for field in fields) if marks else None
         if there == (tuple(map(str, each.mark)) if each.mark else None):
             return ""
-        hint = f"say mark = [{', '.join(there)}]" if there else "say ecn = false"
+        hint = f"write mark = [{', '.join(there)}]" if there else "write ecn = false"
         marked = " to ".join(map(str, each.mark)) if each.mark else "none"
         shown = " to ".join(there) if there else "none"
         return f"which marks {shown}, and the intent says {marked}: {hint}"
@@ -187,8 +188,8 @@ class Beside:
             if tc.isdecimal() and int(tc) in self.intent.keep.queues:
                 if self._groups.setdefault((name, tc), group) != group:
                     self.problems.append(
-                        f"kept: {port}: traffic class {tc} goes to priority group {group}, and to "
-                        f"another on a port of the same group: give it a group of its own"
+                        f"kept: {port}: traffic class {tc} goes to priority group {group}, and "
+                        "to another on a port of the same group: give the port its own `group`"
                     )
                 self.state[Place(MAP_PG, name, tc)] = group
         rows = self.tables.get("CABLE_LENGTH", {}).values()
@@ -197,8 +198,8 @@ class Beside:
         self._lengths[port] = f"{longest}m" if longest else there
         if self._lengths[port] == "0m":
             self.problems.append(
-                f"lossless: {port} has no CABLE_LENGTH, which its headroom follows from: say cable "
-                f"in [[lossless]]"
+                f"lossless: {port} has no CABLE_LENGTH, from which the switch computes headroom: "
+                "write cable in [[lossless]]"
             )
         self.gives_way |= headroom(self.tables, port, beyond=self.wanted)
         for each in self.intent.lossless:
@@ -227,8 +228,8 @@ class Beside:
         there = self.tables.get("BUFFER_PROFILE", {}).get(BUFFER)
         if there is None:
             self.problems.append(
-                f"lossless: {self.device.name} has no BUFFER_PROFILE|{BUFFER}, which says what a "
-                f"lossless queue may hold"
+                f"lossless: {self.device.name} has no BUFFER_PROFILE|{BUFFER}, which sets the "
+                "size of a lossless queue"
             )
             return
         profile = f"{name}_Q{each.priority}"
@@ -265,8 +266,8 @@ class Beside:
         room = pool.get("size", "")
         if room.isdecimal() and "xoff" not in pool and total > int(room):
             self.problems.append(
-                f"headroom: {self.device.name}: {len(needed)} priority groups need {total} bytes, "
-                f"and {INGRESS} has {room}"
+                f"headroom: {self.device.name}: {len(needed)} priority groups need {total} "
+                f"bytes, and {INGRESS} has only {room}"
             )
 
     def _speed(self, port: str) -> str:

@@ -93,8 +93,8 @@ def _scheduler(key: str, fields: Mapping[str, str]) -> Iterator[str]:
         yield f"scheduler-type: SCHEDULER|{key}: {fields.get('type')} is not STRICT, DWRR or WRR"
     if "priority" in fields:
         yield (
-            f"scheduler-priority: SCHEDULER|{key} priority: YANG takes it, orchagent drops the "
-            f"whole entry"
+            f"scheduler-priority: SCHEDULER|{key} priority: YANG accepts it, and orchagent drops "
+            "the whole entry"
         )
     if "pir" in fields and "cir" not in fields:
         yield f"scheduler-rate: SCHEDULER|{key}: pir needs cir"
@@ -120,7 +120,7 @@ def _wred(key: str, fields: Mapping[str, str]) -> Iterator[str]:
         if probability in fields and not _within(fields[probability], 0, 100):
             yield f"range: WRED_PROFILE|{key} {probability}: 0..100"
     if fields.get("ecn", "ecn_none") not in ECN:
-        yield f"ecn: WRED_PROFILE|{key}: {fields['ecn']} is none of {', '.join(ECN)}"
+        yield f"ecn: WRED_PROFILE|{key}: {fields['ecn']} is not one of {', '.join(ECN)}"
     for field in fields.keys() - known - {""}:
         yield f"unknown-field: WRED_PROFILE|{key} {field}"
 
@@ -129,7 +129,7 @@ def _queue(key: str, _fields: Mapping[str, str]) -> Iterator[str]:
     first, _, last = key.rpartition("|")[2].partition("-")
     low, high = _number(first), _number(last or first)
     if not 0 <= low <= high < QUEUES:
-        yield f"queue-index: {key}: there are queues 0..{QUEUES - 1}"
+        yield f"queue-index: {key}: the queues are 0..{QUEUES - 1}"
 
 
 def _buffer_profile(key: str, fields: Mapping[str, str]) -> Iterator[str]:

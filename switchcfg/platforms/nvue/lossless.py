@@ -18,8 +18,8 @@ from switchcfg.platforms.platform import is_ours
 GLOBAL: Final = "default-global"
 POOLS: Final = {"default-lossless": "50", "default-lossy": "50"}  # as in the vendor's example
 HALF: Final = (
-    "memory: half of it goes to lossless traffic (traffic-pool default-lossless), unless it has a "
-    "part already"
+    "memory: half of the buffer goes to lossless traffic (traffic-pool default-lossless), "
+    "unless its part is configured"
 )
 
 
@@ -104,7 +104,7 @@ class Beside:
         elif more := sorted(priorities - wanted):
             self.problems.append(
                 f"lossless: {port} has PFC by {theirs!r} on {_list(sorted(priorities))}, {why}: "
-                f"ours in its place would end that on {_list(more)}"
+                f"the plan would replace it and end PFC on {_list(more)}"
             )
         elif theirs not in self.intent.keep.replaces:
             self.problems.append(
@@ -127,9 +127,9 @@ class Beside:
             if each.mark is None or there != tuple(map(str, each.mark)):
                 marks = "none" if each.mark is None else " to ".join(map(str, each.mark))
                 self.problems.append(
-                    f"kept: {port} marks in queue {each.priority} from {there[0]} to {there[1]} by "
-                    f"{GLOBAL!r}, and the intent says {marks}: say that, or name {GLOBAL!r} in "
-                    f"[keep] replaces"
+                    f"kept: {port} marks in queue {each.priority} from {there[0]} to {there[1]} "
+                    f"by {GLOBAL!r}, and the intent says {marks}: change the intent, or name "
+                    f"{GLOBAL!r} in [keep] replaces"
                 )
 
     def _priorities(self, profile: str) -> set[int]:
@@ -165,8 +165,8 @@ class Beside:
             ):
                 self.problems.append(
                     f"kept: {self.device.name}: traffic class {tc} is served by {there}, and the "
-                    f"intent says dwrr {each.share}: say that, or name {GLOBAL!r} in [keep] "
-                    f"replaces"
+                    f"intent says dwrr {each.share}: change the intent, or name {GLOBAL!r} in "
+                    "[keep] replaces"
                 )
         after = {p: v for p, v in self.present.items() if p not in self.gives_way}
         weights = {p: v for p, v in {**after, **self.state}.items() if p.kind == "scheduler weight"}
@@ -174,8 +174,8 @@ class Beside:
         if total > 100:  # percent
             parts = ", ".join(f"{place.name}: {value}" for place, value in sorted(weights.items()))
             self.problems.append(
-                f"share: {self.device.name}: bw-percent of all traffic classes sums to {total} "
-                f"({parts}), at most 100"
+                f"share: {self.device.name}: the bw-percent of all traffic classes sum to "
+                f"{total} ({parts}), and at most 100 is possible"
             )
 
     def _pools(self) -> None:

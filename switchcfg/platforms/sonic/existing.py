@@ -13,8 +13,8 @@ from switchcfg.plan.kept import kept, lossless
 from switchcfg.plan.state import Place, State
 from switchcfg.plan.state import tables as tables_of
 from switchcfg.platforms.platform import Fit
-from switchcfg.platforms.sonic_beside import Beside
-from switchcfg.platforms.sonic_lossless import pfc_is_ours
+from switchcfg.platforms.sonic.coexist import Beside
+from switchcfg.platforms.sonic.lossless import pfc_is_ours
 
 DSCP_MAP: Final = "DSCP_TO_TC_MAP"
 POOL: Final = "egress_lossy_pool"  # of most of SONiC's buffer templates
@@ -37,7 +37,7 @@ def fit(intent: Intent, device: Device, rendered: State, present: State) -> Fit:
             if state.get(place) not in (rendered.get(place), str(queue)):
                 problems.append(
                     f"kept-dscp: {port}: code point {dscp} goes to queue {queue} today, and to "
-                    f"another on a port of the same group: give it a group of its own"
+                    "another on a port of the same group: give the port its own `group`"
                 )
             state[place] = str(queue)
     beside = Beside(intent, device, state, tables)
@@ -46,7 +46,7 @@ def fit(intent: Intent, device: Device, rendered: State, present: State) -> Fit:
     pool = _pool(device, tables)
     if pool is None:
         pools = ", ".join(sorted(_egress(tables)))
-        problems.append(f"pool: {device.name} has {pools}: name one, [[device]] pool = ...")
+        problems.append(f"pool: {device.name} has {pools}: choose one with [[device]] pool = ...")
     else:
         for place in rendered:
             if place.kind == "BUFFER_PROFILE" and place.field == "pool":

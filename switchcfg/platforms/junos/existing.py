@@ -16,7 +16,7 @@ from switchcfg.intent.intent import Device, Intent, PortGroup
 from switchcfg.plan.kept import kept, left_out, lossless
 from switchcfg.plan.state import Change, Place, State
 from switchcfg.platforms.grammar import SEPARATOR
-from switchcfg.platforms.junos_text import OTHER, UNREAD
+from switchcfg.platforms.junos.text import OTHER, UNREAD
 from switchcfg.platforms.platform import group_name, is_ours
 
 # Kinds of lines: of a classifier -> of its binding to a port.
@@ -109,19 +109,19 @@ def problems(intent: Intent, port: str, present: Present) -> Iterator[str]:
         theirs = present.bound(kind, port)
         if theirs and not is_ours(intent, theirs) and theirs not in intent.keep.replaces:
             yield (
-                f"kept: {port} has {theirs!r}, which ours would replace with all that it does "
-                f"(PFC, ECN): name it in [keep] replaces, or the port in [keep] ports"
+                f"kept: {port} has {theirs!r}, and the plan would replace it and end its "
+                "functions (PFC, ECN): name it in [keep] replaces, or the port in [keep] ports"
             )
     for where, line in present.rows.get(OTHER, {}):
         if where == port and _IN_THE_WAY.fullmatch(line):
             yield (
-                f"kept: {port} has `{line}`, beside which ours cannot stand: take it off, or name "
-                f"the port in [keep] ports"
+                f"kept: {port} has `{line}`, which conflicts with the plan: delete it, or name "
+                "the port in [keep] ports"
             )
     for where, line in _by_pattern(port, present):
         yield (
-            f"kept: {port} has `{line}` by {where!r}, which lines of its own would end: write them "
-            f"for {port} itself, or name the port in [keep] ports"
+            f"kept: {port} has `{line}` by the pattern {where!r}, which lines for {port} itself "
+            f"would override: write the line for {port} itself, or name the port in [keep] ports"
         )
         break  # one is enough
 
@@ -133,15 +133,15 @@ def unread(present: Present, changes: Sequence[Change]) -> Iterator[str]:
     for what in map(SEPARATOR.join, present.rows.get(UNREAD, {})):
         if what.startswith("groups "):
             yield (
-                f"groups: `set {what} class-of-service ...` is applied, and not read: write its "
-                f"lines where they are applied"
+                f"groups: `set {what} class-of-service ...` is applied, and switchcfg does not "
+                "read groups: write its lines where they are applied"
             )
             continue
         where = re.match(r"deactivate class-of-service interfaces (\S+)", what)
         if where is None or any(fnmatchcase(port, where[1]) for port in ports):
             yield (
-                f"deactivated: `{what}`: lines of ours there would not be in force: activate it, "
-                f"or delete what is there"
+                f"deactivated: `{what}`: lines of the plan there would have no effect: activate "
+                "it, or delete it"
             )
 
 
@@ -155,9 +155,15 @@ def mixed(intent: Intent, device: Device, present: Present) -> Iterator[str]:
         where = f"lossless: {device.name} has class {name!r} on queue {queue}"
         priority = present.state.get(Place("class priority", name, ""), queue)
         if (name,) not in present.rows.get("class no-loss", {}):
-            yield f"{where}, which drops: all classes of a queue do, or none: give it another"
+            yield (
+                f"{where}, which is lossy: the classes of a queue must be all lossy or all "
+                "lossless: give that class another queue"
+            )
         elif priority != queue:
-            yield f"{where} with PFC priority {priority}: [[lossless]] has one number for both"
+            yield (
+                f"{where} with PFC priority {priority}: a [[lossless]] class has the same number "
+                "for both"
+            )
 
 
 def _pauses(intent: Intent, port: str, present: Present) -> Iterator[str]:
@@ -186,8 +192,8 @@ def _pauses(intent: Intent, port: str, present: Present) -> Iterator[str]:
     ]
     for each in lost:
         yield (
-            f"lossless: {port} has {theirs!r}, which pauses {each}, and ours would not: that needs "
-            f"a [[lossless]] class, or the port in [keep] ports"
+            f"lossless: {port} has {theirs!r}, which pauses {each}, and the plan would end that: "
+            "add a [[lossless]] class for it, or name the port in [keep] ports"
         )
 
 
@@ -208,8 +214,8 @@ def left_without(present: Present, changes: Sequence[Change]) -> Iterator[str]:
         }.get(kind, set())
         if {present.queue(each) for each in classes} & present.controlled(port):
             yield (
-                f"lossless: {port} has PFC, and without {change.before!r} nothing would serve "
-                f"its lossless queues as today"
+                f"lossless: {port} has PFC, and the plan would remove {change.before!r}, which "
+                "serves its lossless queues"
             )
 
 
@@ -274,8 +280,9 @@ def _homes(
             for dscp in keeps:
                 if homes[kind].setdefault(dscp, ways[dscp]) != ways[dscp]:
                     found.append(
-                        f"kept-dscp: code point {dscp} goes to {ways[dscp][0]!r} on {port} and to "
-                        f"{homes[kind][dscp][0]!r} on another port: one classifier cannot say both"
+                        f"kept-dscp: code point {dscp} goes to {ways[dscp][0]!r} on {port} and "
+                        f"to {homes[kind][dscp][0]!r} on another port: one classifier cannot do "
+                        "both"
                     )
     named = [name for (name,) in present.rows.get("class queue", {}) if not is_ours(intent, name)]
     classes = {present.queue(name): name for name in sorted(named, reverse=True)}
@@ -304,14 +311,14 @@ def _schedulers(
             if state.setdefault(place, scheduler) != scheduler:
                 found.append(
                     f"kept: class {name!r} has scheduler {scheduler!r} on {port} and "
-                    f"{state[place]!r} on others of its group: give the port a group of its own"
+                    f"{state[place]!r} on other ports of its group: give the port its own `group`"
                 )
         if not present.bound("interface pfc", port):
             continue
         for (name,) in present.rows.get("class no-loss", {}):
             if present.queue(name) in intent.keep.queues and name not in today:
                 found.append(
-                    f"kept: {port} gives class {name!r}, which is lossless, no scheduler that ours "
-                    f"could go on with: put it into the port's scheduler map first"
+                    f"kept: {port} has no scheduler for class {name!r}, which is lossless: add "
+                    "the class to the port's scheduler map first"
                 )
     return state, found

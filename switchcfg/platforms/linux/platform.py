@@ -18,9 +18,9 @@ from typing import Final
 from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
 from switchcfg.plan.queues import Abilities, Layout, Queue
 from switchcfg.plan.state import Change, Owns, Place, State, after
-from switchcfg.platforms import linux_text
 from switchcfg.platforms.grammar import SEPARATOR
-from switchcfg.platforms.linux_text import (
+from switchcfg.platforms.linux import text as linux_text
+from switchcfg.platforms.linux.text import (
     CLASS,
     FIFO,
     FOREIGN,
@@ -34,7 +34,7 @@ from switchcfg.platforms.linux_text import (
 from switchcfg.platforms.platform import Rendered, Shell, Step, is_ours, render_groups
 
 ABLE: Final = Abilities(
-    curves=3, own_mark=True, spray=("hash",), no_lossless="its queues are software's, without PFC"
+    curves=3, own_mark=True, spray=("hash",), no_lossless="its queues are in software, without PFC"
 )
 SHAPED: Final = 0.98  # of the port's rate; at 1.0 the driver's own queue fills instead
 DRAIN: Final = (0.94, 0.98)  # fraction of the port's rate: lowest and highest virtual queue
@@ -45,17 +45,22 @@ SMALL: Final = 300  # bytes; shorter packets, such as acknowledgements, do not f
 RELEASE: Final = (32, 16)  # mean packets until a port leaves the set; in the order of DRAIN
 FINE, COARSE = 8_000, 1_000_000  # bit/s; tc shows rates from 1 Gbit/s on as whole megabits
 DEGRADED: Final = (
-    f"rate: ports are shaped to {SHAPED:.0%} of theirs, so that the queue is here",
-    "marks and early drops: all at once, in the middle of the ramp, counted in packets of "
-    f"{PACKET} bytes",
+    f"rate: ports are shaped to {SHAPED:.0%} of their rate, so that packets queue in Linux and "
+    "not below it",
+    (
+        "marks and early drops: at one threshold, the middle of the ramp, counted in packets of "
+        f"{PACKET} bytes"
+    ),
 )
-KEPT: Final = "keep: a port of Linux has no queues of others: what is kept goes where the rest goes"
+KEPT: Final = (
+    "keep: ports of Linux have no foreign queues: kept code points go to the class of `rest`"
+)
 
 
 class Linux:
     """Linux 5.16 and later, with tc and nft."""
 
-    name = "linux"
+    name, able = "linux", ABLE
 
     def render(self, intent: Intent, device: Device) -> Rendered:
         found = render_groups(intent, device, ABLE, _group)
@@ -86,10 +91,10 @@ class Linux:
         absent = [port for port in device.ports if there and port not in there]
         taken = {place.name: value for place, value in state.items() if place.kind == FOREIGN}
         return [
-            *(f"port: {port} is not there" for port in absent),
+            *(f"port: the device has no port {port}" for port in absent),
             *(
-                f"root queue: {port} has {taken[port]}, which somebody else has set; "
-                f"`tc qdisc del dev {port} root` gives it back to the kernel"
+                f"root queue: {port} has the foreign root qdisc {taken[port]}; `tc qdisc del dev "
+                f"{port} root` removes it"
                 for port in device.ports
                 if port in taken
             ),

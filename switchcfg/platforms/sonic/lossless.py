@@ -29,12 +29,12 @@ CABLES: Final = "AZURE"  # the row of CABLE_LENGTH in SONiC's templates
 HEADROOM: Final = re.compile(r"NULL|pg_lossless_\w+_profile")
 MAP_PFC: Final = "MAP_PFC_PRIORITY_TO_QUEUE"
 MAP_PG: Final = "TC_TO_PRIORITY_GROUP_MAP"
-ONE_CABLE: Final = "cable: SONiC has one length for a port, here the longest of its classes"
+ONE_CABLE: Final = "cable: a port of SONiC has one length: the longest of its classes"
 BELOW: Final = (
-    "{0}: its queue is strict and below {1}, which is not: ASICs differ in which goes first"
+    "{0}: its strict queue is below {1}, which is weighted: ASICs differ in which they serve first"
 )
 NOT_ECT: Final = (
-    "{0}: what is sent there without ECN is dropped where ECN marks, as there is one curve for both"
+    "{0}: Not-ECT packets are dropped at the ECN thresholds, because a queue has one curve"
 )
 
 

@@ -48,8 +48,10 @@ def refuses(present: State, changes: Sequence[Change]) -> list[str]:
     if found < OBJECTS:
         changed = [table for table, old, new in parts if old.keys() != new.keys()]
         problems = [
-            f"release: {name} takes no patch that adds or removes a {table}: from {OBJECTS} on "
-            f"it does"
+            (
+                f"release: {name} refuses a patch that adds or removes a {table}: {OBJECTS} and "
+                "later accept it"
+            )
             for table in changed
         ]
     else:
@@ -59,11 +61,11 @@ def refuses(present: State, changes: Sequence[Change]) -> list[str]:
         for change in changes
     ):
         problems.append(
-            f"release: {name} takes no patch back that sets PFC or a cable's length: the switch "
-            f"makes a BUFFER_PROFILE of its own then"
+            f"release: {name} cannot undo a patch that sets PFC or the length of a cable, "
+            "because the switch then makes its own BUFFER_PROFILE"
         )
     return problems + [
-        f"release: {name} takes no patch that changes {field} of a {table} in place"
+        f"release: {name} refuses a patch that changes {field} of a {table} in place"
         for (table, field), replaced in sorted(_in_place(parts).items())
         if not replaced or found < IN_PLACE.get((table, field), found + 1)
     ]
@@ -72,15 +74,15 @@ def refuses(present: State, changes: Sequence[Change]) -> list[str]:
 def doubts(present: State, changes: Sequence[Change]) -> Iterator[str]:
     """Changes that the switch may refuse; its configuration does not show whether it does."""
     if release(present) is None:
-        yield f"release: the switch does not say which: planned for {OBJECTS} and later"
+        yield f"release: the configuration does not state it: planned for {OBJECTS} and later"
     before, then = tables(present), tables(after(present, changes))
     found = release(present)
     guarded = _guarded(OBJECTS if found is None else found)
     if _in_place([(table, before.get(table, {}), then.get(table, {})) for table in guarded]):
         hwsku = present.get(HWSKU, "unknown")
         yield (
-            f"thresholds change in place: only where the release knows the ASIC of the switch's "
-            f"HWSKU ({hwsku}); where it does not, it refuses the patch before anything is changed"
+            "thresholds change in place: the release must know the ASIC of the switch's HWSKU "
+            f"({hwsku}); otherwise it refuses the patch before any change"
         )
 
 
@@ -91,10 +93,10 @@ def _guarded(found: int) -> Sequence[str]:
 def _objects(name: str, old: Objects, new: Objects) -> Iterator[str]:
     """Problems of BUFFER_PROFILE, in releases that take new and removed objects."""
     if bool(old) != bool(new):
-        yield f"release: {name} takes no patch that adds or removes the whole table BUFFER_PROFILE"
+        yield f"release: {name} refuses a patch that adds or removes the whole table BUFFER_PROFILE"
     gone = [old[key] for key in old.keys() - new.keys()]
     if any(new[key] in gone for key in new.keys() - old.keys()):
-        yield f"release: {name} takes no patch that gives a BUFFER_PROFILE another name"
+        yield f"release: {name} refuses a patch that gives a BUFFER_PROFILE another name"
 
 
 def _in_place(parts: Sequence[tuple[str, Objects, Objects]]) -> dict[tuple[str, str], bool]:

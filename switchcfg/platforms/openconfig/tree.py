@@ -145,7 +145,7 @@ def _root(document: Mapping[str, Any]) -> Any:
     unknown = [each for each in document if each.removeprefix(f"{MODULE}:") not in TOP]
     if unknown:
         shown = ", ".join(map(repr, unknown[:3]))
-        raise BadState(f"the device's answer is not that of a Get of /{ROOT}: it has {shown}")
+        raise BadState(f"the device's answer is not the result of a Get of /{ROOT}: it has {shown}")
     return document
 
 
@@ -167,12 +167,12 @@ def _find(
     Raises: BadState if the tree has another form.
     """
     if not isinstance(at, dict):
-        raise BadState(f"{'/'.join(segments)}: the device's answer is no container there")
+        raise BadState(f"{'/'.join(segments)}: the device's answer has no container there")
     at = _members(at)
     if not segments:
         config = at if whole else at.get("config", {})
         if not isinstance(config, dict):
-            raise BadState(f"{SEPARATOR.join(name)}: config is no container")
+            raise BadState(f"{SEPARATOR.join(name)}: config is not a container")
         if whole or "config" in at:  # an entry without config is operational state
             yield name, _members(config)
         return
@@ -183,7 +183,7 @@ def _find(
         yield from _find(at[container], segments[1:], name, whole=whole)
         return
     if not isinstance(at[container], list):
-        raise BadState(f"{container}: the device's answer is no list there")
+        raise BadState(f"{container}: the device's answer has no list there")
     for row in at[container]:
         found = _members(row) if isinstance(row, dict) else {}
         if key not in found:

@@ -20,15 +20,15 @@ if ip netns list 2>/dev/null | grep -q '^asic[0-9]'; then
 fi
 """
 _WHY: Final = (
-    "each has a CONFIG_DB of its own, and switchcfg plans for switches of one ASIC: leave this one "
-    "out"
+    "each ASIC has its own CONFIG_DB, and switchcfg supports switches with one ASIC only: "
+    "remove this device from the intent"
 )
 
 
 def refuse_several(document: Mapping[str, Any]) -> None:
     """Raises: BadState for the configuration of a switch with several ASICs, or of one ASIC."""
     if any(re.fullmatch(r"asic\d+", key) for key in document):
-        raise BadState(f"a switch of several ASICs: {_WHY}")
+        raise BadState(f"a switch with several ASICs: {_WHY}")
     match document.get("DEVICE_METADATA"):
         case {"localhost": {"sub_role": "FrontEnd" | "BackEnd" | "Fabric" as role}}:
             raise BadState(f"one ASIC of several ({role}): {_WHY}")

@@ -12,8 +12,14 @@ from switchcfg.intent.intent import Device, Intent, PortGroup
 from switchcfg.plan.kept import kept
 from switchcfg.plan.queues import Abilities, Layout, Queue
 from switchcfg.plan.state import Change, Owns, Place, State, after, objects, tables
-from switchcfg.platforms.openconfig_present import classifier_name, keep, left_without, others, ways
-from switchcfg.platforms.openconfig_tree import (
+from switchcfg.platforms.openconfig.existing import (
+    classifier_name,
+    keep,
+    left_without,
+    others,
+    ways,
+)
+from switchcfg.platforms.openconfig.tree import (
     FAMILIES,
     INTEGER_LISTS,
     INTERFACE,
@@ -38,15 +44,18 @@ from switchcfg.platforms.platform import (
 )
 
 ABLE: Final = Abilities(
-    curves=1, own_mark=False, spray=(), no_lossless="its model has no flow control"
+    curves=1, own_mark=False, spray=(), no_lossless="the model has no flow control"
 )
-REVERT: Final = "revert: gNMI has no commit that reverts; the host that applies does it instead"
+REVERT: Final = (
+    "revert: gNMI has no commit that reverts; the host that runs `switchcfg apply` reverts instead"
+)
 
 
 class OpenConfig:
     """Any device that serves openconfig-qos over gNMI."""
 
     name: Final = "openconfig"
+    able: Final = ABLE
 
     def render(self, intent: Intent, device: Device) -> Rendered:
         def state_of(intent: Intent, group: PortGroup, layout: Layout) -> State:
@@ -79,8 +88,10 @@ class OpenConfig:
             theirs = {q: group for q, group in through.values() if not is_ours(intent, group)}
             to |= {dscp: theirs[q] for dscp, q in intent.keep.dscp.items() if q in theirs}
             problems += [
-                f"kept-dscp: code point {dscp} goes to {to[dscp]!r} on {port} and to "
-                f"{groups[dscp]!r} on another port: one classifier cannot say both"
+                (
+                    f"kept-dscp: code point {dscp} goes to {to[dscp]!r} on {port} and to "
+                    f"{groups[dscp]!r} on another port: one classifier cannot do both"
+                )
                 for dscp in to
                 if groups.get(dscp, to[dscp]) != to[dscp]
             ]

@@ -40,10 +40,10 @@ def in_words(layout: Layout, ours: Sequence[Queue], why: str) -> Iterator[str]:
     found = percents(layout, ours)
     for queue in ours:
         percent = found[queue.index]
-        yield f"{queue.name}: not strict: in turn with lossless classes, {percent}%: {why}"
+        yield f"{queue.name}: not strict: weighted with the lossless classes, {percent}%: {why}"
     for each in layout.lossless:
         if found[each.priority] != each.share:
             yield (
-                f"{each.name}: a share of {found[each.priority]}% and not {each.share}%, for "
-                f"classes that are not strict"
+                f"{each.name}: a share of {found[each.priority]}% and not {each.share}%, to "
+                "leave a part for classes that are not strict"
             )

@@ -97,7 +97,7 @@ def _lines(raw: Sequence[str], inactive: Collection[str]) -> Iterator[str]:
                 yield from _settings(line)
         elif line and not _ABOUT.fullmatch(line):
             shown = line if len(line) <= 60 else f"{line[:60]}..."
-            raise BadState(f"line {number} is no line of Junos' {ASK}: {shown!r}")
+            raise BadState(f"line {number} is not a line of {ASK} on Junos: {shown!r}")
 
 
 def _settings(line: str) -> Iterator[str]:

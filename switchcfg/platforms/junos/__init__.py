@@ -1,0 +1,1 @@
+"""Platform Junos and Junos EVO."""

@@ -1,0 +1,1 @@
+"""Platform Cumulus Linux with NVUE."""

@@ -1,0 +1,1 @@
+"""Platform Cisco NX-OS on Nexus 9000."""

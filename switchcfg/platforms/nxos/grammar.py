@@ -1,0 +1,107 @@
+"""Grammar of NX-OS: the command lines that switchcfg reads and writes. Pure."""
+
+import re
+from typing import Final
+
+from switchcfg.plan.state import natural
+from switchcfg.platforms.grammar import Grammar, Rule
+from switchcfg.platforms.name_ranges import members
+
+_CLASS: Final = "class-map type qos match-any {class}"
+_MARK: Final = ("policy-map type qos {policy}", "class {class}")
+_QUEUE: Final = ("policy-map type queuing {policy}", "class type queuing {class}")
+_PORT: Final = "interface {port}"
+_RANGE: Final = (
+    "minimum-threshold <min> bytes maximum-threshold <max> bytes drop-probability <most>"
+)
+_NETWORK: Final = ("policy-map type network-qos {policy}", "class type network-qos {class}")
+UNITS: Final = {"kbytes": 1000, "mbytes": 1_000_000}
+_SIZE: Final = re.compile(r"(\d{1,9}) (kbytes|mbytes)")
+
+
+def _spell(line: str) -> str:
+    """A line with thresholds in bytes, and code points listed one by one in numeric order."""
+    for head in ("match dscp ", "match cos "):
+        if line.startswith(head):
+            return head + ",".join(sorted(members(line.removeprefix(head)), key=natural))
+    if line.startswith("pause ") and " pfc-cos " in line:  # with or without a buffer size
+        return f"pause pfc-cos {line.rpartition(' ')[2]}"
+    if line.startswith(("random-detect minimum", "random-detect non-ecn", "queue-limit ")):
+        return _SIZE.sub(lambda hit: f"{int(hit[1]) * UNITS[hit[2]]} bytes", line)
+    return line
+
+
+GRAMMAR: Final = Grammar(
+    rules=(
+        Rule(
+            "class match",
+            (_CLASS, "match dscp <dscps>"),
+            "no match dscp <dscps>",
+            adds=True,
+            joins=True,
+        ),
+        Rule("mark group", (*_MARK, "set qos-group <group>"), "no set qos-group <group>"),
+        Rule("queue priority", (*_QUEUE, "priority level <level>"), "no priority level <level>"),
+        Rule(
+            "queue bandwidth",
+            (*_QUEUE, "bandwidth remaining percent <percent>"),
+            "no bandwidth remaining percent <percent>",
+        ),
+        Rule(
+            "queue detect",
+            (*_QUEUE, f"random-detect {_RANGE} weight <w> <ecn>"),
+            "no random-detect",
+        ),
+        Rule(
+            "queue bare",
+            (*_QUEUE, f"random-detect non-ecn {_RANGE}"),
+            f"no random-detect non-ecn {_RANGE}",
+        ),
+        Rule("queue limit", (*_QUEUE, "queue-limit <limit> bytes"), "no queue-limit <limit> bytes"),
+        Rule("class mtu", (*_NETWORK, "mtu <bytes>"), "no mtu <bytes>"),
+        Rule("class pause", (*_NETWORK, "pause pfc-cos <cos>"), "no pause pfc-cos <cos>"),
+        # Foreign lines: read, never written.
+        Rule("queue marks", (*_QUEUE, "random-detect threshold <how> ecn"), ""),
+        Rule(
+            "all match",
+            ("class-map type qos match-all {class}", "match dscp <dscps>"),
+            "",
+            joins=True,
+        ),
+        Rule("cos match", (_CLASS, "match cos <cos>"), "", joins=True),
+        Rule(
+            "cos match", ("class-map type qos match-all {class}", "match cos <cos>"), "", joins=True
+        ),
+        Rule("class group", ("class-map type network-qos {class}", "match qos-group <group>"), ""),
+        Rule("class pause", (*_NETWORK, "pause no-drop"), ""),
+        Rule(
+            "system network",
+            ("system qos", "service-policy type network-qos <policy>"),
+            "no service-policy type network-qos <policy>",
+            adds=True,
+        ),
+        Rule("system queue", ("system qos", "service-policy type queuing output <policy>"), ""),
+        Rule("system mark", ("system qos", "service-policy type qos input <policy>"), ""),
+        Rule(
+            "interface pfc",
+            (_PORT, "priority-flow-control mode <mode>"),
+            "no priority-flow-control mode <mode>",
+        ),
+        Rule("interface pfc", (_PORT, "priority-flow-control mode <mode> <how>"), ""),  # foreign
+        Rule("port", (_PORT,), ""),
+        Rule(
+            "interface mark",
+            (_PORT, "service-policy type qos input <policy>"),
+            "no service-policy type qos input <policy>",
+            adds=True,
+        ),
+        Rule(
+            "interface queue",
+            (_PORT, "service-policy type queuing output <policy>"),
+            "no service-policy type queuing output <policy>",
+            adds=True,
+        ),
+    ),
+    indent=2,
+    spell=_spell,
+)

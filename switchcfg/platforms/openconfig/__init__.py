@@ -1,0 +1,1 @@
+"""Platform OpenConfig QoS over gNMI."""
