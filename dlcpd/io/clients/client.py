@@ -137,7 +137,7 @@ class Client:
             self.claims.claim(made, ranges)  # before its residuals are added
         except DlcpError as exc:
             return self._refuse(ask, group.group, exc)
-        made.hold(made.charge)
+        made.buffers.hold(made.charge)
         work = made.prepare(self.session)
         committed = self.lane.committed
         if not committed.knows(ranges):
