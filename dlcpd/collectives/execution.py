@@ -187,7 +187,8 @@ class Execution:
 
     def settle_implied(self, rank: int, key: Key, now: float) -> None:
         """A transfer from `rank` begins to arrive: it acknowledges the sends that it implies."""
-        self.sends.acknowledge(rank, self.receives.implied(rank, key), now, whole=False)
+        if implied := self.receives.implied(rank, key):
+            self.sends.acknowledge(rank, implied, now, whole=False)
 
     def open_incoming(self, rank: int, key: Key) -> Incoming | str:
         """The place for a transfer from `rank`, or the reason to discard it."""

@@ -31,7 +31,7 @@ class Receives:
     _aside: set[int] = field(default_factory=set)  # receives whose data go to scratch memory first
 
     def implied(self, rank: int, key: Key) -> tuple[int, ...]:
-        """Sends that a transfer implies which begins to arrive; none if it is not awaited."""
+        """Sends that a transfer acknowledges as it begins to arrive; none if it is not awaited."""
         position = self.progress.program.receives.get((self.order.group.index[rank], key.transfer))
         if position not in self.progress.open or position in self.staged:
             return ()

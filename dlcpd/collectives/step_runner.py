@@ -11,7 +11,7 @@ from dlcpd.collectives.replica_digest import ReplicaDigest
 from dlcpd.collectives.sends import Sends
 from dlcpd.core.session.stream_ids import OperationId
 from dlcpd.core.trace import Trace
-from dlcpd.schedules.model import NOT_REPLICATED, Decode, Encode, Receive, Reduce, Send
+from dlcpd.schedules.model import NOT_REPLICATED, Decode, Encode, Receive, Send
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +34,8 @@ class StepRunner:
 
     def done(self, position: int) -> None:
         """A transfer is done: begin the steps that waited for it."""
-        self._advance(self._close(position))
+        if ready := self._close(position):
+            self._advance(ready)
 
     def _advance(self, ready: list[int]) -> None:
         """Begin steps, and the followers of those that are done at once."""
@@ -55,15 +56,12 @@ class StepRunner:
         if isinstance(step, Encode | Decode):
             self.local.change_form(step)
             return True
-        self._reduce(position, step)
-        return True
-
-    def _reduce(self, position: int, step: Reduce) -> None:
         trace = self.trace
         since = trace.microseconds() if trace.on else None
         self.local.reduce(position, step)
-        if since is not None and trace.on:
+        if since is not None:
             trace.note("reduced", self.session, self.id, since, step.target.size)
+        return True
 
     def _close(self, position: int) -> list[int]:
         """Mark a step as done. Returns the steps that now wait for no other."""
