@@ -8,7 +8,7 @@ from dlcpd.schedules.model import Receive, Send, Step
 
 
 class Awaiting(NamedTuple):
-    """What one operation waits for. Ranks are those of the session."""
+    """The open steps of one operation and its peers. Ranks are those of the session."""
 
     progress: Progress
     members: tuple[int, ...]  # rank in the session, by rank in the group

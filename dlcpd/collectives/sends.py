@@ -53,7 +53,7 @@ class Sends:
 
     def on_ready(self, rank: int, *, late: bool) -> None:
         """The READY of `rank` agreed: send the transfers that waited for it. `late`: send again
-        what was sent before."""
+        the transfers that were sent before."""
         if late:
             peer, steps = self.order.group.index[rank], self.program.steps
             for position, sender in list(self.senders.items()):
