@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from dlcpd.core.session.stream_ids import MESSAGES, OperationId
 from dlcpd.core.transfer.layers import Layers
 from dlcpd.numerics.codecs.codec import Codec
 
@@ -58,3 +59,9 @@ class Order(NamedTuple):
     digest_every: int = 0  # every n-th piece enters the replica digest; 0 = none
     seed: int = 0  # of the send order
     codec: Codec | None = None  # that of the program, if it encodes
+
+    def label(self, id_: OperationId) -> str:
+        """For errors: the number that all ranks give the operation, and the group."""
+        kind = "message" if id_[0] & MESSAGES else "operation"
+        number = f"{kind} {id_[2]}" if id_[2] else self.terms
+        return f"{number} of group {self.group.name}" if self.group.name else number

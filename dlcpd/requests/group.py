@@ -20,7 +20,7 @@ from dlcpd.requests.checks import check, check_transfers, memory_of
 from dlcpd.requests.plan import Plan, Plans, charge, most_left_over
 from dlcpd.requests.rules import Rules
 from dlcpd.requests.signature import fingerprint, signature
-from dlcpd.requests.task import Chosen, chosen, place
+from dlcpd.requests.task import NOTHING, by_sender, choice_of, place, task_of
 from dlcpd.schedules.catalog import Place, Task
 from dlcpd.schedules.choose import Choice
 from dlcpd.schedules.model import Program
@@ -83,12 +83,18 @@ class GroupRequests:
             seed=self.session.number,
             codec=plan.codec,
         )
-        chosen, program = plan.chosen, plan.chosen.choice.program
         recording = None
         if self.ledger is not None and plan.recorded is not None:
-            recording = self.ledger.recording(order, plan.recorded, program)
+            recording = self.ledger.recording(order, plan.recorded, plan.program)
         return Execution(
-            order, program, memory, self.scratch, accounts, chosen.receiving, recording, plan.charge
+            order,
+            plan.program,
+            memory,
+            self.scratch,
+            accounts,
+            plan.receiving,
+            recording,
+            plan.charge,
         )
 
     def _plan(self, ask: Submit) -> Plan:
@@ -126,28 +132,31 @@ class GroupRequests:
         share = self.share if ask.divided else WHOLE
         size = ask.input_count * STORAGE[ask.dtype].itemsize
         check(ask, self.group)
-        found = chosen(ask, self.group, self._place, share)
-        check_transfers(ask, found.choice.program)
-        choice = found.choice
+        task = task_of(ask, self.group)
+        choice = choice_of(ask, task, self._place, share)
+        receiving = by_sender(ask, task, self._place)
+        program = choice.program if receiving is None else NOTHING
+        check_transfers(ask, program)
         leaves = most_left_over(ask, size // share.of)
         return Plan(
-            found,
+            program,
             signature(ask, self.group, choice, share),
             fingerprint(ask, self.group, choice),
             self._layers(ask),
             self._loss(ask),
             codec_of(ask.codec) if ask.codec else None,
-            self._recorded(ask, found, share),
+            receiving,
+            self._recorded(ask, task, choice, share),
             rows=len(ask.sizes) + len(ask.exempt) + len(ask.layers),
-            charge=charge(ask, choice.program) + (leaves if ask.codec else 0),
+            charge=charge(ask, program) + (leaves if ask.codec else 0),
             leaves=leaves,
         )
 
-    def _recorded(self, ask: Submit, found: Chosen, share: Share) -> Any:
+    def _recorded(self, ask: Submit, task: Task, choice: Choice, share: Share) -> Any:
         """The ledger's plan. It keeps reductions that may lose something, or reapply a residual."""
         if self.ledger is None or not ask.name or not COLLECTIVES[ask.collective].may_lose:
             return None
-        return self.ledger.plan(ask, self.group, found.task, found.choice, self._place, share)
+        return self.ledger.plan(ask, self.group, task, choice, self._place, share)
 
     def _loss(self, ask: Submit) -> Loss:
         rules = self.rules

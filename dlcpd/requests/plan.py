@@ -1,7 +1,7 @@
 """Plans: the values that equal requests have in common, kept for the next one."""
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,7 +10,6 @@ from dlcpd.contract.messages import Submit
 from dlcpd.core.transfer.layers import Layers
 from dlcpd.numerics.codecs.codec import Codec
 from dlcpd.numerics.elements import NARROW, STORAGE
-from dlcpd.requests.task import Chosen
 from dlcpd.schedules.model import Program
 
 # Of all plans of a client: a step takes some 540 B, so 54 MB at most. A bucket of 25 MB on 64
@@ -28,12 +27,13 @@ KEPT_NARROW: Final = 2  # bytes of a residual for each byte of a 16-bit float
 class Plan:
     """Values that operations of equal requests have in common, computed once."""
 
-    chosen: Chosen
+    program: Program
     terms: str
     fingerprint: int
     layers: Layers
     loss: Loss
     codec: Codec | None = None
+    receiving: Callable[[int], Program] | None = None  # of a message: the program, by its sender
     recorded: Any = None  # the ledger's own plan, where one is kept
     rows: int = 0  # of the request
     charge: int = 0  # bytes that the engine holds for an operation in flight
@@ -65,7 +65,7 @@ class Plans:
 
 
 def _size(plan: Plan) -> int:
-    return PLAN_STEPS + len(plan.chosen.choice.program.steps) + plan.rows // ROWS_OF_A_STEP
+    return PLAN_STEPS + len(plan.program.steps) + plan.rows // ROWS_OF_A_STEP
 
 
 def charge(ask: Submit, program: Program) -> int:

@@ -1,7 +1,7 @@
 """Finds the program for a client's request."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dlcpd.collectives.order import Group
 from dlcpd.contract.collectives import COLLECTIVES, WHOLE, Shape, Share
@@ -20,37 +20,27 @@ from dlcpd.schedules.model import Program
 NOTHING = Program((), frozenset())  # of a message, while its sender is not known
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """A choice for a task; `receiving` gives the program of a message once its sender is known."""
-
-    choice: Choice
-    task: Task
-    receiving: Callable[[int], Program] | None = None
-
-
 def place(group: Group, session: Session, chunk_bytes: int) -> Place:
     """The place of this rank in a group."""
     return Place(group.rank, _hosts(group, session), chunk_bytes)
 
 
-def chosen(ask: Submit, group: Group, place: Place, share: Share = WHOLE) -> Chosen:
-    """The schedule for an operation of a group, or for a share of it.
+def choice_of(ask: Submit, task: Task, place: Place, share: Share = WHOLE) -> Choice:
+    """The schedule for the task of a request, or for a share of it.
 
-    Raises: BadMessage if sizes do not fit each other, or there is no such schedule.
+    Raises: BadMessage if there is no such schedule.
     """
-    task = _task(ask, group)
-
-    def receiving(sender: int) -> Program:
-        return choose.choose(replace(task, peer=sender), place).program
-
     try:
-        choice = choose.choose(task, place, ask.schedule or None, share)
+        return choose.choose(task, place, ask.schedule or None, share)
     except UnknownSchedule as exc:
         raise BadMessage(f"operation {ask.operation}: {exc}") from exc
-    if COLLECTIVES[ask.collective].shape is Shape.RECEIVED and ask.peer < 0:
-        return Chosen(replace(choice, program=NOTHING), task, receiving)
-    return Chosen(choice, task)
+
+
+def by_sender(ask: Submit, task: Task, place: Place) -> Callable[[int], Program] | None:
+    """The program of a message, by the rank of its sender, if it may come from any rank."""
+    if COLLECTIVES[ask.collective].shape is not Shape.RECEIVED or ask.peer >= 0:
+        return None
+    return lambda sender: choose.choose(replace(task, peer=sender), place).program
 
 
 def _hosts(group: Group, session: Session) -> tuple[tuple[int, ...], ...]:
@@ -62,8 +52,8 @@ def _hosts(group: Group, session: Session) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(places) for places in hosts.values())
 
 
-def _task(ask: Submit, group: Group) -> Task:
-    """The task of a request. Raises: BadMessage."""
+def task_of(ask: Submit, group: Group) -> Task:
+    """The task of a request. Raises: BadMessage if sizes do not fit each other."""
     item = STORAGE[ask.dtype].itemsize
     given, wanted = ask.input_count, ask.output_count
     row, root = COLLECTIVES[ask.collective], max(ask.peer, 0)

@@ -106,11 +106,11 @@ def assert_nothing_left(net: SimNetwork, rank: int, operation: Execution) -> Non
     assert not session.operations
     assert session.broken is None
     assert net.endpoints[rank].next_timeout() is None
-    assert not operation._buffers  # noqa: SLF001
+    assert not operation.buffers.scratch
     pool = net.scratch[rank]
     assert isinstance(pool, WatchedPool)
     assert not pool.out
-    assert not operation._staged  # noqa: SLF001
+    assert not operation.receives.staged
     for flow in session.flows.values():
         assert not flow.outgoing
         assert not bool(flow.arrivals)

@@ -223,7 +223,7 @@ def test_what_is_kept_of_a_client_is_bounded() -> None:
     of_group = submissions(session_of(2))
     of_group.make(submit(), ARENA, Accounts(), 10.0)
     [plan] = of_group.plans
-    steps = len(plan.chosen.choice.program.steps)
+    steps = len(plan.program.steps)
     of_group.plans = Plans(2 * (PLAN_STEPS + steps))
     kept = [
         of_group.make(submit(name=name), ARENA, Accounts(), 10.0).order.loss

@@ -5,9 +5,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dlcpd.collectives.order import Order
 from dlcpd.contract.sized_cache import SizedCache
 from dlcpd.core.transfer.layers import Layers
 from dlcpd.numerics.codecs.codec import Codec, body_at
+from dlcpd.numerics.elements import STORAGE
+from dlcpd.schedules.model import Transfer
 
 Ranges = tuple[tuple[int, int], ...]  # [start, stop) in bytes
 
@@ -19,6 +22,14 @@ class Stretch(NamedTuple):
     exempt: Ranges
     start: int
     size: int
+
+
+def stretch_of(order: Order, step: Transfer) -> Stretch:
+    """The bytes that a transfer of an operation carries, encoded if the operation has a codec."""
+    plain = Stretch(order.layers, order.loss.exempt, step.origin, step.encodes or step.span.size)
+    if order.codec is None:
+        return plain
+    return on_the_wire(plain, order.codec, STORAGE[order.dtype].itemsize)
 
 
 def _rows(made: Stretch) -> int:

@@ -138,5 +138,5 @@ def _rows(value: Any, rule: Any, where: str) -> tuple[Any, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= most:
         raise BadConfig(f"{where}: must be a list of 1 to {most} tables {{{names}}}")
     if not all(isinstance(row, dict) for row in value):
-        raise BadConfig(f"{where}: each {rule["each"]} must be a table {{{names}}}")
+        raise BadConfig(f"{where}: each {rule['each']} must be a table {{{names}}}")
     return tuple(kind(**_checked(kind, row, f"{where}[{n}]")) for n, row in enumerate(value))

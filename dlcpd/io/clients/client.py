@@ -32,7 +32,6 @@ class Pending:
     """An operation that needs work before it can begin."""
 
     ask: Submit
-    group: Group
     made: Execution
     work: Iterator[int]  # yields the bytes of each piece
 
@@ -112,7 +111,7 @@ class Client:
             self.pending = None
             pending.made.on_failed()
             pending.made.closed()
-            self._refuse(pending.ask, pending.group, error)
+            self._refuse(pending.ask, pending.made.order.group, error)
         self.session.leave(error)
 
     def close(self) -> None:
@@ -137,12 +136,12 @@ class Client:
             self.claims.claim(made, ranges)  # before its residuals are added
         except DlcpError as exc:
             return self._refuse(ask, group.group, exc)
-        made.hold(made.charge)
+        made.buffers.hold(made.charge)
         work = made.prepare(self.session)
         committed = self.lane.committed
         if not committed.knows(ranges):
             work = chain(committed.look(ranges, ask.operation), work)
-        self.pending = Pending(ask, group.group, made, work)
+        self.pending = Pending(ask, made, work)
         return self.go_on(now, AT_ONCE)
 
     def go_on(self, now: float, size: int) -> DlcpError | None:
@@ -163,7 +162,7 @@ class Client:
             pending.made.on_failed()
             pending.made.closed()
             self.pending = None
-            return self._refuse(pending.ask, pending.group, exc)
+            return self._refuse(pending.ask, pending.made.order.group, exc)
         self.pending = None
         return None
 
@@ -174,7 +173,8 @@ class Client:
         return None
 
     def _begin(self, pending: Pending, now: float) -> None:
-        session, ask, group, made = self.session, pending.ask, pending.group, pending.made
+        session, ask, made = self.session, pending.ask, pending.made
+        group = made.order.group
         if now >= made.deadline:
             raise DeadlineExceeded(f"{made.label} missed its deadline before it could begin here")
         peer = ANY if ask.peer < 0 else group.members[ask.peer]

@@ -1,0 +1,61 @@
+"""The peers that an operation waits for, and the text that says for what."""
+
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+from dlcpd.collectives.progress import Progress
+from dlcpd.schedules.model import Receive, Send, Step
+
+
+class Awaiting(NamedTuple):
+    """The open steps of one operation and its peers. Ranks are those of the session."""
+
+    progress: Progress
+    members: tuple[int, ...]  # rank in the session, by rank in the group
+    peers: frozenset[int]  # ranks that must submit the operation
+    ready_ranks: AbstractSet[int]  # ranks that did
+
+    def needs(self, rank: int) -> bool:
+        """Whether the operation cannot end without `rank`."""
+        if rank not in self.ready_ranks:
+            return True
+        return any(
+            not isinstance(step, Send | Receive)
+            or (isinstance(step, Receive) and self.members[step.peer] == rank)
+            for _, step in self._open()
+        )
+
+    def owed_by(self, rank: int) -> bool:
+        """Whether data of `rank` have yet to arrive."""
+        return any(
+            isinstance(step, Receive) and self.members[step.peer] == rank
+            for _, step in self._open()
+        )
+
+    def ranks(self) -> frozenset[int]:
+        """Ranks that the operation waits for."""
+        return self._first()[0]
+
+    def text(self, label: str) -> str:
+        """For errors: which ranks owe what of the operation that `label` names."""
+        ranks, what = self._first()
+        listed = ", ".join(str(rank) for rank in sorted(ranks))
+        return what.format(ranks=f"rank(s) {listed}", label=label)
+
+    def _open(self) -> list[tuple[int, Step]]:
+        steps = self.progress.program.steps
+        return [(position, steps[position]) for position in self.progress.open]
+
+    def _first(self) -> tuple[frozenset[int], str]:
+        """Ranks that must act first, and a text with places for them and for the operation."""
+        if missing := self.peers - self.ready_ranks:
+            return missing, "{ranks} to submit {label}"
+        open_, members = self._open(), self.members
+        owing = [(at, step) for at, step in open_ if isinstance(step, Receive)]
+        if owing:  # receives that other steps wait for come first: the rest may follow
+            followers = self.progress.program.followers
+            first = [pair for pair in owing if followers[pair[0]]] or owing
+            ranks = frozenset(members[step.peer] for _, step in first)
+            return ranks, "data of {ranks} for {label}"
+        taking = frozenset(members[step.peer] for _, step in open_ if isinstance(step, Send))
+        return taking, "{ranks} to take their data of {label}"
