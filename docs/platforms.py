@@ -24,9 +24,14 @@ def table() -> str:
 
 def _rows() -> Iterator[tuple[str, ...]]:
     yield (
-        "`platform`", "switches", "a port", "a port-channel is named as", "to reach devices",
-        "drop precedences of a queue", "lossless classes",
-    )  # fmt: skip
+        "`platform`",
+        "switches",
+        "a port",
+        "a port-channel is named as",
+        "to reach devices",
+        "drop precedences of a queue",
+        "lossless classes",
+    )
     for name, each in KNOWN.items():
         able, channels = PLATFORMS[name].able, each.ports.channels
         bound = f"`{channels.name}1`" if channels and channels.name else "its members"
