@@ -14,6 +14,7 @@ from typing import Any, Final
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.io import engine
 from dlcpd.io.clients.lane import Lane
+from dlcpd.io.network import Network
 from dlcpd.io.udp.udp_path import UdpPath
 
 ROOT: Final = Path(__file__).parents[2]
@@ -69,7 +70,7 @@ def main() -> int:
         part.write_text("\n".join(files))
         part.rename(options.files)
 
-    others = Endpoint.handle_timeout, engine.Engine._receive  # noqa: SLF001  # of any operation
+    others = Endpoint.handle_timeout, Network._receive  # noqa: SLF001  # of any operation
     sys.setprofile(Passage(Lane.receive, UdpPath.send, over, others))
     return engine.main()
 

@@ -18,13 +18,13 @@ from typing import Final
 import pytest
 import torch
 import torch.distributed as dist
-from dlcp_client.ipc.lanes import Lanes
-from dlcp_client.torch.held_hook import HeldHook
 from torch import nn
 from torch._C._distributed_c10d import HashStore
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client import ddp
+from dlcp_client.hooks.held_hook import HeldHook
+from dlcp_client.operations.lanes import Lanes
 from dlcpd.contract.messages import Completed
 from dlcpd.io.config import EngineConfig
 from tests.client.stand_in import StandIn
