@@ -9,14 +9,15 @@ from dataclasses import asdict, dataclass
 from switchcfg.cli import records, sonic_yang, workflow
 from switchcfg.cli.diffs import NOT_BEFORE, Diffs
 from switchcfg.cli.output import put, put_json, tell
+from switchcfg.cli.readiness import complaints_of
 from switchcfg.cli.report import Report
 from switchcfg.cli.rollout import Outcome, every, roll
 from switchcfg.drivers.driver import Driver
 from switchcfg.drivers.known import driver_for
-from switchcfg.errors import BadPlan, CannotExpress, SwitchcfgError
+from switchcfg.errors import BadPlan, CannotExpress
 from switchcfg.intent.intent import Device, Intent
 from switchcfg.plan import text
-from switchcfg.plan.plan import Plan, plan, refuse, refused, removal, reverse
+from switchcfg.plan.plan import Plan, plan, refused, removal, reverse
 from switchcfg.plan.state import State, after, difference
 from switchcfg.platforms.known import PLATFORMS
 from switchcfg.platforms.platform import Platform
@@ -261,7 +262,7 @@ def doctor(intent: Intent, devices: Sequence[Device], options: argparse.Namespac
     complaints: dict[str, list[str]] = {}
 
     async def work(device: Device, driver: Driver) -> None:
-        found = [each async for each in _complaints(intent, device, driver)]
+        found = [each async for each in complaints_of(intent, device, driver)]
         complaints[device.name] = found
         for complaint in found or ["ready"]:
             tell(f"{device.name}: {complaint}")
@@ -274,25 +275,6 @@ def doctor(intent: Intent, devices: Sequence[Device], options: argparse.Namespac
     report = Report(devices, outcome, said)
     reached = report.close(as_json=options.json, complaints=complaints)
     return reached and not any(complaints.values())
-
-
-async def _complaints(intent: Intent, device: Device, driver: Driver) -> AsyncIterator[str]:
-    for complaint in await driver.examine():
-        yield complaint
-    if (pending := await driver.pending()) is not None:
-        left = (
-            f"reverts in {pending.seconds:.0f} s"
-            if pending.seconds > 0
-            else "its time to revert has passed"
-        )
-        yield f"a commit is pending: {pending.who}; {left} {pending.problem}".rstrip()
-    platform = PLATFORMS[device.platform]
-    try:
-        state = await workflow.present(driver, platform)
-        refuse(platform, device, state)
-        plan(intent, device, platform, state)
-    except SwitchcfgError as exc:
-        yield str(exc)
 
 
 async def _save(device: Device, driver: Driver, options: argparse.Namespace) -> None:

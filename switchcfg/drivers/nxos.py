@@ -17,8 +17,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, Self, TypeVar
 
 from napalm.nxapi_plumbing import Device as NxApi
@@ -27,20 +26,27 @@ from napalm.nxapi_plumbing.errors import NXAPIAuthError, NXAPICommandError, NXAP
 from switchcfg.drivers.driver import Commit, Pending, Target, busy, host_and_port
 from switchcfg.drivers.login import Login, prefix
 from switchcfg.drivers.login import login as login_of
+from switchcfg.drivers.nxos_questions import (
+    LOCK,
+    NAME,
+    WHEN,
+    Found,
+    clock_of,
+    complaints,
+    patch_of,
+    running,
+    say,
+    scheduled,
+)
 from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
 from switchcfg.platforms.platform import Step
 
 TIMEOUT: Final = 300  # seconds for one request; a rollback of a large configuration takes minutes
 PORT: Final = 443
 KIND: Final = "NXOS"  # of login
-OLDEST: Final = (10, 2)
-CHECKPOINTS: Final = 10  # user checkpoints that a switch can keep
 MARGIN: Final = 5.0  # seconds before a rollback in which it is too late to confirm
 WHO: Final = 80  # characters of a checkpoint's description
-NAME: Final = "switchcfg"  # of the job, its schedule, and the checkpoint that it restores
-LOCK: Final = "switchcfg-lock"  # a checkpoint: its name is unique, its description is `who`
 BACK: Final = f"rollback running-config checkpoint {NAME} atomic"
-DIFF: Final = f"show diff rollback-patch checkpoint {NAME} running-config"
 CLEAR: Final = (
     "configure terminal",
     f"no scheduler schedule name {NAME}",
@@ -49,36 +55,8 @@ CLEAR: Final = (
     f"no checkpoint {NAME}",
     f"no checkpoint {LOCK}",
 )
-WHEN: Final = "%Y:%m:%d:%H:%M"
-_CLOCK: Final = re.compile(r"(\d+:\d\d:\d\d)(?:\.\d+)? \S+ \w{3} (\w{3}) +(\d+) (\d{4})")
-_VERSION: Final = re.compile(r"NXOS: version (\d+)\.(\d+)")
-_REFUSED: Final = re.compile(r"^\s*(?:ERROR|Error|%).*", re.MULTILINE)
-_EMPTY: Final = re.compile(r"Rollback Patch is Empty\.?", re.IGNORECASE)
 _BACK: Final = re.compile(r"Rollback completed successfully|Rollback Patch is Empty", re.IGNORECASE)
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A commit of switchcfg, as found on a switch."""
-
-    who: str
-    armed: bool  # has a schedule; without one nothing was done, or all was confirmed
-    seconds: float = 0.0  # until it reverts
-    status: str = ""  # of the job, once it has run
-
-    @property
-    def reverted(self) -> bool:
-        return "success" in self.status.lower()
-
-    @property
-    def problem(self) -> str:
-        if not self.armed:
-            return (
-                "it has no timer: nothing was changed, or all was confirmed; `switchcfg abort` "
-                "clears it"
-            )
-        return f"its rollback ended with {self.status!r}" if self.status else ""
 
 
 class NxosDriver:
@@ -93,7 +71,7 @@ class NxosDriver:
         return cls(target.name, target.address, login=login_of(KIND))
 
     async def get(self) -> str:
-        return await self._call(_running)
+        return await self._call(running)
 
     async def diff(self, _steps: Sequence[Step]) -> str | None:
         return None  # there is no candidate
@@ -102,8 +80,8 @@ class NxosDriver:
         return await self._call(lambda switch: self._commit(switch, commit))
 
     def _commit(self, switch: Any, commit: Commit) -> str | None:
-        if complaints := list(_complaints(switch, self._login.user)):
-            raise CommitFailed(f"{self.device}: {'; '.join(complaints)}")
+        if missing := list(complaints(switch, self._login.user)):
+            raise CommitFailed(f"{self.device}: {'; '.join(missing)}")
         if (found := self._look(switch)) is not None:
             raise busy(self.device, " ".join(filter(None, (found.who, found.problem))))
         ends = time.monotonic() + commit.seconds
@@ -115,8 +93,8 @@ class NxosDriver:
                         f"{self.device}: the time to revert passed before the last step: give a "
                         "longer --revert-after"
                     )
-                _say(switch, "configure terminal", *section)
-            return _patch(switch) if commit.diff else None
+                say(switch, "configure terminal", *section)
+            return patch_of(switch) if commit.diff else None
         except (NXAPICommandError, CommitFailed):
             self._back(switch)
             raise
@@ -124,18 +102,18 @@ class NxosDriver:
     def _arm(self, switch: Any, commit: Commit) -> None:
         """Take the lock, then schedule the rollback in one request: the switch completes it even
         if switchcfg ends. Raises: Busy; CommitFailed, NXAPICommandError."""
-        [clock] = _say(switch, "show clock")
+        [clock] = say(switch, "show clock")
         # Rounded up: the requested seconds are the least time left for a confirm.
-        until = _clock(clock) + timedelta(seconds=commit.seconds + MARGIN + 59)
+        until = clock_of(clock) + timedelta(seconds=commit.seconds + MARGIN + 59)
         who = re.sub(r"[^\w.@:-]+", " ", commit.who)[:WHO]
         try:
-            _say(switch, f"checkpoint {LOCK} description {who}")
+            say(switch, f"checkpoint {LOCK} description {who}")
         except (NXAPICommandError, CommitFailed) as exc:
             raise Busy(
                 f"{self.device}: another user is starting a change, or the device refused: {exc}"
             ) from exc
         try:
-            _say(
+            say(
                 switch,
                 "configure terminal",
                 f"scheduler job name {NAME}",
@@ -157,7 +135,7 @@ class NxosDriver:
             found = self._mine(switch)
             if found.seconds < MARGIN:
                 raise Busy(f"{self.device}: the device is reverting a change: try again later")
-            _say(switch, *CLEAR)
+            say(switch, *CLEAR)
 
         await self._call(confirm)
 
@@ -181,13 +159,13 @@ class NxosDriver:
 
     def _back(self, switch: Any) -> None:
         """Roll back now. Raises: CommitFailed; then the commit stays pending."""
-        [said] = _say(switch, BACK)
+        [said] = say(switch, BACK)
         if not _BACK.search(said):
             raise CommitFailed(f"{self.device}: the rollback failed: {said.strip()}")
-        _say(switch, *CLEAR)
+        say(switch, *CLEAR)
 
     async def save(self) -> str:
-        [said] = await self._call(lambda switch: _say(switch, "copy running-config startup-config"))
+        [said] = await self._call(lambda switch: say(switch, "copy running-config startup-config"))
         if "Copy complete" not in said:
             raise CommitFailed(f"{self.device}: the configuration was not saved: {said.strip()}")
         return ""
@@ -197,23 +175,23 @@ class NxosDriver:
         return Pending(found.who, found.seconds, found.problem) if found is not None else None
 
     async def examine(self) -> Sequence[str]:
-        return await self._call(lambda switch: list(_complaints(switch, self._login.user)))
+        return await self._call(lambda switch: list(complaints(switch, self._login.user)))
 
     async def close(self) -> None:
         """Does nothing: there is no connection."""
 
     def _look(self, switch: Any) -> Found | None:
         """The commit on the switch, if any; the remains of a reverted one are removed."""
-        clock, checkpoints = _say(switch, "show clock", "show checkpoint summary")
+        clock, checkpoints = say(switch, "show clock", "show checkpoint summary")
         lock = re.search(
             rf"^\d+\) {LOCK}:(.*?)(?=^\d+\)|\Z)", checkpoints, re.DOTALL | re.MULTILINE
         )
         if lock is None:
             return None
         named = re.search(r"Description: *(.*)", lock[1])
-        found = _scheduled(switch, named[1].strip() if named else "an unknown commit", clock)
+        found = scheduled(switch, named[1].strip() if named else "an unknown commit", clock)
         if found.reverted:
-            _say(switch, *CLEAR)
+            say(switch, *CLEAR)
             return None
         return found
 
@@ -258,18 +236,6 @@ class NxosDriver:
         )
 
 
-def _say(switch: Any, *commands: str) -> list[str]:
-    """The output of each command, in one request; the switch stops at the first refused command.
-
-    Raises: NXAPICommandError; CommitFailed for a refusal that only the text of an answer shows.
-    """
-    answers = [answer["result"] or "" for answer in switch.show_list(list(commands), raw_text=True)]
-    for command, said in zip(commands, answers, strict=True):
-        if not command.startswith("show ") and (wrong := _REFUSED.search(said)):
-            raise CommitFailed(f"the device refused `{command}`: {wrong[0].strip()}")
-    return answers
-
-
 def _sections(commit: Commit) -> Iterator[list[str]]:
     """The lines of each section, for one request each: the switch completes a request that it has
     begun, even if switchcfg ends."""
@@ -293,80 +259,6 @@ def _clear(switch: Any) -> None:
 
 def _quietly(switch: Any, *commands: str) -> None:
     try:
-        _say(switch, *commands)
+        say(switch, *commands)
     except (NXAPICommandError, CommitFailed):
         return  # the object does not exist
-
-
-def _running(switch: Any) -> str:
-    """The running configuration, without comments, which hold the time of the request."""
-    [said] = _say(switch, "show running-config")
-    lines = (line for line in said.splitlines() if not line.startswith("!"))
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _patch(switch: Any) -> str:
-    """The commands from the checkpoint to the running configuration. Raises: CommitFailed."""
-    [said] = _say(switch, DIFF)
-    _, found, patch = said.partition("Generating Rollback Patch")
-    if not found and not _EMPTY.search(said):
-        raise CommitFailed(f"`{DIFF}` does not print a patch: {said.strip()}")
-    lines = (line.rstrip() for line in patch.splitlines())
-    return "\n".join(
-        line for line in lines if line and line[0] not in "!." and not _EMPTY.fullmatch(line)
-    )
-
-
-def _scheduled(switch: Any, who: str, clock: str) -> Found:
-    config, told = _say(switch, "show scheduler config", "show scheduler schedule")
-    until = re.search(rf"scheduler schedule name {NAME}\s.*?time start (\S+)", config, re.DOTALL)
-    if until is None:
-        return Found(who, armed=False)
-    left = (_time(until[1][:16], WHEN) - _clock(clock)).total_seconds()
-    status = re.search(rf"^\s*{NAME}\s+(\S.*?)\s*$", told, re.MULTILINE)
-    ran = status[1] if status and status[1] != "-NA-" else ""
-    return Found(who, armed=True, seconds=left, status=ran)
-
-
-def _clock(said: str) -> datetime:
-    """The switch's clock from the output of `show clock`. Raises: ValueError."""
-    found = _CLOCK.search(said)
-    if found is None:
-        raise ValueError(f"`show clock` prints {said.strip()!r}, which is not a time")
-    return _time(" ".join(found.groups()), "%H:%M:%S %b %d %Y")
-
-
-def _time(text: str, form: str) -> datetime:
-    """A time in the switch's own zone, marked as UTC: only such times are compared."""
-    return datetime.strptime(text, form).replace(tzinfo=UTC)
-
-
-def _complaints(switch: Any, user: str) -> Iterator[str]:
-    """Reasons why a change could not be made, or could not revert by itself."""
-    commands = ("show version", "show feature", "show checkpoint summary", "show user-account")
-    version, features, checkpoints, accounts = _say(switch, *commands)
-    found = _VERSION.search(version)
-    if found is None or (int(found[1]), int(found[2])) < OLDEST:
-        yield (
-            f"NX-OS {'.'.join(found.groups()) if found else 'of no known version'}: switchcfg "
-            "needs 10.2 or later"
-        )
-    if not re.search(r"^scheduler\s+\d+\s+enabled", features, re.MULTILINE):
-        yield "`feature scheduler` is off, so the switch could not revert a change: turn it on"
-        return
-    kept = re.findall(r"^\d+\) (?!system-)(\S+):", checkpoints, re.MULTILINE)
-    if LOCK not in kept and len(kept) > CHECKPOINTS - 2:
-        yield (
-            f"{len(kept)} of {CHECKPOINTS} checkpoints are in use, and switchcfg needs two: `no "
-            "checkpoint NAME` removes one"
-        )
-    account = re.search(
-        rf"^user:{re.escape(user)}$(.*?)(?=^user:|\Z)", accounts, re.DOTALL | re.MULTILINE
-    )
-    if account and "REMOTE authentication" in account[1]:
-        [config] = _say(switch, "show scheduler config")
-        if f"scheduler aaa-authentication username {user} " not in config:
-            yield (
-                f"user {user} exists only on an AAA server, and the scheduler runs jobs of such "
-                f"a user only with `scheduler aaa-authentication username {user} password ...`"
-            )
