@@ -114,10 +114,8 @@ def reused_memory(rank: int, size: int, name: str) -> None:
 
 def network() -> nn.Sequential:
     torch.manual_seed(1)
-    return nn.Sequential(
-        nn.Embedding(32, WIDTH), nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.ReLU(),
-        nn.Linear(WIDTH, WIDTH),
-    )  # fmt: skip
+    first, last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+    return nn.Sequential(nn.Embedding(32, WIDTH), first, nn.LayerNorm(WIDTH), nn.ReLU(), last)
 
 
 def step(net: nn.Module, rank: int, number: int, device: torch.device) -> None:

