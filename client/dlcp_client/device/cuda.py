@@ -1,6 +1,5 @@
 """CUDA as a Device, through torch alone. It is kept thin: tests use `fake`, whose proof of staging
-holds here if each line does what CUDA documents. It has not run on a GPU yet: docs/cuda.md says how
-to run it on one."""
+holds here if each line does what CUDA documents. tests/c10d/test_cuda.py runs it on a GPU."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
