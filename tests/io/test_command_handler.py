@@ -22,7 +22,7 @@ class Parts:
         self.waiting = deque(waiting)
         self.emitted: list[Any] = []
         self.clients = Clients(self.calls)
-        session = SimpleNamespace(doubt=self.doubt)
+        session = SimpleNamespace(detector=SimpleNamespace(doubt=self.doubt))
         self.broken = broken
         endpoint = SimpleNamespace(sessions={1: session}, counters=Counter[str]())
         whole: Any = SimpleNamespace
