@@ -56,7 +56,7 @@ def watched(handle: ddp.Registration) -> Iterator[list[tuple[int, Way, int, str,
         return allreduce_hook(process_group, bucket)
 
     handle.session.all_reduce = by_dlcpd  # type: ignore[method-assign]
-    with patch.object(ddp, "allreduce_hook", by_backend):
+    with patch("dlcp_client.ddp.registration.allreduce_hook", by_backend):
         yield seen
 
 

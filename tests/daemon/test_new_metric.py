@@ -21,13 +21,13 @@ import asyncio
 import urllib.request
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
-from dlcpd.core.turns import Turns
+from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.daemon.engine_reports import joined
 from dlcpd.daemon.metrics.server import MetricsServer
 from dlcpd.io.discovery.mtu import MtuDiscovery
 from dlcpd.io.report import bounded_report
 
-endpoint = Endpoint(1024, 1 << 20, Turns(Pacer(0)))
+endpoint = Endpoint(1024, 1 << 20, SendScheduler(Pacer(0)))
 endpoint.open_session(1, 0, [PeerSpec(1, "there", 1, 2, 2)], peer_timeout=1.0)
 mtu = MtuDiscovery(endpoint, [], 1024, lambda _news: None)
 engine = bounded_report(endpoint, [], mtu, {}, 0)
