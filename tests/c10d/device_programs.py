@@ -4,7 +4,6 @@ The tensors come from a generator of the CPU, so that both devices start from th
 """
 
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
 from dlcp_client import bounded, cross_step, ddp, exact, fsdp
-from dlcp_client.ranges import PREFIX
+from dlcp_client.ranges import PREFIX, RANGES
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 _cuda: Final[Any] = torch.cuda  # parts of it have no types
@@ -204,14 +203,15 @@ def shown(rank: int, size: int, name: str) -> list[str]:
     return [event.name for event in found.events() or [] if event.name.startswith(PREFIX)]
 
 
-def under_nvtx(rank: int, size: int, name: str) -> None:
-    """As `shown`, for a tool that an environment variable of NVTX names."""
+def under_nvtx(rank: int, size: int, name: str) -> bool:
+    """As `shown`, for a tool that reads NVTX's ranges. Whether ranges are made."""
     device = place(name, rank)
     net = DistributedDataParallel(network().to(device), bucket_cap_mb=1)
     handle = ddp.register(net, exact())
     step(net, rank, 0, device)
     with torch.autograd.profiler.emit_nvtx():  # type: ignore[no-untyped-call]
+        on = RANGES.on()
         step(net, rank, 1, device)
         dist.all_reduce(torch.ones(COUNT, device=device))
-    time.sleep(0.1)
     handle.close()
+    return on

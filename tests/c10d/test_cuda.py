@@ -62,3 +62,8 @@ def test_trainings_have_equal_replicas_and_exact_ones_equal_bits(
 def test_a_profiler_shows_the_ranges(device: str, tmp_path: Path) -> None:
     for names in over("dlcp", device_programs.shown, 2, tmp_path, device):
         assert {"dlcp:all_reduce", "dlcp:submit", "dlcp:wait"} <= set(names)
+
+
+@pytest.mark.parametrize("device", [CUDA])
+def test_nvtx_has_the_ranges(device: str, tmp_path: Path) -> None:
+    assert over("dlcp", device_programs.under_nvtx, 2, tmp_path, device) == [True, True]
