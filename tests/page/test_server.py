@@ -208,7 +208,7 @@ def test_reports_are_shared_and_recordings_are_one_at_a_time(
     first = threading.Thread(target=daemon.trace, args=(1,))
     first.start()
     assert recording.wait(PATIENCE)
-    with pytest.raises(TooMany, match="another browser records"):
+    with pytest.raises(TooMany, match="another browser is recording a trace"):
         daemon.trace(1)
     go_on.set()
     first.join()
