@@ -54,14 +54,14 @@ def test_without_consent_nothing_is_touched_and_with_it_all_is_done_and_taken_ba
     allow(switch)
     code, said = switch.run("plan", "INTENT", "--out", "PLANS")
     assert code == 2, said
-    assert "disrupts: the whole switch restarts its services" in said
+    assert "disrupts: the switch restarts its services" in said
     code, said = switch.run("apply", "INTENT", "PLANS", "--revert-after", "120")
     assert code == 1
     assert "a step may take 20 minutes, and the device would revert before it ends" in said
     assert switch.noted("reloads") == []
     code, said = switch.run("apply", "INTENT", "PLANS", "--json")
     assert code == 0, said
-    assert f"{switch.name}: disrupts: the whole switch restarts its services" in said
+    assert f"{switch.name}: disrupts: the switch restarts its services" in said
     assert switch.noted("reloads") == ["-y"]
     now = switch.contents()
     assert {key: now[key] for key in before} == before  # what is theirs, and all other tables
@@ -115,7 +115,7 @@ def test_ports_that_do_not_come_back_undo_it(
     _, driver, wanted = planned(switch)
 
     async def run() -> None:
-        with pytest.raises(CommitFailed, match="do not come back: Ethernet0 Ethernet4 Ethernet8"):
+        with pytest.raises(CommitFailed, match="did not come up again: Ethernet0 Ethernet4 Ethernet8"):
             await driver.commit(wanted)
         await driver.close()
 
