@@ -115,7 +115,7 @@ def test_ports_that_do_not_come_back_undo_it(
     _, driver, wanted = planned(switch)
 
     async def run() -> None:
-        with pytest.raises(CommitFailed, match="did not come up again: Ethernet0 Ethernet4 Ethernet8"):
+        with pytest.raises(CommitFailed, match="come up again: Ethernet0 Ethernet4 Ethernet8"):
             await driver.commit(wanted)
         await driver.close()
 
