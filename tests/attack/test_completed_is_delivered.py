@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from dlcp_lab.ranks.hosts import Hosts, NetworkTable, on_loopback, running
+from dlcp_lab.ranks.hosts import Hosts, on_loopback, running
 from dlcpd.contract.errors import PeerLost
 from dlcpd.contract.messages import Completed
+from dlcpd.daemon.config.tables import NetworkTable
 from dlcpd.io import commands, control_events
 from dlcpd.io.config import EngineConfig
 from tests.attack import leaving_rank

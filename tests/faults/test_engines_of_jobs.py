@@ -11,8 +11,9 @@ import torch
 from torch._C._distributed_c10d import HashStore
 
 from dlcp_client import Session, connect
-from dlcp_lab.ranks.hosts import Hosts, NetworkTable, on_loopback, running
+from dlcp_lab.ranks.hosts import Hosts, on_loopback, running
 from dlcpd.contract.errors import DlcpError
+from dlcpd.daemon.config.tables import NetworkTable
 from tests.client.real import TIMEOUT, WORLD, each_rank
 
 SHARED = replace(NetworkTable(), engines=2, engines_per_job=1)

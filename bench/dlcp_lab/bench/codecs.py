@@ -11,7 +11,7 @@ from dlcp_lab.bench.codecs_cost import Cost, cost
 from dlcp_lab.bench.training_rows import BOUNDED, EXACT, HIGHER_IS_BETTER, Runs, equal
 from dlcp_lab.emulation.patience import peer_timeout
 from dlcp_lab.ranks import launch
-from dlcp_lab.ranks.hosts import HostPlan, NetworkTable, on_loopback, running
+from dlcp_lab.ranks.hosts import HostPlan, on_loopback, running
 from dlcp_lab.report.amounts import show_fraction
 from dlcp_lab.report.checks import Check, broken, report
 from dlcp_lab.report.measured import Gap, Rows, attempt
@@ -23,6 +23,7 @@ from dlcpd import __version__
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
+from dlcpd.daemon.config.tables import NetworkTable
 
 TRANSPORTS: Final = (EXACT, BOUNDED, *CODECS, POWER_SGD)
 HOSTS: Final = 2

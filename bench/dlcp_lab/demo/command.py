@@ -20,7 +20,7 @@ from dlcp_lab.emulation import unavailable
 from dlcp_lab.emulation.own_namespace import inside
 from dlcp_lab.emulation.patience import peer_timeout
 from dlcp_lab.ranks import launch
-from dlcp_lab.ranks.hosts import Hosts, NetworkTable, on_loopback, running
+from dlcp_lab.ranks.hosts import Hosts, on_loopback, running
 from dlcp_lab.report.amounts import show_fraction
 from dlcp_lab.report.checks import broken, report
 from dlcp_lab.scenarios import congested
@@ -30,6 +30,7 @@ from dlcpd import __version__, starter
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
 from dlcpd.ctl.output_file import OutputFile
+from dlcpd.daemon.config.tables import NetworkTable
 
 HOST_RATE, SPINE_RATE = "120mbit", "60mbit"
 SECONDS: Final = 40.0  # of steps; processes and imports take 15 more on two idle cores

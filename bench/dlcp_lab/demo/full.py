@@ -12,7 +12,7 @@ from typing import Any, Final
 from dlcp_lab.demo.judge import SEGMENT, Trained, apart, by_task, judge
 from dlcp_lab.emulation.patience import peer_timeout
 from dlcp_lab.ranks import launch
-from dlcp_lab.ranks.hosts import NetworkTable, on_loopback, running
+from dlcp_lab.ranks.hosts import on_loopback, running
 from dlcp_lab.report.amounts import show_fraction
 from dlcp_lab.report.checks import Check, broken, report
 from dlcp_lab.report.measured import Gap, attempt, figure
@@ -22,6 +22,7 @@ from dlcp_lab.training.traffic_seen import FATES, class_rows, shares, together
 from dlcpd import __version__
 from dlcpd.ctl import table
 from dlcpd.ctl.output import Output
+from dlcpd.daemon.config.tables import NetworkTable
 
 HOSTS: Final = 4
 PATHS: Final = 2

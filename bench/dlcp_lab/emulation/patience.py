@@ -3,9 +3,11 @@
 import os
 from typing import Final
 
+from dlcpd.daemon.config.tables import NetworkTable
+
 MOST: Final = 20.0  # factor; a machine on which everything takes longer measures nothing
-PEER_TIMEOUT: Final = 30.0  # seconds on an idle machine: the daemon's default
-HIGHEST: Final = 3600.0  # seconds; the largest value of [network] peer_timeout
+PEER_TIMEOUT: Final = NetworkTable().peer_timeout  # seconds on an idle machine: the default
+HIGHEST: Final[float] = NetworkTable.__dataclass_fields__["peer_timeout"].metadata["high"]
 
 
 def patience(seconds: float) -> float:

@@ -17,9 +17,10 @@ from dlcp_lab.faults.leaks import children
 from dlcp_lab.faults.network import CONTROL_PORT, DATA_PORT, METRICS_PORT, Network
 from dlcp_lab.faults.relay import Relay
 from dlcp_lab.faults.trainer import RESULT, Outcome, Place, Trainer
-from dlcp_lab.ranks.hosts import Host, HostPlan, NetworkTable, Starting
+from dlcp_lab.ranks.hosts import Host, HostPlan, Starting
 from dlcpd.contract.errors import error_for
 from dlcpd.core.wire.sizes import BASE
+from dlcpd.daemon.config.tables import NetworkTable
 
 JOIN: Final = 20.0  # seconds; daemons serve already
 DRAIN: Final = 5.0  # seconds

@@ -23,9 +23,9 @@ from dlcp_lab.faults.cluster import Cluster, Job
 from dlcp_lab.faults.expected import Expected, Key, cells
 from dlcp_lab.faults.kinds import SILENCES, Fault, Mode, Phase
 from dlcp_lab.faults.trainer import RESULT
-from dlcp_lab.ranks.hosts import NetworkTable
 from dlcpd.contract.errors import DlcpError
 from dlcpd.ctl.grammar import whole
+from dlcpd.daemon.config.tables import NetworkTable
 
 BEGIN: Final = "<!-- matrix: begin -->"
 END: Final = "<!-- matrix: end -->"

@@ -24,8 +24,8 @@ from dlcpd.daemon.config.tables import (
     InjectTable,
     LocalPath,
     MetricsTable,
+    NetworkTable,
 )
-from dlcpd.daemon.config.tables import NetworkTable as NetworkTable  # noqa: PLC0414  # re-exported
 
 START_TIMEOUT: Final = 60.0  # seconds for all daemons on an idle machine; ten take eight
 DRAIN: Final = 1.0  # seconds; ranks have ended when a daemon is stopped

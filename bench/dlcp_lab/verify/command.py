@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from dlcp_lab.emulation.patience import peer_timeout
 from dlcp_lab.ranks import launch
-from dlcp_lab.ranks.hosts import NetworkTable, on_loopback, running
+from dlcp_lab.ranks.hosts import on_loopback, running
 from dlcp_lab.report.amounts import show_fraction
 from dlcp_lab.report.checks import Check, broken, report
 from dlcp_lab.verify.judge import judge
 from dlcpd import __version__
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.ctl.output import Output
+from dlcpd.daemon.config.tables import NetworkTable
 
 TIMEOUT: Final = 120.0  # seconds for all ranks; four hosts on two idle cores take ten
 STEPS: Final = 6  # bounded steps; a digit counts to seven, and the flush is the seventh

@@ -8,9 +8,10 @@ import pytest
 
 from dlcp_lab.bench.all_reduce import heading, overhead, rows_of, verdicts
 from dlcp_lab.bench.all_reduce_rank import datagram_sizes
-from dlcp_lab.ranks.hosts import NetworkTable, apart, network_table, on_loopback
+from dlcp_lab.ranks.hosts import apart, network_table, on_loopback
 from dlcpd.ctl.arguments import parser
 from dlcpd.ctl.extensions import installed
+from dlcpd.daemon.config.tables import NetworkTable
 
 SIZE = 1 << 20
 

@@ -9,9 +9,10 @@ import torch
 from dlcp_lab.demo.full import free_port
 from dlcp_lab.demo.judge import SEGMENT, Trained, by_task, judge
 from dlcp_lab.ranks import launch
-from dlcp_lab.ranks.hosts import NetworkTable, on_loopback, running
+from dlcp_lab.ranks.hosts import on_loopback, running
 from dlcp_lab.report.checks import broken
 from dlcp_lab.training.learning import losses_at_marks, total
+from dlcpd.daemon.config.tables import NetworkTable
 
 pytestmark = pytest.mark.timeout(400)  # seconds; 45 on two idle cores, both together
 # What each library of torch is told to use. Each of the three changes results here: another width
