@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from dlcp_client import DaemonLost, Session, bounded, exact
+from dlcp_client import DaemonLost, DlcpError, Session, bounded, exact
 from dlcp_client.operations.ledger import MAX_NAMES, Ledger
 from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.outcomes import Outcomes
@@ -111,6 +111,24 @@ def test_losses_of_bounded_operations_are_added_up_by_name(world: StandIn) -> No
     assert {name: row.waived for name, row in found.items()} == {"a": 4, "b": 2}
     assert found["a"].energy == 0.5
     assert table.ledgers.whole.operations == 4
+
+
+def test_an_outcome_is_counted_before_a_waiting_thread_can_see_it(world: StandIn) -> None:
+    table, session = Operations(lambda _: None), world.sessions[0]
+    counted = []
+
+    class Seen(Work[torch.Tensor]):
+        def settle(self, outcome: Completed | DlcpError) -> None:
+            counted.append((table.ledgers.whole.waived, table.ledgers.bounded(["a"])["a"].waived))
+            super().settle(outcome)
+
+    block = session.library.block(torch.zeros(1))
+    work = Seen(_outcomes(session), block=block, expires=0.0, label="")
+    work.bounded_as = "a"
+    table.begin(work, ())
+    with table.changed:
+        table.handle_locked(Completed(1, True, 10, 0, 7, 0, 0, 0.25, -1, []))
+    assert counted == [(7, 7)]
 
 
 def test_names_are_bounded_and_the_totals_go_on(world: StandIn) -> None:

@@ -234,11 +234,13 @@ class Operations:
         work = self._waiting.get(number)
         if work is None:
             return
-        self._end_locked(work, outcome)
-        del self._waiting[number]
+        # Counted before the outcome is visible: a thread that waits sees it without the lock, and
+        # may read the totals at once.
         if isinstance(outcome, Completed):
             self.ledgers.add(work.bounded_as, outcome)
             self.pace.took(time.monotonic() - work.begun)
+        self._end_locked(work, outcome)
+        del self._waiting[number]
 
     def _end_locked(self, work: Work[Any], outcome: Completed | DlcpError) -> None:
         work.settle(outcome)
