@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotPermitted
-from dlcpd.ctl.output import Output
 from dlcpd.ctl.status import query
 from dlcpd.daemon.config.tables import DaemonTable
 

@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
 from dlcpd.ctl.sessions import bound_used
 from dlcpd.ctl.status import query
 from dlcpd.ledger.survey import UNKNOWN, Choice, Loss, Sum, Survey

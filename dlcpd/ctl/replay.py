@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dlcpd.ctl.output import Output
+from dlcpd.cli.output import Output
 from dlcpd.ledger.inputs import imported, made_by, recorded
 from dlcpd.ledger.reader import Ledger, find, runs
 from dlcpd.ledger.replay import Replayed, Verdict, replay

@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 from dlcpd.ctl.status import query
 
 SESSION_HEADER: Final = (

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final
 
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 from dlcpd.contract.messages import Status, StatusRequest
 from dlcpd.contract.printable import one_line
 from dlcpd.core.paths.path_mtu import State
 from dlcpd.core.wire.sizes import LEAST_MTU
-from dlcpd.ctl import table
-from dlcpd.ctl.conversation import Conversation
-from dlcpd.ctl.output import Output
+from dlcpd.inspection.conversation import Conversation
 
 
 def query(path: str | None, ledger: int) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TextIO
 
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable
 from dlcpd.contract.printable import one_line
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
 from dlcpd.ctl.sessions import bound_used, condition, loss, microseconds
 from dlcpd.ctl.status import query
 from dlcpd.daemon.metrics.families import PRESSED

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from dlcpd.cli.output import Output
+from dlcpd.cli.output_file import OutputFile
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable
 from dlcpd.contract.messages import Status, StatusRequest, Traced, TraceRequest
-from dlcpd.ctl.conversation import Conversation
-from dlcpd.ctl.output import Output
-from dlcpd.ctl.output_file import OutputFile
 from dlcpd.ctl.timeline import Event, Row, merged, timeline
+from dlcpd.inspection.conversation import Conversation
 
 LOOK: Final = 0.1  # seconds between checks whether the steps are complete
 REST: Final = 0.2  # seconds for the operations of the last step to end

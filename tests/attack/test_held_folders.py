@@ -19,7 +19,6 @@ from dlcp_client.server.entry import Entry
 from dlcp_client.server.journal import Journal
 from dlcpd.contract.errors import DlcpError
 from dlcpd.ctl import main as dlcpctl
-from dlcpd.ctl.page import token
 from dlcpd.ctl.trace import EPOCH
 from dlcpd.daemon.clients import server
 from dlcpd.daemon.clients.access import Access
@@ -32,6 +31,7 @@ from dlcpd.ipc.held_folder import HeldFolder
 from dlcpd.ipc.safe_path import UnsafePath
 from dlcpd.ipc.socket_folder import SocketFolder
 from dlcpd.ledger.generations import Generations
+from dlcpd.page import page_token as token
 from switchcfg.cli import records
 from switchcfg.cli.main import main as switchcfg
 from switchcfg.drivers.gnmi import GnmiDriver

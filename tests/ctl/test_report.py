@@ -14,8 +14,8 @@ import pytest
 from dlcp_client.reporting import json_lines
 from dlcpd.contract.errors import BadConfig, BadLedger
 from dlcpd.ctl.main import main as dlcpctl
+from dlcpd.ctl.report.document import document
 from dlcpd.ctl.report.history import of_windows
-from dlcpd.ctl.report.html import document
 from dlcpd.ctl.report.inputs import sections
 from dlcpd.ctl.report.parts import Section, table
 from dlcpd.ctl.report.steps import of_trace

@@ -17,8 +17,6 @@ from dlcpd.contract.messages import ByteRange, CloseGroup, LayerRow, Message, Op
 from dlcpd.core.wire.control import Ready, SpaceCredit
 from dlcpd.core.wire.header import Flag, Header, Key, Kind
 from dlcpd.core.wire.probes import pack_answer, pack_probe
-from dlcpd.ctl.doctor.datagrams import Answer, Probe
-from dlcpd.ctl.doctor.greeting import End, Greeting
 from dlcpd.daemon.peers.key_files import Identity
 from dlcpd.daemon.peers.keys import KeyPair
 from dlcpd.daemon.peers.peer_messages import (
@@ -29,6 +27,8 @@ from dlcpd.daemon.peers.peer_messages import (
     PeerHello,
     PeerMessage,
 )
+from dlcpd.doctor.datagrams import Answer, Probe
+from dlcpd.doctor.greeting import End, Greeting
 from dlcpd.io.commands import Begun, UdpAddress
 from tests.contract.frames import example, good_values, rules
 from tests.sim.network import Link, SimNetwork

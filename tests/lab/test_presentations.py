@@ -25,10 +25,10 @@ from dlcp_lab.report.measured import Rows
 from dlcp_lab.scenarios import ablation, drop, fairness, incast, loss, priority, ps, spray
 from dlcp_lab.scenarios.job import OURS, THEIRS, Result
 from dlcp_lab.training.traffic_seen import NEWS
+from dlcpd.cli.extensions import installed
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import PeerLost
 from dlcpd.ctl.arguments import parser
-from dlcpd.ctl.extensions import installed
-from dlcpd.ctl.output import Output
 
 TIMES = st.lists(st.sampled_from([0.0, 1e-9, 1e-3, 2.0]), max_size=4)
 SCENARIOS: dict[str, ModuleType] = {

@@ -16,7 +16,7 @@ from dlcp_client import Session
 from dlcpd.contract.errors import BadLedger
 from dlcpd.ctl.ledger import steps
 from dlcpd.ctl.main import main as dlcpctl
-from dlcpd.ctl.private import mine
+from dlcpd.inspection.private import mine
 from dlcpd.ledger import survey as surveys
 from dlcpd.ledger.frames import frame, record_at_untrusted
 from dlcpd.ledger.masks import count_untrusted, pack, unpack_untrusted

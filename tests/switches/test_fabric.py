@@ -16,7 +16,7 @@ import pytest
 from dlcp_lab.emulation.namespaces import command
 from dlcp_lab.emulation.topology import directions, is_host, switches
 from dlcp_lab.scenarios.job import Job, Operation, Phase, on_fabric, run
-from dlcpd.ctl.output import Output
+from dlcpd.cli.output import Output
 from tests.lab.scenarios.test_on_fabric import Fabric
 from tests.switches.ssh_switch import make_keys, open_door
 

@@ -13,9 +13,9 @@ from dlcp_lab.ranks.hosts import HostPlan, network_table, running
 from dlcp_lab.report.amounts import show_fraction, show_size
 from dlcp_lab.report.measured import Gap, Rows, attempt, figure
 from dlcp_lab.report.statistic import Spread, algorithm_bandwidth, bus_bandwidth, ratios, slowest
+from dlcpd.cli.output import Output
 from dlcpd.contract.codec import check_takes, parsed
 from dlcpd.contract.errors import BadConfig, BadPolicy
-from dlcpd.ctl.output import Output
 
 OURS: Final = "dlcpd"
 THEIRS: Final = "gloo"

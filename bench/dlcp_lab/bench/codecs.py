@@ -20,9 +20,9 @@ from dlcp_lab.training.compressed import CODECS, POWER_SGD, POWER_SGD_RANK
 from dlcp_lab.training.learning import Run
 from dlcp_lab.training.traffic_seen import together
 from dlcpd import __version__
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
 from dlcpd.daemon.config.tables import NetworkTable
 
 TRANSPORTS: Final = (EXACT, BOUNDED, *CODECS, POWER_SGD)

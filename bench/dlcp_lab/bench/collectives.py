@@ -17,7 +17,7 @@ from dlcp_lab.ranks.hosts import HostPlan, running
 from dlcp_lab.report.amounts import show_size
 from dlcp_lab.report.measured import Rows, figure
 from dlcp_lab.report.statistic import Spread, algorithm_bandwidth, ratios, slowest
-from dlcpd.ctl.output import Output
+from dlcpd.cli.output import Output
 
 COLLECTIVES: Final = (
     "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter",

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from dlcp_lab.report.measured import WORDS
 from dlcpd import __version__, starter
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig, DeadlineExceeded, DlcpError
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
 
 TIMEOUT: Final = 1800.0  # seconds for the whole run
 RANK: Final = "dlcp_lab.bench.cuda_rank"

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from dlcp_lab.bench import torchrun
 from dlcp_lab.report.measured import Gap, attempt
-from dlcpd.ctl import table
-from dlcpd.ctl.grammar import whole
+from dlcpd.cli import table
+from dlcpd.cli.grammar import whole
 
 RANK: Final = "dlcp_lab.bench.half_precision_rank"
 LIMIT: Final = 900.0  # seconds for all trainings of a dtype

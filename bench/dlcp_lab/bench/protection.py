@@ -18,13 +18,13 @@ import numpy as np
 
 from dlcp_lab.report.measured import WORDS, Gap, attempt, figure
 from dlcp_lab.report.statistic import NotMeasured, Spread, ratios
+from dlcpd.cli import table
 from dlcpd.core.transfer.incoming import Incoming, NoPlacement, Placement
 from dlcpd.core.transfer.receiver import TransferReceiver
 from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Transmit
 from dlcpd.core.wire.header import Header, Key, Kind
 from dlcpd.core.wire.sizes import MAX_SEGMENT
-from dlcpd.ctl import table
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.datapath.choices import COMPILED, NUMPY
 from dlcpd.io.datapath.compiled import compiled

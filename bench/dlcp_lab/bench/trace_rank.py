@@ -11,7 +11,7 @@ import dlcp_client
 from dlcp_lab.ranks.rank import Conductor
 from dlcp_lab.ranks.tensors import join_gloo
 from dlcpd.contract.messages import Traced, TraceRequest
-from dlcpd.ctl.conversation import Conversation
+from dlcpd.inspection.conversation import Conversation
 
 RECORDED: Final = "on"
 TURNS: Final = ("off", RECORDED, "off again")  # the last shows the machine's noise

@@ -30,7 +30,7 @@ from dlcp_lab.scenarios import congested
 from dlcp_lab.scenarios.congested import ECN, HOSTS, LOSS, PATHS
 from dlcp_lab.scenarios.job import on_fabric
 from dlcpd import __version__
-from dlcpd.ctl.output import Output
+from dlcpd.cli.output import Output
 
 # Two hosts share two uplinks: 2:1. At three times these rates forwarding, transport and training
 # keep two cores busy, and the benchmark would compare CPU time per packet.

@@ -23,8 +23,8 @@ from dlcp_lab.faults.cluster import Cluster, Job
 from dlcp_lab.faults.expected import Expected, Key, cells
 from dlcp_lab.faults.kinds import SILENCES, Fault, Mode, Phase
 from dlcp_lab.faults.trainer import RESULT
+from dlcpd.cli.grammar import whole
 from dlcpd.contract.errors import DlcpError
-from dlcpd.ctl.grammar import whole
 from dlcpd.daemon.config.tables import NetworkTable
 
 BEGIN: Final = "<!-- matrix: begin -->"

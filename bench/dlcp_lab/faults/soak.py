@@ -29,8 +29,8 @@ from dlcp_lab.faults.cluster import ANSWER, Cluster, Job
 from dlcp_lab.faults.kinds import PAUSES, Fault
 from dlcp_lab.faults.load import load
 from dlcp_lab.faults.trainer import DEAD, RESULT, Outcome
+from dlcpd.cli.grammar import whole
 from dlcpd.contract.errors import DlcpError
-from dlcpd.ctl.grammar import whole
 from dlcpd.daemon.config.tables import NetworkTable
 
 HOSTS: Final = 4

@@ -32,9 +32,9 @@ from dlcp_lab.report.machine import tcp_congestion_control
 from dlcp_lab.report.measured import Gap, Rows, attempt
 from dlcp_lab.scenarios.job import on_fabric
 from dlcpd import __version__
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
 
 HOSTS: Final = 2  # two cores: engines that share a core would measure the scheduler
 WARMUP: Final = 3  # steps: DDP regroups buckets after the first, bounded loss begins in these

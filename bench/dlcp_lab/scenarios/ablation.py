@@ -9,7 +9,7 @@ from dlcp_lab.report.machine import tcp_congestion_control
 from dlcp_lab.report.statistic import Sample, quotient
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import OURS, THEIRS, Job, Operation, Phase, Result, on_fabric, run
-from dlcpd.ctl.output import Output
+from dlcpd.cli.output import Output
 
 # Four hosts. Four spines together have half the rate of a leaf's hosts, so that two flows on one
 # spine collide. Random loss at each switch, and background bursts from host 0 to host 3. The links

@@ -9,7 +9,7 @@ from dlcp_lab.report.measured import figure
 from dlcp_lab.report.statistic import mean, median, quotient
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
-from dlcpd.ctl.output import Output
+from dlcpd.cli.output import Output
 
 RATE: Final = 25e6  # bit/s of each port: the most that two cores can overload twofold
 BUFFER: Final = 640 << 10  # bytes per port: 128 KiB for the last of five queues, which has the data

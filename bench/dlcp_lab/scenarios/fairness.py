@@ -12,7 +12,7 @@ from dlcp_lab.report.measured import figure
 from dlcp_lab.report.statistic import least, mean, median, most, quotient, some
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, on_fabric, run
-from dlcpd.ctl.output import Output
+from dlcpd.cli.output import Output
 
 RATE: Final = 100e6  # bit/s of the shared link
 SIZE: Final = 4 << 20  # bytes per operation

@@ -8,7 +8,7 @@ from dlcp_lab.report.machine import tcp_congestion_control
 from dlcp_lab.report.statistic import Sample, quotient
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import OURS, THEIRS, Job, Operation, Phase, Result, on_fabric, run
-from dlcpd.ctl.output import Output
+from dlcpd.cli.output import Output
 
 RATE: Final = "100mbit"  # slow enough that two cores are not the bottleneck of 17 hosts
 BUFFER: Final = 128 * 1024  # bytes: shallow, 10 ms

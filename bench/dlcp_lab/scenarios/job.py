@@ -11,8 +11,8 @@ from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import HostPlan, Hosts, running
 from dlcp_lab.ranks.processes import Place
 from dlcp_lab.report.statistic import slowest
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
-from dlcpd.ctl.output import Output
 from dlcpd.ctl.status import query
 from dlcpd.daemon.config.tables import NetworkTable
 

@@ -10,7 +10,7 @@ from dlcp_lab.report.machine import tcp_congestion_control
 from dlcp_lab.report.statistic import median, quotient
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import OURS, THEIRS, Job, Operation, Phase, Result, on_fabric, run
-from dlcpd.ctl.output import Output
+from dlcpd.cli.output import Output
 
 RATE: Final = "200mbit"
 SIZE: Final = 4 << 20  # bytes

@@ -7,7 +7,7 @@ from typing import Final
 from dlcp_lab.report.statistic import median, quotient
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
-from dlcpd.ctl.output import Output
+from dlcpd.cli.output import Output
 
 RATE: Final = "50mbit"  # four hosts on two cores: at twice this rate the cores are the bottleneck
 BACK: Final = 6 << 20  # bytes of the gradients of back layers

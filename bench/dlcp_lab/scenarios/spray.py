@@ -12,8 +12,8 @@ from dlcp_lab.report.measured import figure
 from dlcp_lab.report.statistic import mean, median, most, quotient
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
+from dlcpd.cli.output import Output
 from dlcpd.contract.traffic import traffic_classes
-from dlcpd.ctl.output import Output
 
 SIZE: Final = 4 << 20  # bytes
 ROUNDS: Final = 15

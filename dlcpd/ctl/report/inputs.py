@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from dlcpd.cli.extensions import reader
 from dlcpd.contract.errors import BadConfig
-from dlcpd.ctl.extensions import reader
 from dlcpd.ctl.report.history import PREFIX, of_windows
 from dlcpd.ctl.report.losses import of_folder
 from dlcpd.ctl.report.parts import Section

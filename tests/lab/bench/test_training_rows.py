@@ -23,7 +23,7 @@ from dlcp_lab.bench.training_rows import (
     speed,
 )
 from dlcp_lab.report.checks import BROKEN, HELD, OPEN, Check
-from dlcpd.ctl import table
+from dlcpd.cli import table
 
 Run = list[dict[str, Any]]
 Task = dict[str, list[Run]]

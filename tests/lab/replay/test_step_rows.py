@@ -18,7 +18,7 @@ from dlcp_lab.replay.step_rows import (
     rows,
 )
 from dlcp_lab.report.checks import broken
-from dlcpd.ctl import table
+from dlcpd.cli import table
 
 Ranks = list[dict[str, Any]]
 COUNTS = {"sent": 100, "retransmitted": 1, "waived": 0}

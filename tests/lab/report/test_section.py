@@ -11,8 +11,8 @@ from dlcp_lab.report.section import of_document, versus
 from dlcp_lab.report.statistic import Spread, quotient
 from dlcp_lab.scenarios.claims import Findings
 from dlcpd import __version__
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import PeerLost
-from dlcpd.ctl.output import Output
 from dlcpd.ctl.report.inputs import sections
 from dlcpd.ctl.report.parts import spread
 from tests.lab.report.bench_documents import OPTIONS, SAMPLES, bench, block, measured, series

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, on_fabric, reports, run
-from dlcpd.ctl.output import Output
+from dlcpd.cli.output import Output
 
 pytestmark = pytest.mark.netns
 
