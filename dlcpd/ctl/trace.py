@@ -12,8 +12,8 @@ from dlcpd.cli.output import Output
 from dlcpd.cli.output_file import OutputFile
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable
 from dlcpd.contract.messages import Status, StatusRequest, Traced, TraceRequest
-from dlcpd.ctl.timeline import Event, Row, merged, timeline
 from dlcpd.inspection.conversation import Conversation
+from dlcpd.inspection.timeline import Event, Row, merged, timeline
 
 LOOK: Final = 0.1  # seconds between checks whether the steps are complete
 REST: Final = 0.2  # seconds for the operations of the last step to end

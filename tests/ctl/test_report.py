@@ -19,7 +19,7 @@ from dlcpd.ctl.report.history import of_windows
 from dlcpd.ctl.report.inputs import sections
 from dlcpd.ctl.report.parts import Section, table
 from dlcpd.ctl.report.steps import of_trace
-from dlcpd.ctl.timeline import timeline
+from dlcpd.inspection.timeline import timeline
 from dlcpd.ledger.frames import frame
 from dlcpd.ledger.records import Record
 from tests.client.test_report import WHOLE

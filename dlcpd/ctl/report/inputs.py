@@ -12,7 +12,7 @@ from dlcpd.ctl.report.history import PREFIX, of_windows
 from dlcpd.ctl.report.losses import of_folder
 from dlcpd.ctl.report.parts import Section
 from dlcpd.ctl.report.steps import of_trace
-from dlcpd.ctl.timeline import FIRST_PROCESS
+from dlcpd.inspection.timeline import FIRST_PROCESS
 
 MAX_FILE: Final = 1 << 28  # bytes of a file, unpacked; a trace of 1,000 steps has 20 MB
 READ: Final = (
