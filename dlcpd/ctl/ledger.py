@@ -8,7 +8,7 @@ from dlcpd.cli import table
 from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl.sessions import bound_used
-from dlcpd.ctl.status import query
+from dlcpd.inspection.report import query
 from dlcpd.ledger.survey import UNKNOWN, Choice, Loss, Sum, Survey
 
 LIVE: Final = 1000  # rows; the most that a daemon returns at once

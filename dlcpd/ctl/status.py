@@ -7,22 +7,10 @@ from typing import Any, Final
 
 from dlcpd.cli import table
 from dlcpd.cli.output import Output
-from dlcpd.contract.messages import Status, StatusRequest
 from dlcpd.contract.printable import one_line
 from dlcpd.core.paths.path_mtu import State
 from dlcpd.core.wire.sizes import LEAST_MTU
-from dlcpd.inspection.conversation import Conversation
-
-
-def query(path: str | None, ledger: int) -> dict[str, Any]:
-    """The report of the daemon that listens at `path`; keys in docs/ipc.md, "Status". None: at the
-    usual socket, or, if none listens there, of a private daemon of this user.
-
-    Raises: DaemonUnavailable, NotPermitted, BadMessage, or the daemon's refusal; BadConfig if there
-    are several private ones.
-    """
-    with Conversation(path) as daemon:
-        return daemon.ask(StatusRequest(ledger), Status).report
+from dlcpd.inspection.report import query
 
 
 def status(options: argparse.Namespace, output: Output) -> int:

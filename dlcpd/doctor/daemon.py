@@ -13,11 +13,11 @@ from typing import Any, Final
 from dlcpd import __version__
 from dlcpd.cli.ranges import ranges
 from dlcpd.contract.errors import BadConfig, DlcpError, NotPermitted
-from dlcpd.ctl.status import query
 from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.config.effective import engine_configs
 from dlcpd.daemon.config.tables import Config, LocalPath
 from dlcpd.doctor.rows import Row, fail, good, warn
+from dlcpd.inspection.report import query
 from dlcpd.io.datapath.choices import NUMPY
 from dlcpd.io.datapath.library import choose, installed
 from dlcpd.io.udp.encryption import NONE

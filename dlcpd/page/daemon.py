@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from dlcpd.contract.errors import TooMany
 from dlcpd.contract.messages import Status, StatusRequest
-from dlcpd.ctl.top import alarms
-from dlcpd.ctl.trace import record
 from dlcpd.daemon.config.tables import DaemonTable
 from dlcpd.inspection.conversation import Conversation
+from dlcpd.inspection.recording import record
+from dlcpd.inspection.report import alarms
 
 FRESH: Final = 1.0  # seconds for which further requests get the same report
 LEDGER: Final = 200  # newest rows of the ledger: losses by tensor of the latest operations

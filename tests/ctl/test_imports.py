@@ -7,8 +7,8 @@ import pytest
 
 LISTS = """
 import sys
-from dlcpd.ctl.arguments import parser
 from dlcpd.cli.extensions import installed
+from dlcpd.ctl.arguments import parser
 grammar = parser({}, installed())
 if sys.argv[1:]:
     grammar.parse_args(sys.argv[1:])

@@ -17,10 +17,10 @@ from dlcp_client.ipc.door import Door
 from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable
 from dlcpd.ctl.drain import drain
-from dlcpd.ctl.status import query
 from dlcpd.daemon.config.tables import DaemonTable
 from dlcpd.inspection import private
 from dlcpd.inspection.private import mine, reach
+from dlcpd.inspection.report import query
 from tests.client.real import connected, reduce_all
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from dlcpd.contract.errors import AddressUnavailable, BadConfig, DaemonUnavailable, TooMany
 from dlcpd.ctl import main as command
-from dlcpd.ctl.trace import Recorded
 from dlcpd.daemon import http as bounded_http
 from dlcpd.daemon.http import MAX_REQUEST
+from dlcpd.inspection.recording import Recorded
 from dlcpd.page import page_token as tokens
 from dlcpd.page.daemon import Daemon
 from dlcpd.page.server import FILES, MAX_REQUESTS, WEB, is_loopback, names_us, server

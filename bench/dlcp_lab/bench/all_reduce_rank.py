@@ -16,7 +16,7 @@ from dlcp_lab.ranks.rank import Conductor
 from dlcp_lab.ranks.reference import Stored
 from dlcp_lab.ranks.tensors import TORCH, as_stored, as_tensor, join_gloo
 from dlcpd.core.wire.header import HEADER_SIZE
-from dlcpd.ctl.status import query
+from dlcpd.inspection.report import query
 
 OURS: Final = "dlcpd"
 THEIRS: Final = "gloo"

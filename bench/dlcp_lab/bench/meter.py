@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from dlcpd.contract.errors import DaemonUnavailable
-from dlcpd.ctl.status import query
+from dlcpd.inspection.report import query
 
 TICK: Final = os.sysconf("SC_CLK_TCK")  # ticks of CPU time per second
 ATTACH: Final = 0.5  # seconds that perf needs to attach

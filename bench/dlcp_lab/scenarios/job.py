@@ -13,8 +13,8 @@ from dlcp_lab.ranks.processes import Place
 from dlcp_lab.report.statistic import slowest
 from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
-from dlcpd.ctl.status import query
 from dlcpd.daemon.config.tables import NetworkTable
+from dlcpd.inspection.report import query
 
 TIMEOUT: Final = 600.0  # seconds for one job; scenarios take a minute each
 OURS: Final = "dlcpd"

@@ -15,7 +15,7 @@ from dlcp_lab.ranks.rank import Conductor
 from dlcp_lab.ranks.tensors import TORCH, as_stored, as_tensor, join_file_store
 from dlcp_lab.verify.cases import Case, cases
 from dlcpd.contract.policy import LossPolicy
-from dlcpd.ctl.status import query
+from dlcpd.inspection.report import query
 from dlcpd.schedules import catalog
 from dlcpd.schedules.layout import layout
 
