@@ -8,7 +8,7 @@ from typing import Any, Final
 from dlcpd.cli import table
 from dlcpd.cli.output import Output
 from dlcpd.contract.printable import one_line
-from dlcpd.core.paths.path_mtu import State
+from dlcpd.core.paths.path_mtu import SearchState
 from dlcpd.core.wire.sizes import LEAST_MTU
 from dlcpd.inspection.report import query
 
@@ -177,7 +177,7 @@ def _condition(path: dict[str, Any]) -> str | None:
 
 def _mtu(path: dict[str, Any]) -> str | None:
     """Bytes of the largest packet that is known to pass; None if unknown."""
-    if path.get("mtu_search") == State.BLOCKED.value:
+    if path.get("mtu_search") == SearchState.BLOCKED.value:
         return f"<{LEAST_MTU}"
     return str(path["mtu"]) if path.get("mtu") else None
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from dlcpd import __version__
 from dlcpd.contract.messages import MAX_FRAME, Status
 from dlcpd.daemon.peers.membership import Link
-from dlcpd.daemon.sessions.session import Session
+from dlcpd.daemon.sessions.session import LocalSession
 from dlcpd.daemon.sessions.sessions import Sessions
 from dlcpd.ipc.seqpacket import encode
 
@@ -93,7 +93,7 @@ def _with_half_of_sessions(status: dict[str, Any]) -> dict[str, Any]:
     return status | {"sessions": kept, "engine": engine}
 
 
-def _session(session: Session, now: float) -> dict[str, Any]:
+def _session(session: LocalSession, now: float) -> dict[str, Any]:
     membership = session.membership
     return {
         "session": session.number,

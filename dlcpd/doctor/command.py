@@ -8,7 +8,7 @@ from dlcpd.daemon.config.effective import resolved
 from dlcpd.daemon.config.file import load
 from dlcpd.daemon.config.tables import Config
 from dlcpd.doctor.checks import local_rows
-from dlcpd.doctor.listener import Listener
+from dlcpd.doctor.listener import ProbeListener
 from dlcpd.doctor.peer import peer_rows
 from dlcpd.doctor.rows import Row, Verdict, summary, text
 
@@ -37,7 +37,7 @@ def _shown(rows: list[Row], output: Output) -> int:
 
 
 def _listen(config: Config, options: argparse.Namespace, output: Output) -> int:
-    listener = Listener(config, options.port)
+    listener = ProbeListener(config, options.port)
     try:
         address, port = listener.address
         output.line(f"answers for {options.seconds} s at TCP {address} port {port}")

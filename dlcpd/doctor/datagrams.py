@@ -34,7 +34,7 @@ class Probe(NamedTuple):
         return head.ljust(self.size, b"\0")
 
 
-class Answer(NamedTuple):
+class ProbeAnswer(NamedTuple):
     """How a probe arrived: its TOS byte, its size, and its number in the sender's order of
     arrival."""
 
@@ -62,11 +62,11 @@ def probe_untrusted(data: bytes) -> Probe | None:
     return Probe(token, serial, tos, len(data), min(reply, len(data)))
 
 
-def answer_untrusted(data: bytes) -> Answer | None:
+def answer_untrusted(data: bytes) -> ProbeAnswer | None:
     """The answer in `data`; None if it is malformed."""
     if len(data) < _ANSWER_FORM.size:
         return None
     magic, kind, tos, size, token, serial, arrival, wall = _ANSWER_FORM.unpack_from(data)
     if (magic, kind) != (_MAGIC, _ANSWER):
         return None
-    return Answer(token, serial, tos, size, arrival, wall)
+    return ProbeAnswer(token, serial, tos, size, arrival, wall)

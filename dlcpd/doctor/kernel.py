@@ -76,7 +76,7 @@ def judge_segmentation(found: Segmentation, *, offload: bool, release: str) -> R
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class ReceiveBuffer:
     """Sizes of a socket's receive buffer, in bytes."""
 
     wanted: int
@@ -84,7 +84,7 @@ class Buffer:
     limit: int  # net.core.rmem_max; 0: not known
 
 
-def look_at_buffer(wanted: int) -> Buffer:
+def look_at_buffer(wanted: int) -> ReceiveBuffer:
     """Request a receive buffer as an engine of this user would."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         granted = size_buffers(sock, wanted)
@@ -92,10 +92,10 @@ def look_at_buffer(wanted: int) -> Buffer:
         limit = int(RMEM_MAX.read_text())
     except (OSError, ValueError):  # hidden in a network namespace before Linux 6.x
         limit = 0
-    return Buffer(wanted, granted, limit)
+    return ReceiveBuffer(wanted, granted, limit)
 
 
-def judge_buffer(found: Buffer) -> Row:
+def judge_buffer(found: ReceiveBuffer) -> Row:
     """A burst that overflows the buffer is lost, as if the network had dropped it."""
     check, limit = "receive buffer", found.limit or "unknown here"
     if found.granted < found.wanted:

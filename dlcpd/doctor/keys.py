@@ -12,7 +12,7 @@ from dlcpd.doctor.rows import Row, fail, good, warn
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class PeerKeys:
     """`folder` of the authorised hosts, "" = any key; `hosts`: how many it names."""
 
     folder: str = ""
@@ -21,18 +21,18 @@ class Keys:
     hidden: str = ""  # the key file of another user's daemon
 
 
-def look_at_keys(table: SecurityTable, report: dict[str, Any] | None) -> Keys:
+def look_at_keys(table: SecurityTable, report: dict[str, Any] | None) -> PeerKeys:
     """`table` is resolved; `report` is that of a running daemon, and has precedence."""
     if report is not None:
         known = report["security"]
-        return Keys(known["authorised"], known["hosts"], next(iter(known["problems"]), ""))
+        return PeerKeys(known["authorised"], known["hosts"], next(iter(known["problems"]), ""))
     if os.path.exists(table.identity) and not _of_this_user(table.identity):
-        return Keys(table.authorised, hidden=table.identity)
+        return PeerKeys(table.authorised, hidden=table.identity)
     try:
         trust = Trust.configured(table)
     except BadConfig as exc:
-        return Keys(table.authorised, problem=str(exc))
-    return Keys(table.authorised, trust.authorised.hosts)
+        return PeerKeys(table.authorised, problem=str(exc))
+    return PeerKeys(table.authorised, trust.authorised.hosts)
 
 
 def _of_this_user(file: str) -> bool:
@@ -40,7 +40,7 @@ def _of_this_user(file: str) -> bool:
     return os.access(file, os.R_OK) and os.stat(file).st_uid in (0, os.geteuid())
 
 
-def judge_keys(found: Keys, *, loopback: bool) -> Row:
+def judge_keys(found: PeerKeys, *, loopback: bool) -> Row:
     """`loopback`: no other host reaches this daemon's control port."""
     check = "keys"
     if found.problem:

@@ -16,7 +16,7 @@ from dlcpd.contract.errors import AddressUnavailable
 from dlcpd.daemon.config.effective import agreed, engine_configs
 from dlcpd.daemon.config.tables import Config
 from dlcpd.doctor import tos
-from dlcpd.doctor.datagrams import TOKEN, Answer, probe_untrusted
+from dlcpd.doctor.datagrams import TOKEN, ProbeAnswer, probe_untrusted
 from dlcpd.doctor.greeting import End, Greeting
 from dlcpd.io.udp import mmsg
 from dlcpd.io.udp.udp_path import size_buffers
@@ -34,7 +34,7 @@ Sender = tuple[str, int]
 
 
 @dataclass(slots=True)
-class Peer:
+class ProberConnection:
     """One connection. The token is valid while it lasts."""
 
     sock: socket.socket
@@ -42,7 +42,7 @@ class Peer:
     arrived: Counter[Sender] = field(default_factory=Counter)  # probes, by source
 
 
-class Listener:
+class ProbeListener:
     """`config` is resolved. Raises: AddressUnavailable."""
 
     def __init__(self, config: Config, port: int) -> None:
@@ -50,7 +50,7 @@ class Listener:
         self._selector = selectors.DefaultSelector()
         self._sockets: list[socket.socket] = []
         self._resting: dict[socket.socket, float] = {}  # listeners, and until when
-        self._peers: dict[bytes, Peer] = {}
+        self._peers: dict[bytes, ProberConnection] = {}
         try:
             self._listen(port)
         except OSError as exc:
@@ -145,7 +145,7 @@ class Listener:
         sock.setblocking(False)
         if len(self._peers) == MAX_PEERS:
             self._hang_up(next(iter(self._peers.values())))
-        peer = Peer(sock, os.urandom(TOKEN))
+        peer = ProberConnection(sock, os.urandom(TOKEN))
         self._peers[peer.token] = peer
         # A peer must not send: a readable socket means its end, or a foreign client.
         self._selector.register(sock, selectors.EVENT_READ, lambda _: self._hang_up(peer))
@@ -162,7 +162,7 @@ class Listener:
         except OSError:
             self._hang_up(peer)
 
-    def _hang_up(self, peer: Peer) -> None:
+    def _hang_up(self, peer: ProberConnection) -> None:
         if self._peers.pop(peer.token, None) is None:
             return  # already closed, to make room for another
         self._selector.unregister(peer.sock)
@@ -181,7 +181,7 @@ class Listener:
             if probe is None or peer is None or len(peer.arrived) > MAX_SOURCES:
                 continue
             peer.arrived[sender] += 1
-            answer = Answer(
+            answer = ProbeAnswer(
                 probe.token,
                 probe.serial,
                 tos.received(ancillary),

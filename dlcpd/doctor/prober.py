@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from dlcpd.doctor import tos
-from dlcpd.doctor.datagrams import LEAST, Answer, Probe, answer_untrusted
+from dlcpd.doctor.datagrams import LEAST, Probe, ProbeAnswer, answer_untrusted
 from dlcpd.io.discovery.icmp import RouteProbe
 from dlcpd.io.udp import mmsg
 from dlcpd.ipc import kernel_errors
@@ -33,7 +33,7 @@ class Wish(NamedTuple):
 class Reply(NamedTuple):
     """An answer, and how it arrived."""
 
-    answer: Answer
+    answer: ProbeAnswer
     tos: int  # of the answer, as it arrived here; it was sent with that of the probe
     sent_at: float  # monotonic, seconds; of the last try
     arrived_at: float

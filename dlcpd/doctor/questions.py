@@ -83,7 +83,7 @@ def ask_marks(prober: Prober, wanted: Sequence[int], patience: float) -> list[Ma
 
 
 @dataclass(frozen=True, slots=True)
-class Losses:
+class PortLosses:
     """Losses of one source port."""
 
     sent: int
@@ -92,7 +92,7 @@ class Losses:
     rtt: float | None  # seconds; of the quickest answer
 
 
-def ask_losses(probers: Sequence[Prober], patience: float) -> list[Losses]:
+def ask_losses(probers: Sequence[Prober], patience: float) -> list[PortLosses]:
     """Send DATAGRAMS from each port, one at a time: losses are not due to bursts."""
     found: dict[int, Reply] = {}
     for turn in range(DATAGRAMS):
@@ -105,11 +105,11 @@ def ask_losses(probers: Sequence[Prober], patience: float) -> list[Losses]:
     return [_losses(found, number, len(probers)) for number in range(len(probers))]
 
 
-def _losses(found: dict[int, Reply], number: int, ports: int) -> Losses:
+def _losses(found: dict[int, Reply], number: int, ports: int) -> PortLosses:
     replies = [
         found[position] for position in range(number, DATAGRAMS * ports, ports) if position in found
     ]
-    return Losses(
+    return PortLosses(
         sent=DATAGRAMS,
         lost=DATAGRAMS - len(replies),
         reordered=overtaken([reply.answer.arrival for reply in replies]),

@@ -8,7 +8,7 @@ from dlcpd.contract.traffic import Ecn
 from dlcpd.core.wire.sizes import LEAST_MTU
 from dlcpd.doctor import tos
 from dlcpd.doctor.datagrams import MOST
-from dlcpd.doctor.questions import Losses, Mark, Mtu, ways
+from dlcpd.doctor.questions import Mark, Mtu, PortLosses, ways
 from dlcpd.doctor.rows import Row, fail, good, warn
 
 LARGEST: Final = MOST + 28  # bytes of a packet that is tried, with the headers of IPv4 and UDP
@@ -29,7 +29,7 @@ class Way:
     alarm_loss: float  # fraction
     routes: Sequence[tuple[str, ...]]  # of some source ports
     marks: Sequence[Mark]
-    losses: Sequence[Losses] = field(default=())
+    losses: Sequence[PortLosses] = field(default=())
     mtu: Mtu = field(default=Mtu(0, back=False))
 
 

@@ -25,7 +25,7 @@ class Recorded(NamedTuple):
 def record(daemon: Conversation, steps: int, timeout: float) -> Recorded:
     """The timeline of `steps` steps, or of those within `timeout` seconds."""
     before = daemon.ask(StatusRequest(0), Status).report
-    recording = Recording(daemon, before["features"]["engines"])
+    recording = TraceRecording(daemon, before["features"]["engines"])
     complete = recording.run(steps, timeout)
     events, epoch = recording.take()
     after = daemon.ask(StatusRequest(0), Status).report
@@ -35,7 +35,7 @@ def record(daemon: Conversation, steps: int, timeout: float) -> Recorded:
     return Recorded(document, min(complete, steps), sum(map(len, events.values())), recording.full)
 
 
-class Recording:
+class TraceRecording:
     """A recording of all engines of a daemon."""
 
     def __init__(self, daemon: Conversation, engines: int) -> None:

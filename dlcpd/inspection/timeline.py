@@ -28,7 +28,7 @@ class Where(NamedTuple):
 
 
 @dataclass(slots=True)
-class Operation:
+class OperationHistory:
     """The history of one operation. Times in microseconds; 0: not reached."""
 
     name: str = ""
@@ -123,7 +123,7 @@ class _Process:
         for number, (start, end) in enumerate(pairwise(edges), 1):
             yield self._row("X", STEPS, f"step {number}", cat="step", ts=start, dur=end - start)
 
-    def _operation(self, key: tuple[int, ...], op: Operation) -> Iterator[Row]:
+    def _operation(self, key: tuple[int, ...], op: OperationHistory) -> Iterator[Row]:
         """Spans of the whole operation, and of its phases within."""
         same = {"cat": "operation", "id": f"{self._pid}.{'.'.join(map(str, key))}"}
         told: Row = {
@@ -161,7 +161,7 @@ class _Process:
         self._threads[thread] = f"{name} rank {rank}"
         return thread
 
-    def _instants(self, row: Event, op: Operation) -> Iterator[Row]:
+    def _instants(self, row: Event, op: OperationHistory) -> Iterator[Row]:
         at, what, more = row[0], row[1], row[6:]
         if what == "sent":
             rank, transfer, path, number, segments, round_ = more
@@ -206,14 +206,14 @@ class _Process:
         return self._row("i", thread, name, cat="data", ts=at, s="t", args=told)
 
 
-def _operations(rows: Iterable[Event]) -> dict[tuple[int, ...], Operation]:
+def _operations(rows: Iterable[Event]) -> dict[tuple[int, ...], OperationHistory]:
     """Operations by stream, its peer and number, in order; without those begun before the
     recording."""
     rows = list(rows)
-    found, by_ticket = dict[tuple[int, ...], Operation](), dict[int, Operation]()
+    found, by_ticket = dict[tuple[int, ...], OperationHistory](), dict[int, OperationHistory]()
     for row in rows:
         if row[1] == "submitted":
-            found[tuple(row[3:6])] = Operation(begun=row[0])
+            found[tuple(row[3:6])] = OperationHistory(begun=row[0])
     for row in rows:
         at, what, more = row[0], row[1], row[6:]
         op = by_ticket.get(more[0]) if what == "returned" else found.get(tuple(row[3:6]))
@@ -229,7 +229,7 @@ def _operations(rows: Iterable[Event]) -> dict[tuple[int, ...], Operation]:
     return found
 
 
-def _happened(op: Operation, at: int, what: str, more: list[Any]) -> None:
+def _happened(op: OperationHistory, at: int, what: str, more: list[Any]) -> None:
     match what:
         case "ready":
             op.met = at
@@ -249,10 +249,10 @@ def _happened(op: Operation, at: int, what: str, more: list[Any]) -> None:
 
 
 def _chosen(
-    operations: dict[tuple[int, ...], Operation], steps: int
-) -> tuple[dict[tuple[int, ...], Operation], list[int]]:
+    operations: dict[tuple[int, ...], OperationHistory], steps: int
+) -> tuple[dict[tuple[int, ...], OperationHistory], list[int]]:
     """Operations of the first `steps` steps; begins of the steps, and the end of the last."""
-    chosen, edges, first = dict[tuple[int, ...], Operation](), list[int](), ""
+    chosen, edges, first = dict[tuple[int, ...], OperationHistory](), list[int](), ""
     for key, operation in operations.items():
         first = first or operation.name
         if operation.name == first:

@@ -133,8 +133,8 @@ class ReportRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceRequest:
-    """Record events of operations, or return them. Answered with Traced."""
+class TraceOperations:
+    """Record events of operations, or return them. Answered with TraceReport."""
 
     what: str  # of contract.messages.TRACE
 
@@ -155,6 +155,6 @@ Command = (
     | PeerDoubted
     | AbortOperations
     | ReportRequest
-    | TraceRequest
+    | TraceOperations
     | Stop
 )

@@ -8,7 +8,7 @@ import pytest
 
 from dlcpd.doctor import cgroup, host, kernel
 from dlcpd.doctor.host import Cpus, Memory
-from dlcpd.doctor.kernel import Buffer, Segmentation
+from dlcpd.doctor.kernel import ReceiveBuffer, Segmentation
 from dlcpd.doctor.rows import Row, Verdict, fail, good, summary, text, warn
 
 GIB = 1 << 30
@@ -55,14 +55,14 @@ def test_segmentation_is_really_tried() -> None:
 @pytest.mark.parametrize(
     ("found", "verdict", "says"),
     [
-        (Buffer(100, 100, 100), Verdict.PASS, "100 bytes granted"),
-        (Buffer(100, 100, 50), Verdict.PASS, "without CAP_NET_ADMIN it would be 50"),
-        (Buffer(100, 50, 50), Verdict.WARN, "50 of 100 bytes granted"),
-        (Buffer(100, 50, 0), Verdict.WARN, "is unknown here"),
+        (ReceiveBuffer(100, 100, 100), Verdict.PASS, "100 bytes granted"),
+        (ReceiveBuffer(100, 100, 50), Verdict.PASS, "without CAP_NET_ADMIN it would be 50"),
+        (ReceiveBuffer(100, 50, 50), Verdict.WARN, "50 of 100 bytes granted"),
+        (ReceiveBuffer(100, 50, 0), Verdict.WARN, "is unknown here"),
     ],
     ids=str,
 )
-def test_receive_buffer(found: Buffer, verdict: Verdict, says: str) -> None:
+def test_receive_buffer(found: ReceiveBuffer, verdict: Verdict, says: str) -> None:
     row = kernel.judge_buffer(found)
     assert row.verdict is verdict and says in row.found
     assert verdict is Verdict.PASS or "net.core.rmem_max=100" in row.fix

@@ -14,9 +14,9 @@ from dlcpd.daemon.config.effective import resolved
 from dlcpd.daemon.config.file import parse
 from dlcpd.daemon.config.tables import Config
 from dlcpd.doctor import peer, reach
-from dlcpd.doctor.datagrams import TOKEN, Answer
+from dlcpd.doctor.datagrams import TOKEN, ProbeAnswer
 from dlcpd.doctor.greeting import End, Greeting
-from dlcpd.doctor.listener import Listener
+from dlcpd.doctor.listener import ProbeListener
 from dlcpd.doctor.prober import Prober, Reply, Wish, ask
 from dlcpd.doctor.rows import Row, Verdict
 from tests.path_mtu.network import Network, network, run
@@ -38,7 +38,7 @@ def configuration(address: str, host: str, *, udp: int = 0, tcp: int = 0) -> Con
 
 
 @contextmanager
-def serving(listener: Listener) -> Iterator[Listener]:
+def serving(listener: ProbeListener) -> Iterator[ProbeListener]:
     """Its sockets are of the namespace in which it was made."""
     over = threading.Event()
     thread = threading.Thread(target=listener.serve, args=(PATIENCE, over.is_set))
@@ -58,14 +58,14 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer, "LEAST_PATIENCE", PATIENCE)
 
 
-def found(config: Config, listener: Listener) -> dict[str, Row]:
+def found(config: Config, listener: ProbeListener) -> dict[str, Row]:
     """Rows about it, by what they are about."""
     return {row.check: row for row in peer.peer_rows(config, *listener.address)}
 
 
 @pytest.mark.usefixtures("patient")
 def test_over_loopback_everything_passes() -> None:
-    with serving(Listener(configuration("127.0.0.1", "beta"), 0)) as listener:
+    with serving(ProbeListener(configuration("127.0.0.1", "beta"), 0)) as listener:
         rows = found(configuration("127.0.0.1", "alpha"), listener)
     assert {row.verdict for row in rows.values()} == {Verdict.PASS}, rows
     assert set(rows) == {
@@ -87,13 +87,13 @@ def test_a_port_that_a_daemon_holds_is_said_to_be() -> None:
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
         config = configuration("127.0.0.1", "beta", udp=port)
-        with serving(Listener(config, 0)) as listener:
+        with serving(ProbeListener(config, 0)) as listener:
             [_, data] = listener.ends
     assert data.held and data.port != port
 
 
 def test_a_token_is_good_while_the_connection_lasts() -> None:
-    with serving(Listener(configuration("127.0.0.1", "beta"), 0)) as listener:
+    with serving(ProbeListener(configuration("127.0.0.1", "beta"), 0)) as listener:
         [_, data] = listener.ends
         line = socket.create_connection(listener.address)
         greeting = Greeting.unpack_untrusted(line.recv(1 << 16))
@@ -164,7 +164,7 @@ def test_ports_of_a_path_share_a_row() -> None:
 )
 def test_clocks(wall: float, verdict: Verdict) -> None:
     """Asked at 99.5 and answered at 100.5 of our own clock."""
-    answer = Answer(bytes(TOKEN), 1, 0, 40, 1, int(wall * 1e6))
+    answer = ProbeAnswer(bytes(TOKEN), 1, 0, 40, 1, int(wall * 1e6))
     reply = Reply(answer, 0, sent_at=9.5, arrived_at=10.5)
     assert reach.judge_offset("beta", reply, wall_at_zero=90.0).verdict is verdict
 
@@ -183,7 +183,7 @@ def spoilt(net: Network, rule: str) -> Iterator[None]:
 def between(net: Network, rule: str = "") -> dict[str, Row]:
     """What host a finds of host b."""
     with net.entered("b"):
-        listener = Listener(configuration(net.addresses["b"], "beta", udp=7001, tcp=7000), 0)
+        listener = ProbeListener(configuration(net.addresses["b"], "beta", udp=7001, tcp=7000), 0)
     with serving(listener), spoilt(net, rule), net.entered("a"):
         return found(configuration(net.addresses["a"], "alpha"), listener)
 

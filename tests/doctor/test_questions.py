@@ -8,7 +8,7 @@ import pytest
 
 from dlcpd.contract.errors import BadMessage
 from dlcpd.doctor import questions
-from dlcpd.doctor.datagrams import LEAST, Answer, Probe, answer_untrusted, probe_untrusted
+from dlcpd.doctor.datagrams import LEAST, Probe, ProbeAnswer, answer_untrusted, probe_untrusted
 from dlcpd.doctor.greeting import End, Greeting
 
 TOKEN = bytes(range(16))
@@ -55,7 +55,7 @@ def test_probes_and_answers_survive_the_wire() -> None:
     data = probe.pack()
     assert len(data) == 1200 and probe_untrusted(data) == probe
     assert answer_untrusted(data) is None
-    answer = Answer(TOKEN, 7, 0x2E, 1200, 3, 1_700_000_000_000_000)
+    answer = ProbeAnswer(TOKEN, 7, 0x2E, 1200, 3, 1_700_000_000_000_000)
     assert answer_untrusted(answer.pack(0)) == answer
     assert probe_untrusted(answer.pack(LEAST)) is None
     assert len(answer.pack(0)) <= LEAST, "no answer is longer than its probe"

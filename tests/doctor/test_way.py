@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dlcpd.doctor import way as judged
-from dlcpd.doctor.questions import Losses, Mark, Mtu
+from dlcpd.doctor.questions import Mark, Mtu, PortLosses
 from dlcpd.doctor.rows import Row, Verdict
 from dlcpd.doctor.way import Way
 
@@ -23,7 +23,7 @@ WAY = Way(
     alarm_loss=0.005,
     routes=[("r",)] * 4,
     marks=MARKS,
-    losses=[Losses(128, 0, 0, 0.0002)] * 4,
+    losses=[PortLosses(128, 0, 0, 0.0002)] * 4,
     mtu=Mtu(1500, back=True),
 )
 
@@ -87,7 +87,7 @@ def test_marks(marks: list[Mark], verdict: Verdict, says: str) -> None:
     ids=str,
 )
 def test_losses(lost: list[int], verdict: Verdict, says: str) -> None:
-    found = row("losses", losses=[Losses(128, count, 0, 0.0002) for count in lost])
+    found = row("losses", losses=[PortLosses(128, count, 0, 0.0002) for count in lost])
     assert found.verdict is verdict and says in found.found
     assert verdict is not Verdict.PASS or "all of them" not in found.found
 

@@ -27,7 +27,7 @@ from dlcpd.daemon.peers.peer_messages import (
     PeerHello,
     PeerMessage,
 )
-from dlcpd.doctor.datagrams import Answer, Probe
+from dlcpd.doctor.datagrams import Probe, ProbeAnswer
 from dlcpd.doctor.greeting import End, Greeting
 from dlcpd.io.commands import Begun, UdpAddress
 from tests.contract.frames import example, good_values, rules
@@ -76,7 +76,7 @@ CREDIT_ROWS: Final = [SpaceCredit(0, 1, 2, 30, 31, 32, 33, 34), SpaceCredit(15, 
 PROBE: Final = pack_probe(TOKEN, 1, 5, 100)
 ANSWER: Final = pack_answer(TOKEN, 1, 5, 100)
 DOCTOR_PROBE: Final = Probe(bytes(16), 7, 0xB8, 100, 90).pack()
-DOCTOR_ANSWER: Final = Answer(bytes(16), 7, 0xB8, 100, 3, 1_700_000_000_000_000).pack(90)
+DOCTOR_ANSWER: Final = ProbeAnswer(bytes(16), 7, 0xB8, 100, 3, 1_700_000_000_000_000).pack(90)
 DOCTOR_GREETING: Final = Greeting(
     "0.1.0",
     "beta",
