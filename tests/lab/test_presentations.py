@@ -109,7 +109,7 @@ RUNS = st.lists(TIMES, max_size=2)  # a list of times for each seed that was mea
 @given(st.fixed_dictionaries({name: RUNS for name in training_rows.TRANSPORTS}))
 def test_trainings(seeds: dict[str, list[list[float]]]) -> None:
     task = {name: [training(name, times) for times in of] for name, of in seeds.items()}
-    rows = Rows(training_rows.Row)
+    rows = Rows(training_rows.TrainingRow)
     for name in task:
         same = {key: runs[: len(task[name])] for key, runs in task.items()}
         rows.add(
@@ -129,7 +129,7 @@ def test_trainings(seeds: dict[str, list[list[float]]]) -> None:
 def test_verdicts_of_trainings(seeds: list[list[float]]) -> None:
     task = {name: [training(name, times) for times in seeds] for name in training_rows.TRANSPORTS}
     assert list(training_rows.judge(task))
-    rows = Rows(codecs.Row)
+    rows = Rows(codecs.CodecRow)
     transports = (training_rows.EXACT, training_rows.BOUNDED)
     for name in transports:
         rows.add({"task": "digits", "codec": name}, partial(codecs.row, name, task))
@@ -148,7 +148,7 @@ def test_steps(seeds: list[dict[str, list[float]]]) -> None:
         for of_seed in seeds
     ]
     network = NETWORKS["vgg16"]()
-    case = step_rows.Case("vgg16", network, paces(network, 1.0, 1.5), 1.0)
+    case = step_rows.ReplayedNetwork("vgg16", network, paces(network, 1.0, 1.5), 1.0)
     rows = step_rows.rows("vgg16", runs)
     assert len(rows.render(step_rows.HEADER, step_rows.cells, left=2).splitlines()) == 4
     assert all(map(str, step_rows.honesty(case, rows)))

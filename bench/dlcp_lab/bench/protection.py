@@ -42,7 +42,7 @@ REFERENCES: Final = "numpy, checksum", "C, checksum"  # other ways are compared 
 
 
 @dataclass
-class Way:
+class ProtectedSockets:
     """Two sockets with one data path and one kind of protection."""
 
     name: str
@@ -116,12 +116,12 @@ class Way:
         self.sink.socket.close()
 
 
-def ways() -> Iterator[Way]:
+def ways() -> Iterator[ProtectedSockets]:
     """All ways that this machine supports."""
     for data_path in (COMPILED, NUMPY) if installed() else (NUMPY,):
         for checksum in (False, True):
-            yield Way.plain(data_path, checksum=checksum)
-    yield Way.encrypted()
+            yield ProtectedSockets.plain(data_path, checksum=checksum)
+    yield ProtectedSockets.encrypted()
 
 
 def measured(segment: int, rounds: int) -> dict[str, list[float] | Gap]:
@@ -147,7 +147,7 @@ def measured(segment: int, rounds: int) -> dict[str, list[float] | Gap]:
     return costs
 
 
-def _cost(way: Way, payload: np.ndarray, target: np.ndarray, segment: int) -> float:
+def _cost(way: ProtectedSockets, payload: np.ndarray, target: np.ndarray, segment: int) -> float:
     """Nanoseconds per byte of one transfer. Raises: NotMeasured; RuntimeError for wrong bytes."""
     target[:] = 0
     seconds = way.transfer(payload, target, segment)

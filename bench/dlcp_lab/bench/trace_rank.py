@@ -23,13 +23,13 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, Any]:
     session = dlcp_client.connect()
     try:
         with Conversation(conductor.daemon) as daemon:
-            return _Measurement(conductor, session, daemon, arguments).run()
+            return _TraceMeasurement(conductor, session, daemon, arguments).run()
     finally:
         session.close()
         dist.destroy_process_group()
 
 
-class _Measurement:
+class _TraceMeasurement:
     def __init__(
         self, conductor: Conductor, session: Any, daemon: Conversation, arguments: dict[str, Any]
     ) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from dlcp_lab.emulation import namespaces
-from dlcp_lab.emulation.condition import Condition, Cut
+from dlcp_lab.emulation.condition import Condition, LinkCut
 from dlcp_lab.emulation.fabric import Fabric
 from dlcp_lab.emulation.plan import FabricError, Plan
 
@@ -55,7 +55,7 @@ def load(name: str) -> Fabric:
         state = json.loads(_file(name).read_text())
         plan = Plan(**state["plan"])
         conditions = {
-            way: Condition(**values | {"cut": Cut(values["cut"])})
+            way: Condition(**values | {"cut": LinkCut(values["cut"])})
             for way, values in state["conditions"].items()
         }
     except FileNotFoundError as exc:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from dlcp_lab.report.measured import figure
 from dlcp_lab.report.statistic import mean, median, quotient
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
+from dlcp_lab.scenarios.job import OURS, Job, JobPhase, Operation, Result, on_fabric, run
 from dlcpd.cli.output import Output
 
 RATE: Final = 25e6  # bit/s of each port: the most that two cores can overload twofold
@@ -63,7 +63,7 @@ def _ratio(found: Mapping[tuple[str, int], Result], seed: int) -> float:
 
 
 def _measure(ranks: str, seed: int, output: Output) -> Result:
-    phase = Phase("overload", (Operation(SIZE, bound=BOUND),), ROUNDS, 1, "model")
+    phase = JobPhase("overload", (Operation(SIZE, bound=BOUND),), ROUNDS, 1, "model")
     network = {**NETWORK, "drop_precedence": ranks}
     with on_fabric({**FABRIC, "seed": seed}, network) as (net, hosts):
         output.progress(f"early drops: {net.features()['early drops']}")

@@ -11,7 +11,7 @@ from dlcp_lab.emulation.traffic.background import Tcp
 from dlcp_lab.report.measured import figure
 from dlcp_lab.report.statistic import least, mean, median, most, quotient, some
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, on_fabric, run
+from dlcp_lab.scenarios.job import OURS, Job, JobPhase, Operation, on_fabric, run
 from dlcpd.cli.output import Output
 
 RATE: Final = 100e6  # bit/s of the shared link
@@ -54,7 +54,7 @@ def _beside_tcp(control: str, seeds: range, output: Output, found: Findings) -> 
 
 def _shared(control: str, seed: int, output: Output) -> tuple[float, list[float]]:
     """TCP's part of its fair share, and the seconds of dlcpd's rounds. Raises: NotMeasured."""
-    phase = Phase("shared", (Operation(SIZE),), ROUNDS, 2)
+    phase = JobPhase("shared", (Operation(SIZE),), ROUNDS, 2)
     rounds: list[float] = []
     with on_fabric({**PLAN, "seed": seed}, {}) as (net, hosts):
         flow = Tcp(2, 3, flows=1, congestion=control, seconds=TCP_SECONDS)
@@ -108,7 +108,7 @@ def _two_jobs(seeds: range, output: Output, found: Findings) -> None:
 
 def _of_two_jobs(seed: int, output: Output) -> dict[int, list[float]]:
     """Seconds of each round, by the first rank of the job."""
-    job = Job((Phase("two", (Operation(SIZE),), ROUNDS, 2),), jobs=((0, 1), (2, 3)))
+    job = Job((JobPhase("two", (Operation(SIZE),), ROUNDS, 2),), jobs=((0, 1), (2, 3)))
     with on_fabric({**PLAN, "seed": seed}, {}) as (net, hosts):
         result = run(net, hosts, job, seed=seed, output=output)["two"][OURS]
     return {first: [max(round_) for round_ in result.by_rank[first]] for first in (0, 2)}

@@ -42,7 +42,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class JobPhase:
     """Rounds of the same operations; the fabric may change when a phase begins."""
 
     name: str
@@ -61,7 +61,7 @@ class Phase:
 class Job:
     """Work on the hosts of a fabric. `jobs` lists the ranks of each job; default: one of all."""
 
-    phases: tuple[Phase, ...]
+    phases: tuple[JobPhase, ...]
     network: dict[str, Any] = field(default_factory=dict)  # settings of [network]
     transports: tuple[str, ...] = (OURS,)
     jobs: tuple[tuple[int, ...], ...] = ()

@@ -11,7 +11,7 @@ from dlcp_lab.emulation import Fabric
 from dlcp_lab.report.measured import figure
 from dlcp_lab.report.statistic import mean, median, most, quotient
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
+from dlcp_lab.scenarios.job import OURS, Job, JobPhase, Operation, Result, on_fabric, run
 from dlcpd.cli.output import Output
 from dlcpd.contract.traffic import traffic_classes
 
@@ -70,7 +70,7 @@ def _measure(
     plan: dict[str, Any], ports: int, seed: int, output: Output
 ) -> tuple[Result, dict[str, Any], dict[str, Any]]:
     """The result, and the fabric's counters before and after."""
-    phase = Phase("even", (Operation(SIZE),), ROUNDS, 3)
+    phase = JobPhase("even", (Operation(SIZE),), ROUNDS, 3)
     marks: list[dict[str, Any]] = []
 
     def at(where: str, net: Fabric) -> None:
@@ -128,7 +128,7 @@ def _unequal(seeds: range, output: Output, found: Findings) -> None:
 
 def _over_both(plan: dict[str, Any], output: Output) -> list[float]:
     """Seconds of each round over two unequal paths."""
-    phase = Phase("unequal", (Operation(UNEQUAL_SIZE),), 4, 1)
+    phase = JobPhase("unequal", (Operation(UNEQUAL_SIZE),), 4, 1)
     with on_fabric(plan, {"entropy": PORTS}) as (net, hosts):
         job = Job((phase,))
         result = run(net, hosts, job, seed=plan["seed"], output=output, at=_make_unequal)
@@ -173,7 +173,7 @@ def _cut(seeds: range, output: Output, found: Findings) -> None:
 
 def _cut_once(plan: dict[str, Any], output: Output) -> list[float]:
     """Seconds of each round; a link is cut in every third."""
-    phase, saboteur = Phase("cut", (Operation(SIZE),), 9, 0), _Saboteur()
+    phase, saboteur = JobPhase("cut", (Operation(SIZE),), 9, 0), _Saboteur()
     with on_fabric(plan, {"entropy": PORTS}) as (net, hosts):
         job = Job((phase,))
         result = run(net, hosts, job, seed=plan["seed"], output=output, at=saboteur.at)

@@ -24,7 +24,7 @@ READY_TIMEOUT: Final = 10.0  # seconds on an idle machine, where Python alone ta
 _ports: Final = itertools.count(FIRST_PORT)
 
 
-class Hosts(Protocol):
+class FlowHosts(Protocol):
     """The hosts on which flows run; a `Fabric`."""
 
     def address(self, host: int, rail: int = 0) -> str: ...
@@ -172,7 +172,7 @@ def _status(running: Running) -> int:
 
 
 @contextmanager
-def background(net: Hosts, flows: Sequence[Flow]) -> Iterator[Background]:
+def background(net: FlowHosts, flows: Sequence[Flow]) -> Iterator[Background]:
     """Run flows while the block runs. Results can be read until its end.
 
     Raises: FabricError.
@@ -187,7 +187,7 @@ def background(net: Hosts, flows: Sequence[Flow]) -> Iterator[Background]:
             net.end([process for flow in begun.flows for process in (flow.sender, flow.receiver)])
 
 
-def _begin(net: Hosts, flow: Flow, log: Path) -> Running:
+def _begin(net: FlowHosts, flow: Flow, log: Path) -> Running:
     port, address = next(_ports), net.address(flow.target)
     variables = starter.environment()
     with log.open("wb") as output:
