@@ -15,8 +15,8 @@ import pytest
 from dlcp_client.environment import Environment
 from dlcp_client.job.secret import job_secret
 from dlcp_client.numpy.file_store import FileStore
-from dlcp_client.server.entry import Entry
 from dlcp_client.server.journal import Journal
+from dlcp_client.server.journal_entry import JournalEntry
 from dlcpd.contract.errors import DlcpError
 from dlcpd.ctl import main as dlcpctl
 from dlcpd.daemon.clients import server
@@ -62,8 +62,8 @@ def store(place: Path) -> None:
 def journal(place: Path) -> None:
     made = Journal(place)
     try:
-        made.snapshot(Entry({"version": 0}, np.zeros(3, np.float32)))
-        made.append(Entry({"version": 1}, np.zeros(3, np.float32)))
+        made.snapshot(JournalEntry({"version": 0}, np.zeros(3, np.float32)))
+        made.append(JournalEntry({"version": 1}, np.zeros(3, np.float32)))
     finally:
         made.close()
 

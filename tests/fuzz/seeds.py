@@ -136,8 +136,8 @@ loss = 0.05
 seed = 9
 """
 INTRODUCTION: Final = {
-    "job": "j-1", "peer": ["host-a", *PEER_ADDRESS.split("\n")], "machine": "m", "door": "@d",
-    "problem": "", "fallback": True, "transport": "dlcp",
+    "job": "j-1", "peer": ["host-a", *PEER_ADDRESS.split("\n")], "machine": "m",
+    "socket_path": "@d", "problem": "", "fallback": True, "transport": "dlcp",
 }  # fmt: skip
 LANE: Final[tuple[Message, ...]] = (
     OpenGroup(1, "pair", [1, 0]),

@@ -8,8 +8,8 @@ from zlib import crc32
 import msgpack
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from dlcp_client.job import ballot
-from dlcp_client.job.neighbours import Neighbours
+from dlcp_client.job import transport_vote
+from dlcp_client.job.host_peers import HostPeers
 from dlcp_client.job.rendezvous import Meeting, Member, roster
 from dlcpd.contract.errors import (
     BadConfig,
@@ -102,9 +102,9 @@ def _store(data: bytes) -> object:
     store.set("dlcp/fuzz/1/0", data)
     try:
         said = Meeting(Member(store, 0, 1), "fuzz").gather(time.monotonic() + _SOON)
-        ballot.verdict(said)
-        ballot.difference(said)
-        Neighbours.among(0, said)
+        transport_vote.verdict(said)
+        transport_vote.difference(said)
+        HostPeers.among(0, said)
         name, peers = roster(said)
     except DlcpError as exc:  # of whatever class the other rank said that its own error was
         raise BadMessage(str(exc)) from exc

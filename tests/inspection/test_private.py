@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dlcp_client.ipc.door import Door
+from dlcp_client.ipc.private_socket import PrivateSocket
 from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable
 from dlcpd.ctl.drain import drain
@@ -35,7 +35,7 @@ def default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def doors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Names of two that listen, as the kernel lists them; other trainings are left out."""
-    with Door() as one, Door() as two:
+    with PrivateSocket() as one, PrivateSocket() as two:
         names = [door.name for door in (one, two)]
         _only(names, tmp_path, monkeypatch)
         yield names
@@ -69,7 +69,7 @@ def test_what_ended_or_has_another_name_or_kind_is_not(
         other = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         other.bind(str(private / "another"))
         other.listen()
-        with Door() as gone:
+        with PrivateSocket() as gone:
             pass
         names = [str(private / "daemon"), str(private / "another"), gone.name]
         _only(names, tmp_path, monkeypatch)
@@ -98,7 +98,7 @@ def test_a_private_daemon_says_its_status(
     sessions = connected()  # two ranks of this machine, which share one
     try:
         assert sessions[0].origin is not None
-        name = sessions[0].origin.door
+        name = sessions[0].origin.private_socket
         _only([name], tmp_path, monkeypatch)
         report = query(None, 0)
         assert {one["rank"] for one in report["sessions"]} == {0, 1}
@@ -136,7 +136,7 @@ def test_a_private_daemon_is_traced_and_serves_metrics(
     sessions = connected([config, config])
     try:
         assert sessions[0].origin is not None
-        name, file = sessions[0].origin.door, tmp_path / "trace.json"
+        name, file = sessions[0].origin.private_socket, tmp_path / "trace.json"
         words = ["trace", "--socket", name, "--steps", "2", "--timeout", "60", "-o", str(file)]
         with subprocess.Popen([sys.executable, "-m", "dlcpd.ctl.main", *words]) as tracing:
             while tracing.poll() is None:

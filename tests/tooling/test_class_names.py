@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("dlcpd", "switchcfg", "bench/dlcp_lab")
+PACKAGES = ("dlcpd", "client/dlcp_client", "switchcfg", "bench/dlcp_lab")
 
 
 def places(package: Path) -> dict[str, list[str]]:

@@ -27,7 +27,7 @@ class TransportTraining:
     model: DistributedDataParallel
     plain: nn.Module
     optimizer: torch.optim.Optimizer
-    registration: ddp.Registration | None
+    registration: ddp.DDPRegistration | None
     losses: list[float] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
 

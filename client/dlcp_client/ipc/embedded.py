@@ -1,4 +1,4 @@
-"""A private daemon: a child process that serves this process and its neighbours, then ends."""
+"""A private daemon: a child process that serves this process and its host peers, then ends."""
 
 import ipaddress
 import os
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from dlcp_client.environment import of_daemon
-from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.handshake import ControlConnection
+from dlcp_client.ipc.private_socket import PrivateSocket
 from dlcpd import starter
 from dlcpd.contract.errors import DaemonUnavailable
 from dlcpd.contract.messages import DELIVERY, MAX_ENGINES
@@ -104,16 +104,16 @@ class Embedded:
 def start(
     config: Path | None,
     master: str,
-    door: Door | None = None,
+    private_socket: PrivateSocket | None = None,
     ranks: int = 1,
     options: Sequence[str] = (),
     *,
     sessions: int = 0,
 ) -> tuple[Embedded, ControlConnection]:
     """Start a daemon for `ranks` ranks of this machine: this one, and those that connect through
-    `door`. Without `config`, its address is the one from which this host reaches `master`; it has
-    one engine per rank, up to the number of CPUs, and serves at least `sessions` sessions.
-    `options`: further command line options.
+    `private_socket`. Without `config`, its address is the one from which this host reaches
+    `master`; it has one engine per rank, up to the number of CPUs, and serves at least `sessions`
+    sessions. `options`: further command line options.
 
     Raises: DaemonUnavailable.
     """
@@ -129,8 +129,8 @@ def start(
         "--session-fd",
         str(theirs.fileno()),
     ]
-    if door is not None:  # also for one rank: others may join later
-        fds = door.socket.fileno(), door.place.folder.descriptor
+    if private_socket is not None:  # also for one rank: others may join later
+        fds = private_socket.socket.fileno(), private_socket.place.folder.descriptor
         inherited += fds
         command += ["--listen-fd", str(fds[0]), "--listen-folder-fd", str(fds[1])]
     command += ["--config", str(config or f"/proc/self/fd/{text}"), *options]
@@ -143,9 +143,9 @@ def start(
         theirs.close()
         if text is not None:
             os.close(text)
-    if door is not None:
-        door.give()
-    daemon = Embedded(process, shared=door is not None and ranks > 1)
+    if private_socket is not None:
+        private_socket.give()
+    daemon = Embedded(process, shared=private_socket is not None and ranks > 1)
     return daemon, ControlConnection(ours, daemon.how_it_ended)
 
 

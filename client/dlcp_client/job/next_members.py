@@ -1,8 +1,8 @@
 """The rule that selects the ranks of a job's next epoch, without clock and store.
 
 Every process that wants to take part bids. Members of the present epoch bid with their seat, which
-is their rank in it, and the seats that they have lost; new processes have no seat. The roll is
-called when every seat has bid, or when the missing seats have used their grace and a quorum has
+is their rank in it, and the seats that they have lost; new processes have no seat. The list is
+written when every seat has bid, or when the missing seats have used their grace and a quorum has
 bid.
 """
 
@@ -27,7 +27,7 @@ class Bid:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class NextMembersRule:
     """`size`: seats of the present epoch; `quorum`: number of seats that suffice for the next one;
     `grace`: seconds for a seat that no rank has lost."""
 
@@ -36,7 +36,7 @@ class Rule:
     grace: float
 
     def complete(self, bids: Collection[Bid], waited: float) -> bool:
-        """Whether the roll can be called `waited` seconds after the first read."""
+        """Whether the member list can be written `waited` seconds after the first read."""
         came, missing = self._came(bids), self.missing(bids)
         if not missing:
             return True

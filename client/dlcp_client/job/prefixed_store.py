@@ -8,7 +8,7 @@ from dlcp_client.job.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Prefixed:
+class PrefixedStore:
     """A Store whose keys are those of another one with `prefix`, as torch's PrefixStore."""
 
     store: Store

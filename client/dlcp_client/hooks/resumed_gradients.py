@@ -28,7 +28,7 @@ def add_within(gradient: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
     return torch.where(number, rest, more)
 
 
-class Carried:
+class ResumedGradients:
     """Averages over the ranks, by parameter. Every rank adds them to its own gradient, as far as
     they fit, and the rest to its next one. In float32, or float64 for float64."""
 

@@ -23,7 +23,7 @@ _MAKER: Final = "_new_process_group_helper"  # function of distributed_c10d whos
 
 
 @dataclass(frozen=True, slots=True)
-class Devices:
+class DeviceBackends:
     """The backends that serve the devices of a group."""
 
     ours: tuple[str, ...] = DEVICES  # device types of dlcpd
@@ -47,10 +47,10 @@ class Devices:
             group._register_backend(device, kind, self.others._get_backend(device))  # type: ignore[union-attr]
 
 
-ALL_OURS: Final = Devices()
+ALL_OURS: Final = DeviceBackends()
 
 
-def devices_of(asked: Any, options: Any) -> Devices:
+def devices_of(asked: Any, options: Any) -> DeviceBackends:
     """The devices of the group that torch.distributed is creating. `asked` and `options`: the
     arguments it passes to a backend. dlcpd serves all devices if no group is being created, or if a
     later torch creates groups differently.
@@ -66,8 +66,8 @@ def devices_of(asked: Any, options: Any) -> Devices:
     theirs = {device: name for device, name in by_device.items() if name != NAME}
     bound = making.get("device_id")
     if not theirs:
-        return Devices(ours, bound=bound)
-    return Devices(ours, _group_of(theirs, asked, options, bound), theirs, bound)
+        return DeviceBackends(ours, bound=bound)
+    return DeviceBackends(ours, _group_of(theirs, asked, options, bound), theirs, bound)
 
 
 def _making() -> Mapping[str, Any]:

@@ -10,8 +10,8 @@ import torch
 from dlcp_client.arena.tensors import copy
 from dlcp_client.group import Group
 from dlcp_client.guard import Guard
-from dlcp_client.guard.errors_of_loss import Error, sums
-from dlcp_client.hooks.rules import Rules, Terms
+from dlcp_client.guard.gradient_error import GradientError, sums
+from dlcp_client.hooks.rules import GradientRequest, Rules
 from dlcp_client.operations.work import Work
 from dlcp_client.session import Session
 from dlcpd.contract.errors import GuardStopped
@@ -21,7 +21,7 @@ _log: Final = logging.getLogger("dlcp_client")
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class BoundedSample:
     """A bounded reduction. `exactly` submits the exact one of the same contribution, and returns it
     with its result tensor; `part` selects the elements that this rank compares."""
 
@@ -32,13 +32,13 @@ class Sample:
     part: Callable[[torch.Tensor], torch.Tensor]
 
 
-class Watch:
+class GuardSampler:
     """The guard of one model. Every rank samples the same reductions in the same steps, and decides
     by exact sums over all ranks, so all decide alike."""
 
     def __init__(self, guard: Guard, rules: Rules) -> None:
         self._guard, self._rules = guard, rules
-        self._open: list[Sample] = []  # of the current backward pass
+        self._open: list[BoundedSample] = []  # of the current backward pass
         self._step = 0  # number of that pass
         self._counts = {"samples": 0, "excesses": 0, "overflows": 0}
         self._last: dict[str, Any] = {}
@@ -57,12 +57,12 @@ class Watch:
         """
         return self._counts | self._last | {"bound": self._rules.policy.max_loss}
 
-    def samples(self, terms: Terms) -> bool:
+    def samples(self, request: GradientRequest) -> bool:
         """Whether to sample a reduction that is about to be submitted."""
         bounded_steps = self._rules.step - self._rules.warmup_steps - 1
-        return not terms.policy.is_plain and bounded_steps % self._guard.every == 0
+        return not request.policy.is_plain and bounded_steps % self._guard.every == 0
 
-    def add(self, group: Group, sample: Sample) -> None:
+    def add(self, group: Group, sample: BoundedSample) -> None:
         """Called in a backward pass: compare the sample at the end of the pass."""
         if self._step != self._rules.step:  # first sample of the pass; drop samples of a failed one
             self._step, self._open = self._rules.step, []
@@ -78,11 +78,11 @@ class Watch:
         table = torch.stack(rows)
         group.all_reduce(table, "sum", policy=self.exact).wait()
         self._counts["samples"] += 1
-        error = Error.of(table.sum(0))
+        error = GradientError.of(table.sum(0))
         if error.overflow:
             self._overflow()
             return
-        each = [Error.of(row).relative for row in table]
+        each = [GradientError.of(row).relative for row in table]
         worst = max(range(len(each)), key=each.__getitem__)
         self._last = {
             "step": self._step,
@@ -96,7 +96,7 @@ class Watch:
         if error.relative > self._guard.max_error:
             self._exceeded(error.relative)
 
-    def _compare(self, sample: Sample) -> torch.Tensor:
+    def _compare(self, sample: BoundedSample) -> torch.Tensor:
         sample.bounded.wait()
         work, exact = sample.exactly()
         work.wait()
@@ -131,24 +131,26 @@ class Watch:
         _log.warning("%s; from now on %s", said, f"bound {bound:g}" if bound else "exact")
 
 
-def averaged(session: Session, result: torch.Tensor, terms: Terms, watch: Watch | None) -> Work:
+def averaged(
+    session: Session, result: torch.Tensor, request: GradientRequest, sampler: GuardSampler | None
+) -> Work:
     """Average `result`, a tensor of `session.empty`, over all ranks; sampled if due.
 
     Raises: the error that prevents the submission of an operation.
     """
-    if watch is None or not watch.samples(terms):
-        return session.all_reduce(result, "avg", result_only=True, **terms.keywords())
-    group, policy = session.world, terms.policy
+    if sampler is None or not sampler.samples(request):
+        return session.all_reduce(result, "avg", result_only=True, **request.keywords())
+    group, policy = session.world, request.policy
     given = session.empty(result.shape, result.dtype, wait=policy.deadline)
     copy(given, result)
-    work = group.all_reduce(given, "avg", into=result, result_only=True, **terms.keywords())
+    work = group.all_reduce(given, "avg", into=result, result_only=True, **request.keywords())
 
     def exactly() -> tuple[Work, torch.Tensor]:
         exact = session.empty(given.shape, given.dtype, wait=policy.deadline)
-        return group.all_reduce(given, "avg", into=exact, policy=watch.exact), exact
+        return group.all_reduce(given, "avg", into=exact, policy=sampler.exact), exact
 
     def part(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.flatten().tensor_split(group.size)[group.rank]
 
-    watch.add(group, Sample(terms.name, work, result, exactly, part))
+    sampler.add(group, BoundedSample(request.name, work, result, exactly, part))
     return work

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
-from dlcp_client.job.prefix import Prefixed
+from dlcp_client.job.prefixed_store import PrefixedStore
 from dlcp_client.job.secret import JobSecret
 from dlcp_client.job.store import Store
 from dlcpd.contract.errors import BadMessage, NotAuthorised, PeerLost
@@ -35,7 +35,7 @@ class StoreLost(PeerLost):
 
 
 @dataclass(frozen=True)
-class Sealed:
+class SignedStore:
     """Part `place` of a store. `launch`: identifies this launch to all its ranks.
 
     Raises, from every method: StoreLost if the store does not answer; the errors of a `FileStore`.
@@ -50,7 +50,7 @@ class Sealed:
     def __post_init__(self) -> None:
         store: Any = self.store
         place = self.place
-        while isinstance(store, Prefixed):  # a signature covers the whole key
+        while isinstance(store, PrefixedStore):  # a signature covers the whole key
             store, place = store.store, f"{store.prefix}/{place}" if place else store.prefix
         where = getattr(store, "folder", type(store).__name__)
         for name, value in [
@@ -64,8 +64,8 @@ class Sealed:
 
     def write(self, key: str, text: str, *about: str) -> None:
         """Write `text`, signed. `about`: further signed context that the reader knows."""
-        full, sealed = self._key(key), self._sealed(key, text, about)
-        self._ask(lambda: self.store.set(full, sealed))
+        full, signed = self._key(key), self._signed(key, text, about)
+        self._ask(lambda: self.store.set(full, signed))
 
     def read(self, key: str, what: str, *about: str) -> str | None:
         """The text of a key; None if it does not exist. Never waits.
@@ -77,14 +77,14 @@ class Sealed:
 
     def settle(self, key: str, text: str, what: str) -> str:
         """Write unless the key exists. Returns its text. Raises: as `read`."""
-        full, sealed = self._key(key), self._sealed(key, text, ())
+        full, signed = self._key(key), self._signed(key, text, ())
         return self._opened(
-            self._ask(lambda: self.store.compare_set(full, "", sealed)), key, what, ()
+            self._ask(lambda: self.store.compare_set(full, "", signed)), key, what, ()
         )
 
     def keeps(self, key: str, text: str, *about: str) -> bool:
         """Whether the store still has the text that this process wrote."""
-        return self.peek(key) == self._sealed(key, text, about).encode()
+        return self.peek(key) == self._signed(key, text, about).encode()
 
     # --- hints ----------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class Sealed:
         except ERRORS as exc:
             raise StoreLost(f"{self.name} does not answer: {exc}") from exc
 
-    def _sealed(self, key: str, text: str, about: Sequence[str]) -> str:
+    def _signed(self, key: str, text: str, about: Sequence[str]) -> str:
         if self.secret is None:
             return text
         return (

@@ -32,7 +32,7 @@ def sums(bounded: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Error:
+class GradientError:
     """Measures of the error of a gradient."""
 
     relative: float  # ||s - b|| / ||s||
@@ -42,7 +42,7 @@ class Error:
     overflow: bool  # a value is not finite: the other fields are unknown
 
     @classmethod
-    def of(cls, row: torch.Tensor) -> "Error":
+    def of(cls, row: torch.Tensor) -> "GradientError":
         """The error, from sums over all parts."""
         apart, exact, bounded, product, overflow = row.tolist()
         missing, norm = math.sqrt(apart), math.sqrt(exact)

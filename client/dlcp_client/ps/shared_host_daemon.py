@@ -9,22 +9,22 @@ from pathlib import Path
 from typing import Self
 
 from dlcp_client.environment import Environment, of_shard
-from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.embedded import Embedded, spawn, start
 from dlcp_client.ipc.handshake import ControlConnection
-from dlcp_client.job.neighbours import Neighbours, machine
+from dlcp_client.ipc.private_socket import PrivateSocket
+from dlcp_client.job.host_peers import HostPeers, machine
 from dlcp_client.job.store import Store
 from dlcp_client.joining.sessions import time_left
-from dlcp_client.ps.home import Home
+from dlcp_client.ps.host_daemon import HostDaemon
 from dlcp_client.ps.placement import EmbeddedDirectory
-from dlcp_client.ps.relay import Relay
-from dlcp_client.server.embedded import Part
+from dlcp_client.ps.relay import StoreRelay
+from dlcp_client.server.embedded import ShardStart
 from dlcpd import starter
 from dlcpd.contract.errors import BadConfig, DlcpError
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class EmbeddedServerOptions:
     """The arguments of `register` for daemon and shards. `socket`: of the host's daemon; "": a
     private one, with `config`. `snapshots`: a folder; "": no snapshots."""
 
@@ -49,14 +49,14 @@ class Given:
         return cls(path, file, folder)
 
     def machine(self) -> str:
-        """As `neighbours.machine`: ranks with equal values share a daemon, and so a shard."""
+        """As `host_peers.machine`: ranks with equal values share a daemon, and so a shard."""
         environment = Environment.read()
         if self.socket:
             return machine(None, ["socket", self.socket])
         return machine(self.config, environment.daemon_options()) if environment.share else ""
 
 
-class Beside(Home):
+class SharedHostDaemon(HostDaemon):
     """This machine's daemon: the host's, or one that its first rank starts. `sessions`: the number
     of sessions it has to serve.
 
@@ -64,24 +64,34 @@ class Beside(Home):
     """
 
     def __init__(
-        self, given: Given, near: Neighbours, door: Door | None, sessions: int, deadline: float
+        self,
+        given: EmbeddedServerOptions,
+        peers: HostPeers,
+        private_socket: PrivateSocket | None,
+        sessions: int,
+        deadline: float,
     ) -> None:
-        self.socket = given.socket or near.door
+        self.socket = given.socket or peers.socket_path
         self._daemon, self._anchor = None, None
         self._shard: Embedded | None = None
-        self._relay: Relay | None = None  # shard's store; shows that this rank lives
+        self._relay: StoreRelay | None = None  # shard's store; shows that this rank lives
         self._bury: Callable[[str], None]  # of the shard
         self._settled = self._alone = False
         environment = Environment.read()
-        if door is None:
+        if private_socket is None:
             self._anchor = ControlConnection.open(self.socket, time_left(deadline))
-        elif near.first:
+        elif peers.first:
             options = environment.daemon_options()
             self._daemon, self._anchor = start(
-                given.config, environment.master, door, len(near.ranks), options, sessions=sessions
+                given.config,
+                environment.master,
+                private_socket,
+                len(peers.ranks),
+                options,
+                sessions=sessions,
             )
         else:
-            self._anchor = near.connect(time_left(deadline))
+            self._anchor = peers.connect(time_left(deadline))
         try:
             self._anchor.hello(time_left(deadline))
         except BaseException:
@@ -91,26 +101,28 @@ class Beside(Home):
     def start_shard(self, directory: EmbeddedDirectory, shard: int, workers: int, to: str) -> None:
         """Start a shard, with snapshots in the folder `to`, if any. Workers find it, or the record
         of its end, in the store. Raises: DaemonUnavailable."""
-        ours, theirs = socket.socketpair()
-        command = starter.command("dlcp_client.server.embedded", "--fd", str(theirs.fileno()))
-        with theirs:
+        parent_end, shard_end = socket.socketpair()
+        command = starter.command("dlcp_client.server.embedded", "--fd", str(shard_end.fileno()))
+        with shard_end:
             try:
-                process = spawn(command, [theirs.fileno()], starter.environment(of_shard()))
+                process = spawn(command, [shard_end.fileno()], starter.environment(of_shard()))
             except BaseException:
-                ours.close()
+                parent_end.close()
                 raise
         self._alone = workers == 1
         self._shard = one = Embedded(process, shared=not self._alone, what="its process")
         if self._daemon is not None and not self._alone:
             self._daemon.share()  # workers of other machines need it as long as the shard
-        part = Part(directory.name, shard, directory.placement.shards, workers, self.socket, to)
+        part = ShardStart(
+            directory.name, shard, directory.placement.shards, workers, self.socket, to
+        )
 
         def ended(store: Store) -> None:
             how = one.how_it_ended()
             with suppress(DlcpError):  # a job that has ended may have no store
                 replace(directory, store=store).bury(shard, how)
 
-        self._relay = Relay(ours, directory.store, ended)
+        self._relay = StoreRelay(parent_end, directory.store, ended)
         self._relay.start(part.text())
         self._bury = partial(directory.bury, shard)
 

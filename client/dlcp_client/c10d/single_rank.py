@@ -9,10 +9,10 @@ from torch.futures import Future
 from dlcpd.contract.errors import BadOperation
 from dlcpd.contract.policy import EXACT, LossPolicy
 
-from .transport import Work
+from .transport import TransportWork
 
 
-class Done:
+class CompletedWork:
     """The work of a completed operation."""
 
     source = 0
@@ -29,19 +29,21 @@ class Done:
         return made
 
 
-class Solo:
+class SingleRankGroup:
     """A transport.Group without peers. A reduction returns its single input."""
 
     rank, size = 0, 1
 
-    def all_reduce(self, tensor: torch.Tensor, op: str, *, policy: LossPolicy) -> Work:
-        return Done()
+    def all_reduce(self, tensor: torch.Tensor, op: str, *, policy: LossPolicy) -> TransportWork:
+        return CompletedWork()
 
-    def reduce(self, tensor: torch.Tensor, root: int, op: str, *, policy: LossPolicy) -> Work:
-        return Done()
+    def reduce(
+        self, tensor: torch.Tensor, root: int, op: str, *, policy: LossPolicy
+    ) -> TransportWork:
+        return CompletedWork()
 
-    def broadcast(self, tensor: torch.Tensor, root: int, *, policy: LossPolicy) -> Work:
-        return Done()
+    def broadcast(self, tensor: torch.Tensor, root: int, *, policy: LossPolicy) -> TransportWork:
+        return CompletedWork()
 
     def all_gather(
         self,
@@ -50,17 +52,17 @@ class Solo:
         sizes: Sequence[int] | None,
         *,
         policy: LossPolicy,
-    ) -> Work:
+    ) -> TransportWork:
         return _copied(output, input)
 
     def gather(
         self, output: torch.Tensor | None, input: torch.Tensor, root: int, *, policy: LossPolicy
-    ) -> Work:
+    ) -> TransportWork:
         return _copied(output, input)
 
     def scatter(
         self, output: torch.Tensor, input: torch.Tensor | None, root: int, *, policy: LossPolicy
-    ) -> Work:
+    ) -> TransportWork:
         return _copied(output, input)
 
     def reduce_scatter(  # noqa: PLR0913  # as the Protocol says
@@ -73,7 +75,7 @@ class Solo:
         policy: LossPolicy = EXACT,
         name: str | None = None,
         layers: Iterable[Any] = (),
-    ) -> Work:
+    ) -> TransportWork:
         return _copied(output, input)
 
     def all_to_all(
@@ -84,19 +86,21 @@ class Solo:
         input_splits: Sequence[int] | None,
         *,
         policy: LossPolicy,
-    ) -> Work:
+    ) -> TransportWork:
         return _copied(output, input)
 
-    def send(self, tensor: torch.Tensor, peer: int, tag: int, *, policy: LossPolicy) -> Work:
+    def send(
+        self, tensor: torch.Tensor, peer: int, tag: int, *, policy: LossPolicy
+    ) -> TransportWork:
         self._refuse()
 
     def receive(
         self, tensor: torch.Tensor, peer: int | None, tag: int, *, policy: LossPolicy
-    ) -> Work:
+    ) -> TransportWork:
         self._refuse()
 
-    def barrier(self, *, policy: LossPolicy) -> Work:
-        return Done()
+    def barrier(self, *, policy: LossPolicy) -> TransportWork:
+        return CompletedWork()
 
     def close(self) -> None:
         """Nothing to end."""
@@ -105,7 +109,7 @@ class Solo:
         raise BadOperation("a group of one rank has no peer to send to or receive from")
 
 
-def _copied(output: torch.Tensor | None, given: torch.Tensor | None) -> Work:
+def _copied(output: torch.Tensor | None, given: torch.Tensor | None) -> TransportWork:
     if output is not None and given is not None:
         output.copy_(given)
-    return Done()
+    return CompletedWork()

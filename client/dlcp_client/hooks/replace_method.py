@@ -7,7 +7,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 
-def stand_in(optimizer: Optimizer, name: str, call: Callable[..., Any]) -> None:
+def replace_method(optimizer: Optimizer, name: str, call: Callable[..., Any]) -> None:
     """Make `call` the optimizer's method.
 
     It is a bound method, which a later learning-rate scheduler can wrap, and it has the marks of an

@@ -7,7 +7,7 @@ from typing import Any
 from dlcp_client.device.seam import Event
 
 
-class Landings:
+class PendingCopies:
     """Copies to devices that may be in progress. Only an allocation that needs the memory waits.
 
     Thread-safe. Bounded: an entry holds a region of the arena, which is bounded, and each new entry

@@ -1,4 +1,4 @@
-"""The origin of a session: all that is needed to open the next one of the same job."""
+"""The origin of a session: the values that open the next one of the same job."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from dlcp_client.job.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SessionOrigin:
     """An epoch of a job: one membership, from the session's begin to its end."""
 
     store: Store  # of the job, in every epoch
@@ -17,7 +17,7 @@ class Origin:
     config: Path | None  # of a private daemon
     library: Library[Any]  # of the sessions' arrays
     socket: str = ""  # session socket of the host's daemon; "" = a private one
-    door: str = ""  # socket path of the private daemon, for further sessions
+    private_socket: str = ""  # socket path of the private daemon, for further sessions
     lineage: str = ""  # job name of the first epoch's session, unique to the job
     epoch: int = 0
     seats: tuple[int, ...] = ()  # by rank: its rank in the previous epoch; -1: new

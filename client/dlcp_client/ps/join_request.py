@@ -13,7 +13,7 @@ MAX_GROUPS: Final = 1024  # parameter groups: 40 KB of settings with each push
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class PushAgreement:
     """Values that are equal for all workers of a shard, and stored in its snapshots."""
 
     job: str
@@ -76,15 +76,15 @@ class Terms:
 
 _TYPES: Final[dict[str, type]] = {
     one.name: {"str": str, "int": int, "bool": bool}[str(getattr(one.type, "__name__", one.type))]
-    for one in fields(Terms)
+    for one in fields(PushAgreement)
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class JoinRequest:
     """One worker that wants to take part."""
 
-    terms: Terms
+    agreement: PushAgreement
     worker: int  # rank
     launch: int  # number of workers that start together
     push: dict[str, Any]  # policy of pushes, see `policy_values`
@@ -92,9 +92,9 @@ class Wish:
     resume: bool = False  # continue with the parameters of another job
 
     def values(self) -> dict[str, Any]:
-        """The wish as JSON values."""
+        """The join request as JSON values."""
         return {
-            "terms": self.terms.values(),
+            "terms": self.agreement.values(),
             "worker": self.worker,
             "launch": self.launch,
             "push": self.push,
@@ -104,16 +104,16 @@ class Wish:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:
-        """The wish in JSON values. Raises: BadMessage."""
+        """The join request in JSON values. Raises: BadMessage."""
         worker, launch = values.get("worker"), values.get("launch")
         push, pull = values.get("push"), values.get("pull")
         if type(worker) is not int or type(launch) is not int:
-            raise BadMessage("a worker's wish is none of this version")
+            raise BadMessage("a worker sent a join request of another version")
         if not isinstance(push, dict) or not isinstance(pull, dict):
             raise BadMessage("a worker's policies are none of this version")
         policy_of(push), policy_of(pull)
-        terms = Terms.of(values.get("terms"))
-        return cls(terms, worker, launch, push, pull, values.get("resume") is True)
+        agreement = PushAgreement.of(values.get("terms"))
+        return cls(agreement, worker, launch, push, pull, values.get("resume") is True)
 
 
 def policy_values(policy: LossPolicy) -> dict[str, Any]:

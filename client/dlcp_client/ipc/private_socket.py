@@ -9,7 +9,7 @@ from dlcpd.contract.errors import DaemonUnavailable
 from dlcpd.ipc.socket_folder import SocketFolder
 
 
-class Door:
+class PrivateSocket:
     """A listening socket in a folder that only this user can enter. Leaving the block removes it,
     unless a daemon owns it by then.
 

@@ -12,7 +12,7 @@ from dlcp_client.hooks.held_hook import held_by
 from dlcpd.contract.errors import BadConfig
 
 
-class Wrapped(NamedTuple):
+class WrappedModel(NamedTuple):
     """A model that can be registered."""
 
     ddp: DistributedDataParallel
@@ -20,7 +20,7 @@ class Wrapped(NamedTuple):
     staged: bool  # whether its gradients are on devices that need staging
 
 
-def wrapped(model: Any) -> Wrapped:
+def wrapped(model: Any) -> WrappedModel:
     """`model`, if register supports it. For replicate(), creates its DDP now: every rank calls it.
 
     Raises: BadConfig; BadTensor for a device that cannot be staged.
@@ -28,7 +28,7 @@ def wrapped(model: Any) -> Wrapped:
     ddp, module = _found(model)
     held_by(ddp)
     staged = any([device_of(parameter) is not None for parameter in ddp.parameters()])
-    return Wrapped(ddp, module, staged)
+    return WrappedModel(ddp, module, staged)
 
 
 def _found(model: Any) -> tuple[DistributedDataParallel, nn.Module]:

@@ -17,7 +17,7 @@ Push = tuple[int, int]  # rank of a worker, number of its push
 
 
 @dataclass(slots=True)
-class Book:
+class ShardProgress:
     """`staleness`: None: every version has pushes of all workers; else each push makes a version,
     and the fastest worker is at most that many pushes ahead of the slowest. `refuse`: workers do
     not wait for the slowest; a push is refused if its worker pulled more than `staleness` versions

@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator
 
-from dlcp_client.server.entry import Entry
+from dlcp_client.server.journal_entry import JournalEntry
 
 
-class Unkept:
+class NullJournal:
     """The interface of a Journal, without a folder."""
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: JournalEntry) -> None:
         """Drop a version."""
 
-    def snapshot(self, entry: Entry) -> None:
+    def snapshot(self, entry: JournalEntry) -> None:
         """Drop the whole state."""
 
-    def recover(self) -> Iterator[Entry]:
+    def recover(self) -> Iterator[JournalEntry]:
         """Yields nothing."""
         return iter(())
 

@@ -14,7 +14,7 @@ class NotDurable(DlcpError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """A snapshot, or a record of the log: JSON values and float32 numbers."""
 
     head: dict[str, Any]

@@ -39,30 +39,30 @@ def machine(config: Path | None, options: Sequence[str] = ()) -> str:
     return ""
 
 
-def answers(door: str) -> bool:
+def answers(socket_path: str) -> bool:
     """Whether a daemon listens at a path, even if it is too busy to accept now."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.setblocking(False)
-        return sock.connect_ex(door) in (0, errno.EAGAIN)
+        return sock.connect_ex(socket_path) in (0, errno.EAGAIN)
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
-    """The ranks that a rank's private daemon serves, in order. `home`: the rank whose socket they
+class HostPeers:
+    """The ranks that a rank's private daemon serves, in order. `owner`: the rank whose socket they
     use; it starts the daemon or has one running. `launch`: a digest of random values of all ranks,
     equal on all and unique to the launch."""
 
     rank: int
     ranks: tuple[int, ...]
-    home: int
-    door: str  # path of the socket of `home`
+    owner: int
+    socket_path: str  # path of the socket of `owner`
     running: bool = False
     launch: str = ""
 
     @property
     def first(self) -> bool:
         """Whether this rank starts the daemon."""
-        return self.rank == self.home and not self.running
+        return self.rank == self.owner and not self.running
 
     @classmethod
     def meet(  # noqa: PLR0917  # identity, place and deadline
@@ -70,32 +70,35 @@ class Neighbours:
         member: Member,
         subject: str,
         here: str,
-        door: str,
+        socket_path: str,
         deadline: float,
         running: bool = False,
     ) -> Self:
         """Publish where this rank runs (`here`, from `machine`), and read where the others run.
-        `running`: a daemon of an earlier session listens at `door`.
+        `running`: a daemon of an earlier session listens at `socket_path`.
 
         Raises: as Meeting.gather; BadMessage.
         """
         meeting = Meeting(member, subject)
-        meeting.publish({"machine": here, "door": door, "running": running, **fresh()})
+        meeting.publish(
+            {"machine": here, "socket_path": socket_path, "running": running, **fresh()}
+        )
         said = meeting.gather(deadline)
         return replace(cls.among(member.rank, said), launch=launch_of(said))
 
     @classmethod
     def among(cls, rank: int, said: Sequence[dict[str, Any]]) -> Self:
-        """Neighbours from what every rank published. A rank whose daemon runs keeps it. The other
-        ranks of its machine use the first such daemon, or start one together. Raises: BadMessage.
+        """The host peers, from the values that every rank published. A rank whose daemon runs keeps
+        it. The other ranks of its machine use the first such daemon, or start one together. Raises:
+        BadMessage.
         """
         try:
             mine = said[rank]["machine"]
             alike = [each for each, told in enumerate(said) if mine and told["machine"] == mine]
             running = [each for each in alike or [rank] if said[each].get("running") is True]
-            home = rank if rank in running else (running or alike or [rank])[0]
+            owner = rank if rank in running else (running or alike or [rank])[0]
             ranks = tuple(alike) or (rank,)
-            return cls(rank, ranks, home, str(said[home]["door"]), home in running)
+            return cls(rank, ranks, owner, str(said[owner]["socket_path"]), owner in running)
         except KeyError as exc:
             raise BadMessage(f"a rank said nothing of its {exc}: is its dlcpd older?") from exc
 
@@ -105,9 +108,9 @@ class Neighbours:
         Raises: DaemonUnavailable; NotPermitted if another user listens at the path in the store.
         """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        owner = f"the daemon that rank {self.home} started for this machine"
+        owner = f"the daemon that rank {self.owner} started for this machine"
         try:
-            connect(sock, self.door, timeout)
+            connect(sock, self.socket_path, timeout)
         except OSError as exc:
             sock.close()
             raise DaemonUnavailable(

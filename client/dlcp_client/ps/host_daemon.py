@@ -4,17 +4,17 @@ from pathlib import Path
 from typing import Any
 
 from dlcp_client.environment import Environment
-from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.embedded import Embedded, start
 from dlcp_client.ipc.handshake import ControlConnection
-from dlcp_client.job.origin import Origin
+from dlcp_client.ipc.private_socket import PrivateSocket
 from dlcp_client.job.rendezvous import Member
+from dlcp_client.job.session_origin import SessionOrigin
 from dlcp_client.joining.sessions import enter
 from dlcp_client.numpy.arrays import ARRAYS, Array
 from dlcp_client.session import Session
 
 
-class Home:
+class HostDaemon:
     """The host's daemon if `socket` names it, else a private one, which ends with this process.
 
     All sessions share it, so their flows share its estimate of this host's link rate, by which it
@@ -29,11 +29,13 @@ class Home:
         self._daemon: Embedded | None = None
         self._anchor: ControlConnection | None = None  # keeps an idle daemon running
         if not self.socket:
-            with Door() as door:
+            with PrivateSocket() as private_socket:
                 file = Path(config) if config else environment.config
                 options = environment.daemon_options()
-                self._daemon, self._anchor = start(file, environment.master, door, 1, options)
-                self.socket = door.name
+                self._daemon, self._anchor = start(
+                    file, environment.master, private_socket, 1, options
+                )
+                self.socket = private_socket.name
 
     def enter(
         self,
@@ -45,7 +47,7 @@ class Home:
     ) -> Session[Array]:
         """A session of `member`. It takes over the residuals of `previous`, which must still be
         open. Raises: as `connect`."""
-        origin = Origin(member.store, "session", None, ARRAYS, self.socket)
+        origin = SessionOrigin(member.store, "session", None, ARRAYS, self.socket)
         return enter(member, origin, name, arena_bytes, deadline, previous=previous)
 
     def close(self) -> None:

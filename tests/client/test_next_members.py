@@ -8,8 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from torch._C._distributed_c10d import HashStore
 
-from dlcp_client.job.epochs import MAX_BIDS, Roll, Round
-from dlcp_client.job.roll import LOST_GRACE, NEW, Bid, Rule, gone, in_order, majority
+from dlcp_client.job.epochs import MAX_BIDS, EpochAgreement, EpochMembers
+from dlcp_client.job.next_members import (
+    LOST_GRACE,
+    NEW,
+    Bid,
+    NextMembersRule,
+    gone,
+    in_order,
+    majority,
+)
 from dlcpd.contract.errors import BadMessage, PeerLost
 
 GRACE = 20.0
@@ -47,7 +55,7 @@ def bids(*seats: int, lost: Collection[int] = ()) -> list[Bid]:
 def test_the_roll_is_called_when_those_that_count_are_there(
     came: tuple[int, ...], lost: set[int], quorum: int, waited: float, called: bool
 ) -> None:
-    assert Rule(3, quorum, GRACE).complete(bids(*came, lost=lost), waited) is called
+    assert NextMembersRule(3, quorum, GRACE).complete(bids(*came, lost=lost), waited) is called
 
 
 @pytest.mark.parametrize(("size", "least"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (256, 129)])
@@ -72,13 +80,13 @@ def test_of_two_bids_for_a_seat_the_last_counts() -> None:
 
 def test_all_read_the_same_roll_though_each_would_call_it() -> None:
     store = HashStore()
-    rounds = [Round(store, "job", 1, 0) for _ in range(8)]
+    rounds = [EpochAgreement(store, "job", 1, 0) for _ in range(8)]
     meet = threading.Barrier(8)
 
-    def agree(seat: int) -> Roll:
+    def agree(seat: int) -> EpochMembers:
         number = rounds[seat].bid(seat)
         meet.wait()
-        return rounds[seat].agree(number, Rule(8, 5, GRACE), frozenset, 1e9)
+        return rounds[seat].agree(number, NextMembersRule(8, 5, GRACE), frozenset, 1e9)
 
     with ThreadPoolExecutor(8) as pool:
         rolls = list(pool.map(agree, range(8)))
@@ -87,34 +95,34 @@ def test_all_read_the_same_roll_though_each_would_call_it() -> None:
 
 
 def test_the_first_roll_stands() -> None:
-    one = Round(HashStore(), "job", 1, 0)
+    one = EpochAgreement(HashStore(), "job", 1, 0)
     first = one.call(bids(0, 1))
-    assert one.call(bids(2)) == first == one.roll()
+    assert one.call(bids(2)) == first == one.members()
 
 
 def test_what_a_member_has_lost_is_told_to_the_others() -> None:
     store = HashStore()
-    mine, yours = (Round(store, "job", 1, 0) for _ in range(2))
+    mine, yours = (EpochAgreement(store, "job", 1, 0) for _ in range(2))
     mine.bid(0)
     number = yours.bid(1)
     with pytest.raises(PeerLost):
-        yours.agree(number, Rule(3, 2, GRACE), lambda: frozenset({2}), 0.0)
+        yours.agree(number, NextMembersRule(3, 2, GRACE), lambda: frozenset({2}), 0.0)
     assert mine.bids() == [Bid(1, 0), Bid(2, 1, frozenset({2}))]
 
 
 def test_who_comes_from_another_epoch_has_no_seat() -> None:
     store = HashStore()
-    Round(store, "job", 3, 1).bid(0)
-    here = Round(store, "job", 3, 2)
+    EpochAgreement(store, "job", 3, 1).bid(0)
+    here = EpochAgreement(store, "job", 3, 2)
     here.bid(1, frozenset({0}))
     assert here.bids() == [Bid(1, NEW), Bid(2, 1, frozenset({0}))]
 
 
 def test_who_is_missing_is_named() -> None:
-    alone = Round(HashStore(), "job", 1, 0)
+    alone = EpochAgreement(HashStore(), "job", 1, 0)
     number = alone.bid(1)
     with pytest.raises(PeerLost, match=r"rank\(s\) 0, 2 are missing, and 2 of the 3 ranks"):
-        alone.agree(number, Rule(3, 2, GRACE), frozenset, 0.0)
+        alone.agree(number, NextMembersRule(3, 2, GRACE), frozenset, 0.0)
     with pytest.raises(PeerLost, match="nobody let this process in"):
         alone.agree(number, None, frozenset, 0.0)
 
@@ -125,25 +133,25 @@ def test_who_is_missing_is_named() -> None:
 )
 def test_what_is_no_bid_keeps_nobody_from_agreeing(text: str) -> None:
     store = HashStore()
-    one = Round(store, "job", 1, 0)
+    one = EpochAgreement(store, "job", 1, 0)
     own = one.bid(0)
     one.bid(1)
     store.set(f"dlcp/epochs/job/1/bid/{own.number}", text)
     assert one.bids() == [Bid(2, 1)]
-    roll = one.agree(own, Rule(2, 2, GRACE), frozenset, time.monotonic() + 60)
+    roll = one.agree(own, NextMembersRule(2, 2, GRACE), frozenset, time.monotonic() + 60)
     assert roll.rank_of(own) == 0, "it is written again"
 
 
 @pytest.mark.parametrize("text", ["x", "{}", "[1]", "[[1]]", '[[0, "a"]]', "[[0, 1.5]]", "[]"])
 def test_what_is_no_roll_is_refused(text: str) -> None:
     store = HashStore()
-    store.set("dlcp/epochs/job/1/roll", text)
+    store.set("dlcp/epochs/job/1/members", text)
     with pytest.raises(BadMessage, match="roll of epoch 1"):
-        Round(store, "job", 1, 0).roll()
+        EpochAgreement(store, "job", 1, 0).members()
 
 
 def test_a_flood_of_bids_is_not_read_to_its_end() -> None:
-    one = Round(HashStore(), "job", 1, 0)
+    one = EpochAgreement(HashStore(), "job", 1, 0)
     for _ in range(MAX_BIDS + 10):
         one.bid(NEW)
     assert len(one.bids()) == MAX_BIDS
