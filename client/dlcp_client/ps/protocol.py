@@ -31,7 +31,7 @@ from dlcp_client.ps.layout import Layout
 from dlcp_client.ps.specs import FIELDS, Settings
 from dlcp_client.ps.wish import Terms
 from dlcpd.contract.errors import BadMessage, DlcpError, error_for
-from dlcpd.contract.messages import MAX_WORLD
+from dlcpd.contract.limits import MAX_WORLD
 from dlcpd.contract.policy import LossPolicy, exact
 from dlcpd.contract.times import MAX_TIME
 
