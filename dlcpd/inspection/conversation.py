@@ -8,10 +8,11 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted, error_for
+from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.messages import MAX_FRAME, VERSION, Hello, Message, Refused, Welcome
 from dlcpd.daemon.config.tables import DaemonTable
 from dlcpd.inspection.private import reach
-from dlcpd.ipc.seqpacket import connect, decode_untrusted, encode
+from dlcpd.ipc.seqpacket import connect
 
 TIMEOUT: Final = 5.0  # seconds per answer; a daemon waits one for its engine
 Answer = TypeVar("Answer", bound=Message)

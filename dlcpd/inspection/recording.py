@@ -24,11 +24,11 @@ class Recorded(NamedTuple):
 
 def record(daemon: Conversation, steps: int, timeout: float) -> Recorded:
     """The timeline of `steps` steps, or of those within `timeout` seconds."""
-    before = daemon.ask(StatusRequest(0), Status).report
+    before = daemon.ask(StatusRequest(0), Status).read()
     recording = TraceRecording(daemon, before["features"]["engines"])
     complete = recording.run(steps, timeout)
     events, epoch = recording.take()
-    after = daemon.ask(StatusRequest(0), Status).report
+    after = daemon.ask(StatusRequest(0), Status).read()
     spans = timeline(events, before["sessions"] + after["sessions"], steps)
     about = {"clock": "CLOCK_MONOTONIC, microseconds", EPOCH: epoch}
     document = {"traceEvents": spans, "displayTimeUnit": "ms", "otherData": about}
@@ -77,7 +77,7 @@ class TraceRecording:
 
     def _ask(self, engine: int, what: str) -> Row:
         """Raises: DaemonUnavailable."""
-        report = self._daemon.ask(TraceRequest(engine, what), Traced).report
+        report = self._daemon.ask(TraceRequest(engine, what), Traced).read()
         if "error" in report:
             raise DaemonUnavailable(f"engine {engine}: {report['error']}")
         return report

@@ -16,7 +16,7 @@ def query(path: str | None, ledger: int) -> dict[str, Any]:
     are several private ones.
     """
     with Conversation(path) as daemon:
-        return daemon.ask(StatusRequest(ledger), Status).report
+        return daemon.ask(StatusRequest(ledger), Status).read()
 
 
 def alarms(report: dict[str, Any]) -> Iterator[str]:

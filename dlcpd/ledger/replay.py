@@ -6,10 +6,12 @@ The schedule is built anew and run by the reference interpreter, with each rank'
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from dlcpd.contract.collectives import COLLECTIVES, Shape, Share
 from dlcpd.contract.errors import BadLedger, OutcomeError

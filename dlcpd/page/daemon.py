@@ -35,7 +35,7 @@ class Daemon:
         with self._asking:
             if time.monotonic() - self._at > FRESH:
                 with Conversation(self._socket) as daemon:
-                    report = daemon.ask(StatusRequest(LEDGER), Status).report
+                    report = daemon.ask(StatusRequest(LEDGER), Status).read()
                 self._newest = {
                     "report": _for_browsers(report),
                     "alarms": list(alarms(report)),

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import msgpack
 import pytest
 
-from dlcpd.contract.messages import MAX_FRAME
+from dlcpd.contract.frames import decode_untrusted
+from dlcpd.contract.messages import MAX_FRAME, Status
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.send_scheduler import SendScheduler
@@ -58,7 +59,9 @@ def test_a_report_fits(sessions: int, world: int, monkeypatch: pytest.MonkeyPatc
     control = [{"session": n, "peers": [{"host": HOST}] * world} for n in endpoint.sessions]
     packet = fitting({"sessions": control, "engine": joined({0: found, 1: found})})
     assert len(packet) <= MAX_FRAME
-    told = msgpack.unpackb(packet)[1][0]["engine"]
+    status = decode_untrusted(packet)
+    assert isinstance(status, Status)
+    told = status.read()["engine"]
     assert told["counters"]["token"] == 14 and "error" not in told
 
 

@@ -33,6 +33,10 @@ def test_an_operating_command_imports_no_other(words: tuple[str, ...]) -> None:
     assert [name for name in found if name.startswith("dlcp_lab.")] == ["dlcp_lab.commands"]
 
 
+def test_the_help_imports_no_messages() -> None:
+    assert imported() & {"msgspec", "dlcpd.contract.messages"} == set()
+
+
 def test_a_command_of_the_lab_imports_its_own_grammar() -> None:
     found = imported("lab", "status")
     assert "dlcp_lab.lab.arguments" in found

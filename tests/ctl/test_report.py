@@ -5,11 +5,11 @@ import gzip
 import hashlib
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dlcp_client.reporting import json_lines
 from dlcpd.contract.errors import BadConfig, BadLedger

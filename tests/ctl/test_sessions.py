@@ -139,7 +139,7 @@ def test_a_screen_is_cut_to_the_terminal() -> None:
 def test_tables_are_documents_as_well(
     line: str, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Answering(tmp_path / "s", WELCOME, Status(report())) as daemon:
+    with Answering(tmp_path / "s", WELCOME, Status.of(report())) as daemon:
         assert command.main([line, "--socket", daemon.path, "--json", "-"]) == 0
     told = capsys.readouterr()
     [row] = json.loads(told.out)
@@ -150,7 +150,7 @@ def test_tables_are_documents_as_well(
 def test_a_broken_session_is_exit_code_1(tmp_path: Path) -> None:
     broken = report()
     broken["sessions"][0]["broken"] = "rank 1 left"
-    with Answering(tmp_path / "s", WELCOME, Status(broken)) as daemon:
+    with Answering(tmp_path / "s", WELCOME, Status.of(broken)) as daemon:
         assert command.main(["sessions", "--socket", daemon.path]) == 1
 
 

@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotAuthorised, NotPermitted, TooMany
 from dlcpd.contract.messages import Join

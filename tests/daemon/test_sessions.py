@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
@@ -10,7 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
+from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import (
     VERSION,
     Hello,
@@ -18,11 +19,11 @@ from dlcpd.contract.messages import (
     Joined,
     PeerRow,
     Refused,
+    Status,
     StatusRequest,
     Welcome,
 )
 from dlcpd.io.control_events import MAX_FAILURES
-from dlcpd.ipc.seqpacket import encode
 from tests.daemon.kit import (
     ARENA,
     PATIENCE,
@@ -517,5 +518,6 @@ def test_a_second_status_request_waits_for_the_first(tmp_path: Path) -> None:
         client.sock.send(STATUS_REQUEST)
         client.sock.send(STATUS_REQUEST)
         client.refused("too_many")
-        report = client.receive()
-        assert "did not answer" in getattr(report, "report")["engine"]["error"]  # noqa: B009
+        answer = client.receive()
+        assert isinstance(answer, Status)
+        assert "did not answer" in answer.read()["engine"]["error"]

@@ -4,12 +4,12 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch._C._distributed_c10d import HashStore
 from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -127,7 +127,7 @@ def test_nothing_is_noted_unless_somebody_records(hosts: list[Daemon], training:
 
 def look(client: Client, what: str) -> Row:
     client.send(TraceRequest(0, what))
-    return client.expect(Traced).report
+    return client.expect(Traced).read()
 
 
 def test_one_records_at_a_time_and_it_ends_with_its_connection(

@@ -40,7 +40,7 @@ def test_a_running_daemon(found: Running, verdict: Verdict, says: str) -> None:
 
 def test_a_daemon_is_asked(tmp_path: Path) -> None:
     welcome = Welcome(1, "alpha", "tcp://10.0.0.1:5000", "k" * 40)
-    with Answering(tmp_path / "s", welcome, Status(REPORT)) as answering:
+    with Answering(tmp_path / "s", welcome, Status.of(REPORT)) as answering:
         assert daemon.look_at_daemon(answering.path).report == REPORT
     assert daemon.look_at_daemon(str(tmp_path / "absent")).exists is False
     assert daemon.look_at_daemon(answering.path).exists is True, "nobody listens there any more"

@@ -2,13 +2,13 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 from dlcpd.contract.errors import BadLedger
 from dlcpd.ctl.main import main as dlcpctl

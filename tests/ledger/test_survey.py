@@ -5,12 +5,12 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dlcp_client import Session
 from dlcpd.contract.errors import BadLedger

@@ -66,4 +66,4 @@ class _TraceMeasurement:
         return took
 
     def _ask(self, what: str) -> dict[str, Any]:
-        return self._daemon.ask(TraceRequest(0, what), Traced).report
+        return self._daemon.ask(TraceRequest(0, what), Traced).read()

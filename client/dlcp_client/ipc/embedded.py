@@ -18,7 +18,8 @@ from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.ipc.private_socket import PrivateSocket
 from dlcpd import starter
 from dlcpd.contract.errors import DaemonUnavailable
-from dlcpd.contract.messages import DELIVERY, MAX_ENGINES
+from dlcpd.contract.limits import MAX_ENGINES
+from dlcpd.contract.messages import DELIVERY
 
 STOP_TIMEOUT: Final = 5.0  # seconds for a clean end after the session socket closed
 OBITUARY_TIMEOUT: Final = 1.0  # seconds until a daemon that closed its socket has exited

@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed, TooMany
+from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.messages import (
     MAX_TEXT,
     VERSION,
@@ -29,7 +30,6 @@ from dlcpd.daemon.sessions.session import LocalSession
 from dlcpd.daemon.sessions.sessions import Sessions
 from dlcpd.daemon.status import fitting
 from dlcpd.daemon.tracing import Tracing
-from dlcpd.ipc.seqpacket import decode_untrusted, encode
 
 MAX_REFUSAL: Final = 16 * MAX_TEXT  # characters, the limit of Refused.text
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
@@ -201,7 +201,7 @@ class Connection:
         except DlcpError as exc:
             self._refuse(exc)
         else:
-            self._channel.send(encode(Traced(report)))
+            self._channel.send(encode(Traced.of(report)))
 
     def _expect(self, event: ConnectionInput) -> None:
         if (self.state, event) not in TRANSITIONS:

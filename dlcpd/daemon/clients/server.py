@@ -15,6 +15,7 @@ from dlcpd.contract.errors import (
     SessionClosed,
     TooMany,
 )
+from dlcpd.contract.frames import encode
 from dlcpd.daemon import log
 from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.connection import (
@@ -29,7 +30,7 @@ from dlcpd.daemon.fair_table import FairTable
 from dlcpd.ipc.accepting import AcceptLoop, Short
 from dlcpd.ipc.held_folder import holding
 from dlcpd.ipc.safe_path import UnsafePath
-from dlcpd.ipc.seqpacket import encode, receive_now, send_now
+from dlcpd.ipc.seqpacket import receive_now, send_now
 from dlcpd.ipc.socket_folder import BACKLOG
 
 SPARE_CONNECTIONS: Final = 64  # beyond max_sessions: status requests and clients not yet joined
