@@ -22,6 +22,7 @@ from dlcp_lab.faults.cell import PATHS, VICTIM, WORLD, Cell, Seen
 from dlcp_lab.faults.cluster import Cluster, Job
 from dlcp_lab.faults.expected import Expected, Key, cells
 from dlcp_lab.faults.kinds import SILENCES, Fault, Mode, Phase
+from dlcp_lab.faults.trainer import RESULT
 from dlcpd.contract.errors import DlcpError
 from dlcpd.ctl.grammar import whole
 from dlcpd.daemon.config.tables import NetworkTable
@@ -116,14 +117,20 @@ def render(times: dict[Key, list[float]], expected: dict[Key, Expected]) -> str:
     """The table. A cell has the outcome of the survivors' operation, and the seconds until the last
     of them had its error: the median of its runs, the longest of its phases."""
     rows = ["| " + " | ".join(HEADER) + " |", "|---" * len(HEADER) + "|"]
+    # Faults by the rest of their row; those of which no rank has an error share one.
+    alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for fault, phases, modes in _rows(expected):
         any_one = next(iter(modes.values()))
         entries = [
             _entry(_medians(times, fault, phases, mode), modes[mode]) if mode in modes else "-"
             for mode in Mode
         ]
-        cells_of_row = [fault, ", ".join(phases), *entries, any_one.victim, any_one.then]
-        rows.append("| " + " | ".join(cells_of_row) + " |")
+        ends = (", ".join(phases), *entries, any_one.victim, any_one.then)
+        fine = {end.survivors for end in modes.values()} == {RESULT}
+        alike["" if fine else fault, *ends].append(fault)
+    rows += [
+        f"| {', '.join(faults)} | {' | '.join(ends)} |" for (_, *ends), faults in alike.items()
+    ]
     return "\n".join(rows)
 
 
