@@ -42,7 +42,13 @@ class Tensors:
             raise BadConfig("the model has no trainable parameter that the optimizer knows")
         self.parameters = [p for _, p in chosen]
         self.named = [
-            Named(n.replace(_COMPILED, ""), tuple(p.shape), groups[id(p)], exempt=id(p) in exempt)
+            Named(
+                n.replace(_COMPILED, ""),
+                tuple(p.shape),
+                groups[id(p)],
+                exempt=id(p) in exempt,
+                dtype=str(p.dtype).removeprefix("torch."),
+            )
             for n, p in chosen
         ]
 
