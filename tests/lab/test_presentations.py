@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlcp_lab.bench import all_reduce, codecs, collectives, group_life, trace, training_rows
-from dlcp_lab.bench.cuda import reasons, shown
+from dlcp_lab.bench.cuda import HEADER, rows_of
+from dlcp_lab.bench.cuda import cells as cuda_cells
 from dlcp_lab.bench.cuda_turns import FIGURES
 from dlcp_lab.demo import full, judge, turns
 from dlcp_lab.demo.pictures import html
@@ -192,9 +193,14 @@ def test_group_life(values: list[float]) -> None:
 
 def test_cuda() -> None:
     row = {"model": "m", "transport": "nccl", **dict.fromkeys(FIGURES), "reason": "no NCCL"}
-    head, lines = shown([row])
-    assert len(lines[0]) == len(head)
-    assert list(reasons([row])) == ["m over nccl: not measured: no NCCL"]
+    rows = rows_of([row])
+    shown = rows.render(HEADER, cuda_cells, left=2).splitlines()
+    assert shown[1].split()[:3] == [
+        "m",
+        "nccl",
+        "not",
+    ]
+    assert list(rows.reasons()) == ["m nccl: not measured: no NCCL"]
 
 
 def result(times: list[float], operations: int) -> Result:
@@ -250,10 +256,14 @@ def _fakes(name: str, draw: Callable[[], list[float] | None]) -> dict[str, Calla
         "spray": {
             "_measure": lambda *_: (result(times(), 1), _counters(0), _counters(len(times()))),
             "_over_both": lambda *_: times(),
-            "_cut_once": lambda *_: times(),
+            "_cut_once": lambda *_: _cut(times()),
         },
     }
     return by_scenario[name]
+
+
+def _cut(found: list[float]) -> tuple[list[float], list[int]]:
+    return found, [1] * len(found[1::3])
 
 
 def _counters(sent: int) -> dict[str, Any]:

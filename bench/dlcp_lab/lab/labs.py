@@ -87,7 +87,8 @@ def down(name: str) -> list[str]:
     namespaces.check_available()
     left = namespaces.namespaces(_namespace_prefix(name))
     namespaces.remove(left)
-    _file(name).unlink(missing_ok=True)
+    for file in _file(name), _draft(name):
+        file.unlink(missing_ok=True)
     return left
 
 
@@ -102,9 +103,13 @@ def _file(name: str) -> Path:
     return FOLDER / f"{name}.json"
 
 
+def _draft(name: str) -> Path:
+    return _file(name).with_suffix(".draft")
+
+
 def _store(name: str, lab: Fabric) -> None:
     conditions = {way: asdict(condition) for way, condition in lab.conditions.items()}
     FOLDER.mkdir(mode=0o755, exist_ok=True)
-    draft = _file(name).with_suffix(".draft")
+    draft = _draft(name)
     draft.write_text(json.dumps({"plan": asdict(lab.plan), "conditions": conditions}))
     draft.replace(_file(name))  # atomic: a crash leaves the old or the new state

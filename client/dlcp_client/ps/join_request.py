@@ -17,7 +17,7 @@ class PushAgreement:
     """Values that are equal for all workers of a shard, and stored in its snapshots."""
 
     job: str
-    model: str  # fingerprint of names, shapes and groups
+    model: str  # fingerprint of names, shapes, dtypes and groups
     optimizer: str  # a kind of FIELDS
     elements: int
     tensors: int

@@ -3,7 +3,6 @@
 import itertools
 import json
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from dlcp_lab.emulation.patience import patience
 from dlcp_lab.emulation.plan import FabricError, bits_per_second
+from dlcp_lab.emulation.scratch import scratch_folder
 from dlcpd import starter
 
 TCP: Final = "dlcp_lab.emulation.traffic.tcp"
@@ -177,7 +177,7 @@ def background(net: FlowHosts, flows: Sequence[Flow]) -> Iterator[Background]:
 
     Raises: FabricError.
     """
-    with tempfile.TemporaryDirectory(prefix="dlcpd-fabric-") as folder:
+    with scratch_folder() as folder:
         begun = Background()
         try:
             for number, flow in enumerate(flows):
