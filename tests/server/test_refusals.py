@@ -17,6 +17,7 @@ from dlcp_client.numpy.file_store import FileStore
 from dlcp_client.ps.directory import Directory
 from dlcp_client.ps.host_daemon import HostDaemon
 from dlcp_client.ps.participation import fingerprint
+from dlcp_client.ps.tensors import ModelTensors
 from dlcp_client.server.config import parse
 from dlcp_client.server.main import main
 from dlcpd.contract.errors import (
