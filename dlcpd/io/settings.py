@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlcpd.contract.errors import BadConfig
-from dlcpd.contract.schema import flag, integer, one_of, problem, real
 from dlcpd.core.wire.header import MAX_SEGMENTS
 from dlcpd.core.wire.sizes import BASE, UNIT
+from dlcpd.io.setting_rules import flag, integer, one_of, problem, real
 from dlcpd.io.udp.encryption import CHOICES
 
 

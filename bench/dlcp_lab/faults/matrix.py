@@ -19,12 +19,12 @@ from dlcp_lab.emulation.patience import peer_timeout
 from dlcp_lab.emulation.scratch import temporary_folders_apart
 from dlcp_lab.faults import clock
 from dlcp_lab.faults.cell import PATHS, VICTIM, WORLD, Cell, Seen
-from dlcp_lab.faults.cluster import Cluster, Job
+from dlcp_lab.faults.cluster import Cluster, TrainerJob
 from dlcp_lab.faults.expected import Expected, Key, cells
 from dlcp_lab.faults.kinds import SILENCES, Fault, Mode, Phase
 from dlcp_lab.faults.trainer import RESULT
+from dlcpd.cli.grammar import whole
 from dlcpd.contract.errors import DlcpError
-from dlcpd.ctl.grammar import whole
 from dlcpd.daemon.config.tables import NetworkTable
 
 BEGIN: Final = "<!-- matrix: begin -->"
@@ -43,9 +43,9 @@ class Clusters:
     def __init__(self, peer_timeout: float) -> None:
         self._peer_timeout = peer_timeout
         self._stack, self._apart = ExitStack(), ExitStack()
-        self._made = dict[tuple[str, float], tuple[Cluster, Job]]()
+        self._made = dict[tuple[str, float], tuple[Cluster, TrainerJob]]()
 
-    def of(self, fault: Fault, mode: Mode) -> tuple[Cluster, Job]:
+    def of(self, fault: Fault, mode: Mode) -> tuple[Cluster, TrainerJob]:
         """An intact cluster, and a job that is in no session."""
         kind = "clock" if fault is Fault.CLOCK_JUMP else mode if mode is Mode.EMBEDDED else "hosts"
         key = kind, self._peer_timeout if fault in SILENCES else NetworkTable().peer_timeout
@@ -60,7 +60,7 @@ class Clusters:
         self._made.clear()
         self._stack.close()
 
-    def _make(self, kind: str, peer_timeout: float) -> tuple[Cluster, Job]:
+    def _make(self, kind: str, peer_timeout: float) -> tuple[Cluster, TrainerJob]:
         private = kind == Mode.EMBEDDED
         cluster = self._stack.enter_context(
             Cluster(
@@ -71,7 +71,7 @@ class Clusters:
                 clocks=[VICTIM] if kind == "clock" else (),
             )
         )
-        job = Job(cluster, "matrix", embedded=private)
+        job = TrainerJob(cluster, "matrix", embedded=private)
         job.join()  # allocate what the first session allocates
         job.close()
         return cluster, job

@@ -27,8 +27,8 @@ from dlcpd.contract.errors import (
     SessionClosed,
     error_for,
 )
+from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import CloseGroup, OpenGroup, Submit
-from dlcpd.ipc.seqpacket import encode
 
 MAX_HELD: Final = 512  # operations whose memory is held; half of the engine's limit
 SAY_TIMEOUT: Final = 10.0  # seconds for the engine to take a message about a group

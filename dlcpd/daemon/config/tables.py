@@ -10,13 +10,13 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from dlcpd.contract.messages import MAX_ARENA, MAX_ENGINES
-from dlcpd.contract.schema import flag, integer, one_of, real, string
+from dlcpd.contract.limits import MAX_ARENA, MAX_ENGINES
 from dlcpd.core.wire.header import MAX_PATHS
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 from dlcpd.daemon.config import values
 from dlcpd.daemon.config.values import AUTO
 from dlcpd.io.config import EngineConfig
+from dlcpd.io.setting_rules import flag, integer, one_of, real, string
 from dlcpd.io.settings import TransportSettings, special
 
 LEVELS: Final = ("debug", "info", "warning", "error")  # of log lines
