@@ -13,8 +13,8 @@ from dlcp_client.arena.staging import Staging
 from dlcp_client.environment import Environment
 from dlcp_client.ipc.embedded import Embedded
 from dlcp_client.ipc.handshake import ControlConnection
-from dlcp_client.job.origin import Origin
 from dlcp_client.job.secret import JobSecret
+from dlcp_client.job.session_origin import SessionOrigin
 from dlcp_client.job.store import Store
 from dlcp_client.operations.completion import Completion
 from dlcp_client.operations.engines import Engines
@@ -50,7 +50,7 @@ class JoinedJob:
     daemon: Embedded | None  # if this process owns it
     store: Store | None = None  # through which groups agree on their numbers
     secret: JobSecret | None = field(default=None, kw_only=True)  # signs texts in the store
-    origin: Origin | None = None  # data for regrouping; None: it is not possible
+    origin: SessionOrigin | None = None  # data for regrouping; None: it is not possible
     library: Library[Any] = field(kw_only=True)  # of the session's arrays
 
 

@@ -23,13 +23,13 @@ import torch
 
 from dlcp_client.arena.tensors import TENSORS
 from dlcp_client.environment import Environment
-from dlcp_client.job.epochs import ROOT, Roll, Round
-from dlcp_client.job.origin import Origin
-from dlcp_client.job.prefix import Prefixed
+from dlcp_client.job.epochs import ROOT, EpochAgreement, EpochMembers
+from dlcp_client.job.next_members import NEW, NextMembersRule, gone, majority
+from dlcp_client.job.prefixed_store import PrefixedStore
 from dlcp_client.job.rendezvous import Member
-from dlcp_client.job.roll import NEW, Rule, gone, majority
-from dlcp_client.job.sealed import Sealed, StoreLost
 from dlcp_client.job.secret import job_secret
+from dlcp_client.job.session_origin import SessionOrigin
+from dlcp_client.job.signed_store import SignedStore, StoreLost
 from dlcp_client.joining.sessions import DEFAULT_ARENA, checked_timeout, enter
 from dlcpd.contract.errors import (
     BadConfig,
@@ -82,9 +82,9 @@ def regroup(
     size, origin = session.world_size, _origin(session)
     if quorum is not None and not 1 <= quorum <= size:
         raise BadConfig(f"quorum {quorum}: 1..{size}, the ranks of the present session")
-    rule = Rule(size, quorum or majority(size), grace)
+    rule = NextMembersRule(size, quorum or majority(size), grace)
     made = _attempts(origin, session, rule, session.arena_bytes, time.monotonic() + timeout)
-    if made.origin and made.origin.door == origin.door:
+    if made.origin and made.origin.private_socket == origin.private_socket:
         made.adopt_daemon(session)
     _say(session, made)
     session.close()
@@ -106,8 +106,10 @@ def boundary(
         secret = job_secret(Environment.read())
         with _without_store():
             here = json.dumps([origin.lineage, origin.epoch])
-            Sealed(origin.store, secret).write(_address(origin.subject), here)
-            following = Round(origin.store, origin.lineage, origin.epoch + 1, origin.epoch, secret)
+            SignedStore(origin.store, secret).write(_address(origin.subject), here)
+            following = EpochAgreement(
+                origin.store, origin.lineage, origin.epoch + 1, origin.epoch, secret
+            )
             waiting += following.newcomers()
     session.world.broadcast(waiting, 0).wait()
     return regroup(session, timeout=timeout, grace=grace) if waiting.item() else session
@@ -139,7 +141,7 @@ def join(
     deadline, environment = time.monotonic() + timeout, Environment.read()
     subject = job or "job"
     lineage, epoch = _found(store, subject, timeout)
-    origin = Origin(
+    origin = SessionOrigin(
         store,
         subject,
         Path(config) if config else environment.config,
@@ -152,7 +154,11 @@ def join(
 
 
 def _attempts(
-    origin: Origin, session: Session | None, rule: Rule | None, arena_bytes: int, deadline: float
+    origin: SessionOrigin,
+    session: Session | None,
+    rule: NextMembersRule | None,
+    arena_bytes: int,
+    deadline: float,
 ) -> Session:
     """Agree on an epoch and enter it; if that fails for all, try the next one."""
     seat, epoch = (session.rank if session else NEW), origin.epoch
@@ -160,13 +166,13 @@ def _attempts(
     secret = job_secret(Environment.read())
     while True:
         epoch += 1
-        asked = Round(origin.store, origin.lineage, epoch, origin.epoch, secret)
+        asked = EpochAgreement(origin.store, origin.lineage, epoch, origin.epoch, secret)
         with _without_store(), _after(failed):
-            own = None if asked.roll() else asked.bid(seat)
-            roll = asked.agree(own, rule, lambda: _lost(session), deadline)
-        if (rank := roll.rank_of(own)) is not None:
+            own = None if asked.members() else asked.bid(seat)
+            members = asked.agree(own, rule, lambda: _lost(session), deadline)
+        if (rank := members.rank_of(own)) is not None:
             try:
-                return _enter(origin, asked, roll, rank, session, arena_bytes, deadline)
+                return _enter(origin, asked, members, rank, session, arena_bytes, deadline)
             except (PeerLost, DaemonLost, DaemonUnavailable) as exc:
                 failed.append(exc)
                 if len(failed) == MAX_ATTEMPTS or time.monotonic() >= deadline:
@@ -180,22 +186,22 @@ def _attempts(
 
 
 def _enter(  # noqa: PLR0913, PLR0917  # a step of _attempts, with its variables
-    origin: Origin,
-    asked: Round,
-    roll: Roll,
+    origin: SessionOrigin,
+    asked: EpochAgreement,
+    members: EpochMembers,
     rank: int,
     session: Session | None,
     arena_bytes: int,
     deadline: float,
 ) -> Session:
-    place = Prefixed(asked.store, f"{asked.place}/{roll.digest}")
-    member = Member(place, rank, len(roll.bids), asked.secret)
-    origin = replace(origin, epoch=roll.epoch, seats=roll.seats)
+    place = PrefixedStore(asked.store, f"{asked.place}/{members.digest}")
+    member = Member(place, rank, len(members.bids), asked.secret)
+    origin = replace(origin, epoch=members.epoch, seats=members.seats)
     deadline = min(deadline, time.monotonic() + ENTER_TIMEOUT)
     return enter(member, origin, origin.subject, arena_bytes, deadline, previous=session)
 
 
-def _origin(session: Session) -> Origin:
+def _origin(session: Session) -> SessionOrigin:
     if session.origin is None:
         raise BadConfig("this session was opened without a store, which regrouping needs")
     return session.origin
@@ -214,15 +220,15 @@ def _address(subject: str) -> str:
 
 def _found(store: "Store", subject: str, timeout: float) -> tuple[str, int]:
     """Lineage and epoch of a running job. Raises: PeerLost, BadMessage, NotAuthorised."""
-    sealed, key = Sealed(store, job_secret(Environment.read())), _address(subject)
+    signed_store, key = SignedStore(store, job_secret(Environment.read())), _address(subject)
     until = time.monotonic() + timeout
-    while not sealed.wait([key], until):
+    while not signed_store.wait([key], until):
         if time.monotonic() >= until:
             raise PeerLost(
                 f"no job {subject!r} came to elastic.boundary() within {timeout:g} s, in "
-                f"{sealed.name}"
+                f"{signed_store.name}"
             )
-    text = sealed.read(key, f"where job {subject!r} is, as the store says,")
+    text = signed_store.read(key, f"where job {subject!r} is, as the store says,")
     try:
         lineage, epoch = json.loads(text or "")
         if not isinstance(lineage, str) or type(epoch) is not int or not 0 <= epoch < MAX_EPOCH:

@@ -9,7 +9,7 @@ from dlcpd import __version__
 from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import MAX_FRAME, Status
 from dlcpd.daemon.peers.membership import Link
-from dlcpd.daemon.sessions.session import Session
+from dlcpd.daemon.sessions.session import LocalSession
 from dlcpd.daemon.sessions.sessions import Sessions
 
 MOST_ROWS: Final = 1024  # of a list, if a status is too long
@@ -93,7 +93,7 @@ def _with_half_of_sessions(status: dict[str, Any]) -> dict[str, Any]:
     return status | {"sessions": kept, "engine": engine}
 
 
-def _session(session: Session, now: float) -> dict[str, Any]:
+def _session(session: LocalSession, now: float) -> dict[str, Any]:
     membership = session.membership
     return {
         "session": session.number,

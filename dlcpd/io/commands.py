@@ -138,8 +138,8 @@ class ReportRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceRequest:
-    """Record events of operations, or return them. Answered with Traced."""
+class TraceOperations:
+    """Record events of operations, or return them. Answered with TraceReport."""
 
     what: str  # of contract.messages.TRACE
 
@@ -160,6 +160,6 @@ Command = (
     | PeerDoubted
     | AbortOperations
     | ReportRequest
-    | TraceRequest
+    | TraceOperations
     | Stop
 )

@@ -23,7 +23,7 @@ from dlcpd.io.report_rows import (
     SESSION,
     PathSource,
     PeerSource,
-    SessionSource,
+    SessionOrigin,
     values,
 )
 from dlcpd.io.udp.udp_path import UdpPath
@@ -122,7 +122,7 @@ def _session(session: Session, accounts: Accounts) -> dict[str, Any]:
     """The session as a whole; its lists are filled as far as there is room."""
     return {
         "rank": session.rank,
-        **values(SESSION, SessionSource(session, accounts)),
+        **values(SESSION, SessionOrigin(session, accounts)),
         "late": [],
         "waiting": [],
         "broken": session.broken[1][:MAX_TEXT] if session.broken else "",

@@ -76,9 +76,9 @@ def link() -> Iterator[tuple[ControlLink, Counter[str], socket.socket]]:
 LONG = "x" * (1 << 20)
 NEWS = [
     control_events.Report({"text": LONG}),
-    control_events.Traced({"text": LONG}),
+    control_events.TraceReport({"text": LONG}),
     control_events.SessionEnded(1, "internal", LONG, LONG),
-    control_events.SessionBroken(1, 2, "peer_lost", LONG),
+    control_events.SessionFailed(1, 2, "peer_lost", LONG),
     control_events.OperationsFailed(1, [control_events.FailedOperation(1, n, [1], "x", "y" * 99)
                                   for n in range(10_000)]),
     control_events.LedgerEnded(1, LONG),

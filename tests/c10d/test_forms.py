@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dlcp_client.c10d.overloads import FORMS, Asked
+from dlcp_client.c10d.overloads import FORMS, CallOptions
 from dlcp_client.c10d.process_group import ProcessGroup
 from dlcpd.contract.errors import BadOperation, BadTensor
 from tests.c10d import forms, table
@@ -86,7 +86,7 @@ def test_what_is_no_form_is_refused(
 
 def test_options_that_say_nothing_mean_the_groups_timeout() -> None:
     for given in ([TENSOR], [TENSOR, dist.AllreduceOptions()], [[TENSOR], None]):
-        assert FORMS["allreduce"].bind("allreduce", given, {})[1] == Asked()
+        assert FORMS["allreduce"].bind("allreduce", given, {})[1] == CallOptions()
 
 
 @pytest.mark.parametrize("size", [2, 3])

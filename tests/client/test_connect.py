@@ -224,7 +224,9 @@ def test_a_rank_that_is_missing_is_named_before_a_daemon_starts() -> None:
 def test_a_rank_that_goes_missing_is_named(tmp_path: Path) -> None:
     """At a control that greets at once: how long a daemon takes to start does not matter."""
     store = HashStore()
-    store.set("dlcp/job/1/1", json.dumps({"machine": "", "door": ""}))  # the last that it said
+    store.set(
+        "dlcp/job/1/1", json.dumps({"machine": "", "socket_path": ""})
+    )  # the last that it said
     path = str(tmp_path / "dlcpd.sock")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(path)

@@ -12,7 +12,7 @@ import torch
 from torch._C._distributed_c10d import HashStore, TCPStore
 
 from dlcp_client import DaemonLost, PeerLost, Session, bounded, connect, elastic, exact
-from dlcp_client.job.roll import Rule
+from dlcp_client.job.next_members import NextMembersRule
 from dlcpd.contract.errors import BadConfig
 from tests.c10d.worlds import on_each_rank
 from tests.client import elastic_ranks
@@ -187,12 +187,12 @@ def test_the_last_error_says_why_the_first_attempt_failed(monkeypatch: pytest.Mo
 
     called = []
 
-    def complete(rule: Rule, *_: Any) -> bool:
+    def complete(rule: NextMembersRule, *_: Any) -> bool:
         called.append(rule)
         return len(called) == 1
 
     monkeypatch.setattr(elastic, "_enter", failing)
-    monkeypatch.setattr(Rule, "complete", complete)
+    monkeypatch.setattr(NextMembersRule, "complete", complete)
     said = (
         r"epoch 2: .*rank\(s\) 1 are missing.*The first attempt had failed: rank 7 never answered"
     )

@@ -15,7 +15,7 @@ from torch._C._distributed_c10d import HashStore
 from dlcp_client import connect, exact
 from dlcp_client.environment import Environment
 from dlcp_client.ipc.embedded import default_config, local_address, start
-from dlcp_client.job.neighbours import machine
+from dlcp_client.job.host_peers import machine
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable, DlcpError
 from tests.client.real import connected, reduce_all
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from torch._C._distributed_c10d import HashStore, Store
 
-from dlcp_client.job import ballot
+from dlcp_client.job import transport_vote
 from dlcp_client.job.rendezvous import Meeting, Member, introduction, refusal, roster, together
 from dlcp_client.joining.torch_ranks import member_of
 from dlcpd.contract.errors import (
@@ -130,7 +130,7 @@ def vote(
     out: list[Any] = []
     options: dict[str, Any] = {"fallback": fallbacks[0], "transport": transport}
     try:
-        out.append(ballot.hold(Member(store, 0, 2), errors[0], deadline=soon(), **options))
+        out.append(transport_vote.hold(Member(store, 0, 2), errors[0], deadline=soon(), **options))
     except (PeerLost, NotPermitted, BadConfig) as exc:
         out.append(exc)
     return out

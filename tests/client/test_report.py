@@ -13,7 +13,7 @@ from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.outcomes import Outcomes
 from dlcp_client.operations.work import Work
 from dlcp_client.report.account import Account
-from dlcp_client.report.ranks import Ranks
+from dlcp_client.report.ranks import RankTotals
 from dlcp_client.report.registered import Registered
 from dlcp_client.report.text import summary, window
 from dlcp_client.report.totals import Totals
@@ -168,11 +168,14 @@ def test_a_policy_that_never_applied_says_why() -> None:
 
 
 def test_all_ranks_are_one_line_that_names_the_worst() -> None:
-    ranks = Ranks(sent=[100.0, 100.0], waived=[0.0, 3.0], waits=[0.5, 0.25])
+    ranks = RankTotals(sent=[100.0, 100.0], waived=[0.0, 3.0], waits=[0.5, 0.25])
     assert ranks.text(waits=True) == (
         "all 2 ranks: 1.500% waived, most by rank 1 (3.000%); longest wait 500 ms a step, on rank 0"
     )
-    assert Ranks([0.0] * 3, [0.0] * 3, [0.0] * 3).text(waits=False) == "all 3 ranks: 0.000% waived"
+    assert (
+        RankTotals([0.0] * 3, [0.0] * 3, [0.0] * 3).text(waits=False)
+        == "all 3 ranks: 0.000% waived"
+    )
 
 
 def test_a_daemon_that_says_nothing_leaves_paths_out(world: StandIn) -> None:

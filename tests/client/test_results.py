@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from dlcp_client.ddp.results import Results
+from dlcp_client.ddp.results import ResultTensors
 
 
 class Session:
@@ -20,7 +20,7 @@ def bucket(index: int, count: int = 4, dtype: torch.dtype = torch.float32) -> An
     return SimpleNamespace(index=lambda: index, buffer=lambda: torch.empty(count, dtype=dtype))
 
 
-def step(results: Results, *buckets: Any, released: bool = True) -> list[int]:
+def step(results: ResultTensors, *buckets: Any, released: bool = True) -> list[int]:
     """Addresses of the results of a step."""
     taken = []
     for one in buckets:
@@ -35,7 +35,7 @@ kept: list[torch.Tensor] = []
 
 
 def test_each_bucket_has_its_own_in_every_step() -> None:
-    results = Results()
+    results = ResultTensors()
     first = step(results, bucket(0), bucket(1))
     assert len(set(first)) == 2
     assert step(results, bucket(0), bucket(1)) == first
@@ -45,19 +45,19 @@ def test_each_bucket_has_its_own_in_every_step() -> None:
     "other", [bucket(0, 5), bucket(0, 4, torch.float64)], ids=["size", "dtype"]
 )
 def test_other_buckets_have_others(other: Any) -> None:
-    results = Results()
+    results = ResultTensors()
     first = step(results, bucket(0), bucket(1))
     assert not {*step(results, other, bucket(1))} & {*first}
 
 
 def test_one_that_a_peer_may_need_is_left_alone() -> None:
-    results = Results()
+    results = ResultTensors()
     first = step(results, bucket(0), released=False)
     assert step(results, bucket(0)) != first
 
 
 def test_none_is_held_after_the_end() -> None:
-    results = Results()
+    results = ResultTensors()
     first = step(results, bucket(0))
     results.clear()
     assert step(results, bucket(0)) != first

@@ -11,11 +11,11 @@ import pytest
 from torch._C._distributed_c10d import HashStore
 
 from dlcp_client.environment import Environment, of_daemon
-from dlcp_client.job import ballot
-from dlcp_client.job.neighbours import Neighbours
+from dlcp_client.job import transport_vote
+from dlcp_client.job.host_peers import HostPeers
 from dlcp_client.job.rendezvous import Meeting, Member
-from dlcp_client.job.sealed import MAX_SAID
 from dlcp_client.job.secret import JobSecret, job_secret
+from dlcp_client.job.signed_store import MAX_SAID
 from dlcpd.contract.errors import BadConfig, BadMessage, NotAuthorised, NotPermitted
 
 TEXT = "0123456789abcdef" * 2
@@ -158,11 +158,11 @@ def launch(replayed: dict[str, str]) -> str:
     """As rank 0 knows it, when the store holds what rank 1 said in an earlier one."""
     store = HashStore()
     Meeting(Member(store, 1, 2), "job").publish(replayed)
-    return Neighbours.meet(Member(store, 0, 2), "job", "", "door", soon()).launch
+    return HostPeers.meet(Member(store, 0, 2), "job", "", "socket", soon()).launch
 
 
 def test_no_launch_is_like_another_whatever_is_replayed() -> None:
-    said = {"machine": "", "door": "door", "nonce": "of before"}
+    said = {"machine": "", "socket_path": "socket", "nonce": "of before"}
     assert launch(said) != launch(said)
 
 
@@ -172,11 +172,11 @@ def test_who_is_not_authorised_does_not_fall_back() -> None:
     member = Member(store, 0, 2)
     Meeting(Member(store, 1, 2), "vote").publish({"problem": "", "fallback": True})
     with pytest.raises(NotAuthorised, match=r"^forged$"):
-        ballot.hold(member, NotAuthorised("forged"), fallback=True, deadline=soon())
+        transport_vote.hold(member, NotAuthorised("forged"), fallback=True, deadline=soon())
     late = HashStore()
     Meeting(Member(late, 1, 2), "vote").publish({"problem": "forged", "fallback": False})
     with pytest.raises(Exception, match="rank 1 cannot use dlcpd: forged"):
-        ballot.hold(Member(late, 0, 2), None, fallback=True, deadline=soon())
+        transport_vote.hold(Member(late, 0, 2), None, fallback=True, deadline=soon())
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
@@ -190,4 +190,4 @@ def test_nobody_elses_socket_is_taken_for_the_neighbours_daemon() -> None:
         finally:
             os.seteuid(0)
         with pytest.raises(NotPermitted, match="belongs to user id 65534, not to 0"):
-            Neighbours(1, (0, 1), 0, sock.getsockname().decode()).connect(1.0)
+            HostPeers(1, (0, 1), 0, sock.getsockname().decode()).connect(1.0)

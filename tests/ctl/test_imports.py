@@ -7,8 +7,8 @@ import pytest
 
 LISTS = """
 import sys
+from dlcpd.cli.extensions import installed
 from dlcpd.ctl.arguments import parser
-from dlcpd.ctl.extensions import installed
 grammar = parser({}, installed())
 if sys.argv[1:]:
     grammar.parse_args(sys.argv[1:])
@@ -16,7 +16,7 @@ else:
     grammar.format_help()
 print(*sorted(sys.modules))
 """
-HEAVY = {"numpy", "asyncio", "torch", "dlcp_client", "dlcpd.ledger", "dlcpd.ctl.doctor.checks"}
+HEAVY = {"numpy", "asyncio", "torch", "dlcp_client", "dlcpd.ledger", "dlcpd.doctor.checks"}
 
 
 def imported(*words: str) -> set[str]:

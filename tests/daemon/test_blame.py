@@ -16,11 +16,11 @@ from tests.daemon.kit import Client, Daemon, configuration, join_all, until
 from tests.io.engines import ask
 
 
-@pytest.mark.parametrize("told", ["SessionBroken", "OperationsFailed"])
+@pytest.mark.parametrize("told", ["SessionFailed", "OperationsFailed"])
 def test_a_client_that_leaves_after_bad_news_is_not_their_cause(tmp_path: Path, told: str) -> None:
     """Control of rank 1 finds both at once: its client is gone, and its engine has said why."""
     news: dict[str, dict[str, Any]] = {
-        "SessionBroken": {"rank": 2, "code": "peer_lost", "text": "rank 2 is silent"},
+        "SessionFailed": {"rank": 2, "code": "peer_lost", "text": "rank 2 is silent"},
         "OperationsFailed": {"failures": [(0, 1, [0], "deadline_exceeded", "rank 2 is silent")]},
     }
     first = configuration(tmp_path, "host-a", "127.0.0.1")

@@ -241,11 +241,11 @@ async def test_another_protocol_version_refuses_the_join_by_name(
 @on_stage
 async def test_a_client_that_leaves_says_goodbye_once(client: Client, actor: Actor) -> None:
     await joined(client, actor)
-    client.emit("SessionBroken", rank=1, code="peer_lost", text="silent")
+    client.emit("SessionFailed", rank=1, code="peer_lost", text="silent")
     goodbye = await actor.hear(Goodbye)
     assert (goodbye.session, goodbye.echo) == (actor.theirs.session, HELLO.session)
     assert goodbye.code == "peer_lost" and "silent" in goodbye.text
-    client.emit("SessionBroken", rank=1, code="peer_lost", text="again")
+    client.emit("SessionFailed", rank=1, code="peer_lost", text="again")
     failures = [(6, 4, [1], "peer_lost", "marker", 0), (6, 5, [1], "ranks_disagree", "marker", 0)]
     client.emit("OperationsFailed", failures=failures)
     rows = (await actor.hear(Abort)).aborted

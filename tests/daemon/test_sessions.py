@@ -226,7 +226,7 @@ def failed(
 
 def test_a_broken_session_is_told_to_peers(pair: list[Client], job: str) -> None:
     join_all(pair, job)
-    pair[0].emit("SessionBroken", rank=1, code="peer_lost", text="rank 1 is silent")
+    pair[0].emit("SessionFailed", rank=1, code="peer_lost", text="rank 1 is silent")
     gone = pair[1].command("PeerGone")
     assert gone["rank"] == 0 and "rank 1 is silent" in gone["text"]
     [session] = [s for s in pair[0].status()["sessions"] if s["job"] == job]

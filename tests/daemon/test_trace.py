@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from dlcp_client import connect, ranges
 from dlcpd.contract.messages import Completed, Traced, TraceRequest
 from dlcpd.ctl.main import main as dlcpctl
-from dlcpd.ctl.timeline import FIRST_PROCESS
+from dlcpd.inspection.timeline import FIRST_PROCESS
 from tests.client.real import each_rank, reduce_all
 from tests.daemon.kit import PATIENCE, Client, Daemon, until
 from tests.daemon.test_two_hosts import COUNT, SUBMIT, Rank, close, ranks_of, start

@@ -16,8 +16,6 @@ from dlcpd.contract.messages import ByteRange, CloseGroup, LayerRow, Message, Op
 from dlcpd.core.wire.control import Ready, SpaceCredit
 from dlcpd.core.wire.header import Flag, Header, Key, Kind
 from dlcpd.core.wire.probes import pack_answer, pack_probe
-from dlcpd.ctl.doctor.datagrams import Answer, Probe
-from dlcpd.ctl.doctor.greeting import End, Greeting
 from dlcpd.daemon.peers.key_files import Identity
 from dlcpd.daemon.peers.keys import KeyPair
 from dlcpd.daemon.peers.peer_messages import (
@@ -28,6 +26,8 @@ from dlcpd.daemon.peers.peer_messages import (
     PeerHello,
     PeerMessage,
 )
+from dlcpd.doctor.datagrams import Probe, ProbeAnswer
+from dlcpd.doctor.greeting import End, Greeting
 from dlcpd.io.commands import Begun, UdpAddress
 from tests.contract.frames import example, good_values, packet, rules
 from tests.sim.network import Link, SimNetwork
@@ -75,7 +75,7 @@ CREDIT_ROWS: Final = [SpaceCredit(0, 1, 2, 30, 31, 32, 33, 34), SpaceCredit(15, 
 PROBE: Final = pack_probe(TOKEN, 1, 5, 100)
 ANSWER: Final = pack_answer(TOKEN, 1, 5, 100)
 DOCTOR_PROBE: Final = Probe(bytes(16), 7, 0xB8, 100, 90).pack()
-DOCTOR_ANSWER: Final = Answer(bytes(16), 7, 0xB8, 100, 3, 1_700_000_000_000_000).pack(90)
+DOCTOR_ANSWER: Final = ProbeAnswer(bytes(16), 7, 0xB8, 100, 3, 1_700_000_000_000_000).pack(90)
 DOCTOR_GREETING: Final = Greeting(
     "0.1.0",
     "beta",
@@ -135,8 +135,8 @@ loss = 0.05
 seed = 9
 """
 INTRODUCTION: Final = {
-    "job": "j-1", "peer": ["host-a", *PEER_ADDRESS.split("\n")], "machine": "m", "door": "@d",
-    "problem": "", "fallback": True, "transport": "dlcp",
+    "job": "j-1", "peer": ["host-a", *PEER_ADDRESS.split("\n")], "machine": "m",
+    "socket_path": "@d", "problem": "", "fallback": True, "transport": "dlcp",
 }  # fmt: skip
 LANE: Final[tuple[Message, ...]] = (
     OpenGroup(1, "pair", [1, 0]),

@@ -7,8 +7,8 @@ from zlib import crc32
 
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from dlcp_client.job import ballot
-from dlcp_client.job.neighbours import Neighbours
+from dlcp_client.job import transport_vote
+from dlcp_client.job.host_peers import HostPeers
 from dlcp_client.job.rendezvous import Meeting, Member, roster
 from dlcpd.contract.errors import (
     BadConfig,
@@ -25,8 +25,6 @@ from dlcpd.core.paths.pieces import Reassembly, cut
 from dlcpd.core.wire import control, probes
 from dlcpd.core.wire.control import DigestRow
 from dlcpd.core.wire.header import Header
-from dlcpd.ctl.doctor.datagrams import answer_untrusted, probe_untrusted
-from dlcpd.ctl.doctor.greeting import Greeting
 from dlcpd.daemon.config.file import parse as parse_config
 from dlcpd.daemon.peers.frames import BrokenStream
 from dlcpd.daemon.peers.key_files import parse_identity_untrusted, parse_public_untrusted
@@ -36,6 +34,8 @@ from dlcpd.daemon.peers.peer_messages import (
     unpack_peer_untrusted,
 )
 from dlcpd.daemon.peers.peers import PeerAddress
+from dlcpd.doctor.datagrams import answer_untrusted, probe_untrusted
+from dlcpd.doctor.greeting import Greeting
 from dlcpd.ledger.frames import records_untrusted
 from dlcpd.ledger.masks import count_untrusted as count_mask
 from dlcpd.ledger.masks import unpack_paths_untrusted
@@ -101,9 +101,9 @@ def _store(data: bytes) -> object:
     store.set("dlcp/fuzz/1/0", data)
     try:
         said = Meeting(Member(store, 0, 1), "fuzz").gather(time.monotonic() + _SOON)
-        ballot.verdict(said)
-        ballot.difference(said)
-        Neighbours.among(0, said)
+        transport_vote.verdict(said)
+        transport_vote.difference(said)
+        HostPeers.among(0, said)
         name, peers = roster(said)
     except DlcpError as exc:  # of whatever class the other rank said that its own error was
         raise BadMessage(str(exc)) from exc
@@ -252,21 +252,21 @@ TARGETS: Final = {
             probe_untrusted,
             (),
             (seeds.DOCTOR_PROBE,),
-            ("dlcpd.ctl.doctor.datagrams:probe_untrusted",),
+            ("dlcpd.doctor.datagrams:probe_untrusted",),
         ),
         Target(
             "doctor_answer",
             answer_untrusted,
             (),
             (seeds.DOCTOR_ANSWER,),
-            ("dlcpd.ctl.doctor.datagrams:answer_untrusted",),
+            ("dlcpd.doctor.datagrams:answer_untrusted",),
         ),
         Target(
             "doctor_greeting",
             Greeting.unpack_untrusted,
             BadMessage,
             (seeds.DOCTOR_GREETING,),
-            ("dlcpd.ctl.doctor.greeting:Greeting.unpack_untrusted",),
+            ("dlcpd.doctor.greeting:Greeting.unpack_untrusted",),
         ),
         Target("store", _store, BadMessage, (seeds.introduction(),)),
         Target("signed", _signed, BadMessage, (seeds.signed_introduction(),)),

@@ -261,7 +261,7 @@ def test_a_killed_engine_is_named_to_the_other_rank(job: Jobs, host: str, paths:
     events = [started.engines[0].receive() for _ in range(2)]
     assert [type(e) for e in events] == [
         control_events.OperationsFailed,
-        control_events.SessionBroken,
+        control_events.SessionFailed,
     ]
     started.ranks[0].submit(3)
     assert failure(started.ranks[0].outcome(3))[1] == "peer_lost"

@@ -17,8 +17,8 @@ from torch._C._distributed_c10d import HashStore
 
 from dlcp_client import bounded, lifetimes, ps
 from dlcp_client.job.rendezvous import Member
-from dlcp_client.ps.home import Home
-from dlcp_client.ps.relay import Relay
+from dlcp_client.ps.host_daemon import HostDaemon
+from dlcp_client.ps.relay import StoreRelay
 from dlcpd.contract.errors import (
     BadConfig,
     BadTensor,
@@ -31,7 +31,7 @@ from tests.server.kit import TIMEOUT, each, served
 from tests.server.test_training import MAKERS, STEPS, loss_of, model_of, state
 
 Processes = list[psutil.Process]
-Register = Callable[..., ps.Registration]
+Register = Callable[..., ps.PSRegistration]
 SHARD = "dlcp_client.server.embedded"
 
 
@@ -94,7 +94,7 @@ def nothing_is_left(before: Processes) -> None:
         time.sleep(0.01)
 
 
-def train(handle: ps.Registration, model: nn.Module, optimizer: Any, rank: int) -> torch.Tensor:
+def train(handle: ps.PSRegistration, model: nn.Module, optimizer: Any, rank: int) -> torch.Tensor:
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.5)
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -147,12 +147,12 @@ def test_training_is_bit_for_bit_that_of_a_named_server(  # noqa: PLR0917  # fix
     share: str,
     name: str,
     tmp_path: Path,
-    home: Home,
+    host_daemon: HostDaemon,
     register: Register,
     before: Processes,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with served(tmp_path, home, shards=2) as found:
+    with served(tmp_path, host_daemon, shards=2) as found:
         named = states_of(world, name, register, **found)
     monkeypatch.setenv("DLCPD_SHARE", share)
     embedded = states_of(world, name, register)
@@ -199,13 +199,15 @@ def test_snapshots_keep_the_state_for_the_next_job(
 
 @pytest.mark.timeout(240)
 def test_the_hosts_daemon_has_one_shard_beside_it(
-    home: Home, register: Register, before: Processes
+    host_daemon: HostDaemon, register: Register, before: Processes
 ) -> None:
 
     def work(rank: int) -> int:
         model = model_of(rank)
         optimizer = MAKERS["sgd"](model.parameters())
-        handle = register(model, optimizer, bounded(0.01), group=(rank, 2), socket=home.socket)
+        handle = register(
+            model, optimizer, bounded(0.01), group=(rank, 2), socket=host_daemon.socket
+        )
         started = len(more_than(before))
         train(handle, model, optimizer, rank)
         return started
@@ -269,7 +271,7 @@ def test_a_fork_holds_nothing_and_cannot_step(register: Register, before: Proces
 
 def relayed() -> list[int]:
     """Descriptors by which shards see that this process lives."""
-    relays = [one for one in lifetimes._open if isinstance(one, Relay)]  # noqa: SLF001
+    relays = [one for one in lifetimes._open if isinstance(one, StoreRelay)]  # noqa: SLF001
     assert relays
     return [one._lines.socket.fileno() for one in relays]  # noqa: SLF001
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlcp_client.server.entry import Entry
 from dlcp_client.server.journal import Journal
+from dlcp_client.server.journal_entry import JournalEntry
 from dlcpd.contract.errors import BadConfig, BadSnapshot, DlcpError
 
 Damage = Callable[[Path], None]
@@ -20,8 +20,10 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     made.close()
 
 
-def entry(version: int) -> Entry:
-    return Entry({"version": version, "what": f"v{version}"}, np.full(100, version, np.float32))
+def entry(version: int) -> JournalEntry:
+    return JournalEntry(
+        {"version": version, "what": f"v{version}"}, np.full(100, version, np.float32)
+    )
 
 
 def filled(journal: Journal) -> Path:

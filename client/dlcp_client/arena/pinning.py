@@ -16,7 +16,7 @@ HELP: Final = "raise the locked memory of the job (ulimit -l), or lower arena_by
 log = logging.getLogger("dlcp_client")
 
 
-class Pinned:
+class PinnedMemory:
     """The locked first bytes of an arena. Slabs are locked at first use: an arena of 8 GiB locks
     only the memory in flight, and no byte twice. Thread-safe."""
 

@@ -19,7 +19,7 @@ _NAMES: Final = {getattr(torch, name): name for name in DTYPES}
 _OPS: Final[dict[Hashable, str]] = {getattr(dist.ReduceOp, op.upper()): op for op in REDUCE_OPS}
 
 
-class Tensors:
+class TorchLibrary:
     """The Library of torch."""
 
     nothing: Final = torch.empty(0)
@@ -50,7 +50,7 @@ class Tensors:
         return _OPS.get(getattr(op, "op", op)) or op if isinstance(op, dist.ReduceOp) else op
 
 
-TENSORS: Final = Tensors()
+TENSORS: Final = TorchLibrary()
 
 
 def check(tensor: Any) -> Device | None:

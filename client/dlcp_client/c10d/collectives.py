@@ -21,24 +21,24 @@ from .checks import check_same, only, paired
 from .coalescing import by_rank, room_by_rank, shared
 from .dispatch import count
 from .errors import torch_errors
-from .overloads import FORMS, Asked
+from .overloads import FORMS, CallOptions
 from .reduction import Reduction
 from .staging import BYTES, Buffer, copied, lent, room
-from .work import Work, joined
+from .work import GroupWork, joined
 
 Tensors = list[torch.Tensor]
 MESSAGES: Final = ("send", "recv", "recv_anysource")
 Pairs = list[tuple[torch.Tensor, torch.Tensor]]  # output and input
 
 
-class Calls:
+class GroupCalls:
     """The members of the process group that the collectives use."""
 
-    group: transport.Group
+    group: transport.TransportGroup
     getGroupName: Callable[[], str]  # as PyTorch calls it
     other: Callable[[str], Any]  # the group that serves a device type; None: this one
 
-    def policy(self, asked: Asked) -> LossPolicy:
+    def policy(self, asked: CallOptions) -> LossPolicy:
         """The policy of an operation: exact, with the call's timeout."""
         raise NotImplementedError
 
@@ -46,25 +46,25 @@ class Calls:
         """Check that the group is open. Raises: the error that ended it."""
         raise NotImplementedError
 
-    def begun(self, work: Work, *, message: bool) -> None:
+    def begun(self, work: GroupWork, *, message: bool) -> None:
         """Register a work that is handed to the caller."""
         raise NotImplementedError
 
 
-def operation(method: Callable[..., Work]) -> Callable[..., Work]:
+def operation(method: Callable[..., GroupWork]) -> Callable[..., GroupWork]:
     """Wrap a method that PyTorch calls: bind any documented form of its arguments, require an open
     group, and raise errors as PyTorch expects them."""
     name = method.__name__
     form, message = FORMS[name], name in MESSAGES
 
-    def shown(self: Calls, first: list[Any], asked: Asked) -> Work:
+    def shown(self: GroupCalls, first: list[Any], asked: CallOptions) -> GroupWork:
         if not RANGES.on():
             return method(self, *first, asked)
         with RANGES.collective(name, self.group, self.getGroupName(), first, form.depths):
             return method(self, *first, asked)
 
     @wraps(method)
-    def call(self: Calls, /, *args: Any, **kwargs: Any) -> Work:
+    def call(self: GroupCalls, /, *args: Any, **kwargs: Any) -> GroupWork:
         with torch_errors():
             self.begin()
             first, asked = form.bind(name, args, kwargs)
@@ -72,7 +72,7 @@ def operation(method: Callable[..., Work]) -> Callable[..., Work]:
             if other is None:
                 work = shown(self, first, asked)
         if other is not None:
-            return cast("Work", getattr(other, name)(*args, **kwargs))
+            return cast("GroupWork", getattr(other, name)(*args, **kwargs))
         self.begun(work, message=message)
         count(name)
         return work
@@ -80,24 +80,24 @@ def operation(method: Callable[..., Work]) -> Callable[..., Work]:
     return call
 
 
-class Collectives(Calls):
+class Collectives(GroupCalls):
     """One method per collective."""
 
     # --- reductions -------------------------------------------------------------------
 
     @operation
-    def allreduce(self, tensors: Tensors, asked: Asked) -> Work:
+    def allreduce(self, tensors: Tensors, asked: CallOptions) -> GroupWork:
         return joined([self._all_reduce([tensor], asked) for tensor in tensors])
 
     @operation
-    def allreduce_coalesced(self, tensors: Tensors, asked: Asked) -> Work:
+    def allreduce_coalesced(self, tensors: Tensors, asked: CallOptions) -> GroupWork:
         alike: dict[torch.dtype, Tensors] = {}
         for tensor in tensors:
             alike.setdefault(tensor.dtype, []).append(tensor)
         return joined([self._all_reduce(some, asked) for some in alike.values()])
 
     @operation
-    def reduce(self, tensors: Tensors, asked: Asked) -> Work:
+    def reduce(self, tensors: Tensors, asked: CallOptions) -> GroupWork:
         reduction = Reduction.of(asked.op, tensors[0].dtype)
         root = self._peer(asked.root)
         # The transport may use the tensor as scratch memory: copy it except at the root.
@@ -105,22 +105,24 @@ class Collectives(Calls):
         buffer = stage(tensors, reduction.carried)
         reduction.scale(buffer.flat)
         part = self.group.reduce(buffer.flat, root, reduction.op, policy=self.policy(asked))
-        return Work([part], tensors, buffer.copy_back if root == self.group.rank else None)
+        return GroupWork([part], tensors, buffer.copy_back if root == self.group.rank else None)
 
     @operation
-    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], asked: Asked) -> Work:
+    def reduce_scatter(
+        self, outputs: Tensors, inputs: list[Tensors], asked: CallOptions
+    ) -> GroupWork:
         return joined([self._reduce_scatter(o, i, asked) for o, i in paired(outputs, inputs)])
 
     @operation
     def reduce_scatter_single(
-        self, output: torch.Tensor, given: torch.Tensor, asked: Asked
-    ) -> Work:
+        self, output: torch.Tensor, given: torch.Tensor, asked: CallOptions
+    ) -> GroupWork:
         return self._reduce_scatter(output, [given], asked)
 
     @operation
     def reduce_scatter_single_coalesced(
-        self, outputs: Tensors, inputs: Tensors, asked: Asked
-    ) -> Work:
+        self, outputs: Tensors, inputs: Tensors, asked: CallOptions
+    ) -> GroupWork:
         pairs = paired(outputs, inputs)
         return joined(
             [self._reduce_scatter_together([pairs[i] for i in at], asked) for at in shared(inputs)]
@@ -129,18 +131,20 @@ class Collectives(Calls):
     # --- copies -----------------------------------------------------------------------
 
     @operation
-    def broadcast(self, tensors: Tensors, asked: Asked) -> Work:
+    def broadcast(self, tensors: Tensors, asked: CallOptions) -> GroupWork:
         buffer = lent(tensors, BYTES)
         root = self._peer(asked.root)
         part = self.group.broadcast(buffer.flat, root, policy=self.policy(asked))
-        return Work([part], tensors, buffer.copy_back)
+        return GroupWork([part], tensors, buffer.copy_back)
 
     @operation
-    def allgather(self, outputs: list[Tensors], inputs: Tensors, asked: Asked) -> Work:
+    def allgather(self, outputs: list[Tensors], inputs: Tensors, asked: CallOptions) -> GroupWork:
         return joined([self._all_gather(o, i, asked) for o, i in paired(outputs, inputs)])
 
     @operation
-    def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, asked: Asked) -> Work:
+    def allgather_coalesced(
+        self, outputs: list[Tensors], inputs: Tensors, asked: CallOptions
+    ) -> GroupWork:
         """`outputs`: one list per rank, with one tensor per input."""
         by_input = zip(*outputs, strict=True)
         return joined(
@@ -148,30 +152,34 @@ class Collectives(Calls):
         )
 
     @operation
-    def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, asked: Asked) -> Work:
+    def all_gather_single(
+        self, output: torch.Tensor, given: torch.Tensor, asked: CallOptions
+    ) -> GroupWork:
         return self._all_gather([output], given, asked)
 
     @operation
-    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, asked: Asked) -> Work:
+    def all_gather_single_coalesced(
+        self, outputs: Tensors, inputs: Tensors, asked: CallOptions
+    ) -> GroupWork:
         pairs = paired(outputs, inputs)
         return joined(
             [self._all_gather_together([pairs[i] for i in at], asked) for at in shared(outputs)]
         )
 
     @operation
-    def gather(self, outputs: list[Tensors], inputs: Tensors, asked: Asked) -> Work:
+    def gather(self, outputs: list[Tensors], inputs: Tensors, asked: CallOptions) -> GroupWork:
         root = self._peer(asked.root)
         only(inputs, "gather: inputs")
         source, policy = lent(inputs, BYTES), self.policy(asked)
         if root != self.group.rank:
-            return Work([self.group.gather(None, source.flat, root, policy=policy)], [])
+            return GroupWork([self.group.gather(None, source.flat, root, policy=policy)], [])
         target = room(only(outputs, "gather: lists of outputs, at the root"), BYTES)
         self._check_parts(target, source.sizes[0])
         part = self.group.gather(target.flat, source.flat, root, policy=policy)
-        return Work([part], outputs[0], target.copy_back)
+        return GroupWork([part], outputs[0], target.copy_back)
 
     @operation
-    def scatter(self, outputs: Tensors, inputs: list[Tensors], asked: Asked) -> Work:
+    def scatter(self, outputs: Tensors, inputs: list[Tensors], asked: CallOptions) -> GroupWork:
         root = self._peer(asked.root)
         only(outputs, "scatter: outputs")
         target = room(outputs, BYTES)
@@ -182,7 +190,7 @@ class Collectives(Calls):
         part = self.group.scatter(
             target.flat, None if source is None else source.flat, root, policy=self.policy(asked)
         )
-        return Work([part], outputs, target.copy_back)
+        return GroupWork([part], outputs, target.copy_back)
 
     @operation
     def all_to_all_single(
@@ -191,8 +199,8 @@ class Collectives(Calls):
         given: torch.Tensor,
         output_splits: Sequence[int],
         input_splits: Sequence[int],
-        asked: Asked,
-    ) -> Work:
+        asked: CallOptions,
+    ) -> GroupWork:
         """Splits are rows of the first dimension by rank; empty: equal for all."""
         target, source = room([output], BYTES), lent([given], BYTES)
         return self._all_to_all(
@@ -204,7 +212,7 @@ class Collectives(Calls):
         )
 
     @operation
-    def alltoall(self, outputs: Tensors, inputs: Tensors, asked: Asked) -> Work:
+    def alltoall(self, outputs: Tensors, inputs: Tensors, asked: CallOptions) -> GroupWork:
         target, source = room(outputs, BYTES), lent(inputs, BYTES)
         for buffer in (target, source):
             self._check_count(buffer)
@@ -219,14 +227,14 @@ class Collectives(Calls):
 
     # --- one operation each -----------------------------------------------------------
 
-    def _all_reduce(self, tensors: Tensors, asked: Asked) -> Work:
+    def _all_reduce(self, tensors: Tensors, asked: CallOptions) -> GroupWork:
         reduction = Reduction.of(asked.op, tensors[0].dtype)
         buffer = lent(tensors, reduction.carried)
         reduction.scale(buffer.flat)
         part = self.group.all_reduce(buffer.flat, reduction.op, policy=self.policy(asked))
-        return Work([part], tensors, buffer.copy_back)
+        return GroupWork([part], tensors, buffer.copy_back)
 
-    def _all_gather(self, outputs: Tensors, given: torch.Tensor, asked: Asked) -> Work:
+    def _all_gather(self, outputs: Tensors, given: torch.Tensor, asked: CallOptions) -> GroupWork:
         target, source = room(outputs, BYTES), lent([given], BYTES)
         sizes = None if len(outputs) == 1 else target.uneven
         if len(outputs) > 1:
@@ -235,9 +243,9 @@ class Collectives(Calls):
         else:
             check_same(target.flat.numel(), source.flat.numel() * self.group.size)
         part = self.group.all_gather(target.flat, source.flat, sizes, policy=self.policy(asked))
-        return Work([part], outputs, target.copy_back)
+        return GroupWork([part], outputs, target.copy_back)
 
-    def _all_gather_together(self, pairs: Pairs, asked: Asked) -> Work:
+    def _all_gather_together(self, pairs: Pairs, asked: CallOptions) -> GroupWork:
         """Gather pairs of one dtype in one operation. Each output holds all ranks' parts."""
         outputs, inputs = [output for output, _ in pairs], [given for _, given in pairs]
         if len(pairs) == 1:
@@ -247,9 +255,11 @@ class Collectives(Calls):
         source = lent(inputs, BYTES)
         target, copy_back = room_by_rank(outputs, self.group.size)
         part = self.group.all_gather(target, source.flat, None, policy=self.policy(asked))
-        return Work([part], outputs, copy_back)
+        return GroupWork([part], outputs, copy_back)
 
-    def _reduce_scatter(self, output: torch.Tensor, inputs: Tensors, asked: Asked) -> Work:
+    def _reduce_scatter(
+        self, output: torch.Tensor, inputs: Tensors, asked: CallOptions
+    ) -> GroupWork:
         reduction = Reduction.of(asked.op, output.dtype)
         stage = lent if reduction.factor is None else copied  # PREMUL_SUM scales in place
         target, source = room([output], reduction.carried), stage(inputs, reduction.carried)
@@ -263,9 +273,9 @@ class Collectives(Calls):
         part = self.group.reduce_scatter(
             target.flat, source.flat, reduction.op, sizes, policy=self.policy(asked)
         )
-        return Work([part], [output], target.copy_back)
+        return GroupWork([part], [output], target.copy_back)
 
-    def _reduce_scatter_together(self, pairs: Pairs, asked: Asked) -> Work:
+    def _reduce_scatter_together(self, pairs: Pairs, asked: CallOptions) -> GroupWork:
         """Reduce and scatter pairs of one dtype in one operation."""
         outputs, inputs = [output for output, _ in pairs], [given for _, given in pairs]
         if len(pairs) == 1:
@@ -279,7 +289,7 @@ class Collectives(Calls):
         part = self.group.reduce_scatter(
             target.flat, source.flat, reduction.op, None, policy=self.policy(asked)
         )
-        return Work([part], outputs, target.copy_back)
+        return GroupWork([part], outputs, target.copy_back)
 
     def _all_to_all(
         self,
@@ -287,12 +297,12 @@ class Collectives(Calls):
         source: Buffer,
         output_sizes: Sequence[int],
         input_sizes: Sequence[int],
-        asked: Asked,
-    ) -> Work:
+        asked: CallOptions,
+    ) -> GroupWork:
         part = self.group.all_to_all(
             target.flat, source.flat, output_sizes, input_sizes, policy=self.policy(asked)
         )
-        return Work([part], list(target.tensors), target.copy_back)
+        return GroupWork([part], list(target.tensors), target.copy_back)
 
     # --- checks -----------------------------------------------------------------------
 

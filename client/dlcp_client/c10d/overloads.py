@@ -21,7 +21,7 @@ Names = tuple[str, ...]  # names of one argument: they differ by overload and Py
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CallOptions:
     """Options of one call."""
 
     root: int = 0
@@ -31,7 +31,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class CallForm:
     """The arguments of a method."""
 
     first: tuple[Names, ...]  # arguments before the options
@@ -47,7 +47,7 @@ class Form:
 
     def bind(
         self, name: str, positional: Sequence[Any], named: Mapping[str, Any]
-    ) -> tuple[list[Any], Asked]:
+    ) -> tuple[list[Any], CallOptions]:
         """The arguments before the options, and the options. Raises: BadOperation, BadTensor."""
         left = dict(named)
         values: dict[str, Any] = {}
@@ -91,7 +91,7 @@ class Form:
         )
         raise BadOperation(f"{name}: it takes {wanted}")
 
-    def _asked(self, name: str, values: dict[str, Any]) -> Asked:
+    def _asked(self, name: str, values: dict[str, Any]) -> CallOptions:
         """The options from their values or an options object. Raises: BadOperation."""
         for word in ("opts", *self._options()):  # an options object may be the first option
             given = values.get(word)
@@ -105,7 +105,7 @@ class Form:
         if not isinstance(timeout, timedelta | None):
             raise BadOperation(f"{name}: timeout {timeout!r}: give a timedelta")
         op, device = values.get("op"), values.get("device")
-        return Asked(
+        return CallOptions(
             _root(name, values.get("root")),
             _SUM if op is None else op,
             None if timeout == UNSET else timeout,
@@ -157,23 +157,25 @@ _COALESCED: Final = (("outputs", "output_lists", "outputTensors"),
 _SPLITS: Final = (("output_split_sizes",), ("input_split_sizes",))
 
 FORMS: Final = {
-    "allreduce": Form(_TENSORS, "AllreduceOptions", ("op",), (1,)),
-    "allreduce_coalesced": Form(_TENSORS, "AllreduceCoalescedOptions", ("op",), (1,)),
-    "reduce": Form(_TENSORS, "ReduceOptions", ("root", "op"), (1,)),
-    "broadcast": Form(_TENSORS, "BroadcastOptions", ("root",), (1,)),
-    "allgather": Form(_GATHERED, "AllgatherOptions", depths=(2, 1)),
-    "allgather_coalesced": Form(_COALESCED, "AllgatherOptions", depths=(2, 1)),
-    "all_gather_single": Form(_SINGLE, "AllgatherOptions", depths=(0, 0)),
-    "all_gather_single_coalesced": Form(_COALESCED, "AllgatherOptions", depths=(1, 1)),
-    "gather": Form(_GATHERED, "GatherOptions", ("root",), (2, 1)),
-    "scatter": Form(_SCATTERED, "ScatterOptions", ("root",), (1, 2)),
-    "reduce_scatter": Form(_SCATTERED, "ReduceScatterOptions", ("op",), (1, 2)),
-    "reduce_scatter_single": Form(_SINGLE, "ReduceScatterOptions", ("op",), (0, 0)),
-    "reduce_scatter_single_coalesced": Form(_COALESCED, "ReduceScatterOptions", ("op",), (1, 1)),
-    "alltoall": Form(_SCATTERED, "AllToAllOptions", depths=(1, 1)),
-    "all_to_all_single": Form((*_SINGLE, *_SPLITS), "AllToAllOptions", depths=(0, 0)),
-    "barrier": Form((), "BarrierOptions"),
-    "send": Form((("tensors",), ("dstRank",), ("tag",)), depths=(1,)),
-    "recv": Form((("tensors",), ("srcRank",), ("tag",)), depths=(1,)),
-    "recv_anysource": Form((("tensors",), ("tag",)), depths=(1,)),
+    "allreduce": CallForm(_TENSORS, "AllreduceOptions", ("op",), (1,)),
+    "allreduce_coalesced": CallForm(_TENSORS, "AllreduceCoalescedOptions", ("op",), (1,)),
+    "reduce": CallForm(_TENSORS, "ReduceOptions", ("root", "op"), (1,)),
+    "broadcast": CallForm(_TENSORS, "BroadcastOptions", ("root",), (1,)),
+    "allgather": CallForm(_GATHERED, "AllgatherOptions", depths=(2, 1)),
+    "allgather_coalesced": CallForm(_COALESCED, "AllgatherOptions", depths=(2, 1)),
+    "all_gather_single": CallForm(_SINGLE, "AllgatherOptions", depths=(0, 0)),
+    "all_gather_single_coalesced": CallForm(_COALESCED, "AllgatherOptions", depths=(1, 1)),
+    "gather": CallForm(_GATHERED, "GatherOptions", ("root",), (2, 1)),
+    "scatter": CallForm(_SCATTERED, "ScatterOptions", ("root",), (1, 2)),
+    "reduce_scatter": CallForm(_SCATTERED, "ReduceScatterOptions", ("op",), (1, 2)),
+    "reduce_scatter_single": CallForm(_SINGLE, "ReduceScatterOptions", ("op",), (0, 0)),
+    "reduce_scatter_single_coalesced": CallForm(
+        _COALESCED, "ReduceScatterOptions", ("op",), (1, 1)
+    ),
+    "alltoall": CallForm(_SCATTERED, "AllToAllOptions", depths=(1, 1)),
+    "all_to_all_single": CallForm((*_SINGLE, *_SPLITS), "AllToAllOptions", depths=(0, 0)),
+    "barrier": CallForm((), "BarrierOptions"),
+    "send": CallForm((("tensors",), ("dstRank",), ("tag",)), depths=(1,)),
+    "recv": CallForm((("tensors",), ("srcRank",), ("tag",)), depths=(1,)),
+    "recv_anysource": CallForm((("tensors",), ("tag",)), depths=(1,)),
 }

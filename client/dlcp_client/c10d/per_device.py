@@ -15,8 +15,8 @@ from torch._C import _distributed_c10d as torch_c10d
 from dlcp_client.backend import NAME
 from dlcpd.contract.errors import BadTensor
 
+from .device_backends import ALL_OURS, DeviceBackends
 from .errors import torch_errors
-from .others import ALL_OURS, Devices
 
 _KIND: Final = dist.ProcessGroup.BackendType.CUSTOM
 
@@ -24,14 +24,14 @@ _KIND: Final = dist.ProcessGroup.BackendType.CUSTOM
 class PerDevice(dist.ProcessGroup):
     """A ProcessGroup that is also the backend of each device without another backend."""
 
-    devices: Devices = ALL_OURS
+    devices: DeviceBackends = ALL_OURS
 
     supports_splitting = False  # flag of NCCL's splitting; `split_group` works without it
     supports_coalescing = True
     supports_shrinking = False
     supports_time_estimate = False
 
-    def _serve(self, devices: Devices) -> None:
+    def _serve(self, devices: DeviceBackends) -> None:
         """Register the devices with PyTorch."""
         self.devices = devices
         for device in devices.ours:

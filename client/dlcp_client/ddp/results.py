@@ -7,7 +7,7 @@ from dlcp_client.operations.work import Work
 from dlcp_client.session import Session
 
 
-class Results:
+class ResultTensors:
     """The tensors of the last step, which the next one reuses.
 
     DDP keeps a hook's result for a bucket until the end of the next step, when it gets the next

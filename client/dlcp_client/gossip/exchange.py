@@ -69,7 +69,7 @@ class Neighbours:
         return self._places[key]
 
 
-class Dense:
+class DenseExchange:
     """Sends parameters uncompressed."""
 
     def __init__(self, buckets: Sequence[Bucket], neighbours: Neighbours) -> None:
@@ -91,7 +91,7 @@ class Dense:
             bucket.flat.copy_(rounded(_moved(mine, mine, theirs, weights), bucket.flat.dtype))
 
 
-class Compressed:
+class CompressedExchange:
     """Sends encoded differences. `_known`: the neighbours' estimate of this rank; `_theirs[d]`:
     this rank's estimate of rank - d. The neighbours are the same in every step."""
 

@@ -21,7 +21,7 @@ from dlcpd.contract.policy import EXACT, LossPolicy, checked
 
 from .buckets import Buckets, digest, state
 from .codecs import Codec, checked_codec
-from .exchange import Compressed, Dense, Neighbours
+from .exchange import CompressedExchange, DenseExchange, Neighbours
 from .graphs import Graph, checked_graph, graph_of
 
 COLUMNS: Final = (
@@ -45,7 +45,7 @@ class GossipOptions:
         return digest(f"{self.graph} {self.codec} {self.broadcast}")
 
 
-class Registration(Registered):
+class GossipRegistration(Registered):
     """The result of `register`."""
 
     def __init__(
@@ -63,9 +63,9 @@ class Registration(Registered):
         self._owned = owned
         self._neighbours = Neighbours(group, options.policy)
         self._exchange = (
-            Compressed(buckets.all, self._neighbours, options.codec)
+            CompressedExchange(buckets.all, self._neighbours, options.codec)
             if options.codec
-            else Dense(buckets.all, self._neighbours)
+            else DenseExchange(buckets.all, self._neighbours)
         )
         self._hook: Any = None
         self._step = 0
@@ -189,7 +189,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     arena_bytes: int = DEFAULT_ARENA,
     timeout: float = DEFAULT_TIMEOUT,
     config: str | Path | None = None,
-) -> Registration:
+) -> GossipRegistration:
     """Average parameters with neighbours after every `optimizer.step()`. Every rank calls it.
 
     Args:
@@ -210,7 +210,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
 
     Raises: BadConfig, BadPolicy, BadTensor; RanksDisagree if models or arguments differ; the errors
         of `connect`. Nothing is left open then. optimizer.step() raises errors during training,
-        after its update: see `Registration.exchange`.
+        after its update: see `GossipRegistration.exchange`.
     """
     options = _checked(policy, graph=graph, codec=codec, broadcast=broadcast, timeout=timeout)
     buckets = Buckets(model)
@@ -228,7 +228,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
             undo.callback(session.close)
         made = graph_of(options.graph, session.world_size)
         group = _joined(session, model, buckets, options, undo)
-        registration = Registration(buckets, group, made, options, owned=owned)
+        registration = GossipRegistration(buckets, group, made, options, owned=owned)
         registration.start(optimizer)
         undo.pop_all()
     registration.begun(f'gossip, graph="{graph}"')

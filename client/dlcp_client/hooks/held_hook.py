@@ -50,7 +50,7 @@ class HeldHook:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copied or unpickled model has no hook in C++."""
-        return _Copied, ()
+        return _CopiedHook, ()
 
     @property
     def free(self) -> bool:
@@ -106,11 +106,11 @@ class HeldHook:
             )
 
 
-class _Copied:
+class _CopiedHook:
     """Replaces the HeldHook in a copy of a model."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Copied, ()
+        return _CopiedHook, ()
 
 
 def held_by(model: DistributedDataParallel) -> HeldHook | None:
@@ -119,7 +119,7 @@ def held_by(model: DistributedDataParallel) -> HeldHook | None:
     Raises: BadConfig for any other hook.
     """
     hooks: list[tuple[Any, Any]] = model._comm_hooks  # noqa: SLF001  # no public name
-    hooks[:] = [pair for pair in hooks if not isinstance(pair[1], _Copied)]
+    hooks[:] = [pair for pair in hooks if not isinstance(pair[1], _CopiedHook)]
     if not hooks:
         return None
     held = hooks[0][1]

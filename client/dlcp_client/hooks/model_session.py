@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client.environment import Environment
-from dlcp_client.job import ballot
+from dlcp_client.job import transport_vote
 from dlcp_client.job.secret import job_secret
 from dlcp_client.joining.sessions import checked_timeout
 from dlcp_client.joining.torch_ranks import connect, member_of
@@ -81,7 +81,7 @@ class SessionOptions:
         except DlcpError as exc:
             error = exc
         try:
-            problem = ballot.hold(
+            problem = transport_vote.hold(
                 member_of(group, secret),
                 error,
                 fallback=self.fallback,

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dlcp_client.job.sealed import Sealed, StoreLost
 from dlcp_client.job.secret import JobSecret
+from dlcp_client.job.signed_store import SignedStore, StoreLost
 from dlcp_client.job.store import Store
 from dlcpd.contract.errors import (
     BadConfig,
@@ -64,7 +64,7 @@ class Meeting:
 
     def __init__(self, member: Member, subject: str) -> None:
         self._member = member
-        self._sealed = Sealed(member.store, member.secret, member.launch)
+        self._sealed = SignedStore(member.store, member.secret, member.launch)
         number = self._sealed.draw(f"{ROOT}/{subject}/count/{member.rank}")
         self._prefix = f"{ROOT}/{subject}/{number}"
         self._published = False

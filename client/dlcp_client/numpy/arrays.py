@@ -22,7 +22,7 @@ _CPU: Final = 1  # kDLCPU
 _LOOKS: Final = ("__array_interface__", "__array__", "__dlpack__")  # of arrays of other libraries
 
 
-class Arrays:
+class NumpyLibrary:
     """The Library of numpy.
 
     A read-only array, or one of another library, is read and never written.
@@ -59,7 +59,7 @@ class Arrays:
         return op
 
 
-ARRAYS: Final = Arrays()
+ARRAYS: Final = NumpyLibrary()
 
 
 class _Memory:

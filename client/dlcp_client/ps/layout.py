@@ -21,7 +21,7 @@ Range = tuple[int, int]  # [start, stop) in elements of the shard
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class ShardTensor:
     """A tensor of a shard. `group`: index of its parameter group; `exempt`: never waived."""
 
     size: int  # elements
@@ -30,10 +30,10 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ShardLayout:
     """The tensors of a shard, back to back in this order."""
 
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[ShardTensor, ...]
 
     @cached_property
     def ranges(self) -> tuple[Range, ...]:
@@ -81,7 +81,7 @@ class Layout:
 
         Raises: BadMessage.
         """
-        tensors = tuple(Tensor(int(n), int(g), bool(c)) for n, g, c in rows.tolist())
+        tensors = tuple(ShardTensor(int(n), int(g), bool(c)) for n, g, c in rows.tolist())
         layout = cls(tensors)
         sane = all(one.size >= 0 and 0 <= one.group < groups for one in tensors)
         if not sane or layout.size != size:

@@ -14,21 +14,21 @@ from dlcp_client.hooks.exempt import exempt_parameters
 from dlcp_client.numpy.arrays import Array
 from dlcpd.contract.errors import BadConfig, BadTensor
 
-from .client import Named
-from .specs import Settings, Spec
+from .client import NamedTensor
+from .specs import OptimizerSpec, Settings
 
 FLOATS: Final = (torch.float32, torch.float16, torch.bfloat16)
 _KINDS: Final = {SGD: "sgd", Adam: "adam", AdamW: "adamw"}
 _COMPILED: Final = "_orig_mod."  # part of names in the result of torch.compile(module)
 
 
-class Tensors:
+class ModelTensors:
     """The trained parameters, in the order of the model.
 
     Values are sent as float32, and rounded once to the dtype of the parameter.
     """
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer | Spec) -> None:
+    def __init__(self, model: nn.Module, optimizer: Optimizer | OptimizerSpec) -> None:
         """Raises: BadConfig, BadTensor naming the part that no server can train."""
         self._optimizer = optimizer
         groups = _groups(model, optimizer)
@@ -42,17 +42,25 @@ class Tensors:
             raise BadConfig("the model has no trainable parameter that the optimizer knows")
         self.parameters = [p for _, p in chosen]
         self.named = [
-            Named(n.replace(_COMPILED, ""), tuple(p.shape), groups[id(p)], exempt=id(p) in exempt)
+            NamedTensor(
+                n.replace(_COMPILED, ""),
+                tuple(p.shape),
+                groups[id(p)],
+                exempt=id(p) in exempt,
+                dtype=str(p.dtype).removeprefix("torch."),
+            )
             for n, p in chosen
         ]
 
-    def spec(self) -> Spec:
+    def spec(self) -> OptimizerSpec:
         """The optimizer of the servers, with its present settings. Raises: BadConfig."""
         optimizer = self._optimizer
-        if isinstance(optimizer, Spec):
+        if isinstance(optimizer, OptimizerSpec):
             return optimizer
         kind = _KINDS[type(optimizer)]
-        return Spec(kind, tuple(_settings(kind, group) for group in optimizer.param_groups))
+        return OptimizerSpec(
+            kind, tuple(_settings(kind, group) for group in optimizer.param_groups)
+        )
 
     def gradients(self) -> list[Array | None]:
         """The present gradients; None for a parameter without one. Raises: BadTensor."""
@@ -97,7 +105,7 @@ def _groups(model: Any, optimizer: Any) -> dict[int, int]:
             raise BadConfig(
                 f"{type(module).__name__} averages gradients by itself: register the plain module"
             )
-    if isinstance(optimizer, Spec):
+    if isinstance(optimizer, OptimizerSpec):
         return {id(p): 0 for p in model.parameters()}
     if type(optimizer) not in _KINDS:
         known = ", ".join(f"torch.optim.{kind.__name__}" for kind in _KINDS)

@@ -14,7 +14,7 @@ DEADLINE: Final = 30.0  # seconds for the last rank to make the call
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class RankTotals:
     """By rank: segments of bounded operations sent and waived; seconds of waiting per step."""
 
     sent: Sequence[float]

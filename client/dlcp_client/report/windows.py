@@ -12,7 +12,7 @@ from dlcpd.contract.errors import BadConfig
 _log: Final = logging.getLogger("dlcp_client")
 
 
-class Windows:
+class ReportWindows:
     """The windows of one registration. `measure(since)`: its metrics since earlier totals;
     `totals`: the present ones.
 

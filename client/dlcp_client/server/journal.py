@@ -24,7 +24,7 @@ from typing import IO, Final
 
 import numpy as np
 
-from dlcp_client.server.entry import Entry, NotDurable
+from dlcp_client.server.journal_entry import JournalEntry, NotDurable
 from dlcpd.contract.errors import BadConfig, BadSnapshot
 from dlcpd.ipc.held_folder import PRIVATE_FOLDER, UNFINISHED, HeldFolder
 
@@ -36,7 +36,7 @@ _SNAPSHOT: Final = b"dlcpPS1\n"
 _RECORD: Final = b"dlcpPSr\n"
 
 
-class Taken(BadConfig):
+class JournalLocked(BadConfig):
     """Another process has the shard."""
 
 
@@ -67,7 +67,7 @@ class Journal:
             self.close()
             raise
 
-    def recover(self) -> Iterator[Entry]:
+    def recover(self) -> Iterator[JournalEntry]:
         """The newest complete snapshot, then each version after it; empty for an empty folder.
 
         Raises: BadSnapshot if acknowledged versions cannot be restored.
@@ -91,7 +91,7 @@ class Journal:
         if version < max(found):
             raise self._gap(version, max(found))
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: JournalEntry) -> None:
         """Make a version durable. Raises: NotDurable with the disk's error; the version does not
         count, and no other can be appended before a snapshot."""
         if self._log is None:
@@ -103,7 +103,7 @@ class Journal:
             self._log = None
             raise NotDurable(f"{self.folder}: the log cannot be written: {exc.strerror}") from exc
 
-    def snapshot(self, entry: Entry) -> None:
+    def snapshot(self, entry: JournalEntry) -> None:
         """Write the state, and begin a new log.
 
         Raises: NotDurable; earlier state stays durable.
@@ -135,7 +135,7 @@ class Journal:
             self._lock = -1
         self._held.close()
 
-    def _newest_whole(self, numbers: Sequence[int]) -> tuple[int, Entry]:
+    def _newest_whole(self, numbers: Sequence[int]) -> tuple[int, JournalEntry]:
         """Number and content of the newest complete snapshot. Raises: BadSnapshot."""
         problems = []
         for number in sorted(numbers, reverse=True):
@@ -162,7 +162,7 @@ class Journal:
             f"folder from a copy, or name an empty one to begin anew"
         )
 
-    def _records(self, number: int, *, newest: bool) -> Iterator[Entry]:
+    def _records(self, number: int, *, newest: bool) -> Iterator[JournalEntry]:
         """The complete records of a log. A gap in an older log shows in the next one.
 
         Raises: BadSnapshot if the end of the newest log is no interrupted write.
@@ -191,7 +191,7 @@ class Journal:
                     start,
                 )
 
-    def _write(self, file: IO[bytes], magic: bytes, entry: Entry) -> None:
+    def _write(self, file: IO[bytes], magic: bytes, entry: JournalEntry) -> None:
         head = json.dumps(entry.head).encode()
         data = np.ascontiguousarray(entry.arrays).view(np.uint8).data
         mark = zlib.crc32(data, zlib.crc32(head))
@@ -203,11 +203,11 @@ class Journal:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Convert errors of the folder. Raises: Taken, BadConfig."""
+        """Convert errors of the folder. Raises: JournalLocked, BadConfig."""
         try:
             yield
         except BlockingIOError as exc:
-            raise Taken(
+            raise JournalLocked(
                 f"snapshots {self.folder}: another server process has this shard; stop it, use "
                 f"another folder, or start this one with --standby, which takes over when that one "
                 f"ends"
@@ -238,7 +238,7 @@ def _name(kind: str, number: int) -> str:
     return f"{kind}-{number}"
 
 
-def _read(file: IO[bytes], magic: bytes) -> Entry | None:
+def _read(file: IO[bytes], magic: bytes) -> JournalEntry | None:
     """The next entry; None at the end of the file, or if the file ends within the entry.
 
     Raises: BadSnapshot.
@@ -257,12 +257,16 @@ def _read(file: IO[bytes], magic: bytes) -> Entry | None:
         raise BadSnapshot("its checksum is wrong")
     try:
         values = json.loads(head)
-        return Entry(values, np.frombuffer(data, np.float32)) if values["version"] >= 0 else None
+        return (
+            JournalEntry(values, np.frombuffer(data, np.float32))
+            if values["version"] >= 0
+            else None
+        )
     except (ValueError, TypeError, KeyError) as exc:
         raise BadSnapshot("its head is none") from exc
 
 
-def _whole(file: IO[bytes]) -> Entry | None:
+def _whole(file: IO[bytes]) -> JournalEntry | None:
     """The next record; None if there is none."""
     try:
         return _read(file, _RECORD)

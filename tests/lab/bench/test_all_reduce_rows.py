@@ -9,8 +9,8 @@ import pytest
 from dlcp_lab.bench.all_reduce import heading, overhead, rows_of, verdicts
 from dlcp_lab.bench.all_reduce_rank import datagram_sizes
 from dlcp_lab.ranks.hosts import apart, network_table, on_loopback
+from dlcpd.cli.extensions import installed
 from dlcpd.ctl.arguments import parser
-from dlcpd.ctl.extensions import installed
 from dlcpd.daemon.config.tables import NetworkTable
 
 SIZE = 1 << 20
