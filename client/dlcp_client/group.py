@@ -130,7 +130,8 @@ class Group(Generic[A]):
         in_parts = input_splits or self._even(given)
         if len(out_parts) != len(in_parts):
             raise BadTensor(
-                f"all_to_all: {len(in_parts)} input splits, {len(out_parts)} output splits"
+                f"all_to_all: {len(in_parts)} input splits, {len(out_parts)} output splits: "
+                "give one per rank"
             )
         rows = [Counts(*pair) for pair in zip(in_parts, out_parts, strict=True)]
         call = Call("all_to_all", sizes=rows)
@@ -182,7 +183,8 @@ class Group(Generic[A]):
         part, rest = divmod(block.count, self.size)
         if rest:
             raise BadTensor(
-                f"{block.count} elements do not divide among {self.size} ranks: give splits"
+                f"{block.count} elements cannot be divided equally among {self.size} ranks: "
+                "give splits"
             )
         return [part] * self.size
 
@@ -196,9 +198,11 @@ class Group(Generic[A]):
         result_only: bool = False,
     ) -> Work[A]:
         if self._closed:
-            raise SessionClosed(f"group {self.name or self.number} is closed")
+            raise SessionClosed(f"group {self.name or self.number} is closed: create a new group")
         if not -1 <= call.peer < self.size:
-            raise BadTensor(f"{call.collective}: no rank {call.peer} in a group of {self.size}")
+            raise BadTensor(
+                f"{call.collective}: rank {call.peer} is not in this group of {self.size} ranks"
+            )
         run, ranges = self._submission.run, self._ranges
         if ranges is None or not ranges.on():
             return run(self.number, call, output, input, asked, result_only=result_only)
@@ -210,6 +214,6 @@ def _exactly(block: Block[Any], policy: LossPolicy, op: Any = "sum") -> Request:
     """The request of an exact collective. Raises: as `request`."""
     if not getattr(policy, "is_plain", True):  # `request` refuses a value that is no policy
         raise BadPolicy(
-            "only all_reduce and reduce_scatter may lose anything or have a codec: use exact()"
+            "only all_reduce and reduce_scatter support bounded loss and codecs: use exact()"
         )
     return request(block, op, policy)

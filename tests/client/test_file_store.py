@@ -75,14 +75,14 @@ def test_a_place_is_taken_once(tmp_path: Path) -> None:
     store.claim(0)
     store.claim(0)  # a second session of the same job
     store.claim(1)
-    with pytest.raises(BadConfig, match="rank 1 has connected with it before"):
+    with pytest.raises(BadConfig, match="rank 1 has already connected with it"):
         FileStore(tmp_path).claim(1)
 
 
 def test_what_is_no_count_or_too_long_is_refused(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     store.set("count", "x")
-    with pytest.raises(BadMessage, match="count is no count"):
+    with pytest.raises(BadMessage, match="count is not a count"):
         store.add("count", 1)
     store.set("long", "x" * (file_store.MAX_VALUE + 1))
     with pytest.raises(BadMessage, match="has more than"):

@@ -17,8 +17,8 @@ from dlcpd.contract.codec import check_takes, parsed
 from dlcpd.contract.errors import BadConfig, BadPolicy
 from dlcpd.ctl.output import Output
 
-OURS: Final = "dlcpd"
-THEIRS: Final = "gloo"
+DLCPD: Final = "dlcpd"
+GLOO: Final = "gloo"
 PER_ROUND: Final = 10.0  # seconds that a round may take at most before the run is aborted
 BASE_TIMEOUT: Final = 120.0  # seconds for starting, and for making the reference
 ELEMENT_SIZES: Final = {
@@ -63,7 +63,7 @@ def bench(options: argparse.Namespace, output: Output) -> int:
     for line in (*rows.reasons(), *overhead(rows), *verdicts(rows, options), *account_said):
         output.line(line)
     output.document(_document(options, plans, rows) | {"account": [asdict(c) for c in costs]})
-    return 1 if any(row.wrong and row.transport == OURS for row in rows) else 0
+    return 1 if any(row.wrong and row.transport == DLCPD for row in rows) else 0
 
 
 def _measure(plans: Sequence[HostPlan], options: argparse.Namespace, output: Output) -> Rows[Row]:
@@ -159,7 +159,7 @@ def _row(
         key: sum(rank[key] for rank in ranks)
         for key in ("sent", "retransmitted", "waived", "reapplied")
     }
-    compared = name == OURS and THEIRS in times
+    compared = name == DLCPD and GLOO in times
     return Row(
         size,
         max(1, size // ELEMENT_SIZES[options.dtype]),
@@ -168,7 +168,7 @@ def _row(
         algorithm_bandwidth(size, time.p50),
         bus_bandwidth(size, time.p50, len(ranks)),
         _wrong([rank["wrong"] for rank in ranks], segments, options),
-        figure(lambda: ratios(times[THEIRS], samples)) if compared else None,
+        figure(lambda: ratios(times[GLOO], samples)) if compared else None,
         segments,
         {key: min(rank[key] for rank in ranks) for key in ("segment_size", "headers")},
         list(samples),
@@ -194,7 +194,7 @@ def heading(options: argparse.Namespace, plans: Sequence[HostPlan]) -> str:
         mode += f", codec {options.codec}"
     memory = "arena tensors" if options.arena else "ordinary tensors, copied in and out"
     return (
-        f"all-reduce, {where(options, plans, gloo=options.against == THEIRS)}; {mode}, {memory}; "
+        f"all-reduce, {where(options, plans, gloo=options.against == GLOO)}; {mode}, {memory}; "
         f"{options.repeat} rounds{', back to back' if options.back_to_back else ''}, "
         f"slowest rank counts, medians"
     )
@@ -234,16 +234,16 @@ def overhead(rows: Sequence[Row]) -> Iterator[str]:
 
 def verdicts(rows: Sequence[Row], options: argparse.Namespace) -> Iterator[str]:
     """Sizes without a gain, with the reason as far as the numbers show it (P10); wrong results."""
-    ours = [row for row in rows if row.transport == OURS]
-    for row in ours:
+    rows_of_dlcpd = [row for row in rows if row.transport == DLCPD]
+    for row in rows_of_dlcpd:
         if row.ratio and row.ratio.p50 < 1.0:
             yield (
                 f"no gain at {show_size(row.size)}: Gloo takes {row.ratio.p50:.2f} of dlcpd's time "
                 f"here, because {_because(row, options)}"
             )
-    if options.mode == "bounded" and not any(row.segments["waived"] for row in ours):
+    if options.mode == "bounded" and not any(row.segments["waived"] for row in rows_of_dlcpd):
         yield "no gain from bounded loss here, because no segment was waived"
-    for row in ours:
+    for row in rows_of_dlcpd:
         if row.wrong:
             yield f"WRONG RESULT at {show_size(row.size)}: {row.wrong} elements (promise P1)"
 

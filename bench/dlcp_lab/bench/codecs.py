@@ -100,15 +100,15 @@ def row(transport: str, task: dict[str, Runs]) -> Row:
     """
     runs, exact = (some(task[name], "training that ended") for name in (transport, EXACT))
     name = runs[0][0]["score_name"]
-    ours, theirs = ([run[0]["score"] for run in of] for of in (runs, exact))
+    measured, exact_scores = ([run[0]["score"] for run in of] for of in (runs, exact))
     sign = 1 if name in HIGHER_IS_BETTER else -1
     return Row(
         runs[0][0]["task"],
         transport,
         name,
-        ours,
-        sign * (mean(theirs) - mean(ours)),
-        most(theirs) - least(theirs),
+        measured,
+        sign * (mean(exact_scores) - mean(measured)),
+        most(exact_scores) - least(exact_scores),
         quotient(_datagrams(runs), _datagrams(exact), "exact sent no datagram"),
     )
 

@@ -70,7 +70,7 @@ def row(transport: str, task: Trained, goodput: Sequence[float]) -> Row:
         [median(step_times(run)) for run in runs],
         [seconds(run) for run in runs],
         [median(slowest([rank["forwards"] for rank in run])) for run in runs],
-        [quotient(seconds(theirs), seconds(ours)) for theirs, ours in pairs(gloo, runs)],
+        [quotient(seconds(a), seconds(b)) for a, b in pairs(gloo, runs)],
         [losses_at_marks(run) for run in runs],
         runs[0][0]["score_name"],
         [run[0]["score"] for run in runs],
@@ -92,7 +92,7 @@ def share(run: Run, name: str) -> float:
 
 
 SPEED: Final = (
-    "task", "transport", "step (ms)", "total (s)", "gloo/this", "by seed", "waived", "sent again",
+    "task", "transport", "step (ms)", "total (s)", "gloo/this", "by seed", "waived", "retransmitted",
     "beside it (Mbit/s)",
 )  # fmt: skip
 LEARNING: Final = (
@@ -103,16 +103,16 @@ LEARNING: Final = (
 
 def speed(one: Row) -> list[object]:
     """Cells of the table of times; medians over seeds."""
-    ours = one.transport != GLOO
+    is_dlcpd = one.transport != GLOO
     return [
         one.task,
         one.transport,
         f"{median(one.step) * 1e3:.0f}",
         f"{median(one.seconds):.1f}",
-        median(one.over_gloo) if ours else None,
-        _range(one.over_gloo, 2) if ours else None,
-        f"{mean(one.waived):.2%}" if ours else None,
-        f"{mean(one.retransmitted):.2%}" if ours else None,
+        median(one.over_gloo) if is_dlcpd else None,
+        _range(one.over_gloo, 2) if is_dlcpd else None,
+        f"{mean(one.waived):.2%}" if is_dlcpd else None,
+        f"{mean(one.retransmitted):.2%}" if is_dlcpd else None,
         f"{mean(one.background) / 1e6:.1f}" if one.background else None,
     ]
 
@@ -189,7 +189,7 @@ def _learns(name: str, transport: str) -> str:
 def _quality(name: str, transport: str, task: Trained) -> Check:
     """See RULE."""
     what = _learns(name, transport)
-    exact, ours = ([run[0]["score"] for run in task[t]] for t in (EXACT, transport))
+    exact, scores = ([run[0]["score"] for run in task[t]] for t in (EXACT, transport))
     if len(exact) < LEAST_SEEDS:
         return Check("P4", what, OPEN, "one seed has no spread to compare with")
     steps = len(task[EXACT][0][0]["losses"])
@@ -197,10 +197,10 @@ def _quality(name: str, transport: str, task: Trained) -> Check:
         return Check("P4", what, OPEN, f"{steps} steps, of which the first {WARMUP} are exact")
     noise = max(most(exact) - least(exact), QUANTUM)
     sign = 1 if task[EXACT][0][0]["score_name"] in HIGHER_IS_BETTER else -1
-    worse = sign * (mean(exact) - mean(ours))
-    apart = max(abs(a - b) for a, b in zip(exact, ours, strict=True))
+    worse = sign * (mean(exact) - mean(scores))
+    apart = max(abs(a - b) for a, b in zip(exact, scores, strict=True))
     seen = (
-        f"{mean(ours):.4f} against {mean(exact):.4f}, noise {noise:.4f}; of the same seed up to "
+        f"{mean(scores):.4f} against {mean(exact):.4f}, noise {noise:.4f}; of the same seed up to "
         f"{apart:.4f} apart"
     )
     return Check("P4", what, *verdict([seen] if worse > noise else [], seen))

@@ -145,8 +145,8 @@ def honesty(tasks: Sequence[Trained]) -> Iterator[str]:
 
 def _share(trained: Trained, transport: str) -> float:
     """Gloo's median step over that of `transport`. Raises: NotMeasured."""
-    gloo, ours = (median(step_times(trained.runs[name])) for name in ("gloo", transport))
-    return quotient(gloo, ours)
+    gloo, dlcpd = (median(step_times(trained.runs[name])) for name in ("gloo", transport))
+    return quotient(gloo, dlcpd)
 
 
 def other_order(tasks: Sequence[Trained]) -> Iterator[str]:

@@ -130,12 +130,12 @@ def _learns(trained: Trained) -> Check:
     seeds = [losses_at_marks(run)[-1] for run in (gloo, *trained.others)]
     if len(seeds) < LEAST_SEEDS:
         return Check("P4", what, OPEN, "one seed has no spread to compare with")
-    ours, limit = losses_at_marks(trained.runs["bounded"])[-1], prediction_limit(seeds)
+    bounded, limit = losses_at_marks(trained.runs["bounded"])[-1], prediction_limit(seeds)
     if limit >= (begin := fmean(rank["losses"][0] for rank in gloo)):
         seen = f"limit {limit:.4f} by {len(seeds)} seeds, first loss {begin:.4f}"
         return Check("P4", what, OPEN, f"too few steps to tell: {seen}")
     seen = (
-        f"last loss {ours:.4f} against {seeds[0]:.4f}, limit {limit:.4f} by Gloo's "
+        f"last loss {bounded:.4f} against {seeds[0]:.4f}, limit {limit:.4f} by Gloo's "
         f"{len(seeds)} seeds"
     )
-    return Check("P4", what, *verdict([seen] if ours > limit else [], seen))
+    return Check("P4", what, *verdict([seen] if bounded > limit else [], seen))

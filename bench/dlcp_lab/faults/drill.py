@@ -54,8 +54,8 @@ class Drill:
             return _listen(breakage, tools)
 
     def _sizes(self) -> dict[Path, int]:
-        ours = self._training.logs if self._training else []
-        logs = [*ours, *(host.daemon.log for host in self._cluster.hosts)]
+        training_logs = self._training.logs if self._training else []
+        logs = [*training_logs, *(host.daemon.log for host in self._cluster.hosts)]
         return {file: file.stat().st_size for file in logs}
 
     def end(self) -> None:

@@ -103,8 +103,8 @@ def strays(marks: Sequence[str], known: Collection[int]) -> list[str]:
 
 def folders() -> set[str]:
     """Temporary folders of this process, daemons and trainers."""
-    ours = (f"dlcp-lab-{os.getpid()}-", "dlcpd", "dlcp-client")
-    return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith(ours)}
+    prefixes = (f"dlcp-lab-{os.getpid()}-", "dlcpd", "dlcp-client")
+    return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith(prefixes)}
 
 
 def settled(look: Callable[[], Sequence[str]]) -> list[str]:

@@ -75,8 +75,8 @@ def _row(name: str, system: str, times: dict[str, list[list[float]]], ranks: Ran
     )
 
 
-def _ratios(theirs: list[list[float]], ours: list[list[float]]) -> list[float]:
-    return [quotient(median(a), median(b)) for a, b in pairs(theirs, ours)]
+def _ratios(reference: list[list[float]], measured: list[list[float]]) -> list[float]:
+    return [quotient(median(a), median(b)) for a, b in pairs(reference, measured)]
 
 
 def _counts(ranks: Ranks) -> dict[str, int]:
@@ -147,13 +147,13 @@ def honesty(case: Case, found: Sequence[Row]) -> Iterator[str]:
 def _behind(case: Case, gloo: Row, row: Row) -> str:
     """Why Gloo is as fast or faster. A difference without an explanation is called so."""
     best = waiting_at_best(case.paces)
-    theirs, ours = gloo.time.p50 - best, row.time.p50 - best
+    over_gloo, over_dlcpd = gloo.time.p50 - best, row.time.p50 - best
     again = row.counts["retransmitted"] / max(row.counts["sent"], 1)
     seen = (
-        f"the best that waits is {best * 1e3:.0f} ms, Gloo's step {theirs * 1e3:+.0f} ms, this "
-        f"one {ours * 1e3:+.0f} ms, with {again:.1%} of its segments sent again"
+        f"the best waiting step takes {best * 1e3:.0f} ms, Gloo's {over_gloo * 1e3:+.0f} ms, "
+        f"dlcpd's {over_dlcpd * 1e3:+.0f} ms, with {again:.1%} of its segments retransmitted"
     )
-    if ours > UNEXPLAINED * best:
+    if over_dlcpd > UNEXPLAINED * best:
         return f"dlcpd leaves the line idle, which neither line nor computation explain: {seen}"
     return f"nothing is lost here and TCP fills the line: {seen}"
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from dlcp_lab.report.measured import figure
 from dlcp_lab.report.statistic import mean, median, quotient
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
+from dlcp_lab.scenarios.job import DLCPD, Job, Operation, Phase, Result, on_fabric, run
 from dlcpd.ctl.output import Output
 
 RATE: Final = 25e6  # bit/s of each port: the most that two cores can overload twofold
@@ -58,8 +58,8 @@ def _cells(result: Result) -> list[object]:
 
 def _ratio(found: Mapping[tuple[str, int], Result], seed: int) -> float:
     """Relative energy by magnitude / at random, of one seed. Raises: NotMeasured."""
-    ours, theirs = (_relative(found[ranks, seed]) for ranks in RANKS)
-    return quotient(ours, theirs, "segments lost at random had no energy")
+    by_magnitude, at_random = (_relative(found[ranks, seed]) for ranks in RANKS)
+    return quotient(by_magnitude, at_random, "segments lost at random had no energy")
 
 
 def _measure(ranks: str, seed: int, output: Output) -> Result:
@@ -67,7 +67,7 @@ def _measure(ranks: str, seed: int, output: Output) -> Result:
     network = {**NETWORK, "drop_precedence": ranks}
     with on_fabric({**FABRIC, "seed": seed}, network) as (net, hosts):
         output.progress(f"early drops: {net.features()['early drops']}")
-        return run(net, hosts, Job((phase,)), seed=seed, output=output)["overload"][OURS]
+        return run(net, hosts, Job((phase,)), seed=seed, output=output)["overload"][DLCPD]
 
 
 def _lost(result: Result) -> float:

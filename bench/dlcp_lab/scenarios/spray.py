@@ -11,7 +11,7 @@ from dlcp_lab.emulation import Fabric
 from dlcp_lab.report.measured import figure
 from dlcp_lab.report.statistic import mean, median, most, quotient
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
+from dlcp_lab.scenarios.job import DLCPD, Job, Operation, Phase, Result, on_fabric, run
 from dlcpd.contract.traffic import traffic_classes
 from dlcpd.ctl.output import Output
 
@@ -79,7 +79,7 @@ def _measure(
         marks.append(net.statistics())
 
     with on_fabric(plan, {"entropy": ports}) as (net, hosts):
-        result = run(net, hosts, Job((phase,)), seed=seed, output=output, at=at)["even"][OURS]
+        result = run(net, hosts, Job((phase,)), seed=seed, output=output, at=at)["even"][DLCPD]
         return result, marks[1], marks[-1]
 
 
@@ -132,7 +132,7 @@ def _over_both(plan: dict[str, Any], output: Output) -> list[float]:
     with on_fabric(plan, {"entropy": PORTS}) as (net, hosts):
         job = Job((phase,))
         result = run(net, hosts, job, seed=plan["seed"], output=output, at=_make_unequal)
-    return result["unequal"][OURS].totals
+    return result["unequal"][DLCPD].totals
 
 
 def _share_of(ideal: float, times: Sequence[float]) -> float:
@@ -178,7 +178,7 @@ def _cut_once(plan: dict[str, Any], output: Output) -> list[float]:
         job = Job((phase,))
         result = run(net, hosts, job, seed=plan["seed"], output=output, at=saboteur.at)
         saboteur.wait()
-    return result["cut"][OURS].totals
+    return result["cut"][DLCPD].totals
 
 
 class _Saboteur:

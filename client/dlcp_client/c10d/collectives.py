@@ -308,13 +308,14 @@ class Collectives(GroupCalls):
 
     def _peer(self, rank: int) -> int:
         if not 0 <= rank < self.group.size:
-            raise BadOperation(f"rank {rank} of a group of {self.group.size}")
+            raise BadOperation(f"rank {rank} is not in this group of {self.group.size} ranks")
         return rank
 
     def _check_count(self, buffer: Buffer) -> None:
         if len(buffer.tensors) != self.group.size:
             raise BadOperation(
-                f"{len(buffer.tensors)} tensors for a group of {self.group.size}: give one by rank"
+                f"{len(buffer.tensors)} tensors for a group of {self.group.size} ranks: give "
+                "one tensor per rank"
             )
 
     def _check_parts(self, buffer: Buffer, size: int) -> None:
@@ -327,11 +328,15 @@ class Collectives(GroupCalls):
         rows = tensor.size(0) if tensor.dim() else 1
         if not splits:
             if rows % self.group.size:
-                raise BadOperation(f"{rows} rows do not divide by {self.group.size} ranks")
+                raise BadOperation(
+                    f"{rows} rows cannot be divided equally among {self.group.size} ranks: "
+                    "give splits"
+                )
             splits = [rows // self.group.size] * self.group.size
         if len(splits) != self.group.size or sum(splits) != rows or min(splits) < 0:
             raise BadOperation(
-                f"splits {list(splits)} of {rows} rows: give one by rank, {rows} in all"
+                f"splits {list(splits)} do not fit {rows} rows: give one number per rank, with "
+                f"the sum {rows}"
             )
         row = tensor.nbytes // rows if rows else 0
         return [count * row for count in splits]

@@ -79,15 +79,21 @@ def room(tensors: Sequence[torch.Tensor], carried: torch.dtype) -> Buffer:
 def _checked(tensors: Sequence[Any]) -> tuple[torch.Tensor, ...]:
     """The tensors without their autograd history."""
     if not tensors:
-        raise BadTensor("an empty list, where a list of tensors is needed")
+        raise BadTensor("the list is empty: give a list of tensors")
     device_of(tensors[0])
     for tensor in tensors:
         if tensor.device != tensors[0].device:
-            raise BadTensor(f"{tensor.device} beside {tensors[0].device}: use one device per call")
+            raise BadTensor(
+                f"one call has tensors on {tensor.device} and on {tensors[0].device}: use one "
+                "device per call"
+            )
         if tensor.layout is not torch.strided:
             raise BadTensor(f"layout {tensor.layout} is not dense; use .to_dense()")
         if tensor.dtype != tensors[0].dtype:
-            raise BadTensor(f"{tensor.dtype} beside {tensors[0].dtype}: use one dtype per call")
+            raise BadTensor(
+                f"one call has tensors of {tensor.dtype} and of {tensors[0].dtype}: use one "
+                "dtype per call"
+            )
     return tuple(tensor.detach() for tensor in tensors)
 
 

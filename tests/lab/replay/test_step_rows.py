@@ -66,7 +66,7 @@ def test_what_does_not_gain_is_said_with_its_reason() -> None:
     assert len(lines) == 3
     assert "ideal order is worth go into" in lines[0]
     assert "takes 0.50 of the time of hook" in lines[1]
-    assert "1.0% of its segments sent again" in lines[2]
+    assert "1.0% of its segments retransmitted" in lines[2]
 
 
 def test_idle_lines_are_called_unexplained() -> None:
