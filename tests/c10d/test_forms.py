@@ -60,8 +60,8 @@ def test_the_stub_has_collectives() -> None:
         ("allreduce", [[3]], {}, "it takes tensors: a list of tensors"),
         ("allreduce", [TENSOR, dist.BroadcastOptions()], {}, "are a BroadcastOptions"),
         ("allreduce", [TENSOR], {"opts": dist.BarrierOptions()}, "give AllreduceOptions"),
-        ("allreduce", [TENSOR], {"timeout": 3.0}, "timeout 3.0: give a timedelta"),
-        ("broadcast", [TENSOR, "one"], {}, "root 'one': give a rank"),
+        ("allreduce", [TENSOR], {"timeout": 3.0}, "timeout 3.0 is not valid: give a timedelta"),
+        ("broadcast", [TENSOR, "one"], {}, "root 'one' is not in the group: give a rank"),
         ("scatter", [TENSOR, TENSOR], {}, "input_tensors: a list of lists of tensors"),
         ("reduce_scatter_single", [[TENSOR], TENSOR], {}, "output: a tensor, input: a tensor"),
         (
@@ -78,7 +78,7 @@ def test_the_stub_has_collectives() -> None:
             "an options object too",
         ),
         ("reduce", [TENSOR, 1], {"opts": dist.ReduceOptions()}, "'root' is given, and"),
-        ("barrier", [3], {}, "timeout 3: give a timedelta"),
+        ("barrier", [3], {}, "timeout 3 is not valid: give a timedelta"),
         ("send", [TENSOR, 1], {}, "too few arguments; it takes tensors, dstRank, tag"),
     ],
 )

@@ -63,7 +63,7 @@ def local(rank: int, store: str, world: int) -> list[str]:
             (
                 "root",
                 BadTensor,
-                "broadcast: no rank 2 in a group of 2",
+                "broadcast: rank 2 is not in this group of 2",
                 lambda: ours.broadcast(four, world),
             ),
             ("root below", BadTensor, "no rank -2", lambda: ours.reduce(four, -2)),

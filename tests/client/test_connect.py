@@ -250,7 +250,7 @@ def _greet_one(listener: socket.socket, left: threading.Event) -> None:
 
 
 def test_parts_of_a_place_are_refused() -> None:
-    with pytest.raises(BadConfig, match="go together"):
+    with pytest.raises(BadConfig, match="give all of store"):
         connect(HashStore(), 0)
 
 

@@ -215,7 +215,7 @@ def test_wishes_that_make_no_sense_are_refused(world: StandIn) -> None:
         elastic.regroup(world.sessions[0])
     with pytest.raises(BadConfig, match="without a store"):
         elastic.boundary(world.sessions[0])
-    with pytest.raises(PeerLost, match="no job 'job' came"):
+    with pytest.raises(PeerLost, match="job 'job' did not call"):
         elastic.join(HashStore(), timeout=0.1)
     with pytest.raises(BadConfig, match="timeout"):
         elastic.join(HashStore(), timeout=-1.0)

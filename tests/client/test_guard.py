@@ -58,9 +58,12 @@ def test_nothing_is_no_error_and_something_instead_of_nothing_is_one() -> None:
     [
         ({"every": 0}, "every=0 is not valid: use a whole number"),
         ({"every": 1.5}, "every=1.5"),
-        ({"max_error": -1}, "max_error=-1: a fraction"),
+        ({"max_error": -1}, "max_error=-1 is not valid: use a fraction"),
         ({"max_error": float("nan")}, "max_error=nan"),
-        ({"on_excess": "panic"}, "on_excess='panic': one of tighten, exact, stop, warn"),
+        (
+            {"on_excess": "panic"},
+            "on_excess='panic' is not known: use one of tighten, exact, stop, warn",
+        ),
         ({"floor": 0.9}, "floor=0.9"),
     ],
 )
@@ -72,7 +75,7 @@ def test_a_guard_that_is_none_is_refused_by_field(options: dict[str, Any], said:
 def test_a_guard_watches_bounded_policies_through_dlcpd_only() -> None:
     with pytest.raises(BadConfig, match="an exact policy has no loss to sample"):
         checked_guard(Guard(), exact())
-    with pytest.raises(BadConfig, match='transport="auto" may not'):
+    with pytest.raises(BadConfig, match='transport="auto" may use'):
         checked_guard(Guard(), bounded(), "auto")
     with pytest.raises(BadConfig, match="use Guard"):
         checked_guard(0.05, bounded())

@@ -148,7 +148,7 @@ def test_registering_takes_no_longer_than_it_may(tmp_path: Path) -> None:
 @pytest.mark.parametrize("timeout", [0, -1.0, float("nan"), "8", timedelta(0)])
 def test_a_timeout_that_is_none(timeout: Any) -> None:
     net = DistributedDataParallel(nn.Linear(2, 2))
-    with pytest.raises(BadConfig, match=r"timeout .*: seconds"):
+    with pytest.raises(BadConfig, match=r"timeout .* is not valid: use seconds"):
         ddp.register(net, timeout=timeout)
-    with pytest.raises(BadConfig, match=r"timeout .*: seconds"):
+    with pytest.raises(BadConfig, match=r"timeout .* is not valid: use seconds"):
         connect(HashStore(), 0, 2, timeout=timeout)

@@ -156,7 +156,7 @@ def test_without_everybodys_consent_nobody_falls_back(fallbacks: list[bool]) -> 
 
 
 def test_ranks_that_ask_for_different_transports_are_told() -> None:
-    told = "rank 1 has transport 'dlcp', and rank 0 has 'auto'"
+    told = "rank 1 has transport 'dlcp', and rank 0 has 'auto': give all ranks the same transport="
     [error] = vote(HashStore(), [None, None], [False, True], transport="auto")
     assert isinstance(error, BadConfig)
     assert str(error) == told
@@ -186,7 +186,7 @@ def test_what_all_ranks_did_is_done() -> None:
 def test_a_rank_that_never_did_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dlcp_client.job.rendezvous.LATE", SOON)
     with (
-        pytest.raises(PeerLost, match=r"x: rank 0 waited .* for rank 1 of 2"),
+        pytest.raises(PeerLost, match=r"x: rank 0 waited .* s, and rank 1 of 2"),
         together(Member(HashStore(), 0, 2), "x", soon()),
     ):
         pass

@@ -58,7 +58,7 @@ def test_an_older_rank_is_told_apart() -> None:
     for lacks in ("host", "parts", "name"):
         said = told("a", "b")
         del said[0][lacks]
-        with pytest.raises(BadMessage, match=f"published no '{lacks}'.*older"):
+        with pytest.raises(BadMessage, match=f"published no '{lacks}'.*same version"):
             Placement.of(1, said)
 
 

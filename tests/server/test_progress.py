@@ -96,7 +96,7 @@ def test_after_a_recovery_the_workers_of_before_are_waited_for() -> None:
 
 def test_a_number_that_is_not_the_next_is_refused() -> None:
     progress = book_of(1)
-    with pytest.raises(BadOperation, match="number 2 after 0"):
+    with pytest.raises(BadOperation, match="number 2 after number 0"):
         progress.push(0, 2)
     with pytest.raises(BadOperation):
         progress.push(3, 1)

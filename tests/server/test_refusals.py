@@ -124,7 +124,7 @@ def test_what_no_server_can_train_is_refused_before_anything_is_opened() -> None
         ("[server]\nname = 'x'\nshards = 0\nstore = 's'\nsnapshots = 'p'", "shards = 0"),
         ("[server]\nname = 'x'\nshards = 1\nstore = 's'\nsnapshots = 'p'\nserve = []", "serve"),
         ("[server]\nname = 'x'\nshards = 1\nstore = 's'\nsnapshots = 'p'\nserve = [1]", "serve"),
-        ("[server]\nname = 'x'\nshards = 1\nstore = 's'\nsnapshots = 'p'\nport = 7", "port: no"),
+        ("[server]\nname = 'x'\nshards = 1\nstore = 's'\nsnapshots = 'p'\nport = 7", "no key port"),
         ("[server]\nname = 3", "shards is missing"),
         ("[server", "Expected"),
     ],
@@ -143,7 +143,7 @@ def test_the_command_says_what_is_wrong(
     with served(tmp_path, host_daemon, shards=2):
         assert main(["--config", str(file)]) == 2
     said = capsys.readouterr().err
-    assert "cannot be read" in said and "another server process" in said
+    assert "cannot read the file" in said and "another server process" in said
 
 
 def test_a_snapshots_folder_that_is_damaged_is_refused(

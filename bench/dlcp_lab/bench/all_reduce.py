@@ -91,7 +91,7 @@ def check(options: argparse.Namespace) -> None:
     Raises: BadConfig.
     """
     if options.result_only and not options.arena:
-        raise BadConfig("--result-only needs --arena: the caller must give the memory away")
+        raise BadConfig("--result-only needs --arena: the tensor must be in the arena")
     if options.mode == "bounded" and options.op not in ("sum", "avg"):
         raise BadConfig(f"--op {options.op} cannot be bounded; use sum or avg, or --mode exact")
     if options.op == "avg" and options.dtype in ("int32", "int64"):
@@ -251,10 +251,10 @@ def verdicts(rows: Sequence[Row], options: argparse.Namespace) -> Iterator[str]:
 def _because(row: Row, options: argparse.Namespace) -> str:
     share = row.segments["retransmitted"] / max(row.segments["sent"], 1)
     if share > RETRANSMISSION_MATTERS:
-        return f"{show_fraction(share)} of the segments were sent again"
+        return f"{show_fraction(share)} of the segments were retransmitted"
     if not options.switch and not options.netns:
-        return "loopback has no tail to cut: both are bound by copies and wake-ups"
-    return "hardly anything was lost: there was no tail to cut"
+        return "loopback has no slow tail that dlcpd could cut: copies and wake-ups limit both"
+    return "the network lost hardly any datagram, so there was no slow tail to cut"
 
 
 def _document(

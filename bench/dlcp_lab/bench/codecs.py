@@ -129,9 +129,9 @@ def _print(costs: Sequence[Cost], rows: Rows[Row], seeds: int, part: float, outp
     )
     output.line()
     output.line(
-        f"{HOSTS} hosts on loopback, {show_fraction(LOSS)} of what arrives thrown away (INJECTED), "
-        f"{len(os.sched_getaffinity(0))} cores; seeds 1..{seeds}, {show_fraction(part)} of the "
-        f"demo's steps; PowerSGD of rank {POWER_SGD_RANK}"
+        f"{HOSTS} hosts on loopback, whose sockets drop {show_fraction(LOSS)} of the incoming "
+        f"datagrams (INJECTED), {len(os.sched_getaffinity(0))} cores; seeds 1..{seeds}, "
+        f"{show_fraction(part)} of the demo's steps; PowerSGD of rank {POWER_SGD_RANK}"
     )
     output.line(rows.render(HEADER, cells, left=3))
     for line in rows.reasons():

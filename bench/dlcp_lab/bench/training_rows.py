@@ -92,8 +92,9 @@ def share(run: Run, name: str) -> float:
 
 
 SPEED: Final = (
-    "task", "transport", "step (ms)", "total (s)", "gloo/this", "by seed", "waived", "retransmitted",
-    "beside it (Mbit/s)",
+    "task", "transport", "step (ms)", "total (s)", "gloo/this", "by seed", "waived",
+    "retransmitted",
+    "background (Mbit/s)",
 )  # fmt: skip
 LEARNING: Final = (
     "task", "transport", *(f"loss at {mark:.0%}" for mark in MARKS), "final", "by seed", "",
@@ -183,7 +184,7 @@ def _bound(name: str, transport: str, runs: Runs) -> Check:
 
 
 def _learns(name: str, transport: str) -> str:
-    return f"{name}, {transport}: learns as exact does"
+    return f"{name}, {transport}: the score is within the noise of exact's"
 
 
 def _quality(name: str, transport: str, task: Trained) -> Check:
@@ -223,11 +224,14 @@ def _because(one: Row, other: Row, gloo: Row | None) -> str:
     if other.transport == GLOO:
         return _against_gloo(one, other)
     if one.transport == BOUNDED:
-        return f"only {mean(one.waived):.2%} was waived, {mean(one.retransmitted):.2%} sent again"
+        return (
+            f"only {mean(one.waived):.2%} of the segments were waived, and "
+            f"{mean(one.retransmitted):.2%} retransmitted"
+        )
     forward = median((gloo or other).forward)
     return (
-        f"a forward pass is {forward * 1e3:.0f} ms of a step of {median(one.step) * 1e3:.0f} ms: "
-        "too little to hide behind"
+        f"a forward pass takes {forward * 1000.0:.0f} ms of a step of "
+        f"{median(one.step) * 1000.0:.0f} ms: too little to overlap with communication"
     )
 
 
@@ -249,11 +253,12 @@ def _none(one: Row, other: Row, gain: float, because: str) -> str:
 def _against_gloo(one: Row, gloo: Row) -> str:
     if one.background and mean(one.background) > WORTH * mean(gloo.background or [0.0]):
         return (
-            f"Gloo's TCP leaves less to others: {_beside(gloo)} went to the flow beside it, "
-            f"and {_beside(one)} beside dlcpd"
+            f"Gloo's TCP leaves less to the background flow: it carried {_beside(gloo)} with "
+            f"Gloo, and {_beside(one)} with dlcpd"
         )
     return (
-        f"TCP bears this loss, and dlcpd sent {mean(one.retransmitted):.2%} of its segments again"
+        f"TCP tolerates this loss, and dlcpd retransmitted {mean(one.retransmitted):.2%} of "
+        "its segments"
     )
 
 

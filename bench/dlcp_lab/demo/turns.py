@@ -74,7 +74,7 @@ class Turns:
 def header(turns: Turns) -> list[str]:
     """Of the table. Times are shown where they say something about a network."""
     times = ["step p50 (ms)", "p99 (ms)", "times as fast"] if turns.fair else []
-    return ["over", *times, "waived", "came back", "accuracy"]
+    return ["over", *times, "waived", "reapplied", "accuracy"]
 
 
 def rows(turns: Turns) -> Iterator[list[object]]:
@@ -144,6 +144,9 @@ def _reapplied(turns: Turns) -> Check:
         owed = books["waived"] - books["reapplied"]
         held += owed
         if owed < 0 or (owed == 0) != (books["held_bytes"] == 0):
-            bad.append(f"rank {number} owes {owed} segments, holds {books['held_bytes']} B")
-    good = f"{turns.total('reapplied')} came back, {held} are held for the next step"
-    return Check("P4", "what is waived comes back", *verdict(bad, good))
+            bad.append(
+                f"rank {number} has not reapplied {owed} segments, and holds "
+                f"{books['held_bytes']} B"
+            )
+    good = f"{turns.total('reapplied')} reapplied, {held} held for the next step"
+    return Check("P4", "waived values are reapplied", *verdict(bad, good))

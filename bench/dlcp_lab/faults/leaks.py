@@ -36,7 +36,9 @@ def usage(pid: int) -> Usage:
     rows = re.findall(r"^(\w+):\s+(\d+)", status, re.MULTILINE)
     numbers = {key: int(number) for key, number in rows}
     if "RssAnon" not in numbers:
-        raise ProcessLookupError(f"process {pid} has ended, and nobody has waited for it yet")
+        raise ProcessLookupError(
+            f"process {pid} has ended, and its parent has not yet waited for it"
+        )
     return Usage(
         pid,
         len(os.listdir(f"/proc/{pid}/fd")),

@@ -73,7 +73,7 @@ class Rank:
         data = self.socket.recv(1 << 20)
         self._unread += data
         if len(self._unread) > MAX_LINE:
-            raise BadMessage(f"rank {self.number} wrote a line of more than {MAX_LINE} B")
+            raise BadMessage(f"rank {self.number} printed a line of more than {MAX_LINE} B")
         *lines, rest = bytes(self._unread).split(b"\n")
         self._unread = bytearray(rest)
         found = [json.loads(line) for line in lines]
@@ -207,7 +207,7 @@ class _Watch:
         missing = [str(rank.number) for rank in self.ranks if not rank.ended]
         if missing:
             self.hosts.raise_if_ended()
-            raise DeadlineExceeded(f"rank(s) {', '.join(missing)} did not finish in time")
+            raise DeadlineExceeded(f"rank(s) {', '.join(missing)} did not end in time")
 
 
 def _blame(rank: Rank) -> tuple[int, float]:

@@ -237,7 +237,7 @@ def _scenario(found: Row) -> Iterator[Block]:
             ],
         )
     if found.get("header"):
-        yield table("As it was printed", found["header"], found["rows"])
+        yield table("Output of the benchmark", found["header"], found["rows"])
 
 
 def _verdict(claim: Row) -> str:

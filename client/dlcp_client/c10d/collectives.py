@@ -328,10 +328,7 @@ class Collectives(GroupCalls):
         rows = tensor.size(0) if tensor.dim() else 1
         if not splits:
             if rows % self.group.size:
-                raise BadOperation(
-                    f"{rows} rows cannot be divided equally among {self.group.size} ranks: "
-                    "give splits"
-                )
+                raise BadOperation(f"{rows} rows for {self.group.size} ranks: give splits")
             splits = [rows // self.group.size] * self.group.size
         if len(splits) != self.group.size or sum(splits) != rows or min(splits) < 0:
             raise BadOperation(
