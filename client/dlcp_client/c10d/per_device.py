@@ -17,7 +17,7 @@ from dlcpd.contract.errors import BadTensor
 
 from .device_backends import ALL_DEVICES, DeviceBackends
 from .errors import torch_errors
-from .unread import Unread
+from .unread import UnreadWorks
 
 _KIND: Final = dist.ProcessGroup.BackendType.CUSTOM
 
@@ -26,7 +26,7 @@ class PerDevice(dist.ProcessGroup):
     """A ProcessGroup that is also the backend of each device without another backend."""
 
     devices: DeviceBackends = ALL_DEVICES
-    unread: Unread
+    unread: UnreadWorks
 
     supports_splitting = False  # flag of NCCL's splitting; `split_group` works without it
     supports_coalescing = True
