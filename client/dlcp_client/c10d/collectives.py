@@ -5,18 +5,12 @@ documents (`overloads`); `asked` holds the root, the reduction and the timeout. 
 processes with several devices: they have one entry per device (`devices_of_a_rank`).
 """
 
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Any, Final, cast
+from collections.abc import Sequence
 
 import torch
 
-from dlcp_client.device.registry import kind_of
-from dlcp_client.ranges import RANGES
 from dlcpd.contract.errors import BadTensor
-from dlcpd.contract.policy import LossPolicy
 
-from . import transport
 from .checks import (
     bytes_of_rows,
     check_alike,
@@ -33,65 +27,14 @@ from .checks import (
 )
 from .coalescing import by_rank, room_by_rank, shared
 from .devices_of_a_rank import copied_to_all, reduced_here, rooms_of_all
-from .dispatch import count
-from .errors import torch_errors
-from .overloads import FORMS, CallOptions
+from .group_calls import GroupCalls, operation
+from .overloads import CallOptions
 from .reduction import Reduction
 from .staging import BYTES, Buffer, copied, lent, room
 from .work import GroupWork, joined
 
 Tensors = list[torch.Tensor]
-MESSAGES: Final = ("send", "recv", "recv_anysource")
 Pairs = list[tuple[torch.Tensor, torch.Tensor]]  # output and input
-
-
-class GroupCalls:
-    """The members of the process group that the collectives use."""
-
-    group: transport.TransportGroup
-    getGroupName: Callable[[], str]  # as PyTorch calls it
-    other: Callable[[str], Any]  # the group that serves a device type; None: this one
-
-    def policy(self, asked: CallOptions) -> LossPolicy:
-        """The policy of an operation: exact, with the call's timeout."""
-        raise NotImplementedError
-
-    def begin(self) -> None:
-        """Check that the group is open. Raises: the error that ended it."""
-        raise NotImplementedError
-
-    def begun(self, work: GroupWork, *, message: bool) -> None:
-        """Register a work that is handed to the caller."""
-        raise NotImplementedError
-
-
-def operation(method: Callable[..., GroupWork]) -> Callable[..., GroupWork]:
-    """Wrap a method that PyTorch calls: bind any documented form of its arguments, require an open
-    group, and raise errors as PyTorch expects them."""
-    name = method.__name__
-    form, message = FORMS[name], name in MESSAGES
-
-    def shown(self: GroupCalls, first: list[Any], asked: CallOptions) -> GroupWork:
-        if not RANGES.on():
-            return method(self, *first, asked)
-        with RANGES.collective(name, self.group, self.getGroupName(), first, form.depths):
-            return method(self, *first, asked)
-
-    @wraps(method)
-    def call(self: GroupCalls, /, *args: Any, **kwargs: Any) -> GroupWork:
-        with torch_errors():
-            self.begin()
-            first, asked = form.bind(name, args, kwargs)
-            other = self.other(_device_of(first) if first else asked.device)
-            if other is None:
-                work = shown(self, first, asked)
-        if other is not None:
-            return cast("GroupWork", getattr(other, name)(*args, **kwargs))
-        self.begun(work, message=message)
-        count(name)
-        return work
-
-    return call
 
 
 class Collectives(GroupCalls):
@@ -347,13 +290,3 @@ class Collectives(GroupCalls):
             target.flat, source.flat, output_sizes, input_sizes, policy=self.policy(asked)
         )
         return GroupWork([part], list(target.tensors), target.copy_back)
-
-
-def _device_of(tensors: Sequence[Any]) -> str:
-    """The type of the first tensor's device, in nested lists too; "": no tensor."""
-    for each in tensors:
-        if isinstance(each, torch.Tensor):
-            return kind_of(each)
-        if isinstance(each, list | tuple) and (found := _device_of(each)):
-            return found
-    return ""

@@ -16,6 +16,11 @@ from dlcpd.contract.errors import BadOperation
 
 UNSET: Final = timedelta(milliseconds=-1)  # default timeout of options objects in C++
 _SUM: Final[Any] = torch_c10d.ReduceOp.SUM
+# By field of CallOptions: the attribute of PyTorch's options objects.
+_ATTRIBUTES: Final = {
+    "root": "rootRank", "root_tensor": "rootTensor", "op": "reduceOp", "timeout": "timeout",
+    "device": "device",
+}  # fmt: skip
 
 Names = tuple[str, ...]  # names of one argument: they differ by overload and PyTorch version
 
@@ -134,11 +139,7 @@ def _values(name: str, options: Any, wanted: str) -> dict[str, Any]:
     if not isinstance(options, getattr(torch_c10d, wanted)):
         found = type(options).__name__
         raise BadOperation(f"{name}: the options are a {found}: give {wanted}")
-    held = {
-        "root": "rootRank", "root_tensor": "rootTensor", "op": "reduceOp", "timeout": "timeout",
-        "device": "device",
-    }  # fmt: skip
-    return {word: getattr(options, attribute, None) for word, attribute in held.items()}
+    return {word: getattr(options, attribute, None) for word, attribute in _ATTRIBUTES.items()}
 
 
 def _root(name: str, root: Any) -> int:
