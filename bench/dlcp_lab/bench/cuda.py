@@ -21,7 +21,7 @@ HEADER: Final = ("model", "transport", "step ms", "p99 ms", "compute ms", "alone
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class CudaMedians:
     """Medians of one network over one transport, seconds; `hidden`: a fraction."""
 
     model: str
@@ -69,19 +69,19 @@ def cuda(options: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def rows_of(found: Sequence[dict[str, Any]]) -> Rows[Turns]:
+def rows_of(found: Sequence[dict[str, Any]]) -> Rows[CudaMedians]:
     """The rows that the ranks wrote."""
-    rows = Rows(Turns)
+    rows = Rows(CudaMedians)
     for one in found:
         labels = {"model": one["model"], "transport": one["transport"]}
         if one["reason"]:
             rows.everything.append(Gap(labels, one["reason"]))
         else:
-            rows.everything.append(Turns(**labels, **{name: one[name] for name in FIGURES}))
+            rows.everything.append(CudaMedians(**labels, **{name: one[name] for name in FIGURES}))
     return rows
 
 
-def cells(row: Turns) -> list[str]:
+def cells(row: CudaMedians) -> list[str]:
     """A row of the table."""
     times = (f"{seconds * 1e3:.2f}" for seconds in (row.step, row.p99, row.compute, row.alone))
     return [row.model, row.transport, *times, f"{row.hidden:.0%}"]
