@@ -113,6 +113,14 @@ class Session(Generic[A]):
         allocate = partial(self.library.empty, self._connection.arena, sizes, dtype)
         return self._connection.places.room(allocate, time.monotonic() + wait)
 
+    def released(self, work: Work[A], wait: float = 0.0) -> bool:
+        """Whether peers have the data of a completed operation, so that its tensor may be written
+        again; waits for up to `wait` seconds. Raises: the error that ended the session."""
+        if not work.released:
+            until = time.monotonic() + wait
+            self._connection.places.wait_for(lambda: work.released, until)
+        return work.released
+
     def zeros(self, shape: int | Sequence[int], dtype: Any = None, *, wait: float = 0.0) -> A:
         """As `empty`, filled with 0."""
         made: Any = self.empty(shape, dtype, wait=wait)

@@ -81,11 +81,11 @@ class LayerRow(NamedTuple):
     bound: int  # millionths of the segments
 
 
-class _Message(Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+class _IpcMessage(Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
     """Its fields hold no reference to a message, so the garbage collector has nothing to find."""
 
 
-class _Reporting(_Message, frozen=True):
+class _Reporting(_IpcMessage, frozen=True):
     """A message with a map in JSON: other encodings let the sender choose how much memory a reader
     reserves."""
 
@@ -105,14 +105,14 @@ class _Reporting(_Message, frozen=True):
             raise BadMessage(f"{name}.report: no JSON map: {type(exc).__name__}") from exc
 
 
-class Hello(_Message, frozen=True, tag=0):
+class Hello(_IpcMessage, frozen=True, tag=0):
     """First frame of a client."""
 
     version: Annotated[int, between(0, 1 << 16)]
     client: Annotated[str, most(MAX_TEXT)]  # for the log: program and process id
 
 
-class Welcome(_Message, frozen=True, tag=1):
+class Welcome(_IpcMessage, frozen=True, tag=1):
     """The daemon's answer to Hello: the address at which peers reach it."""
 
     version: Annotated[int, between(0, 1 << 16)]
@@ -121,7 +121,7 @@ class Welcome(_Message, frozen=True, tag=1):
     public_key: Annotated[str, most(40)]  # CURVE key, Z85
 
 
-class Join(_Message, frozen=True, tag=2):
+class Join(_IpcMessage, frozen=True, tag=2):
     """Become one rank of a job. Answered with Joined, or Refused."""
 
     job: Annotated[str, most(128)]
@@ -141,14 +141,14 @@ class Join(_Message, frozen=True, tag=2):
         return without(self, "proof")
 
 
-class Joined(_Message, frozen=True, tag=3):
+class Joined(_IpcMessage, frozen=True, tag=3):
     """All peers answered. Carries descriptors: arena (memfd), and a lane (socket) per engine."""
 
     session: Annotated[int, between(0, (1 << 63) - 1)]
     arena_bytes: Annotated[int, between(1 << 16, MAX_ARENA)]
 
 
-class StatusRequest(_Message, frozen=True, tag=4):
+class StatusRequest(_IpcMessage, frozen=True, tag=4):
     """Ask for the daemon's state; allowed before and after Join."""
 
     ledger: Annotated[int, between(0, 10_000)]  # newest ledger rows wanted
@@ -158,7 +158,7 @@ class Status(_Reporting, frozen=True, tag=5):
     """The daemon's state as a JSON-like map; keys in docs/ipc.md."""
 
 
-class TraceRequest(_Message, frozen=True, tag=15):
+class TraceRequest(_IpcMessage, frozen=True, tag=15):
     """Record events of the operations of an engine, or return them; allowed after Hello.
 
     One connection at a time records; its recording ends with it.
@@ -172,14 +172,14 @@ class Traced(_Reporting, frozen=True, tag=16):
     """State of a recording, with events if they were requested; keys in docs/ipc.md."""
 
 
-class Refused(_Message, frozen=True, tag=6):
+class Refused(_IpcMessage, frozen=True, tag=6):
     """A request on the session socket failed; the socket stays usable."""
 
     code: Annotated[str, most(64)]
     text: Annotated[str, most(16 * MAX_TEXT)]
 
 
-class OpenGroup(_Message, frozen=True, tag=7):
+class OpenGroup(_IpcMessage, frozen=True, tag=7):
     """Operations of a group may follow. Group 0, all ranks in order, is open from the start.
 
     `ranks` are the members' ranks in the session, by rank in the group, this rank among them.
@@ -191,7 +191,7 @@ class OpenGroup(_Message, frozen=True, tag=7):
     ranks: Annotated[list[int], most(MAX_WORLD)]
 
 
-class CloseGroup(_Message, frozen=True, tag=8):
+class CloseGroup(_IpcMessage, frozen=True, tag=8):
     """No operation of a group follows; those that are open fail."""
 
     group: Annotated[int, between(1, MAX_GROUPS - 1)]
@@ -244,7 +244,7 @@ class Submit(Struct, array_like=True, forbid_unknown_fields=True, gc=False, tag=
     codec: Annotated[str, most(MAX_CODEC)] = ""
 
 
-class Completed(_Message, frozen=True, tag=10):
+class Completed(_IpcMessage, frozen=True, tag=10):
     """The result is in the arena; of a divided operation, this engine's part of it.
 
     `released`: its memory may be written again.
@@ -268,13 +268,13 @@ class Completed(_Message, frozen=True, tag=10):
     also_released: Annotated[list[int], most(MAX_RELEASED)]
 
 
-class Released(_Message, frozen=True, tag=11):
+class Released(_IpcMessage, frozen=True, tag=11):
     """All peers hold this rank's shard: the memory of `operation` is free again."""
 
     operation: Annotated[int, between(1, MAX_OPERATION)]
 
 
-class Failed(_Message, frozen=True, tag=12):
+class Failed(_IpcMessage, frozen=True, tag=12):
     """`operation` ended without a result; 0 means the whole session failed.
 
     `rank`, `host`, `address`, `awaiting`: as in contract.errors.Peer.
@@ -289,13 +289,13 @@ class Failed(_Message, frozen=True, tag=12):
     awaiting: Annotated[str, most(MAX_AWAITING)] = ""
 
 
-class Leave(_Message, frozen=True, tag=13):
+class Leave(_IpcMessage, frozen=True, tag=13):
     """The client is about to end its session: compare the last results with the peers'."""
 
     timeout: Annotated[float, between(0.0, 60.0)]  # seconds for the peers to send digests
 
 
-class Left(_Message, frozen=True, tag=14):
+class Left(_IpcMessage, frozen=True, tag=14):
     """The comparison has ended; `unconfirmed` digests of peers did not arrive in time."""
 
     unconfirmed: Annotated[int, between(0, 1 << 53)]

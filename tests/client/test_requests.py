@@ -21,22 +21,10 @@ GRADIENT = torch.zeros(100)
 
 def ask(op: Any = "sum", tensor: torch.Tensor = GRADIENT, **changes: Any) -> Submit:
     values: dict[str, Any] = {"policy": EXACT, "name": None, "exempt": ()}
-    asked = request(TENSORS.block(tensor), TENSORS.operation(op), **(values | changes))
-    return Submit(
-        operation=1,
-        group=0,
-        collective="all_reduce",
-        schedule="",
-        peer=-1,
-        tag=0,
-        input=4096,
-        input_count=asked.count,
-        output=4096,
-        output_count=asked.count,
-        sizes=[],
-        in_place=True,
-        **asked.fields(),
-    )
+    block = TENSORS.block(tensor)
+    message = request("all_reduce", block, TENSORS.operation(op), **(values | changes))
+    message.operation, message.input, message.output, message.in_place = 1, 4096, 4096, True
+    return message
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), "2", None])

@@ -44,7 +44,7 @@ class OtherVersion(MalformedPeerMessage):
         self.version = version
 
 
-class _Message(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class _PeerMessage(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """The fields of every message."""
 
     job: Annotated[str, most(128)]
@@ -54,7 +54,7 @@ class _Message(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     echo: Annotated[int, between(0, MAX_SESSION)]
 
 
-class PeerHello(_Message, frozen=True):
+class PeerHello(_PeerMessage, frozen=True):
     """One rank to another: the sender's endpoints, and settings that must be equal."""
 
     answer: bool  # the sender lacks values of the receiver, which is to answer
@@ -78,7 +78,7 @@ class PeerHello(_Message, frozen=True):
         return without(self, "proof", "secret")
 
 
-class Goodbye(_Message, frozen=True):
+class Goodbye(_PeerMessage, frozen=True):
     """The sender's session ended, for the reason given."""
 
     code: Annotated[str, most(64)]
@@ -94,14 +94,14 @@ class AbortedRow(NamedTuple):
     lost: Annotated[int, between(-1, MAX_WORLD - 1)]  # rank that the sender lost; -1: not the cause
 
 
-class Abort(_Message, frozen=True):
+class Abort(_PeerMessage, frozen=True):
     """The sender aborted operations; its session goes on. In one message, as most fail together."""
 
     engine: Annotated[int, between(0, MAX_ENGINES - 1)]
     aborted: Annotated[list[AbortedRow], Meta(min_length=1, max_length=MAX_ABORTED)]
 
 
-class Leaving(_Message, frozen=True):
+class Leaving(_PeerMessage, frozen=True):
     """The sender's client left, after these operations of one engine: its session delivers them,
     and then says Goodbye. `last`: the list is complete."""
 
