@@ -85,10 +85,13 @@ class Session(Generic[A]):
         """
         if sorted(set(ranks)) != sorted(ranks) or not set(ranks) <= set(range(self.world_size)):
             raise BadConfig(
-                f"group of ranks {list(ranks)}: different ones of 0..{self.world_size - 1}"
+                f"the group of ranks {list(ranks)} is not valid: give different ranks of "
+                f"0..{self.world_size - 1}"
             )
         if self.rank not in ranks:
-            raise BadConfig(f"group of ranks {list(ranks)}: rank {self.rank} is no member")
+            raise BadConfig(
+                f"the group of ranks {list(ranks)} does not contain this rank, {self.rank}"
+            )
         number, title = self._numbers.agree(ranks, name, timeout)
         self._connection.submission.say(OpenGroup(number, title, list(ranks)))
         return Group(self, self._connection.submission, number, ranks, name)

@@ -129,7 +129,7 @@ def test_errors_say_the_words_by_which_tools_know_them() -> None:
     assert str(as_torch(DeadlineExceeded("late"))).startswith("timed out: late")
     lost = PeerLost("rank 2 left", Peer(2, "host-c"))
     assert str(as_torch(lost)) == "Connection closed by peer: rank 2 left"
-    assert str(as_torch(PeerLost("rank 1 did not come"))) == "rank 1 did not come"
+    assert str(as_torch(PeerLost("rank 1 did not arrive"))) == "rank 1 did not arrive"
 
 
 def test_errors_from_the_daemon_stay_those_of_the_contract() -> None:
@@ -177,7 +177,7 @@ def test_small_integers_wrap_around_as_in_their_own_dtype() -> None:
 
 
 def test_what_is_no_reduction_is_refused() -> None:
-    with pytest.raises(BadOperation, match="no reduction"):
+    with pytest.raises(BadOperation, match="not a reduction"):
         Reduction.of("sum of squares", torch.float32)
 
 

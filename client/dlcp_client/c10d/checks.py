@@ -140,6 +140,6 @@ def bytes_of_rows(tensor: torch.Tensor, splits: Sequence[int], size: int) -> lis
 def check_message(peer: int, tag: int, size: int) -> None:
     """Check peer and tag of a message in a group of `size` ranks. Raises: BadOperation."""
     if not 0 <= peer < size:
-        raise BadOperation(f"rank {peer} of a group of {size}")
+        raise BadOperation(f"rank {peer} is not in this group of {size} ranks")
     if not 0 <= tag < USER_TAGS:
-        raise BadOperation(f"tag {tag}: use 0 to {USER_TAGS - 1}")
+        raise BadOperation(f"tag {tag} is out of range: use 0 to {USER_TAGS - 1}")

@@ -97,12 +97,15 @@ class CallForm:
             if given is not None and hasattr(given, "timeout"):
                 beside = [key for key, value in values.items() if key != word and value is not None]
                 if beside:
-                    raise BadOperation(f"{name}: {beside[0]!r} is given beside an options object")
+                    raise BadOperation(
+                        f"{name}: {beside[0]!r} is given, and an options object too: give one "
+                        "of them"
+                    )
                 values = _values(name, given, self.options)
                 break
         timeout = values.get("timeout")
         if not isinstance(timeout, timedelta | None):
-            raise BadOperation(f"{name}: timeout {timeout!r}: give a timedelta")
+            raise BadOperation(f"{name}: timeout {timeout!r} is not valid: give a timedelta")
         op, device = values.get("op"), values.get("device")
         return CallOptions(
             _root(name, values.get("root")),
@@ -130,7 +133,7 @@ def _values(name: str, options: Any, wanted: str) -> dict[str, Any]:
     """The values of a PyTorch options object by name. Raises: BadOperation."""
     if not isinstance(options, getattr(torch_c10d, wanted)):
         found = type(options).__name__
-        raise BadOperation(f"{name}: options of another kind, {found}: give {wanted}")
+        raise BadOperation(f"{name}: the options are a {found}: give {wanted}")
     held = {
         "root": "rootRank", "root_tensor": "rootTensor", "op": "reduceOp", "timeout": "timeout",
         "device": "device",
@@ -145,7 +148,9 @@ def _root(name: str, root: Any) -> int:
     try:
         return int(root.__index__())
     except (AttributeError, TypeError) as exc:
-        raise BadOperation(f"{name}: root {root!r}: give a rank of the group") from exc
+        raise BadOperation(
+            f"{name}: root {root!r} is not in the group: give a rank of the group"
+        ) from exc
 
 
 _TENSORS: Final = (("tensors", "tensor"),)
