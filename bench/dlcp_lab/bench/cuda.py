@@ -21,7 +21,7 @@ HEADER: Final = ("model", "transport", "step ms", "p99 ms", "compute ms", "alone
 
 
 @dataclass(frozen=True, slots=True)
-class TransportRow:
+class CudaMedians:
     """Medians of one network over one transport, seconds; `hidden`: a fraction."""
 
     model: str
@@ -73,19 +73,19 @@ def cuda(options: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def rows_of(found: Sequence[dict[str, Any]]) -> Rows[TransportRow]:
+def rows_of(found: Sequence[dict[str, Any]]) -> Rows[CudaMedians]:
     """The rows that the ranks wrote."""
-    rows = Rows(TransportRow)
+    rows = Rows(CudaMedians)
     for one in found:
         labels = {"model": one["model"], "transport": one["transport"]}
         if one["reason"]:
             rows.everything.append(Gap(labels, one["reason"]))
         else:
-            rows.everything.append(TransportRow(**labels, **{name: one[name] for name in FIGURES}))
+            rows.everything.append(CudaMedians(**labels, **{name: one[name] for name in FIGURES}))
     return rows
 
 
-def cells(row: TransportRow) -> list[str]:
+def cells(row: CudaMedians) -> list[str]:
     """A row of the table."""
     times = (f"{seconds * 1e3:.2f}" for seconds in (row.step, row.p99, row.compute, row.alone))
     return [row.model, row.transport, *times, f"{row.hidden:.0%}"]
