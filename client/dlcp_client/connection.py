@@ -26,8 +26,8 @@ from dlcp_client.operations.places import Places
 from dlcp_client.operations.submission import Submission
 from dlcp_client.operations.work import LATE
 from dlcpd.contract.errors import DlcpError, ReplicaDivergence, SessionClosed
+from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import Leave
-from dlcpd.ipc.seqpacket import encode
 
 # seconds; peers end with this rank, except for their last retransmissions
 COMPARE_TIMEOUT: Final = 1.0

@@ -38,7 +38,7 @@ def opts(root: int = 0, **more: Any) -> Any:
 def bad_arguments(rank: int, size: int) -> None:
     """Refused on the spot, by one error each; the group goes on."""
     world: Any = dist.group.WORLD
-    one, two = torch.ones(1), torch.ones(2)
+    one, two, every = torch.ones(1), torch.ones(2), torch.ones(size)
     reducing: Any = dist.AllreduceOptions()
     reducing.reduceOp = dist.ReduceOp.BAND
     averaging: Any = dist.AllreduceOptions()
@@ -58,8 +58,14 @@ def bad_arguments(rank: int, size: int) -> None:
         (BadTensor, "match", lambda: world.all_gather_single_coalesced([one] * 2, [one] * 2)),
         (BadTensor, "match", lambda: world.reduce_scatter_single_coalesced([one] * 2, [one] * 2)),
         (BadTensor, "one dtype", lambda: world.alltoall([one] * size, [one, one.int()] * size)),
+        (
+            BadTensor,
+            "invalid tensor type",
+            lambda: world.alltoall([one] * size, [two.int()] * size),
+        ),
+        (BadTensor, "invalid tensor type", lambda: world.alltoall_base(every, every.int(), [], [])),
         (BadTensor, "dense", lambda: world.allreduce([one.to_sparse()])),
-        (BadTensor, "list is empty", lambda: world.broadcast([], opts())),
+        (BadOperation, "invalid root tensor 0", lambda: world.broadcast([], opts())),
         (BadTensor, "meta", lambda: world.allreduce([one.to("meta")])),
         (BadTensor, "float8", lambda: world.allreduce([one.to(torch.float8_e4m3fn)])),
     ]

@@ -241,3 +241,9 @@ def test_where_the_job_has_another_backend_groups_of_the_same_ranks_share_one() 
     assert [m.groups for m in made] == [[([0, 1], "g")] * 2, [([0, 1], "g")]]
     sessions.open(member("alone", 4))
     assert len(made) == 2
+
+
+def test_the_backend_claims_cuda_only_in_a_build_of_torch_that_has_it() -> None:
+    built = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]  # of PyTorch
+    cuda = ["cuda"] if built else []
+    assert dist.Backend.backend_capability["dlcp"] == ["cpu", *cuda]

@@ -26,8 +26,8 @@ from dlcpd.contract.errors import (
     PeerLost,
     RanksDisagree,
 )
+from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import DTYPES, Welcome
-from dlcpd.ipc.seqpacket import encode
 from tests.client.real import TIMEOUT, connected, each_rank, engine_of, kill, reduce_all
 
 

@@ -14,7 +14,7 @@ from dlcpd.contract.errors import BadConfig
 from dlcpd.ledger.contributions import Contributions, segments_of, step_of
 from dlcpd.ledger.inputs import recorded
 from dlcpd.ledger.reader import find, runs
-from dlcpd.ledger.replay import Verdict, operations, program_of, replay
+from dlcpd.ledger.replay import ReplayVerdict, operations, program_of, replay
 from tests.client import guard_ranks
 from tests.client.guard_ranks import BOUND, STEPS, WARMUP
 from tests.client.test_ddp import on_each_rank
@@ -107,7 +107,7 @@ def test_the_error_reported_is_the_one_that_the_ledger_gives(tmp_path: Path) -> 
     [run] = runs(find([tmp_path]))
     found = replay(run)
     assert not found.different
-    assert len(found.of(Verdict.REPRODUCED)) == len(found.verdicts) >= STEPS - WARMUP
+    assert len(found.of(ReplayVerdict.REPRODUCED)) == len(found.verdicts) >= STEPS - WARMUP
     assert reported == pytest.approx(offline(run), abs=1e-6)
 
 

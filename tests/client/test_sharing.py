@@ -24,8 +24,8 @@ from dlcpd.contract.errors import (
     DlcpError,
     PeerLost,
 )
+from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.messages import VERSION, Hello, Refused
-from dlcpd.ipc.seqpacket import decode_untrusted, encode
 from tests.client import ddp_ranks, group_ranks
 from tests.client.ddp_ranks import group
 from tests.client.real import TIMEOUT, WORLD, connected, each_rank, kill, reduce_all

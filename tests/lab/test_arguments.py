@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
+from dlcpd.cli.extensions import installed
 from dlcpd.ctl import main as command
 from dlcpd.ctl.arguments import parser
-from dlcpd.ctl.extensions import installed
 from tests.ctl.without import ABSENT, dlcpctl_without
 
 

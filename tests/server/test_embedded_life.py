@@ -234,7 +234,7 @@ def test_all_ranks_name_the_end_of_the_daemon_under_a_shard(training: Training) 
         assert re.search(
             r"failed: DaemonLost: dlcpd ended while the session", training.until(rank, "failed: ")
         )
-    training.no_process_is_left()  # the killed daemon's socket stays
+    training.nothing_is_left()
 
 
 @pytest.mark.parametrize("first", range(WORLD))

@@ -16,6 +16,8 @@ from dlcp_client.job.secret import JobSecret
 from dlcp_client.numpy.file_store import FileStore
 from dlcp_client.ps.directory import Directory
 from dlcp_client.ps.host_daemon import HostDaemon
+from dlcp_client.ps.participation import fingerprint
+from dlcp_client.ps.tensors import ModelTensors
 from dlcp_client.server.config import parse
 from dlcp_client.server.main import main
 from dlcpd.contract.errors import (
@@ -58,6 +60,11 @@ def test_workers_that_do_not_fit_are_refused_and_the_others_go_on(
             (joins(tensors=[ps.NamedTensor("w", (2, 2))]), BadSnapshot, "the models differ"),
             (joins(tensors=[ps.NamedTensor("w", (5,))]), BadSnapshot, "the models differ"),
             (
+                joins(tensors=[ps.NamedTensor("w", (4,), dtype="float16")]),
+                BadSnapshot,
+                "the models differ",
+            ),
+            (
                 joins(optimizer=ps.adam()),
                 RanksDisagree,
                 "optimizer 'adam', and this server has 'sgd'",
@@ -95,6 +102,11 @@ def test_a_gradient_that_is_not_finite_skips_the_version_for_all(
     with served(tmp_path, host_daemon, shards=2) as found:
         for found_by in each(2, work):
             assert found_by == (False, [0.0] * 4, True, [-1.0] * 4)
+
+
+def test_a_model_of_another_dtype_is_another_model() -> None:
+    models = nn.Linear(2, 2), nn.Linear(2, 2).half(), nn.Linear(2, 2).bfloat16()
+    assert len({fingerprint(ModelTensors(model, RATE).named) for model in models}) == 3
 
 
 def test_what_no_server_can_train_is_refused_before_anything_is_opened() -> None:

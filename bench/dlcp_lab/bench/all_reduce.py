@@ -13,9 +13,9 @@ from dlcp_lab.ranks.hosts import HostPlan, network_table, running
 from dlcp_lab.report.amounts import show_fraction, show_size
 from dlcp_lab.report.measured import Gap, Rows, attempt, figure
 from dlcp_lab.report.statistic import Spread, algorithm_bandwidth, bus_bandwidth, ratios, slowest
+from dlcpd.cli.output import Output
 from dlcpd.contract.codec import check_takes, parsed
 from dlcpd.contract.errors import BadConfig, BadPolicy
-from dlcpd.ctl.output import Output
 
 DLCPD: Final = "dlcpd"
 GLOO: Final = "gloo"
@@ -34,7 +34,7 @@ HEADER: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AllReduceRow:
     """One transport at one size. Times in seconds, bandwidths in GB/s."""
 
     size: int
@@ -66,11 +66,13 @@ def bench(options: argparse.Namespace, output: Output) -> int:
     return 1 if any(row.wrong and row.transport == DLCPD for row in rows) else 0
 
 
-def _measure(plans: Sequence[HostPlan], options: argparse.Namespace, output: Output) -> Rows[Row]:
+def _measure(
+    plans: Sequence[HostPlan], options: argparse.Namespace, output: Output
+) -> Rows[AllReduceRow]:
     with running(plans) as hosts:
         work = launch.Work("dlcp_lab.bench.all_reduce_rank", _arguments(options), _timeout(options))
         results = launch.run(hosts, work, progress=output.progress)
-    rows = Rows(Row)
+    rows = Rows(AllReduceRow)
     for number, size in enumerate(options.sizes):
         rows.extend(rows_of(size, [rank[number] for rank in results], options))
     return rows
@@ -132,9 +134,11 @@ def _timeout(options: argparse.Namespace) -> float:
     return BASE_TIMEOUT + PER_ROUND * float(rounds * len(options.sizes))
 
 
-def rows_of(size: int, ranks: Sequence[dict[str, Any]], options: argparse.Namespace) -> Rows[Row]:
+def rows_of(
+    size: int, ranks: Sequence[dict[str, Any]], options: argparse.Namespace
+) -> Rows[AllReduceRow]:
     """The rows of one size, from what each rank measured."""
-    count, rows = max(1, size // ELEMENT_SIZES[options.dtype]), Rows(Row)
+    count, rows = max(1, size // ELEMENT_SIZES[options.dtype]), Rows(AllReduceRow)
     times = {name: slowest([rank[name]["times"] for rank in ranks]) for name in ranks[0]}
     for name in times:
         rows.add(
@@ -151,7 +155,7 @@ def _row(
     times: Mapping[str, Sequence[float]],
     ranks: Sequence[dict[str, Any]],
     options: argparse.Namespace,
-) -> Row:
+) -> AllReduceRow:
     """The row of one transport; `ranks`: its series. Raises: NotMeasured."""
     samples = times[name]
     time = Spread.of(samples)
@@ -160,7 +164,7 @@ def _row(
         for key in ("sent", "retransmitted", "waived", "reapplied")
     }
     compared = name == DLCPD and GLOO in times
-    return Row(
+    return AllReduceRow(
         size,
         max(1, size // ELEMENT_SIZES[options.dtype]),
         name,
@@ -200,7 +204,7 @@ def heading(options: argparse.Namespace, plans: Sequence[HostPlan]) -> str:
     )
 
 
-def cells(row: Row, options: argparse.Namespace) -> list[object]:
+def cells(row: AllReduceRow, options: argparse.Namespace) -> list[object]:
     """Cells of a row of the table."""
     time = row.time
     spread = f"{time.p10 * 1e6:.0f}..{time.p90 * 1e6:.0f}"
@@ -222,7 +226,7 @@ def cells(row: Row, options: argparse.Namespace) -> list[object]:
     ]
 
 
-def overhead(rows: Sequence[Row]) -> Iterator[str]:
+def overhead(rows: Sequence[AllReduceRow]) -> Iterator[str]:
     """Segment sizes, and the share of headers in the bytes."""
     for segment, headers in dict.fromkeys(
         (row.datagram["segment_size"], row.datagram["headers"]) for row in rows
@@ -232,7 +236,7 @@ def overhead(rows: Sequence[Row]) -> Iterator[str]:
             yield f"segments of {segment} B: {show_fraction(share)} of the bytes are headers"
 
 
-def verdicts(rows: Sequence[Row], options: argparse.Namespace) -> Iterator[str]:
+def verdicts(rows: Sequence[AllReduceRow], options: argparse.Namespace) -> Iterator[str]:
     """Sizes without a gain, with the reason as far as the numbers show it (P10); wrong results."""
     rows_of_dlcpd = [row for row in rows if row.transport == DLCPD]
     for row in rows_of_dlcpd:
@@ -248,7 +252,7 @@ def verdicts(rows: Sequence[Row], options: argparse.Namespace) -> Iterator[str]:
             yield f"WRONG RESULT at {show_size(row.size)}: {row.wrong} elements (promise P1)"
 
 
-def _because(row: Row, options: argparse.Namespace) -> str:
+def _because(row: AllReduceRow, options: argparse.Namespace) -> str:
     share = row.segments["retransmitted"] / max(row.segments["sent"], 1)
     if share > RETRANSMISSION_MATTERS:
         return f"{show_fraction(share)} of the segments were retransmitted"
@@ -258,7 +262,7 @@ def _because(row: Row, options: argparse.Namespace) -> str:
 
 
 def _document(
-    options: argparse.Namespace, plans: Sequence[HostPlan], rows: Rows[Row]
+    options: argparse.Namespace, plans: Sequence[HostPlan], rows: Rows[AllReduceRow]
 ) -> dict[str, Any]:
     return {
         **document("bench all-reduce", options, plans),

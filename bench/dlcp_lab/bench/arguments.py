@@ -38,7 +38,7 @@ from dlcp_lab.scenarios.loss import loss
 from dlcp_lab.scenarios.priority import priority
 from dlcp_lab.scenarios.ps import ps
 from dlcp_lab.scenarios.spray import spray
-from dlcpd.ctl.grammar import Commands, command, whole
+from dlcpd.cli.grammar import Commands, command, whole
 
 SCENARIO_SEEDS: Final = 20  # at most
 SCENARIOS: Final = (

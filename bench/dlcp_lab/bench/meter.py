@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from dlcpd.contract.errors import DaemonUnavailable
-from dlcpd.ctl.status import query
+from dlcpd.inspection.report import query
 
 TICK: Final = os.sysconf("SC_CLK_TCK")  # ticks of CPU time per second
 ATTACH: Final = 0.5  # seconds that perf needs to attach
@@ -75,7 +75,7 @@ class SystemCalls:
     """Counts the system calls of a process with perf(1), which needs root."""
 
     def __init__(self, process: int) -> None:
-        self._output = tempfile.NamedTemporaryFile("r", prefix="dlcp-perf-")  # noqa: SIM115  # kept
+        self._output = tempfile.TemporaryFile("r+")  # noqa: SIM115  # kept; it has no name
         perf = shutil.which("perf")
         self._perf = (
             None
@@ -86,8 +86,8 @@ class SystemCalls:
                     "stat",
                     "-x",
                     ",",
-                    "-o",
-                    self._output.name,
+                    "--log-fd",
+                    str(self._output.fileno()),
                     "-e",
                     _EVENT,
                     "-p",
@@ -95,6 +95,7 @@ class SystemCalls:
                 ],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                pass_fds=[self._output.fileno()],
             )
         )
 
@@ -108,6 +109,7 @@ class SystemCalls:
         except subprocess.TimeoutExpired:
             self._perf.kill()
             self._perf.wait()
+        self._output.seek(0)  # perf has moved the offset, which both share
         rows = [line.split(",") for line in self._output if _EVENT in line]
         self._output.close()
         return int(rows[0][0]) if rows and rows[0][0].isdigit() else None

@@ -14,9 +14,9 @@ from dlcp_lab.report.amounts import fraction, injected, show_fraction, show_size
 from dlcp_lab.report.arguments import add_settings
 from dlcp_lab.report.machine import tcp_congestion_control
 from dlcpd import __version__
+from dlcpd.cli.grammar import whole
 from dlcpd.contract.errors import BadConfig
 from dlcpd.core.wire.header import MAX_PATHS
-from dlcpd.ctl.grammar import whole
 
 
 def add_places(made: argparse.ArgumentParser) -> None:

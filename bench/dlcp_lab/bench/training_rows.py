@@ -40,7 +40,7 @@ Trained = Mapping[str, Runs]  # transport -> runs, of one task
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrainingRow:
     """One transport on one task. A list has a value per seed."""
 
     task: str
@@ -58,13 +58,13 @@ class Row:
     background: list[float]  # goodput of the background TCP flow, bit/s
 
 
-def row(transport: str, task: Trained, goodput: Sequence[float]) -> Row:
+def row(transport: str, task: Trained, goodput: Sequence[float]) -> TrainingRow:
     """The row of one transport; `goodput` is that of the background flow, bit/s by seed.
 
     Raises: NotMeasured if no training ended, or a time is 0.
     """
     runs, gloo = some(task[transport], "training that ended"), task[GLOO]
-    return Row(
+    return TrainingRow(
         runs[0][0]["task"],
         transport,
         [median(step_times(run)) for run in runs],
@@ -102,7 +102,7 @@ LEARNING: Final = (
 )  # fmt: skip
 
 
-def speed(one: Row) -> list[object]:
+def speed(one: TrainingRow) -> list[object]:
     """Cells of the table of times; medians over seeds."""
     is_dlcpd = one.transport != GLOO
     return [
@@ -118,7 +118,7 @@ def speed(one: Row) -> list[object]:
     ]
 
 
-def learning(one: Row) -> list[object]:
+def learning(one: TrainingRow) -> list[object]:
     """Cells of the table of losses and scores; means over seeds."""
     marks = [f"{mean(of_seeds):.4f}" for of_seeds in zip(*one.losses, strict=True)]
     alike = all("DIFFERENT" not in digest for digest in one.replicas)
@@ -207,7 +207,7 @@ def _quality(name: str, transport: str, task: Trained) -> Check:
     return Check("P4", what, *verdict([seen] if worse > noise else [], seen))
 
 
-def honesty(rows: Sequence[Row]) -> Iterator[str]:
+def honesty(rows: Sequence[TrainingRow]) -> Iterator[str]:
     """Transports without a gain on a task, with the reason as far as the numbers show it (P10).
 
     A transport without a row is compared with no other.
@@ -219,7 +219,7 @@ def honesty(rows: Sequence[Row]) -> Iterator[str]:
             yield _none(one, other, gain, _because(one, other, by.get(GLOO)))
 
 
-def _because(one: Row, other: Row, gloo: Row | None) -> str:
+def _because(one: TrainingRow, other: TrainingRow, gloo: TrainingRow | None) -> str:
     """Why `one` takes no less time than `other`."""
     if other.transport == GLOO:
         return _against_gloo(one, other)
@@ -235,7 +235,7 @@ def _because(one: Row, other: Row, gloo: Row | None) -> str:
     )
 
 
-def gain_over(other: Row, one: Row) -> float:
+def gain_over(other: TrainingRow, one: TrainingRow) -> float:
     """Time of `other` for all steps / time of `one`, pair by pair; the median of the seeds.
 
     Raises: NotMeasured.
@@ -243,14 +243,14 @@ def gain_over(other: Row, one: Row) -> float:
     return median([quotient(a, b) for a, b in pairs(other.seconds, one.seconds)])
 
 
-def _none(one: Row, other: Row, gain: float, because: str) -> str:
+def _none(one: TrainingRow, other: TrainingRow, gain: float, because: str) -> str:
     return (
         f"no gain on {one.task} from {one.transport}: {other.transport} takes {gain:.2f} of its "
         f"time, because {because}"
     )
 
 
-def _against_gloo(one: Row, gloo: Row) -> str:
+def _against_gloo(one: TrainingRow, gloo: TrainingRow) -> str:
     if one.background and mean(one.background) > WORTH * mean(gloo.background or [0.0]):
         return (
             f"Gloo's TCP leaves less to the background flow: it carried {_beside(gloo)} with "
@@ -262,5 +262,5 @@ def _against_gloo(one: Row, gloo: Row) -> str:
     )
 
 
-def _beside(one: Row) -> str:
+def _beside(one: TrainingRow) -> str:
     return f"{mean(one.background or [0.0]) / 1e6:.1f} Mbit/s"

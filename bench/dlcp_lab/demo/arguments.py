@@ -6,7 +6,7 @@ from pathlib import Path
 from dlcp_lab.demo.command import REPORT, SECONDS, demo
 from dlcp_lab.report.amounts import scale
 from dlcp_lab.report.arguments import SCIKIT_LEARN, TORCH
-from dlcpd.ctl.grammar import prepare, whole
+from dlcpd.cli.grammar import prepare, whole
 
 
 def fill(made: argparse.ArgumentParser) -> None:

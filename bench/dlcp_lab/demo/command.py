@@ -27,9 +27,9 @@ from dlcp_lab.scenarios import congested
 from dlcp_lab.scenarios.congested import HOSTS, LOSS, PATHS
 from dlcp_lab.scenarios.job import on_fabric
 from dlcpd import __version__, starter
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
-from dlcpd.ctl.output_file import OutputFile
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
+from dlcpd.cli.output_file import OutputFile
 from dlcpd.daemon.config.tables import NetworkTable
 
 HOST_RATE, SPINE_RATE = "120mbit", "60mbit"

@@ -20,8 +20,8 @@ from dlcp_lab.report.statistic import median, quotient
 from dlcp_lab.training.learning import MARKS, Run, losses_at_marks, replicas, step_times, total
 from dlcp_lab.training.traffic_seen import FATES, class_rows, shares, together
 from dlcpd import __version__
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 from dlcpd.daemon.config.tables import NetworkTable
 
 HOSTS: Final = 4

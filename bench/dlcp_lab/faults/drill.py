@@ -21,7 +21,7 @@ from dlcp_lab.faults.catalog import make
 from dlcp_lab.faults.cluster import Cluster
 from dlcp_lab.faults.drill_page import render, write
 from dlcp_lab.faults.drill_tools import Heard, Tools
-from dlcp_lab.faults.drill_training import Training
+from dlcp_lab.faults.drill_training import DrillTraining
 from dlcpd.contract.errors import DlcpError
 
 HOSTS: Final = 2
@@ -36,7 +36,7 @@ class Drill:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._training: Training | None = None
+        self._training: DrillTraining | None = None
         self._trainings = 0
         self._marks: dict[Path, int] = {}  # length of each log before the fault, bytes
 
@@ -64,7 +64,7 @@ class Drill:
             self._training.end()
             self._training = None
 
-    def _ready(self, breakage: Breakage) -> Training:
+    def _ready(self, breakage: Breakage) -> DrillTraining:
         """A running training, or one that will run out of memory."""
         if self._training and self._training.ended:
             self.end()
@@ -72,13 +72,13 @@ class Drill:
         if self._training is None:
             self._trainings += 1
             name = f"training{self._trainings}"
-            self._training = Training(self._cluster, name, breakage.memory)
+            self._training = DrillTraining(self._cluster, name, breakage.memory)
         if not breakage.memory:
             self._training.wait()
         return self._training
 
     @contextmanager
-    def _broken(self, breakage: Breakage, training: Training) -> Iterator[None]:
+    def _broken(self, breakage: Breakage, training: DrillTraining) -> Iterator[None]:
         if breakage.fault is None:
             yield
             return

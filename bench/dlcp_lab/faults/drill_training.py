@@ -19,7 +19,7 @@ LOOK: Final = 0.3  # seconds between two looks
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class DrillRank:
     """A process of a training."""
 
     child: Child
@@ -30,13 +30,13 @@ class Rank:
         return self.child.process.pid
 
 
-class Training:
+class DrillTraining:
     """A rank on every host. `memory`: see Breakage."""
 
     def __init__(self, cluster: Cluster, name: str, memory: int = 0) -> None:
         self._cluster = cluster
         self.logs = [cluster.folder / f"{name}-{rank}.log" for rank in range(cluster.network.hosts)]
-        self.trainers: list[Rank] = []
+        self.trainers: list[DrillRank] = []
         for rank, log in enumerate(self.logs):
             arguments = ["--store", str(cluster.folder / f"{name}-store")]
             if memory and rank == VICTIM:
@@ -48,7 +48,7 @@ class Training:
                 "DLCPD_SOCKET": cluster.hosts[rank].socket,
             }
             self.trainers.append(
-                Rank(
+                DrillRank(
                     start(
                         "dlcp_lab.faults.training_script",
                         *arguments,

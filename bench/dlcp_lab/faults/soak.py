@@ -25,12 +25,12 @@ from typing import Final
 from dlcp_lab.emulation.patience import peer_timeout
 from dlcp_lab.faults import leaks
 from dlcp_lab.faults.catalog import make
-from dlcp_lab.faults.cluster import ANSWER, Cluster, Job
+from dlcp_lab.faults.cluster import ANSWER, Cluster, TrainerJob
 from dlcp_lab.faults.kinds import PAUSES, Fault
 from dlcp_lab.faults.load import load
 from dlcp_lab.faults.trainer import DEAD, RESULT, Outcome
+from dlcpd.cli.grammar import whole
 from dlcpd.contract.errors import DlcpError
-from dlcpd.ctl.grammar import whole
 from dlcpd.daemon.config.tables import NetworkTable
 
 HOSTS: Final = 4
@@ -98,7 +98,7 @@ class Driver(threading.Thread):
     operation may fail."""
 
     def __init__(
-        self, job: Job, seed: int, books: Books, gate: threading.Event, *, well: bool = False
+        self, job: TrainerJob, seed: int, books: Books, gate: threading.Event, *, well: bool = False
     ) -> None:
         super().__init__(name=job.name, daemon=True)
         self.job, self._books, self._gate = job, books, gate
@@ -197,7 +197,7 @@ class Soak:
         """Run for `seconds`. Raises: DaemonUnavailable if a daemon does not start."""
         hosts = Cluster(HOSTS, PATHS, peer_timeout=self._peer_timeout)
         with hosts as cluster, load(self._load):
-            jobs = [Job(cluster, name) for name in ("exact", "bounded")]
+            jobs = [TrainerJob(cluster, name) for name in ("exact", "bounded")]
             for job in jobs:
                 job.join()  # first allocations
                 job.close()
@@ -221,14 +221,14 @@ class Soak:
                     driver.join(REST)
         return self.books
 
-    def _stir(self, cluster: Cluster, jobs: Sequence[Job], until: float) -> None:
+    def _stir(self, cluster: Cluster, jobs: Sequence[TrainerJob], until: float) -> None:
         """Inject one fault after the other."""
         while time.monotonic() < until:
             time.sleep(self._random.uniform(*PAUSE))
             if not self._calm:
                 self._fault(cluster, self._random.choice(jobs))
 
-    def _fault(self, cluster: Cluster, job: Job) -> None:
+    def _fault(self, cluster: Cluster, job: TrainerJob) -> None:
         fault, victim = self._random.choice(FAULTS), self._random.randrange(HOSTS)
         hold = self._random.uniform(*HOLD)
         injection = make(fault, cluster, job, victim, self._random.getrandbits(32))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dlcp_lab.emulation.plan import MAX_HOSTS, MAX_RAILS, SHALLOW_BUFFER
 from dlcp_lab.lab import command as lab
 from dlcp_lab.report.amounts import fraction, size
-from dlcpd.ctl.grammar import Commands, command, whole
+from dlcpd.cli.grammar import Commands, command, whole
 
 
 def fill(parser: argparse.ArgumentParser) -> None:

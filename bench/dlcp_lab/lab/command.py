@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from dlcp_lab.emulation import Fabric, FabricError, Plan, namespaces, scratch
 from dlcp_lab.lab import labs, ranks
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
 
 COUNTERS: Final = {
     "sent_packets": "packets",

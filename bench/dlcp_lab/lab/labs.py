@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from dlcp_lab.emulation import namespaces
-from dlcp_lab.emulation.condition import Condition, Cut
+from dlcp_lab.emulation.condition import Condition, LinkCut
 from dlcp_lab.emulation.fabric import Fabric
 from dlcp_lab.emulation.plan import FabricError, Plan
 
@@ -55,7 +55,7 @@ def load(name: str) -> Fabric:
         state = json.loads(_file(name).read_text())
         plan = Plan(**state["plan"])
         conditions = {
-            way: Condition(**values | {"cut": Cut(values["cut"])})
+            way: Condition(**values | {"cut": LinkCut(values["cut"])})
             for way, values in state["conditions"].items()
         }
     except FileNotFoundError as exc:
@@ -89,7 +89,8 @@ def down(name: str) -> list[str]:
     namespaces.check_available()
     left = namespaces.namespaces(_namespace_prefix(name))
     namespaces.remove(left)
-    _file(name).unlink(missing_ok=True)
+    for file in _file(name), _draft(name):
+        file.unlink(missing_ok=True)
     return left
 
 
@@ -104,9 +105,13 @@ def _file(name: str) -> Path:
     return FOLDER / f"{name}.json"
 
 
+def _draft(name: str) -> Path:
+    return _file(name).with_suffix(".draft")
+
+
 def _store(name: str, lab: Fabric) -> None:
     conditions = {way: asdict(condition) for way, condition in lab.conditions.items()}
     FOLDER.mkdir(mode=0o755, exist_ok=True)
-    draft = _file(name).with_suffix(".draft")
+    draft = _draft(name)
     draft.write_text(json.dumps({"plan": asdict(lab.plan), "conditions": conditions}))
     draft.replace(_file(name))  # atomic: a crash leaves the old or the new state

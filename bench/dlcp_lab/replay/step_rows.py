@@ -23,7 +23,7 @@ Ranks = list[dict[str, Any]]  # of one system in one run, see dlcp_lab.replay.st
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ReplayedNetwork:
     """One network, as it was replayed."""
 
     name: str
@@ -37,7 +37,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StepRow:
     """One system on one network. Ratios are of medians, one per seed; above 1 this is faster."""
 
     network: str
@@ -49,22 +49,22 @@ class Row:
     samples: list[list[float]]  # per seed
 
 
-def rows(name: str, runs: Sequence[dict[str, Ranks]]) -> Rows[Row]:
+def rows(name: str, runs: Sequence[dict[str, Ranks]]) -> Rows[StepRow]:
     """The rows of one network; `runs` are {system: ranks}, one per seed."""
     times = {
         system: [slowest([rank["times"] for rank in run[system]]) for run in runs]
         for system in SYSTEMS
     }
-    found = Rows(Row)
+    found = Rows(StepRow)
     for system in SYSTEMS:
         ranks = [rank for run in runs for rank in run[system]]
         found.add({"network": name, "system": system}, partial(_row, name, system, times, ranks))
     return found
 
 
-def _row(name: str, system: str, times: dict[str, list[list[float]]], ranks: Ranks) -> Row:
+def _row(name: str, system: str, times: dict[str, list[list[float]]], ranks: Ranks) -> StepRow:
     """The row of one system. Raises: NotMeasured."""
-    return Row(
+    return StepRow(
         name,
         system,
         Spread.of([sample for samples in times[system] for sample in samples]),
@@ -83,7 +83,7 @@ def _counts(ranks: Ranks) -> dict[str, int]:
     return {name: sum(rank["counts"][name] for rank in ranks) for name in ranks[0]["counts"]}
 
 
-def cells(row: Row) -> list[object]:
+def cells(row: StepRow) -> list[object]:
     """Cells of a row of the table."""
     time = row.time
     return [
@@ -102,7 +102,7 @@ def _ratio(by_seed: Sequence[float]) -> tuple[object, object]:
     return median(by_seed), f"{least(by_seed):.2f}..{most(by_seed):.2f}"
 
 
-def about(case: Case, scale: float) -> list[object]:
+def about(case: ReplayedNetwork, scale: float) -> list[object]:
     """A network's row in the table of what was replayed."""
     size = parameters(case.network) * FLOAT
     return [
@@ -124,7 +124,7 @@ ABOUT: Final = (
 )  # fmt: skip
 
 
-def honesty(case: Case, found: Sequence[Row]) -> Iterator[str]:
+def honesty(case: ReplayedNetwork, found: Sequence[StepRow]) -> Iterator[str]:
     """Cases in which cross-step, or dlcpd at all, gains nothing, with the reason (P10).
 
     A system without a row is compared with no other.
@@ -144,7 +144,7 @@ def honesty(case: Case, found: Sequence[Row]) -> Iterator[str]:
             )
 
 
-def _behind(case: Case, gloo: Row, row: Row) -> str:
+def _behind(case: ReplayedNetwork, gloo: StepRow, row: StepRow) -> str:
     """Why Gloo is as fast or faster. A difference without an explanation is called so."""
     best = waiting_at_best(case.paces)
     over_gloo, over_dlcpd = gloo.time.p50 - best, row.time.p50 - best
@@ -158,7 +158,7 @@ def _behind(case: Case, gloo: Row, row: Row) -> str:
     return f"the network loses nothing, and TCP fills the line: {seen}"
 
 
-def _because(case: Case) -> str:
+def _because(case: ReplayedNetwork) -> str:
     best = case.best()
     if best < WORTH:
         return (

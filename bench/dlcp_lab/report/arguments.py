@@ -5,8 +5,8 @@ from collections.abc import Collection
 from typing import Final
 
 from dlcp_lab.report.amounts import bound, scale, sizes, some_of
+from dlcpd.cli.grammar import Need, whole
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS
-from dlcpd.ctl.grammar import Need, whole
 
 MAX_SEED: Final = 1 << 31
 MAX_SEEDS: Final = 100  # of a benchmark whose seed takes minutes

@@ -8,8 +8,8 @@ from dlcp_lab.emulation.traffic.background import Udp
 from dlcp_lab.report.machine import tcp_congestion_control
 from dlcp_lab.report.statistic import Sample, quotient
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import DLCPD, GLOO, Job, Operation, Phase, Result, on_fabric, run
-from dlcpd.ctl.output import Output
+from dlcp_lab.scenarios.job import DLCPD, GLOO, Job, JobPhase, Operation, Result, on_fabric, run
+from dlcpd.cli.output import Output
 
 # Four hosts. Four spines together have half the rate of a leaf's hosts, so that two flows on one
 # spine collide. Random loss at each switch, and background bursts from host 0 to host 3. The links
@@ -67,7 +67,7 @@ def _measure(
     seed: int, network: dict[str, Any], bound: float, transports: tuple[str, ...], output: Output
 ) -> dict[str, Result]:
     operations = tuple(Operation(size, name, bound, after) for name, size, after in STEP)
-    phase = Phase("step", operations, ROUNDS, 3, "model")
+    phase = JobPhase("step", operations, ROUNDS, 3, "model")
     others = Udp(0, 3, OTHERS_RATE, seconds=OTHERS_SECONDS, on=0.2, off=0.3)
     with (
         on_fabric({**PLAN, "seed": seed}, network) as (net, hosts),

@@ -7,8 +7,8 @@ from typing import Final
 from dlcp_lab.report.machine import tcp_congestion_control
 from dlcp_lab.report.statistic import Sample, quotient
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import DLCPD, GLOO, Job, Operation, Phase, Result, on_fabric, run
-from dlcpd.ctl.output import Output
+from dlcp_lab.scenarios.job import DLCPD, GLOO, Job, JobPhase, Operation, Result, on_fabric, run
+from dlcpd.cli.output import Output
 
 RATE: Final = "100mbit"  # slow enough that two cores are not the bottleneck of 17 hosts
 BUFFER: Final = 128 * 1024  # bytes: shallow, 10 ms
@@ -45,7 +45,7 @@ def incast(options: argparse.Namespace, output: Output) -> int:
 def _measure(senders: int, seed: int, output: Output) -> tuple[dict[str, Result], int]:
     """The result by transport, and the packets that the switch dropped."""
     plan = {"hosts": senders + 1, "host_rate": RATE, "buffer_bytes": BUFFER, "seed": seed}
-    phase = Phase("incast", (Operation(PART * (senders + 1)),), ROUNDS, 3)
+    phase = JobPhase("incast", (Operation(PART * (senders + 1)),), ROUNDS, 3)
     with on_fabric(plan, {}) as (net, hosts):
         job = Job((phase,), transports=(DLCPD, GLOO))
         result = run(net, hosts, job, seed=seed, output=output)["incast"]

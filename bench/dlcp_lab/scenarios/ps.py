@@ -11,7 +11,7 @@ from dlcp_lab.report.machine import tcp_congestion_control
 from dlcp_lab.report.statistic import Sample, pairs, quotient, slowest, some
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import TIMEOUT, on_fabric
-from dlcpd.ctl.output import Output
+from dlcpd.cli.output import Output
 
 # As in `bench ablation`: two leaves, four spines with half the rate of a leaf's hosts, random loss
 # at each switch, background bursts. Host 0 has the server, and its port the incast.

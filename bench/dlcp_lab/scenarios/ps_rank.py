@@ -36,7 +36,7 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, list[float
     torch.set_num_threads(1)
     join_gloo(conductor)
     with ExitStack() as stack:
-        steps = _Steps(conductor, arguments, stack).by_name()
+        steps = _SystemSteps(conductor, arguments, stack).by_name()
         times: dict[str, list[float]] = {name: [] for name in arguments["systems"]}
         order = random.Random(arguments["seed"])  # equal on all ranks
         for number in range(arguments["warmup"] + arguments["rounds"]):
@@ -54,7 +54,7 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, list[float
     return times
 
 
-class _Steps:
+class _SystemSteps:
     """The step of each system. Rank 0 has one only in Gloo's reduce and broadcast."""
 
     def __init__(self, conductor: Conductor, arguments: dict[str, Any], stack: ExitStack) -> None:

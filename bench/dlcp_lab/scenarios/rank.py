@@ -24,7 +24,7 @@ Submit = Callable[[dict[str, Any], torch.Tensor], Any]
 
 
 @dataclass(slots=True)
-class Series:
+class PhaseSeries:
     """Rounds of one transport in one phase."""
 
     times: list[list[float]] = field(default_factory=list)  # per round and operation, seconds
@@ -75,10 +75,10 @@ class _Rank:
             gradient(phase["gradient"], op["size"], seed=(self.seed, self.conductor.rank, number))
             for number, op in enumerate(phase["operations"])
         ]
-        self.series = {name: Series() for name in self.transports}
+        self.series = {name: PhaseSeries() for name in self.transports}
         for number in range(phase["warmup"] + phase["rounds"]):
             if number == phase["warmup"]:
-                self.series = {name: Series() for name in self.transports}
+                self.series = {name: PhaseSeries() for name in self.transports}
             turns = list(self.transports)
             self.order.shuffle(turns)
             for name in turns:

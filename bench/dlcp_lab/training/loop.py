@@ -17,7 +17,7 @@ from dlcp_lab.training import rank_order
 from dlcp_lab.training.compressed import CODECS, POWER_SGD, POWER_SGD_RANK
 from dlcp_lab.training.tasks import Task
 from dlcp_lab.training.traffic_seen import seen
-from dlcpd.ctl.status import query
+from dlcpd.inspection.report import query
 
 BUCKET_MB: Final = 1  # several buckets per model, most of them larger than one chunk
 TOLD_EVERY: Final = 20  # steps per line of progress

@@ -17,6 +17,7 @@ from dlcpd.contract.errors import BadTensor
 
 from .device_backends import ALL_DEVICES, DeviceBackends
 from .errors import torch_errors
+from .unread import UnreadWorks
 
 _KIND: Final = dist.ProcessGroup.BackendType.CUSTOM
 
@@ -25,6 +26,7 @@ class PerDevice(dist.ProcessGroup):
     """A ProcessGroup that is also the backend of each device without another backend."""
 
     devices: DeviceBackends = ALL_DEVICES
+    unread: UnreadWorks
 
     supports_splitting = False  # flag of NCCL's splitting; `split_group` works without it
     supports_coalescing = True
@@ -80,7 +82,7 @@ class PerDevice(dist.ProcessGroup):
         """Nothing to do: a group is connected when it is created."""
 
     def _set_sequence_number_for_group(self) -> None:
-        """Nothing to do: the engines count the operations of a group."""
+        """Nothing to do: the number counts from the group's creation."""
 
     def _set_default_timeout(self, timeout: timedelta) -> None:
         self.set_timeout(timeout)
@@ -91,3 +93,7 @@ class PerDevice(dist.ProcessGroup):
     def get_error(self) -> Any:
         """Always SUCCESS: operations raise their own errors."""
         return torch_c10d.ErrorType.SUCCESS
+
+    def _get_sequence_number_for_group(self) -> int:
+        """The number of collectives that this rank has begun."""
+        return self.unread.begun

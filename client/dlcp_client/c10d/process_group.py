@@ -15,9 +15,10 @@ from dlcpd.contract.policy import LossPolicy, exact
 
 from . import transport
 from .checks import check_message
-from .collectives import Collectives, Tensors, operation
+from .collectives import Collectives, Tensors
 from .device_backends import ALL_DEVICES, DeviceBackends
 from .errors import torch_errors
+from .group_calls import operation
 from .overloads import CallOptions
 from .per_device import PerDevice
 from .sessions import End

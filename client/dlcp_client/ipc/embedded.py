@@ -18,7 +18,9 @@ from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.ipc.private_socket import PrivateSocket
 from dlcpd import starter
 from dlcpd.contract.errors import DaemonUnavailable
-from dlcpd.contract.messages import DELIVERY, MAX_ENGINES
+from dlcpd.contract.limits import MAX_ENGINES
+from dlcpd.contract.messages import DELIVERY
+from dlcpd.ipc.socket_folder import sweep
 
 STOP_TIMEOUT: Final = 5.0  # seconds for a clean end after the session socket closed
 OBITUARY_TIMEOUT: Final = 1.0  # seconds until a daemon that closed its socket has exited
@@ -31,7 +33,7 @@ _DISCARD_PORT: Final = 9  # RFC 863; connecting a UDP socket sends nothing anywa
 
 class Embedded:
     """Owns the child process until other ranks share it; a shared one ends with its last rank.
-    `what`: its name in errors."""
+    `what`: its name in errors. `sockets`: the folder of its socket folder."""
 
     def __init__(
         self,
@@ -39,9 +41,10 @@ class Embedded:
         *,
         shared: bool = False,
         what: str = "the embedded daemon",
+        sockets: Path | None = None,
     ) -> None:
         self._process: subprocess.Popen[str] | None = process
-        self._shared, self._what = shared, what
+        self._shared, self._what, self._sockets = shared, what, sockets
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
         self._relay = threading.Thread(
             target=self._relay_lines, args=(process,), name="dlcpd-stderr", daemon=True
@@ -90,7 +93,8 @@ class Embedded:
             self._process = None
 
     def _relay_lines(self, process: "subprocess.Popen[str]") -> None:
-        """Copy the daemon's messages to this process's stderr, and keep the last ones."""
+        """Copy the daemon's messages to this process's stderr, and keep the last ones; then remove
+        its socket folder if it was killed."""
         if process.stderr is None:
             return
         with process.stderr as lines:
@@ -99,6 +103,8 @@ class Embedded:
                 with suppress(OSError, ValueError):  # a full disk, or closed: continue reading
                     sys.stderr.write(line)
         process.wait()  # a shared one may outlive the session; leave no zombie
+        if self._sockets is not None:
+            sweep([self._sockets])
 
 
 def start(
@@ -145,7 +151,9 @@ def start(
             os.close(text)
     if private_socket is not None:
         private_socket.give()
-    daemon = Embedded(process, shared=private_socket is not None and ranks > 1)
+    sockets = private_socket.place.folder.path.parent if private_socket is not None else None
+    shared = private_socket is not None and ranks > 1
+    daemon = Embedded(process, shared=shared, sockets=sockets)
     return daemon, ControlConnection(client_end, daemon.how_it_ended)
 
 

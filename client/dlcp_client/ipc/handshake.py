@@ -16,6 +16,7 @@ from dlcpd.contract.errors import (
     NotPermitted,
     error_for,
 )
+from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import (
     VERSION,
     Hello,
@@ -27,7 +28,7 @@ from dlcpd.contract.messages import (
     StatusRequest,
     Welcome,
 )
-from dlcpd.ipc.seqpacket import MAX_DESCRIPTORS, close_all, connect, encode, receive_message
+from dlcpd.ipc.seqpacket import MAX_DESCRIPTORS, close_all, connect, receive_message
 
 STATUS_TIMEOUT: Final = 3.0  # seconds; the control process gives its engine one
 JOIN_MARGIN: Final = 2.0  # seconds after Join.timeout within which the daemon must answer
@@ -105,12 +106,12 @@ class ControlConnection:
             return {}
         try:
             answer, descriptors = self._ask(StatusRequest(0), timeout)
+            close_all(descriptors)
+            return answer.read() if isinstance(answer, Status) else {}
         except (DlcpError, OSError):  # or the socket was closed meanwhile
             return {}
         finally:
             self._asking.release()
-        close_all(descriptors)
-        return answer.report if isinstance(answer, Status) else {}
 
     def waiting_for(self) -> str:
         """The transfers that the session's operations wait for; "" without an answer in time."""

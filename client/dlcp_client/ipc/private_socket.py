@@ -6,7 +6,7 @@ from typing import Self
 
 from dlcp_client.environment import Environment
 from dlcpd.contract.errors import DaemonUnavailable
-from dlcpd.ipc.socket_folder import SocketFolder
+from dlcpd.ipc.socket_folder import SocketFolder, sweep
 
 
 class PrivateSocket:
@@ -44,9 +44,13 @@ class PrivateSocket:
 
 
 def _place() -> SocketFolder:
-    """A new socket folder. Raises: DaemonUnavailable."""
-    problems = []
-    for root in dict.fromkeys(_roots()):
+    """A new socket folder; first removes those that killed processes left.
+
+    Raises: DaemonUnavailable.
+    """
+    problems, roots = [], list(dict.fromkeys(_roots()))
+    sweep(roots)
+    for root in roots:
         try:
             return SocketFolder.make(root)
         except OSError as exc:

@@ -17,7 +17,7 @@ from dlcp_client.job.secret import JobSecret
 from dlcp_client.job.signed_store import SignedStore, StoreLost
 from dlcp_client.job.store import Store
 from dlcpd.contract.errors import BadMessage, NotAuthorised, PeerLost
-from dlcpd.contract.messages import MAX_WORLD
+from dlcpd.contract.limits import MAX_WORLD
 
 ROOT: Final = "dlcp/epochs"
 LOOK: Final = 0.05  # seconds between two reads of the store: 15,000 requests/s of 256 ranks

@@ -20,7 +20,8 @@ from dlcpd.contract.errors import (
     ServerLost,
     error_for,
 )
-from dlcpd.contract.messages import MAX_WORLD, PeerRow, Welcome
+from dlcpd.contract.limits import MAX_WORLD
+from dlcpd.contract.messages import PeerRow, Welcome
 
 MAX_NAMED: Final = 16  # ranks named in an error
 MAX_JOB: Final = 96  # characters of a job's name; the rest of Join.job is the unique part

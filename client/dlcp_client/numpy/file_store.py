@@ -118,7 +118,8 @@ class FileStore:
 
     def _write(self, key: str, value: str) -> None:
         with self._errors():
-            self._held.replace(_name(key), value.encode())
+            # A killed rank's unfinished file stays: a store is of one launch, and large.
+            self._held.replace(_name(key), value.encode(), sweep=False)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from dlcp_client.job.prefixed_store import PrefixedStore
 from dlcp_client.job.rendezvous import Member
 from dlcp_client.job.signed_store import SignedStore, StoreLost
 from dlcpd.contract.errors import BadMessage, DlcpError
-from dlcpd.contract.messages import MAX_WORLD
+from dlcpd.contract.limits import MAX_WORLD
 
 SERVER, WORKER = 0, 1  # ranks of server and worker in their session
 SCAN: Final = 0.5  # seconds between two reads of all slots, whether or not the bell changed

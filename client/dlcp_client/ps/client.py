@@ -30,6 +30,7 @@ class NamedTensor:
     shape: tuple[int, ...]
     group: int = 0
     exempt: bool = False  # no segment of its gradient is ever waived
+    dtype: str = "float32"  # that the worker rounds the values to; they are sent as float32
 
     @property
     def size(self) -> int:

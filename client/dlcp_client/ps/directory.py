@@ -17,7 +17,7 @@ from dlcp_client.job.signed_store import SignedStore
 from dlcp_client.job.store import Store
 from dlcp_client.ps.calls import NAME, WorkerCall, is_name, new_name, object_of
 from dlcpd.contract.errors import BadConfig, BadMessage, NotAuthorised, ServerLost
-from dlcpd.contract.messages import MAX_WORLD
+from dlcpd.contract.limits import MAX_WORLD
 
 ROOT: Final = "dlcp/server"
 LOOK: Final = 0.02  # seconds between two reads of the store

@@ -6,8 +6,8 @@ from typing import Any, Final, Self
 from dlcp_client.ps.layout import MAX_ELEMENTS, MAX_TENSORS
 from dlcp_client.ps.specs import FIELDS
 from dlcpd.contract.errors import BadMessage, BadSnapshot, DlcpError, RanksDisagree
+from dlcpd.contract.forms import MAX_TEXT
 from dlcpd.contract.policy import LossPolicy, bounded, exact
-from dlcpd.contract.schema import MAX_TEXT
 
 MAX_GROUPS: Final = 1024  # parameter groups: 40 KB of settings with each push
 
@@ -17,7 +17,7 @@ class PushAgreement:
     """Values that are equal for all workers of a shard, and stored in its snapshots."""
 
     job: str
-    model: str  # fingerprint of names, shapes and groups
+    model: str  # fingerprint of names, shapes, dtypes and groups
     optimizer: str  # a kind of FIELDS
     elements: int
     tensors: int

@@ -174,8 +174,8 @@ def _join_request(
 
 
 def fingerprint(tensors: Sequence[NamedTensor]) -> str:
-    """A hash of the model: equal for equal names, shapes and groups in the same order."""
-    text = repr([(one.name, one.shape, one.group) for one in tensors])
+    """A hash of the model: equal for equal names, shapes, dtypes and groups in the same order."""
+    text = repr([(one.name, one.shape, one.dtype, one.group) for one in tensors])
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 

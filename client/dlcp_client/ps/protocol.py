@@ -32,7 +32,7 @@ from dlcp_client.ps.join_request import PushAgreement
 from dlcp_client.ps.layout import ShardLayout
 from dlcp_client.ps.specs import FIELDS, Settings
 from dlcpd.contract.errors import BadMessage, DlcpError, error_for
-from dlcpd.contract.messages import MAX_WORLD
+from dlcpd.contract.limits import MAX_WORLD
 from dlcpd.contract.policy import LossPolicy, exact
 from dlcpd.contract.times import MAX_TIME
 

@@ -46,7 +46,11 @@ class ModelTensors:
         self.parameters = [p for _, p in chosen]
         self.named = [
             NamedTensor(
-                n.replace(_COMPILED, ""), tuple(p.shape), groups[id(p)], exempt=id(p) in exempt
+                n.replace(_COMPILED, ""),
+                tuple(p.shape),
+                groups[id(p)],
+                exempt=id(p) in exempt,
+                dtype=str(p.dtype).removeprefix("torch."),
             )
             for n, p in chosen
         ]

@@ -18,7 +18,7 @@ from dlcp_client.server.null_journal import NullJournal
 from dlcp_client.server.serving import answer
 from dlcp_client.server.shard import Shard
 from dlcpd.contract.errors import DlcpError, ServerLost
-from dlcpd.contract.messages import MAX_WORLD
+from dlcpd.contract.limits import MAX_WORLD
 
 REJOIN: Final = 30.0  # seconds for the workers of a shard to find the process that took it over
 STAY: Final = 1.0  # seconds between two checks of the shard's record in the store

@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any, Final
 
 from dlcpd.ctl.report.parts import Section, seconds, table
-from dlcpd.ctl.timeline import FIRST_PROCESS
+from dlcpd.inspection.timeline import FIRST_PROCESS
 
 PHASES: Final = ("queued", "waits for ranks", "exchange", "returns")
 Event = dict[str, Any]

@@ -15,7 +15,7 @@ from dlcp_lab.bench.training_rows import (
     SPEED,
     TRANSPORTS,
     WARMUP,
-    Row,
+    TrainingRow,
     honesty,
     judge,
     learning,
@@ -23,7 +23,7 @@ from dlcp_lab.bench.training_rows import (
     speed,
 )
 from dlcp_lab.report.checks import BROKEN, HELD, OPEN, Check
-from dlcpd.ctl import table
+from dlcpd.cli import table
 
 Run = list[dict[str, Any]]
 Task = dict[str, list[Run]]
@@ -126,7 +126,7 @@ def test_replicas_apart_are_named() -> None:
     assert "cross-step, seed 1" in one.detail
 
 
-def rows(**seconds: float) -> list[Row]:
+def rows(**seconds: float) -> list[TrainingRow]:
     found = {
         transport: [training(transport, 0.9, seconds=seconds.get(transport.split()[-1], 1.0))]
         for transport in TRANSPORTS

@@ -23,7 +23,7 @@ RECEIVE_BUFFER: Final = 4 * 1024 * 1024  # bytes; a slow reader must not look li
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class DatagramStream:
     """A stream of datagrams."""
 
     rate: int  # bits of payload per second, while on
@@ -34,7 +34,7 @@ class Stream:
     seconds: float  # duration of the stream
 
 
-def send(address: str, port: int, stream: Stream) -> None:
+def send(address: str, port: int, stream: DatagramStream) -> None:
     """Send datagrams. A host that is too slow for the rate sends less."""
     bytes_per_second = stream.rate / 8
     batch = min(MAX_SEGMENTS, max(1, int(bytes_per_second * TICK / stream.payload)))
@@ -111,7 +111,7 @@ def main() -> None:
     if options.role == "receive":
         receive(options.port, interval=options.interval)
         return
-    stream = Stream(
+    stream = DatagramStream(
         options.rate, options.payload, tuple(options.tos), options.on, options.off, options.seconds
     )
     send(options.address, options.port, stream)
