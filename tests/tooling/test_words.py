@@ -34,6 +34,8 @@ MESSAGES = (
     "dlcpd/inspection",
     "dlcpd/page",
     "dlcpd/daemon/config",
+    "client",
+    "bench",
 )
 WIDTH = 100
 

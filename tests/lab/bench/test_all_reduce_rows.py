@@ -83,7 +83,7 @@ def test_no_gain_is_said_with_its_reason() -> None:
     assert "no gain at 1M" in said(series([2.0]), series([1.0]))
     assert "loopback" in said(series([2.0]), series([1.0]))
     assert "retransmitted" in said(series([2.0], retransmitted=50), series([1.0]))
-    assert "no tail" in said(series([2.0]), series([1.0]), "--switch", "1gbit")
+    assert "no slow tail" in said(series([2.0]), series([1.0]), "--switch", "1gbit")
 
 
 def test_bounded_loss_that_lost_nothing_gained_nothing() -> None:
