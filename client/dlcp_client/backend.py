@@ -56,10 +56,14 @@ def _register() -> None:
 
 def register(create: Callable[[Any, Any], Any]) -> None:
     """Have torch.distributed call `create` for groups of this backend."""
-    import torch.distributed as dist  # noqa: PLC0415  # torch may be missing
+    import torch  # noqa: PLC0415  # torch may be missing
+    import torch.distributed as dist  # noqa: PLC0415  # likewise
 
-    # A list: PyTorch splits a string into letters.
-    dist.Backend.register_backend(NAME, create, extended_api=True, devices=[*DEVICES])
+    # A list: PyTorch splits a string into letters. Without CUDA in a build of torch that device is
+    # left out: ShardedTensor takes a backend's last device that is not the CPU.
+    cuda = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]  # of PyTorch
+    devices = [each for each in DEVICES if each == "cpu" or cuda]
+    dist.Backend.register_backend(NAME, create, extended_api=True, devices=devices)
 
 
 def _create(asked: Any, options: Any) -> Any:

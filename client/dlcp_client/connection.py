@@ -120,7 +120,11 @@ class Connection(Generic[A]):
     def abandon(self) -> None:
         """In a forked child: drop everything that belongs to the parent."""
         self.submission.abandon()
-        self.table.abandon(SessionClosed("this session is the parent process's; connect anew"))
+        self.table.abandon(
+            SessionClosed(
+                "this session belongs to the parent process: connect again in this process"
+            )
+        )
         self._completion.abandon()
         self.staging.abandon()
         self.lanes.abandon()
@@ -140,5 +144,8 @@ class Connection(Generic[A]):
         except DlcpError:
             return None  # the engine is gone; closing is no error
         if unconfirmed := sum(table.left.values()):
-            log.warning("%d results of this session could not be compared: peers left", unconfirmed)
+            log.warning(
+                "replica check: %d results of this session were not compared, because peers left",
+                unconfirmed,
+            )
         return table.error if isinstance(table.error, ReplicaDivergence) else None

@@ -81,7 +81,9 @@ def regroup(
     timeout = checked_timeout(timeout)
     size, origin = session.world_size, _origin(session)
     if quorum is not None and not 1 <= quorum <= size:
-        raise BadConfig(f"quorum {quorum}: 1..{size}, the ranks of the present session")
+        raise BadConfig(
+            f"quorum {quorum} is out of range: use 1..{size}, the number of ranks of this session"
+        )
     rule = NextMembersRule(size, quorum or majority(size), grace)
     made = _attempts(origin, session, rule, session.arena_bytes, time.monotonic() + timeout)
     if made.origin and made.origin.private_socket == origin.private_socket:
@@ -177,11 +179,16 @@ def _attempts(
                 failed.append(exc)
                 if len(failed) == MAX_ATTEMPTS or time.monotonic() >= deadline:
                     raise
-                _log.warning("epoch %d of %s failed: %s", epoch, origin.subject, exc)
+                _log.warning(
+                    "epoch %d of job %s failed, and the ranks try the next epoch: %s",
+                    epoch,
+                    origin.subject,
+                    exc,
+                )
         elif session is not None:
             raise PeerLost(
-                f"epoch {epoch} of {origin.subject} was agreed without rank {seat}, which came too "
-                f"late: elastic.join() lets it in again"
+                f"the members of epoch {epoch} of job {origin.subject} were agreed without "
+                f"rank {seat}, which was too late: call elastic.join() to join the job again"
             )
 
 
@@ -203,7 +210,9 @@ def _enter(  # noqa: PLR0913, PLR0917  # a step of _attempts, with its variables
 
 def _origin(session: Session) -> SessionOrigin:
     if session.origin is None:
-        raise BadConfig("this session was opened without a store, which regrouping needs")
+        raise BadConfig(
+            "this session was opened without a store, and elastic needs one: pass store= to connect"
+        )
     return session.origin
 
 
@@ -225,16 +234,16 @@ def _found(store: "Store", subject: str, timeout: float) -> tuple[str, int]:
     while not signed_store.wait([key], until):
         if time.monotonic() >= until:
             raise PeerLost(
-                f"no job {subject!r} came to elastic.boundary() within {timeout:g} s, in "
-                f"{signed_store.name}"
+                f"job {subject!r} did not call elastic.boundary() within {timeout:g} s: its "
+                f"entry is missing in {signed_store.name}"
             )
-    text = signed_store.read(key, f"where job {subject!r} is, as the store says,")
+    text = signed_store.read(key, f"the entry of job {subject!r} in the store")
     try:
         lineage, epoch = json.loads(text or "")
         if not isinstance(lineage, str) or type(epoch) is not int or not 0 <= epoch < MAX_EPOCH:
             raise TypeError
     except (ValueError, TypeError, RecursionError) as exc:
-        raise BadMessage(f"the store does not say where job {subject!r} is") from exc
+        raise BadMessage(f"the store holds an invalid entry of job {subject!r}") from exc
     return lineage, epoch
 
 
@@ -245,8 +254,8 @@ def _without_store() -> Iterator[None]:
         yield
     except StoreLost as exc:
         raise StoreLost(
-            f"{exc}. Without the store no epoch can be agreed on; restart the job from its last "
-            f"checkpoint"
+            f"{exc}. Ranks cannot agree on an epoch without the store; restart the job from "
+            "its last checkpoint"
         ) from exc
 
 
@@ -261,7 +270,7 @@ def _after(failed: Sequence[DlcpError]) -> Iterator[None]:
     except PeerLost as exc:
         if not failed:
             raise
-        raise PeerLost(f"{exc}. The first attempt had failed: {failed[0]}") from failed[0]
+        raise PeerLost(f"{exc}. An earlier attempt failed: {failed[0]}") from failed[0]
 
 
 def _say(session: Session, made: Session) -> None:
@@ -269,12 +278,15 @@ def _say(session: Session, made: Session) -> None:
     seats = made.origin.seats if made.origin else ()
     left = gone(session.world_size, seats)
     new = seats.count(NEW)
-    text = f"epoch {made.epoch}: {made.world_size} ranks, rank {session.rank} is {made.rank} now"
+    text = (
+        f"epoch {made.epoch} begins: {made.world_size} ranks, rank {session.rank} is now rank "
+        f"{made.rank}"
+    )
     if new:
-        text += f"; {new} new"
+        text += f"; {new} new ranks"
     if left:
         names = ", ".join(map(str, left))
-        text += f"; rank(s) {names} left, and what they had yet to bring back is lost"
+        text += f"; rank(s) {names} left, and their residuals are lost"
     if isinstance(session.failure(), DaemonLost):
-        text += "; this rank's dlcpd had ended, and what was to come back here is lost with it"
+        text += "; the dlcpd of this rank had ended, and its residuals are lost"
     _log.warning(text)

@@ -132,7 +132,8 @@ class Group(Generic[A]):
         in_parts = input_splits or self._even(given)
         if len(out_parts) != len(in_parts):
             raise BadTensor(
-                f"all_to_all: {len(in_parts)} input splits, {len(out_parts)} output splits"
+                f"all_to_all: {len(in_parts)} input splits, {len(out_parts)} output splits: "
+                "give one per rank"
             )
         rows = [Counts(*pair) for pair in zip(in_parts, out_parts, strict=True)]
         message = _exactly("all_to_all", given, policy, sizes=rows)
@@ -186,17 +187,19 @@ class Group(Generic[A]):
         part, rest = divmod(block.count, self.size)
         if rest:
             raise BadTensor(
-                f"{block.count} elements do not divide among {self.size} ranks: give splits"
+                f"{block.count} elements cannot be divided equally among {self.size} ranks: "
+                "give splits"
             )
         return [part] * self.size
 
     def _run(self, operation: Operation[A]) -> Work[A]:
         message, ranges = operation.message, self._ranges
         if self._closed:
-            raise SessionClosed(f"group {self.name or self.number} is closed")
+            raise SessionClosed(f"group {self.name or self.number} is closed: create a new group")
         if not -1 <= message.peer < self.size:
             raise BadTensor(
-                f"{message.collective}: no rank {message.peer} in a group of {self.size}"
+                f"{message.collective}: rank {message.peer} is not in this group of {self.size} "
+                f"ranks"
             )
         message.group = self.number
         if ranges is None or not ranges.on():
@@ -209,6 +212,6 @@ def _exactly(collective: str, block: Block[Any], policy: LossPolicy, **options: 
     """The message of an exact collective. Raises: as `request`."""
     if not getattr(policy, "is_plain", True):  # `request` refuses a value that is no policy
         raise BadPolicy(
-            "only all_reduce and reduce_scatter may lose anything or have a codec: use exact()"
+            "only all_reduce and reduce_scatter support bounded loss and codecs: use exact()"
         )
     return request(collective, block, policy=policy, **options)

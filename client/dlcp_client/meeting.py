@@ -60,7 +60,7 @@ def await_ranks(group: MeetingGroup, timeout: float, *, what: str, tag: int, eve
             break
     if missing:
         ranks = ", ".join(map(str, missing))
-        raise PeerLost(f"{what}: rank {ranks} did not come within {timeout:g} s")
+        raise PeerLost(f"{what}: rank {ranks} did not arrive within {timeout:g} s")
     answers = [_send(group, peer, deadline, tag) for peer in peers]
     for work in answers:
         work.wait()
@@ -72,8 +72,8 @@ def _report(group: MeetingGroup, deadline: float, timeout: float, what: str, tag
         _receive(group, 0, deadline, tag).wait()
     except DlcpError as exc:
         raise PeerLost(
-            f"{what}: rank 0 did not let rank {group.rank} pass within {timeout:g} s; "
-            f"its error names the ranks that did not come ({exc})"
+            f"{what}: rank 0 did not release rank {group.rank} within {timeout:g} s; the error "
+            f"of rank 0 names the missing ranks ({exc})"
         ) from exc
 
 

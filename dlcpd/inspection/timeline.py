@@ -134,7 +134,7 @@ class _Process:
             # As in the client's profiler ranges; text, since viewers read numbers as float64.
             "session": str(self._where.session),
             "operation": op.ticket,
-            "segments sent again": op.retransmitted,
+            "segments retransmitted": op.retransmitted,
             "segments waived": sum(op.agreed.values()),
         }
         if op.failed:
@@ -172,12 +172,12 @@ class _Process:
                 "class": list(traffic_classes())[number],
                 "segments": segments,
             }
-            name = "sent again" if round_ else "sent"
+            name = "retransmitted" if round_ else "sent"
             yield self._instant(self._thread(rank, "to", 0), name, at, told)
         elif what == "taken" and (more[0], more[1]) in op.sent:
             identity = f"{self._pid}.{'.'.join(map(str, row[3:6]))}.{more[0]}.{more[1]}"
             name, start = f"to rank {more[0]}: {op.name}", op.sent[more[0], more[1]]
-            told = {"transfer": more[1], "segments sent again": more[2]}
+            told = {"transfer": more[1], "segments retransmitted": more[2]}
             same = {"cat": "transfer", "id": identity}
             yield from self._span(same, name, start, at, told)
         elif what == "received":

@@ -355,7 +355,7 @@ def test_groups_under_exchanged_numbers_are_refused(
         futures = [pool.submit(rank, number) for number in range(WORLD)]
         errors = [future.exception(PATIENCE) for future in futures]
     assert all(isinstance(error, DlcpError) for error in errors), errors
-    expected = "was not signed for this place" if signed else "group 'weights'"
+    expected = "has a signature for another key, launch or secret" if signed else "group 'weights'"
     assert expected in "".join(map(str, errors)), errors
     measured(str(errors[1])[:120])
 
@@ -375,5 +375,7 @@ def test_a_store_that_loses_a_ranks_own_words_is_named(tmp_path: Path) -> None:
         meeting.publish({})
     shutil.rmtree(store.folder)
     for rank, meeting in enumerate(meetings):
-        with pytest.raises(StoreLost, match=f"{store.folder}.* own words, those of rank {rank}"):
+        with pytest.raises(
+            StoreLost, match=f"{store.folder}.* the entry of this rank .rank {rank}"
+        ):
             meeting.gather(time.monotonic() + PATIENCE)

@@ -129,7 +129,7 @@ def test_errors_say_the_words_by_which_tools_know_them() -> None:
     assert str(as_torch(DeadlineExceeded("late"))).startswith("timed out: late")
     lost = PeerLost("rank 2 left", Peer(2, "host-c"))
     assert str(as_torch(lost)) == "Connection closed by peer: rank 2 left"
-    assert str(as_torch(PeerLost("rank 1 did not come"))) == "rank 1 did not come"
+    assert str(as_torch(PeerLost("rank 1 did not arrive"))) == "rank 1 did not arrive"
 
 
 def test_errors_from_the_daemon_stay_those_of_the_contract() -> None:
@@ -177,7 +177,7 @@ def test_small_integers_wrap_around_as_in_their_own_dtype() -> None:
 
 
 def test_what_is_no_reduction_is_refused() -> None:
-    with pytest.raises(BadOperation, match="no reduction"):
+    with pytest.raises(BadOperation, match="not a reduction"):
         Reduction.of("sum of squares", torch.float32)
 
 
@@ -241,3 +241,9 @@ def test_where_the_job_has_another_backend_groups_of_the_same_ranks_share_one() 
     assert [m.groups for m in made] == [[([0, 1], "g")] * 2, [([0, 1], "g")]]
     sessions.open(member("alone", 4))
     assert len(made) == 2
+
+
+def test_the_backend_claims_cuda_only_in_a_build_of_torch_that_has_it() -> None:
+    built = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]  # of PyTorch
+    cuda = ["cuda"] if built else []
+    assert dist.Backend.backend_capability["dlcp"] == ["cpu", *cuda]

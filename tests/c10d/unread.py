@@ -56,15 +56,15 @@ def misfits(rank: int, size: int) -> None:
     gather.rootRank = scatter.rootRank = rank
     row = [tensor] * size
     for outputs in ([], [row, row]):
-        with pytest.raises(BadOperation, match="where one is needed"):
+        with pytest.raises(BadOperation, match="requires a single-element"):
             group.gather(outputs, [tensor], gather)
-        with pytest.raises(BadOperation, match="where one is needed"):
+        with pytest.raises(BadOperation, match="requires a single-element"):
             group.scatter([tensor], outputs, scatter)
-    with pytest.raises(BadOperation, match="gather: inputs: 2"):
+    with pytest.raises(BadOperation, match="input tensor list: it has 2"):
         group.gather([row], [tensor, tensor], gather)
-    with pytest.raises(BadOperation, match="scatter: outputs: 2"):
+    with pytest.raises(BadOperation, match="output tensor list: it has 2"):
         group.scatter([tensor, tensor], [row], scatter)
-    with pytest.raises(BadTensor, match="empty lists"):
+    with pytest.raises(BadTensor, match="non-empty input tensor list"):
         group.allgather([], [])
     dist.barrier()
 

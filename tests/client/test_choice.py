@@ -123,7 +123,7 @@ def test_the_table_can_be_printed_and_not_changed() -> None:
         "since step 17: 1024 B: dlcp 1 ms, backend 2 ms: dlcp; "
         "a step took dlcp 200 ms, backend 250 ms"
     )
-    assert "nothing decided yet" in str(Transports())
+    assert "no decision yet" in str(Transports())
     with pytest.raises(FrozenInstanceError):
         made.step = 3  # type: ignore[misc]
 

@@ -343,7 +343,7 @@ def test_close_does_what_is_due_and_gives_everything_back(world: World) -> None:
 
 
 def test_joining_uneven_ranks_is_refused(world: World) -> None:
-    with pytest.raises(BadConfig, match=r"join\(\) averages for ranks"), world.ddp.join():
+    with pytest.raises(BadConfig, match=r"join\(\) averages on behalf of ranks"), world.ddp.join():
         world.backward()
 
 
@@ -362,7 +362,7 @@ def test_classes_follow_the_forward_pass(world: World) -> None:
 
 
 def test_a_step_with_a_closure_is_refused(world: World) -> None:
-    with pytest.raises(BadConfig, match=r"step\(closure\) wants the loss at once"):
+    with pytest.raises(BadConfig, match=r"step\(closure\) needs the loss at once"):
         world.sgd.step(lambda: 1.0)
 
 

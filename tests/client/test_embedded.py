@@ -200,5 +200,5 @@ def test_a_ledger_of_the_hosts_daemon_is_not_asked_for_by_its_clients(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DLCPD_LEDGER", "/nowhere")
-    with pytest.raises(BadConfig, match=r"the host's: set \[ledger\] directory"):
+    with pytest.raises(BadConfig, match=r"the daemon of the host: set \[ledger\] directory"):
         connect(HashStore(), 0, 1, socket="/run/dlcpd/dlcpd.sock")

@@ -56,11 +56,14 @@ def test_nothing_is_no_error_and_something_instead_of_nothing_is_one() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"every": 0}, "every=0: a whole number"),
+        ({"every": 0}, "every=0 is not valid: use a whole number"),
         ({"every": 1.5}, "every=1.5"),
-        ({"max_error": -1}, "max_error=-1: a fraction"),
+        ({"max_error": -1}, "max_error=-1 is not valid: use a fraction"),
         ({"max_error": float("nan")}, "max_error=nan"),
-        ({"on_excess": "panic"}, "on_excess='panic': one of tighten, exact, stop, warn"),
+        (
+            {"on_excess": "panic"},
+            "on_excess='panic' is not known: use one of tighten, exact, stop, warn",
+        ),
         ({"floor": 0.9}, "floor=0.9"),
     ],
 )
@@ -70,11 +73,11 @@ def test_a_guard_that_is_none_is_refused_by_field(options: dict[str, Any], said:
 
 
 def test_a_guard_watches_bounded_policies_through_dlcpd_only() -> None:
-    with pytest.raises(BadConfig, match="an exact policy has nothing to watch"):
+    with pytest.raises(BadConfig, match="an exact policy has no loss to sample"):
         checked_guard(Guard(), exact())
-    with pytest.raises(BadConfig, match='transport="auto" may not'):
+    with pytest.raises(BadConfig, match='transport="auto" may use'):
         checked_guard(Guard(), bounded(), "auto")
-    with pytest.raises(BadConfig, match="write Guard"):
+    with pytest.raises(BadConfig, match="use Guard"):
         checked_guard(0.05, bounded())
     assert checked_guard(None, exact()) is None
     assert checked_guard(Guard(), exact(codec="int8")) == Guard()
@@ -167,5 +170,5 @@ def test_stop_stops_all_ranks(tmp_path: Path) -> None:
 
 def test_register_refuses_a_guard_before_anything_is_open(group_of_one: None) -> None:
     net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
-    with pytest.raises(BadConfig, match="nothing to watch"):
+    with pytest.raises(BadConfig, match="no loss to sample"):
         ddp.register(net, guard=Guard())

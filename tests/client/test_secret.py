@@ -106,7 +106,7 @@ def test_what_is_forged_is_refused_by_name(changes: dict[str, Any]) -> None:
     mine = Meeting(members(store)[0], "job")
     mine.publish({})
     Meeting(members(store, **changes)[1], "job").publish({})
-    with pytest.raises(NotAuthorised, match=r"job: what the job's store holds of rank 1 "):
+    with pytest.raises(NotAuthorised, match=r"job: the entry of rank 1 in the job's store "):
         mine.gather(soon())
 
 
@@ -121,7 +121,9 @@ def test_what_was_signed_for_another_place_is_refused(origin: str) -> None:
     mine = Meeting(members(late)[0], "job")
     mine.publish({})
     late.set("dlcp/job/1/1", store.get(origin).decode())
-    with pytest.raises(NotAuthorised, match="rank 1 was not signed for this place"):
+    with pytest.raises(
+        NotAuthorised, match="rank 1 in the job's store has a signature for another key"
+    ):
         mine.gather(soon())
 
 
@@ -133,7 +135,9 @@ def test_parts_of_a_signature_are_none(value: str) -> None:
     mine = Meeting(members(store)[0], "job")
     mine.publish({})
     store.set("dlcp/job/1/1", value)
-    with pytest.raises(NotAuthorised, match=r"rank 1 (is|was) not signed"):
+    with pytest.raises(
+        NotAuthorised, match=r"rank 1 in the job's store (is not signed|has a signature for)"
+    ):
         mine.gather(soon())
 
 
@@ -142,7 +146,10 @@ def test_a_rank_without_the_secret_that_others_have_is_told() -> None:
     Meeting(members(store)[1], "job").publish({})
     mine = Meeting(Member(store, 0, 2), "job")
     mine.publish({})
-    with pytest.raises(NotAuthorised, match="rank 1 is signed with a job's secret, and this"):
+    with pytest.raises(
+        NotAuthorised,
+        match="rank 1 in the job's store is signed with the secret of a job, and this",
+    ):
         mine.gather(soon())
 
 
@@ -150,7 +157,7 @@ def test_what_is_too_long_is_not_parsed() -> None:
     store = HashStore()
     mine = Meeting(Member(store, 0, 1), "job")
     store.set("dlcp/job/1/0", " " * (MAX_SAID + 1))
-    with pytest.raises(BadMessage, match=r"of rank 0 has .* at most"):
+    with pytest.raises(BadMessage, match=r"of rank 0 in the job's store has .* the limit is"):
         mine.gather(soon())
 
 

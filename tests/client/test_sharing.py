@@ -85,7 +85,7 @@ def test_a_rank_stays_with_its_running_daemon_and_takes_others_in() -> None:
 
 
 def test_an_older_rank_is_told_apart() -> None:
-    with pytest.raises(BadMessage, match="is its dlcpd older"):
+    with pytest.raises(BadMessage, match="run the same version"):
         HostPeers.among(0, [{"peer": []}, {"peer": []}])
 
 

@@ -106,7 +106,7 @@ def test_steps_operations_and_data_are_on_the_timeline(
     assert names["exchange"] == 6, "each has its result"
     [example] = [row for row in begun if row["name"] == "first"][:1]
     assert example["args"]["bytes"] == 4 * COUNT and example["args"]["bound"] == 0.1
-    sent = [row for row in rows if row["name"] in ("sent", "sent again")]
+    sent = [row for row in rows if row["name"] in ("sent", "retransmitted")]
     assert {row["args"]["path"] for row in sent} == {0} and sent[0]["args"]["class"] == "bulk"
     assert sum(row["args"]["segments"] for row in sent) > 6 * 100
     assert any(row["name"] == "received" for row in rows)

@@ -24,7 +24,7 @@ from dlcp_lab.replay.architectures import NETWORKS
 from dlcp_lab.replay.pace import paces
 from dlcp_lab.report.measured import Rows
 from dlcp_lab.scenarios import ablation, drop, fairness, incast, loss, priority, ps, spray
-from dlcp_lab.scenarios.job import OURS, THEIRS, Result
+from dlcp_lab.scenarios.job import DLCPD, GLOO, Result
 from dlcp_lab.training.traffic_seen import NEWS
 from dlcpd.cli.extensions import installed
 from dlcpd.cli.output import Output
@@ -238,7 +238,7 @@ def _fakes(name: str, draw: Callable[[], list[float] | None]) -> dict[str, Calla
 
     def both(operations: int = 1) -> dict[str, Result]:
         found = times()
-        return {OURS: result(found, operations), THEIRS: result(found, operations)}
+        return {DLCPD: result(found, operations), GLOO: result(found, operations)}
 
     by_scenario: dict[str, dict[str, Callable[..., Any]]] = {
         "ablation": {"_measure": lambda *_: both(3)},

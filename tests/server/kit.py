@@ -96,7 +96,7 @@ class Process:
     def ready(self) -> "Process":
         """Wait until it has a shard."""
         until = time.monotonic() + TIMEOUT
-        while "is here, at version" not in self.log.read_text():
+        while "is ready, at version" not in self.log.read_text():
             assert time.monotonic() < until, self.log.read_text()
             time.sleep(0.02)
         return self

@@ -99,7 +99,7 @@ def test_the_stale_are_refused_where_that_is_asked_for_and_go_on_after_a_pull(
         slow.pull(into)
         for _ in range(3):
             push(fast, place())
-        with pytest.raises(StaleWorker, match="3 versions ago"):
+        with pytest.raises(StaleWorker, match="3 versions old"):
             push(slow, into)
         slow.pull(into)
         assert into[0][0] == -3

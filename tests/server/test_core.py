@@ -139,8 +139,8 @@ def test_a_layout_that_is_not_what_was_announced_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "text"),
     [
-        ({"model": "other"}, BadSnapshot, "another model"),
-        ({"elements": 9}, BadSnapshot, "another model"),
+        ({"model": "other"}, BadSnapshot, "the models differ"),
+        ({"elements": 9}, BadSnapshot, "the models differ"),
         ({"optimizer": "adam"}, RanksDisagree, "optimizer 'adam'"),
         ({"staleness": 4}, RanksDisagree, "staleness"),
         ({"job": "other"}, BadConfig, "serves job 'job'"),

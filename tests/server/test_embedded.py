@@ -296,7 +296,7 @@ def refusals() -> list[tuple[dict[str, Any], Callable[[], Any], type[DlcpError],
             {"socket": "/no/daemon", "config": "x.toml"},
             lambda: (linear, ps.sgd(0.1)),
             BadConfig,
-            "is of a private daemon",
+            "applies to a private daemon",
         ),
     ]
 
@@ -315,7 +315,7 @@ def test_what_one_rank_is_refused_for_all_are_told_at_once(
 
     began = time.monotonic()
     first, _ = each(2, work)
-    assert first.startswith("rank 1 cannot take part: ")
+    assert first.startswith("rank 1 failed to join: ")
     assert time.monotonic() - began < TIMEOUT / 2, "nobody waited for the other"
     assert not more_than(before)
 
@@ -327,7 +327,11 @@ def test_a_rank_that_agrees_too_little_ends_the_start_for_all(
     """Terms that shards compare, a daemon and a shard that cannot start, a rank that stays away."""
     (tmp_path / "bad.toml").write_text("[daemon]\nhots = 1\n")
     cases: list[tuple[dict[str, Any], type[DlcpError], str]] = [
-        ({"staleness": 3}, RanksDisagree, "staleness (3, this server -1|-1, this server 3)"),
+        (
+            {"staleness": 3},
+            RanksDisagree,
+            "staleness (3, and this server has -1|-1, and this server has 3)",
+        ),
         ({"config": tmp_path / "bad.toml"}, DlcpError, "hots"),
     ]
     for options, error, text in cases:
@@ -351,14 +355,14 @@ def test_options_of_one_kind_of_server_are_not_taken_by_the_other(
     of_embedded: list[dict[str, Any]] = [{"group": object()}, {"snapshots": tmp_path}]
     monkeypatch.delenv("DLCPD_STORE", raising=False)
     for options in of_named:
-        with pytest.raises(BadConfig, match=f"{next(iter(options))}= goes with a named server"):
+        with pytest.raises(BadConfig, match=f"{next(iter(options))}= needs a named server"):
             ps.register(model, ps.sgd(0.1), **options)
     for options in of_embedded:
         for named in ({"server": "x"}, {"store": tmp_path}):
-            with pytest.raises(BadConfig, match="goes with an embedded server"):
+            with pytest.raises(BadConfig, match="needs an embedded server"):
                 ps.register(model, ps.sgd(0.1), **options, **named)
     monkeypatch.setenv("DLCPD_STORE", str(tmp_path))
-    with pytest.raises(BadConfig, match="group= goes with an embedded server"):
+    with pytest.raises(BadConfig, match="group= needs an embedded server"):
         ps.register(model, ps.sgd(0.1), group=object())
 
 
@@ -374,10 +378,12 @@ def test_ranks_need_a_way_to_find_each_other(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("WORLD_SIZE", "two")
     with pytest.raises(BadConfig, match="find each other"):
         ps.register(model, ps.sgd(0.1))
-    with pytest.raises(BadConfig, match="configuration names"):  # a named one without a store
+    with pytest.raises(
+        BadConfig, match="configuration of the server names"
+    ):  # a named one without a store
         ps.register(model, ps.sgd(0.1), server="x", rank=0, world_size=1)
     for group in (7, dist.GroupMember.NON_GROUP_MEMBER):
-        with pytest.raises(BadConfig, match=r"a torch.distributed group that this rank is in"):
+        with pytest.raises(BadConfig, match=r"a torch.distributed group that contains this rank"):
             ps.register(model, ps.sgd(0.1), group=group)
 
 

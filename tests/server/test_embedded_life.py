@@ -211,7 +211,7 @@ def test_no_signal_but_sigkill_ends_a_shard_and_that_is_named_by_all(training: T
     for rank in range(WORLD):
         said = training.until(rank, "failed: ")
         assert re.search(
-            r"failed: ServerLost: shard 0 of the embedded server, beside the daemon of rank 0 on "
+            r"failed: ServerLost: shard 0 of the embedded server, with the daemon of rank 0 on "
             r"\S+, has ended \(its process was killed by SIGKILL",
             said,
         )

@@ -57,17 +57,21 @@ def test_workers_that_do_not_fit_are_refused_and_the_others_go_on(
             worker.push([array(0)], RATE.groups)
         worker.initialise([array(0)])
         refused = [
-            (joins(tensors=[ps.NamedTensor("w", (2, 2))]), BadSnapshot, "another model"),
-            (joins(tensors=[ps.NamedTensor("w", (5,))]), BadSnapshot, "another model"),
+            (joins(tensors=[ps.NamedTensor("w", (2, 2))]), BadSnapshot, "the models differ"),
+            (joins(tensors=[ps.NamedTensor("w", (5,))]), BadSnapshot, "the models differ"),
             (
                 joins(tensors=[ps.NamedTensor("w", (4,), dtype="float16")]),
                 BadSnapshot,
-                "another model",
+                "the models differ",
             ),
-            (joins(optimizer=ps.adam()), RanksDisagree, "optimizer 'adam', this server 'sgd'"),
+            (
+                joins(optimizer=ps.adam()),
+                RanksDisagree,
+                "optimizer 'adam', and this server has 'sgd'",
+            ),
             (joins(staleness=4), RanksDisagree, "staleness 4"),
             (joins(job="another"), BadConfig, "serves job 'test'"),
-            (joins(rank=0), BadConfig, "do two jobs use one server name"),
+            (joins(rank=0), BadConfig, "two jobs may use the same server name"),
             (joins(rank=300), BadConfig, "ranks are"),
             (joins(staleness=-1), BadConfig, "staleness -1"),
             (joins(server="nobody", timeout=0.2), ServerLost, "no server 'nobody'"),
@@ -132,7 +136,7 @@ def test_what_no_server_can_train_is_refused_before_anything_is_opened() -> None
         ("[server]\nname = 'x'\nshards = 0\nstore = 's'\nsnapshots = 'p'", "shards = 0"),
         ("[server]\nname = 'x'\nshards = 1\nstore = 's'\nsnapshots = 'p'\nserve = []", "serve"),
         ("[server]\nname = 'x'\nshards = 1\nstore = 's'\nsnapshots = 'p'\nserve = [1]", "serve"),
-        ("[server]\nname = 'x'\nshards = 1\nstore = 's'\nsnapshots = 'p'\nport = 7", "port: no"),
+        ("[server]\nname = 'x'\nshards = 1\nstore = 's'\nsnapshots = 'p'\nport = 7", "no key port"),
         ("[server]\nname = 3", "shards is missing"),
         ("[server", "Expected"),
     ],
@@ -151,7 +155,7 @@ def test_the_command_says_what_is_wrong(
     with served(tmp_path, host_daemon, shards=2):
         assert main(["--config", str(file)]) == 2
     said = capsys.readouterr().err
-    assert "cannot be read" in said and "another server process" in said
+    assert "cannot read the file" in said and "another server process" in said
 
 
 def test_a_snapshots_folder_that_is_damaged_is_refused(
@@ -166,7 +170,7 @@ def test_a_snapshots_folder_that_is_damaged_is_refused(
     file = tmp_path / "server.toml"
     file.write_text(text_of(tmp_path, socket=host_daemon.socket))
     assert main(["--config", str(file)]) == 1
-    assert "none can be read" in capsys.readouterr().err
+    assert "every snapshot is invalid" in capsys.readouterr().err
 
 
 def test_processes_that_disagree_on_the_shards_are_told(

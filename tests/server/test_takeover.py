@@ -87,7 +87,7 @@ def test_a_server_killed_under_load_loses_nothing(
         reached.set()
         killer.join()
         assert standby.stop() == 0
-    versions = re.findall(r"is here, at version (\d+)", standby.log.read_text())
+    versions = re.findall(r"is ready, at version (\d+)", standby.log.read_text())
     assert len(versions) == 2 and min(map(int, versions)) > 0, "it was killed too early or late"
     found = {len(w): w for w in (parameters(tmp_path, shard) for shard in range(2))}
     share = 1.0 if seed == 0 else 1 / WORKERS  # of a push in its version
@@ -127,7 +127,7 @@ def test_a_confirmed_push_that_the_log_has_lost_is_named_by_its_worker(
     record[-1] ^= 1
     log.write_bytes(record)
     with served(tmp_path, host_daemon):
-        with pytest.raises(BadSnapshot, match="knows them up to 2, and 3 were confirmed"):
+        with pytest.raises(BadSnapshot, match="its last push is number 2, and 3 were confirmed"):
             client.push(one_hot(0, 3), RATE.groups)
         client.close()
 

@@ -26,6 +26,8 @@ HEADLESS = re.compile(r"(?:^|(?<=[.:;] ))(?:What|Who|Whoever)\b[^.?:|]*\.(?:\s|$
 OF_MESSAGES = re.compile(r"(?<!there )\bis no (?!longer)[a-z]+|(?<![\w`./$-])who\b(?![\w`\"-])")
 MESSAGES = (
     "switchcfg",
+    "client",
+    "bench",
     "dlcpd/cli",
     "dlcpd/ctl",
     "dlcpd/doctor",

@@ -142,5 +142,8 @@ def add_account(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--account",
         action="store_true",
-        help="also count CPU time, context switches, system calls (perf, root) and datagrams",
+        help=(
+            "also count CPU time, context switches, system calls (needs perf and root) and "
+            "datagrams"
+        ),
     )

@@ -18,8 +18,8 @@ from dlcp_lab.ranks.tensors import TORCH, as_stored, as_tensor, join_gloo
 from dlcpd.core.wire.header import HEADER_SIZE
 from dlcpd.inspection.report import query
 
-OURS: Final = "dlcpd"
-THEIRS: Final = "gloo"
+DLCPD: Final = "dlcpd"
+GLOO: Final = "gloo"
 IPV4_UDP: Final = 28  # bytes of headers (RFC 791, RFC 768)
 IPV6_UDP: Final = 48  # RFC 8200
 
@@ -80,7 +80,7 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]
         for size in arguments["sizes"]:
             conductor.progress(f"{size} B: {arguments['warmup']} + {arguments['repeat']} rounds")
             out.append(_SizeMeasurement(conductor, session, arguments, size).run())
-            out[-1][OURS] |= datagram_sizes(query(conductor.daemon, 0))
+            out[-1][DLCPD] |= datagram_sizes(query(conductor.daemon, 0))
         conductor.barrier()  # a rank that leaves fails unfinished operations of its peers
         return out
     finally:
@@ -128,7 +128,7 @@ class _SizeMeasurement:
         return tensor
 
     def _transports(self) -> list[str]:
-        return [OURS] if self.arguments["against"] == "none" else [OURS, THEIRS]
+        return [DLCPD] if self.arguments["against"] == "none" else [DLCPD, GLOO]
 
     def run(self) -> dict[str, Any]:
         for _ in range(self.arguments["warmup"]):
@@ -145,7 +145,7 @@ class _SizeMeasurement:
         turns = list(self.series)
         self.order.shuffle(turns)
         for name in turns:
-            if name == OURS:
+            if name == DLCPD:
                 if self.arguments["result_only"]:  # peers may still read the last one
                     self.shared = self._shared()
                 self._time(name, self.shared, self._dlcpd)
@@ -172,7 +172,7 @@ class _SizeMeasurement:
             result_only=self.arguments["result_only"],
         )
         work.wait()
-        self.series[OURS].add(work.stats)
+        self.series[DLCPD].add(work.stats)
 
     def _gloo(self, tensor: torch.Tensor) -> None:
         if self.problem.op == "avg":  # Gloo has no avg; DDP divides as well
@@ -183,9 +183,9 @@ class _SizeMeasurement:
 
     def _wrong(self, name: str, result: Stored) -> int:
         problem = self.problem
-        if name == OURS and self.policy.codec:
+        if name == DLCPD and self.policy.codec:
             different = ~np.isfinite(result)  # rounded; the last rounding error is reapplied
-        elif name == OURS:
+        elif name == DLCPD:
             different = reference.differing(result, problem.answer)
         else:
             different = reference.far(result, problem.answer, problem.dtype, problem.ranks)

@@ -98,7 +98,7 @@ def _add_all_reduce(operations: Commands) -> None:
     made.add_argument(
         "--result-only",
         action="store_true",
-        help="stop timing when the result is complete, as the DDP hook does; needs --arena",
+        help="stop timing when the result is complete, as the DDP hook does (needs --arena)",
     )
     made.add_argument("--against", choices=("gloo", "none"), default="gloo")
     add_rounds(made)

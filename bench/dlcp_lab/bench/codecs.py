@@ -100,15 +100,15 @@ def row(transport: str, task: dict[str, Runs]) -> CodecRow:
     """
     runs, exact = (some(task[name], "training that ended") for name in (transport, EXACT))
     name = runs[0][0]["score_name"]
-    ours, theirs = ([run[0]["score"] for run in of] for of in (runs, exact))
+    measured, exact_scores = ([run[0]["score"] for run in of] for of in (runs, exact))
     sign = 1 if name in HIGHER_IS_BETTER else -1
     return CodecRow(
         runs[0][0]["task"],
         transport,
         name,
-        ours,
-        sign * (mean(theirs) - mean(ours)),
-        most(theirs) - least(theirs),
+        measured,
+        sign * (mean(exact_scores) - mean(measured)),
+        most(exact_scores) - least(exact_scores),
         quotient(_datagrams(runs), _datagrams(exact), "exact sent no datagram"),
     )
 
@@ -131,9 +131,9 @@ def _print(
     )
     output.line()
     output.line(
-        f"{HOSTS} hosts on loopback, {show_fraction(LOSS)} of what arrives thrown away (INJECTED), "
-        f"{len(os.sched_getaffinity(0))} cores; seeds 1..{seeds}, {show_fraction(part)} of the "
-        f"demo's steps; PowerSGD of rank {POWER_SGD_RANK}"
+        f"{HOSTS} hosts on loopback, whose sockets drop {show_fraction(LOSS)} of the incoming "
+        f"datagrams (INJECTED), {len(os.sched_getaffinity(0))} cores; seeds 1..{seeds}, "
+        f"{show_fraction(part)} of the demo's steps; PowerSGD of rank {POWER_SGD_RANK}"
     )
     output.line(rows.render(HEADER, cells, left=3))
     for line in rows.reasons():

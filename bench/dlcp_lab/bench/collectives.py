@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from dlcp_lab.bench.all_reduce import BASE_TIMEOUT, OURS, PER_ROUND, THEIRS
+from dlcp_lab.bench.all_reduce import BASE_TIMEOUT, DLCPD, GLOO, PER_ROUND
 from dlcp_lab.bench.places import check_places, document, places, where
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import HostPlan, running
@@ -60,7 +60,7 @@ def collectives(options: argparse.Namespace, output: Output) -> int:
     for line in (*rows.reasons(), *verdicts(rows)):
         output.line(line)
     output.document(_document(options, plans, rows))
-    return 1 if any(row.wrong and row.transport == OURS for row in rows) else 0
+    return 1 if any(row.wrong and row.transport == DLCPD for row in rows) else 0
 
 
 def _calls(options: argparse.Namespace) -> list[tuple[str, int]]:
@@ -123,7 +123,7 @@ def _row(
         time,
         algorithm_bandwidth(size, time.p50) * factor(collective, len(ranks)),
         sum(rank["wrong"] for rank in ranks),
-        figure(lambda: ratios(times[THEIRS], samples)) if name == OURS else None,
+        figure(lambda: ratios(times[GLOO], samples)) if name == DLCPD else None,
         list(samples),
     )
 

@@ -57,9 +57,13 @@ def cuda(options: argparse.Namespace, output: Output) -> int:
         try:
             ended = subprocess.run(words, env=starter.environment(), timeout=TIMEOUT, check=False)
         except subprocess.TimeoutExpired as exc:
-            raise DeadlineExceeded(f"the ranks did not end in {TIMEOUT:g} s") from exc
+            raise DeadlineExceeded(
+                f"bench cuda: the ranks did not end within {TIMEOUT:g} s"
+            ) from exc
         if ended.returncode:
-            raise DlcpError(f"a rank ended with {ended.returncode}; what it said stands above")
+            raise DlcpError(
+                f"bench cuda: a rank ended with {ended.returncode}; its output is above"
+            )
         rows = rows_of(json.loads(file.read_text()))
     output.line(f"{options.ranks or gpus} ranks, {gpus} GPUs; medians of {options.steps} steps")
     output.line(rows.render(HEADER, cells, left=2))
@@ -93,7 +97,8 @@ def _gpus() -> int:
 
     if not torch.cuda.is_available():
         raise BadConfig(
-            f"bench cuda needs a GPU, and torch {torch.__version__} finds none here: install a "
-            f"torch with CUDA on a host with a GPU, or use bench step, which emulates computation"
+            f"bench cuda needs a GPU, and torch {torch.__version__} finds none on this host: "
+            "install a torch with CUDA on a host with a GPU, or use bench step, which "
+            "emulates computation"
         )
     return torch.cuda.device_count()

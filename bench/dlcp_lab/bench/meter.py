@@ -65,7 +65,7 @@ def processes(daemon: str) -> dict[str, int]:
     control = struct.unpack("3i", credentials)[0]
     children = Path(f"/proc/{control}/task/{control}/children").read_text().split()
     if not children:
-        raise DaemonUnavailable(f"the daemon at {daemon} has no engine now")
+        raise DaemonUnavailable(f"the daemon at {daemon} has no engine at the moment; see its log")
     first, *others = children
     more = {f"engine {number}": int(other) for number, other in enumerate(others, 1)}
     return {"engine": int(first), **more, "control": control, "trainer": os.getpid()}

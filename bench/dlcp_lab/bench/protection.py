@@ -105,7 +105,10 @@ class ProtectedSockets:
         """Receive until at most `left` segments are missing. Raises: NotMeasured."""
         while incoming.receiver.missing > left:
             if not select.select([self.sink], [], [], PATIENCE)[0]:
-                raise NotMeasured("the kernel dropped datagrams; is the machine busy?")
+                raise NotMeasured(
+                    "the kernel dropped datagrams, so the measurement is invalid; run it on "
+                    "an idle machine"
+                )
             for batch in self.sink.receive():
                 for group in batch.groups(self.counters):
                     group.place(incoming)
@@ -152,7 +155,7 @@ def _cost(way: ProtectedSockets, payload: np.ndarray, target: np.ndarray, segmen
     target[:] = 0
     seconds = way.transfer(payload, target, segment)
     if not np.array_equal(payload, target):
-        raise RuntimeError(f"{way.name}: other bytes came than were sent")
+        raise RuntimeError(f"{way.name}: the received bytes differ from the sent ones")
     return seconds / len(payload) * 1e9
 
 

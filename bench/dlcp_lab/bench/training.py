@@ -148,9 +148,9 @@ def _print(
 ) -> None:
     queues = "a queue per traffic class" if plan["classes"] else "one queue per port"
     output.line(
-        f"{HOSTS} hosts on 2 leaves and 2 spines, {HOST_RATE} to a host, {SPINE_RATE} to a spine; "
-        f"{show_fraction(LOSS)} random loss per switch output, {queues}, ECN from "
-        f"{ECN // 1024} KiB; beside it a TCP flow that is always full, and bursts of UDP of "
+        f"{HOSTS} hosts on 2 leaves and 2 spines, {HOST_RATE} to a host, {SPINE_RATE} to a "
+        f"spine; {show_fraction(LOSS)} random loss per switch output, {queues}, ECN from "
+        f"{ECN // 1024} KiB; background: a TCP flow without pauses, and bursts of UDP of "
         f"{BURSTS.rate}"
     )
     output.line(

@@ -24,7 +24,7 @@ def fill(made: argparse.ArgumentParser) -> None:
         type=whole(1, 3600),
         default=round(SECONDS),
         metavar="N",
-        help="time for the steps (%(default)s)",
+        help="time limit for the steps (%(default)s)",
     )
     made.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     made.add_argument(

@@ -109,7 +109,9 @@ class Fabric:
     def limit(self, link: str, rate: str) -> None:
         """Change the rate of a link, both ways, or of one direction (`l0:s1`)."""
         if self.plan.bare:
-            raise FabricError(f"limit {link}: a bare fabric has no rates; configure its switches")
+            raise FabricError(
+                f"limit {link}: a bare fabric has no rates; configure its switches instead"
+            )
         for way in self._change(link, rate=rate):
             namespace, device = self.namespace(way.source.node), way.source.device
             if way.from_host:  # it has no queue before its first limit

@@ -83,7 +83,7 @@ class Cluster:
             process = host.daemon.process
             while process.poll() is None and not children(process.pid):
                 if time.monotonic() >= until:
-                    raise TimeoutError(f"daemon {process.pid}: no engine after {ENDING:g} s")
+                    raise TimeoutError(f"daemon {process.pid} had no engine after {ENDING:g} s")
                 time.sleep(LOOK)
         members = enumerate(self.hosts)
         return [number for number, host in members if host.daemon.process.poll() is not None]

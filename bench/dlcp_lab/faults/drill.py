@@ -54,8 +54,8 @@ class Drill:
             return _listen(breakage, tools)
 
     def _sizes(self) -> dict[Path, int]:
-        ours = self._training.logs if self._training else []
-        logs = [*ours, *(host.daemon.log for host in self._cluster.hosts)]
+        training_logs = self._training.logs if self._training else []
+        logs = [*training_logs, *(host.daemon.log for host in self._cluster.hosts)]
         return {file: file.stat().st_size for file in logs}
 
     def end(self) -> None:
@@ -121,13 +121,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="dlcp_lab.faults.drill", description=__doc__.partition("\n")[0]
     )
-    parser.add_argument("--only", metavar="TEXT", help="what has this in its title")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put it into this page, too")
+    parser.add_argument(
+        "--only", metavar="TEXT", help=("run the faults whose titles contain this text")
+    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the results to this page")
     options = parser.parse_args(arguments)
     chosen = [b for b in BREAKAGES if (options.only or "") in b.title]
     if not chosen or (options.write and options.only):
         titles = "; ".join(b.title for b in BREAKAGES)
-        parser.error(f"--only TEXT is part of one of these titles, and without --write: {titles}")
+        parser.error(
+            "--only TEXT must be part of a title, and cannot be combined with --write; the "
+            f"titles: {titles}"
+        )
     sections, good = list[str](), True
     with drills(peer_timeout(SILENCE)) as drill:
         for breakage in chosen:

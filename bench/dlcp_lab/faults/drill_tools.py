@@ -88,7 +88,7 @@ def _dlcpctl(*words: str) -> str:
             timeout=limit,
         )
     except subprocess.TimeoutExpired:
-        return f"dlcpctl {words[0]}: not done after {limit:g} s"
+        return f"dlcpctl {words[0]} did not end within {limit:g} s"
     return done.stdout
 
 

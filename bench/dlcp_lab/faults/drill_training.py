@@ -65,7 +65,7 @@ class DrillTraining:
         while WARM not in self.logs[0].read_text():
             if time.monotonic() > until or self.ended:
                 texts = "\n".join(log.read_text()[-2000:] for log in self.logs)
-                raise TimeoutError(f"the training does not train: {texts}")
+                raise TimeoutError(f"the training made no progress: {texts}")
             time.sleep(LOOK)
 
     @property
@@ -82,7 +82,9 @@ class DrillTraining:
         control = self.control(rank)
         engines = children(control)
         if len(engines) != 1:
-            raise DaemonUnavailable(f"daemon {control} has {len(engines)} engines, not one")
+            raise DaemonUnavailable(
+                f"daemon {control} has {len(engines)} engines, and the drill needs one"
+            )
         return engines[0]
 
     def end(self) -> None:

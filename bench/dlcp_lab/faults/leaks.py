@@ -36,7 +36,9 @@ def usage(pid: int) -> ProcessResources:
     rows = re.findall(r"^(\w+):\s+(\d+)", status, re.MULTILINE)
     numbers = {key: int(number) for key, number in rows}
     if "RssAnon" not in numbers:
-        raise ProcessLookupError(f"process {pid} has ended, and nobody has waited for it yet")
+        raise ProcessLookupError(
+            f"process {pid} has ended, and its parent has not yet waited for it"
+        )
     return ProcessResources(
         pid,
         len(os.listdir(f"/proc/{pid}/fd")),
@@ -103,8 +105,8 @@ def strays(marks: Sequence[str], known: Collection[int]) -> list[str]:
 
 def folders() -> set[str]:
     """Temporary folders of this process, daemons and trainers."""
-    ours = (f"dlcp-lab-{os.getpid()}-", "dlcpd", "dlcp-client")
-    return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith(ours)}
+    prefixes = (f"dlcp-lab-{os.getpid()}-", "dlcpd", "dlcp-client")
+    return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith(prefixes)}
 
 
 def settled(look: Callable[[], Sequence[str]]) -> list[str]:

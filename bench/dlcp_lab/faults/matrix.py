@@ -104,7 +104,7 @@ def problems(seen: Seen, expected: Expected) -> Iterator[str]:
     if seen.then != expected.then:
         yield f"next: {seen.then} instead of {expected.then}"
     if not seen.fired:
-        yield "the fault never did anything"
+        yield "the fault had no effect"
     yield from seen.leaks
 
 
@@ -187,7 +187,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="dlcp_lab.faults.matrix", description=__doc__.partition("\n")[0]
     )
-    parser.add_argument("--faults", metavar="NAMES", help="some, as the table calls them")
+    parser.add_argument(
+        "--faults", metavar="NAMES", help=("run these cells only, named as in the table")
+    )
     parser.add_argument("--repeat", type=whole(1, 100), default=1, metavar="N")
     parser.add_argument("--write", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
@@ -200,7 +202,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if key[0] in wanted:
                 good = _run(clusters, key, one, times, options.repeat)
                 bad += [] if good else [", ".join(key)]
-    print(f"{len(bad)} otherwise: {'; '.join(bad)}" if bad else "every cell ended as it must")
+    print(
+        (f"{len(bad)} cells ended in another way: {'; '.join(bad)}")
+        if bad
+        else "every cell ended as expected"
+    )
     if options.write:
         write(options.write, times, expected)
     return 1 if bad else 0

@@ -85,9 +85,9 @@ class Books:
         ]
         return [
             f"operations: {_listed(self.operations)}, in {self.sessions} sessions",
-            f"faults made (and what they did): {', '.join(made) or 'none'}",
+            f"faults made (and their effects): {', '.join(made) or 'none'}",
             f"failures by code, of every rank: {_listed(self.failures)}",
-            f"stops at which nothing had grown: {self.looks}",
+            f"pauses in which no process had grown: {self.looks}",
             f"violations: {len(self.violations)}",
             f"seed: {seed}",
         ]
@@ -248,7 +248,7 @@ class Soak:
         self._gate.clear()
         for driver in drivers:
             if not driver.resting.wait(REST):
-                self.books.violated(f"{driver.job.name}: hangs")
+                self.books.violated(f"{driver.job.name} does not end")
         cluster.repair()
 
         def now() -> leaks.Held:
@@ -281,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=whole(1, 86_400), default=seconds, metavar="N")
     parser.add_argument("--seed", type=whole(0, 1 << 31), default=1, metavar="N")
     parser.add_argument("--calm", action="store_true", help="without faults")
-    busy, text = int(os.environ.get("SOAK_LOAD", "0")), "processes per core that compute"
+    busy, text = int(os.environ.get("SOAK_LOAD", "0")), "compute-bound processes per core"
     parser.add_argument("--load", type=whole(0, 64), default=busy, metavar="N", help=text)
     options = parser.parse_args(arguments)
     try:

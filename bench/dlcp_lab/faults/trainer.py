@@ -185,11 +185,11 @@ class Trainer:
 
     def __init__(self, log: Path) -> None:
         _start_server()
-        ours, theirs = CONTEXT.Pipe()
-        self._connection = ours
-        self._process = CONTEXT.Process(target=serve, args=(theirs, str(log)), daemon=True)
+        parent_end, rank_end = CONTEXT.Pipe()
+        self._connection = parent_end
+        self._process = CONTEXT.Process(target=serve, args=(rank_end, str(log)), daemon=True)
         self._process.start()
-        theirs.close()
+        rank_end.close()
         assert self._process.pid is not None  # noqa: S101  # it has started
         self.pid: Final = self._process.pid
 

@@ -34,7 +34,7 @@ def up(name: str, plan: Plan) -> Fabric:
     """
     namespaces.check_available()
     if name in names():
-        raise FabricError(f"lab {name!r} is up already; `dlcpctl lab down --name {name}` ends it")
+        raise FabricError(f"lab {name!r} is already up; `dlcpctl lab down --name {name}` ends it")
     made = Fabric(_namespace_prefix(name), plan)
     try:
         made.build()
@@ -60,9 +60,11 @@ def load(name: str) -> Fabric:
         }
     except FileNotFoundError as exc:
         known = ", ".join(names()) or "none"
-        raise FabricError(f"no lab {name!r}; there are: {known}; see `dlcpctl lab up`") from exc
+        raise FabricError(
+            f"there is no lab {name!r}; the labs are: {known}; see `dlcpctl lab up`"
+        ) from exc
     except (ValueError, KeyError, TypeError) as exc:
-        raise FabricError(f"{_file(name)}: {exc}; take the lab down and up again") from exc
+        raise FabricError(f"{_file(name)}: {exc}; remove the lab and create it again") from exc
     return Fabric(_namespace_prefix(name), plan, conditions)
 
 
@@ -94,7 +96,7 @@ def down(name: str) -> list[str]:
 
 def _namespace_prefix(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise FabricError(f"lab {name!r}: a name is 1..16 of a-z and 0-9")
+        raise FabricError(f"lab {name!r}: a name has 1..16 characters of a-z and 0-9")
     return f"dlcpd-lab-{name}"
 
 

@@ -75,8 +75,8 @@ def _row(name: str, system: str, times: dict[str, list[list[float]]], ranks: Ran
     )
 
 
-def _ratios(theirs: list[list[float]], ours: list[list[float]]) -> list[float]:
-    return [quotient(median(a), median(b)) for a, b in pairs(theirs, ours)]
+def _ratios(reference: list[list[float]], measured: list[list[float]]) -> list[float]:
+    return [quotient(median(a), median(b)) for a, b in pairs(reference, measured)]
 
 
 def _counts(ranks: Ranks) -> dict[str, int]:
@@ -133,13 +133,13 @@ def honesty(case: ReplayedNetwork, found: Sequence[StepRow]) -> Iterator[str]:
     gloo, hook, crossed = (by_system.get(system) for system in SYSTEMS)
     if hook and crossed and (gain := median(crossed.over_hook)) < WORTH:
         yield (
-            f"no gain on {case.name} from crossing the step: the plain hook takes {gain:.2f} of "
-            f"its time, because {_because(case)}"
+            f"no gain on {case.name} from crossing the step: the plain hook takes {gain:.2f} "
+            f"of the time of cross_step, because {_because(case)}"
         )
     for row in (hook, crossed):
         if gloo and row and (gain := median(row.over_gloo)) < WORTH:
             yield (
-                f"no gain on {case.name} over Gloo: it takes {gain:.2f} of the time of "
+                f"no gain on {case.name} over Gloo: Gloo takes {gain:.2f} of the time of "
                 f"{row.system}, because {_behind(case, gloo, row)}"
             )
 
@@ -147,27 +147,27 @@ def honesty(case: ReplayedNetwork, found: Sequence[StepRow]) -> Iterator[str]:
 def _behind(case: ReplayedNetwork, gloo: StepRow, row: StepRow) -> str:
     """Why Gloo is as fast or faster. A difference without an explanation is called so."""
     best = waiting_at_best(case.paces)
-    theirs, ours = gloo.time.p50 - best, row.time.p50 - best
+    over_gloo, over_dlcpd = gloo.time.p50 - best, row.time.p50 - best
     again = row.counts["retransmitted"] / max(row.counts["sent"], 1)
     seen = (
-        f"the best that waits is {best * 1e3:.0f} ms, Gloo's step {theirs * 1e3:+.0f} ms, this "
-        f"one {ours * 1e3:+.0f} ms, with {again:.1%} of its segments sent again"
+        f"the best waiting step takes {best * 1e3:.0f} ms, Gloo's {over_gloo * 1e3:+.0f} ms, "
+        f"dlcpd's {over_dlcpd * 1e3:+.0f} ms, with {again:.1%} of its segments retransmitted"
     )
-    if ours > UNEXPLAINED * best:
-        return f"dlcpd leaves the line idle, which neither line nor computation explain: {seen}"
-    return f"nothing is lost here and TCP fills the line: {seen}"
+    if over_dlcpd > UNEXPLAINED * best:
+        return f"dlcpd leaves the line idle, and neither line nor computation explain it: {seen}"
+    return f"the network loses nothing, and TCP fills the line: {seen}"
 
 
 def _because(case: ReplayedNetwork) -> str:
     best = case.best()
     if best < WORTH:
         return (
-            f"an ideal order is worth {best:.2f} at most: the bytes that the forward pass needs "
-            f"first become ready last"
+            f"an ideal order gains {best:.2f} at most: the bytes that the forward pass needs "
+            "first are ready last"
         )
     return (
-        f"the {best:.2f} that an ideal order is worth go into what is not ideal: pieces of 1 MiB, "
-        f"rendezvous, and two engines on shared cores"
+        f"overheads use up the {best:.2f} that an ideal order would gain: pieces of 1 MiB, "
+        "rendezvous, and two engines on shared cores"
     )
 
 

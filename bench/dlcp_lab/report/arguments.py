@@ -90,7 +90,7 @@ def add_rounds(made: argparse.ArgumentParser) -> None:
         type=whole(0, 1000),
         default=3,
         metavar="N",
-        help="rounds before them that do not count (%(default)s)",
+        help="rounds before the measured ones (%(default)s)",
     )
 
 
@@ -108,7 +108,7 @@ def add_some(
         type=some_of(known),
         default=default or ",".join(known),
         metavar="NAMES",
-        help="some of them (%(default)s)",
+        help="names to choose from (%(default)s)",
     )
 
 

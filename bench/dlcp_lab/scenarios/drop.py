@@ -8,7 +8,7 @@ from typing import Any, Final
 from dlcp_lab.report.measured import figure
 from dlcp_lab.report.statistic import NotMeasured, mean, median, quotient
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import OURS, Job, JobPhase, Operation, Result, on_fabric, run
+from dlcp_lab.scenarios.job import DLCPD, Job, JobPhase, Operation, Result, on_fabric, run
 from dlcpd.cli.output import Output
 
 RATE: Final = 25e6  # bit/s of each port: the most that two cores can overload twofold
@@ -59,8 +59,8 @@ def _cells(result: Result) -> list[object]:
 
 def _ratio(found: Mapping[tuple[str, int], Result], seed: int) -> float:
     """Relative energy by magnitude / at random, of one seed. Raises: NotMeasured."""
-    ours, theirs = (_relative(found[ranks, seed]) for ranks in RANKS)
-    return quotient(ours, theirs, "segments lost at random had no energy")
+    by_magnitude, at_random = (_relative(found[ranks, seed]) for ranks in RANKS)
+    return quotient(by_magnitude, at_random, "segments lost at random had no energy")
 
 
 def _measure(ranks: str, seed: int, output: Output) -> Result:
@@ -68,7 +68,7 @@ def _measure(ranks: str, seed: int, output: Output) -> Result:
     network = {**NETWORK, "drop_precedence": ranks}
     with on_fabric({**FABRIC, "seed": seed}, network) as (net, hosts):
         output.progress(f"early drops: {net.features()['early drops']}")
-        result = run(net, hosts, Job((phase,)), seed=seed, output=output)["overload"][OURS]
+        result = run(net, hosts, Job((phase,)), seed=seed, output=output)["overload"][DLCPD]
     return overloaded(result)
 
 

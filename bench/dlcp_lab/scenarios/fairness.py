@@ -11,7 +11,7 @@ from dlcp_lab.emulation.traffic.background import Tcp
 from dlcp_lab.report.measured import figure
 from dlcp_lab.report.statistic import NotMeasured, least, mean, median, most, quotient, some
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import OURS, Job, JobPhase, Operation, on_fabric, run
+from dlcp_lab.scenarios.job import DLCPD, Job, JobPhase, Operation, on_fabric, run
 from dlcpd.cli.output import Output
 
 RATE: Final = 100e6  # bit/s of the shared link
@@ -66,7 +66,7 @@ def _shared(control: str, seed: int, output: Output) -> tuple[float, list[float]
             result = run(net, _first_two(hosts), job, seed=seed, output=output, at=clock)
             rates = [sum(interval) for interval in others.flows[0].goodput()]
     check_competition(clock.seen, clock.sent)
-    return tcp_share(rates, [at - began for at in clock.seen]), result["shared"][OURS].totals
+    return tcp_share(rates, [at - began for at in clock.seen]), result["shared"][DLCPD].totals
 
 
 def check_competition(rounds: Sequence[float], sent: Sequence[int]) -> None:
@@ -127,7 +127,7 @@ def _of_two_jobs(seed: int, output: Output) -> dict[int, list[float]]:
     """Seconds of each round, by the first rank of the job."""
     job = Job((JobPhase("two", (Operation(SIZE),), ROUNDS, 2),), jobs=((0, 1), (2, 3)))
     with on_fabric({**PLAN, "seed": seed}, {}) as (net, hosts):
-        result = run(net, hosts, job, seed=seed, output=output)["two"][OURS]
+        result = run(net, hosts, job, seed=seed, output=output)["two"][DLCPD]
     return {first: [max(round_) for round_ in result.by_rank[first]] for first in (0, 2)}
 
 

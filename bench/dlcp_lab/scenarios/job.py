@@ -17,8 +17,8 @@ from dlcpd.daemon.config.tables import NetworkTable
 from dlcpd.inspection.report import query
 
 TIMEOUT: Final = 600.0  # seconds for one job; scenarios take a minute each
-OURS: Final = "dlcpd"
-THEIRS: Final = "gloo"
+DLCPD: Final = "dlcpd"
+GLOO: Final = "gloo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Job:
 
     phases: tuple[JobPhase, ...]
     network: dict[str, Any] = field(default_factory=dict)  # settings of [network]
-    transports: tuple[str, ...] = (OURS,)
+    transports: tuple[str, ...] = (DLCPD,)
     jobs: tuple[tuple[int, ...], ...] = ()
     environ: dict[str, str] = field(default_factory=dict)
 

@@ -9,7 +9,7 @@ from dlcp_lab.emulation import Fabric
 from dlcp_lab.report.machine import tcp_congestion_control
 from dlcp_lab.report.statistic import median, quotient
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import OURS, THEIRS, Job, JobPhase, Operation, Result, on_fabric, run
+from dlcp_lab.scenarios.job import DLCPD, GLOO, Job, JobPhase, Operation, Result, on_fabric, run
 from dlcpd.cli.output import Output
 
 RATE: Final = "200mbit"
@@ -31,8 +31,8 @@ def loss(options: argparse.Namespace, output: Output) -> int:
         result = found.run(f"seed {seed}", partial(_measure, phases, seed, output)) or {}
         for phase in phases if result else ():
             condition, mode = phase.name.split(", ")
-            times.setdefault((condition, mode), []).extend(result[phase.name][OURS].totals)
-            times.setdefault((condition, THEIRS), []).extend(result[phase.name][THEIRS].totals)
+            times.setdefault((condition, mode), []).extend(result[phase.name][DLCPD].totals)
+            times.setdefault((condition, GLOO), []).extend(result[phase.name][GLOO].totals)
     for (condition, mode), samples in sorted(times.items()):
         found.times(f"{condition}, {mode}", samples)
     _judge(found, times)
@@ -49,7 +49,7 @@ def _measure(
 ) -> dict[str, dict[str, Result]]:
     """Phase -> transport -> result."""
     with on_fabric({"hosts": 2, "host_rate": RATE, "seed": seed}, {}) as (net, hosts):
-        job = Job(phases, transports=(OURS, THEIRS))
+        job = Job(phases, transports=(DLCPD, GLOO))
         return run(net, hosts, job, seed=seed, output=output, at=_at)
 
 

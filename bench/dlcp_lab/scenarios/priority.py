@@ -6,7 +6,7 @@ from typing import Final
 
 from dlcp_lab.report.statistic import median, quotient
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import OURS, Job, JobPhase, Operation, Result, on_fabric, run
+from dlcp_lab.scenarios.job import DLCPD, Job, JobPhase, Operation, Result, on_fabric, run
 from dlcpd.cli.output import Output
 
 RATE: Final = "50mbit"  # four hosts on two cores: at twice this rate the cores are the bottleneck
@@ -67,4 +67,4 @@ def _measure(seed: int, output: Output, *, layers: bool) -> dict[str, Result]:
     network = {"layer_priority": layers}
     with on_fabric({**FABRIC, "seed": seed}, network) as (net, hosts):
         result = run(net, hosts, Job(phases), seed=seed, output=output)
-    return {phase.name: result[phase.name][OURS] for phase in phases}
+    return {phase.name: result[phase.name][DLCPD] for phase in phases}

@@ -68,14 +68,14 @@ class _SystemSteps:
 
     def by_name(self) -> dict[str, Step]:
         """Steps by system, in the order of the systems of `bench ps`."""
-        ours = self._all_reduce()
+        all_reduce = self._all_reduce()
         servers = [self._server(f"one{number}", b) for number, b in enumerate(self._bounds)]
         lossy = [self._pushes(client, lossy=True) for client in servers]
         exact = self._pushes(servers[0], lossy=False)
         spread = self._server("each", self._bounds[0], shards=self._workers)
         each = [self._pushes(spread, lossy=lossy, parts=self._workers) for lossy in (False, True)]
         group = dist.new_group(list(range(1, self._workers + 1)))
-        steps = [self._gloo, lambda: self._gloo_all(group), ours, exact, *lossy, *each]
+        steps = [self._gloo, lambda: self._gloo_all(group), all_reduce, exact, *lossy, *each]
         return dict(zip(self._names, steps, strict=True))
 
     def _gloo(self) -> None:

@@ -11,7 +11,7 @@ from dlcp_lab.emulation import Fabric
 from dlcp_lab.report.measured import figure
 from dlcp_lab.report.statistic import mean, median, most, quotient, some
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import OURS, Job, JobPhase, Operation, Result, on_fabric, run
+from dlcp_lab.scenarios.job import DLCPD, Job, JobPhase, Operation, Result, on_fabric, run
 from dlcpd.cli.output import Output
 from dlcpd.contract.traffic import traffic_classes
 
@@ -79,7 +79,7 @@ def _measure(
         marks.append(net.statistics())
 
     with on_fabric(plan, {"entropy": ports}) as (net, hosts):
-        result = run(net, hosts, Job((phase,)), seed=seed, output=output, at=at)["even"][OURS]
+        result = run(net, hosts, Job((phase,)), seed=seed, output=output, at=at)["even"][DLCPD]
         return result, marks[1], marks[-1]
 
 
@@ -132,7 +132,7 @@ def _over_both(plan: dict[str, Any], output: Output) -> list[float]:
     with on_fabric(plan, {"entropy": PORTS}) as (net, hosts):
         job = Job((phase,))
         result = run(net, hosts, job, seed=plan["seed"], output=output, at=_make_unequal)
-    return result["unequal"][OURS].totals
+    return result["unequal"][DLCPD].totals
 
 
 def _share_of(ideal: float, times: Sequence[float]) -> float:
@@ -186,7 +186,7 @@ def _cut_once(plan: dict[str, Any], output: Output) -> tuple[list[float], list[i
         job = Job((phase,))
         result = run(net, hosts, job, seed=plan["seed"], output=output, at=saboteur.at)
         saboteur.wait()
-    return result["cut"][OURS].totals, saboteur.dropped
+    return result["cut"][DLCPD].totals, saboteur.dropped
 
 
 class _Saboteur:

@@ -60,8 +60,9 @@ def _print(
 ) -> None:
     injected = sum(one["books"]["injected"] for one in seen)
     output.line(
-        f"{options.hosts} hosts, {options.mode} mode, INJECTED loss {show_fraction(options.loss)} "
-        f"at each host's sockets: {injected} datagrams thrown away, seed {options.seed}"
+        f"{options.hosts} hosts, {options.mode} mode, INJECTED loss "
+        f"{show_fraction(options.loss)} at each host's sockets: they dropped {injected} "
+        f"datagrams, seed {options.seed}"
     )
     for line in report(checks):
         output.line(line)

@@ -75,11 +75,13 @@ class Staging:
             while self.give_room():
                 pass
         except DeviceFailed as exc:
-            log.warning("results on their way to a device may be lost: %s", exc)
+            log.warning(
+                "results may be lost that the staging thread was copying to a device: %s", exc
+            )
         if ended:
             self._pinned.close()
         else:  # the end of the process unlocks it
-            log.warning("a copy from a device does not end: a kernel before it hangs")
+            log.warning("a copy from a device does not end: a kernel in front of it hangs")
 
     def abandon(self) -> None:
         """In a forked child: thread, device and locked memory belong to the parent."""

@@ -117,7 +117,11 @@ class Calibration:
     def _end(self, step: int) -> None:
         self._seen = []
         self.next = step + pause(self.transports.whole, STEPS // 2)
-        _log.info("gradients %s; measured again in step %d", self.transports, self.next)
+        _log.info(
+            'transport="auto": gradients %s; the next measurement begins in step %d',
+            self.transports,
+            self.next,
+        )
 
     def _through_dlcpd(self) -> frozenset[int]:
         return frozenset(one.size for one in self.transports.sizes if one.chosen == "dlcp")

@@ -69,9 +69,9 @@ class Transports:
 
     def __str__(self) -> str:
         if not self.sizes:
-            return "nothing decided yet: all by the backend"
+            return "no decision yet: the backend averages all gradients"
         rows = "; ".join(map(str, self.sizes))
-        so = f", as chosen {self.mixed * 1e3:.3g} ms" if self.mixed else ""
+        so = f", with these choices {self.mixed * 1000.0:.3g} ms" if self.mixed else ""
         return f"since step {self.step}: {rows}; a step took {self.whole}{so}"
 
 

@@ -10,7 +10,7 @@ from dlcp_client import backend
 from dlcp_client.backend import NAME
 from dlcp_client.joining.torch_ranks import connect
 
-from .device_backends import ALL_OURS, DeviceBackends, devices_of
+from .device_backends import ALL_DEVICES, DeviceBackends, devices_of
 from .errors import torch_errors
 from .process_group import ProcessGroup
 from .sessions import Connect, GroupMember, Sessions
@@ -38,7 +38,7 @@ def creator(connect: Connect = connect_session) -> Callable[[Any, Any], ProcessG
     """The function that makes a group from torch.distributed's description and backend options."""
     sessions = Sessions(connect)
 
-    def opened(member: GroupMember, devices: DeviceBackends = ALL_OURS) -> ProcessGroup:
+    def opened(member: GroupMember, devices: DeviceBackends = ALL_DEVICES) -> ProcessGroup:
         def split(name: str, ranks: list[int], timeout: timedelta) -> ProcessGroup:
             store = PrefixStore(f"{name}/", member.store)
             chosen = tuple(member.ranks[rank] for rank in ranks)

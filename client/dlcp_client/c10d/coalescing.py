@@ -48,7 +48,7 @@ def room_by_rank(
     rows = torch.empty(ranks, sum(sizes), dtype=BYTES, device=wholes[0].device)
 
     def copy_back() -> None:
-        with torch.no_grad():
+        with torch.inference_mode():  # as Buffer.copy_back
             for part, whole in zip(torch.split(rows, sizes, dim=1), wholes, strict=True):
                 values = part.contiguous().view(-1).view(whole.dtype)
                 whole.detach().copy_(values.view(whole.shape))

@@ -1,8 +1,8 @@
 """The collectives of a process group: flatten tensors, submit, copy results back.
 
 Each public method is one that torch.distributed or its C++ side calls, in any form that PyTorch
-documents (`overloads`); `asked` holds the root, the reduction and the timeout. Lists of lists date
-from processes with several devices: they have one entry per device, here one.
+documents (`overloads`); `asked` holds the root, the reduction and the timeout. Lists date from
+processes with several devices: they have one entry per device (`devices_of_a_rank`).
 """
 
 from collections.abc import Callable, Sequence
@@ -13,12 +13,26 @@ import torch
 
 from dlcp_client.device.registry import kind_of
 from dlcp_client.ranges import RANGES
-from dlcpd.contract.errors import BadOperation
+from dlcpd.contract.errors import BadTensor
 from dlcpd.contract.policy import LossPolicy
 
 from . import transport
-from .checks import check_same, only, paired
+from .checks import (
+    bytes_of_rows,
+    check_alike,
+    check_count,
+    check_dtype,
+    check_empty,
+    check_lists,
+    check_parts,
+    check_root,
+    check_root_tensor,
+    check_same,
+    only,
+    paired,
+)
 from .coalescing import by_rank, room_by_rank, shared
+from .devices_of_a_rank import copied_to_all, reduced_here, rooms_of_all
 from .dispatch import count
 from .errors import torch_errors
 from .overloads import FORMS, CallOptions
@@ -87,10 +101,16 @@ class Collectives(GroupCalls):
 
     @operation
     def allreduce(self, tensors: Tensors, asked: CallOptions) -> GroupWork:
-        return joined([self._all_reduce([tensor], asked) for tensor in tensors])
+        check_alike(tensors)
+        if len(tensors) == 1:
+            return self._all_reduce(tensors, asked)
+        whole = reduced_here(tensors, Reduction.of(asked.op, tensors[0].dtype))
+        return copied_to_all(self._all_reduce([whole], asked), whole, tensors)
 
     @operation
     def allreduce_coalesced(self, tensors: Tensors, asked: CallOptions) -> GroupWork:
+        if not tensors:
+            raise BadTensor("requires non-empty tensor list")
         alike: dict[torch.dtype, Tensors] = {}
         for tensor in tensors:
             alike.setdefault(tensor.dtype, []).append(tensor)
@@ -98,8 +118,9 @@ class Collectives(GroupCalls):
 
     @operation
     def reduce(self, tensors: Tensors, asked: CallOptions) -> GroupWork:
-        reduction = Reduction.of(asked.op, tensors[0].dtype)
-        root = self._peer(asked.root)
+        root = check_root(asked.root, self.group.size)
+        check_root_tensor(asked.root_tensor, len(tensors))
+        reduction = Reduction.of(asked.op, only(tensors, "tensor list").dtype)
         # The transport may use the tensor as scratch memory: copy it except at the root.
         stage = lent if root == self.group.rank else copied
         buffer = stage(tensors, reduction.carried)
@@ -132,23 +153,40 @@ class Collectives(GroupCalls):
 
     @operation
     def broadcast(self, tensors: Tensors, asked: CallOptions) -> GroupWork:
-        buffer = lent(tensors, BYTES)
-        root = self._peer(asked.root)
+        root = check_root(asked.root, self.group.size)
+        chosen = tensors[check_root_tensor(asked.root_tensor, len(tensors))]
+        check_alike(tensors)
+        buffer = lent([chosen], BYTES)
         part = self.group.broadcast(buffer.flat, root, policy=self.policy(asked))
-        return GroupWork([part], tensors, buffer.copy_back)
+        work = GroupWork([part], tensors, buffer.copy_back)
+        return work if len(tensors) == 1 else copied_to_all(work, chosen, tensors)
 
     @operation
     def allgather(self, outputs: list[Tensors], inputs: Tensors, asked: CallOptions) -> GroupWork:
-        return joined([self._all_gather(o, i, asked) for o, i in paired(outputs, inputs)])
+        """`outputs`: one list per input, with one tensor per rank and input."""
+        paired(outputs, inputs)
+        if len(inputs) == 1:
+            return self._all_gather(outputs[0], inputs[0], asked)
+        check_alike(inputs)
+        source, targets = lent(inputs, BYTES), rooms_of_all(outputs, inputs, self.group.size)
+        flat = targets[0].flat
+        part = self.group.all_gather(flat, source.flat, None, policy=self.policy(asked))
+
+        def finish() -> None:
+            for target in targets:
+                target.copy_back()
+
+        return GroupWork([part], outputs, finish)
 
     @operation
     def allgather_coalesced(
         self, outputs: list[Tensors], inputs: Tensors, asked: CallOptions
     ) -> GroupWork:
         """`outputs`: one list per rank, with one tensor per input."""
+        check_lists(outputs, inputs, self.group.size)
         by_input = zip(*outputs, strict=True)
         return joined(
-            [self._all_gather(list(o), i, asked) for o, i in paired(list(by_input), inputs)]
+            [self._all_gather(list(o), i, asked) for o, i in zip(by_input, inputs, strict=True)]
         )
 
     @operation
@@ -168,25 +206,28 @@ class Collectives(GroupCalls):
 
     @operation
     def gather(self, outputs: list[Tensors], inputs: Tensors, asked: CallOptions) -> GroupWork:
-        root = self._peer(asked.root)
-        only(inputs, "gather: inputs")
+        root = check_root(asked.root, self.group.size)
+        only(inputs, "input tensor list")
         source, policy = lent(inputs, BYTES), self.policy(asked)
         if root != self.group.rank:
+            check_empty(outputs, "output")
             return GroupWork([self.group.gather(None, source.flat, root, policy=policy)], [])
-        target = room(only(outputs, "gather: lists of outputs, at the root"), BYTES)
-        self._check_parts(target, source.sizes[0])
+        target = room(only(outputs, "output list"), BYTES)
+        check_parts(target, source, self.group.size, "output")
         part = self.group.gather(target.flat, source.flat, root, policy=policy)
         return GroupWork([part], outputs[0], target.copy_back)
 
     @operation
     def scatter(self, outputs: Tensors, inputs: list[Tensors], asked: CallOptions) -> GroupWork:
-        root = self._peer(asked.root)
-        only(outputs, "scatter: outputs")
+        root = check_root(asked.root, self.group.size)
+        only(outputs, "output tensor list")
         target = room(outputs, BYTES)
         source = None
         if root == self.group.rank:
-            source = lent(only(inputs, "scatter: lists of inputs, at the root"), BYTES)
-            self._check_parts(source, target.sizes[0])
+            source = lent(only(inputs, "input list"), BYTES)
+            check_parts(source, target, self.group.size, "input")
+        else:
+            check_empty(inputs, "input")
         part = self.group.scatter(
             target.flat, None if source is None else source.flat, root, policy=self.policy(asked)
         )
@@ -206,16 +247,16 @@ class Collectives(GroupCalls):
         return self._all_to_all(
             target,
             source,
-            self._bytes_of_rows(output, output_splits),
-            self._bytes_of_rows(given, input_splits),
+            bytes_of_rows(output, output_splits, self.group.size),
+            bytes_of_rows(given, input_splits, self.group.size),
             asked,
         )
 
     @operation
     def alltoall(self, outputs: Tensors, inputs: Tensors, asked: CallOptions) -> GroupWork:
         target, source = room(outputs, BYTES), lent(inputs, BYTES)
-        for buffer in (target, source):
-            self._check_count(buffer)
+        check_count(target, self.group.size, "output")
+        check_count(source, self.group.size, "input")
         return self._all_to_all(target, source, target.sizes, source.sizes, asked)
 
     # Names of the same methods before PyTorch 2.13.
@@ -237,8 +278,9 @@ class Collectives(GroupCalls):
     def _all_gather(self, outputs: Tensors, given: torch.Tensor, asked: CallOptions) -> GroupWork:
         target, source = room(outputs, BYTES), lent([given], BYTES)
         sizes = None if len(outputs) == 1 else target.uneven
+        check_dtype(given, outputs[0])
         if len(outputs) > 1:
-            self._check_count(target)
+            check_count(target, self.group.size, "output")
             check_same(target.sizes[self.group.rank], source.sizes[0])
         else:
             check_same(target.flat.numel(), source.flat.numel() * self.group.size)
@@ -251,6 +293,7 @@ class Collectives(GroupCalls):
         if len(pairs) == 1:
             return self._all_gather(outputs, inputs[0], asked)
         for output, given in pairs:
+            check_dtype(given, output)
             check_same(output.nbytes, given.nbytes * self.group.size)
         source = lent(inputs, BYTES)
         target, copy_back = room_by_rank(outputs, self.group.size)
@@ -265,7 +308,7 @@ class Collectives(GroupCalls):
         target, source = room([output], reduction.carried), stage(inputs, reduction.carried)
         sizes = None if len(inputs) == 1 else source.uneven
         if len(inputs) > 1:
-            self._check_count(source)
+            check_count(source, self.group.size, "input")
             check_same(source.sizes[self.group.rank], target.flat.numel())
         else:
             check_same(source.flat.numel(), target.flat.numel() * self.group.size)
@@ -299,42 +342,11 @@ class Collectives(GroupCalls):
         input_sizes: Sequence[int],
         asked: CallOptions,
     ) -> GroupWork:
+        check_dtype(source.tensors[0], target.tensors[0])
         part = self.group.all_to_all(
             target.flat, source.flat, output_sizes, input_sizes, policy=self.policy(asked)
         )
         return GroupWork([part], list(target.tensors), target.copy_back)
-
-    # --- checks -----------------------------------------------------------------------
-
-    def _peer(self, rank: int) -> int:
-        if not 0 <= rank < self.group.size:
-            raise BadOperation(f"rank {rank} of a group of {self.group.size}")
-        return rank
-
-    def _check_count(self, buffer: Buffer) -> None:
-        if len(buffer.tensors) != self.group.size:
-            raise BadOperation(
-                f"{len(buffer.tensors)} tensors for a group of {self.group.size}: give one by rank"
-            )
-
-    def _check_parts(self, buffer: Buffer, size: int) -> None:
-        """Check for one tensor per rank, each of `size` bytes."""
-        self._check_count(buffer)
-        for found in buffer.sizes:
-            check_same(found, size)
-
-    def _bytes_of_rows(self, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
-        rows = tensor.size(0) if tensor.dim() else 1
-        if not splits:
-            if rows % self.group.size:
-                raise BadOperation(f"{rows} rows do not divide by {self.group.size} ranks")
-            splits = [rows // self.group.size] * self.group.size
-        if len(splits) != self.group.size or sum(splits) != rows or min(splits) < 0:
-            raise BadOperation(
-                f"splits {list(splits)} of {rows} rows: give one by rank, {rows} in all"
-            )
-        row = tensor.nbytes // rows if rows else 0
-        return [count * row for count in splits]
 
 
 def _device_of(tensors: Sequence[Any]) -> str:

@@ -26,9 +26,11 @@ _MAKER: Final = "_new_process_group_helper"  # function of distributed_c10d whos
 class DeviceBackends:
     """The backends that serve the devices of a group."""
 
-    ours: tuple[str, ...] = DEVICES  # device types of dlcpd
+    served: tuple[str, ...] = DEVICES  # device types of dlcpd
     others: dist.ProcessGroup | None = None  # the group of the other backends
-    theirs: Mapping[str, str] = field(default_factory=dict)  # backends of `others`, by device type
+    other_backends: Mapping[str, str] = field(
+        default_factory=dict
+    )  # backends of `others`, by device type
     bound: torch.device | None = None  # `device_id` of init_process_group
 
     def end(self, *, politely: bool) -> None:
@@ -42,12 +44,12 @@ class DeviceBackends:
 
     def register_others(self, group: dist.ProcessGroup) -> None:
         """Register the other backends with `group`, so that PyTorch finds them by device."""
-        for each, name in self.theirs.items():
+        for each, name in self.other_backends.items():
             device, kind = torch.device(each), dist.Backend.backend_type_map[name]
             group._register_backend(device, kind, self.others._get_backend(device))  # type: ignore[union-attr]
 
 
-ALL_OURS: Final = DeviceBackends()
+ALL_DEVICES: Final = DeviceBackends()
 
 
 def devices_of(asked: Any, options: Any) -> DeviceBackends:
@@ -60,14 +62,16 @@ def devices_of(asked: Any, options: Any) -> DeviceBackends:
     making = _making()
     config = making.get("backend_config")
     if config is None:
-        return ALL_OURS
+        return ALL_DEVICES
     by_device: dict[str, str] = config.get_device_backend_map()
-    ours = tuple(device for device, name in by_device.items() if name == NAME)
-    theirs = {device: name for device, name in by_device.items() if name != NAME}
+    served = tuple(device for device, name in by_device.items() if name == NAME)
+    other_backends = {device: name for device, name in by_device.items() if name != NAME}
     bound = making.get("device_id")
-    if not theirs:
-        return DeviceBackends(ours, bound=bound)
-    return DeviceBackends(ours, _group_of(theirs, asked, options, bound), theirs, bound)
+    if not other_backends:
+        return DeviceBackends(served, bound=bound)
+    return DeviceBackends(
+        served, _group_of(other_backends, asked, options, bound), other_backends, bound
+    )
 
 
 def _making() -> Mapping[str, Any]:

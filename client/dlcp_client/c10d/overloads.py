@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 from torch._C import _distributed_c10d as torch_c10d
 
-from dlcpd.contract.errors import BadOperation, BadTensor
+from dlcpd.contract.errors import BadOperation
 
 UNSET: Final = timedelta(milliseconds=-1)  # default timeout of options objects in C++
 _SUM: Final[Any] = torch_c10d.ReduceOp.SUM
@@ -25,6 +25,7 @@ class CallOptions:
     """Options of one call."""
 
     root: int = 0
+    root_tensor: int = 0  # position in the root's list
     op: Any = _SUM  # dist.ReduceOp
     timeout: timedelta | None = None  # None: the group's
     device: str = ""  # device type of a barrier; "": that of the tensors
@@ -48,7 +49,7 @@ class CallForm:
     def bind(
         self, name: str, positional: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[list[Any], CallOptions]:
-        """The arguments before the options, and the options. Raises: BadOperation, BadTensor."""
+        """The arguments before the options, and the options. Raises: BadOperation."""
         left = dict(named)
         values: dict[str, Any] = {}
         if len(positional) > len(self.known):
@@ -76,11 +77,9 @@ class CallForm:
         return (", ".join(names[0] for names in self.first) + words).removeprefix(", then ")
 
     def _wrapped(self, name: str, first: list[Any]) -> list[Any]:
-        """Wrap single tensors in lists where needed. Raises: BadOperation, BadTensor."""
+        """Wrap single tensors in lists where needed. Raises: BadOperation."""
         count = len(self.depths)
         tensors, rest = first[:count], first[count:]
-        if self.depths == (1,) and isinstance(tensors[0], list | tuple) and not tensors[0]:
-            raise BadTensor(f"{name}: an empty list, where a list of tensors is needed")
         if _nested(tensors, self.depths):
             return first
         if all(self.depths) and _nested(tensors, [depth - 1 for depth in self.depths]):
@@ -98,15 +97,19 @@ class CallForm:
             if given is not None and hasattr(given, "timeout"):
                 beside = [key for key, value in values.items() if key != word and value is not None]
                 if beside:
-                    raise BadOperation(f"{name}: {beside[0]!r} is given beside an options object")
+                    raise BadOperation(
+                        f"{name}: {beside[0]!r} is given, and an options object too: give one "
+                        "of them"
+                    )
                 values = _values(name, given, self.options)
                 break
         timeout = values.get("timeout")
         if not isinstance(timeout, timedelta | None):
-            raise BadOperation(f"{name}: timeout {timeout!r}: give a timedelta")
+            raise BadOperation(f"{name}: timeout {timeout!r} is not valid: give a timedelta")
         op, device = values.get("op"), values.get("device")
         return CallOptions(
             _root(name, values.get("root")),
+            values.get("root_tensor") or 0,
             _SUM if op is None else op,
             None if timeout == UNSET else timeout,
             "" if device is None else device.type,
@@ -130,8 +133,11 @@ def _values(name: str, options: Any, wanted: str) -> dict[str, Any]:
     """The values of a PyTorch options object by name. Raises: BadOperation."""
     if not isinstance(options, getattr(torch_c10d, wanted)):
         found = type(options).__name__
-        raise BadOperation(f"{name}: options of another kind, {found}: give {wanted}")
-    held = {"root": "rootRank", "op": "reduceOp", "timeout": "timeout", "device": "device"}
+        raise BadOperation(f"{name}: the options are a {found}: give {wanted}")
+    held = {
+        "root": "rootRank", "root_tensor": "rootTensor", "op": "reduceOp", "timeout": "timeout",
+        "device": "device",
+    }  # fmt: skip
     return {word: getattr(options, attribute, None) for word, attribute in held.items()}
 
 
@@ -142,7 +148,9 @@ def _root(name: str, root: Any) -> int:
     try:
         return int(root.__index__())
     except (AttributeError, TypeError) as exc:
-        raise BadOperation(f"{name}: root {root!r}: give a rank of the group") from exc
+        raise BadOperation(
+            f"{name}: root {root!r} is not in the group: give a rank of the group"
+        ) from exc
 
 
 _TENSORS: Final = (("tensors", "tensor"),)

@@ -15,8 +15,9 @@ from torch._C import _distributed_c10d as torch_c10d
 from dlcp_client.backend import NAME
 from dlcpd.contract.errors import BadTensor
 
-from .device_backends import ALL_OURS, DeviceBackends
+from .device_backends import ALL_DEVICES, DeviceBackends
 from .errors import torch_errors
+from .unread import Unread
 
 _KIND: Final = dist.ProcessGroup.BackendType.CUSTOM
 
@@ -24,7 +25,8 @@ _KIND: Final = dist.ProcessGroup.BackendType.CUSTOM
 class PerDevice(dist.ProcessGroup):
     """A ProcessGroup that is also the backend of each device without another backend."""
 
-    devices: DeviceBackends = ALL_OURS
+    devices: DeviceBackends = ALL_DEVICES
+    unread: Unread
 
     supports_splitting = False  # flag of NCCL's splitting; `split_group` works without it
     supports_coalescing = True
@@ -34,7 +36,7 @@ class PerDevice(dist.ProcessGroup):
     def _serve(self, devices: DeviceBackends) -> None:
         """Register the devices with PyTorch."""
         self.devices = devices
-        for device in devices.ours:
+        for device in devices.served:
             self._register_backend(torch.device(device), _KIND, None)
         devices.register_others(self)
         self._set_default_backend(_KIND)
@@ -53,9 +55,9 @@ class PerDevice(dist.ProcessGroup):
 
         Raises: BadTensor.
         """
-        if not kind or kind in self.devices.ours:
+        if not kind or kind in self.devices.served:
             return None
-        if kind in self.devices.theirs:
+        if kind in self.devices.other_backends:
             return self.devices.others
         known = [one.type for one in self._device_types]
         raise BadTensor(
@@ -80,7 +82,7 @@ class PerDevice(dist.ProcessGroup):
         """Nothing to do: a group is connected when it is created."""
 
     def _set_sequence_number_for_group(self) -> None:
-        """Nothing to do: the engines count the operations of a group."""
+        """Nothing to do: the number counts from the group's creation."""
 
     def _set_default_timeout(self, timeout: timedelta) -> None:
         self.set_timeout(timeout)
@@ -91,3 +93,7 @@ class PerDevice(dist.ProcessGroup):
     def get_error(self) -> Any:
         """Always SUCCESS: operations raise their own errors."""
         return torch_c10d.ErrorType.SUCCESS
+
+    def _get_sequence_number_for_group(self) -> int:
+        """The number of collectives that this rank has begun."""
+        return self.unread.begun

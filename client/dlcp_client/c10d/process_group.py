@@ -16,7 +16,7 @@ from dlcpd.contract.policy import LossPolicy, exact
 from . import transport
 from .checks import check_message
 from .collectives import Collectives, Tensors, operation
-from .device_backends import ALL_OURS, DeviceBackends
+from .device_backends import ALL_DEVICES, DeviceBackends
 from .errors import torch_errors
 from .overloads import CallOptions
 from .per_device import PerDevice
@@ -45,7 +45,7 @@ class ProcessGroup(Collectives, PerDevice):
         *,
         split: Split,
         end: End,
-        devices: DeviceBackends = ALL_OURS,
+        devices: DeviceBackends = ALL_DEVICES,
     ) -> None:
         """`split` makes a group of some of these ranks; `end` is called once, last. `devices`: the
         devices and their backends."""
@@ -93,7 +93,7 @@ class ProcessGroup(Collectives, PerDevice):
 
     def begin(self) -> None:
         if not self._open:
-            raise SessionClosed(f"process group {self._name!r} was destroyed: make a new one")
+            raise SessionClosed(f"process group {self._name!r} was destroyed: create a new group")
 
     def begun(self, work: GroupWork, *, message: bool) -> None:
         work.group = self
@@ -177,8 +177,8 @@ class ProcessGroup(Collectives, PerDevice):
         if self.devices.others is not None:
             with torch_errors():
                 raise BadOperation(
-                    f"process group {self._name!r} has several backends, and cannot be split: make "
-                    f"a new group"
+                    f"process group {self._name!r} has several backends and cannot be split: "
+                    "create a new group"
                 )
         self._splits += 1
         if self.group.rank not in new_ranks:

@@ -34,7 +34,9 @@ class Buffer:
         """Copy the values of `flat` to the caller's tensors, unless they share memory."""
         if self.shared:
             return
-        with torch.no_grad():
+        # On a thread without the caller's modes: results may be inference tensors, which only
+        # inference mode changes in place.
+        with torch.inference_mode():
             for part, tensor in zip(
                 torch.split(self.flat, list(self.sizes)), self.tensors, strict=True
             ):
@@ -79,15 +81,21 @@ def room(tensors: Sequence[torch.Tensor], carried: torch.dtype) -> Buffer:
 def _checked(tensors: Sequence[Any]) -> tuple[torch.Tensor, ...]:
     """The tensors without their autograd history."""
     if not tensors:
-        raise BadTensor("an empty list, where a list of tensors is needed")
+        raise BadTensor("requires non-empty tensor list")
     device_of(tensors[0])
     for tensor in tensors:
         if tensor.device != tensors[0].device:
-            raise BadTensor(f"{tensor.device} beside {tensors[0].device}: use one device per call")
+            raise BadTensor(
+                f"one call has tensors on {tensor.device} and on {tensors[0].device}: use one "
+                "device per call"
+            )
         if tensor.layout is not torch.strided:
             raise BadTensor(f"layout {tensor.layout} is not dense; use .to_dense()")
         if tensor.dtype != tensors[0].dtype:
-            raise BadTensor(f"{tensor.dtype} beside {tensors[0].dtype}: use one dtype per call")
+            raise BadTensor(
+                f"invalid tensor type: {tensor.dtype} beside {tensors[0].dtype}: use one dtype per "
+                f"call"
+            )
     return tuple(tensor.detach() for tensor in tensors)
 
 

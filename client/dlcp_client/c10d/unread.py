@@ -11,6 +11,7 @@ class UnreadWorks:
 
     def __init__(self) -> None:
         self._works: dict[GroupWork, None] = {}
+        self.begun = 0  # collectives so far
 
     def add(self, work: GroupWork) -> None:
         """Add a new work. If the oldest one has ended, copy its results back."""
@@ -18,6 +19,7 @@ class UnreadWorks:
         if oldest is not None:
             oldest.is_completed()  # copies its results back: the caller may never wait for it
         self._works[work] = None
+        self.begun += 1
 
     def ended(self, work: GroupWork) -> None:
         """Remove a work whose results are in place, or that failed."""

@@ -291,6 +291,7 @@ def _after_accumulation(parameter: torch.Tensor) -> None:
     """
     if awaited(parameter) is not None:
         raise BadConfig(
-            "a second backward pass without a forward pass before it: the gradient of the first "
-            "is averaged already; add the losses up and call backward() once"
+            "the model ran a second backward pass without a forward pass in between, and the "
+            "gradient of the first one is already averaged; add the losses and call "
+            "backward() once"
         )

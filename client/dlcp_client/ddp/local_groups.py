@@ -130,7 +130,10 @@ class LocalGroup:
             failed = like.part.new_full((1,), float(error is not None))
             dist.all_reduce(failed, dist.ReduceOp.MAX, group=self._local)
             if error is None and bool(failed.item()):
-                return PeerLost("another rank of this host has no average of its part; it says why")
+                return PeerLost(
+                    "another rank of this host failed to average its part of the bucket; see "
+                    "the output of that rank"
+                )
         return error
 
 
@@ -151,7 +154,9 @@ def _result(shared: SharedBucket, count: int) -> torch.Tensor:
         return shared.whole[:count]
     if isinstance(error, DlcpError):
         raise error
-    raise DeviceFailed(f"gathering in the host failed: {type(error).__name__}: {error}")
+    raise DeviceFailed(
+        f"gathering among the ranks of this host failed: {type(error).__name__}: {error}"
+    )
 
 
 def _aside(device: Device | None, *, after: bool) -> AbstractContextManager[Any]:
@@ -179,8 +184,8 @@ def _peers(session: Session, rank: int, size: int) -> list[int]:
     if {row[1] for row in rows} != {size} or len(peers) * size != session.world_size:
         sizes = sorted({row[1] for row in rows})
         raise BadConfig(
-            f"local groups of {', '.join(map(str, sizes))} ranks in a world of "
-            f"{session.world_size}: all hosts need as many, and each rank is in one of them; "
-            f"leave local= out otherwise"
+            f"local= has groups of {', '.join(map(str, sizes))} ranks in a world of "
+            f"{session.world_size}: all hosts need the same number of ranks, with each rank in "
+            "one group; otherwise leave local= out"
         )
     return peers

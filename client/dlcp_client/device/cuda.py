@@ -101,8 +101,9 @@ def cuda(index: int) -> Cuda:
     if not torch.cuda.is_available():
         why = "finds no GPU" if torch.version.cuda else "is built without CUDA"
         raise BadTensor(
-            f"a tensor on cuda:{index}, and torch {torch.__version__} of this process {why}: "
-            f"install a torch with CUDA that fits the driver, or keep the tensors on the CPU"
+            f"a tensor is on cuda:{index}, and torch {torch.__version__} of this process "
+            f"{why}: install a torch with CUDA that fits the driver, or keep the tensors on "
+            "the CPU"
         )
     return Cuda(index)
 

@@ -90,8 +90,8 @@ def register(
     guard = checked_guard(guard, policy)
     if guard and any(shard._is_hsdp for shard in shards):  # noqa: SLF001  # no public name
         raise BadConfig(
-            "guard: with hybrid sharding the groups of shards would decide each for itself; leave "
-            "it out, or shard over all ranks"
+            "guard= does not work with hybrid sharding: each group of shards would decide for "
+            "itself; leave guard= out, or shard over all ranks"
         )
     staged = any([device_of(parameter) is not None for parameter in model.parameters()])
     if staged:
@@ -240,11 +240,14 @@ def _group_of(shards: list[Any]) -> Group:
     """
     found = {shard._reduce_scatter_process_group for shard in shards}  # noqa: SLF001  # as above
     if len(found) != 1:
-        raise BadConfig(f"the model is sharded over {len(found)} groups, and must be over one")
+        raise BadConfig(
+            f"the model is sharded over {len(found)} groups, and register supports one: shard "
+            "the root and its blocks over the same group"
+        )
     group = found.pop()
     if not isinstance(group, ProcessGroup) or not isinstance(group.group, Group):
         raise BadConfig(
-            "the model is sharded over a group of another backend, or of one rank: use "
-            'init_process_group("dlcp") and two ranks or more'
+            "the model is sharded over a group of one rank or of another backend: use "
+            'init_process_group("dlcp") and at least two ranks'
         )
     return group.group

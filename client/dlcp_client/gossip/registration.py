@@ -103,7 +103,10 @@ class GossipRegistration(Registered):
         not those that were registered.
         """
         self._check_open()
-        self._over = f"exchange {self._step + 1} failed or was interrupted: no other can follow"
+        self._over = (
+            f"exchange {self._step + 1} failed or was interrupted, so no exchange can follow: "
+            "restart from a checkpoint"
+        )
         for bucket in self._buckets.all:
             bucket.pack()
         self.account.begin()
@@ -125,7 +128,10 @@ class GossipRegistration(Registered):
         Raises: as `exchange`; parts of the model may then be averaged.
         """
         self._check_open()
-        self._over = "an average over all ranks failed or was interrupted: no exchange can follow"
+        self._over = (
+            "an average over all ranks failed or was interrupted, so no exchange can follow: "
+            "restart from a checkpoint"
+        )
         for bucket in self._buckets.all:
             bucket.flat.copy_(self._mean(bucket.pack(), bucket.computed_in))
             bucket.unpack()
@@ -145,8 +151,8 @@ class GossipRegistration(Registered):
         self._check_open()
         total = torch.zeros(1, dtype=torch.float64)
         for bucket in self._buckets.all:
-            mine = bucket.pack().to(bucket.computed_in)
-            total += (mine - self._mean(mine, bucket.computed_in)).square().sum(dtype=total.dtype)
+            own = bucket.pack().to(bucket.computed_in)
+            total += (own - self._mean(own, bucket.computed_in)).square().sum(dtype=total.dtype)
         self._group.all_reduce(total, "avg", policy=self._policy).wait()
         return float(total.sqrt())
 
@@ -155,7 +161,9 @@ class GossipRegistration(Registered):
         and may be trained or registered again. A second call does nothing."""
         if self.copied:
             return
-        self._over = "this model's parameters are not exchanged any more: it was closed"
+        self._over = (
+            "this registration is closed: gossip no longer exchanges the parameters of the model"
+        )
         self.over()
         if self._hook is not None:
             self._hook.remove()
@@ -242,8 +250,8 @@ def _checked(
     policy, codec, graph = _exact(policy), checked_codec(codec), checked_graph(graph)
     if codec is not None and graph != "ring":
         raise BadConfig(
-            f'codec {codec} with graph="{graph}": neighbours must know what was sent before, and '
-            f'that graph has others in every step; use graph="ring", or no codec'
+            f'codec {codec} does not work with graph="{graph}": a codec needs the same '
+            'neighbours in every step; use graph="ring", or no codec'
         )
     return GossipOptions(policy, graph, codec, bool(broadcast), checked_timeout(timeout))
 
@@ -267,8 +275,8 @@ def _joined(
 def _exact(policy: Any) -> LossPolicy:
     if not checked(policy).is_plain:
         raise BadPolicy(
-            "gossip sends parameters, or differences that are sent once: use exact(), which loses "
-            "nothing and has no codec, and codec= of gossip.register for fewer bytes"
+            "gossip sends each parameter or difference once, so it needs a lossless policy "
+            "without a codec: use exact(), and codec= of gossip.register for fewer bytes"
         )
     return checked(policy)
 
@@ -278,13 +286,15 @@ def _check_optimizer(optimizer: Any, model: nn.Module) -> None:
         raise BadConfig(f"register takes a torch.optim.Optimizer, not {type(optimizer).__name__}")
     updated = {id(p) for group in optimizer.param_groups for p in group["params"]}
     if updated.isdisjoint(id(p) for p in model.parameters()):
-        raise BadConfig("the optimizer has no parameter of this model: make it after the model")
+        raise BadConfig(
+            "the optimizer has no parameter of this model: construct it after the model"
+        )
 
 
-def _agree(session: Session, mine: Sequence[int], policy: LossPolicy) -> None:
+def _agree(session: Session, own: Sequence[int], policy: LossPolicy) -> None:
     """Raises: RanksDisagree naming a rank whose model or arguments differ from those of rank 0."""
-    row = torch.tensor(mine, dtype=torch.int64)
-    rows = torch.empty((session.world_size, len(mine)), dtype=torch.int64)
+    row = torch.tensor(own, dtype=torch.int64)
+    rows = torch.empty((session.world_size, len(own)), dtype=torch.int64)
     session.world.all_gather(rows, row, policy=policy).wait()
     for rank, other in enumerate(rows.tolist()):
         for what, here, first in zip(COLUMNS, other, rows[0].tolist(), strict=True):

@@ -106,8 +106,10 @@ class GuardSampler:
         """Count a step with NaN or Inf: a loss scaler skips such a step, and so does the guard."""
         if not self._counts["overflows"]:
             _log.warning(
-                "guard: step %d has NaN or Inf in its gradients, so their error is not known; "
-                "later ones are counted as overflows",
+                (
+                    "guard: the gradients of step %d contain NaN or Inf, so their error is "
+                    "unknown; later cases are counted as overflows"
+                ),
                 self._step,
             )
         self._counts["overflows"] += 1
@@ -117,18 +119,21 @@ class GuardSampler:
         self._counts["excesses"] += 1
         guard, rules, before = self._guard, self._rules, self._rules.policy.max_loss
         said = (
-            f"guard: in step {self._step} bounded gradients are off by {error:.3g}, above "
-            f"{guard.max_error:g} (bound {before:g})"
+            f"guard: in step {self._step} the error of bounded gradients is {error:.3g}, above "
+            f"the limit {guard.max_error:g} (bound {before:g})"
         )
         if guard.on_excess == "stop":
-            raise GuardStopped(f"{said}: stopped, as asked; tighten the policy, or use exact()")
+            raise GuardStopped(
+                f'{said}: the training stops, as on_excess="stop" demands; tighten the '
+                "policy, or use exact()"
+            )
         if guard.on_excess == "warn":
             _log.warning(said)
             return
         half = before / 2 if guard.on_excess == "tighten" else 0.0
         bound = half if half >= guard.floor else 0.0
         rules.limit(bound)
-        _log.warning("%s; from now on %s", said, f"bound {bound:g}" if bound else "exact")
+        _log.warning("%s; later steps use: %s", said, f"bound {bound:g}" if bound else "exact")
 
 
 def averaged(

@@ -26,7 +26,7 @@ def check_options(options: dict[str, Any], staged: str) -> None:
     """Raises: BadConfig for an option that is set and cannot be combined with `staged`."""
     for name, value in options.items():
         if value:
-            raise BadConfig(f"{name} does not work with {staged} yet: leave one of the two out")
+            raise BadConfig(f"{name} does not support {staged}: leave one of the two out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,9 @@ class SessionOptions:
             return session
         if session:
             session.close()
-        text = f"dlcpd is NOT in use, gradients go through {dist.get_backend(group)}: {problem}"
+        text = (
+            f"dlcpd is NOT in use, and {dist.get_backend(group)} averages the gradients: {problem}"
+        )
         _log.error(text)
         warnings.warn(text, RuntimeWarning, stacklevel=4)  # the line that calls `register`
         return None

@@ -54,7 +54,10 @@ class Resumable(ModelRegistration):
         if self.rules.step:
             raise BadConfig("load_state_dict: call it before the first backward pass")
         if state.get("format") != FORMAT:
-            raise BadConfig(f"load_state_dict: format {state.get('format')!r}, and not {FORMAT}")
+            raise BadConfig(
+                f"load_state_dict: the state has format {state.get('format')!r}, and this "
+                f"version reads format {FORMAT}"
+            )
         self.rules.resumed.load(state["residuals"], state["scale"])
         self.rules.resume(state["step"])
 

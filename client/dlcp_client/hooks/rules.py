@@ -97,7 +97,10 @@ class Rules:
         """Raises: BadPolicy, BadConfig."""
         policy = checked(policy)
         if scaler is not None and not isinstance(scaler, GradScaler):
-            raise BadConfig(f"scaler {scaler!r}: pass the torch.amp.GradScaler of the training")
+            raise BadConfig(
+                f"scaler {scaler!r} is not a GradScaler: pass the torch.amp.GradScaler of the "
+                "training"
+            )
         self._scaler, self._scale = scaler, 1.0  # scale of this step's loss
         self.policy, self.exact = policy, _exactly(policy)
         self._next: LossPolicy | None = None  # policy from the next step on
@@ -148,8 +151,9 @@ class Rules:
         policy = checked(policy)
         if policy.traffic_class != self.policy.traffic_class:
             raise BadPolicy(
-                f"traffic class {policy.traffic_class!r} in place of {self.policy.traffic_class!r}:"
-                f" it is agreed on in the first step; register anew for another one"
+                f"the policy changes the traffic class from {self.policy.traffic_class!r} to "
+                f"{policy.traffic_class!r}, and ranks agree on classes in the first step only: "
+                "close this registration and register again"
             )
         self._next = policy
 

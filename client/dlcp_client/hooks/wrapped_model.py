@@ -44,6 +44,6 @@ def _found(model: Any) -> tuple[DistributedDataParallel, nn.Module]:
             state.lazy_init()
         return state._ddp, model  # noqa: SLF001  # no public way to it
     raise BadConfig(
-        f"register takes a DistributedDataParallel model, or one of replicate(), not "
-        f"{type(model).__name__}: wrap it first"
+        "register needs a model of DistributedDataParallel or replicate(), and this is a "
+        f"{type(model).__name__}: wrap the model first"
     )

@@ -59,13 +59,13 @@ class Embedded:
     def how_it_ended(self) -> str:
         """Exit status and last line of the process, once it has ended."""
         if self._process is None:
-            return "it belongs to another process"
+            return "it is a child of another process"
         try:
             status = self._process.wait(OBITUARY_TIMEOUT)
         except subprocess.TimeoutExpired:
             return f"{self._what} (process {self._process.pid}) closed its socket"
         self._relay.join(OBITUARY_TIMEOUT)
-        last = f"; its last line: {self._lines[-1]}" if self._lines else ", without a word"
+        last = f"; its last line: {self._lines[-1]}" if self._lines else ", and printed nothing"
         return f"{self._what} {_status(status)}{last}"
 
     def close(self) -> None:
@@ -123,17 +123,17 @@ def start(
 
     Raises: DaemonUnavailable.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    client_end, daemon_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     engines = min(ranks, len(os.sched_getaffinity(0)), MAX_ENGINES)
     text = (
         None if config else _memory_file(default_config(local_address(master), engines, sessions))
     )
-    inherited = [theirs.fileno(), *([text] if text is not None else [])]
+    inherited = [daemon_end.fileno(), *([text] if text is not None else [])]
     command = [
         *starter.command("dlcpd.daemon.main"),
         "--embedded",
         "--session-fd",
-        str(theirs.fileno()),
+        str(daemon_end.fileno()),
     ]
     if private_socket is not None:  # also for one rank: others may join later
         fds = private_socket.socket.fileno(), private_socket.place.folder.descriptor
@@ -143,10 +143,10 @@ def start(
     try:
         process = spawn(command, inherited, starter.environment(of_daemon()))
     except BaseException:
-        ours.close()
+        client_end.close()
         raise
     finally:
-        theirs.close()
+        daemon_end.close()
         if text is not None:
             os.close(text)
     if private_socket is not None:
@@ -154,7 +154,7 @@ def start(
     sockets = private_socket.place.folder.path.parent if private_socket is not None else None
     shared = private_socket is not None and ranks > 1
     daemon = Embedded(process, shared=shared, sockets=sockets)
-    return daemon, ControlConnection(ours, daemon.how_it_ended)
+    return daemon, ControlConnection(client_end, daemon.how_it_ended)
 
 
 def spawn(

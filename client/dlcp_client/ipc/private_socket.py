@@ -24,7 +24,9 @@ class PrivateSocket:
             self.socket = self.place.listen()
         except OSError as exc:
             self.place.remove()
-            raise DaemonUnavailable(f"cannot listen at {self.name}: {exc.strerror}") from exc
+            raise DaemonUnavailable(
+                f"a private daemon cannot listen at {self.name}: {exc.strerror}"
+            ) from exc
 
     def give(self) -> None:
         """A daemon owns the socket now, and removes it."""
@@ -54,8 +56,8 @@ def _place() -> SocketFolder:
         except OSError as exc:
             problems.append(f"{root}: {exc.strerror or exc}")
     raise DaemonUnavailable(
-        f"no folder for the socket of a private daemon: {'; '.join(problems)}; set "
-        f"XDG_RUNTIME_DIR or TMPDIR to one that only user id {os.geteuid()} can write to"
+        f"no folder is safe for the socket of a private daemon: {'; '.join(problems)}; set "
+        f"XDG_RUNTIME_DIR or TMPDIR to a folder in which only user id {os.geteuid()} can write"
     )
 
 

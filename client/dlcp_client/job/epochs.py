@@ -142,10 +142,10 @@ class EpochAgreement:
 
     def _kept(self, own: Bid, bids: list[Bid], lost: frozenset[int]) -> Bid:
         """`own` as in the store. It is published again if the store has another or no bid there."""
-        mine = next((bid for bid in bids if bid.number == own.number), None)
-        if mine is not None and mine.nonce != own.nonce:  # the store's count was reset
+        found = next((bid for bid in bids if bid.number == own.number), None)
+        if found is not None and found.nonce != own.nonce:  # the store's count was reset
             own = replace(own, number=self._signed_store.draw("bids"))
-        elif mine is not None and mine.lost == lost:
+        elif found is not None and found.lost == lost:
             return own
         own = replace(own, lost=lost)
         self._say(own)
@@ -155,8 +155,9 @@ class EpochAgreement:
         """Raises: StoreLost if this process's bid is not in the store."""
         if own is not None and own.nonce not in {bid.nonce for bid in bids}:
             raise StoreLost(
-                f"epoch {self.epoch}: {self._signed_store.name} does not keep this rank's own bid; "
-                f"restart the job from its last checkpoint, with a store of its own"
+                f"epoch {self.epoch}: {self._signed_store.name} does not keep the bid of this "
+                "rank; restart the job from its last checkpoint, with a store that no other "
+                "job uses"
             )
 
     @property
@@ -172,13 +173,13 @@ class EpochAgreement:
 def _missing(epoch: int, rule: NextMembersRule | None, bids: list[Bid], waited: float) -> str:
     if rule is None:
         return (
-            f"epoch {epoch}: nobody let this process in within {waited:.1f} s; the job does so "
-            f"where it calls elastic.boundary()"
+            f"epoch {epoch}: the job did not admit this process within {waited:.1f} s; it "
+            "admits processes where it calls elastic.boundary()"
         )
     names = ", ".join(map(str, sorted(rule.missing(bids))))
     return (
-        f"epoch {epoch}: after {waited:.1f} s rank(s) {names} are missing, and {rule.quorum} of "
-        f"the {rule.size} ranks have to go on together; quorum= allows fewer"
+        f"epoch {epoch}: rank(s) {names} are missing after {waited:.1f} s, and at least "
+        f"{rule.quorum} of the {rule.size} ranks must continue together; quorum= allows fewer"
     )
 
 

@@ -51,7 +51,10 @@ class GroupNumbers:
         Raises: BadConfig, BadMessage, NotAuthorised, PeerLost, TooMany.
         """
         if self._signed_store is None:
-            raise BadConfig("this session was opened without a store, which groups need")
+            raise BadConfig(
+                "this session was opened without a store, and groups need one: pass store= to "
+                "connect"
+            )
         what = f"{name}/{'.'.join(map(str, ranks))}"
         with self._lock:
             self._made[what] += 1
@@ -62,7 +65,7 @@ class GroupNumbers:
         else:
             number = self._read(self._signed_store, f"{what}/{count}", told, ranks[0], timeout)
         if number >= MAX_GROUPS:
-            raise TooMany(f"{MAX_GROUPS - 1} groups, the most of a session; connect again")
+            raise TooMany(f"a session has at most {MAX_GROUPS - 1} groups; connect again")
         self._take(number, told)
         return GroupNumber(number, title(name, count))
 
@@ -88,7 +91,7 @@ class GroupNumbers:
                 )
         text = signed_store.read(key, f"{told}: its number in the job's store")
         if text is None:
-            raise StoreLost(f"{told}: {signed_store.name} has lost its number")
+            raise StoreLost(f"{told}: {signed_store.name} has lost the number of the group")
         return (
             int(text)
             if text.isascii() and text.isdigit() and len(text) <= len(str(MAX_GROUPS))
@@ -100,8 +103,9 @@ class GroupNumbers:
         with self._lock:
             if number < 1 or number in self._used:
                 raise BadMessage(
-                    f"{told}: the job's store gives it a number that is none, or another group's: "
-                    f"somebody else writes to it; connect again, with a store of the job's own"
+                    f"{told}: the job's store returned an invalid number, or that of another "
+                    "group: another program writes to the store; connect again, with a store "
+                    "that no other job uses"
                 )
             self._used.add(number)
 

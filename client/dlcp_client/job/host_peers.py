@@ -93,14 +93,16 @@ class HostPeers:
         BadMessage.
         """
         try:
-            mine = said[rank]["machine"]
-            alike = [each for each, told in enumerate(said) if mine and told["machine"] == mine]
+            own = said[rank]["machine"]
+            alike = [each for each, told in enumerate(said) if own and told["machine"] == own]
             running = [each for each in alike or [rank] if said[each].get("running") is True]
             owner = rank if rank in running else (running or alike or [rank])[0]
             ranks = tuple(alike) or (rank,)
             return cls(rank, ranks, owner, str(said[owner]["socket_path"]), owner in running)
         except KeyError as exc:
-            raise BadMessage(f"a rank said nothing of its {exc}: is its dlcpd older?") from exc
+            raise BadMessage(
+                f"a rank published no {exc}: run the same version of dlcp_client on all ranks"
+            ) from exc
 
     def connect(self, timeout: float) -> ControlConnection:
         """Connect to the daemon that the first of the ranks starts.
@@ -114,15 +116,16 @@ class HostPeers:
         except OSError as exc:
             sock.close()
             raise DaemonUnavailable(
-                f"{owner} does not answer: {exc.strerror or exc}; see that rank's output"
+                f"{owner} does not answer: {exc.strerror or exc}; see the output of that rank"
             ) from exc
         if (user := _listener(sock)) not in (0, os.getuid()):
             sock.close()
             raise NotPermitted(
-                f"what answers as {owner} belongs to user id {user}, not to {os.getuid()}: "
-                f"somebody writes to the job's store; give the job a secret (docs/security.md)"
+                f"the process that answers as {owner} belongs to user id {user}, not to "
+                f"{os.getuid()}: another program writes to the job's store; give the job a "
+                "secret (docs/security.md)"
             )
-        return ControlConnection(sock, lambda: f"{owner} ended; see that rank's output")
+        return ControlConnection(sock, lambda: f"{owner} ended; see the output of that rank")
 
 
 def _listener(sock: socket.socket) -> int:

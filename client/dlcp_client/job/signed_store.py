@@ -143,28 +143,29 @@ class SignedStore:
     def _opened(self, raw: bytes, key: str, what: str, about: Sequence[str]) -> str:
         """The verified text. Raises: NotAuthorised, BadMessage."""
         if len(raw) > (MAX_SIGNED if raw.startswith(SIGNED.encode()) else MAX_SAID):
-            raise BadMessage(f"{what} has {len(raw)} B, at most {MAX_SAID}")
+            raise BadMessage(f"{what} has {len(raw)} B, and the limit is {MAX_SAID} B")
         try:
             said = raw.decode()
         except UnicodeDecodeError as exc:
-            raise BadMessage(f"{what} is no text") from exc
+            raise BadMessage(f"{what} is not text") from exc
         word, _, rest = said.partition(" ")
         if self.secret is None:
             if word == SIGNED:
                 raise NotAuthorised(
-                    f"{what} is signed with a job's secret, and this process has none: set the "
-                    f"same DLCPD_JOB_SECRET, or DLCPD_JOB_SECRET_FILE, for all ranks"
+                    f"{what} is signed with the secret of a job, and this process has no "
+                    "secret: set the same DLCPD_JOB_SECRET, or DLCPD_JOB_SECRET_FILE, for all "
+                    "ranks"
                 )
             return said
         if word != SIGNED:
             raise NotAuthorised(
-                f"{what} is not signed: its writer has no DLCPD_JOB_SECRET, or is no rank of this "
-                f"job"
+                f"{what} is not signed: its writer has no DLCPD_JOB_SECRET, or is not a rank "
+                "of this job"
             )
         tag, _, text = rest.partition(" ")
         if not self.secret.proves(tag, PURPOSE, self.launch, self._key(key), *about, text):
             raise NotAuthorised(
-                f"{what} was not signed for this place, in this launch of the job and with its "
-                f"secret: its writer has another DLCPD_JOB_SECRET, or is no rank of this job"
+                f"{what} has a signature for another key, launch or secret: its writer has "
+                "another DLCPD_JOB_SECRET, or is not a rank of this job"
             )
         return text

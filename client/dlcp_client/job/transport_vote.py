@@ -59,5 +59,8 @@ def difference(votes: Sequence[dict[str, Any]]) -> str:
     asked = [vote.get("transport", "dlcp") for vote in votes]
     for rank, transport in enumerate(asked):
         if transport != asked[0]:
-            return f"rank {rank} asks for transport {transport!r}, rank 0 for {asked[0]!r}"
+            return (
+                f"rank {rank} has transport {transport!r}, and rank 0 has {asked[0]!r}: give "
+                "all ranks the same transport="
+            )
     return ""

@@ -55,8 +55,9 @@ def join(  # noqa: PLR0913  # all but the first by keyword
     path = socket or environment.socket
     if path and environment.daemon_options():
         raise BadConfig(
-            f"DLCPD_LEDGER is of private daemons, and {path} is the host's: set [ledger] directory "
-            f"in its configuration, or unset one of the two"
+            f"DLCPD_LEDGER applies to private daemons, and {path} is the daemon of the host: "
+            "set [ledger] directory in the configuration of that daemon, or unset one of the "
+            "two"
         )
     origin = SessionOrigin(
         member.store,
@@ -218,7 +219,7 @@ def checked_timeout(timeout: Any) -> float:
     """A time to join, in seconds. Raises: BadConfig."""
     found = seconds(timeout)
     if found is None:
-        raise BadConfig(f"timeout {timeout!r}: seconds or a timedelta, above 0")
+        raise BadConfig(f"timeout {timeout!r} is not valid: use seconds above 0, or a timedelta")
     return noted(found)
 
 

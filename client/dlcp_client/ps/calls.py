@@ -93,7 +93,7 @@ class WorkerCalls:
         return [call for call in found if call is not None]
 
     def _look(self, rank: int) -> WorkerCall | None:
-        what = f"shard {self._shard}: what the job's store holds of worker {rank}"
+        what = f"shard {self._shard}: the call of worker {rank} in the job's store"
         try:
             text = self._signed_store.read(slot(self._shard, self._incarnation, rank), what)
             call = None if text is None else self._call(text, what, rank)
@@ -114,7 +114,7 @@ class WorkerCalls:
         said = object_of(text, what)
         name, join_request = said.get("name"), said.get("join_request")
         if not is_name(name):
-            raise BadMessage(f"{what} names no call")
+            raise BadMessage(f"{what} has no name")
         if not isinstance(join_request, dict) or join_request.get("worker") != rank:
             raise BadMessage(f"{what} is not a join request of that worker")
         return WorkerCall(
@@ -153,7 +153,7 @@ def object_of(text: str, what: str) -> dict[str, Any]:
         value = json.loads(text)
         json.dumps(value, ensure_ascii=False).encode()  # no frame takes a lone surrogate
     except (ValueError, RecursionError) as exc:
-        raise BadMessage(f"{what} is no JSON") from exc
+        raise BadMessage(f"{what} is not JSON") from exc
     if not isinstance(value, dict):
         raise BadMessage(f"{what} is {type(value).__name__}, not an object")
     return value

@@ -56,11 +56,15 @@ class Worker:
             size = int(environment.world_size) if launch is None else int(launch)
         except ValueError:
             raise BadConfig(
-                f"rank={rank!r}, world_size={launch!r}, RANK={environment.rank!r}, WORLD_SIZE="
-                f"{environment.world_size!r}: pass numbers, or let torchrun set them"
+                f"rank={rank!r}, world_size={launch!r}, RANK={environment.rank!r}, "
+                f"WORLD_SIZE={environment.world_size!r} are not valid: pass numbers, or let "
+                "torchrun set them"
             ) from None
         if size < 1 or number < 0:
-            raise BadConfig(f"rank {number} of {size} workers: from 0, of 1 or more")
+            raise BadConfig(
+                f"rank {number} of {size} workers is not valid: ranks begin at 0, and a job "
+                "has at least 1 worker"
+            )
         return cls(number, size, job or environment.launch or "job")
 
 
@@ -185,7 +189,9 @@ class Client:
     def _note_lost(self, lost: frozenset[int]) -> None:
         for rank in sorted(lost - self._lost):
             _log.warning(
-                "worker %d is lost: versions after %d are made without it", rank, self.version
+                "the server lost worker %d: versions after %d are made without it",
+                rank,
+                self.version,
             )
         self._lost = lost
 
@@ -196,7 +202,7 @@ class Client:
 
     def _check(self) -> None:
         if self._closed:
-            raise SessionClosed("this worker has left the server: it was closed")
+            raise SessionClosed("this client is closed: its worker has left the server")
 
 
 def finite(array: Array) -> bool:

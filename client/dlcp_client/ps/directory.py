@@ -57,8 +57,9 @@ class Directory:
         )
         if said != shards:
             raise BadConfig(
-                f"server {self.name!r} has {said or 'no known number of'} shards in this store, "
-                f"and shards = {shards} was configured here: use one number, or another name"
+                f"server {self.name!r} has {said or 'no known number of'} shards in this "
+                f"store, and the configuration has shards = {shards}: configure the same "
+                "number, or another name"
             )
         incarnation = new_name()
         self._stand(shard, IncarnationRecord(incarnation, shards))
@@ -88,7 +89,10 @@ class Directory:
         said = object_of(text, what)
         incarnation, shards = said.get("incarnation"), said.get("shards")
         if not is_name(incarnation) or type(shards) is not int:
-            raise BadMessage(f"{what} is none of this version")
+            raise BadMessage(
+                f"{what} has an unknown format: run the same version of dlcp_client on workers "
+                "and servers"
+            )
         return IncarnationRecord(str(incarnation), shards)
 
     def shards(self, deadline: float) -> int:
@@ -103,7 +107,7 @@ class Directory:
                 )
             time.sleep(LOOK)
         if not (shards := _count(text)):
-            raise BadMessage(f"the store does not say how many shards server {self.name!r} has")
+            raise BadMessage(f"the store has an invalid number of shards of server {self.name!r}")
         return shards
 
     def call(
@@ -119,8 +123,8 @@ class Directory:
             newest = self.newest(shard)
             if newest and newest.shards != shards:
                 raise BadMessage(
-                    f"{self._what('number of shards')} is {shards}, and shard {shard} is one of "
-                    f"{newest.shards}"
+                    f"{self._what('number of shards')} is {shards}, but shard {shard} belongs "
+                    f"to a server of {newest.shards} shards"
                 )
             self.check_lives(shard)
             # a call to an ended incarnation gets no answer
@@ -143,9 +147,10 @@ class Directory:
         """The error text. The shard's process may still run: this worker cannot know."""
         heard = "was called" if newest else "is not in the store"
         return (
-            f"shard {shard} of server {self.name!r} did not answer within {waited:.1f} s; it "
+            f"shard {shard} of server {self.name!r} did not answer within {waited:.1f} s: it "
             f"{heard}, in {self.signed_store.name}. If its process runs, read its log; if not, "
-            f"start a process for it (dlcpd server --config FILE); standbys start with --standby"
+            "start a process for it (dlcpd server --config FILE); standbys start with "
+            "--standby"
         )
 
     def _what(self, what: str) -> str:
@@ -167,7 +172,7 @@ class _PendingCall:
         """Raises: BadConfig if the worker's rank is out of range."""
         rank = join_request["worker"]
         if not 0 <= rank < MAX_WORLD:
-            raise BadConfig(f"worker {rank}: ranks are 0..{MAX_WORLD - 1}")
+            raise BadConfig(f"worker {rank} is out of range: ranks are 0..{MAX_WORLD - 1}")
         name = new_name()
         call = WorkerCall(signed_store, shard, incarnation, rank, name, join_request)
         made = cls(call, call.text())
@@ -183,7 +188,10 @@ class _PendingCall:
         raise_refusal([said])
         last = said.get("last")
         if type(last) is not int or last < 0:
-            raise BadMessage("the server's answer is none of this version")
+            raise BadMessage(
+                "the server sent an answer of unknown format: run the same version of "
+                "dlcp_client on workers and servers"
+            )
         return last
 
     def keep(self) -> None:

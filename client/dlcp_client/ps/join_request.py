@@ -29,7 +29,7 @@ class PushAgreement:
         """Raises: BadMessage."""
         for name, kind in _TYPES.items():
             if type(getattr(self, name)) is not kind:
-                raise BadMessage(f"a worker's {name} is no {kind.__name__}")
+                raise BadMessage(f"a worker sent a {name} that is not {kind.__name__}")
         sane = (
             self.optimizer in FIELDS
             and len(self.job) <= MAX_TEXT
@@ -40,22 +40,23 @@ class PushAgreement:
             and self.staleness >= -1
         )
         if not sane:
-            raise BadMessage(f"a worker asks for what no shard can do: {self}")
+            raise BadMessage(f"a worker sent values that no shard supports: {self}")
 
     def check(self, other: Self, *, version: int, worker: int) -> None:
         """Compare with `other`, the terms of `worker`. Raises: BadSnapshot if this shard has
         another model at `version`; RanksDisagree for any other difference."""
         for name in _TYPES:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine == theirs or name == "job":
+            stored, sent = getattr(self, name), getattr(other, name)
+            if stored == sent or name == "job":
                 continue
             text = (
-                f"worker {worker} has {name} {theirs!r}, this server {mine!r} at version {version}"
+                f"worker {worker} has {name} {sent!r}, and this server has {stored!r} at "
+                f"version {version}"
             )
             if name in ("model", "elements", "tensors"):
                 raise BadSnapshot(
-                    f"{text}: it is another model; give all workers the same one, or start the "
-                    f"server with an empty snapshots folder"
+                    f"{text}: the models differ; give all workers the same model, or start the "
+                    "server with an empty snapshots folder"
                 )
             raise RanksDisagree(f"{text}: give all workers the same arguments")
 
@@ -67,11 +68,11 @@ class PushAgreement:
     def of(cls, values: Any) -> Self:
         """The terms in JSON values. Raises: BadMessage."""
         if not isinstance(values, dict) or set(values) - set(_TYPES):
-            raise BadMessage("a worker's terms are none of this version")
+            raise BadMessage("a worker sent a push agreement of unknown format")
         try:
             return cls(**values)
         except TypeError as exc:
-            raise BadMessage("a worker's terms are not complete") from exc
+            raise BadMessage("a worker sent an incomplete push agreement") from exc
 
 
 _TYPES: Final[dict[str, type]] = {
@@ -108,9 +109,9 @@ class JoinRequest:
         worker, launch = values.get("worker"), values.get("launch")
         push, pull = values.get("push"), values.get("pull")
         if type(worker) is not int or type(launch) is not int:
-            raise BadMessage("a worker sent a join request of another version")
+            raise BadMessage("a worker sent a join request of unknown format")
         if not isinstance(push, dict) or not isinstance(pull, dict):
-            raise BadMessage("a worker's policies are none of this version")
+            raise BadMessage("a worker sent policies of unknown format")
         policy_of(push), policy_of(pull)
         agreement = PushAgreement.of(values.get("terms"))
         return cls(agreement, worker, launch, push, pull, values.get("resume") is True)
@@ -138,4 +139,4 @@ def policy_of(values: dict[str, Any]) -> LossPolicy:
         named = {name: values[name] for name in ("traffic_class", "deadline", "fill", "codec")}
         return bounded(values["max_loss"], **named) if values["max_loss"] else exact(**named)
     except (DlcpError, KeyError, TypeError) as exc:
-        raise BadMessage(f"a worker's policy is none: {exc}") from exc
+        raise BadMessage(f"a worker sent an invalid policy: {exc}") from exc

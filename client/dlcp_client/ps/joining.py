@@ -42,8 +42,8 @@ def join_embedded(
         options.check_staleness()
         if options.resume and not snapshots:
             raise BadConfig(
-                "resume=True with an embedded server goes on with what an earlier job kept: pass "
-                "the same snapshots= to both"
+                "resume=True with an embedded server continues from the snapshots of an "
+                "earlier job: pass the same snapshots= to both jobs"
             )
     parts = sum(one.size > 0 for one in tensors.named)
     directory, host_daemon = intent.open(parts, given, deadline)

@@ -154,7 +154,7 @@ class ShardLink:
                 )
                 session.world.send(words, SERVER, REQUEST, policy=control(self._exact)).wait()
         except DlcpError as exc:
-            _log.warning("shard %d was not told that this worker leaves: %s", self.shard, exc)
+            _log.warning("shard %d was not notified that this worker leaves: %s", self.shard, exc)
         session.close()
 
     # --- requests ---------------------------------------------------------------------------
@@ -230,8 +230,10 @@ class ShardLink:
     def _recover(self, why: DlcpError) -> None:
         """Raises: ServerLost; BadSnapshot if confirmed pushes are lost; the error of a refusal."""
         _log.warning(
-            "the session with shard %d of server %s is lost (%s); waiting up to %g s for its "
-            "process, or another one that takes over",
+            (
+                "the session with shard %d of server %s is lost (%s); waiting up to %g s for its "
+                "process, or for a standby that takes over"
+            ),
             self.shard,
             self._directory.name,
             why,
@@ -243,9 +245,9 @@ class ShardLink:
         if last < self._acknowledged:
             raise BadSnapshot(
                 f"shard {self.shard} of server {self._directory.name!r} has lost "
-                f"{self._acknowledged - last} confirmed pushes of this worker: it knows them up to "
-                f"{last}, and {self._acknowledged} were confirmed. Its log is damaged, or another "
-                f"copy of it: restart the job from its last checkpoint"
+                f"{self._acknowledged - last} confirmed pushes of this worker: its last push "
+                f"is number {last}, and {self._acknowledged} were confirmed. Its log is "
+                "damaged, or an old copy: restart the job from its last checkpoint"
             )
         exchange = self._exchange
         if RequestFlags.PUSH not in exchange.ask:
@@ -279,7 +281,7 @@ class ShardLink:
             try:
                 self._enter(call.member(WORKER), deadline)
             except (PeerLost, SessionClosed) as exc:
-                _log.warning("shard %d was lost while this worker came: %s", self.shard, exc)
+                _log.warning("shard %d was lost while this worker joined: %s", self.shard, exc)
                 if time.monotonic() >= deadline:
                     raise
             else:
@@ -303,5 +305,5 @@ class ShardLink:
 
     def _open(self) -> Session[Array]:
         if self._session is None:
-            raise SessionClosed("this worker has left the server")
+            raise SessionClosed("this client is closed: its worker has left the server")
         return self._session

@@ -188,7 +188,7 @@ def _store(store: Store | str | Path | None, environment: Environment) -> Store:
     given = store if store is not None else environment.store
     if given is None:
         raise BadConfig(
-            "by what do workers and server find each other? Pass store=, or set DLCPD_STORE: the "
-            "folder that the server's configuration names"
+            "workers and server have no way to find each other: pass store=, or set "
+            "DLCPD_STORE to the folder that the configuration of the server names"
         )
     return FileStore(given) if isinstance(given, str | Path) else given

@@ -30,8 +30,8 @@ class Placement:
             return cls(str(said[0]["name"]), owners, hosts, peers[rank].ranks)
         except (KeyError, TypeError, ValueError) as exc:
             raise BadMessage(
-                f"a rank said nothing of its {exc}, which a parameter server needs: is its dlcpd "
-                f"older?"
+                f"a rank published no {exc}, which a parameter server needs: run the same "
+                "version of dlcp_client on all ranks"
             ) from exc
 
     @property
@@ -46,8 +46,8 @@ class Placement:
     def where(self, shard: int) -> str:
         """A description for errors."""
         return (
-            f"shard {shard} of the embedded server, beside the daemon of rank {self.owners[shard]} "
-            f"on {self.hosts[shard]},"
+            f"shard {shard} of the embedded server, with the daemon of rank "
+            f"{self.owners[shard]} on {self.hosts[shard]},"
         )
 
 
@@ -72,11 +72,13 @@ class EmbeddedDirectory(Directory):
 
     def _unanswered(self, shard: int, waited: float, _newest: object) -> str:
         return self._lost(
-            shard, f"did not answer within {waited:.1f} s: it, its daemon or its host has ended"
+            shard,
+            f"did not answer within {waited:.1f} s: the shard, its daemon or its host has ended",
         )
 
     def _lost(self, shard: int, how: str) -> str:
         return (
-            f"{self.placement.where(shard)} {how}; nothing takes its place: start the job again "
-            f"from its last checkpoint, or name a server that has a standby (dlcpd server)"
+            f"{self.placement.where(shard)} {how}, and an embedded server does not replace it: "
+            "restart the job from its last checkpoint, or use a server that has a standby "
+            "(dlcpd server)"
         )

@@ -93,7 +93,7 @@ class WorkerRequest:
         try:
             ask = RequestFlags(int(words[0]))
         except ValueError as exc:
-            raise BadMessage("a worker's request is none of this version") from exc
+            raise BadMessage("a worker sent a request of unknown format") from exc
         each = len(FIELDS[agreement.optimizer])
         end = HEAD + agreement.groups * each
         numbers = words[HEAD:end].view(np.float64).reshape(agreement.groups, each)

@@ -89,7 +89,10 @@ class PSRegistration(Registered):
         self.steps += 1
         if not changed:
             self.skipped += 1
-            _log.warning("step %d had gradients that are not finite: it is skipped", self.steps)
+            _log.warning(
+                "the gradients of step %d contain NaN or Inf: this worker skips the step",
+                self.steps,
+            )
         return changed
 
     def pull(self) -> None:
@@ -230,7 +233,7 @@ def _tensors_of(
     """The tensors of a registration. Raises: BadConfig, BadTensor."""
     tensors = ModelTensors(model, optimizer)
     if warmup_steps < 0:
-        raise BadConfig(f"warmup_steps={warmup_steps}: 0 or more")
+        raise BadConfig(f"warmup_steps={warmup_steps} is not valid: use 0 or more")
     return tensors
 
 
@@ -261,10 +264,9 @@ def _check_use(
     options = ", ".join(f"{name}=" for name in wrong)
     if embedded:
         raise BadConfig(
-            f"{options} goes with a named server, and no server is named: pass server= and store=, "
-            f"or leave it out"
+            f"{options} needs a named server: pass server= and store=, or leave {options} out"
         )
     raise BadConfig(
-        f"{options} goes with an embedded server, and one is named by server=, store= or "
-        f"DLCPD_STORE: leave one of the two out"
+        f"{options} needs an embedded server, and server=, store= or DLCPD_STORE names another "
+        "server: leave one of the two out"
     )

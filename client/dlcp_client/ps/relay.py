@@ -85,7 +85,7 @@ class RelayedStore:
 
     def wait(self, keys: Sequence[str], timeout: timedelta, /) -> None:
         """Block until all `keys` exist. Polls, so that other threads can call meanwhile."""
-        late = f"waited {timeout.total_seconds():.1f} s for keys of the store"
+        late = f"the keys did not appear in the store within {timeout.total_seconds():.1f} s"
         look_until(lambda: self.check(keys), timeout, late)
 
     def check(self, keys: Sequence[str], /) -> bool:

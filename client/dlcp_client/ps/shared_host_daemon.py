@@ -41,8 +41,8 @@ class EmbeddedServerOptions:
         path = socket or environment.socket
         if path and config:
             raise BadConfig(
-                f"config={str(config)!r} is of a private daemon, and {path} is the host's: leave "
-                f"one of the two out"
+                f"config={str(config)!r} applies to a private daemon, and {path} is the daemon "
+                "of the host: leave one of the two out"
             )
         file = Path(config) if config else environment.config
         folder = str(Path(snapshots).absolute()) if snapshots else ""
@@ -135,7 +135,7 @@ class SharedHostDaemon(HostDaemon):
         if self._relay is not None and not self._settled:
             self._relay.close()
             with suppress(DlcpError):
-                self._bury("its rank could not take part")
+                self._bury("its rank failed to join")
         if self._shard is not None and self._alone:
             self._shard.close()
         self._relay = self._shard = None

@@ -34,7 +34,9 @@ class OptimizerSpec:
 
     def __post_init__(self) -> None:
         if self.kind not in FIELDS:
-            raise BadConfig(f"optimizer {self.kind!r}: the servers have {', '.join(FIELDS)}")
+            raise BadConfig(
+                f"optimizer {self.kind!r} is not known: the servers have {', '.join(FIELDS)}"
+            )
         for settings in self.groups:
             check_settings(self.kind, settings)
 
@@ -45,9 +47,11 @@ def check_settings(kind: str, settings: Sequence[float]) -> None:
     for name, value in named.items():
         most = 1.0 if name in _BELOW_ONE else float("inf")
         if not 0 <= value < most:
-            raise BadConfig(f"{kind} {name}={value!r}: a number from 0, below {most:g}")
+            raise BadConfig(
+                f"{kind} {name}={value!r} is out of range: use a number from 0, below {most:g}"
+            )
     if named.get("nesterov") and (not named["momentum"] or named["dampening"]):
-        raise BadConfig(f"{kind}: nesterov needs a momentum, and no dampening")
+        raise BadConfig(f"{kind}: nesterov needs momentum above 0 and dampening 0")
 
 
 def _spec(kind: str, *settings: Any) -> OptimizerSpec:

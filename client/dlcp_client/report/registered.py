@@ -42,8 +42,8 @@ class Registered:
         """An attribute that a copy lacks. Raises: SessionClosed."""
         if self.copied and not name.startswith("__"):
             raise SessionClosed(
-                f"this registration is a copy, and closed: {name} is the original's. Register the "
-                f"copied model to train it through dlcpd"
+                f"this registration belongs to a copy of a model, and is closed: {name} works "
+                "on the original. Register the copied model to train it through dlcpd"
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -132,7 +132,7 @@ class Registered:
             if session.failure() is not None:
                 raise
             raise DeadlineExceeded(
-                f"{call} is for all ranks at the same point; the training can go on: {exc}"
+                f"all ranks must call {call} at the same point; the training can continue: {exc}"
             ) from exc
 
     def summary(self, *, all_ranks: bool = False) -> str:

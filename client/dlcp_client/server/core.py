@@ -129,17 +129,20 @@ class ShardCore:
         progress = self.progress
         pending = sorted({*progress.here, *progress.expected} - progress.pending.keys())
         if self.parameters is None:
-            return "no worker has brought parameters"
+            return "no worker has sent parameters"
         if not progress.started:
-            return f"workers {sorted(progress.here)} are here, and others of the launch are not"
+            return (
+                f"workers {sorted(progress.here)} have joined, and other workers of the launch "
+                "have not"
+            )
         return f"version {progress.version + 1} waits for worker(s) {pending}"
 
     def read(self) -> Array:
         """The parameters of the present version. Raises: NotInitialised."""
         if self.parameters is None:
             raise NotInitialised(
-                "this server has no parameters yet: pull after a worker has registered a model, or "
-                "pushed one with initialise()"
+                "this server has no parameters yet: pull after a worker has registered a "
+                "model or called initialise()"
             )
         return self.parameters
 
@@ -211,7 +214,9 @@ class ShardCore:
             except (KeyError, TypeError, ValueError, IndexError, DlcpError) as exc:
                 if isinstance(exc, BadSnapshot):
                     raise
-                raise BadSnapshot(f"version {entry.version} is not of this version: {exc}") from exc
+                raise BadSnapshot(
+                    f"the snapshot of version {entry.version} has an unknown format: {exc}"
+                ) from exc
         if self.agreement is not None:
             here = {rank for rank, _ in self._last}
             self.progress.expect(here, until)
@@ -247,7 +252,10 @@ class ShardCore:
         pushes = [(int(rank), int(number)) for rank, number in entry.head["pushes"]]
         settings = tuple(tuple(map(float, group)) for group in entry.head["settings"])
         if len(entry.arrays) not in (0, self.read().size):
-            raise BadSnapshot(f"version {entry.version} is of {len(entry.arrays)} elements")
+            raise BadSnapshot(
+                f"the journal entry of version {entry.version} has {len(entry.arrays)} "
+                "elements, which does not fit the model"
+            )
         self._apply(pushes, settings, entry.arrays.copy())
         self.progress.started = True
 
@@ -270,7 +278,7 @@ class ShardCore:
 
     def _known_agreement(self) -> PushAgreement:
         if self.agreement is None:
-            raise BadMessage("no worker has said what this shard is of")
+            raise BadMessage("no worker has sent the layout of this shard")
         return self.agreement
 
 

@@ -64,7 +64,7 @@ class HostedShard:
         self._standing = IncarnationRecord(directory.announce(number, shards), shards)
         self._calls = WorkerCalls(directory.signed_store, number, self._standing.incarnation)
         _log.info(
-            "shard %d of %s is here, at version %d",
+            "shard %d of %s is ready, at version %d",
             self.shard.number,
             directory.name,
             self.shard.version,
@@ -80,7 +80,11 @@ class HostedShard:
         except DlcpError as exc:
             if str(exc) != self._trouble:
                 self._trouble = str(exc)
-                _log.warning("shard %d: no worker can come: %s", self.shard.number, exc)
+                _log.warning(
+                    "shard %d: the store does not answer, so no worker can join: %s",
+                    self.shard.number,
+                    exc,
+                )
         self.shard.tick()
 
     def _called(self, directory: Directory) -> list[WorkerCall]:
@@ -113,7 +117,7 @@ class HostedShard:
 
     def close(self) -> None:
         """End the shard in this process."""
-        self.shard.end(ServerLost("its process was told to end"))
+        self.shard.end(ServerLost("its process received a signal to end"))
         self._journal.close()
 
 

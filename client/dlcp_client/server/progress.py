@@ -57,11 +57,12 @@ class ShardProgress:
         joined. Returns the number of its last acknowledged push. Raises: BadConfig.
         """
         if not 0 <= rank < MAX_WORKERS:
-            raise BadConfig(f"worker {rank}: ranks are 0..{MAX_WORKERS - 1}")
+            raise BadConfig(f"worker {rank} is out of range: ranks are 0..{MAX_WORKERS - 1}")
         if rank in self._here:
             raise BadConfig(
-                f"worker {rank} is connected already: do two jobs use one server name? If it is "
-                f"that worker, started again, its loss is noticed after about a second"
+                f"worker {rank} is already connected: two jobs may use the same server name. "
+                "If the worker was restarted, the server detects the loss of its predecessor "
+                "after about a second"
             )
         self._pending.pop(rank, None)
         others = [self._clock[other] for other in self._present() if other != rank]
@@ -111,12 +112,12 @@ class ShardProgress:
         if number <= last:
             return False
         if number != last + 1 or rank not in self._here:
-            raise BadOperation(f"worker {rank} pushes number {number} after {last}")
+            raise BadOperation(f"worker {rank} sent push number {number} after number {last}")
         behind = self.version - self._pulled[rank]
         if self.refuse and self.staleness is not None and behind > self.staleness:
             raise StaleWorker(
-                f"worker {rank} pushes what it computed {behind} versions ago, and staleness="
-                f"{self.staleness} is allowed: pull, and compute it anew"
+                f"the push of worker {rank} is {behind} versions old, and "
+                f"staleness={self.staleness} is allowed: pull, and compute the gradients again"
             )
         self._pending[rank] = number
         return True
@@ -157,9 +158,10 @@ class ShardProgress:
 
 def same_settings(rank: int, own: object, others: Mapping[int, object]) -> None:
     """Raises: RanksDisagree if workers of one version have different settings."""
-    for other, theirs in others.items():
-        if own != theirs:
+    for other, settings in others.items():
+        if own != settings:
             raise RanksDisagree(
-                f"worker {rank} pushes with the settings {own}, worker {other} with {theirs}: "
-                f"give all workers the same optimizer, and step schedulers alike"
+                f"worker {rank} pushes with the settings {own}, and worker {other} with "
+                f"{settings}: give all workers the same optimizer, and step the schedulers in "
+                "the same steps"
             )

@@ -47,7 +47,11 @@ def answer(call: WorkerCall, shard: Shard, host_daemon: HostDaemon) -> None:
         join_request = JoinRequest.of(call.join_request)
         last, agreement = shard.attach(join_request)
     except ServerLost as exc:  # the worker waits for the process that takes over
-        _log.warning("shard %d answers no call any more: %s", shard.number, exc)
+        _log.warning(
+            "shard %d: the job's store does not answer, so calls get no reply: %s",
+            shard.number,
+            exc,
+        )
         return
     except DlcpError as exc:
         _log.warning("shard %d refuses a worker: %s", shard.number, exc)
@@ -57,7 +61,7 @@ def answer(call: WorkerCall, shard: Shard, host_daemon: HostDaemon) -> None:
     try:
         call.respond({"last": last})
         with _session(call, host_daemon, agreement) as session:
-            _log.info("shard %d: worker %d is here", shard.number, worker)
+            _log.info("shard %d: worker %d has joined", shard.number, worker)
             Serving(session, shard, agreement, join_request).run()
     except DlcpError as exc:
         shard.lost(worker, str(exc))

@@ -86,7 +86,7 @@ class Shard:
     def lost(self, rank: int, why: str) -> None:
         """A worker's connection broke."""
         with self._changed:
-            _log.warning("shard %d: worker %d is lost: %s", self.number, rank, why)
+            _log.warning("shard %d lost worker %d: %s", self.number, rank, why)
             self._core.lost(rank, time.monotonic() + GRACE)
             self._advance()
 
@@ -153,7 +153,7 @@ class Shard:
         """Make due versions. On a failure, waiting threads get the error."""
         with suppress(ServerLost), self._durably():
             for rank in self._core.advance(time.monotonic()):
-                _log.warning("shard %d goes on without worker %d", self.number, rank)
+                _log.warning("shard %d continues without worker %d", self.number, rank)
                 self._lost.add(rank)
         self._changed.notify_all()
 

@@ -280,7 +280,7 @@ function showChosen(report) {
 
 function boundSaid(totals) {
   if (!totals.sent) return "Nothing was sent yet.";
-  const again = `${Say.number(totals.retransmitted)} of ${Say.number(totals.sent)} segments were sent again`;
+  const again = `${Say.number(totals.retransmitted)} of ${Say.number(totals.sent)} segments were retransmitted`;
   if (!totals.allowed) return `Exact so far: nothing may be waived, and ${again}.`;
   return `In all ${Say.number(totals.waived)} segments waived of ${Say.number(totals.allowed)} allowed; ${Say.number(totals.reapplied)} came back in later steps; ${again}.`;
 }
@@ -296,7 +296,7 @@ function showClasses(engine) {
     put("#classes", h("span", { class: "dim" }, "no datagrams: none yet, or all ranks are on this host and exchange in its memory"));
     return;
   }
-  put("#classes", table([["class", "name"], ["datagrams", ""], ["lost", ""], ["loss", ""], ["sent again", ""], ["marked", ""], ["bytes", ""]],
+  put("#classes", table([["class", "name"], ["datagrams", ""], ["lost", ""], ["loss", ""], ["retransmitted", ""], ["marked", ""], ["bytes", ""]],
     [...found].map(([name, sum]) => [name, Say.number(sum.sent), Say.number(sum.lost), Say.percent(share(sum.lost, sum.sent)),
       Say.number(sum.again), Say.number(sum.marked), Say.bytes(sum.bytes)])));
 }

@@ -77,7 +77,7 @@ const Timeline = (() => {
   const kindOf = (phase) => (PHASES.find(([name]) => name === phase) || ["", "exchange"])[1];
 
   const aside = (told) =>
-    `${told["segments sent again"]} segments sent again, ${told["segments waived"]} waived${told.failed ? `, failed: ${told.failed}` : ""}`;
+    `${told["segments retransmitted"]} segments retransmitted, ${told["segments waived"]} waived${told.failed ? `, failed: ${told.failed}` : ""}`;
 
   function summary(process) {
     const found = sums(process);

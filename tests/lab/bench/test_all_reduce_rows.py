@@ -82,7 +82,7 @@ def test_no_gain_is_said_with_its_reason() -> None:
     assert said(series([1.0]), series([2.0])) == ""
     assert "no gain at 1M" in said(series([2.0]), series([1.0]))
     assert "loopback" in said(series([2.0]), series([1.0]))
-    assert "sent again" in said(series([2.0], retransmitted=50), series([1.0]))
+    assert "retransmitted" in said(series([2.0], retransmitted=50), series([1.0]))
     assert "no tail" in said(series([2.0]), series([1.0]), "--switch", "1gbit")
 
 

@@ -87,7 +87,7 @@ def test_the_program_of_a_port_knows_each_queue_and_when_each_dscp_is_dropped() 
 
 
 def test_what_drops_by_rank_is_one_of_two() -> None:
-    with pytest.raises(FabricError, match="early_drop 'red': need bpf, nft or nothing"):
+    with pytest.raises(FabricError, match="early_drop 'red' is not known: use bpf, nft or nothing"):
         Plan(early_drop="red")
 
 

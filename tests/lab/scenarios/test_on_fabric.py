@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dlcp_lab.scenarios.job import OURS, Job, JobPhase, Operation, on_fabric, reports, run
+from dlcp_lab.scenarios.job import DLCPD, Job, JobPhase, Operation, on_fabric, reports, run
 from dlcpd.cli.output import Output
 
 pytestmark = pytest.mark.netns
@@ -66,7 +66,7 @@ def reduced(
     with on_fabric(plan, network) as (net, hosts):
         fabric.hosts = hosts
         result = run(net, hosts, Job((phase,)), seed=1, output=Output(None), at=fabric.at)
-    return result["work"][OURS].totals
+    return result["work"][DLCPD].totals
 
 
 def test_routes_are_found_and_links_carry_equal_shares() -> None:

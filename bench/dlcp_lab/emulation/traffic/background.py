@@ -147,7 +147,7 @@ class Running:
             if len(reports) > 1 and reports[-1] == reports[-2]:
                 return self.datagrams()
             time.sleep(0.05)
-        raise FabricError(f"{self.flow}: datagrams still arrive; wait for its end first")
+        raise FabricError(f"{self.flow}: its datagrams still arrive; wait until the flow has ended")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ def _status(running: Running) -> int:
     try:
         return running.sender.wait(running.flow.seconds + patience(READY_TIMEOUT))
     except subprocess.TimeoutExpired as exc:
-        raise FabricError(f"{running.flow}: its sender does not end") from exc
+        raise FabricError(f"{running.flow}: its sender does not end; end the process") from exc
 
 
 @contextmanager

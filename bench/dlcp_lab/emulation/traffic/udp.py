@@ -125,9 +125,13 @@ def _parser() -> argparse.ArgumentParser:
     sender.add_argument("port", type=int)
     sender.add_argument("--rate", type=int, default=10_000_000, help="bits of payload per second")
     sender.add_argument("--payload", type=int, default=1400, help="bytes")
-    sender.add_argument("--tos", type=int, nargs="+", default=[0], help="bytes that take turns")
+    sender.add_argument(
+        "--tos", type=int, nargs="+", default=[0], help=("bytes; the flow sends sizes in turn")
+    )
     sender.add_argument("--on", type=float, default=1.0, help="seconds per burst")
-    sender.add_argument("--off", type=float, default=0.0, help="seconds between; 0: constant")
+    sender.add_argument(
+        "--off", type=float, default=0.0, help=("seconds between bursts; 0: constant")
+    )
     sender.add_argument("--seconds", type=float, default=10.0)
     receiver = roles.add_parser("receive")
     receiver.add_argument("port", type=int)
