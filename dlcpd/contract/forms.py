@@ -5,7 +5,6 @@ lacks: texts without control characters, and errors that name the field.
 """
 
 import re
-from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar, get_args, get_origin
 
 from msgspec import Meta, Struct, ValidationError
@@ -51,14 +50,22 @@ class Form(Generic[S]):
         self.kind, self.names = kind, kind.__struct_fields__
         self._first = 0 if kind.__struct_config__.tag is None else 1  # position of the first field
         self._hints = _hints(kind)
-        self._cleaned = tuple(self._cleaners())
+        parts = {name: _parts(hint) for name, hint in self._hints.items()}
+        self._texts = [(name, limit) for name, (base, limit) in parts.items() if base is str]
+        self._rows = [
+            (name, columns)
+            for name, (base, _) in parts.items()
+            if get_origin(base) is list and (columns := _text_columns(get_args(base)[0]))
+        ]
 
     def clean(self, value: S) -> None:
         """Escape control characters in the texts of `value`, within their limits."""
-        for name, clean in self._cleaned:
-            found = getattr(value, name)
-            if (cleaned := clean(found)) is not found:
-                force_setattr(value, name, cleaned)
+        for name, limit in self._texts:
+            text = getattr(value, name)
+            if not text.isprintable():
+                force_setattr(value, name, harmless(text)[:limit])
+        for name, columns in self._rows:
+            force_setattr(value, name, [_clean(row, columns) for row in getattr(value, name)])
 
     def problem(self, error: ValidationError) -> str:
         """The wrong field and what is wrong, or the fields if their number is wrong."""
@@ -73,14 +80,6 @@ class Form(Generic[S]):
         if get_origin(self._hints[name]) is Literal:
             what += f", need one of {', '.join(get_args(self._hints[name]))}"
         return harmless(f"{kind}.{name}: {what}{f', at {within}' if within else ''}")
-
-    def _cleaners(self) -> Iterator[tuple[str, Callable[[Any], Any]]]:
-        for name in self.names:
-            base, limit = _parts(self._hints[name])
-            if base is str:
-                yield name, _text_cleaner(limit)
-            elif get_origin(base) is list and (columns := _text_columns(get_args(base)[0])):
-                yield name, _rows_cleaner(columns)
 
 
 def _hints(kind: Any) -> dict[str, Any]:
@@ -105,12 +104,5 @@ def _text_columns(row: Any) -> dict[str, int]:
     return {name: limit for name, (base, limit) in columns.items() if base is str}
 
 
-def _text_cleaner(limit: int) -> Callable[[str], str]:
-    return lambda text: text if text.isprintable() else harmless(text)[:limit]
-
-
-def _rows_cleaner(columns: dict[str, int]) -> Callable[[list[Any]], list[Any]]:
-    def clean(row: Any) -> Any:
-        return row._replace(**{c: harmless(getattr(row, c))[:n] for c, n in columns.items()})
-
-    return lambda rows: [clean(row) for row in rows]
+def _clean(row: Any, columns: dict[str, int]) -> Any:
+    return row._replace(**{c: harmless(getattr(row, c))[:limit] for c, limit in columns.items()})
