@@ -112,9 +112,10 @@ docs: $(STAMP)
 	$(BIN)/sphinx-build --quiet --nitpicky --fail-on-warning --keep-going --doctree-dir build/doctrees \
 		docs site
 
-# Writes docs/configuration.md from the definitions that the programs use.
+# Writes the pages and tables that come from definitions of the programs or stored measurements.
 configuration-reference: $(STAMP)
 	$(BIN)/python docs/reference.py
+	$(BIN)/python docs/performance.py
 	$(BIN)/python docs/platforms.py
 
 lint: $(STAMP)

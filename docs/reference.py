@@ -40,20 +40,14 @@ OTHERS: Final = (
 HEAD: Final = """\
 # Configuration
 
-All settings of `dlcpd --config FILE` and `dlcpd server --config FILE`, and all environment
-variables. `make configuration-reference` writes this page from the definitions that the programs
-use. A daemon needs no file: the defaults below also hold for the private daemon of a training.
+All settings of `dlcpd --config FILE` and `dlcpd server --config FILE` (TOML), and all environment
+variables; `make configuration-reference` writes this page. A daemon needs no file.
 [tuning.md](tuning.md) names the few settings that are worth changing.
 
-The file is TOML. The daemon refuses unknown tables and keys, and names the nearest known one.
+`dlcpctl config check FILE` tests a file, `dlcpctl config show FILE` prints the values in use, and
+`dlcpctl config explain KEY` a row of this page with all allowed values.
 
-| command | result |
-|---|---|
-| `dlcpctl config check FILE` | tests whether the file is valid |
-| `dlcpctl config show FILE` | prints the values in use on this host |
-| `dlcpctl config explain KEY` | prints the row of this page |
-
-"Equal on all hosts of a job": the daemon refuses peers with another value, and names the setting.
+"Equal on all hosts of a job": the daemon refuses peers with another value.
 """
 SERVER: Final = """
 ## `dlcpd server`: [server]
@@ -87,10 +81,12 @@ def _sentence(table: str) -> str:
 
 
 def _daemon_rows(found: Iterable[Setting]) -> Iterator[str]:
-    yield "| key | default | meaning; *allowed values* |\n|---|---|---|\n"
+    yield "| key | default | meaning; *range* |\n|---|---|---|\n"
     for one in found:
         reason = f"; default: {one.reason}" if one.reason else ""
-        meaning = f"{one.meaning.rstrip('.')}{reason}; *{one.allowed}*"
+        # A bare type says no more than the default does.
+        allowed = f"; *{one.allowed}*" if re.search(r'\d\.\.|"', one.allowed) else ""
+        meaning = f"{one.meaning.rstrip('.')}{reason}{allowed}"
         yield _row(f"`{one.key}`", f"`{one.default}`", meaning)
 
 

@@ -1,11 +1,11 @@
 """The commands that this package adds to `dlcpctl`, and the section of a report from their JSON.
 
-Each imports its modules at its first use; see dlcpd/ctl/extensions.py.
+Each imports its modules at its first use; see dlcpd/cli/extensions.py.
 """
 
 from typing import Final
 
-from dlcpd.ctl.grammar import Commands, OnDemand, late
+from dlcpd.cli.grammar import Commands, OnDemand, late
 
 section: Final = OnDemand("dlcp_lab.report.section", "of_document")
 

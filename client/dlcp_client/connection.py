@@ -13,8 +13,8 @@ from dlcp_client.arena.staging import Staging
 from dlcp_client.environment import Environment
 from dlcp_client.ipc.embedded import Embedded
 from dlcp_client.ipc.handshake import ControlConnection
-from dlcp_client.job.origin import Origin
 from dlcp_client.job.secret import JobSecret
+from dlcp_client.job.session_origin import SessionOrigin
 from dlcp_client.job.store import Store
 from dlcp_client.operations.completion import Completion
 from dlcp_client.operations.engines import Engines
@@ -26,8 +26,8 @@ from dlcp_client.operations.places import Places
 from dlcp_client.operations.submission import Submission
 from dlcp_client.operations.work import LATE
 from dlcpd.contract.errors import DlcpError, ReplicaDivergence, SessionClosed
+from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import Leave
-from dlcpd.ipc.seqpacket import encode
 
 # seconds; peers end with this rank, except for their last retransmissions
 COMPARE_TIMEOUT: Final = 1.0
@@ -50,7 +50,7 @@ class JoinedJob:
     daemon: Embedded | None  # if this process owns it
     store: Store | None = None  # through which groups agree on their numbers
     secret: JobSecret | None = field(default=None, kw_only=True)  # signs texts in the store
-    origin: Origin | None = None  # data for regrouping; None: it is not possible
+    origin: SessionOrigin | None = None  # data for regrouping; None: it is not possible
     library: Library[Any] = field(kw_only=True)  # of the session's arrays
 
 
@@ -120,7 +120,11 @@ class Connection(Generic[A]):
     def abandon(self) -> None:
         """In a forked child: drop everything that belongs to the parent."""
         self.submission.abandon()
-        self.table.abandon(SessionClosed("this session is the parent process's; connect anew"))
+        self.table.abandon(
+            SessionClosed(
+                "this session belongs to the parent process: connect again in this process"
+            )
+        )
         self._completion.abandon()
         self.staging.abandon()
         self.lanes.abandon()
@@ -140,5 +144,8 @@ class Connection(Generic[A]):
         except DlcpError:
             return None  # the engine is gone; closing is no error
         if unconfirmed := sum(table.left.values()):
-            log.warning("%d results of this session could not be compared: peers left", unconfirmed)
+            log.warning(
+                "replica check: %d results of this session were not compared, because peers left",
+                unconfirmed,
+            )
         return table.error if isinstance(table.error, ReplicaDivergence) else None

@@ -23,13 +23,13 @@ import torch
 
 from dlcp_client.arena.tensors import TENSORS
 from dlcp_client.environment import Environment
-from dlcp_client.job.epochs import ROOT, Roll, Round
-from dlcp_client.job.origin import Origin
-from dlcp_client.job.prefix import Prefixed
+from dlcp_client.job.epochs import ROOT, EpochAgreement, EpochMembers
+from dlcp_client.job.next_members import NEW, NextMembersRule, gone, majority
+from dlcp_client.job.prefixed_store import PrefixedStore
 from dlcp_client.job.rendezvous import Member
-from dlcp_client.job.roll import NEW, Rule, gone, majority
-from dlcp_client.job.sealed import Sealed, StoreLost
 from dlcp_client.job.secret import job_secret
+from dlcp_client.job.session_origin import SessionOrigin
+from dlcp_client.job.signed_store import SignedStore, StoreLost
 from dlcp_client.joining.sessions import DEFAULT_ARENA, checked_timeout, enter
 from dlcpd.contract.errors import (
     BadConfig,
@@ -81,10 +81,12 @@ def regroup(
     timeout = checked_timeout(timeout)
     size, origin = session.world_size, _origin(session)
     if quorum is not None and not 1 <= quorum <= size:
-        raise BadConfig(f"quorum {quorum}: 1..{size}, the ranks of the present session")
-    rule = Rule(size, quorum or majority(size), grace)
+        raise BadConfig(
+            f"quorum {quorum} is out of range: use 1..{size}, the number of ranks of this session"
+        )
+    rule = NextMembersRule(size, quorum or majority(size), grace)
     made = _attempts(origin, session, rule, session.arena_bytes, time.monotonic() + timeout)
-    if made.origin and made.origin.door == origin.door:
+    if made.origin and made.origin.private_socket == origin.private_socket:
         made.adopt_daemon(session)
     _say(session, made)
     session.close()
@@ -106,8 +108,10 @@ def boundary(
         secret = job_secret(Environment.read())
         with _without_store():
             here = json.dumps([origin.lineage, origin.epoch])
-            Sealed(origin.store, secret).write(_address(origin.subject), here)
-            following = Round(origin.store, origin.lineage, origin.epoch + 1, origin.epoch, secret)
+            SignedStore(origin.store, secret).write(_address(origin.subject), here)
+            following = EpochAgreement(
+                origin.store, origin.lineage, origin.epoch + 1, origin.epoch, secret
+            )
             waiting += following.newcomers()
     session.world.broadcast(waiting, 0).wait()
     return regroup(session, timeout=timeout, grace=grace) if waiting.item() else session
@@ -139,7 +143,7 @@ def join(
     deadline, environment = time.monotonic() + timeout, Environment.read()
     subject = job or "job"
     lineage, epoch = _found(store, subject, timeout)
-    origin = Origin(
+    origin = SessionOrigin(
         store,
         subject,
         Path(config) if config else environment.config,
@@ -152,7 +156,11 @@ def join(
 
 
 def _attempts(
-    origin: Origin, session: Session | None, rule: Rule | None, arena_bytes: int, deadline: float
+    origin: SessionOrigin,
+    session: Session | None,
+    rule: NextMembersRule | None,
+    arena_bytes: int,
+    deadline: float,
 ) -> Session:
     """Agree on an epoch and enter it; if that fails for all, try the next one."""
     seat, epoch = (session.rank if session else NEW), origin.epoch
@@ -160,44 +168,51 @@ def _attempts(
     secret = job_secret(Environment.read())
     while True:
         epoch += 1
-        asked = Round(origin.store, origin.lineage, epoch, origin.epoch, secret)
+        asked = EpochAgreement(origin.store, origin.lineage, epoch, origin.epoch, secret)
         with _without_store(), _after(failed):
-            own = None if asked.roll() else asked.bid(seat)
-            roll = asked.agree(own, rule, lambda: _lost(session), deadline)
-        if (rank := roll.rank_of(own)) is not None:
+            own = None if asked.members() else asked.bid(seat)
+            members = asked.agree(own, rule, lambda: _lost(session), deadline)
+        if (rank := members.rank_of(own)) is not None:
             try:
-                return _enter(origin, asked, roll, rank, session, arena_bytes, deadline)
+                return _enter(origin, asked, members, rank, session, arena_bytes, deadline)
             except (PeerLost, DaemonLost, DaemonUnavailable) as exc:
                 failed.append(exc)
                 if len(failed) == MAX_ATTEMPTS or time.monotonic() >= deadline:
                     raise
-                _log.warning("epoch %d of %s failed: %s", epoch, origin.subject, exc)
+                _log.warning(
+                    "epoch %d of job %s failed, and the ranks try the next epoch: %s",
+                    epoch,
+                    origin.subject,
+                    exc,
+                )
         elif session is not None:
             raise PeerLost(
-                f"epoch {epoch} of {origin.subject} was agreed without rank {seat}, which came too "
-                f"late: elastic.join() lets it in again"
+                f"the members of epoch {epoch} of job {origin.subject} were agreed without "
+                f"rank {seat}, which was too late: call elastic.join() to join the job again"
             )
 
 
 def _enter(  # noqa: PLR0913, PLR0917  # a step of _attempts, with its variables
-    origin: Origin,
-    asked: Round,
-    roll: Roll,
+    origin: SessionOrigin,
+    asked: EpochAgreement,
+    members: EpochMembers,
     rank: int,
     session: Session | None,
     arena_bytes: int,
     deadline: float,
 ) -> Session:
-    place = Prefixed(asked.store, f"{asked.place}/{roll.digest}")
-    member = Member(place, rank, len(roll.bids), asked.secret)
-    origin = replace(origin, epoch=roll.epoch, seats=roll.seats)
+    place = PrefixedStore(asked.store, f"{asked.place}/{members.digest}")
+    member = Member(place, rank, len(members.bids), asked.secret)
+    origin = replace(origin, epoch=members.epoch, seats=members.seats)
     deadline = min(deadline, time.monotonic() + ENTER_TIMEOUT)
     return enter(member, origin, origin.subject, arena_bytes, deadline, previous=session)
 
 
-def _origin(session: Session) -> Origin:
+def _origin(session: Session) -> SessionOrigin:
     if session.origin is None:
-        raise BadConfig("this session was opened without a store, which regrouping needs")
+        raise BadConfig(
+            "this session was opened without a store, and elastic needs one: pass store= to connect"
+        )
     return session.origin
 
 
@@ -214,21 +229,21 @@ def _address(subject: str) -> str:
 
 def _found(store: "Store", subject: str, timeout: float) -> tuple[str, int]:
     """Lineage and epoch of a running job. Raises: PeerLost, BadMessage, NotAuthorised."""
-    sealed, key = Sealed(store, job_secret(Environment.read())), _address(subject)
+    signed_store, key = SignedStore(store, job_secret(Environment.read())), _address(subject)
     until = time.monotonic() + timeout
-    while not sealed.wait([key], until):
+    while not signed_store.wait([key], until):
         if time.monotonic() >= until:
             raise PeerLost(
-                f"no job {subject!r} came to elastic.boundary() within {timeout:g} s, in "
-                f"{sealed.name}"
+                f"job {subject!r} did not call elastic.boundary() within {timeout:g} s: its "
+                f"entry is missing in {signed_store.name}"
             )
-    text = sealed.read(key, f"where job {subject!r} is, as the store says,")
+    text = signed_store.read(key, f"the entry of job {subject!r} in the store")
     try:
         lineage, epoch = json.loads(text or "")
         if not isinstance(lineage, str) or type(epoch) is not int or not 0 <= epoch < MAX_EPOCH:
             raise TypeError
     except (ValueError, TypeError, RecursionError) as exc:
-        raise BadMessage(f"the store does not say where job {subject!r} is") from exc
+        raise BadMessage(f"the store holds an invalid entry of job {subject!r}") from exc
     return lineage, epoch
 
 
@@ -239,8 +254,8 @@ def _without_store() -> Iterator[None]:
         yield
     except StoreLost as exc:
         raise StoreLost(
-            f"{exc}. Without the store no epoch can be agreed on; restart the job from its last "
-            f"checkpoint"
+            f"{exc}. Ranks cannot agree on an epoch without the store; restart the job from "
+            "its last checkpoint"
         ) from exc
 
 
@@ -255,7 +270,7 @@ def _after(failed: Sequence[DlcpError]) -> Iterator[None]:
     except PeerLost as exc:
         if not failed:
             raise
-        raise PeerLost(f"{exc}. The first attempt had failed: {failed[0]}") from failed[0]
+        raise PeerLost(f"{exc}. An earlier attempt failed: {failed[0]}") from failed[0]
 
 
 def _say(session: Session, made: Session) -> None:
@@ -263,12 +278,15 @@ def _say(session: Session, made: Session) -> None:
     seats = made.origin.seats if made.origin else ()
     left = gone(session.world_size, seats)
     new = seats.count(NEW)
-    text = f"epoch {made.epoch}: {made.world_size} ranks, rank {session.rank} is {made.rank} now"
+    text = (
+        f"epoch {made.epoch} begins: {made.world_size} ranks, rank {session.rank} is now rank "
+        f"{made.rank}"
+    )
     if new:
-        text += f"; {new} new"
+        text += f"; {new} new ranks"
     if left:
         names = ", ".join(map(str, left))
-        text += f"; rank(s) {names} left, and what they had yet to bring back is lost"
+        text += f"; rank(s) {names} left, and their residuals are lost"
     if isinstance(session.failure(), DaemonLost):
-        text += "; this rank's dlcpd had ended, and what was to come back here is lost with it"
+        text += "; the dlcpd of this rank had ended, and its residuals are lost"
     _log.warning(text)

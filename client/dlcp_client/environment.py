@@ -92,7 +92,7 @@ def _pinning(text: str) -> Pinning:
     for known in get_args(Pinning):
         if text == known:
             return known  # type: ignore[no-any-return]  # get_args returns Any
-    raise BadConfig(f"DLCPD_PINNED={text}: use one of {', '.join(get_args(Pinning))}")
+    raise BadConfig(f"DLCPD_PINNED={text} is not valid: use one of {', '.join(get_args(Pinning))}")
 
 
 def _seconds(variables: Mapping[str, str], name: str, default: float) -> float:
@@ -103,5 +103,5 @@ def _seconds(variables: Mapping[str, str], name: str, default: float) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise BadConfig(f"{name}={text}: seconds, 0 or more")
+        raise BadConfig(f"{name}={text} is not valid: use a number of seconds, 0 or more")
     return seconds

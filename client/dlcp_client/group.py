@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from dlcp_client.arena.blocks import A, Block
-from dlcp_client.operations.ask import ANY, Call
-from dlcp_client.operations.requests import ReductionOptions, Request, request
+from dlcp_client.operations.operation import Operation
+from dlcp_client.operations.requests import ANY, ReductionOptions, request
 from dlcp_client.operations.submission import Submission
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import BadPolicy, BadTensor, SessionClosed
-from dlcpd.contract.messages import CloseGroup, Counts
+from dlcpd.contract.messages import CloseGroup, Counts, Submit
 from dlcpd.contract.policy import EXACT, LossPolicy
 
 if TYPE_CHECKING:
@@ -54,24 +54,24 @@ class Group(Generic[A]):
     ) -> Work[A]:
         """Reduce `tensor` over all ranks, in place. See `Session.all_reduce`."""
         given = self._block(tensor)
-        asked = request(given, self._operation(op), **options)
-        call = Call("all_reduce", schedule=schedule)
+        message = request("all_reduce", given, self._operation(op), schedule=schedule, **options)
         output = self._block(into) if into is not None else self._result_of(given)
-        return self._run(call, output, given, asked, result_only=result_only)
+        return self._run(Operation(message, output, given, result_only))
 
     def reduce(
         self, tensor: A, root: int, op: Any = "sum", *, policy: LossPolicy = EXACT
     ) -> Work[A]:
         """Reduce `tensor` over all ranks into that of `root`; on other ranks it is unchanged."""
         given = self._block(tensor)
-        asked = _exactly(given, policy, self._operation(op))
+        message = _exactly("reduce", given, policy, op=self._operation(op), peer=root)
         output = self._result_of(given) if self.rank == root else self._none_of(given)
-        return self._run(Call("reduce", root), output, given, asked)
+        return self._run(Operation(message, output, given))
 
     def broadcast(self, tensor: A, root: int, *, policy: LossPolicy = EXACT) -> Work[A]:
         """Copy the `tensor` of `root` into that of every rank."""
-        call, block = Call("broadcast", root, reads=self.rank == root), self._block(tensor)
-        return self._run(call, block, block, _exactly(block, policy))
+        block = self._block(tensor)
+        message = _exactly("broadcast", block, policy, peer=root)
+        return self._run(Operation(message, block, block, reads=self.rank == root))
 
     def all_gather(
         self, output: A, input: A, sizes: Sequence[int] | None = None, *, policy: LossPolicy = EXACT
@@ -79,8 +79,8 @@ class Group(Generic[A]):
         """Concatenate every rank's `input` in `output`, by rank; `sizes` in elements if unequal."""
         given = self._block(input)
         rows = [Counts(given.count, size) for size in sizes or ()]
-        call = Call("all_gather", sizes=rows)
-        return self._run(call, self._block(output), given, _exactly(given, policy))
+        message = _exactly("all_gather", given, policy, sizes=rows)
+        return self._run(Operation(message, self._block(output), given))
 
     def gather(
         self, output: A | None, input: A, root: int, *, policy: LossPolicy = EXACT
@@ -88,7 +88,8 @@ class Group(Generic[A]):
         """Concatenate every rank's `input`, of equal size, in the `output` of `root`, by rank."""
         given = self._block(input)
         target = self._none_of(given) if output is None else self._block(output)
-        return self._run(Call("gather", root), target, given, _exactly(given, policy))
+        message = _exactly("gather", given, policy, peer=root)
+        return self._run(Operation(message, target, given))
 
     def scatter(
         self, output: A, input: A | None, root: int, *, policy: LossPolicy = EXACT
@@ -96,7 +97,8 @@ class Group(Generic[A]):
         """Copy part r of `root`'s `input` to `output` of rank r; parts are of equal size."""
         target = self._block(output)
         given = self._none_of(target) if input is None else self._block(input)
-        return self._run(Call("scatter", root), target, given, _exactly(target, policy))
+        message = _exactly("scatter", target, policy, peer=root)
+        return self._run(Operation(message, target, given))
 
     def reduce_scatter(
         self,
@@ -110,9 +112,9 @@ class Group(Generic[A]):
         by part, if they differ. A bounded operation adds its residual to an `input` of
         `Session.empty`."""
         given, target = self._block(input), self._block(output)
-        asked = request(given, self._operation(op), **options)
         rows = [Counts(size, target.count) for size in sizes or ()]
-        return self._run(Call("reduce_scatter", sizes=rows), target, given, asked)
+        message = request("reduce_scatter", given, self._operation(op), sizes=rows, **options)
+        return self._run(Operation(message, target, given))
 
     def all_to_all(
         self,
@@ -130,28 +132,31 @@ class Group(Generic[A]):
         in_parts = input_splits or self._even(given)
         if len(out_parts) != len(in_parts):
             raise BadTensor(
-                f"all_to_all: {len(in_parts)} input splits, {len(out_parts)} output splits"
+                f"all_to_all: {len(in_parts)} input splits, {len(out_parts)} output splits: "
+                "give one per rank"
             )
         rows = [Counts(*pair) for pair in zip(in_parts, out_parts, strict=True)]
-        call = Call("all_to_all", sizes=rows)
-        return self._run(call, target, given, _exactly(given, policy))
+        message = _exactly("all_to_all", given, policy, sizes=rows)
+        return self._run(Operation(message, target, given))
 
     def barrier(self, *, policy: LossPolicy = EXACT) -> Work[A]:
         """Done after every rank of the group has called it."""
         nowhere = self._nowhere
-        return self._run(Call("barrier"), nowhere, nowhere, _exactly(nowhere, policy))
+        return self._run(Operation(_exactly("barrier", nowhere, policy), nowhere, nowhere))
 
     def send(self, tensor: A, peer: int, tag: int = 0, *, policy: LossPolicy = EXACT) -> Work[A]:
         """Send a message. Done when its bytes are copied, whether or not `peer` receives."""
-        call, given = Call("send", peer, tag), self._block(tensor)
-        return self._run(call, self._none_of(given), given, _exactly(given, policy))
+        given = self._block(tensor)
+        message = _exactly("send", given, policy, peer=peer, tag=tag)
+        return self._run(Operation(message, self._none_of(given), given))
 
     def receive(
         self, tensor: A, peer: int | None = None, tag: int = 0, *, policy: LossPolicy = EXACT
     ) -> Work[A]:
         """Receive the next message with `tag` from `peer`, or from any rank: see `Work.source`."""
-        call, target = Call("receive", ANY if peer is None else peer, tag), self._block(tensor)
-        return self._run(call, target, self._none_of(target), _exactly(target, policy))
+        target = self._block(tensor)
+        message = _exactly("receive", target, policy, peer=ANY if peer is None else peer, tag=tag)
+        return self._run(Operation(message, target, self._none_of(target)))
 
     def close(self) -> None:
         """Close the group; open operations fail. A second call does nothing."""
@@ -182,34 +187,31 @@ class Group(Generic[A]):
         part, rest = divmod(block.count, self.size)
         if rest:
             raise BadTensor(
-                f"{block.count} elements do not divide among {self.size} ranks: give splits"
+                f"{block.count} elements cannot be divided equally among {self.size} ranks: "
+                "give splits"
             )
         return [part] * self.size
 
-    def _run(
-        self,
-        call: Call,
-        output: Block[A],
-        input: Block[A],
-        asked: Request,
-        *,
-        result_only: bool = False,
-    ) -> Work[A]:
+    def _run(self, operation: Operation[A]) -> Work[A]:
+        message, ranges = operation.message, self._ranges
         if self._closed:
-            raise SessionClosed(f"group {self.name or self.number} is closed")
-        if not -1 <= call.peer < self.size:
-            raise BadTensor(f"{call.collective}: no rank {call.peer} in a group of {self.size}")
-        run, ranges = self._submission.run, self._ranges
+            raise SessionClosed(f"group {self.name or self.number} is closed: create a new group")
+        if not -1 <= message.peer < self.size:
+            raise BadTensor(
+                f"{message.collective}: rank {message.peer} is not in this group of {self.size} "
+                f"ranks"
+            )
+        message.group = self.number
         if ranges is None or not ranges.on():
-            return run(self.number, call, output, input, asked, result_only=result_only)
-        with ranges.operation(self, call, output, input, asked):
-            return run(self.number, call, output, input, asked, result_only=result_only)
+            return self._submission.run(operation)
+        with ranges.operation(self, operation):
+            return self._submission.run(operation)
 
 
-def _exactly(block: Block[Any], policy: LossPolicy, op: Any = "sum") -> Request:
-    """The request of an exact collective. Raises: as `request`."""
+def _exactly(collective: str, block: Block[Any], policy: LossPolicy, **options: Any) -> Submit:
+    """The message of an exact collective. Raises: as `request`."""
     if not getattr(policy, "is_plain", True):  # `request` refuses a value that is no policy
         raise BadPolicy(
-            "only all_reduce and reduce_scatter may lose anything or have a codec: use exact()"
+            "only all_reduce and reduce_scatter support bounded loss and codecs: use exact()"
         )
-    return request(block, op, policy)
+    return request(collective, block, policy=policy, **options)

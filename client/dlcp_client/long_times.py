@@ -20,4 +20,4 @@ def noted(seconds: float) -> float:
 @cache
 def _say() -> None:
     """Log once per process: scripts give each operation the same long time."""
-    _log.warning("times of more than %.0f days count as %.0f days", _DAYS, _DAYS)
+    _log.warning("a time above %.0f days counts as %.0f days", _DAYS, _DAYS)

@@ -16,7 +16,7 @@ MIN_LEFT: Final = 0.01  # seconds; no policy takes a deadline that has passed
 ANSWER: Final = 1  # byte; any other is a bug
 
 
-class Group(Protocol):
+class MeetingGroup(Protocol):
     """The interface that a meeting needs of a group: see `dlcp_client.group`."""
 
     @property
@@ -32,7 +32,7 @@ class Group(Protocol):
     ) -> Any: ...
 
 
-def await_ranks(group: Group, timeout: float, *, what: str, tag: int, every: bool) -> None:
+def await_ranks(group: MeetingGroup, timeout: float, *, what: str, tag: int, every: bool) -> None:
     """Return when all ranks have called it.
 
     Args:
@@ -60,20 +60,20 @@ def await_ranks(group: Group, timeout: float, *, what: str, tag: int, every: boo
             break
     if missing:
         ranks = ", ".join(map(str, missing))
-        raise PeerLost(f"{what}: rank {ranks} did not come within {timeout:g} s")
+        raise PeerLost(f"{what}: rank {ranks} did not arrive within {timeout:g} s")
     answers = [_send(group, peer, deadline, tag) for peer in peers]
     for work in answers:
         work.wait()
 
 
-def _report(group: Group, deadline: float, timeout: float, what: str, tag: int) -> None:
+def _report(group: MeetingGroup, deadline: float, timeout: float, what: str, tag: int) -> None:
     _send(group, 0, deadline, tag).wait()
     try:
         _receive(group, 0, deadline, tag).wait()
     except DlcpError as exc:
         raise PeerLost(
-            f"{what}: rank 0 did not let rank {group.rank} pass within {timeout:g} s; "
-            f"its error names the ranks that did not come ({exc})"
+            f"{what}: rank 0 did not release rank {group.rank} within {timeout:g} s; the error "
+            f"of rank 0 names the missing ranks ({exc})"
         ) from exc
 
 
@@ -88,10 +88,10 @@ def _until(deadline: float) -> LossPolicy:
     return exact(deadline=max(MIN_LEFT, deadline - time.monotonic()))
 
 
-def _send(group: Group, peer: int, deadline: float, tag: int) -> Any:
+def _send(group: MeetingGroup, peer: int, deadline: float, tag: int) -> Any:
     token = torch.full((1,), ANSWER, dtype=torch.uint8)
     return group.send(token, peer, tag, policy=_until(deadline))
 
 
-def _receive(group: Group, peer: int, deadline: float, tag: int) -> Any:
+def _receive(group: MeetingGroup, peer: int, deadline: float, tag: int) -> Any:
     return group.receive(torch.empty(1, dtype=torch.uint8), peer, tag, policy=_until(deadline))

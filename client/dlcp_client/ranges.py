@@ -18,10 +18,8 @@ from dlcpd.contract.policy import EXACT, LossPolicy
 from dlcpd.contract.traffic import traffic_classes
 
 if TYPE_CHECKING:
-    from dlcp_client.arena.blocks import Block
     from dlcp_client.group import Group
-    from dlcp_client.operations.ask import Call
-    from dlcp_client.operations.requests import Request
+    from dlcp_client.operations.operation import Operation
     from dlcpd.contract.messages import Submit
 
 Range = AbstractContextManager[None]
@@ -70,26 +68,21 @@ class Ranges:
         finally:
             self._thread.quiet = before
 
-    def operation(
-        self,
-        group: "Group[Any]",
-        call: "Call",
-        output: "Block[Any]",
-        input: "Block[Any]",
-        asked: "Request",
-    ) -> Range:
+    def operation(self, group: "Group[Any]", operation: "Operation[Any]") -> Range:
         """One operation of a group, until it is submitted.
 
         Within a range of `collective` it adds none: that one describes the caller's arguments.
         """
-        counts = input.count, output.count
-        facts = _facts(call.collective, input.dtype, counts, group, group.name)
-        if call.collective in ("send", "receive"):
-            facts |= _ends(call.collective, group.rank, call.peer)
-        facts |= _terms(asked.policy, {row.traffic_class for row in asked.layers})
-        if asked.name:
-            facts["gradient"] = asked.name
-        return self._outermost(call.collective, [input.array], facts)
+        message = operation.message
+        name, counts = message.collective, (message.input_count, message.output_count)
+        facts = _facts(name, message.dtype, counts, group, group.name)
+        if name in ("send", "receive"):
+            facts |= _ends(name, group.rank, message.peer)
+        rows = {row.traffic_class for row in message.layers} or {message.traffic_class}
+        facts |= _terms(rows, message.max_loss, message.codec)
+        if message.name:
+            facts["gradient"] = message.name
+        return self._outermost(name, [operation.input.array], facts)
 
     def collective(
         self, method: str, group: Any, name: str, first: Sequence[Any], depths: Sequence[int]
@@ -106,7 +99,7 @@ class Ranges:
         facts = _facts(method, dtype, counts, group, name)
         if method in ("send", "recv"):
             facts |= _ends(method, group.rank, first[1])
-        return self._outermost(method, inputs, facts | _terms(EXACT))
+        return self._outermost(method, inputs, facts | _terms_of(EXACT))
 
     def exchange(self, name: str, arrays: Iterable[Any], policy: LossPolicy) -> Range:
         """A call of a parameter server, until it is answered. Checks `on` itself.
@@ -117,7 +110,7 @@ class Ranges:
             return _nobody
         count = sum(one.size for one in arrays if one is not None)
         facts: Facts = {"Collective name": name, "dtype": "Float", "In msg nelems": count}
-        return self._outermost(name, [], facts | _terms(policy))
+        return self._outermost(name, [], facts | _terms_of(policy))
 
     def submission(self, session: int, message: "Submit", itemsize: int) -> Range:
         """The submission of an operation, with the numbers of the daemon's trace.
@@ -184,13 +177,17 @@ def _ends(name: str, rank: int, peer: int) -> Facts:
     return {"Src Rank": source, "Dst Rank": target}
 
 
-def _terms(policy: LossPolicy, layers: Iterable[int] = ()) -> Facts:
-    """The bound, and the traffic classes of `layers`, given by their rank in the contract."""
-    known, own = list(traffic_classes()), policy.traffic_class
-    classes = [known[rank] for rank in sorted(layers)]
-    bound = f"{policy.max_loss_of(own):g}"
-    facts: Facts = {"traffic class": ", ".join(classes) or own, "bound": bound}
-    return facts | {"codec": policy.codec} if policy.codec else facts
+def _terms(classes: Iterable[int], max_loss: float, codec: str) -> Facts:
+    """Traffic classes, given by their rank in the contract, bound and codec."""
+    known = list(traffic_classes())
+    names = ", ".join(known[rank] for rank in sorted(classes))
+    facts: Facts = {"traffic class": names, "bound": f"{max_loss:g}"}
+    return facts | {"codec": codec} if codec else facts
+
+
+def _terms_of(policy: LossPolicy) -> Facts:
+    own = policy.traffic_class
+    return _terms([traffic_classes()[own].rank], policy.max_loss_of(own), policy.codec)
 
 
 def _elements(tensors: Iterable[torch.Tensor]) -> int:

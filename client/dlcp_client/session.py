@@ -85,10 +85,13 @@ class Session(Generic[A]):
         """
         if sorted(set(ranks)) != sorted(ranks) or not set(ranks) <= set(range(self.world_size)):
             raise BadConfig(
-                f"group of ranks {list(ranks)}: different ones of 0..{self.world_size - 1}"
+                f"the group of ranks {list(ranks)} is not valid: give different ranks of "
+                f"0..{self.world_size - 1}"
             )
         if self.rank not in ranks:
-            raise BadConfig(f"group of ranks {list(ranks)}: rank {self.rank} is no member")
+            raise BadConfig(
+                f"the group of ranks {list(ranks)} does not contain this rank, {self.rank}"
+            )
         number, title = self._numbers.agree(ranks, name, timeout)
         self._connection.submission.say(OpenGroup(number, title, list(ranks)))
         return Group(self, self._connection.submission, number, ranks, name)
@@ -112,6 +115,14 @@ class Session(Generic[A]):
         sizes = (shape,) if isinstance(shape, int) else shape
         allocate = partial(self.library.empty, self._connection.arena, sizes, dtype)
         return self._connection.places.room(allocate, time.monotonic() + wait)
+
+    def released(self, work: Work[A], wait: float = 0.0) -> bool:
+        """Whether peers have the data of a completed operation, so that its tensor may be written
+        again; waits for up to `wait` seconds. Raises: the error that ended the session."""
+        if not work.released:
+            until = time.monotonic() + wait
+            self._connection.places.wait_for(lambda: work.released, until)
+        return work.released
 
     def zeros(self, shape: int | Sequence[int], dtype: Any = None, *, wait: float = 0.0) -> A:
         """As `empty`, filled with 0."""

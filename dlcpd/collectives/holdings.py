@@ -10,7 +10,7 @@ MB: Final = 1_000_000
 
 
 @dataclass(slots=True, eq=False)
-class Budget:
+class MemoryBudget:
     """Budget of one engine. Every session may hold `assured` bytes; the bytes above that of all
     sessions together are at most `shared`."""
 
@@ -20,7 +20,7 @@ class Budget:
     beyond: int = 0  # bytes that sessions hold above what they are assured of
 
     @classmethod
-    def of(cls, total: int, session: int, sessions: int) -> "Budget":
+    def of(cls, total: int, session: int, sessions: int) -> "MemoryBudget":
         """Half of `total` is assured to `sessions` sessions, the rest is shared."""
         assured = min(total // 2 // sessions, session)
         return cls(session, total - assured * sessions, assured)
@@ -30,7 +30,7 @@ class Budget:
 class Holdings:
     """Bytes held for one session: scratch memory, residuals, state of operations in flight."""
 
-    budget: Budget = field(default_factory=Budget)
+    budget: MemoryBudget = field(default_factory=MemoryBudget)
     held: int = 0  # bytes
 
     def take(self, size: int) -> None:
@@ -72,4 +72,4 @@ class Holdings:
     def close(self) -> None:
         """The session is over: release all bytes held for it."""
         self.give(self.held)
-        self.budget = Budget()
+        self.budget = MemoryBudget()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from dlcpd.collectives.buffers import Buffers
 from dlcpd.collectives.order import Order
-from dlcpd.core.session.digests import Digest, Digester, Piece
+from dlcpd.core.session.digests import Digest, Digester, DigestPiece
 from dlcpd.core.session.stream_ids import OperationId
 from dlcpd.schedules.model import Decode, Encode, Receive, Reduce, replicated
 
@@ -29,7 +29,7 @@ class ReplicaDigest:
         source = self.rank if isinstance(step, Reduce | Encode) else members[step.peer]
         span = replicated(step)
         value = self.digester.piece(self.buffers.bytes_of(span), number)
-        piece = Piece(number, span.start, span.start + span.size, source)
+        piece = DigestPiece(number, span.start, span.start + span.size, source)
         self.digest = (self.digest or Digest()).plus(value, piece)
 
     def result(self) -> Digest:

@@ -16,7 +16,7 @@ from dlcpd.core.session.events import Stats
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.stream_ids import OperationId
 from dlcpd.core.transfer.packetizer import all_of_tag, by_tag, natural_order, segment_count
-from dlcpd.core.transfer.sender import State, TransferSender
+from dlcpd.core.transfer.sender import SenderState, TransferSender
 from dlcpd.core.wire.bitmap import Segments
 from dlcpd.core.wire.header import Key
 from dlcpd.schedules.model import Buffer, Program, Send
@@ -74,7 +74,7 @@ class Sends:
         has arrived as a `whole`, this is believed only of sends whose pass has ended."""
         for position in positions:
             sender = self.senders.get(position)
-            if sender is not None and (whole or sender.state is State.AWAITING):
+            if sender is not None and (whole or sender.state is SenderState.AWAITING):
                 self.flows[rank].outgoing.acknowledge(sender.key, now)
 
     def stats(self) -> Stats:

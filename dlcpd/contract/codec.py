@@ -18,7 +18,7 @@ _PACKAGE: Final = "dlcpd.numerics.codecs"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CodecKind:
     """A codec: `module.codec(CodecName)` makes it. `takes`: its dtypes; `fraction`: whether its
     name ends in a fraction."""
 
@@ -27,13 +27,13 @@ class Kind:
     fraction: bool = False
 
 
-KINDS: Final[dict[str, Kind]] = {
-    "bf16": Kind(f"{_PACKAGE}.float16", _WIDE),
-    "fp16": Kind(f"{_PACKAGE}.float16", _WIDE),
-    "int8": Kind(f"{_PACKAGE}.int8"),
-    "fp8_e4m3": Kind(f"{_PACKAGE}.float8"),
-    "fp8_e5m2": Kind(f"{_PACKAGE}.float8"),
-    "topk": Kind(f"{_PACKAGE}.topk", fraction=True),
+KINDS: Final[dict[str, CodecKind]] = {
+    "bf16": CodecKind(f"{_PACKAGE}.float16", _WIDE),
+    "fp16": CodecKind(f"{_PACKAGE}.float16", _WIDE),
+    "int8": CodecKind(f"{_PACKAGE}.int8"),
+    "fp8_e4m3": CodecKind(f"{_PACKAGE}.float8"),
+    "fp8_e5m2": CodecKind(f"{_PACKAGE}.float8"),
+    "topk": CodecKind(f"{_PACKAGE}.topk", fraction=True),
 }
 
 

@@ -1,66 +1,55 @@
-"""Frames of the IPC messages: one packet of a SOCK_SEQPACKET socket each.
+"""Packets of the IPC messages: one of a SOCK_SEQPACKET socket each. Source: docs/ipc.md.
 
-A frame is the msgpack of the list `[kind, [value, ...]]` that `to_frame` returns, values in the
-order of the fields. This module has values only; io and client own the msgpack call and the
-descriptors that are sent with a frame. `from_frame_untrusted` raises BadMessage and nothing else,
-for any value. Source: docs/ipc.md.
+A packet is the msgpack of `[kind, value, ...]`, values in the order of the fields.
 """
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final, get_args
+
+from msgspec import DecodeError, Struct, ValidationError
+from msgspec.msgpack import Decoder, Encoder
 
 from dlcpd.contract.errors import BadMessage
-from dlcpd.contract.messages import (
-    CloseGroup,
-    Completed,
-    Failed,
-    Hello,
-    Join,
-    Joined,
-    Leave,
-    Left,
-    Message,
-    OpenGroup,
-    Refused,
-    Released,
-    Status,
-    StatusRequest,
-    Submit,
-    Traced,
-    TraceRequest,
-    Welcome,
-)
-from dlcpd.contract.schema import Specification, problem_among, with_rows
+from dlcpd.contract.forms import Form, plain
+from dlcpd.contract.messages import MAX_FRAME, Message
 
-KINDS: Final[tuple[type[Message], ...]] = (
-    Hello, Welcome, Join, Joined, StatusRequest, Status, Refused,
-    OpenGroup, CloseGroup, Submit, Completed, Released, Failed, Leave, Left,
-    TraceRequest, Traced,
-)  # fmt: skip
-_NUMBER: Final = {kind: number for number, kind in enumerate(KINDS)}
-_FIELDS: Final = {kind: Specification.of(kind) for kind in KINDS}
+# By kind. A kind's number is the `tag` of its class.
+FORMS: Final = {kind: Form(kind) for kind in get_args(Message)}
+_BY_NUMBER: Final = {kind.__struct_config__.tag: form for kind, form in FORMS.items()}
 
 
-def to_frame(message: Message) -> list[Any]:
-    """The plain value that msgpack packs: [kind, values of its fields in their order]."""
-    kind = type(message)
-    return [_NUMBER[kind], [getattr(message, name) for name, _ in _FIELDS[kind].fields]]
+class _Head(Struct, array_like=True):
+    """The kind of any message."""
+
+    kind: int
 
 
-def from_frame_untrusted(frame: Any) -> Message:
-    """The message in an unpacked frame.
+_HEADS: Final = Decoder(_Head)
+_MESSAGES: Final[Decoder[Message]] = Decoder(Message)
+encode: Final[Callable[[Message], bytes]] = Encoder(
+    enc_hook=plain
+).encode  # the packet of a message
 
-    Raises: BadMessage naming the message and field.
+
+def decode_untrusted(data: bytes | memoryview) -> Message:
+    """The message in a packet.
+
+    Raises: BadMessage naming the message and field, and nothing else, for any bytes.
     """
-    if not isinstance(frame, list) or len(frame) != 2:
-        raise BadMessage("a frame is [kind, values]")
-    number, values = frame
-    if type(number) is not int or not 0 <= number < len(KINDS):
-        # Not the value: the repr of a deeply nested list is a RecursionError.
-        raise BadMessage(f"a message kind is an integer 0..{len(KINDS) - 1}")
-    kind = KINDS[number]
-    spec = _FIELDS[kind]
-    if type(values) is not list or len(values) != len(spec.fields):
-        raise BadMessage(f"{kind.__name__}: needs exactly {', '.join(spec.names)}, as a list")
-    if wrong := problem_among(values, spec):
-        raise BadMessage(f"{kind.__name__}.{wrong}")
-    return kind(*with_rows(values, spec))
+    if len(data) > MAX_FRAME:
+        raise BadMessage(f"a frame has at most {MAX_FRAME} B")
+    try:
+        message = _MESSAGES.decode(data)
+    except ValidationError as exc:
+        raise BadMessage(_problem(data, exc)) from exc
+    except (DecodeError, UnicodeDecodeError) as exc:
+        raise BadMessage(f"{len(data)} B are no msgpack value: {type(exc).__name__}") from exc
+    FORMS[type(message)].clean(message)
+    return message
+
+
+def _problem(data: bytes | memoryview, error: ValidationError) -> str:
+    try:
+        return _BY_NUMBER[_HEADS.decode(data).kind].problem(error)
+    except (DecodeError, UnicodeDecodeError, RecursionError, KeyError):
+        return f"a frame is [kind, value, ...], its kind an integer 0..{len(FORMS) - 1}"

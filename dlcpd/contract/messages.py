@@ -1,33 +1,24 @@
 """IPC messages: session socket (client <-> control) and lane (client <-> engine).
 
-`contract.frames` turns messages into frames and back. The messages of an operation are not
-frozen: freezing makes an instance take four times as long to make, and every operation makes
-two of each. Source: docs/ipc.md.
+`contract.frames` turns messages into packets and back; the annotations are the rules that it
+checks. `tag` is the number of a kind. Source: docs/ipc.md.
 """
 
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Self, TypeAlias
+
+from msgspec import DecodeError, Struct, json
 
 from dlcpd.contract.codec import MAX_CODEC
 from dlcpd.contract.collectives import COLLECTIVES
-from dlcpd.contract.schema import MAX_TEXT as MAX_TEXT  # noqa: PLC0414  # mypy: re-exported
-from dlcpd.contract.schema import (
-    flag,
-    integer,
-    integers,
-    mapping,
-    one_of,
-    real,
-    rows,
-    string,
-)
+from dlcpd.contract.errors import BadMessage
+from dlcpd.contract.forms import MAX_TEXT as MAX_TEXT  # noqa: PLC0414  # mypy: re-exported
+from dlcpd.contract.forms import between, most, plain, without
+from dlcpd.contract.limits import MAX_ARENA, MAX_ENGINES, MAX_WORLD
 from dlcpd.contract.times import MAX_TIME
 
-VERSION: Final = 9
+VERSION: Final = 10
 MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer of Linux
-MAX_WORLD: Final = 256  # ranks; a peer list of this size fits one frame
 MAX_PROOF: Final = 64  # characters: 256 bits in hexadecimal
-MAX_ENGINES: Final = 8  # of a daemon; each is a process with a lane to every client
 MAX_RELEASED: Final = 1024  # operations that one frame releases: no more can be in flight
 MAX_EXEMPT: Final = 4096  # exempt ranges of one operation; ~ parameters of one bucket
 MAX_LAYERS: Final = 4096  # rows of an operation; likewise
@@ -37,7 +28,6 @@ MAX_OPERATION: Final = (1 << 32) - 1  # u32 on the wire; a session ends before i
 MAX_AWAITING: Final = 4 * MAX_TEXT  # characters; an engine names three operations and their ranks
 MIN_SCALE: Final = 2.0**-126  # of the loss: normal numbers of float32, the type of loss scalers
 MAX_SCALE: Final = 2.0**127
-MAX_ARENA: Final = 1 << 36  # 64 GiB of address space, committed only as it is used
 
 DTYPES: Final = (
     "float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64",
@@ -50,13 +40,23 @@ REDUCE_OPS: Final = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor
 DELIVERY: Final = 30.0
 
 
+if TYPE_CHECKING:
+    CollectiveName: TypeAlias = str
+    Dtype: TypeAlias = str
+    ReduceOp: TypeAlias = str
+    TraceCommand: TypeAlias = str
+else:  # the type checker cannot read tables
+    CollectiveName, Dtype = Literal[tuple(COLLECTIVES)], Literal[DTYPES]
+    ReduceOp, TraceCommand = Literal[REDUCE_OPS], Literal[TRACE]
+
+
 class PeerRow(NamedTuple):
     """Address and key of a rank's daemon."""
 
     rank: int
-    host: str  # name used in errors
-    endpoint: str  # of its control plane
-    key: str  # CURVE key, Z85
+    host: Annotated[str, most(MAX_TEXT)]  # name used in errors
+    endpoint: Annotated[str, most(MAX_TEXT)]  # of its control plane
+    key: Annotated[str, most(MAX_TEXT)]  # CURVE key, Z85
 
 
 class Counts(NamedTuple):
@@ -81,112 +81,123 @@ class LayerRow(NamedTuple):
     bound: int  # millionths of the segments
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class _IpcMessage(Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """Its fields hold no reference to a message, so the garbage collector has nothing to find."""
+
+
+class _Reporting(_IpcMessage, frozen=True):
+    """A message with a map in JSON: other encodings let the sender choose how much memory a reader
+    reserves."""
+
+    report: bytes  # JSON
+
+    @classmethod
+    def of(cls, report: dict[str, Any]) -> Self:
+        """The message that has this report."""
+        return cls(json.encode(report, enc_hook=plain))
+
+    def read(self) -> dict[str, Any]:
+        """The report. Raises: BadMessage."""
+        try:
+            return json.decode(self.report, type=dict[str, Any])
+        except (DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            name = type(self).__name__
+            raise BadMessage(f"{name}.report: no JSON map: {type(exc).__name__}") from exc
+
+
+class Hello(_IpcMessage, frozen=True, tag=0):
     """First frame of a client."""
 
-    version: int = integer(0, 1 << 16)
-    client: str = string()  # for the log: program and process id
+    version: Annotated[int, between(0, 1 << 16)]
+    client: Annotated[str, most(MAX_TEXT)]  # for the log: program and process id
 
 
-@dataclass(frozen=True, slots=True)
-class Welcome:
+class Welcome(_IpcMessage, frozen=True, tag=1):
     """The daemon's answer to Hello: the address at which peers reach it."""
 
-    version: int = integer(0, 1 << 16)
-    host: str = string()  # name used in errors
-    endpoint: str = string()  # of the control plane
-    public_key: str = string(40)  # CURVE key, Z85
+    version: Annotated[int, between(0, 1 << 16)]
+    host: Annotated[str, most(MAX_TEXT)]  # name used in errors
+    endpoint: Annotated[str, most(MAX_TEXT)]  # of the control plane
+    public_key: Annotated[str, most(40)]  # CURVE key, Z85
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(_IpcMessage, frozen=True, tag=2):
     """Become one rank of a job. Answered with Joined, or Refused."""
 
-    job: str = string(128)
-    rank: int = integer(0, MAX_WORLD - 1)
-    world_size: int = integer(1, MAX_WORLD)
-    arena_bytes: int = integer(1 << 16, MAX_ARENA)
-    timeout: float = real(0.0, MAX_TIME)  # seconds to wait for all peers
-    peers: list[PeerRow] = rows(MAX_WORLD, PeerRow)
+    job: Annotated[str, most(128)]
+    rank: Annotated[int, between(0, MAX_WORLD - 1)]
+    world_size: Annotated[int, between(1, MAX_WORLD)]
+    arena_bytes: Annotated[int, between(1 << 16, MAX_ARENA)]
+    timeout: Annotated[float, between(0.0, MAX_TIME)]  # seconds to wait for all peers
+    peers: Annotated[list[PeerRow], most(MAX_WORLD)]
     # computed from the job's secret, and equal on all ranks of this launch of the job;
     # "" = the job has no secret
-    proof: str = string(MAX_PROOF, default="", hidden=True)
+    proof: Annotated[str, most(MAX_PROOF)] = ""
     # earlier session of this user on this host, whose residuals the new one takes over; 0, or a
     # session that no longer exists: none
-    inherits: int = integer(0, (1 << 63) - 1, default=0)
+    inherits: Annotated[int, between(0, (1 << 63) - 1)] = 0
+
+    def __repr__(self) -> str:
+        return without(self, "proof")
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(_IpcMessage, frozen=True, tag=3):
     """All peers answered. Carries descriptors: arena (memfd), and a lane (socket) per engine."""
 
-    session: int = integer(0, (1 << 63) - 1)
-    arena_bytes: int = integer(1 << 16, MAX_ARENA)
+    session: Annotated[int, between(0, (1 << 63) - 1)]
+    arena_bytes: Annotated[int, between(1 << 16, MAX_ARENA)]
 
 
-@dataclass(frozen=True, slots=True)
-class StatusRequest:
+class StatusRequest(_IpcMessage, frozen=True, tag=4):
     """Ask for the daemon's state; allowed before and after Join."""
 
-    ledger: int = integer(0, 10_000)  # newest ledger rows wanted
+    ledger: Annotated[int, between(0, 10_000)]  # newest ledger rows wanted
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(_Reporting, frozen=True, tag=5):
     """The daemon's state as a JSON-like map; keys in docs/ipc.md."""
 
-    report: dict[str, Any] = mapping()
 
-
-@dataclass(frozen=True, slots=True)
-class TraceRequest:
+class TraceRequest(_IpcMessage, frozen=True, tag=15):
     """Record events of the operations of an engine, or return them; allowed after Hello.
 
     One connection at a time records; its recording ends with it.
     """
 
-    engine: int = integer(0, MAX_ENGINES - 1)
-    what: str = one_of(*TRACE)
+    engine: Annotated[int, between(0, MAX_ENGINES - 1)]
+    what: TraceCommand
 
 
-@dataclass(frozen=True, slots=True)
-class Traced:
+class Traced(_Reporting, frozen=True, tag=16):
     """State of a recording, with events if they were requested; keys in docs/ipc.md."""
 
-    report: dict[str, Any] = mapping()
 
-
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(_IpcMessage, frozen=True, tag=6):
     """A request on the session socket failed; the socket stays usable."""
 
-    code: str = string(64)
-    text: str = string(16 * MAX_TEXT)
+    code: Annotated[str, most(64)]
+    text: Annotated[str, most(16 * MAX_TEXT)]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenGroup:
+class OpenGroup(_IpcMessage, frozen=True, tag=7):
     """Operations of a group may follow. Group 0, all ranks in order, is open from the start.
 
     `ranks` are the members' ranks in the session, by rank in the group, this rank among them.
     All members must use one number for the same ranks.
     """
 
-    group: int = integer(1, MAX_GROUPS - 1)
-    name: str = string(128)  # for errors
-    ranks: list[int] = integers(MAX_WORLD)
+    group: Annotated[int, between(1, MAX_GROUPS - 1)]
+    name: Annotated[str, most(128)]  # for errors
+    ranks: Annotated[list[int], most(MAX_WORLD)]
 
 
-@dataclass(frozen=True, slots=True)
-class CloseGroup:
+class CloseGroup(_IpcMessage, frozen=True, tag=8):
     """No operation of a group follows; those that are open fail."""
 
-    group: int = integer(1, MAX_GROUPS - 1)
+    group: Annotated[int, between(1, MAX_GROUPS - 1)]
 
 
-@dataclass(slots=True)
-class Submit:
+class Submit(Struct, array_like=True, forbid_unknown_fields=True, gc=False, tag=9):
     """An operation of a group on `input_count` elements at byte `input` of the arena, with
     `output_count` at byte `output`; both are the same if it works in place.
 
@@ -204,37 +215,36 @@ class Submit:
     name of contract.codec, or empty; `fill` applies to its rounding errors too.
     """
 
-    operation: int = integer(1, MAX_OPERATION)
-    group: int = integer(0, MAX_GROUPS - 1)
-    collective: str = one_of(*COLLECTIVES)
-    schedule: str = string(32)  # empty: the daemon chooses
-    peer: int = integer(-1, MAX_WORLD - 1)
-    tag: int = integer(0, (1 << 32) - 1)
-    input: int = integer(0, MAX_ARENA)
-    input_count: int = integer(0, MAX_ELEMENTS)
-    output: int = integer(0, MAX_ARENA)
-    output_count: int = integer(0, MAX_ELEMENTS)
-    sizes: list[Counts] = rows(MAX_WORLD, Counts)
-    dtype: str = one_of(*DTYPES)
-    reduce: str = one_of(*REDUCE_OPS)
-    max_loss: float = real(0.0, 0.5)
-    fill: str = one_of("residual", "zero")
-    traffic_class: int = integer(0, 7)
-    deadline: float = real(0.0, MAX_TIME)  # seconds from `submitted`
-    in_place: bool = flag()  # True: complete only when the memory may be written again
-    name: str = string(256)
-    exempt: list[ByteRange] = rows(MAX_EXEMPT, ByteRange)
-    layers: list[LayerRow] = rows(MAX_LAYERS, LayerRow)
-    scale: float = real(MIN_SCALE, MAX_SCALE, default=1.0)
-    divided: bool = flag(False)
+    operation: Annotated[int, between(1, MAX_OPERATION)]
+    group: Annotated[int, between(0, MAX_GROUPS - 1)]
+    collective: CollectiveName
+    schedule: Annotated[str, most(32)]  # empty: the daemon chooses
+    peer: Annotated[int, between(-1, MAX_WORLD - 1)]
+    tag: Annotated[int, between(0, (1 << 32) - 1)]
+    input: Annotated[int, between(0, MAX_ARENA)]
+    input_count: Annotated[int, between(0, MAX_ELEMENTS)]
+    output: Annotated[int, between(0, MAX_ARENA)]
+    output_count: Annotated[int, between(0, MAX_ELEMENTS)]
+    sizes: Annotated[list[Counts], most(MAX_WORLD)]
+    dtype: Dtype
+    reduce: ReduceOp
+    max_loss: Annotated[float, between(0.0, 0.5)]
+    fill: Literal["residual", "zero"]
+    traffic_class: Annotated[int, between(0, 7)]
+    deadline: Annotated[float, between(0.0, MAX_TIME)]  # seconds from `submitted`
+    in_place: bool  # True: complete only when the memory may be written again
+    name: Annotated[str, most(256)]
+    exempt: Annotated[list[ByteRange], most(MAX_EXEMPT)]
+    layers: Annotated[list[LayerRow], most(MAX_LAYERS)]
+    scale: Annotated[float, between(MIN_SCALE, MAX_SCALE)] = 1.0
+    divided: bool = False
     # monotonic clock of this host, seconds, when the client sent this: a busy engine may read it
     # seconds later. 0 = when the engine reads it
-    submitted: float = real(0.0, 1e12, default=0.0)
-    codec: str = string(MAX_CODEC, default="")
+    submitted: Annotated[float, between(0.0, 1e12)] = 0.0
+    codec: Annotated[str, most(MAX_CODEC)] = ""
 
 
-@dataclass(slots=True)
-class Completed:
+class Completed(_IpcMessage, frozen=True, tag=10):
     """The result is in the arena; of a divided operation, this engine's part of it.
 
     `released`: its memory may be written again.
@@ -246,53 +256,49 @@ class Completed:
     `also_released`: earlier operations, each as if by a Released.
     """
 
-    operation: int = integer(1, MAX_OPERATION)
-    released: bool = flag()
-    sent: int = integer(0, 1 << 53)
-    retransmitted: int = integer(0, 1 << 53)
-    waived: int = integer(0, 1 << 53)
-    reapplied: int = integer(0, 1 << 53)
-    lost: int = integer(0, 1 << 53)
-    energy: float = real(0.0, 1.0)
-    source: int = integer(-1, MAX_WORLD - 1)
-    also_released: list[int] = integers(MAX_RELEASED)
+    operation: Annotated[int, between(1, MAX_OPERATION)]
+    released: bool
+    sent: Annotated[int, between(0, 1 << 53)]
+    retransmitted: Annotated[int, between(0, 1 << 53)]
+    waived: Annotated[int, between(0, 1 << 53)]
+    reapplied: Annotated[int, between(0, 1 << 53)]
+    lost: Annotated[int, between(0, 1 << 53)]
+    energy: Annotated[float, between(0.0, 1.0)]
+    source: Annotated[int, between(-1, MAX_WORLD - 1)]
+    also_released: Annotated[list[int], most(MAX_RELEASED)]
 
 
-@dataclass(slots=True)
-class Released:
+class Released(_IpcMessage, frozen=True, tag=11):
     """All peers hold this rank's shard: the memory of `operation` is free again."""
 
-    operation: int = integer(1, MAX_OPERATION)
+    operation: Annotated[int, between(1, MAX_OPERATION)]
 
 
-@dataclass(slots=True)
-class Failed:
+class Failed(_IpcMessage, frozen=True, tag=12):
     """`operation` ended without a result; 0 means the whole session failed.
 
     `rank`, `host`, `address`, `awaiting`: as in contract.errors.Peer.
     """
 
-    operation: int = integer(0, MAX_OPERATION)
-    code: str = string(64)
-    text: str = string(16 * MAX_TEXT)
-    rank: int = integer(-1, MAX_WORLD - 1, default=-1)
-    host: str = string(default="")
-    address: str = string(default="")
-    awaiting: str = string(MAX_AWAITING, default="")
+    operation: Annotated[int, between(0, MAX_OPERATION)]
+    code: Annotated[str, most(64)]
+    text: Annotated[str, most(16 * MAX_TEXT)]
+    rank: Annotated[int, between(-1, MAX_WORLD - 1)] = -1
+    host: Annotated[str, most(MAX_TEXT)] = ""
+    address: Annotated[str, most(MAX_TEXT)] = ""
+    awaiting: Annotated[str, most(MAX_AWAITING)] = ""
 
 
-@dataclass(slots=True)
-class Leave:
+class Leave(_IpcMessage, frozen=True, tag=13):
     """The client is about to end its session: compare the last results with the peers'."""
 
-    timeout: float = real(0.0, 60.0)  # seconds for the peers to send digests
+    timeout: Annotated[float, between(0.0, 60.0)]  # seconds for the peers to send digests
 
 
-@dataclass(slots=True)
-class Left:
+class Left(_IpcMessage, frozen=True, tag=14):
     """The comparison has ended; `unconfirmed` digests of peers did not arrive in time."""
 
-    unconfirmed: int = integer(0, 1 << 53)
+    unconfirmed: Annotated[int, between(0, 1 << 53)]
 
 
 Message = (

@@ -16,7 +16,7 @@ from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.wire import control
 from dlcpd.core.wire.checksum import Checksum, Keyring
-from dlcpd.core.wire.datagram import Batch, Group
+from dlcpd.core.wire.datagram import Batch, DatagramGroup
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from dlcpd.core.wire.rows import alone
 from dlcpd.core.wire.sizes import MAX_SEGMENT
@@ -71,14 +71,14 @@ class Demultiplexer:
         for data in later:
             self._control(data, batch.stray_arrival, now)
 
-    def _groups(self, batch: Batch) -> Sequence[Group]:
+    def _groups(self, batch: Batch) -> Sequence[DatagramGroup]:
         try:
             return batch.groups(self.counters)
         except Exception as exc:  # the datagrams are lost, as on any network
             self.faults.append((0, exc))
             return ()
 
-    def _group(self, group: Group, now: float) -> None:
+    def _group(self, group: DatagramGroup, now: float) -> None:
         header, count = group.header, group.count
         flow = self.by_token.get(header.token)
         if flow is None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from dlcpd import __version__
-from dlcpd.ctl.doctor import arguments as doctor
-from dlcpd.ctl.extensions import extend, installed
-from dlcpd.ctl.grammar import Commands, LateParser, Need, OnDemand, command, complete, whole
+from dlcpd.cli.extensions import extend, installed
+from dlcpd.cli.grammar import Commands, LateParser, Need, OnDemand, command, complete, whole
 from dlcpd.daemon.config.tables import IDENTITY, KEYS, DaemonTable
+from dlcpd.doctor import arguments as doctor
 
 EXIT_CODES: Final = (
     "Exit codes: 0 success; 1 the command failed, or a check did; "
@@ -68,7 +68,7 @@ def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
         ("paths", "dlcpd.ctl.sessions", "Show the traffic classes on each path to each peer."),
         (
             "page",
-            "dlcpd.ctl.page.command",
+            "dlcpd.page.command",
             "Serve a live status page to browsers, until Ctrl-C.",
         ),
         (

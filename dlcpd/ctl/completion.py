@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dlcpd.ctl.grammar import complete
-from dlcpd.ctl.output import Output
+from dlcpd.cli.grammar import complete
+from dlcpd.cli.output import Output
 
 
 def completion(top: argparse.ArgumentParser, options: argparse.Namespace, output: Output) -> int:

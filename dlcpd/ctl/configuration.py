@@ -4,8 +4,8 @@ import argparse
 import dataclasses
 from typing import Any
 
+from dlcpd.cli.output import Output
 from dlcpd.ctl.explain import matching, settings
-from dlcpd.ctl.output import Output
 from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.config.effective import resolved, to_toml, value_text
 from dlcpd.daemon.config.file import load

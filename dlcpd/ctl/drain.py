@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotPermitted
-from dlcpd.ctl.output import Output
-from dlcpd.ctl.status import query
 from dlcpd.daemon.config.tables import DaemonTable
+from dlcpd.inspection.report import query
 
 LOOK: Final = 0.5  # seconds between polls of the open work
 

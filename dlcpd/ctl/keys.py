@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
 from dlcpd.daemon.config.tables import AUTHORISED, IDENTITY, KEYS
 from dlcpd.daemon.peers.authorised import SUFFIX
 from dlcpd.daemon.peers.key_files import (

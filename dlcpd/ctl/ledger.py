@@ -4,12 +4,12 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
 from dlcpd.ctl.sessions import bound_used
-from dlcpd.ctl.status import query
-from dlcpd.ledger.survey import UNKNOWN, Choice, Loss, Sum, Survey
+from dlcpd.inspection.report import query
+from dlcpd.ledger.survey import UNKNOWN, LossSum, RecordFilter, Survey, TransferLoss
 
 LIVE: Final = 1000  # rows; the most that a daemon returns at once
 ALL: Final = 1 << 62  # steps; no training has as many
@@ -39,7 +39,7 @@ def ledger(options: argparse.Namespace, output: Output) -> int:
             raise BadConfig("ledger: --steps needs FOLDER: a daemon does not keep steps")
         return _live(options, output)
     first, last = options.steps or (0, ALL)
-    survey = Survey(Choice(options.job, first, last, options.worst))
+    survey = Survey(RecordFilter(options.job, first, last, options.worst))
     survey.read(options.folders)
     if options.job and options.job not in survey.jobs:
         jobs = ", ".join(sorted(survey.jobs)[:SHOWN]) or "no readable job"
@@ -147,11 +147,11 @@ def _by_step(survey: Survey) -> list[list[Any]]:
     ]
 
 
-def _most(sums: dict[tuple[Any, ...], Sum]) -> list[tuple[tuple[Any, ...], Sum]]:
+def _most(sums: dict[tuple[Any, ...], LossSum]) -> list[tuple[tuple[Any, ...], LossSum]]:
     return sorted(sums.items(), key=lambda item: -item[1].segments)
 
 
-def _loss(one: Loss) -> list[Any]:
+def _loss(one: TransferLoss) -> list[Any]:
     return [
         one.job,
         one.step,
@@ -167,7 +167,7 @@ def _loss(one: Loss) -> list[Any]:
     ]
 
 
-def _total(whole: Sum) -> dict[str, Any]:
+def _total(whole: LossSum) -> dict[str, Any]:
     return {
         "operations": whole.operations,
         "failed": whole.failed,

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Final
 
+from dlcpd.cli.extensions import installed
+from dlcpd.cli.grammar import check_needs
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.contract.printable import lines
 from dlcpd.ctl.arguments import parser
-from dlcpd.ctl.extensions import installed
-from dlcpd.ctl.grammar import check_needs
-from dlcpd.ctl.output import Output
 
 OK: Final = 0
 FAILED: Final = 1

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dlcpd.ctl.output import Output
+from dlcpd.cli.output import Output
 from dlcpd.ledger.inputs import imported, made_by, recorded
 from dlcpd.ledger.reader import Ledger, find, runs
-from dlcpd.ledger.replay import Replayed, Verdict, replay
+from dlcpd.ledger.replay import Replayed, ReplayVerdict, replay
 
 SHOWN = 8  # operations that a line names
 
@@ -23,7 +23,7 @@ def replay_ledgers(options: argparse.Namespace, output: Output) -> int:
     for run, replayed in found:
         output.line(f"{_title(run)}: {_said(replayed)}")
     output.document([_document(run, replayed) for run, replayed in found])
-    good = all(one.of(Verdict.REPRODUCED) and not one.different for _, one in found)
+    good = all(one.of(ReplayVerdict.REPRODUCED) and not one.different for _, one in found)
     return 0 if good else 1
 
 
@@ -34,21 +34,23 @@ def _title(run: Mapping[int, Ledger]) -> str:
 
 
 def _said(found: Replayed) -> str:
-    count = len(found.of(Verdict.REPRODUCED))
+    count = len(found.of(ReplayVerdict.REPRODUCED))
     if found.different:
         return f"{found.different}. {count} operations before it were reproduced"
     rest = len(found.verdicts) - count
     what = f"all {count}" if not rest else f"{count} of {len(found.verdicts)}"
     lines = [
         f"{what} operations reproduced bit for bit, with {found.waived} segments waived",
-        _listed(found, Verdict.PARTIAL, "not in the ledgers of all of their ranks, or failed"),
-        _listed(found, Verdict.UNKNOWN, "reapply residuals that the ledgers do not have"),
-        _listed(found, Verdict.CODED, "have a codec, and are not computed again"),
+        _listed(
+            found, ReplayVerdict.PARTIAL, "not in the ledgers of all of their ranks, or failed"
+        ),
+        _listed(found, ReplayVerdict.UNKNOWN, "reapply residuals that the ledgers do not have"),
+        _listed(found, ReplayVerdict.CODED, "have a codec, and are not computed again"),
     ]
     return "\n  ".join(line for line in lines if line)
 
 
-def _listed(found: Replayed, verdict: Verdict, why: str) -> str:
+def _listed(found: Replayed, verdict: ReplayVerdict, why: str) -> str:
     keys = found.of(verdict)
     more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
     return f"{', '.join(map(str, keys[:SHOWN]))}{more}: {why}" if keys else ""
@@ -63,5 +65,5 @@ def _document(run: Mapping[int, Ledger], found: Replayed) -> dict[str, Any]:
         "ranks": list(run),
         "waived": found.waived,
         "different": found.different,
-        **{verdict.name.lower(): len(found.of(verdict)) for verdict in Verdict},
+        **{verdict.name.lower(): len(found.of(verdict)) for verdict in ReplayVerdict},
     }

@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
-from dlcpd.ctl.status import query
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
+from dlcpd.inspection.report import condition, query
 
 SESSION_HEADER: Final = (
     "job", "rank", "world", "state", "age(s)", "operations", "open", "waived", "of bound(%)",
@@ -99,8 +99,3 @@ def loss(sent: int, lost: int) -> float | None:
 def microseconds(seconds: float | None) -> int | None:
     """Seconds as microseconds; None for None and for 0: not measured."""
     return round(seconds * 1e6) if seconds else None
-
-
-def condition(path: dict[str, Any]) -> str:
-    """State of a path, in a word."""
-    return "down" if not path["up"] else "gray" if path.get("gray") else "up"

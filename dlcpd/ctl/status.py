@@ -5,24 +5,12 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final
 
-from dlcpd.contract.messages import Status, StatusRequest
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 from dlcpd.contract.printable import one_line
-from dlcpd.core.paths.path_mtu import State
+from dlcpd.core.paths.path_mtu import SearchState
 from dlcpd.core.wire.sizes import LEAST_MTU
-from dlcpd.ctl import table
-from dlcpd.ctl.conversation import Conversation
-from dlcpd.ctl.output import Output
-
-
-def query(path: str | None, ledger: int) -> dict[str, Any]:
-    """The report of the daemon that listens at `path`; keys in docs/ipc.md, "Status". None: at the
-    usual socket, or, if none listens there, of a private daemon of this user.
-
-    Raises: DaemonUnavailable, NotPermitted, BadMessage, or the daemon's refusal; BadConfig if there
-    are several private ones.
-    """
-    with Conversation(path) as daemon:
-        return daemon.ask(StatusRequest(ledger), Status).report
+from dlcpd.inspection.report import query
 
 
 def status(options: argparse.Namespace, output: Output) -> int:
@@ -189,7 +177,7 @@ def _condition(path: dict[str, Any]) -> str | None:
 
 def _mtu(path: dict[str, Any]) -> str | None:
     """Bytes of the largest packet that is known to pass; None if unknown."""
-    if path.get("mtu_search") == State.BLOCKED.value:
+    if path.get("mtu_search") == SearchState.BLOCKED.value:
         return f"<{LEAST_MTU}"
     return str(path["mtu"]) if path.get("mtu") else None
 

@@ -9,13 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TextIO
 
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable
 from dlcpd.contract.printable import one_line
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
-from dlcpd.ctl.sessions import bound_used, condition, loss, microseconds
-from dlcpd.ctl.status import query
-from dlcpd.daemon.metrics.families import PRESSED
+from dlcpd.ctl.sessions import bound_used, loss, microseconds
+from dlcpd.inspection.report import alarms, condition, query
 
 SESSION_HEADER: Final = (
     "job", "rank", "state", "op/s", "open", "waived/s", "of bound(%)", "residual(B)",
@@ -119,43 +118,6 @@ def document(now: Sample, before: Sample) -> dict[str, Any]:
         "sessions": [dict(zip(SESSION_HEADER, r, strict=True)) for r in session_rows(now, before)],
         "paths": [dict(zip(PATH_HEADER, row, strict=True)) for row in path_rows(now, before)],
     }
-
-
-def alarms(report: dict[str, Any]) -> Iterator[str]:
-    """The alarms in a report, one per line."""
-    if "error" in report["engine"]:
-        yield f"ENGINE: {report['engine']['error']}"
-    if report.get("truncated") or report["engine"].get("truncated"):
-        yield "SHORT: the report was too long, and lacks ledgers, peers or sessions"
-    known = report["engine"].get("sessions", {})
-    for session in report["sessions"]:
-        who = f"{session['job']}, rank {session['rank']}"
-        if session["broken"]:
-            yield f"BROKEN: {who}: {session['broken']}"
-        engine = known.get(str(session["session"]), {})
-        for late in engine.get("late", []):
-            yield (
-                f"LATE: {who} waits for rank {late['rank']} on {late['host']} for "
-                f"{late['late']:.1f} s: {late['awaiting']}"
-            )
-        if engine.get("totals", {}).get("used", 0.0) >= PRESSED:
-            yield (
-                f"BOUND: {who} has used {engine['totals']['used']:.0%} of its bound: losses "
-                "beyond it are retransmitted"
-            )
-        yield from _peer_alarms(who, engine.get("peers", []))
-
-
-def _peer_alarms(who: str, peers: list[dict[str, Any]]) -> Iterator[str]:
-    for peer in peers:
-        if silent := peer.get("silent"):
-            yield (
-                f"SILENT: {who}: rank {peer['rank']} on {peer['host']} has not answered for "
-                f"{silent:.1f} s: it may be paused, overloaded, cut off or dead"
-            )
-        for number, path in enumerate(peer["paths"]):
-            if (how := condition(path)) != "up":
-                yield f"PATH: {who}: path {number} to rank {peer['rank']} is {how}"
 
 
 def session_rows(now: Sample, before: Sample) -> Iterator[list[Any]]:

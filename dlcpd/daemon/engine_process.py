@@ -15,9 +15,9 @@ from dlcpd.contract.errors import DaemonLost, DlcpError, error_for
 from dlcpd.daemon import log
 from dlcpd.daemon.child import Child
 from dlcpd.daemon.clients.channel import PacketChannel
-from dlcpd.io.commands import Command, ReportRequest, Stop, TraceRequest
+from dlcpd.io.commands import Command, ReportRequest, Stop, TraceOperations
 from dlcpd.io.config import EngineConfig
-from dlcpd.io.control_events import EngineFailed, EngineReady, Event, Report, Traced
+from dlcpd.io.control_events import EngineFailed, EngineReady, Event, Report, TraceReport
 from dlcpd.io.control_frames import pack, unpack
 
 ENGINE: Final = tuple(starter.command("dlcpd.io.engine"))
@@ -46,7 +46,7 @@ class EngineProcess:
         # by kind of answer: unanswered requests, oldest first
         self._asked: dict[type, deque[asyncio.Future[dict[str, Any]]]] = {
             Report: deque(),
-            Traced: deque(),
+            TraceReport: deque(),
         }
         self._serving = False  # between EngineReady and `stop` or `kill`
         self._process: Child
@@ -111,7 +111,7 @@ class EngineProcess:
 
     async def trace(self, what: str) -> dict[str, Any]:
         """State of the recording; {"error": ...} if the engine does not answer in time."""
-        return await self._ask(TraceRequest(what), Traced)
+        return await self._ask(TraceOperations(what), TraceReport)
 
     async def _ask(
         self, request: Command, kind: type, within: float = REPORT_TIMEOUT
@@ -157,7 +157,7 @@ class EngineProcess:
                 self._ready.set_result(ready)
             case EngineFailed(code, text) if not self._ready.done():
                 self._ready.set_exception(error_for(code, text))
-            case Report(report) | Traced(report) if asked := self._asked[type(event)]:
+            case Report(report) | TraceReport(report) if asked := self._asked[type(event)]:
                 answer = asked.popleft()
                 if not answer.done():
                     answer.set_result(report)

@@ -23,7 +23,7 @@ MAX_DELAY: Final = 30.0  # seconds; the engine takes a second of CPU to start
 FAILING: Final = 7
 
 
-class State(Enum):
+class SlotState(Enum):
     """State of an engine's slot."""
 
     UP = "up"
@@ -32,7 +32,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class EngineCallbacks:
     """Callbacks of the daemon; each gets the engine's number first."""
 
     event: Callable[[int, Event], None]
@@ -49,9 +49,9 @@ class EngineSlot:
     """Owns the process. Until `stop`, an engine that ends is replaced by one with the same
     configuration; its UDP ports may differ."""
 
-    def __init__(self, number: int, news: News, command: Sequence[str] = ENGINE) -> None:
+    def __init__(self, number: int, news: EngineCallbacks, command: Sequence[str] = ENGINE) -> None:
         self.number = number
-        self.state = State.STARTING
+        self.state = SlotState.STARTING
         self.restarts = 0
         self.reason = ""  # why the last engine ended
         self.ready = EngineReady([], {})  # of the newest engine
@@ -72,7 +72,7 @@ class EngineSlot:
     @property
     def process(self) -> EngineProcess | None:
         """The engine; None while none serves."""
-        return self._process if self.state is State.UP else None
+        return self._process if self.state is SlotState.UP else None
 
     @property
     def endpoints(self) -> list[UdpAddress]:
@@ -90,10 +90,10 @@ class EngineSlot:
     @property
     def condition(self) -> str:
         """For errors: why there is no engine; empty while there is one."""
-        if self.state is State.UP:
+        if self.state is SlotState.UP:
             return ""
         how = "is being started again"
-        if self.state is State.FAILING:
+        if self.state is SlotState.FAILING:
             wait = delay_after(self._short_lives)
             how = f"ended {self._short_lives} times at once; the next one starts within {wait:g} s"
         return f"engine {self.number} {how} ({self.reason})"
@@ -131,7 +131,7 @@ class EngineSlot:
             command=self._command,
         )
         self.ready = await process.start(self._config, self._environ)
-        self._process, self.state = process, State.UP
+        self._process, self.state = process, SlotState.UP
         self._started_at = asyncio.get_running_loop().time()
 
     def _ended(self, text: str) -> None:
@@ -144,18 +144,18 @@ class EngineSlot:
     def _note_end(self, text: str) -> None:
         lived = asyncio.get_running_loop().time() - self._started_at
         self._short_lives = self._short_lives + 1 if lived < SHORT_LIFE else 0
-        self.state = State.FAILING if self._short_lives >= FAILING else State.STARTING
+        self.state = SlotState.FAILING if self._short_lives >= FAILING else SlotState.STARTING
         self.reason = text
 
     async def _start_again(self) -> None:
-        while self.state is not State.UP:
-            if self.state is State.FAILING:
+        while self.state is not SlotState.UP:
+            if self.state is SlotState.FAILING:
                 log.error(
                     "engine_failing", engine=self.number, code=DaemonLost.code, text=self.condition
                 )
                 self._news.changed(self.number)
             await asyncio.sleep(delay_after(self._short_lives))
-            self.state = State.STARTING  # joins wait for it from now on
+            self.state = SlotState.STARTING  # joins wait for it from now on
             self._started_at = asyncio.get_running_loop().time()
             try:
                 await self._begin()

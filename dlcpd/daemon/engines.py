@@ -10,7 +10,7 @@ from typing import Any
 
 from dlcpd.daemon.engine_process import BEHIND, BUSY, ENGINE
 from dlcpd.daemon.engine_reports import joined
-from dlcpd.daemon.engine_slot import EngineSlot, News, State
+from dlcpd.daemon.engine_slot import EngineCallbacks, EngineSlot, SlotState
 from dlcpd.io.commands import Command, UdpAddress
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.control_events import EngineReady, Event
@@ -28,7 +28,7 @@ class Engines:
         on_change: Callable[[int], None] = lambda _: None,
         command: Sequence[str] = ENGINE,
     ) -> None:
-        self._news, self._command = News(on_event, on_exit, on_change), command
+        self._news, self._command = EngineCallbacks(on_event, on_exit, on_change), command
         self._slots: list[EngineSlot] = []
         self._listening = False
 
@@ -56,7 +56,7 @@ class Engines:
     def choose(self, count: int, load: Counter[int]) -> tuple[int, ...]:
         """Engines for a new job, ascending: the `count` (0: all) with the least `load`, without
         those in state FAILING. Empty if all are."""
-        usable = [slot.number for slot in self._slots if slot.state is not State.FAILING]
+        usable = [slot.number for slot in self._slots if slot.state is not SlotState.FAILING]
         usable.sort(key=lambda number: (load[number], number))
         return tuple(sorted(usable[: count or len(usable)]))
 
@@ -69,7 +69,7 @@ class Engines:
         """UDP addresses of all engines, in the order of their numbers."""
         return [end for slot in self._slots for end in slot.endpoints]
 
-    def state(self, engine: int) -> State:
+    def state(self, engine: int) -> SlotState:
         """State of an engine's slot."""
         return self._slots[engine].state
 
@@ -116,7 +116,7 @@ class Engines:
         failing = {
             slot.number: {"error": slot.condition}
             for slot in self._slots
-            if slot.state is State.FAILING
+            if slot.state is SlotState.FAILING
         }
         return joined(answers | failing, of=len(self._slots))
 

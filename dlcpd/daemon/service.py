@@ -28,7 +28,7 @@ from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.metrics.server import MetricsServer, check_installed, opened
 from dlcpd.daemon.notify import READY, for_children, notify, reloading, stopping, watchdog_limit
 from dlcpd.daemon.peers.peer_messages import PeerMessage
-from dlcpd.daemon.peers.peers import News, PeerAddress, Peers
+from dlcpd.daemon.peers.peers import PeerAddress, PeerCallbacks, Peers
 from dlcpd.daemon.peers.trust import Trust
 from dlcpd.daemon.revocation import KeyWatch
 from dlcpd.daemon.sessions.admission import SessionSettings
@@ -147,7 +147,9 @@ class Service:
             daemon.control_address,
             daemon.control_port,
             trust=self._trust,
-            news=News(self._peer_message, self._peer_version, self._turned_away, self._daemon_lost),
+            news=PeerCallbacks(
+                self._peer_message, self._peer_version, self._turned_away, self._daemon_lost
+            ),
             counters=self._counters,
             told=next(iter(self._config.inject.relays), ""),
         )

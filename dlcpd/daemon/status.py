@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dlcpd import __version__
+from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import MAX_FRAME, Status
 from dlcpd.daemon.peers.membership import Link
-from dlcpd.daemon.sessions.session import Session
+from dlcpd.daemon.sessions.session import LocalSession
 from dlcpd.daemon.sessions.sessions import Sessions
-from dlcpd.ipc.seqpacket import encode
 
 MOST_ROWS: Final = 1024  # of a list, if a status is too long
 _LISTS: Final = frozenset({"peers", "late", "waiting", "ledger"})  # of a session
@@ -53,18 +53,18 @@ def fitting(status: dict[str, Any]) -> bytes:
     """The packet of Status. If it is too long, rows are left out: ledgers first, then the last rows
     of the longest lists of sessions, which begin with peers in alarm, and sessions as the last
     resort. Counters, and the engines' values beside sessions, always stay."""
-    packet = encode(Status(status))
+    packet = encode(Status.of(status))
     if len(packet) <= MAX_FRAME:
         return packet
     status = status | {"truncated": True}
     for most in (MOST_ROWS >> shift for shift in range(MOST_ROWS.bit_length() + 1)):
-        packet = encode(Status(_with_rows(status, most)))
+        packet = encode(Status.of(_with_rows(status, most)))
         if len(packet) <= MAX_FRAME:
             return packet
     bare = _with_rows(status, 0)
     while len(packet) > MAX_FRAME and bare["sessions"]:
         bare = _with_half_of_sessions(bare)
-        packet = encode(Status(bare))
+        packet = encode(Status.of(bare))
     return packet
 
 
@@ -93,7 +93,7 @@ def _with_half_of_sessions(status: dict[str, Any]) -> dict[str, Any]:
     return status | {"sessions": kept, "engine": engine}
 
 
-def _session(session: Session, now: float) -> dict[str, Any]:
+def _session(session: LocalSession, now: float) -> dict[str, Any]:
     membership = session.membership
     return {
         "session": session.number,

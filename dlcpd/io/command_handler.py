@@ -58,7 +58,7 @@ class CommandHandler:
         match command:
             case commands.ReportRequest(ledger):
                 self._control.emit(Report(self._report(ledger)))
-            case commands.TraceRequest(what):
+            case commands.TraceOperations(what):
                 self._control.emit(tracing.obey(self._endpoint.trace, what))
             case commands.Stop(drain):
                 self._stop(now + drain)

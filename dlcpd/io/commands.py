@@ -4,8 +4,13 @@
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+from dlcpd.contract.forms import between
+from dlcpd.contract.messages import MAX_OPERATION
+
+Stream = Annotated[int, between(0, (1 << 16) - 1)]  # number on the wire
+Operation = Annotated[int, between(1, MAX_OPERATION)]
 MAX_BEGUN = 1024  # rows of a PeerLeft or SessionLeft: 10 KB
 MAX_ABORTS = 64  # rows of an AbortOperations: at most 131 KB with texts of MAX_ABORT_TEXT
 MAX_ABORT_TEXT = 512  # characters
@@ -73,8 +78,8 @@ class LeaveSession:
 class Begun(NamedTuple):
     """A rank began all operations of a stream up to this one."""
 
-    stream: int  # on the wire
-    operation: int
+    stream: Stream
+    operation: Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +138,8 @@ class ReportRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class TraceRequest:
-    """Record events of operations, or return them. Answered with Traced."""
+class TraceOperations:
+    """Record events of operations, or return them. Answered with TraceReport."""
 
     what: str  # of contract.messages.TRACE
 
@@ -155,6 +160,6 @@ Command = (
     | PeerDoubted
     | AbortOperations
     | ReportRequest
-    | TraceRequest
+    | TraceOperations
     | Stop
 )

@@ -84,7 +84,7 @@ class OperationsFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionBroken:
+class SessionFailed:
     """A peer is lost or replicas diverged: every open operation of the session failed."""
 
     session: int
@@ -141,8 +141,8 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
-    """Answer to TraceRequest; keys in docs/ipc.md."""
+class TraceReport:
+    """Answer to TraceOperations; keys in docs/ipc.md."""
 
     report: dict[str, Any]
 
@@ -155,11 +155,11 @@ Event = (
     | SessionLeft
     | SessionDelivered
     | OperationsFailed
-    | SessionBroken
+    | SessionFailed
     | PathChanged
     | PeerChanged
     | PathMtuChanged
     | LedgerEnded
     | Report
-    | Traced
+    | TraceReport
 )

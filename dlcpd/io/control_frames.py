@@ -1,50 +1,34 @@
 """Frames of commands and events: one SOCK_SEQPACKET socketpair between control and each engine.
 
 A frame is the msgpack of `[kind, fields]`. Both ends are this package at one version, so frames
-are trusted: no bounds here, unlike dlcpd.contract.messages.
+are trusted: few bounds here, unlike dlcpd.contract.messages.
 """
 
-from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
-import msgpack
+from msgspec import Raw
+from msgspec.msgpack import Decoder, Encoder
 
-from dlcpd.io.commands import AbortedOperation, Begun, Command, EnginePeer, UdpAddress
-from dlcpd.io.control_events import Event, FailedOperation
+from dlcpd.contract.forms import plain
+from dlcpd.io.commands import Command
+from dlcpd.io.control_events import Event
 
 MAX_COMMAND = 192 * 1024  # bytes; SEQPACKET frames stay under the default socket buffer
 
-_KINDS: dict[str, type[Command | Event]] = {
-    kind.__name__: kind for kind in (*get_args(Command), *get_args(Event))
+_FIELDS: Final[dict[str, Decoder[Any]]] = {
+    kind.__name__: Decoder(kind) for kind in (*get_args(Command), *get_args(Event))
 }
+_FRAME: Final = Decoder(tuple[str, Raw])
+_encode: Final = Encoder(enc_hook=plain).encode
 
 
 def pack(message: Command | Event) -> bytes:
     """One frame."""
-    packed: bytes = msgpack.packb([type(message).__name__, asdict(message)])
-    return packed
+    return _encode((type(message).__name__, message))
 
 
 def unpack(frame: bytes) -> Command | Event:
     """Inverse of `pack`."""
-    name, values = msgpack.unpackb(frame)
-    for field, make in _ROWS.get(name, {}).items():
-        values[field] = [make(row) for row in values[field]]
-    return _KINDS[name](**values)
-
-
-def _peer(values: dict[str, Any]) -> EnginePeer:
-    ends = [UdpAddress(*pair) for pair in values.pop("endpoints")]
-    return EnginePeer(endpoints=ends, **values)
-
-
-# field -> function that makes one of its rows, for messages that have rows
-_ROWS: dict[str, dict[str, Callable[[Any], Any]]] = {
-    "OpenSession": {"peers": _peer},
-    "EngineReady": {"endpoints": UdpAddress._make},
-    "AbortOperations": {"aborted": AbortedOperation._make},
-    "PeerLeft": {"begun": Begun._make},
-    "SessionLeft": {"begun": Begun._make},
-    "OperationsFailed": {"failures": FailedOperation._make},
-}
+    name, fields = _FRAME.decode(frame)
+    message: Command | Event = _FIELDS[name].decode(fields)
+    return message

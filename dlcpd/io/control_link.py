@@ -10,20 +10,20 @@ from dlcpd.io import commands
 from dlcpd.io.control_events import (
     Event,
     Report,
-    SessionBroken,
     SessionDelivered,
     SessionEnded,
-    Traced,
+    SessionFailed,
+    TraceReport,
 )
 from dlcpd.io.control_frames import MAX_COMMAND, pack, unpack
-from dlcpd.ipc.kernel_errors import Failures, is_gone
+from dlcpd.ipc.kernel_errors import CallFailures, is_gone
 from dlcpd.ipc.seqpacket import receive, send_now
 
 # Events that control has not read. Events that end a session are kept beyond it, at most one per
 # session, and so are the reports that control may ask for at once.
 MAX_EVENTS: Final = 4096
 MAX_WAITING: Final = 32 << 20  # bytes of those: one may have 131 KB
-NEEDED: Final = (SessionEnded, SessionDelivered, SessionBroken, Report)
+NEEDED: Final = (SessionEnded, SessionDelivered, SessionFailed, Report)
 MAX_TEXT: Final = 4096  # characters to which a text is cut that is too long
 
 
@@ -45,7 +45,7 @@ class ControlLink:
         def count(reason: str) -> None:
             counters[reason] += 1
 
-        self._reads, self._writes = Failures(count, "control"), Failures(count, "control")
+        self._reads, self._writes = CallFailures(count, "control"), CallFailures(count, "control")
         self._waiting: deque[bytes] = deque()
         self._size = 0  # bytes that wait
 
@@ -94,18 +94,18 @@ class ControlLink:
 
     def _frame(self, event: Event) -> bytes | None:
         """The packet of an event. One that is too long for a packet is counted; events in NEEDED,
-        and Traced, are shortened, and others are dropped."""
+        and TraceReport, are shortened, and others are dropped."""
         frame = pack(event)
         if len(frame) <= MAX_COMMAND:
             return frame
         self._counters["events_too_long"] += 1
-        if isinstance(event, Report | Traced):  # each answers a question
+        if isinstance(event, Report | TraceReport):  # each answers a question
             return pack(type(event)({"error": f"{len(frame)} B are too long"}))
         match event:
             case SessionEnded(text=text, trace=trace):
                 short = replace(event, text=text[:MAX_TEXT], trace=trace[-MAX_TEXT:])
                 return pack(short)
-            case SessionBroken(text=text):
+            case SessionFailed(text=text):
                 return pack(replace(event, text=text[:MAX_TEXT]))
             case SessionDelivered(lacking=text):
                 return pack(replace(event, lacking=text[:MAX_TEXT]))

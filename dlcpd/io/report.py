@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgpack
+from msgspec.msgpack import Encoder
 
 from dlcpd.collectives.loss.accounts import Accounts, LedgerRow
+from dlcpd.contract.forms import plain
 from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.session.flow import Flow
@@ -22,7 +23,7 @@ from dlcpd.io.report_rows import (
     SESSION,
     PathSource,
     PeerSource,
-    SessionSource,
+    SessionOrigin,
     values,
 )
 from dlcpd.io.udp.udp_path import UdpPath
@@ -31,6 +32,7 @@ MAX_WAITING: Final = 3  # oldest open operations of a session; the others mostly
 MAX_REPORT: Final = MAX_COMMAND - 1024  # bytes; the frame around it is small
 MAX_TEXT: Final = 512  # characters of a text, which may list every rank
 FOR_ALARMS: Final = MAX_REPORT // 4  # bytes that heads of sessions leave to peers in alarm
+_encode: Final = Encoder(enc_hook=plain).encode
 LISTS: Final = 64  # bytes that msgpack takes for the number of a session and its long lists
 
 
@@ -45,7 +47,7 @@ class _Room:
         """Append rows that fit with `around` bytes for each, in order. No row is made after the
         first that does not fit: thousands of peers would keep the engine busy for seconds."""
         for row in more:
-            size = len(msgpack.packb(row)) + around
+            size = len(_encode(row)) + around
             if size > self.left:
                 self.short = True
                 return
@@ -81,7 +83,7 @@ def bounded_report(
         "sessions": {},
     }
     known = {number: accounts.get(number) or Accounts() for number in endpoint.sessions}
-    room = _Room(MAX_REPORT - len(msgpack.packb(whole)) - FOR_ALARMS)
+    room = _Room(MAX_REPORT - len(_encode(whole)) - FOR_ALARMS)
     heads: list[dict[str, Any]] = []
     room.fill(heads, (_session(s, known[s.number]) for s in endpoint.sessions.values()), LISTS)
     room.left += FOR_ALARMS
@@ -120,7 +122,7 @@ def _session(session: Session, accounts: Accounts) -> dict[str, Any]:
     """The session as a whole; its lists are filled as far as there is room."""
     return {
         "rank": session.rank,
-        **values(SESSION, SessionSource(session, accounts)),
+        **values(SESSION, SessionOrigin(session, accounts)),
         "late": [],
         "waiting": [],
         "broken": session.broken[1][:MAX_TEXT] if session.broken else "",

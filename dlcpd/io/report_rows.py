@@ -38,7 +38,7 @@ class ReportValue(NamedTuple, Generic[T]):
     merge: Callable[[Iterable[Any]], Any] | None = None
 
 
-class SessionSource(NamedTuple):
+class SessionOrigin(NamedTuple):
     """The parts of a session whose values its row of the report has."""
 
     session: "Session"
@@ -77,7 +77,7 @@ def merged(rows: Iterable[ReportValue[Any]], parts: list[dict[str, Any]]) -> dic
     }
 
 
-SESSION: Final[tuple[ReportValue[SessionSource], ...]] = (
+SESSION: Final[tuple[ReportValue[SessionOrigin], ...]] = (
     ReportValue(
         "submitted",
         lambda of: of.session.begun,

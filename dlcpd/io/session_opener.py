@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from dlcpd.collectives.holdings import Budget, Holdings
+from dlcpd.collectives.holdings import Holdings, MemoryBudget
 from dlcpd.collectives.loss.accounts import MAX_LEFT_OVER, Accounts
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.collectives import Share
@@ -40,7 +40,7 @@ class SessionOpener:
         self._config, self._endpoint = config, endpoint
         self._network, self._clients, self._control = network, clients, control
         self._scratch, self._spare = ScratchPool(config.chunk_bytes), ScratchPool(MAX_LEFT_OVER)
-        self._budget = Budget.of(config.memory, config.session_memory, config.sessions)
+        self._budget = MemoryBudget.of(config.memory, config.session_memory, config.sessions)
 
     def open(self, command: OpenSession, descriptors: list[int]) -> None:
         """Serve a new session, or report why not: then the client's lane closes."""

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlcpd.contract.errors import BadConfig
-from dlcpd.contract.schema import flag, integer, one_of, problem, real
 from dlcpd.core.wire.header import MAX_SEGMENTS
 from dlcpd.core.wire.sizes import BASE, UNIT
+from dlcpd.io.setting_rules import flag, integer, one_of, problem, real
 from dlcpd.io.udp.encryption import CHOICES
 
 
@@ -42,28 +42,25 @@ class TransportSettings:
     receive_buffer: int = integer(1 << 16, 1 << 30, 32 << 20)
     # bytes in flight to one peer; default: 100 Gb/s times a round trip of 600 us
     window: int = integer(1 << 16, 1 << 30, 8 << 20)
-    # implementation that sends, receives and stores data: "compiled" (C) or "numpy"; "auto" =
-    # "compiled" if it was built
+    # implementation of the data path; "auto" = "compiled" (C) if it was built
     data_path: str = one_of("auto", "compiled", "numpy", default="auto")
-    # "aes-256-gcm" encrypts payloads, in numpy, at many times the CPU cost of "none"; needs
-    # `dlcpd[encryption]`; equal on all hosts of a job
+    # encrypts payloads, in numpy, at many times the CPU cost of "none"; needs `dlcpd[encryption]`;
+    # equal on all hosts of a job
     data_encryption: str = one_of(*CHOICES, default="none")
-    # GSO and GRO, if the kernel has them; false: one datagram per message
+    # GSO and GRO, if the kernel has them
     offload: bool = flag(True)
-    # false: only receive buffers and rate_limit_bps limit the sender, which does not yield to other
-    # traffic: for dedicated networks and measurements
+    # false: the sender does not yield to other traffic: for dedicated networks and measurements
     congestion_control: bool = flag(True)
-    # front layers have higher traffic classes; false: all gradients use the last class, in order
-    # of arrival
+    # false: all gradients use the last traffic class, in order of arrival
     layer_priority: bool = flag(True)
-    # IP header fields that show a datagram's drop precedence; "shuffled" = both, with random drop
-    # precedences, to measure their effect
+    # IP header fields that show the drop precedence; "shuffled" = both, at random, to measure its
+    # effect
     drop_precedence: str = one_of("both", "dscp", "ecn", "none", "shuffled", default="both")
     # false: this host waives nothing and lets no peer waive anything, whatever the policy
     bounded_loss: bool = flag(True)
     # fraction of lost datagrams above which a path is gray
     alarm_loss: float = real(0.0, 1.0, 0.005)
-    # seconds of silence after which log, status and metrics name a peer as suspected
+    # seconds of silence after which a peer is suspected
     suspect_after: float = real(0.05, 3600.0, 1.0)
     # seconds of silence after which a peer is lost; a peer whose process ended is lost at once;
     # default: a paused host may come back

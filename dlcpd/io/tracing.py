@@ -4,14 +4,14 @@ import time
 from typing import Final
 
 from dlcpd.core.trace import Trace
-from dlcpd.io.control_events import Traced
+from dlcpd.io.control_events import TraceReport
 
-# Events of one answer. A name has at most 64 characters of 4 bytes, twelve other values at most 9
-# bytes each: 500 x (256 + 12 x 9) = 182 KB, below the 192 KiB of a frame.
-MAX_ROWS: Final = 500
+# Events of one answer. In JSON, a name has at most 64 characters of 4 bytes, twelve other values at
+# most 21 bytes each: 350 x (258 + 12 x 21) = 179 KB, below the 192 KiB of a frame.
+MAX_ROWS: Final = 350
 
 
-def obey(trace: Trace, what: str) -> Traced:
+def obey(trace: Trace, what: str) -> TraceReport:
     """Carry out one of contract.messages.TRACE, and return the state of the recording."""
     if what == "start":
         trace.start()
@@ -20,7 +20,7 @@ def obey(trace: Trace, what: str) -> Traced:
     elif what == "forget":
         trace.forget()
     rows = trace.take(MAX_ROWS) if what == "take" else []
-    return Traced(
+    return TraceReport(
         {
             "on": trace.on,
             "full": trace.full,

@@ -6,7 +6,9 @@ regular file of this user or root.
 """
 
 import errno
+import fcntl
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -133,12 +135,20 @@ class HeldFolder:
         """Create a file and open it to write. Raises: FileExistsError."""
         return os.fdopen(self.descriptor_of(name, _NEW, mode), "wb")
 
-    def replace(self, name: str, data: bytes, mode: int = PRIVATE, *, sync: bool = False) -> None:
+    def replace(
+        self,
+        name: str,
+        data: bytes,
+        mode: int = PRIVATE,
+        *,
+        sync: bool = False,
+        sweep: bool = True,
+    ) -> None:
         """Replace a file atomically: a reader sees the old content or `data`.
 
-        `sync`: content and name are durable on return.
+        `sync`: content and name are durable on return. `sweep`: as for `replacing`.
         """
-        with self.replacing(name, mode) as file:
+        with self.replacing(name, mode, sweep=sweep) as file:
             file.write(data)
             if sync:
                 file.flush()
@@ -148,15 +158,18 @@ class HeldFolder:
 
     @contextmanager
     def replacing(
-        self, name: str, mode: int = PRIVATE, *, exclusive: bool = False
+        self, name: str, mode: int = PRIVATE, *, exclusive: bool = False, sweep: bool = True
     ) -> Iterator[IO[bytes]]:
         """A file that replaces `name` when the block ends without an exception.
 
         A link of that name is replaced, and its target is unchanged. `exclusive`: an existing
-        entry stays, and FileExistsError is raised.
+        entry stays, and FileExistsError is raised. `sweep`: first remove what processes of this
+        user left of it that were killed in such a block; that lists the folder.
         """
-        unfinished = f"{name}.{secrets.token_hex(8)}{UNFINISHED}"
-        file = self.new(unfinished, mode)
+        if sweep:
+            self._sweep(re.compile(rf"{re.escape(name)}\.[0-9a-f]{{16}}{re.escape(UNFINISHED)}"))
+        unfinished, file = self._unfinished(name, mode)
+        lock = os.dup(file.fileno())
         try:
             with file:
                 yield file
@@ -170,6 +183,32 @@ class HeldFolder:
             with suppress(OSError):
                 self.remove(unfinished)
             raise
+        finally:
+            os.close(lock)
+
+    def _unfinished(self, name: str, mode: int) -> tuple[str, IO[bytes]]:
+        """Name of a new file and the file, locked while any process has it open, so that `_sweep`
+        passes it over. Where files cannot be locked, no process can sweep."""
+        while True:
+            unfinished = f"{name}.{secrets.token_hex(8)}{UNFINISHED}"
+            file = self.new(unfinished, mode)
+            with suppress(OSError):
+                fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self.has(unfinished):
+                return unfinished, file
+            file.close()  # another process took it for an abandoned one, before it was locked
+
+    def _sweep(self, pattern: re.Pattern[str]) -> None:
+        """Remove the files of this user that match and that no process has locked."""
+        for name in filter(pattern.fullmatch, self.names()):
+            with suppress(OSError):
+                descriptor = self.descriptor_of(name, os.O_RDWR)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if os.fstat(descriptor).st_uid == os.geteuid():
+                        self.remove(name)
+                finally:
+                    os.close(descriptor)
 
     def rename(self, name: str, other: str) -> None:
         """Rename a file to `other`, which is replaced if it exists."""

@@ -18,7 +18,7 @@ _OF_THIS_DATAGRAM: Final = frozenset(
 TRIES: Final = 64  # failures in a row after which a socket counts as gone: each costs a wake-up
 
 
-class Failures:
+class CallFailures:
     """Failed calls on a stream or packet socket; `count` gets the name of each."""
 
     def __init__(self, count: Callable[[str], None], what: str) -> None:

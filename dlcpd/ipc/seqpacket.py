@@ -1,6 +1,6 @@
 """Sends and receives messages as packets of a SOCK_SEQPACKET UNIX socket, with descriptors.
 
-A packet is one msgpack value, and is never split: there is no partial state to keep.
+A packet is one message, and is never split: there is no partial state to keep.
 Plain socket calls: the streams of asyncio and uvloop support neither SEQPACKET nor descriptors.
 """
 
@@ -10,45 +10,17 @@ import socket
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Final
-
-import msgpack
+from typing import Final
 
 from dlcpd.contract.errors import BadMessage
-from dlcpd.contract.frames import from_frame_untrusted, to_frame
-from dlcpd.contract.messages import MAX_ENGINES, MAX_FRAME, Message
+from dlcpd.contract.frames import decode_untrusted
+from dlcpd.contract.limits import MAX_ENGINES
+from dlcpd.contract.messages import MAX_FRAME, Message
 
 MAX_DESCRIPTORS: Final = 1 + MAX_ENGINES  # arena and lanes: no message has more
 FULL_QUEUE_LOOKS: Final = (0.001, 0.05)  # seconds between tries to connect: at first, and at most
 _ANCILLARY: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
 _NOW: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)  # int: enums are slow to combine
-
-
-def encode(message: Message) -> bytes:
-    """The packet of an IPC message."""
-    packed: bytes = msgpack.packb(to_frame(message))
-    return packed
-
-
-def decode_untrusted(data: bytes | memoryview) -> Message:
-    """The IPC message in a packet.
-
-    Raises: BadMessage, and nothing else, for any bytes.
-    """
-    if len(data) > MAX_FRAME:
-        raise BadMessage(f"a frame has at most {MAX_FRAME} B")
-    return from_frame_untrusted(unpack_untrusted(data))
-
-
-def unpack_untrusted(data: bytes | memoryview) -> Any:
-    """The msgpack value in `data`.
-
-    Raises: BadMessage, and nothing else, for any bytes.
-    """
-    try:
-        return msgpack.unpackb(data)
-    except (ValueError, msgpack.UnpackException) as exc:  # both roots of msgpack's own errors
-        raise BadMessage(f"{len(data)} B are no msgpack value: {type(exc).__name__}") from exc
 
 
 def connect(sock: socket.socket, path: str, timeout: float) -> None:

@@ -13,7 +13,7 @@ from dlcpd.schedules.model import Buffer, Program, Span, spans
 _U32: Final = np.dtype("<u4")
 
 
-class Chunk(NamedTuple):
+class LedgerChunk(NamedTuple):
     """Bytes [start, stop) of a contribution, or of a result."""
 
     start: int
@@ -23,8 +23,8 @@ class Chunk(NamedTuple):
 class Chunks(NamedTuple):
     """Chunks of one program: ascending, each once."""
 
-    read: tuple[Chunk, ...]  # of INPUT
-    written: tuple[Chunk, ...]  # of OUTPUT
+    read: tuple[LedgerChunk, ...]  # of INPUT
+    written: tuple[LedgerChunk, ...]  # of OUTPUT
 
 
 @SizedCache(most=1 << 16, size=lambda found: len(found.read) + len(found.written) + 1)
@@ -34,12 +34,12 @@ def chunks(program: Program) -> Chunks:
     return Chunks(_of(Buffer.INPUT, found), _of(Buffer.OUTPUT, found))
 
 
-def _of(buffer: Buffer, found: set[Span]) -> tuple[Chunk, ...]:
+def _of(buffer: Buffer, found: set[Span]) -> tuple[LedgerChunk, ...]:
     here = sorted((s.start, s.start + s.size) for s in found if s.buffer == buffer and s.size)
-    return tuple(Chunk(*pair) for pair in here)
+    return tuple(LedgerChunk(*pair) for pair in here)
 
 
-def digests(data: Bytes, parts: tuple[Chunk, ...]) -> bytes:
+def digests(data: Bytes, parts: tuple[LedgerChunk, ...]) -> bytes:
     """CRC-32 of each part, four bytes each.
 
     It never misses a change of up to 32 bits in a row, and any other with a chance of 2**-32. A

@@ -13,10 +13,8 @@ from collections.abc import Iterator
 from typing import Final
 from zlib import crc32
 
-import msgpack
-
 from dlcpd.contract.errors import BadLedger
-from dlcpd.ledger.records import Record, from_values_untrusted, to_values
+from dlcpd.ledger.records import Record, decode_untrusted, encode
 
 Bytes = bytes | mmap.mmap
 HEAD: Final = struct.Struct("<III")
@@ -27,7 +25,7 @@ MAX_RECORD: Final = 16 << 20
 
 def frame(record: Record) -> bytes:
     """One record as it is written. Raises: BadLedger for one that is too long."""
-    body: bytes = msgpack.packb(to_values(record))
+    body = encode(record)
     if len(body) > MAX_RECORD:
         raise BadLedger(f"a record of {len(body)} B, at most {MAX_RECORD}")
     counts = struct.pack("<II", len(body), crc32(body))
@@ -73,12 +71,4 @@ def record_at_untrusted(data: Bytes, at: int, *, may_be_torn: bool) -> tuple[Rec
         raise BadLedger("the end of a record is missing")
     if crc32(body) != proof:
         raise BadLedger("its check sum is wrong")
-    return from_values_untrusted(_unpacked(body)), start + length
-
-
-def _unpacked(body: bytes) -> object:
-    try:
-        return msgpack.unpackb(body)  # its limits follow from the length
-    # All errors of msgpack, for malformed or deeply nested bytes, are ValueErrors.
-    except (ValueError, RecursionError) as exc:
-        raise BadLedger(f"is no msgpack: {type(exc).__name__}") from exc
+    return decode_untrusted(body), start + length

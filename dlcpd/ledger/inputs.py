@@ -10,12 +10,12 @@ import numpy as np
 
 from dlcpd.contract.errors import BadConfig, BadLedger
 from dlcpd.core.wire.datagram import Bytes
-from dlcpd.ledger.chunks import Chunk
+from dlcpd.ledger.chunks import LedgerChunk
 from dlcpd.ledger.generations import input_of
 from dlcpd.ledger.reader import Entry, Ledger
 
 # (a rank's ledger, an operation, parts of its tensor that are read) -> tensor, which is written to.
-Inputs = Callable[[Ledger, Entry, tuple[Chunk, ...]], Bytes]
+Inputs = Callable[[Ledger, Entry, tuple[LedgerChunk, ...]], Bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Asked:
     bytes: int  # of the tensor
 
 
-def recorded(ledger: Ledger, entry: Entry, parts: tuple[Chunk, ...]) -> Bytes:
+def recorded(ledger: Ledger, entry: Entry, parts: tuple[LedgerChunk, ...]) -> Bytes:
     """The Inputs stored next to the ledger. Raises: BadLedger."""
     tensor = np.zeros(entry.plan.size, np.uint8)
     if not parts:
@@ -54,7 +54,7 @@ def recorded(ledger: Ledger, entry: Entry, parts: tuple[Chunk, ...]) -> Bytes:
 def made_by(function: Callable[[int, Asked], Any]) -> Inputs:
     """The Inputs that `function(rank, asked)` makes: arrays of as many bytes as the tensor."""
 
-    def make(ledger: Ledger, entry: Entry, _: tuple[Chunk, ...]) -> Bytes:
+    def make(ledger: Ledger, entry: Entry, _: tuple[LedgerChunk, ...]) -> Bytes:
         plan, ended = entry
         asked = Asked(plan.name, ended.turn, ended.number, plan.group, plan.dtype, plan.size)
         what = f"what was made for rank {ledger.rank} and operation {ended.number}"

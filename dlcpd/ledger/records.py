@@ -6,35 +6,25 @@ per operation, after the Plan that it follows. Version 3.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from sys import float_info
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.msgpack import Decoder, Encoder
 
 from dlcpd.contract.codec import MAX_CODEC
-from dlcpd.contract.collectives import COLLECTIVES
 from dlcpd.contract.errors import BadLedger
+from dlcpd.contract.forms import MAX_TEXT, Form, between, most, plain
+from dlcpd.contract.limits import MAX_ENGINES, MAX_WORLD
 from dlcpd.contract.messages import (
-    DTYPES,
     MAX_ELEMENTS,
-    MAX_ENGINES,
     MAX_GROUPS,
     MAX_OPERATION,
     MAX_SCALE,
-    MAX_WORLD,
     MIN_SCALE,
-    REDUCE_OPS,
-)
-from dlcpd.contract.schema import (
-    Specification,
-    integer,
-    integers,
-    octets,
-    one_of,
-    problem_among,
-    real,
-    rows,
-    string,
-    with_rows,
+    CollectiveName,
+    Dtype,
+    ReduceOp,
 )
 from dlcpd.core.wire.header import MAX_SEGMENTS, MAX_TRANSFERS
 from dlcpd.core.wire.sizes import MAX_SEGMENT, UNIT
@@ -49,14 +39,18 @@ LEAST_SCALE: Final = float_info.min  # of a residual: below the loss scale, to f
 MAX_LOST: Final = MAX_SPANS  # transfers of one operation with missing segments
 
 
+class _Record(Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """A list of the values of its fields."""
+
+
 class Rank(NamedTuple):
     """A rank of the session. `ours`, `theirs`: marks of the tokens that this rank gave to it and
     got from it. In two ledgers of one session they match crosswise."""
 
     rank: int
-    host: str
-    ours: str
-    theirs: str
+    host: Annotated[str, most(MAX_TEXT)]
+    ours: Annotated[str, most(MAX_TEXT)]
+    theirs: Annotated[str, most(MAX_TEXT)]
 
 
 class HostRow(NamedTuple):
@@ -78,107 +72,108 @@ class MissingRow(NamedTuple):
     paths: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(_Record, frozen=True):
     """First record of every generation."""
 
-    version: int = integer(1, 1 << 16)
-    software: str = string(64)
-    job: str = string(128)
-    session: int = integer(0, (1 << 63) - 1)
-    rank: int = integer(0, MAX_WORLD - 1)
-    engine: int = integer(0, MAX_ENGINES - 1)
-    engines: int = integer(1, MAX_ENGINES)
-    generation: int = integer(0, 1 << 32)
-    whole: int = integer(0, 1)  # 1: the present residuals follow; 0: they were too large
-    ranks: list[Rank] = rows(MAX_WORLD, Rank)  # all but this one
+    version: Annotated[int, between(1, 1 << 16)]
+    software: Annotated[str, most(64)]
+    job: Annotated[str, most(128)]
+    session: Annotated[int, between(0, (1 << 63) - 1)]
+    rank: Annotated[int, between(0, MAX_WORLD - 1)]
+    engine: Annotated[int, between(0, MAX_ENGINES - 1)]
+    engines: Annotated[int, between(1, MAX_ENGINES)]
+    generation: Annotated[int, between(0, 1 << 32)]
+    whole: Annotated[int, between(0, 1)]  # 1: the present residuals follow; 0: they were too large
+    ranks: Annotated[list[Rank], most(MAX_WORLD)]  # all but this one
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(_Record, frozen=True):
     """Residual of an earlier operation that no later one has reapplied: float32, or float64 of a
     float64 tensor. Residuals of codecs are not recorded: they are as large as the gradients."""
 
-    source: int = integer(0, MAX_OPERATION)  # ticket of that operation
-    start: int = integer(0, MAX_BYTES)  # byte of the tensor at which the transfer begins
-    segment_size: int = integer(1, LONGEST)
-    out_of: int = integer(1, MAX_SEGMENTS)
-    scale: float = real(LEAST_SCALE, MAX_SCALE)
-    mask: bytes = octets(MAX_MASK)
-    values: bytes = octets(2 * LONGEST)
-    wide: int = integer(0, 1)  # 1: float64
+    source: Annotated[int, between(0, MAX_OPERATION)]  # ticket of that operation
+    start: Annotated[int, between(0, MAX_BYTES)]  # byte of the tensor at which the transfer begins
+    segment_size: Annotated[int, between(1, LONGEST)]
+    out_of: Annotated[int, between(1, MAX_SEGMENTS)]
+    scale: Annotated[float, between(LEAST_SCALE, MAX_SCALE)]
+    mask: Annotated[bytes, most(MAX_MASK)]
+    values: Annotated[bytes, most(2 * LONGEST)]
+    wide: Annotated[int, between(0, 1)]  # 1: float64
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(_Record, frozen=True):
     """Values that operations of equal requests have in common. `size`, `sizes`: bytes."""
 
-    plan: int = integer(0, MAX_PLANS)
-    name: str = string(256)
-    collective: str = one_of(*COLLECTIVES)
-    schedule: str = string(32)
-    fingerprint: str = string(16)  # of the schedule, in hexadecimal
-    size: int = integer(0, MAX_BYTES)
-    sizes: list[int] = integers(MAX_WORLD)
-    lossy: int = integer(0, 1)
-    dtype: str = one_of(*DTYPES)
-    reduce: str = one_of(*REDUCE_OPS)
-    bound: float = real(0.0, 0.5)
-    group: int = integer(0, MAX_GROUPS - 1)
-    members: list[HostRow] = rows(MAX_WORLD, HostRow)
-    chunk_bytes: int = integer(UNIT, MAX_SEGMENTS * MAX_SEGMENT)
-    part: int = integer(0, MAX_ENGINES - 1)
-    parts: int = integer(1, MAX_ENGINES)
-    codec: str = string(MAX_CODEC, default="")  # see dlcpd.contract.codec
+    plan: Annotated[int, between(0, MAX_PLANS)]
+    name: Annotated[str, most(256)]
+    collective: CollectiveName
+    schedule: Annotated[str, most(32)]
+    fingerprint: Annotated[str, most(16)]  # of the schedule, in hexadecimal
+    size: Annotated[int, between(0, MAX_BYTES)]
+    sizes: Annotated[list[int], most(MAX_WORLD)]
+    lossy: Annotated[int, between(0, 1)]
+    dtype: Dtype
+    reduce: ReduceOp
+    bound: Annotated[float, between(0.0, 0.5)]
+    group: Annotated[int, between(0, MAX_GROUPS - 1)]
+    members: Annotated[list[HostRow], most(MAX_WORLD)]
+    chunk_bytes: Annotated[int, between(UNIT, MAX_SEGMENTS * MAX_SEGMENT)]
+    part: Annotated[int, between(0, MAX_ENGINES - 1)]
+    parts: Annotated[int, between(1, MAX_ENGINES)]
+    codec: Annotated[str, most(MAX_CODEC)] = ""  # see dlcpd.contract.codec
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(_Record, frozen=True):
     """One operation. `done` 0: it failed, and its reapplied residuals are kept again.
 
     The digests are CRC-32 of this rank's contribution and of its result, chunk by chunk, in the
     order of `dlcpd.ledger.chunks`: four bytes each, little-endian.
     """
 
-    plan: int = integer(0, MAX_PLANS)
-    ticket: int = integer(1, MAX_OPERATION)  # the client's number for it
-    number: int = integer(1, MAX_OPERATION)  # in its group
-    turn: int = integer(0, MAX_OPERATION)  # counts the operations of its name and group, from 0
-    done: int = integer(0, 1)
-    scale: float = real(MIN_SCALE, MAX_SCALE)
-    reapplied: list[int] = integers(MAX_LOST)  # tickets of operations, in the order of addition
-    waived: list[MissingRow] = rows(MAX_LOST, MissingRow)
-    lost: list[MissingRow] = rows(MAX_LOST, MissingRow)
-    contributed: bytes = octets(4 * MAX_SPANS)
-    result: bytes = octets(4 * MAX_SPANS)
+    plan: Annotated[int, between(0, MAX_PLANS)]
+    ticket: Annotated[int, between(1, MAX_OPERATION)]  # the client's number for it
+    number: Annotated[int, between(1, MAX_OPERATION)]  # in its group
+    turn: Annotated[
+        int, between(0, MAX_OPERATION)
+    ]  # counts the operations of its name and group, from 0
+    done: Annotated[int, between(0, 1)]
+    scale: Annotated[float, between(MIN_SCALE, MAX_SCALE)]
+    reapplied: Annotated[
+        list[int], most(MAX_LOST)
+    ]  # tickets of operations, in the order of addition
+    waived: Annotated[list[MissingRow], most(MAX_LOST)]
+    lost: Annotated[list[MissingRow], most(MAX_LOST)]
+    contributed: Annotated[bytes, most(4 * MAX_SPANS)]
+    result: Annotated[bytes, most(4 * MAX_SPANS)]
 
 
 Record = Opening | Kept | Plan | Ended
 KINDS: Final[tuple[type[Record], ...]] = (Opening, Kept, Plan, Ended)
 _NUMBER: Final = {kind: number for number, kind in enumerate(KINDS)}
-_FIELDS: Final = {kind: Specification.of(kind) for kind in KINDS}
+_FORMS: Final[tuple[Form[Any], ...]] = tuple(map(Form, KINDS))
+_VALUES: Final[tuple[Decoder[Record], ...]] = tuple(map(Decoder, KINDS))
+_ANY: Final = Decoder(tuple[Annotated[int, between(0, len(KINDS) - 1)], Raw])
+_encode: Final = Encoder(enc_hook=plain).encode
 
 
-def to_values(record: Record) -> list[Any]:
-    """[kind, values of its fields in their order]."""
-    kind = type(record)
-    return [_NUMBER[kind], [getattr(record, name) for name in _FIELDS[kind].names]]
+def encode(record: Record) -> bytes:
+    """The msgpack of [kind, values of its fields in their order]."""
+    return _encode((_NUMBER[type(record)], record))
 
 
-def from_values_untrusted(value: Any) -> Record:
-    """Inverse of `to_values`. Raises: BadLedger that names record and field."""
-    if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], list):
-        raise BadLedger("a record is [kind, values]")
-    number, values = value
-    if type(number) is not int or not 0 <= number < len(KINDS):
-        raise BadLedger(f"the kind of a record is an integer 0..{len(KINDS) - 1}")
-    kind = KINDS[number]
-    spec = _FIELDS[kind]
-    if len(values) != len(spec.fields):
-        raise BadLedger(f"{kind.__name__}: needs exactly {', '.join(spec.names)}")
-    if wrong := problem_among(values, spec):
-        raise BadLedger(f"{kind.__name__}.{wrong}")
-    return kind(*with_rows(values, spec))
+def decode_untrusted(data: bytes) -> Record:
+    """Inverse of `encode`. Raises: BadLedger that names record and field."""
+    kind = None
+    try:
+        kind, values = _ANY.decode(data)
+        record = _VALUES[kind].decode(values)
+    except ValidationError as exc:
+        wrong = f"a record is [kind, values], its kind an integer 0..{len(KINDS) - 1}"
+        raise BadLedger(wrong if kind is None else _FORMS[kind].problem(exc)) from exc
+    except (DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise BadLedger(f"is no msgpack: {type(exc).__name__}") from exc
+    _FORMS[kind].clean(record)
+    return record
 
 
 def ranks_of(plan: Plan) -> list[int]:

@@ -6,15 +6,17 @@ The schedule is built anew and run by the reference interpreter, with each rank'
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from dlcpd.contract.collectives import COLLECTIVES, Shape, Share
 from dlcpd.contract.errors import BadLedger, OutcomeError
 from dlcpd.core.wire.datagram import Bytes
-from dlcpd.ledger.chunks import Chunk, chunks, digests, first_difference
+from dlcpd.ledger.chunks import LedgerChunk, chunks, digests, first_difference
 from dlcpd.ledger.contributions import Contributions, segments_of, step_of
 from dlcpd.ledger.inputs import Inputs, recorded
 from dlcpd.ledger.masks import unpack_untrusted
@@ -27,7 +29,7 @@ from dlcpd.schedules.model import Program
 from dlcpd.schedules.proof.interpreter import interpret
 
 
-class Key(NamedTuple):
+class OperationKey(NamedTuple):
     """An operation, as all its ranks number it."""
 
     group: int
@@ -37,7 +39,7 @@ class Key(NamedTuple):
         return f"operation {self.number}" + (f" of group {self.group}" if self.group else "")
 
 
-class Verdict(Enum):
+class ReplayVerdict(Enum):
     """Verdict on one operation."""
 
     REPRODUCED = auto()
@@ -57,10 +59,10 @@ class Replayed:
     """Results up to the first operation that differs; `different` names it."""
 
     waived: int = 0  # segments, in the operations that were reproduced
-    verdicts: dict[Key, Verdict] = field(default_factory=dict)
+    verdicts: dict[OperationKey, ReplayVerdict] = field(default_factory=dict)
     different: str = ""
 
-    def of(self, verdict: Verdict) -> list[Key]:
+    def of(self, verdict: ReplayVerdict) -> list[OperationKey]:
         """The operations with a verdict, in their order."""
         return [key for key, found in self.verdicts.items() if found is verdict]
 
@@ -79,20 +81,20 @@ def replay(run: Mapping[int, Ledger], inputs: Inputs = recorded) -> Replayed:
         except Differs as exc:
             found.different = str(exc)
             break
-        if found.verdicts[key] is Verdict.REPRODUCED:
+        if found.verdicts[key] is ReplayVerdict.REPRODUCED:
             found.waived += operation.waived
     return found
 
 
-def operations(run: Mapping[int, Ledger]) -> dict[Key, dict[int, Entry]]:
+def operations(run: Mapping[int, Ledger]) -> dict[OperationKey, dict[int, Entry]]:
     """All operations of a run, by rank; each after those whose residuals it reapplies.
 
     Raises: BadLedger.
     """
-    found: dict[Key, dict[int, Entry]] = defaultdict(dict)
-    after = TopologicalSorter[Key]()
+    found: dict[OperationKey, dict[int, Entry]] = defaultdict(dict)
+    after = TopologicalSorter[OperationKey]()
     for rank, ledger in run.items():
-        keys = {e.ended.ticket: Key(e.plan.group, e.ended.number) for e in ledger.entries}
+        keys = {e.ended.ticket: OperationKey(e.plan.group, e.ended.number) for e in ledger.entries}
         for entry in ledger.entries:
             key = keys[entry.ended.ticket]
             found[key][rank] = entry
@@ -107,7 +109,7 @@ def operations(run: Mapping[int, Ledger]) -> dict[Key, dict[int, Entry]]:
 class _Operation:
     """One operation of a run."""
 
-    key: Key
+    key: OperationKey
     entries: Mapping[int, Entry]  # by rank, of those that have it in their ledgers
 
     @property
@@ -121,7 +123,7 @@ class _Operation:
         rows = [row for entry in self.entries.values() for row in entry.ended.waived]
         return sum(len(unpack_untrusted(row.mask, row.out_of)) for row in rows)
 
-    def compute(self, contributions: Mapping[int, Contributions]) -> Verdict:
+    def compute(self, contributions: Mapping[int, Contributions]) -> ReplayVerdict:
         """Update each rank's residual; if all contributions are known, compare the result.
 
         Raises: Differs, BadLedger.
@@ -129,7 +131,7 @@ class _Operation:
         members = ranks_of(self.plan)
         self._check_plans()
         if self.plan.codec:
-            return Verdict.CODED
+            return ReplayVerdict.CODED
         programs = {rank: program_of(self.plan, place) for place, rank in enumerate(members)}
         made = dict[int, Bytes | None]()
         for rank, entry in self.entries.items():
@@ -139,13 +141,13 @@ class _Operation:
                 made[rank] = contributions[rank].make(entry, programs[rank])
                 self._check_contribution(rank, made[rank], programs[rank])
         if set(made) != set(members):
-            return Verdict.PARTIAL
+            return ReplayVerdict.PARTIAL
         inputs = [tensor for rank in members if (tensor := made[rank]) is not None]
         if len(inputs) < len(members):
-            return Verdict.UNKNOWN
+            return ReplayVerdict.UNKNOWN
         self._check_masks(members, programs)
         self._check_results(members, [programs[rank] for rank in members], inputs)
-        return Verdict.REPRODUCED
+        return ReplayVerdict.REPRODUCED
 
     def _check_plans(self) -> None:
         plans = {rank: replace(entry.plan, plan=0) for rank, entry in self.entries.items()}
@@ -255,5 +257,5 @@ def _output_size(plan: Plan, place: int) -> int:
     return plan.sizes[place] if COLLECTIVES[plan.collective].shape is Shape.OUTPUTS else plan.size
 
 
-def _range(part: Chunk) -> str:
+def _range(part: LedgerChunk) -> str:
     return f"bytes {part.start}..{part.stop}"

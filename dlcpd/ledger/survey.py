@@ -29,7 +29,7 @@ UNKNOWN: Final = -1  # path
 
 
 @dataclass(slots=True)
-class Sum:
+class LossSum:
     """Sum of operations or of losses."""
 
     operations: int = 0
@@ -45,7 +45,7 @@ class Sum:
         """Waived fraction of the bytes that the bound allows to waive; None if it allows none."""
         return self.bytes / self.allowed if self.allowed else None
 
-    def add(self, other: "Sum") -> None:
+    def add(self, other: "LossSum") -> None:
         """Add another sum to this one."""
         self.operations += other.operations
         self.failed += other.failed
@@ -62,7 +62,7 @@ class Sum:
         self.worst = max(self.worst, share)
 
 
-class Loss(NamedTuple):
+class TransferLoss(NamedTuple):
     """A transfer of an operation with missing segments; ordered by the fraction of these."""
 
     share: float
@@ -79,7 +79,7 @@ class Loss(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RecordFilter:
     """Selection of the records that count."""
 
     job: str = ""  # "" = any
@@ -94,7 +94,7 @@ class Member:
 
     folder: str
     opening: Opening
-    sum: Sum = field(default_factory=Sum)
+    sum: LossSum = field(default_factory=LossSum)
     lost: int = 0  # segments of other ranks missing at this rank
     first: int | None = None  # step
     last: int = 0
@@ -105,15 +105,15 @@ class BySteps:
 
     def __init__(self) -> None:
         self.width = 1
-        self._sums: dict[int, Sum] = {}
+        self._sums: dict[int, LossSum] = {}
 
-    def of(self, step: int) -> Sum:
+    def of(self, step: int) -> LossSum:
         """The row that a step belongs to."""
         while step // self.width >= STEPS:
             self._double()
-        return self._sums.setdefault(step // self.width, Sum())
+        return self._sums.setdefault(step // self.width, LossSum())
 
-    def rows(self) -> Iterator[tuple[int, int, Sum]]:
+    def rows(self) -> Iterator[tuple[int, int, LossSum]]:
         """First and last step, and the sum."""
         for row, found in sorted(self._sums.items()):
             yield row * self.width, (row + 1) * self.width - 1, found
@@ -122,29 +122,29 @@ class BySteps:
         self.width *= 2
         before, self._sums = self._sums, {}
         for row, found in before.items():
-            self._sums.setdefault(row // 2, Sum()).add(found)
+            self._sums.setdefault(row // 2, LossSum()).add(found)
 
 
 @dataclass(slots=True)
 class Survey:
     """Results of a survey. Keys of tables begin with the job."""
 
-    choice: Choice = Choice()
+    choice: RecordFilter = RecordFilter()
     members: list[Member] = field(default_factory=list)
-    ways: dict[tuple[Any, ...], Sum] = field(default_factory=dict)  # sender, receiver
+    ways: dict[tuple[Any, ...], LossSum] = field(default_factory=dict)  # sender, receiver
     paths: dict[tuple[Any, ...], int] = field(default_factory=dict)  # sender, path
-    names: dict[tuple[Any, ...], Sum] = field(default_factory=dict)  # name, bound
+    names: dict[tuple[Any, ...], LossSum] = field(default_factory=dict)  # name, bound
     steps: dict[str, BySteps] = field(default_factory=dict)  # by job
-    worst: list[Loss] = field(default_factory=list)  # a heap
+    worst: list[TransferLoss] = field(default_factory=list)  # a heap
     problems: list[str] = field(default_factory=list)  # files that are damaged
     cut: list[str] = field(default_factory=list)  # files whose last record is not whole
     jobs: set[str] = field(default_factory=set)  # all jobs, chosen or not
     absent: set[tuple[str, int, str]] = field(default_factory=set)  # job, rank, host: no ledger
     _shapes: dict[tuple[Any, ...], int] = field(default_factory=dict)  # see `_lossy`
 
-    def sum(self) -> Sum:
+    def sum(self) -> LossSum:
         """Sum of all members."""
-        whole = Sum()
+        whole = LossSum()
         for member in self.members:
             whole.add(member.sum)
         return whole
@@ -253,9 +253,9 @@ class Survey:
         member.first = step if member.first is None else min(member.first, step)
         member.last = max(member.last, step)
 
-        def loss(row: MissingRow, sender: int, receiver: int) -> Loss:
+        def loss(row: MissingRow, sender: int, receiver: int) -> TransferLoss:
             count = count_untrusted(row.mask, row.out_of)
-            return Loss(
+            return TransferLoss(
                 count / row.out_of,
                 count,
                 row.out_of,
@@ -280,7 +280,7 @@ class Survey:
             if row.peer in absent:
                 self._lost(found, row)
 
-    def _lost(self, loss: Loss, row: MissingRow) -> None:
+    def _lost(self, loss: TransferLoss, row: MissingRow) -> None:
         """Count a loss, once for its two ends. Raises: BadLedger."""
         way = _of(self.ways, (loss.job, loss.sender, loss.receiver), (loss.job, None, None))
         way.lose(loss.segments, row.segment_size, loss.share)
@@ -317,12 +317,14 @@ class Survey:
         return self._shapes[shape]
 
 
-def _of(table: dict[tuple[Any, ...], Sum], key: tuple[Any, ...], others: tuple[Any, ...]) -> Sum:
+def _of(
+    table: dict[tuple[Any, ...], LossSum], key: tuple[Any, ...], others: tuple[Any, ...]
+) -> LossSum:
     """The sum of a key; of `others` if there are too many keys already."""
     found = table.get(key)
     if found is None:
         key = key if len(table) < MAX_KEYS else others
-        found = table.setdefault(key, Sum())
+        found = table.setdefault(key, LossSum())
     return found
 
 

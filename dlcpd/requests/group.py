@@ -17,7 +17,7 @@ from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.codecs.names import codec_of
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.requests.checks import check, check_transfers, memory_of
-from dlcpd.requests.plan import Plan, Plans, charge, most_left_over
+from dlcpd.requests.plan import Plans, RequestPlan, charge, most_left_over
 from dlcpd.requests.rules import Rules
 from dlcpd.requests.signature import fingerprint, signature
 from dlcpd.requests.task import NOTHING, by_sender, choice_of, place, task_of
@@ -29,7 +29,7 @@ MOST_QUEUED: Final = 60.0  # seconds that a request may have lain in the lane
 _BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop precedences, by setting
 
 
-class Ledger(Protocol):
+class LossRecorder(Protocol):
     """Records the losses of operations on disk (`dlcpd.ledger.recorder`)."""
 
     def plan(  # noqa: PLR0917  # everything that a replay needs
@@ -51,7 +51,7 @@ class GroupRequests:
     group: Group
     share: Share = WHOLE  # of operations divided among the engines of this host
     plans: Plans = field(default_factory=Plans)
-    ledger: Ledger | None = None  # of the session
+    ledger: LossRecorder | None = None  # of the session
     _place: Place = field(init=False)
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class GroupRequests:
             plan.charge,
         )
 
-    def _plan(self, ask: Submit) -> Plan:
+    def _plan(self, ask: Submit) -> RequestPlan:
         """The plan of an earlier equal request, or a new one. All loss scales but 1 are alike."""
         key = (
             ask.collective,
@@ -127,7 +127,7 @@ class GroupRequests:
             self.plans.keep(key, plan)
         return plan
 
-    def _new_plan(self, ask: Submit) -> Plan:
+    def _new_plan(self, ask: Submit) -> RequestPlan:
         """Check a request, and plan it. Raises: BadMessage, BadPolicy."""
         share = self.share if ask.divided else WHOLE
         size = ask.input_count * STORAGE[ask.dtype].itemsize
@@ -138,7 +138,7 @@ class GroupRequests:
         program = choice.program if receiving is None else NOTHING
         check_transfers(ask, program)
         leaves = most_left_over(ask, size // share.of)
-        return Plan(
+        return RequestPlan(
             program,
             signature(ask, self.group, choice, share),
             fingerprint(ask, self.group, choice),
@@ -178,7 +178,7 @@ class GroupRequests:
         return Layers.new(rows, traffic_class, ask.max_loss)
 
 
-def _left_over(ask: Submit, plan: Plan, accounts: Accounts) -> int:
+def _left_over(ask: Submit, plan: RequestPlan, accounts: Accounts) -> int:
     """Bytes of a new residual, at most; 0 if the name has a residual already."""
     known = (ask.name, ask.dtype, ask.input_count) in accounts.residuals
     return 0 if known else plan.leaves

@@ -24,7 +24,7 @@ KEPT_NARROW: Final = 2  # bytes of a residual for each byte of a 16-bit float
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RequestPlan:
     """Values that operations of equal requests have in common, computed once."""
 
     program: Program
@@ -45,18 +45,18 @@ class Plans:
 
     def __init__(self, most: int = MAX_STEPS) -> None:
         self._most, self._size = most, 0
-        self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
+        self._plans: OrderedDict[Hashable, RequestPlan] = OrderedDict()
 
-    def __iter__(self) -> Iterator[Plan]:
+    def __iter__(self) -> Iterator[RequestPlan]:
         return iter(self._plans.values())
 
-    def get(self, key: Hashable) -> Plan | None:
+    def get(self, key: Hashable) -> RequestPlan | None:
         """The plan of an equal request, if it is kept."""
         if key in self._plans:
             self._plans.move_to_end(key)
         return self._plans.get(key)
 
-    def keep(self, key: Hashable, plan: Plan) -> None:
+    def keep(self, key: Hashable, plan: RequestPlan) -> None:
         """Keep a plan, and remove the least recently used beyond the limit."""
         self._plans[key] = plan
         self._size += _size(plan)
@@ -64,7 +64,7 @@ class Plans:
             self._size -= _size(self._plans.popitem(last=False)[1])
 
 
-def _size(plan: Plan) -> int:
+def _size(plan: RequestPlan) -> int:
     return PLAN_STEPS + len(plan.program.steps) + plan.rows // ROWS_OF_A_STEP
 
 

@@ -44,14 +44,14 @@ def coded_schedule(collective: str, wanted: str) -> str:
 
 def coded(program: Program, wire_size: WireSize) -> Program:
     """`program`, a direct one, with encoded transfers."""
-    writer = _Writer(program, wire_size)
+    writer = _EncodedWriter(program, wire_size)
     for position, step in enumerate(program.steps):
         writer.write(position, step)
     return Program(tuple(writer.steps), program.peers, tuple(writer.scratch))
 
 
 @dataclass(slots=True)
-class _Writer:
+class _EncodedWriter:
     """Writes the encoded program step by step."""
 
     program: Program

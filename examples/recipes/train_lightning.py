@@ -33,7 +33,7 @@ class Dlcp(pl.Callback):
 
     def __init__(self, policy: LossPolicy) -> None:
         self.policy = policy
-        self.handle: ddp.Registration
+        self.handle: ddp.DDPRegistration
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """`trainer.model` is the DistributedDataParallel."""

@@ -10,10 +10,10 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
+from dlcpd.ipc.scratch import Scratch
 from switchcfg.errors import CannotExpress
 
 TIMEOUT: Final = 120  # seconds; a hundred models take a few
@@ -135,7 +135,7 @@ def _leaf(name: str, value: str) -> str:
 
 
 def _linted(lint: str, models: Path, files: Sequence[str], text: str) -> list[str]:
-    with TemporaryDirectory(prefix="switchcfg-") as folder:
+    with Scratch("switchcfg-") as folder:
         data = Path(folder, "config.xml")
         data.write_text(text, encoding="utf-8")
         # -i twice: implement imported models, too, because models refer to each other's data.

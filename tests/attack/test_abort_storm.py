@@ -5,11 +5,11 @@ import select
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from dlcpd.contract.messages import Failed, Joined
 from dlcpd.daemon.peers.peer_messages import AbortedRow, PeerMessage
@@ -97,7 +97,7 @@ def test_a_flood_of_aborts(tmp_path: Path) -> None:
         with client.connect(Path(client.sock.getpeername())) as other:
             other.greet()
             for number in range(ABORTS):
-                await say(actor, actor.abort(aborted=[AbortedRow(0, 1 + number, "x")]))
+                await say(actor, actor.abort(aborted=[AbortedRow(0, 1 + number, "x", -1)]))
             assert client.status()["sessions"][0]["state"] == "open"
             await say(actor, actor.goodbye())
             await until(lambda: client.status()["sessions"][0]["state"] == "broken", "it came last")

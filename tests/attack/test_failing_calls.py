@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import msgpack
 import pytest
 
-from dlcpd.contract.frames import from_frame_untrusted
+from dlcpd.contract.frames import decode_untrusted
 from dlcpd.contract.messages import Completed, Message
 from dlcpd.io import commands, control_events
 from dlcpd.io.config import EngineConfig
@@ -99,7 +98,7 @@ def said(rank: Rank, number: int) -> Message | None:
             return None
         if not frame:
             return None
-        message = from_frame_untrusted(msgpack.unpackb(frame))
+        message = decode_untrusted(frame)
         if getattr(message, "operation", number) in (number, 0):
             return message
 

@@ -15,23 +15,23 @@ import pytest
 from dlcp_client.environment import Environment
 from dlcp_client.job.secret import job_secret
 from dlcp_client.numpy.file_store import FileStore
-from dlcp_client.server.entry import Entry
 from dlcp_client.server.journal import Journal
+from dlcp_client.server.journal_entry import JournalEntry
 from dlcpd.contract.errors import DlcpError
 from dlcpd.ctl import main as dlcpctl
-from dlcpd.ctl.page import token
-from dlcpd.ctl.trace import EPOCH
 from dlcpd.daemon.clients import server
 from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.peers import key_files
 from dlcpd.daemon.peers.authorised import Authorised
 from dlcpd.daemon.peers.key_files import Identity, read_identity, read_public
 from dlcpd.daemon.peers.keys import KeyPair
+from dlcpd.inspection.recording import EPOCH
 from dlcpd.ipc import held_folder
 from dlcpd.ipc.held_folder import HeldFolder
 from dlcpd.ipc.safe_path import UnsafePath
 from dlcpd.ipc.socket_folder import SocketFolder
 from dlcpd.ledger.generations import Generations
+from dlcpd.page import page_token as token
 from switchcfg.cli import records
 from switchcfg.cli.main import main as switchcfg
 from switchcfg.drivers.gnmi import GnmiDriver
@@ -62,8 +62,8 @@ def store(place: Path) -> None:
 def journal(place: Path) -> None:
     made = Journal(place)
     try:
-        made.snapshot(Entry({"version": 0}, np.zeros(3, np.float32)))
-        made.append(Entry({"version": 1}, np.zeros(3, np.float32)))
+        made.snapshot(JournalEntry({"version": 0}, np.zeros(3, np.float32)))
+        made.append(JournalEntry({"version": 1}, np.zeros(3, np.float32)))
     finally:
         made.close()
 

@@ -18,7 +18,7 @@ from tests.pages import ROOT
 CHECK = 125
 PATIENCE = 100.0  # seconds; importing torch on a busy machine
 CUSTOMIZING = ("sitecustomize", "usercustomize")  # which Python imports as it starts
-INSTALLED = ("cffi", "cryptography", "msgpack", "nacl", "numpy", "prometheus_client", "uvloop")
+INSTALLED = ("cffi", "cryptography", "msgspec", "nacl", "numpy", "prometheus_client", "uvloop")
 # Not what Python itself imports while it starts: a user's Python has started.
 LATER = ("calendar", "platform", "queue", "resource", "secrets", "select", "socket", *INSTALLED)
 ALL = (*sys.stdlib_module_names, *CUSTOMIZING, *INSTALLED, *starter.OURS, "dlcpd_extension")

@@ -61,7 +61,7 @@ def test_a_stranger_in_the_store_becomes_no_rank(
     stranger = TCPStore("127.0.0.1", store.port, is_master=False)
     errors = launch([store, stranger], [SECRET, guess])
     assert all(isinstance(error, NotAuthorised) for error in errors), errors
-    assert "what the job's store holds of rank 1" in str(errors[0])
+    assert "the entry of rank 1 in the job's store" in str(errors[0])
     assert SECRET not in "".join(map(str, errors))
     measured(f"rank 0 is told: {str(errors[0])[:90]}...")
 
@@ -120,7 +120,10 @@ def test_a_replayed_introduction_is_refused(
     monkeypatch.undo()
     monkeypatch.setenv("DLCPD_JOB_SECRET", SECRET)
     monkeypatch.setenv("MASTER_ADDR", "localhost")
-    with pytest.raises(NotAuthorised, match="rank 1 was not signed for this place, in this launch"):
+    with pytest.raises(
+        NotAuthorised,
+        match="the entry of rank 1 in the job's store has a signature for another key",
+    ):
         connect(store, 0, 2, timeout=TIMEOUT)
     measured(f"named after {time.monotonic() - began:.1f} s")
 

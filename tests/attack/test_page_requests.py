@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlcpd.ctl.page.daemon import MAX_STEPS
+from dlcpd.page.daemon import MAX_STEPS
 from tests.checks import Measured
 from tests.page.test_server import Answering, get, serving
 

@@ -16,7 +16,7 @@ import torch
 from torch._C._distributed_c10d import HashStore
 
 from dlcp_client import connect
-from dlcp_client.ipc.door import Door
+from dlcp_client.ipc.private_socket import PrivateSocket
 from tests.checks import Measured
 
 RANKS: Final = 8
@@ -54,13 +54,15 @@ def test_a_stranger_does_not_keep_ranks_from_starting(
     monkeypatch: pytest.MonkeyPatch, measured: Measured
 ) -> None:
     monkeypatch.setenv("DLCPD_SHARE", "1")
-    made, enter = set[str](), Door.__enter__
+    made, enter = set[str](), PrivateSocket.__enter__
 
-    def noted(door: Door) -> Door:
-        made.add(door.name.replace("\0", "@"))
-        return enter(door)
+    def noted(private_socket: PrivateSocket) -> PrivateSocket:
+        made.add(private_socket.name.replace("\0", "@"))
+        return enter(private_socket)
 
-    monkeypatch.setattr(Door, "__enter__", noted)  # other trainings of this machine have some too
+    monkeypatch.setattr(
+        PrivateSocket, "__enter__", noted
+    )  # other trainings of this machine have some too
     ours, theirs = multiprocessing.Pipe()
     stranger = multiprocessing.get_context("fork").Process(target=hammer, args=(theirs,))
     stranger.start()

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import msgpack
 import pytest
 
-from dlcpd.contract.messages import MAX_FRAME
+from dlcpd.contract.frames import decode_untrusted
+from dlcpd.contract.messages import MAX_FRAME, Status
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.send_scheduler import SendScheduler
@@ -58,7 +59,9 @@ def test_a_report_fits(sessions: int, world: int, monkeypatch: pytest.MonkeyPatc
     control = [{"session": n, "peers": [{"host": HOST}] * world} for n in endpoint.sessions]
     packet = fitting({"sessions": control, "engine": joined({0: found, 1: found})})
     assert len(packet) <= MAX_FRAME
-    told = msgpack.unpackb(packet)[1][0]["engine"]
+    status = decode_untrusted(packet)
+    assert isinstance(status, Status)
+    told = status.read()["engine"]
     assert told["counters"]["token"] == 14 and "error" not in told
 
 
@@ -73,9 +76,9 @@ def link() -> Iterator[tuple[ControlLink, Counter[str], socket.socket]]:
 LONG = "x" * (1 << 20)
 NEWS = [
     control_events.Report({"text": LONG}),
-    control_events.Traced({"text": LONG}),
+    control_events.TraceReport({"text": LONG}),
     control_events.SessionEnded(1, "internal", LONG, LONG),
-    control_events.SessionBroken(1, 2, "peer_lost", LONG),
+    control_events.SessionFailed(1, 2, "peer_lost", LONG),
     control_events.OperationsFailed(1, [control_events.FailedOperation(1, n, [1], "x", "y" * 99)
                                   for n in range(10_000)]),
     control_events.LedgerEnded(1, LONG),

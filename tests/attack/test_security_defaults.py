@@ -1,6 +1,7 @@
 """The defaults of security, tried from outside: each attempt gets nowhere, and is counted."""
 
 import array
+import dataclasses
 import fcntl
 import os
 import secrets
@@ -11,16 +12,16 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import Joined, Welcome
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.daemon.peers.key_files import Identity
 from dlcpd.daemon.peers.keys import KeyPair
-from dlcpd.ipc.seqpacket import encode
 from tests.attack.relay import Relay
 from tests.checks import Measured
 from tests.daemon.keys_kit import authorise, host_with_keys, revoke, security
@@ -137,7 +138,7 @@ def test_keys_change_under_a_running_job(hosts: list[Host]) -> None:
         ask_to_join([first, second])
         for client in (first, second):
             client.expect(Joined)
-        both = replace(
+        both = dataclasses.replace(
             hosts[1].identity.public, keys=(following.pair.text, hosts[1].identity.pair.text)
         )
         (hosts[0].keys / "authorised" / "host-2.toml").write_text(both.text())

@@ -15,15 +15,15 @@ import torch
 
 from dlcp_client import connect, elastic, exact, ps
 from dlcp_client.environment import Environment
-from dlcp_client.job import ballot
+from dlcp_client.job import transport_vote
 from dlcp_client.job.rendezvous import Meeting, Member
-from dlcp_client.job.sealed import StoreLost
 from dlcp_client.job.secret import job_secret
+from dlcp_client.job.signed_store import StoreLost
 from dlcp_client.numpy.file_store import FileStore
 from dlcp_client.ps.directory import Directory
-from dlcp_client.ps.home import Home
+from dlcp_client.ps.host_daemon import HostDaemon
 from dlcp_client.server.config import parse
-from dlcp_client.server.hosting import Hosting
+from dlcp_client.server.hosting import HostedShards
 from dlcpd.contract.errors import DlcpError
 from tests.attack.store_mutator import Change, Died, Mortal, Mutator
 from tests.checks import Measured
@@ -37,8 +37,8 @@ WORLD: Final = 2
 
 
 @pytest.fixture(scope="module")
-def home() -> Iterator[Home]:
-    made = Home()
+def host_daemon() -> Iterator[HostDaemon]:
+    made = HostDaemon()
     yield made
     made.close()
 
@@ -55,7 +55,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dlcp_client.job.rendezvous.LATE", 0.5)
     monkeypatch.setattr("dlcp_client.joining.sessions.LATE", 0.5)
     monkeypatch.setattr("dlcp_client.job.rendezvous.OWN_LOOK", 0.5)
-    monkeypatch.setattr("dlcp_client.job.ballot.VOTE_MARGIN", 0.5)
+    monkeypatch.setattr("dlcp_client.job.transport_vote.VOTE_MARGIN", 0.5)
     monkeypatch.setattr("dlcp_client.server.serving.JOIN_TIMEOUT", SHORT)
     monkeypatch.setattr("dlcp_client.elastic.ENTER_TIMEOUT", SHORT)
 
@@ -65,7 +65,7 @@ class Scene:
     """What ranks do over a store, each on a thread; the results that are right."""
 
     store: Any
-    home: Home
+    host_daemon: HostDaemon
     timeout: float
     folder: Path
 
@@ -79,7 +79,7 @@ def groups(scene: Scene, rank: int) -> Any:
         scene.store,
         rank,
         WORLD,
-        socket=scene.home.socket,
+        socket=scene.host_daemon.socket,
         timeout=scene.timeout,
         arena_bytes=1 << 20,
     )
@@ -98,7 +98,7 @@ def groups(scene: Scene, rank: int) -> Any:
 
 def epochs(scene: Scene, rank: int) -> Any:
     """Two ranks, and a third one that comes in."""
-    more: dict[str, Any] = {"socket": scene.home.socket, "arena_bytes": 1 << 20}
+    more: dict[str, Any] = {"socket": scene.host_daemon.socket, "arena_bytes": 1 << 20}
     policy = exact(deadline=scene.timeout)
     if rank == WORLD:
         session = elastic.join(scene.store, timeout=scene.timeout, **more)
@@ -123,14 +123,14 @@ def votes(scene: Scene, rank: int) -> Any:
     """All went well, and each would fall back."""
     member = Member(scene.store, rank, WORLD, job_secret(Environment.read()))
     deadline = time.monotonic() + scene.timeout
-    return [not ballot.hold(member, None, fallback=True, deadline=deadline)]
+    return [not transport_vote.hold(member, None, fallback=True, deadline=deadline)]
 
 
 def votes_of_before(scene: Scene, rank: int) -> Any:
     """An earlier launch, in which dlcpd could not be used."""
     member = Member(scene.store, rank, WORLD, job_secret(Environment.read()))
     deadline, why = time.monotonic() + scene.timeout, DlcpError("no daemon")
-    return [bool(ballot.hold(member, why, fallback=True, deadline=deadline))]
+    return [bool(transport_vote.hold(member, why, fallback=True, deadline=deadline))]
 
 
 def servers(scene: Scene, rank: int) -> Any:
@@ -142,21 +142,21 @@ def servers(scene: Scene, rank: int) -> Any:
             scene.store.stop.set()
     config = parse(text_of(scene.folder), "test")
     directory = Directory(scene.store, "demo", job_secret(Environment.read()))
-    with Hosting(config, directory, scene.home) as hosting:
+    with HostedShards(config, directory, scene.host_daemon) as hosting:
         hosting.run(scene.store.stop, standby=False)
     return [True]
 
 
 def worker(scene: Scene, rank: int) -> Any:
     client = ps.connect(
-        [ps.Named("w", (4,))],
+        [ps.NamedTensor("w", (4,))],
         ps.sgd(1.0),
         server="demo",
         store=scene.store,
         rank=rank,
         world_size=1,
         job="test",
-        socket=scene.home.socket,
+        socket=scene.host_daemon.socket,
         timeout=scene.timeout,
         takeover=1.0,
     )
@@ -193,7 +193,7 @@ def verdict(change: Change, results: Sequence[Any]) -> str:
 def test_a_changed_value_gives_a_right_result_or_a_named_error(  # noqa: PLR0917  # fixtures
     name: str,
     signed: bool,
-    home: Home,
+    host_daemon: HostDaemon,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     measured: Measured,
@@ -203,7 +203,9 @@ def test_a_changed_value_gives_a_right_result_or_a_named_error(  # noqa: PLR0917
     play, ranks = PLAYS[name]
     earlier, plain = (Mutator(), Mutator())
     for number, store in enumerate((earlier, plain)):
-        results = played(play, ranks, Scene(store, home, PATIENCE, tmp_path / f"as it is {number}"))
+        results = played(
+            play, ranks, Scene(store, host_daemon, PATIENCE, tmp_path / f"as it is {number}")
+        )
         assert not verdict(Change(), results) and DlcpError not in map(type, results), results
     unsigned = [key for key, text in plain.texts.items() if not text.startswith("signed ")]
     assert bool(unsigned) is not signed, unsigned
@@ -211,7 +213,7 @@ def test_a_changed_value_gives_a_right_result_or_a_named_error(  # noqa: PLR0917
     def one(numbered: tuple[int, Change]) -> tuple[str, bool]:
         number, change = numbered
         store = Mutator(change)
-        scene = Scene(store, home, SHORT, tmp_path / str(number))
+        scene = Scene(store, host_daemon, SHORT, tmp_path / str(number))
         results = played(play, ranks, scene)
         right = all(isinstance(result, list) for result in results)
         return verdict(change, results), right
@@ -233,7 +235,7 @@ def test_a_changed_value_gives_a_right_result_or_a_named_error(  # noqa: PLR0917
 @pytest.mark.parametrize("name", list(PLAYS))
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_rank_that_dies_after_any_write_is_named_by_the_others(
-    name: str, home: Home, tmp_path: Path, measured: Measured
+    name: str, host_daemon: HostDaemon, tmp_path: Path, measured: Measured
 ) -> None:
     play, ranks = PLAYS[name]
 
@@ -244,8 +246,8 @@ def test_a_rank_that_dies_after_any_write_is_named_by_the_others(
         shared = Mutator()
         store = Mortal(shared, writes, die)
         folder = tmp_path / f"{mortal} {writes}"
-        scenes = [Scene(shared, home, SHORT, folder)] * ranks
-        scenes[mortal] = Scene(store, home, SHORT, folder)
+        scenes = [Scene(shared, host_daemon, SHORT, folder)] * ranks
+        scenes[mortal] = Scene(store, host_daemon, SHORT, folder)
 
         def stop_after_error(over: Future[Any]) -> None:
             if over.exception():
@@ -290,10 +292,10 @@ def is_right_or_names(result: Any, dead: int, play: str) -> bool:
 
 @pytest.mark.check(113, "a call of a worker that died is in nobody's way")
 def test_a_worker_that_dies_after_any_write_stops_nobody(
-    home: Home, tmp_path: Path, measured: Measured
+    host_daemon: HostDaemon, tmp_path: Path, measured: Measured
 ) -> None:
     served = Mutator()
-    scene = Scene(served, home, PATIENCE, tmp_path)
+    scene = Scene(served, host_daemon, PATIENCE, tmp_path)
     dead = 0
     with ThreadPoolExecutor(1) as pool:
         server = pool.submit(servers, scene, 0)
@@ -323,7 +325,7 @@ def die() -> None:
 @pytest.mark.check(110, "two groups of the same ranks under exchanged numbers are refused by name")
 @pytest.mark.parametrize("signed", [True, False], ids=["secret", "no secret"])
 def test_groups_under_exchanged_numbers_are_refused(
-    signed: bool, home: Home, monkeypatch: pytest.MonkeyPatch, measured: Measured
+    signed: bool, host_daemon: HostDaemon, monkeypatch: pytest.MonkeyPatch, measured: Measured
 ) -> None:
     if signed:
         monkeypatch.setenv("DLCPD_JOB_SECRET", SECRET)
@@ -332,7 +334,7 @@ def test_groups_under_exchanged_numbers_are_refused(
 
     def rank(number: int) -> Any:
         session = connect(
-            store, number, WORLD, socket=home.socket, timeout=PATIENCE, arena_bytes=1 << 20
+            store, number, WORLD, socket=host_daemon.socket, timeout=PATIENCE, arena_bytes=1 << 20
         )
         try:
             if number:
@@ -353,7 +355,7 @@ def test_groups_under_exchanged_numbers_are_refused(
         futures = [pool.submit(rank, number) for number in range(WORLD)]
         errors = [future.exception(PATIENCE) for future in futures]
     assert all(isinstance(error, DlcpError) for error in errors), errors
-    expected = "was not signed for this place" if signed else "group 'weights'"
+    expected = "has a signature for another key, launch or secret" if signed else "group 'weights'"
     assert expected in "".join(map(str, errors)), errors
     measured(str(errors[1])[:120])
 
@@ -373,5 +375,7 @@ def test_a_store_that_loses_a_ranks_own_words_is_named(tmp_path: Path) -> None:
         meeting.publish({})
     shutil.rmtree(store.folder)
     for rank, meeting in enumerate(meetings):
-        with pytest.raises(StoreLost, match=f"{store.folder}.* own words, those of rank {rank}"):
+        with pytest.raises(
+            StoreLost, match=f"{store.folder}.* the entry of this rank .rank {rank}"
+        ):
             meeting.gather(time.monotonic() + PATIENCE)

@@ -74,9 +74,9 @@ def test_hostile_names_reach_no_terminal(tmp_path: Path, style: str, measured: M
         two.client() as b,
     ):
         join([a, b])
-        b.emit("SessionBroken", rank=0, code="peer_lost", text=HOSTILE)
+        b.emit("SessionFailed", rank=0, code="peer_lost", text=HOSTILE)
         until(lambda: "peer_gone" in one.text, "its goodbye came")
-        a.emit("SessionBroken", rank=1, code="peer_lost", text=HOSTILE)
+        a.emit("SessionFailed", rank=1, code="peer_lost", text=HOSTILE)
         until(lambda: "session_broken" in one.text, "it is broken here too")
         said = [
             dlcpctl(*command, *where, *form)
@@ -136,7 +136,7 @@ def test_no_control_character_of_a_peer_reaches_an_engine(
         failed = [[0, 1, [0], "deadline_exceeded", HOSTILE]]
         b.emit("OperationsFailed", failures=failed)
         seen += harmless(a.command("AbortOperations"))
-        b.emit("SessionBroken", rank=0, code="peer_lost", text=HOSTILE)
+        b.emit("SessionFailed", rank=0, code="peer_lost", text=HOSTILE)
         seen += harmless(a.command("PeerGone"))
         assert seen == 3
         measured(f"{seen + harmless(a.status(9)['sessions'])} hostile texts, none of them obeyed")

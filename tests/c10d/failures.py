@@ -48,11 +48,11 @@ def bad_arguments(rank: int, size: int) -> None:
         (BadOperation, "rank 7", lambda: world.send([one], 7, 0)),
         (BadOperation, "rank -1", lambda: world.recv([one], -1, 0)),
         (BadOperation, "tag -3", lambda: world.send([one], (rank + 1) % size, -3)),
-        (BadOperation, "one by rank", lambda: world.allgather([[one] * (size + 1)], [one])),
+        (BadOperation, "per rank", lambda: world.allgather([[one] * (size + 1)], [one])),
         (BadOperation, "bitwise|not defined", lambda: world.allreduce([one], reducing)),
         (BadOperation, "round", lambda: world.allreduce([one.int()], averaging)),
         (BadOperation, "splits", lambda: world.all_to_all_single(two, two, [2, 1], [1, 1])),
-        (BadOperation, "divide", lambda: world.all_to_all_single(torch.ones(7), two, [], [])),
+        (BadOperation, "7 rows", lambda: world.all_to_all_single(torch.ones(7), two, [], [])),
         (BadTensor, "match", lambda: world.all_gather_single(one, one)),
         (BadTensor, "match", lambda: world.reduce_scatter_single(one, one)),
         (BadTensor, "match", lambda: world.all_gather_single_coalesced([one] * 2, [one] * 2)),
@@ -98,12 +98,12 @@ def absent_rank(rank: int, size: int) -> None:
 
 
 def absent_from_monitored_barrier(rank: int, size: int) -> None:
-    """Rank 0 names the rank that did not come."""
+    """Rank 0 names the rank that did not arrive."""
     world: Any = dist.group.WORLD
     if rank == size - 1:
         time.sleep(2 * SHORT.total_seconds())
         return
-    expected = f"rank {size - 1} did not come" if rank == 0 else "rank 0 did not let rank"
+    expected = f"rank {size - 1} did not arrive" if rank == 0 else "rank 0 did not release rank"
     with pytest.raises(PeerLost, match=expected):
         world.monitored_barrier(SHORT, wait_all_ranks=True)
 

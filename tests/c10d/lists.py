@@ -32,9 +32,11 @@ def one_tensor_per_device(rank: int, size: int) -> None:
     group: Any = dist.group.WORLD
     every = torch.arange(2 * size) + 1
     for op, expected in {
-        dist.ReduceOp.SUM: every.sum(), dist.ReduceOp.PRODUCT: every.prod(),
-        dist.ReduceOp.MIN: every.min(), dist.ReduceOp.MAX: every.max(),
-    }.items():  # fmt: skip
+        dist.ReduceOp.SUM: every.sum(),
+        dist.ReduceOp.PRODUCT: every.prod(),
+        dist.ReduceOp.MIN: every.min(),
+        dist.ReduceOp.MAX: every.max(),
+    }.items():
         tensors = numbers(rank, 2)
         given = options("allreduce", reduceOp=op)
         group.allreduce(tensors, given).get_future().wait()
@@ -125,7 +127,7 @@ def refused(rank: int, size: int) -> None:
         ("equal to world size", lambda: group.allgather_coalesced([[one]] * (size + 1), [one])),
         ("output tensor at index 0", lambda: group.allgather_coalesced([[two]] * size, [one])),
         ("invalid tensor type at", lambda: group.allgather_coalesced([[wide]] * size, [one])),
-    ]  # fmt: skip
+    ]
     for text, call in wrong:
         with pytest.raises(RuntimeError, match=text):
             call()

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import torch
 import torch.distributed as dist
 
-from dlcp_client.c10d.overloads import FORMS, Form
+from dlcp_client.c10d.overloads import FORMS, CallForm
 from dlcp_client.c10d.process_group import ProcessGroup
 
 STUB: Final = Path(torch.__file__).parent / "_C" / "_distributed_c10d.pyi"
@@ -27,7 +27,7 @@ class Overload(NamedTuple):
         return f"{self.name}({', '.join(self.arguments)})"
 
     @property
-    def form(self) -> Form:
+    def form(self) -> CallForm:
         """Ours."""
         return FORMS[getattr(ProcessGroup, self.name).__name__]
 

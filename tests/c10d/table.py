@@ -1,11 +1,10 @@
 """Every form of a collective that PyTorch's stub documents, over dlcp and over Gloo.
 
-    python -m tests.c10d.table --write docs/pytorch.md
+    python -m tests.c10d.table
 
-The table of docs/pytorch.md anew.
+Prints the table.
 """
 
-import argparse
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,8 +16,6 @@ import torch.distributed as dist
 from tests.c10d.stub import DOCUMENTED, Given, Overload
 from tests.c10d.worlds import over
 
-BEGIN: Final = "<!-- forms: begin -->"
-END: Final = "<!-- forms: end -->"
 RANKS: Final = 2
 WORKS: Final = "works"
 Found = tuple[str, list[list[float]]]  # what came of a form, and the results
@@ -71,25 +68,7 @@ def table(folder: Path) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows(folder))])
 
 
-def write(file: Path, made: str) -> None:
-    """Put the table between the marks of a file."""
-    before, _, rest = file.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    file.write_text(f"{before}{BEGIN}\n{made}\n{END}{after}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put it into this page")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        made = table(Path(folder))
-    if arguments.write is None:
-        print(made)
-    else:
-        write(arguments.write, made)
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main()
+    with tempfile.TemporaryDirectory() as made:
+        print(table(Path(made)))

@@ -13,10 +13,10 @@ from torch.futures import Future
 
 from dlcp_client.c10d.errors import as_torch, torch_errors
 from dlcp_client.c10d.reduction import Reduction
-from dlcp_client.c10d.sessions import Member, Sessions
-from dlcp_client.c10d.solo import Solo
+from dlcp_client.c10d.sessions import GroupMember, Sessions
+from dlcp_client.c10d.single_rank import SingleRankGroup
 from dlcp_client.c10d.staging import BYTES, copied, lent, room
-from dlcp_client.c10d.work import Work, joined
+from dlcp_client.c10d.work import GroupWork, joined
 from dlcpd.contract.errors import (
     BadOperation,
     DeadlineExceeded,
@@ -61,7 +61,7 @@ class Operation:
 
 def test_a_work_ends_with_its_last_part_and_finishes_once() -> None:
     first, second, finished = Operation(), Operation(), []
-    work = Work([first, second], [torch.ones(1)], lambda: finished.append(1))
+    work = GroupWork([first, second], [torch.ones(1)], lambda: finished.append(1))
     first.end()
     assert not work.is_completed()
     with pytest.raises(DeadlineExceeded):
@@ -76,7 +76,7 @@ def test_a_work_ends_with_its_last_part_and_finishes_once() -> None:
 
 def test_a_future_holds_the_results_after_they_are_put_in_place() -> None:
     part, result = Operation(), torch.zeros(1)
-    work = Work([part], [result], lambda: result.fill_(7))
+    work = GroupWork([part], [result], lambda: result.fill_(7))
     future = work.get_future()
     assert future is work.get_future()
     assert not future.done()
@@ -87,7 +87,7 @@ def test_a_future_holds_the_results_after_they_are_put_in_place() -> None:
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_failure_is_an_error_of_the_work_and_of_its_future(count: int) -> None:
     parts = [Operation() for _ in range(count)]
-    work = Work(parts, [], lambda: pytest.fail("a failed operation has no results"))
+    work = GroupWork(parts, [], lambda: pytest.fail("a failed operation has no results"))
     future = work.get_future()
     for part in parts:
         part.end(PeerLost("rank 1 is gone"))
@@ -101,7 +101,7 @@ def test_a_failure_is_an_error_of_the_work_and_of_its_future(count: int) -> None
 
 def test_joined_works_finish_each_of_theirs() -> None:
     tensors = [torch.zeros(1), torch.zeros(1)]
-    works = [Work([], [t], partial(t.add_, 1)) for t in tensors]
+    works = [GroupWork([], [t], partial(t.add_, 1)) for t in tensors]
     assert [t.item() for t in joined(works).get_future().wait()] == [1, 1]
 
 
@@ -129,7 +129,7 @@ def test_errors_say_the_words_by_which_tools_know_them() -> None:
     assert str(as_torch(DeadlineExceeded("late"))).startswith("timed out: late")
     lost = PeerLost("rank 2 left", Peer(2, "host-c"))
     assert str(as_torch(lost)) == "Connection closed by peer: rank 2 left"
-    assert str(as_torch(PeerLost("rank 1 did not come"))) == "rank 1 did not come"
+    assert str(as_torch(PeerLost("rank 1 did not arrive"))) == "rank 1 did not arrive"
 
 
 def test_errors_from_the_daemon_stay_those_of_the_contract() -> None:
@@ -177,7 +177,7 @@ def test_small_integers_wrap_around_as_in_their_own_dtype() -> None:
 
 
 def test_what_is_no_reduction_is_refused() -> None:
-    with pytest.raises(BadOperation, match="no reduction"):
+    with pytest.raises(BadOperation, match="not a reduction"):
         Reduction.of("sum of squares", torch.float32)
 
 
@@ -195,7 +195,7 @@ class Counted:
         self.groups.append((list(ranks), name))
         if name == "bad":
             raise PeerLost("nobody came")
-        group = Solo()
+        group = SingleRankGroup()
         group.size = len(ranks)
         return group
 
@@ -203,9 +203,9 @@ class Counted:
         self.closed += 1
 
 
-def member(name: str, *ranks: int, whole: bool = False) -> Member:
+def member(name: str, *ranks: int, whole: bool = False) -> GroupMember:
     store: Any = None
-    return Member(store, name, ranks, 0, timedelta(seconds=1), whole=whole)
+    return GroupMember(store, name, ranks, 0, timedelta(seconds=1), whole=whole)
 
 
 def counting() -> tuple[list[Counted], Sessions]:

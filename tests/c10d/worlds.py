@@ -120,5 +120,5 @@ def _received(pipe: Any) -> tuple[bool, Any]:
     try:
         fine, value = pipe.recv()
     except EOFError:
-        return False, "ended without a word"
+        return False, "ended and printed nothing"
     return fine, value

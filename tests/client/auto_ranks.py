@@ -41,7 +41,7 @@ def taking(seconds: Seconds) -> Iterator[None]:
 
 
 @contextmanager
-def watched(handle: ddp.Registration) -> Iterator[list[tuple[int, Way, int, str, str]]]:
+def watched(handle: ddp.DDPRegistration) -> Iterator[list[tuple[int, Way, int, str, str]]]:
     """What goes which way: step, way, bytes, and of dlcpd the policy's mode and the name."""
     seen: list[tuple[int, Way, int, str, str]] = []
     assert handle.session is not None

@@ -63,7 +63,7 @@ def local(rank: int, store: str, world: int) -> list[str]:
             (
                 "root",
                 BadTensor,
-                "broadcast: no rank 2 in a group of 2",
+                "broadcast: rank 2 is not in this group of 2",
                 lambda: ours.broadcast(four, world),
             ),
             ("root below", BadTensor, "no rank -2", lambda: ours.reduce(four, -2)),
@@ -134,7 +134,7 @@ def local(rank: int, store: str, world: int) -> list[str]:
             (
                 "no even parts",
                 BadTensor,
-                "5 elements do not divide among 2 ranks: give splits",
+                "5 elements cannot be divided equally among 2 ranks: give splits",
                 lambda: ours.all_to_all(torch.ones(5), torch.ones(5)),
             ),
             ("fewer splits", BadTensor, "splits", lambda: ours.all_to_all(four, four, [4], [2, 2])),
@@ -159,29 +159,29 @@ def local(rank: int, store: str, world: int) -> list[str]:
             (
                 "bounded gather",
                 BadPolicy,
-                "only all_reduce and reduce_scatter may lose",
+                "only all_reduce and reduce_scatter support bounded loss",
                 lambda: ours.all_gather(torch.ones(8), four, policy=bounded()),
             ),
             (
                 "bounded reduce",
                 BadPolicy,
-                "only all_reduce and reduce_scatter may lose",
+                "only all_reduce and reduce_scatter support bounded loss",
                 lambda: ours.reduce(four, 0, policy=bounded()),
             ),
             (
                 "other ranks",
                 BadConfig,
-                f"rank {rank} is no member",
+                f"does not contain this rank, {rank}",
                 lambda: session.group([1 - rank]),
             ),
             (
                 "unknown ranks",
                 BadConfig,
-                "different ones of 0..1",
+                "different ranks of 0..1",
                 lambda: session.group([0, 1, 2]),
             ),
-            ("a rank twice", BadConfig, "different ones", lambda: session.group([rank, rank])),
-            ("no ranks", BadConfig, "is no member", lambda: session.group([])),
+            ("a rank twice", BadConfig, "different ranks", lambda: session.group([rank, rank])),
+            ("no ranks", BadConfig, "does not contain this rank", lambda: session.group([])),
         ]
         for mistake in mistakes:
             dist.barrier()

@@ -197,7 +197,7 @@ def unforeseen(rank: int, store: str) -> str:
     with group(rank, store), connect(timeout=TIMEOUT) as session:
         model = DistributedDataParallel(net())
         handle = ddp.register(model, session=session)
-        handle.rules.terms = bug  # type: ignore[method-assign]
+        handle.rules.request = bug  # type: ignore[method-assign]
         try:
             model(data(rank, 0)).square().mean().backward()
         except DlcpError as exc:

@@ -22,8 +22,8 @@ from dlcp_client.connection import JoinedJob
 from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.operations.lanes import Lanes
 from dlcp_client.session import Session
+from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.messages import Completed, Failed, Leave, Left, Message, Released, Submit
-from dlcpd.ipc.seqpacket import decode_untrusted, encode
 
 ARENA: Final = 1 << 20  # bytes
 

@@ -15,7 +15,7 @@ def test_ranks_that_measure_differently_decide_alike_and_train_as_ever(tmp_path:
     ranks = on_each_rank(auto_ranks.ranks_that_measure_differently, tmp_path)
     for rank in ranks:
         assert rank["apart"] < 1e-5
-        assert rank["before"].startswith("nothing decided yet")
+        assert rank["before"].startswith("no decision yet")
         chosen = dict(rank["rows"])
         assert {way for size, way in chosen.items() if size >= LARGE} == {"dlcp"}
         assert {way for size, way in chosen.items() if size < LARGE} == {"backend"}
@@ -65,5 +65,8 @@ def test_by_the_backend_there_is_no_dlcpd(tmp_path: Path) -> None:
 
 def test_ranks_that_ask_for_different_transports_are_told(tmp_path: Path) -> None:
     for rank in on_each_rank(auto_ranks.asking_for_different_things, tmp_path):
-        assert rank["error"] == "BadConfig: rank 1 asks for transport 'auto', rank 0 for 'dlcp'"
+        assert rank["error"] == (
+            "BadConfig: rank 1 has transport 'auto', and rank 0 has 'dlcp': give all ranks the "
+            "same transport="
+        )
         assert rank["children"] == 0

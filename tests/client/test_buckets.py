@@ -6,20 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from dlcp_client.hooks.buckets import PIECE, SMALL, Placed, as_kept, cut
-from dlcp_client.hooks.rules import EXACT_BELOW, Rules, Terms
+from dlcp_client.hooks.buckets import PIECE, SMALL, PlacedGradient, as_kept, cut
+from dlcp_client.hooks.rules import EXACT_BELOW, GradientRequest, Rules
 from dlcpd.contract.policy import LossPolicy, bounded
 
 K = 1 << 10
 
 
-def placed(sizes: list[int], classes: str) -> tuple[list[Placed], dict[int, str]]:
+def placed(sizes: list[int], classes: str) -> tuple[list[PlacedGradient], dict[int, str]]:
     """Gradients of these bytes, one behind the other, and a class for each."""
-    out: list[Placed] = []
+    out: list[PlacedGradient] = []
     for size in sizes:
         start = out[-1].stop if out else 0
         parameter = nn.Parameter(torch.empty(size // 4))
-        out.append(Placed(parameter, parameter.detach(), start, start + size))
+        out.append(PlacedGradient(parameter, parameter.detach(), start, start + size))
     return out, {id(one.parameter): name for one, name in zip(out, classes, strict=True)}
 
 
@@ -75,35 +75,35 @@ class Two(nn.Module):
         self.b = nn.Linear(512, 512, bias=False)
 
 
-def terms_of(policy: LossPolicy, step: int, size: int = EXACT_BELOW) -> Terms:
+def terms_of(policy: LossPolicy, step: int, size: int = EXACT_BELOW) -> GradientRequest:
     model = Two()
     rules = Rules(model, policy, 3)
     rules.step = step
     weight, bias = model.a.parameters()
     run = [
-        Placed(bias, bias.detach(), 100, 100 + 2 * K),
-        Placed(weight, weight.detach(), 100 + 2 * K, 100 + 2 * K + PIECE),
+        PlacedGradient(bias, bias.detach(), 100, 100 + 2 * K),
+        PlacedGradient(weight, weight.detach(), 100 + 2 * K, 100 + 2 * K + PIECE),
     ]
-    made = rules.terms(run, 100, size)
+    made = rules.request(run, 100, size)
     rules.close()
     return made
 
 
 def test_terms_of_a_bounded_piece() -> None:
-    terms = terms_of(bounded(0.1), 4)
-    assert terms.policy.mode == "bounded"
-    assert terms.exempt == [(0, 2 * K)]
-    assert terms.layers == [(0, "middle"), (2 * K, "front")]
-    assert terms.name.startswith("ddp")
+    request = terms_of(bounded(0.1), 4)
+    assert request.policy.mode == "bounded"
+    assert request.exempt == [(0, 2 * K)]
+    assert request.layers == [(0, "middle"), (2 * K, "front")]
+    assert request.name.startswith("ddp")
 
 
 @pytest.mark.parametrize(("step", "size"), [(3, EXACT_BELOW), (4, EXACT_BELOW - 4)])
 def test_early_and_small_ones_are_exact(step: int, size: int) -> None:
-    terms = terms_of(bounded(0.1, per_class={"front": 0.05}), step, size)
-    assert (terms.policy.mode, terms.name, terms.exempt) == ("exact", "", [])
-    assert len(terms.layers) == 2
+    request = terms_of(bounded(0.1, per_class={"front": 0.05}), step, size)
+    assert (request.policy.mode, request.name, request.exempt) == ("exact", "", [])
+    assert len(request.layers) == 2
 
 
 def test_a_class_that_the_policy_chose_is_everyones() -> None:
-    terms = terms_of(bounded(0.1, traffic_class="back"), 4)
-    assert {name for _, name in terms.layers} == {"back"}
+    request = terms_of(bounded(0.1, traffic_class="back"), 4)
+    assert {name for _, name in request.layers} == {"back"}

@@ -212,4 +212,4 @@ def test_every_decision_is_said_in_one_line(caplog: pytest.LogCaptureFixture) ->
     text = record.getMessage()
     assert "64 B: dlcp 5 ms, backend 10 ms: dlcp" in text
     assert "8 B: dlcp 12 ms, backend 10 ms: backend" in text
-    assert text.endswith(f"measured again in step {rank.calibration.next}")
+    assert text.endswith(f"the next measurement begins in step {rank.calibration.next}")

@@ -12,9 +12,9 @@ from dlcp_client import ddp
 from dlcp_client.auto.choice import (
     MIN_PAUSE,
     SHARE,
-    Choice,
-    Times,
+    TransportChoice,
     Transports,
+    TransportTimes,
     Way,
     checked_transport,
     decide,
@@ -23,12 +23,12 @@ from dlcp_client.auto.choice import (
 )
 from dlcpd.contract.errors import BadConfig
 
-EVEN = Times(1.0, 1.0)  # of whole steps
+EVEN = TransportTimes(1.0, 1.0)  # of whole steps
 
 
-def chosen(dlcp: float, backend: float, before: Way, whole: Times = EVEN) -> Way:
-    now = Transports(1, EVEN, (Choice(8, EVEN, before),))
-    return decide(2, whole, {8: Times(dlcp, backend)}, now).of(8)
+def chosen(dlcp: float, backend: float, before: Way, whole: TransportTimes = EVEN) -> Way:
+    now = Transports(1, EVEN, (TransportChoice(8, EVEN, before),))
+    return decide(2, whole, {8: TransportTimes(dlcp, backend)}, now).of(8)
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_a_size_moves_only_for_more_than_noise(
 
 @pytest.mark.parametrize("before", ["backend", "dlcp"])
 def test_times_that_wander_within_noise_move_nothing(before: Way) -> None:
-    transports = Transports(1, EVEN, (Choice(8, EVEN, before),))
+    transports = Transports(1, EVEN, (TransportChoice(8, EVEN, before),))
     for dlcp in (0.97, 1.03, 0.96, 1.04, 1.0):
-        transports = decide(2, EVEN, {8: Times(dlcp, 1.0)}, transports)
+        transports = decide(2, EVEN, {8: TransportTimes(dlcp, 1.0)}, transports)
         assert transports.of(8) == before
 
 
 def test_each_size_is_chosen_by_itself() -> None:
-    times = {64: Times(1.0, 2.0), 8: Times(2.0, 1.0)}
+    times = {64: TransportTimes(1.0, 2.0), 8: TransportTimes(2.0, 1.0)}
     made = decide(3, EVEN, times, Transports())
     assert [(one.size, one.chosen) for one in made.sizes] == [(8, "backend"), (64, "dlcp")]
 
@@ -72,11 +72,15 @@ def test_steps_that_are_slower_outweigh_buckets_that_are_faster(
     whole: float, from_backend: Way, from_dlcp: Way
 ) -> None:
     """As where the daemon takes the cores that the computation needs."""
-    assert chosen(0.5, 1.0, "backend", Times(whole, 1.0)) == from_backend
-    assert chosen(0.5, 1.0, "dlcp", Times(whole, 1.0)) == from_dlcp
+    assert chosen(0.5, 1.0, "backend", TransportTimes(whole, 1.0)) == from_backend
+    assert chosen(0.5, 1.0, "dlcp", TransportTimes(whole, 1.0)) == from_dlcp
 
 
-MIXED = Transports(3, Times(0.9, 1.0), (Choice(8, EVEN, "backend"), Choice(64, EVEN, "dlcp")))
+MIXED = Transports(
+    3,
+    TransportTimes(0.9, 1.0),
+    (TransportChoice(8, EVEN, "backend"), TransportChoice(64, EVEN, "dlcp")),
+)
 
 
 @pytest.mark.parametrize("took", [0.5, 0.9, 0.94])  # of 0.9 and 1.0
@@ -88,20 +92,20 @@ def test_what_is_fast_together_stays(took: float) -> None:
 @pytest.mark.parametrize(("dlcp", "way"), [(0.9, "dlcp"), (1.0, "backend"), (1.04, "backend")])
 @pytest.mark.parametrize("took", [1.01, 1.06, 9.0])
 def test_what_is_slow_together_takes_the_faster_way(dlcp: float, way: Way, took: float) -> None:
-    made = settle(5, replace(MIXED, whole=Times(dlcp, 1.0)), took)
+    made = settle(5, replace(MIXED, whole=TransportTimes(dlcp, 1.0)), took)
     assert made.ways == {way}
     assert made.mixed == 0.0
 
 
 def test_what_was_never_measured_goes_by_the_backend() -> None:
     assert Transports().of(8) == "backend"
-    assert decide(3, EVEN, {8: Times(1.0, 2.0)}, Transports()).of(16) == "backend"
+    assert decide(3, EVEN, {8: TransportTimes(1.0, 2.0)}, Transports()).of(16) == "backend"
 
 
 @pytest.mark.parametrize("slower", [1.0, 1.01, 1.5, 3.0, 100.0])
 @pytest.mark.parametrize("dlcpd_is", [True, False], ids=["dlcpd", "backend"])
 def test_calibrations_cost_no_more_than_their_share(slower: float, dlcpd_is: bool) -> None:
-    whole = Times(slower, 1.0) if dlcpd_is else Times(1.0, slower)
+    whole = TransportTimes(slower, 1.0) if dlcpd_is else TransportTimes(1.0, slower)
     steps = pause(whole, each=7)
     assert steps >= MIN_PAUSE
     assert 7 * (slower - 1.0) <= SHARE * steps * (1 + 1e-9)
@@ -109,17 +113,17 @@ def test_calibrations_cost_no_more_than_their_share(slower: float, dlcpd_is: boo
 
 
 def test_the_more_a_calibration_costs_the_rarer_it_is() -> None:
-    pauses = [pause(Times(1.0 + cost, 1.0), each=7) for cost in (1.0, 2.0, 4.0)]
+    pauses = [pause(TransportTimes(1.0 + cost, 1.0), each=7) for cost in (1.0, 2.0, 4.0)]
     assert all(b == 2 * a for a, b in pairwise(pauses))
 
 
 def test_the_table_can_be_printed_and_not_changed() -> None:
-    made = decide(17, Times(0.2, 0.25), {1024: Times(0.001, 0.002)}, Transports())
+    made = decide(17, TransportTimes(0.2, 0.25), {1024: TransportTimes(0.001, 0.002)}, Transports())
     assert str(made) == (
         "since step 17: 1024 B: dlcp 1 ms, backend 2 ms: dlcp; "
         "a step took dlcp 200 ms, backend 250 ms"
     )
-    assert "nothing decided yet" in str(Transports())
+    assert "no decision yet" in str(Transports())
     with pytest.raises(FrozenInstanceError):
         made.step = 3  # type: ignore[misc]
 

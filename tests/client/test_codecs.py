@@ -11,7 +11,7 @@ from dlcp_client import Session, bounded, exact
 from dlcp_client.hooks.rules import Rules
 from dlcpd.contract.errors import BadPolicy, OperationAborted, RanksDisagree
 from dlcpd.ledger.reader import find, runs
-from dlcpd.ledger.replay import Verdict, replay
+from dlcpd.ledger.replay import ReplayVerdict, replay
 from tests.client import ddp_ranks
 from tests.client.test_ddp import on_each_rank
 from tests.ledger.jobs import WORLD, config, run
@@ -71,7 +71,7 @@ def test_all_ranks_have_the_same_and_all_comes_back(tmp_path: Path) -> None:
         torch.testing.assert_close(ranks[0]["delivered"][codec], produced, rtol=0, atol=5e-5)
     for rank in ranks:
         assert torch.equal(rank["overflow"].isfinite(), torch.arange(COUNT) >= WORLD)
-        assert "only all_reduce and reduce_scatter may" in rank["alone"]
+        assert "only all_reduce and reduce_scatter support" in rank["alone"]
     disagree = [set(rank["disagree"].split(", ")) for rank in ranks]
     assert any({"codec bf16", "codec fp16"} <= said for said in disagree)
     ledgers = [rank["ledger"] for rank in ranks]
@@ -80,8 +80,8 @@ def test_all_ranks_have_the_same_and_all_comes_back(tmp_path: Path) -> None:
     for one in runs(find([tmp_path])):
         found = replay(one)
         assert not found.different
-        assert len(found.of(Verdict.CODED)) == len(CODECS) * STEPS + 1  # the overflow
-        assert len(found.of(Verdict.UNKNOWN)) == len(CODECS)
+        assert len(found.of(ReplayVerdict.CODED)) == len(CODECS) * STEPS + 1  # the overflow
+        assert len(found.of(ReplayVerdict.UNKNOWN)) == len(CODECS)
 
 
 def test_in_a_model_warm_up_and_small_buckets_have_no_codec(tmp_path: Path) -> None:

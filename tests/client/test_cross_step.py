@@ -63,7 +63,7 @@ def test_without_a_daemon_all_fall_back_and_say_so(tmp_path: Path) -> None:
     ranks = on_each_rank(cross_step_ranks.without_a_daemon, tmp_path)
     for rank in ranks:
         [text] = rank["warnings"]
-        assert "dlcpd is NOT in use, gradients go through gloo" in text
+        assert "dlcpd is NOT in use, and gloo averages the gradients" in text
         assert rank["session"] is None
     assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
 

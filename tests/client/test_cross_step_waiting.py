@@ -15,8 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
 from dlcp_client import cross_step, exact
-from dlcp_client.cross_step import Registration
-from dlcp_client.cross_step.deferred_step import Step
+from dlcp_client.cross_step import CrossStepRegistration
+from dlcp_client.cross_step.deferred_step import RecordedStep
 from dlcp_client.cross_step.lazy_parameters import LazyParameter
 from dlcp_client.operations import submission
 from dlcp_client.ranges import WAIT
@@ -37,11 +37,11 @@ class World:
         self.net: Any = nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(PIECES)])
         self.ddp = DistributedDataParallel(self.net)
         self.sgd = torch.optim.SGD(self.ddp.parameters(), lr=0.5)
-        self.handle: Registration = self.registered()
+        self.handle: CrossStepRegistration = self.registered()
         self.begun = 0  # operations before the step under test
         self.warm_up()
 
-    def registered(self, **changes: Any) -> Registration:
+    def registered(self, **changes: Any) -> CrossStepRegistration:
         return cross_step.register(
             self.ddp, self.sgd, exact(**changes), session=self.far.sessions[0]
         )
@@ -182,7 +182,7 @@ def test_two_steps_with_one_gradient_are_two_updates(world: World) -> None:
 def test_an_update_in_a_forward_pass_is_not_under_its_autocast(world: World) -> None:
     seen = []
     optimizer = torch.optim.SGD(world.net.parameters(), lr=0.5)
-    step = Step(optimizer, lambda: seen.append(torch.is_autocast_enabled("cpu")))
+    step = RecordedStep(optimizer, lambda: seen.append(torch.is_autocast_enabled("cpu")))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         step.apply([world.net[0].weight])
     assert seen == [False]
@@ -343,7 +343,7 @@ def test_close_does_what_is_due_and_gives_everything_back(world: World) -> None:
 
 
 def test_joining_uneven_ranks_is_refused(world: World) -> None:
-    with pytest.raises(BadConfig, match=r"join\(\) averages for ranks"), world.ddp.join():
+    with pytest.raises(BadConfig, match=r"join\(\) averages on behalf of ranks"), world.ddp.join():
         world.backward()
 
 
@@ -362,7 +362,7 @@ def test_classes_follow_the_forward_pass(world: World) -> None:
 
 
 def test_a_step_with_a_closure_is_refused(world: World) -> None:
-    with pytest.raises(BadConfig, match=r"step\(closure\) wants the loss at once"):
+    with pytest.raises(BadConfig, match=r"step\(closure\) needs the loss at once"):
         world.sgd.step(lambda: 1.0)
 
 

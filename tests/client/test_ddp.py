@@ -96,7 +96,7 @@ def test_without_a_daemon_all_fall_back_and_say_so(tmp_path: Path) -> None:
     ranks = on_each_rank(ddp_ranks.without_a_daemon, tmp_path, True)
     for rank in ranks:
         [text] = rank["warnings"]
-        assert "dlcpd is NOT in use, gradients go through gloo" in text
+        assert "dlcpd is NOT in use, and gloo averages the gradients" in text
         assert "/nonexistent/dlcpd.sock" in text
         assert rank["session"] is None
     assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
@@ -104,7 +104,7 @@ def test_without_a_daemon_all_fall_back_and_say_so(tmp_path: Path) -> None:
 
 def test_without_a_daemon_and_without_consent_all_raise(tmp_path: Path) -> None:
     first, second = on_each_rank(ddp_ranks.without_a_daemon, tmp_path, False)
-    assert first["error"].startswith("DaemonUnavailable: rank 1 cannot take part")
+    assert first["error"].startswith("DaemonUnavailable: rank 1 failed to join")
     assert second["error"].startswith("DaemonUnavailable: no daemon answers at")
 
 
@@ -113,5 +113,5 @@ def test_a_world_of_one_needs_no_daemon(tmp_path: Path) -> None:
 
 
 def test_only_a_ddp_model_can_be_registered() -> None:
-    with pytest.raises(BadConfig, match="not Linear: wrap it first"):
+    with pytest.raises(BadConfig, match="this is a Linear: wrap the model first"):
         ddp.register(nn.Linear(1, 1))  # type: ignore[arg-type]

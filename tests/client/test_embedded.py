@@ -15,7 +15,7 @@ from torch._C._distributed_c10d import HashStore
 from dlcp_client import connect, exact
 from dlcp_client.environment import Environment
 from dlcp_client.ipc.embedded import default_config, local_address, start
-from dlcp_client.job.neighbours import machine
+from dlcp_client.job.host_peers import machine
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable, DlcpError
 from tests.client.real import connected, reduce_all
 
@@ -200,5 +200,5 @@ def test_a_ledger_of_the_hosts_daemon_is_not_asked_for_by_its_clients(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DLCPD_LEDGER", "/nowhere")
-    with pytest.raises(BadConfig, match=r"the host's: set \[ledger\] directory"):
+    with pytest.raises(BadConfig, match=r"the daemon of the host: set \[ledger\] directory"):
         connect(HashStore(), 0, 1, socket="/run/dlcpd/dlcpd.sock")

@@ -18,6 +18,7 @@ from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.parts import Parts
 from dlcpd.contract.errors import DaemonLost, DeadlineExceeded, DlcpError, PeerLost
+from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import (
     Completed,
     Counts,
@@ -29,7 +30,7 @@ from dlcpd.contract.messages import (
     Submit,
 )
 from dlcpd.core.wire.sizes import MAX_SEGMENT
-from dlcpd.ipc.seqpacket import encode, send_now
+from dlcpd.ipc.seqpacket import send_now
 from tests.client import group_ranks
 from tests.client.real import WORLD, connected, each_rank, kill
 from tests.client.stand_in import completed
@@ -231,7 +232,7 @@ def report(session: Session) -> dict[str, Any]:
     """What the session's daemon says."""
     answer, _ = session._connection.lanes._control._ask(StatusRequest(0), 10.0)  # noqa: SLF001
     assert isinstance(answer, Status)
-    return answer.report
+    return answer.read()
 
 
 def paths_of(session: Session) -> list[dict[str, Any]]:

@@ -7,8 +7,8 @@ import torch
 
 from dlcp_client.gossip.codecs import BF16, Codec, TopK, rounded
 from dlcp_client.gossip.exchange import _difference, _moved
-from dlcp_client.guard.errors_of_loss import Error, sums
-from dlcp_client.hooks.carried import add_within
+from dlcp_client.guard.gradient_error import GradientError, sums
+from dlcp_client.hooks.resumed_gradients import add_within
 from dlcp_client.low_rank.products import _scaled
 
 HALF = (torch.float16, torch.bfloat16)
@@ -89,4 +89,4 @@ def test_directions_are_scaled_by_a_power_of_two(size: float) -> None:
 def test_squares_beyond_float64_are_an_overflow_for_the_guard() -> None:
     row = sums(torch.full((3,), 1e200, dtype=torch.float64), torch.ones(3, dtype=torch.float64))
     assert row.tolist() == [0, 0, 0, 0, 1]
-    assert Error.of(row).overflow
+    assert GradientError.of(row).overflow

@@ -58,7 +58,7 @@ def test_jobs_that_share_a_store_do_not_share_numbers() -> None:
 
 
 def test_a_first_member_that_does_not_come_is_named() -> None:
-    with pytest.raises(PeerLost, match=r"group pipe: rank 1 waited .* in vain for rank 2 to make"):
+    with pytest.raises(PeerLost, match=r"group pipe: rank 1 waited .* s for rank 2 to create"):
         members(3)[1].agree([2, 1], "pipe", 0.01)
     with pytest.raises(PeerLost, match=r"group \[2, 1\]: rank 1"):
         members(3)[1].agree([2, 1], "", 0.01)
@@ -74,5 +74,5 @@ def test_numbers_end_with_those_of_the_wire(monkeypatch: pytest.MonkeyPatch) -> 
     job = members(2)
     assert [numbers(job, [0, 1]) for _ in range(2)] == [{1}, {2}]
     for member in job:
-        with pytest.raises(TooMany, match="2 groups, the most of a session; connect again"):
+        with pytest.raises(TooMany, match="a session has at most 2 groups; connect again"):
             member.agree([0, 1], "", TIMEOUT)

@@ -9,12 +9,12 @@ import torch
 
 from dlcp_client import Guard, bounded, ddp, exact
 from dlcp_client.guard import checked_guard
-from dlcp_client.guard.errors_of_loss import Error, sums
+from dlcp_client.guard.gradient_error import GradientError, sums
 from dlcpd.contract.errors import BadConfig
 from dlcpd.ledger.contributions import Contributions, segments_of, step_of
 from dlcpd.ledger.inputs import recorded
 from dlcpd.ledger.reader import find, runs
-from dlcpd.ledger.replay import Verdict, operations, program_of, replay
+from dlcpd.ledger.replay import ReplayVerdict, operations, program_of, replay
 from tests.client import guard_ranks
 from tests.client.guard_ranks import BOUND, STEPS, WARMUP
 from tests.client.test_ddp import on_each_rank
@@ -29,7 +29,7 @@ def test_the_error_is_that_of_numpy_and_parts_add_up() -> None:
     rows = [
         sums(b, s) for b, s in zip(bounded_.tensor_split(3), exactly.tensor_split(3), strict=True)
     ]
-    error = Error.of(torch.stack(rows).sum(0))
+    error = GradientError.of(torch.stack(rows).sum(0))
     b, s = bounded_.double().numpy(), exactly.double().numpy()
     norm = np.linalg.norm
     assert error.relative == pytest.approx(norm(s - b) / norm(s), abs=1e-12)
@@ -43,24 +43,27 @@ def test_what_is_not_finite_is_said_and_spoils_no_sum(bad: float) -> None:
     one, two = torch.ones(4), torch.ones(4)
     two[2] = bad
     for pair in ((one, two), (two, one), (two, two)):
-        assert Error.of(sums(*pair) + sums(one, one)).overflow
+        assert GradientError.of(sums(*pair) + sums(one, one)).overflow
         assert torch.isfinite(sums(*pair)).all()
 
 
 def test_nothing_is_no_error_and_something_instead_of_nothing_is_one() -> None:
     zero, one = torch.zeros(4), torch.ones(4)
-    assert Error.of(sums(zero, zero)) == Error(0.0, 1.0, 0.0, 0.0, overflow=False)
-    assert Error.of(sums(one, zero)).relative == float("inf")
+    assert GradientError.of(sums(zero, zero)) == GradientError(0.0, 1.0, 0.0, 0.0, overflow=False)
+    assert GradientError.of(sums(one, zero)).relative == float("inf")
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"every": 0}, "every=0: a whole number"),
+        ({"every": 0}, "every=0 is not valid: use a whole number"),
         ({"every": 1.5}, "every=1.5"),
-        ({"max_error": -1}, "max_error=-1: a fraction"),
+        ({"max_error": -1}, "max_error=-1 is not valid: use a fraction"),
         ({"max_error": float("nan")}, "max_error=nan"),
-        ({"on_excess": "panic"}, "on_excess='panic': one of tighten, exact, stop, warn"),
+        (
+            {"on_excess": "panic"},
+            "on_excess='panic' is not known: use one of tighten, exact, stop, warn",
+        ),
         ({"floor": 0.9}, "floor=0.9"),
     ],
 )
@@ -70,11 +73,11 @@ def test_a_guard_that_is_none_is_refused_by_field(options: dict[str, Any], said:
 
 
 def test_a_guard_watches_bounded_policies_through_dlcpd_only() -> None:
-    with pytest.raises(BadConfig, match="an exact policy has nothing to watch"):
+    with pytest.raises(BadConfig, match="an exact policy has no loss to sample"):
         checked_guard(Guard(), exact())
-    with pytest.raises(BadConfig, match='transport="auto" may not'):
+    with pytest.raises(BadConfig, match='transport="auto" may use'):
         checked_guard(Guard(), bounded(), "auto")
-    with pytest.raises(BadConfig, match="write Guard"):
+    with pytest.raises(BadConfig, match="use Guard"):
         checked_guard(0.05, bounded())
     assert checked_guard(None, exact()) is None
     assert checked_guard(Guard(), exact(codec="int8")) == Guard()
@@ -104,7 +107,7 @@ def test_the_error_reported_is_the_one_that_the_ledger_gives(tmp_path: Path) -> 
     [run] = runs(find([tmp_path]))
     found = replay(run)
     assert not found.different
-    assert len(found.of(Verdict.REPRODUCED)) == len(found.verdicts) >= STEPS - WARMUP
+    assert len(found.of(ReplayVerdict.REPRODUCED)) == len(found.verdicts) >= STEPS - WARMUP
     assert reported == pytest.approx(offline(run), abs=1e-6)
 
 
@@ -167,5 +170,5 @@ def test_stop_stops_all_ranks(tmp_path: Path) -> None:
 
 def test_register_refuses_a_guard_before_anything_is_open(group_of_one: None) -> None:
     net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
-    with pytest.raises(BadConfig, match="nothing to watch"):
+    with pytest.raises(BadConfig, match="no loss to sample"):
         ddp.register(net, guard=Guard())

@@ -9,8 +9,9 @@ import pytest
 
 from dlcp_client.ipc.handshake import JOIN_MARGIN, ControlConnection
 from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted, RanksDisagree
-from dlcpd.contract.messages import MAX_ENGINES, Hello, Join, Joined, Message, Refused, Welcome
-from dlcpd.ipc.seqpacket import encode
+from dlcpd.contract.frames import encode
+from dlcpd.contract.limits import MAX_ENGINES
+from dlcpd.contract.messages import Hello, Join, Joined, Message, Refused, Welcome
 
 WELCOME = Welcome(1, "a", "tcp://192.0.2.1:5000", "k" * 40)
 JOIN = Join("j", 0, 2, 1 << 16, 5.0, [])

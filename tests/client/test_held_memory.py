@@ -1,5 +1,6 @@
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from dlcp_client.operations.held_memory import HeldMemory
 from dlcp_client.operations.ledger import Ledgers

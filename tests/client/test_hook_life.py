@@ -17,14 +17,14 @@ def test_a_copy_trains_by_its_group_and_can_be_registered(tmp_path: Path, crossi
         assert set(rank["apart"].values()) == {0.0}, rank["apart"]
         assert rank["itself"] == 0.0
         assert rank["operations"] > 0
-        assert "is a copy, and closed" in rank["said"]
+        assert "belongs to a copy of a model, and is closed" in rank["said"]
 
 
 @EITHER
 def test_a_closed_handle_leaves_a_model_that_trains(tmp_path: Path, crossing: bool) -> None:
     for rank in on_each_rank(hook_ranks.closed, tmp_path, crossing):
         assert rank["apart"] == 0.0
-        assert "registered already" in rank["twice"]
+        assert "already registered" in rank["twice"]
         first, second, third = rank["sent"]
         assert first > 0
         assert second == first
@@ -56,8 +56,8 @@ def test_an_unforeseen_error_names_the_parameters(tmp_path: Path) -> None:
 def test_one_rank_alone_asks_for_all_of_them(tmp_path: Path) -> None:
     ranks = on_each_rank(hook_ranks.alone, tmp_path)
     summary, state = ranks[0]["said"][:2]
-    assert "summary(all_ranks=True) is for all ranks at the same point" in summary
-    assert "state_dict() is for all ranks at the same point" in state
+    assert "all ranks must call summary(all_ranks=True) at the same point" in summary
+    assert "all ranks must call state_dict() at the same point" in state
     assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
     for rank in ranks:
         assert "all 2 ranks" in rank["summary"]

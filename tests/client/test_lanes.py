@@ -13,8 +13,8 @@ from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import GRACE, Operations
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import PeerLost
+from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import Failed, Released
-from dlcpd.ipc.seqpacket import encode
 from tests.client.stand_in import completed
 
 

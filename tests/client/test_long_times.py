@@ -18,10 +18,10 @@ def test_a_capped_time_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
         for _ in range(3):
             assert checked_timeout(timedelta(days=365)) == MAX_TIME
     [said] = caplog.records
-    assert said.getMessage() == "times of more than 20 days count as 20 days"
+    assert said.getMessage() == "a time above 20 days counts as 20 days"
 
 
 def test_what_is_no_time_to_join_is_refused() -> None:
     for time in (0, -1.0, timedelta(0), "60", None):
-        with pytest.raises(BadConfig, match="seconds or a timedelta, above 0"):
+        with pytest.raises(BadConfig, match="use seconds above 0, or a timedelta"):
             checked_timeout(time)

@@ -188,7 +188,7 @@ class Subclass(np.ndarray):
 
 
 BAD: list[tuple[Any, str]] = [
-    ([1.0, 2.0], "list is no array"),
+    ([1.0, 2.0], "list is not an array"),
     (np.zeros(3, ">f4"), "dtype >f4 cannot be reduced"),
     (np.zeros(3, np.uint16), "dtype uint16 cannot be reduced; convert to one of float32"),
     (np.array(["a"]), "dtype <U1"),
@@ -212,7 +212,7 @@ def test_a_bad_array_is_refused_and_described(
 def test_too_many_elements_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dlcp_client.numpy.arrays.MAX_ELEMENTS", 7)  # in fact 4 GiB of float32
     ARRAYS.block(np.zeros(7))
-    with pytest.raises(BadTensor, match="8 elements, at most 7"):
+    with pytest.raises(BadTensor, match="8 elements is too large: one operation takes at most 7"):
         ARRAYS.block(np.zeros(8))
 
 
@@ -289,12 +289,18 @@ def test_a_job_may_have_ranks_with_torch_and_without() -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "no store": ({"rank": 0, "world_size": 1}, "by what do the ranks find each other"),
+    "no store": ({"rank": 0, "world_size": 1}, "the ranks have no way to find each other"),
     "no rank": ({"store": HashStore(), "world_size": 1}, "rank=None, RANK=''"),
     "a rank that is none": ({"store": HashStore(), "rank": "a", "world_size": 1}, "rank='a'"),
-    "a rank outside": ({"store": HashStore(), "rank": 2, "world_size": 2}, "rank 2 of a world"),
+    "a rank outside": (
+        {"store": HashStore(), "rank": 2, "world_size": 2},
+        "rank 2 is not in a world",
+    ),
     "an empty world": ({"store": HashStore(), "rank": 0, "world_size": 0}, "world size 0"),
-    "a store that is none": ({"store": 7, "rank": 0, "world_size": 1}, "int has no set, get"),
+    "a store that is none": (
+        {"store": 7, "rank": 0, "world_size": 1},
+        "int has no method set, get",
+    ),
     "no timeout": ({"timeout": 0.0}, "timeout 0.0"),
 }
 
@@ -311,5 +317,5 @@ def test_a_connect_that_cannot_work_says_why(case: str, monkeypatch: pytest.Monk
 
 def test_a_store_of_an_earlier_launch_is_refused(tmp_path: Path) -> None:
     dlcp.FileStore(tmp_path / "store").claim(0)
-    with pytest.raises(BadConfig, match="rank 0 has connected with it before"):
+    with pytest.raises(BadConfig, match="rank 0 has already connected with it"):
         dlcp.connect(tmp_path / "store", 0, 2)

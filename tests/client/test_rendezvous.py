@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from torch._C._distributed_c10d import HashStore, Store
 
-from dlcp_client.job import ballot
+from dlcp_client.job import transport_vote
 from dlcp_client.job.rendezvous import Meeting, Member, introduction, refusal, roster, together
 from dlcp_client.joining.torch_ranks import member_of
 from dlcpd.contract.errors import (
@@ -52,7 +52,7 @@ def test_missing_ranks_are_named(absent: list[int], text: str) -> None:
     if not absent:
         assert ranks[0].gather(soon()) == [{}] * 4
         return
-    with pytest.raises(PeerLost, match=f"in vain for {text} ranks"):
+    with pytest.raises(PeerLost, match=f"s, and {text} ranks did not write"):
         ranks[2].gather(soon())
 
 
@@ -100,7 +100,7 @@ def test_two_jobs_of_one_name_have_two_names() -> None:
 
 def test_a_rank_without_a_daemon_says_so_to_all() -> None:
     said = [introduction(WELCOME, "j"), refusal(DaemonUnavailable("no daemon answers at /x"))]
-    with pytest.raises(DaemonUnavailable, match=r"rank 1 cannot take part: no daemon .* at /x"):
+    with pytest.raises(DaemonUnavailable, match=r"rank 1 failed to join: no daemon .* at /x"):
         roster(said)
 
 
@@ -130,7 +130,7 @@ def vote(
     out: list[Any] = []
     options: dict[str, Any] = {"fallback": fallbacks[0], "transport": transport}
     try:
-        out.append(ballot.hold(Member(store, 0, 2), errors[0], deadline=soon(), **options))
+        out.append(transport_vote.hold(Member(store, 0, 2), errors[0], deadline=soon(), **options))
     except (PeerLost, NotPermitted, BadConfig) as exc:
         out.append(exc)
     return out
@@ -156,7 +156,7 @@ def test_without_everybodys_consent_nobody_falls_back(fallbacks: list[bool]) -> 
 
 
 def test_ranks_that_ask_for_different_transports_are_told() -> None:
-    told = "rank 1 asks for transport 'dlcp', rank 0 for 'auto'"
+    told = "rank 1 has transport 'dlcp', and rank 0 has 'auto': give all ranks the same transport="
     [error] = vote(HashStore(), [None, None], [False, True], transport="auto")
     assert isinstance(error, BadConfig)
     assert str(error) == told
@@ -169,7 +169,7 @@ def test_what_fails_on_one_rank_fails_on_all() -> None:
         raise NotPermitted("no")
     ran = []
     with (
-        pytest.raises(NotPermitted, match="rank 1 cannot take part: no"),
+        pytest.raises(NotPermitted, match="rank 1 failed to join: no"),
         together(Member(store, 0, 2), "x", soon()),
     ):
         ran.append(0)
@@ -186,7 +186,7 @@ def test_what_all_ranks_did_is_done() -> None:
 def test_a_rank_that_never_did_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dlcp_client.job.rendezvous.LATE", SOON)
     with (
-        pytest.raises(PeerLost, match=r"x: rank 0 waited .* for rank 1 of 2"),
+        pytest.raises(PeerLost, match=r"x: rank 0 waited .* s, and rank 1 of 2"),
         together(Member(HashStore(), 0, 2), "x", soon()),
     ):
         pass
@@ -236,7 +236,7 @@ def test_a_rank_that_fails_is_the_cause_of_what_others_see_of_it() -> None:
     with pytest.raises(ArenaFull, match="no room"):
         entered(ranks, 1, ArenaFull("no room"))
     for rank in (0, 2):
-        with pytest.raises(ArenaFull, match="rank 1 cannot take part: no room"):
+        with pytest.raises(ArenaFull, match="rank 1 failed to join: no room"):
             entered(ranks, rank, PeerLost("rank 1: the client ended"))
 
 

@@ -13,7 +13,7 @@ from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.outcomes import Outcomes
 from dlcp_client.operations.work import Work
 from dlcp_client.report.account import Account
-from dlcp_client.report.ranks import Ranks
+from dlcp_client.report.ranks import RankTotals
 from dlcp_client.report.registered import Registered
 from dlcp_client.report.text import summary, window
 from dlcp_client.report.totals import Totals
@@ -152,7 +152,7 @@ def test_a_summary_says_what_was_lost_where_and_what_waiting_cost() -> None:
     text = "\n".join(summary(WHOLE, bounded(0.01), {"a": "one.weight to two.bias"}, waits=True))
     assert "10 steps, 27 MB of each" in text
     assert "93% of those bytes bounded: 0.300% of their segments waived (bound 1.000%)" in text
-    assert "0.300% of the energy; 80 of 90 segments came back so far" in text
+    assert "0.300% of the energy; 80 of 90 segments reapplied so far" in text
     assert "  0.400% of one.weight to two.bias\n  0.100% of b" in text
     assert "a step waited 31 ms for the network, 16% of its 200 ms" in text
 
@@ -161,18 +161,21 @@ def test_a_policy_that_never_applied_says_why() -> None:
     lines = summary(Totals(3, 300), bounded(0.01), {}, waits=False)
     assert lines == [
         "3 steps, 100 B of each through dlcpd",
-        "bounded(0.01) never applied: it does after the warm-up steps, for buckets of 1 MiB and "
-        "more",
+        "bounded(0.01) was never applied: it applies after the warm-up steps, to buckets of 1 MiB "
+        "and more",
     ]
     assert len(summary(Totals(3, 300), exact(), {}, waits=False)) == 1
 
 
 def test_all_ranks_are_one_line_that_names_the_worst() -> None:
-    ranks = Ranks(sent=[100.0, 100.0], waived=[0.0, 3.0], waits=[0.5, 0.25])
+    ranks = RankTotals(sent=[100.0, 100.0], waived=[0.0, 3.0], waits=[0.5, 0.25])
     assert ranks.text(waits=True) == (
         "all 2 ranks: 1.500% waived, most by rank 1 (3.000%); longest wait 500 ms a step, on rank 0"
     )
-    assert Ranks([0.0] * 3, [0.0] * 3, [0.0] * 3).text(waits=False) == "all 3 ranks: 0.000% waived"
+    assert (
+        RankTotals([0.0] * 3, [0.0] * 3, [0.0] * 3).text(waits=False)
+        == "all 3 ranks: 0.000% waived"
+    )
 
 
 def test_a_daemon_that_says_nothing_leaves_paths_out(world: StandIn) -> None:
@@ -277,7 +280,7 @@ def test_what_is_no_logger_or_no_number_is_refused(log: Any, every: Any) -> None
 def test_a_line_says_what_is_known() -> None:
     found = WHOLE.scalars(waits=True, network=True) | {"paths": 4, "paths_in_alarm": 1}
     assert window(found) == (
-        "27 MB a step, 0.300% of bounded segments waived, 120 of 40000 sent again, waited 31 of "
-        "200 ms, 1 of 4 paths in alarm"
+        "27 MB a step, 0.300% of bounded segments waived, 120 of 40000 segments retransmitted, "
+        "waited 31 of 200 ms, 1 of 4 paths in alarm"
     )
     assert window({"steps": 2, "bytes": 10}) == "5 B a step"

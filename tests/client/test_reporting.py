@@ -102,7 +102,7 @@ def test_policies_that_do_not_go_with_the_rest_are_refused_and_change_nothing(
 ) -> None:
     net = nn.parallel.DistributedDataParallel(nn.Linear(2, 2))
     handle = ddp.register(net, low_rank=PowerSGD())
-    for wrong, said in ((bounded(), "low_rank"), (exact(traffic_class="front"), "register anew")):
+    for wrong, said in ((bounded(), "low_rank"), (exact(traffic_class="front"), "register again")):
         with pytest.raises(DlcpError, match=said):
             handle.set_policy(wrong)
     with pytest.raises(BadPolicy, match="write exact"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dlcp_client.arena.tensors import TENSORS
 from dlcp_client.operations.requests import merged, request
 from dlcpd.contract.errors import BadPolicy, BadTensor
-from dlcpd.contract.frames import from_frame_untrusted, to_frame
+from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.messages import MAX_EXEMPT, MAX_LAYERS, ByteRange, Submit
 from dlcpd.contract.policy import EXACT, LossPolicy, bounded, exact
 
@@ -21,22 +21,10 @@ GRADIENT = torch.zeros(100)
 
 def ask(op: Any = "sum", tensor: torch.Tensor = GRADIENT, **changes: Any) -> Submit:
     values: dict[str, Any] = {"policy": EXACT, "name": None, "exempt": ()}
-    asked = request(TENSORS.block(tensor), TENSORS.operation(op), **(values | changes))
-    return Submit(
-        operation=1,
-        group=0,
-        collective="all_reduce",
-        schedule="",
-        peer=-1,
-        tag=0,
-        input=4096,
-        input_count=asked.count,
-        output=4096,
-        output_count=asked.count,
-        sizes=[],
-        in_place=True,
-        **asked.fields(),
-    )
+    block = TENSORS.block(tensor)
+    message = request("all_reduce", block, TENSORS.operation(op), **(values | changes))
+    message.operation, message.input, message.output, message.in_place = 1, 4096, 4096, True
+    return message
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), "2", None])
@@ -95,7 +83,7 @@ def test_a_codec_needs_a_name_or_forgets() -> None:
     with pytest.raises(BadPolicy, match=r"needs name=.*fill=\"zero\""):
         ask(policy=exact(codec="int8"))
     submit = ask(policy=exact(codec="topk:1e-2", fill="zero"))
-    assert from_frame_untrusted(to_frame(submit)) == submit
+    assert decode_untrusted(encode(submit)) == submit
     assert (submit.codec, submit.fill, submit.max_loss) == ("topk:0.01", "zero", 0.0)
 
 
@@ -125,7 +113,7 @@ def test_exempt_ranges_lie_within_the_tensor(bad: tuple[int, int]) -> None:
 def test_the_message_says_everything_and_is_valid() -> None:
     policy = LossPolicy("bounded", 0.02, "zero", "front", 7.0)
     submit = ask("avg", policy=policy, name="layer", exempt=[(100, 200), (0, 4), (150, 300)])
-    assert from_frame_untrusted(to_frame(submit)) == submit
+    assert decode_untrusted(encode(submit)) == submit
     assert submit == Submit(
         operation=1,
         group=0,
@@ -154,7 +142,7 @@ def test_the_message_says_everything_and_is_valid() -> None:
 def test_layers_have_the_bound_of_their_class() -> None:
     policy = bounded(0.02, per_class={"front": 0.01})
     submit = ask("avg", policy=policy, name="layer", layers=[(0, "front"), (200, "back")])
-    assert from_frame_untrusted(to_frame(submit)) == submit
+    assert decode_untrusted(encode(submit)) == submit
     assert submit.layers == [(0, 1, 10_000), (200, 3, 20_000)]
     assert submit.max_loss == 0.02
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from dlcp_client import PowerSGD, ddp
-from dlcp_client.hooks.carried import Carried
+from dlcp_client.hooks.resumed_gradients import ResumedGradients
 from dlcpd.contract.errors import BadConfig
 from tests.client import report_ranks
 from tests.client.test_ddp import on_each_rank
@@ -75,7 +75,7 @@ def test_leftovers_that_are_not_the_daemons_are_refused(group_of_one: None) -> N
 
 def test_leftovers_follow_the_loss_scale_and_are_added_once() -> None:
     parameter = nn.Parameter(torch.zeros(2))
-    carried = Carried({"a": parameter})
+    carried = ResumedGradients({"a": parameter})
     carried.load({"a": torch.tensor([1.0, 2.0])}, scale=4.0)
     carried.rescale(2.0)
     carried.take([(parameter, torch.tensor([0.0, 1.0])), (parameter, torch.zeros(2))])

@@ -11,11 +11,11 @@ import pytest
 from torch._C._distributed_c10d import HashStore
 
 from dlcp_client.environment import Environment, of_daemon
-from dlcp_client.job import ballot
-from dlcp_client.job.neighbours import Neighbours
+from dlcp_client.job import transport_vote
+from dlcp_client.job.host_peers import HostPeers
 from dlcp_client.job.rendezvous import Meeting, Member
-from dlcp_client.job.sealed import MAX_SAID
 from dlcp_client.job.secret import JobSecret, job_secret
+from dlcp_client.job.signed_store import MAX_SAID
 from dlcpd.contract.errors import BadConfig, BadMessage, NotAuthorised, NotPermitted
 
 TEXT = "0123456789abcdef" * 2
@@ -106,7 +106,7 @@ def test_what_is_forged_is_refused_by_name(changes: dict[str, Any]) -> None:
     mine = Meeting(members(store)[0], "job")
     mine.publish({})
     Meeting(members(store, **changes)[1], "job").publish({})
-    with pytest.raises(NotAuthorised, match=r"job: what the job's store holds of rank 1 "):
+    with pytest.raises(NotAuthorised, match=r"job: the entry of rank 1 in the job's store "):
         mine.gather(soon())
 
 
@@ -121,7 +121,9 @@ def test_what_was_signed_for_another_place_is_refused(origin: str) -> None:
     mine = Meeting(members(late)[0], "job")
     mine.publish({})
     late.set("dlcp/job/1/1", store.get(origin).decode())
-    with pytest.raises(NotAuthorised, match="rank 1 was not signed for this place"):
+    with pytest.raises(
+        NotAuthorised, match="rank 1 in the job's store has a signature for another key"
+    ):
         mine.gather(soon())
 
 
@@ -133,7 +135,9 @@ def test_parts_of_a_signature_are_none(value: str) -> None:
     mine = Meeting(members(store)[0], "job")
     mine.publish({})
     store.set("dlcp/job/1/1", value)
-    with pytest.raises(NotAuthorised, match=r"rank 1 (is|was) not signed"):
+    with pytest.raises(
+        NotAuthorised, match=r"rank 1 in the job's store (is not signed|has a signature for)"
+    ):
         mine.gather(soon())
 
 
@@ -142,7 +146,10 @@ def test_a_rank_without_the_secret_that_others_have_is_told() -> None:
     Meeting(members(store)[1], "job").publish({})
     mine = Meeting(Member(store, 0, 2), "job")
     mine.publish({})
-    with pytest.raises(NotAuthorised, match="rank 1 is signed with a job's secret, and this"):
+    with pytest.raises(
+        NotAuthorised,
+        match="rank 1 in the job's store is signed with the secret of a job, and this",
+    ):
         mine.gather(soon())
 
 
@@ -150,7 +157,7 @@ def test_what_is_too_long_is_not_parsed() -> None:
     store = HashStore()
     mine = Meeting(Member(store, 0, 1), "job")
     store.set("dlcp/job/1/0", " " * (MAX_SAID + 1))
-    with pytest.raises(BadMessage, match=r"of rank 0 has .* at most"):
+    with pytest.raises(BadMessage, match=r"of rank 0 in the job's store has .* the limit is"):
         mine.gather(soon())
 
 
@@ -158,11 +165,11 @@ def launch(replayed: dict[str, str]) -> str:
     """As rank 0 knows it, when the store holds what rank 1 said in an earlier one."""
     store = HashStore()
     Meeting(Member(store, 1, 2), "job").publish(replayed)
-    return Neighbours.meet(Member(store, 0, 2), "job", "", "door", soon()).launch
+    return HostPeers.meet(Member(store, 0, 2), "job", "", "socket", soon()).launch
 
 
 def test_no_launch_is_like_another_whatever_is_replayed() -> None:
-    said = {"machine": "", "door": "door", "nonce": "of before"}
+    said = {"machine": "", "socket_path": "socket", "nonce": "of before"}
     assert launch(said) != launch(said)
 
 
@@ -172,11 +179,11 @@ def test_who_is_not_authorised_does_not_fall_back() -> None:
     member = Member(store, 0, 2)
     Meeting(Member(store, 1, 2), "vote").publish({"problem": "", "fallback": True})
     with pytest.raises(NotAuthorised, match=r"^forged$"):
-        ballot.hold(member, NotAuthorised("forged"), fallback=True, deadline=soon())
+        transport_vote.hold(member, NotAuthorised("forged"), fallback=True, deadline=soon())
     late = HashStore()
     Meeting(Member(late, 1, 2), "vote").publish({"problem": "forged", "fallback": False})
     with pytest.raises(Exception, match="rank 1 cannot use dlcpd: forged"):
-        ballot.hold(Member(late, 0, 2), None, fallback=True, deadline=soon())
+        transport_vote.hold(Member(late, 0, 2), None, fallback=True, deadline=soon())
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
@@ -190,4 +197,4 @@ def test_nobody_elses_socket_is_taken_for_the_neighbours_daemon() -> None:
         finally:
             os.seteuid(0)
         with pytest.raises(NotPermitted, match="belongs to user id 65534, not to 0"):
-            Neighbours(1, (0, 1), 0, sock.getsockname().decode()).connect(1.0)
+            HostPeers(1, (0, 1), 0, sock.getsockname().decode()).connect(1.0)

@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 
 from dlcp_client import connect, exact
-from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.embedded import start
-from dlcp_client.job.neighbours import Neighbours, machine
+from dlcp_client.ipc.private_socket import PrivateSocket
+from dlcp_client.job.host_peers import HostPeers, machine
 from dlcpd.contract.errors import (
     BadMessage,
     DaemonLost,
@@ -24,8 +24,8 @@ from dlcpd.contract.errors import (
     DlcpError,
     PeerLost,
 )
+from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.messages import VERSION, Hello, Refused
-from dlcpd.ipc.seqpacket import decode_untrusted, encode
 from tests.client import ddp_ranks, group_ranks
 from tests.client.ddp_ranks import group
 from tests.client.real import TIMEOUT, WORLD, connected, each_rank, kill, reduce_all
@@ -53,34 +53,40 @@ def ends(pid: int | None) -> bool:
 
 
 def told(*machines: str) -> list[dict[str, Any]]:
-    return [{"machine": m, "door": f"door {rank}"} for rank, m in enumerate(machines)]
+    return [{"machine": m, "socket_path": f"socket {rank}"} for rank, m in enumerate(machines)]
 
 
 def test_the_first_rank_of_each_machine_starts_its_daemon() -> None:
     said = told("a", "b", "a", "b", "")
-    found = [Neighbours.among(rank, said) for rank in range(5)]
+    found = [HostPeers.among(rank, said) for rank in range(5)]
     assert [each.ranks for each in found] == [(0, 2), (1, 3), (0, 2), (1, 3), (4,)]
     assert [each.first for each in found] == [True, True, False, False, True]
-    assert [each.door for each in found] == ["door 0", "door 1", "door 0", "door 1", "door 4"]
+    assert [each.socket_path for each in found] == [
+        "socket 0",
+        "socket 1",
+        "socket 0",
+        "socket 1",
+        "socket 4",
+    ]
 
 
 def test_ranks_that_share_nothing_are_alone() -> None:
-    assert [Neighbours.among(rank, told("", "")).ranks for rank in range(2)] == [(0,), (1,)]
+    assert [HostPeers.among(rank, told("", "")).ranks for rank in range(2)] == [(0,), (1,)]
 
 
 def test_a_rank_stays_with_its_running_daemon_and_takes_others_in() -> None:
     said = told("a", "a", "b", "a", "")
     for rank in (1, 3, 4):
         said[rank]["running"] = True
-    found = [Neighbours.among(rank, said) for rank in range(5)]
-    assert [each.home for each in found] == [1, 1, 2, 3, 4]
+    found = [HostPeers.among(rank, said) for rank in range(5)]
+    assert [each.owner for each in found] == [1, 1, 2, 3, 4]
     assert [each.first for each in found] == [False, False, True, False, False]
     assert [each.running for each in found] == [True, True, False, True, True]
 
 
 def test_an_older_rank_is_told_apart() -> None:
-    with pytest.raises(BadMessage, match="is its dlcpd older"):
-        Neighbours.among(0, [{"peer": []}, {"peer": []}])
+    with pytest.raises(BadMessage, match="run the same version"):
+        HostPeers.among(0, [{"peer": []}, {"peer": []}])
 
 
 def test_a_machine_is_a_kernel_a_network_a_user_and_a_configuration(tmp_path: Path) -> None:
@@ -210,7 +216,7 @@ def test_every_method_gives_what_gloo_gives(tmp_path: Path) -> None:
     assert on_each_rank(group_ranks.few_types, tmp_path, 3, False, world=3) == [[]] * 3
 
 
-# --- the door ----------------------------------------------------------------------------------
+# --- the private socket ------------------------------------------------------------------------
 
 
 def run_daemon(*arguments: str, pass_fds: tuple[int, ...] = ()) -> subprocess.CompletedProcess[str]:
@@ -235,9 +241,9 @@ def test_a_door_that_nobody_listens_on_is_a_mistake() -> None:
 
 
 def test_a_shared_daemon_without_clients_ends() -> None:
-    with Door() as door:
-        daemon, control = start(None, "localhost", door, ranks=2)
-        neighbour = Neighbours(1, (0, 1), 0, door.name).connect(30.0)
+    with PrivateSocket() as private_socket:
+        daemon, control = start(None, "localhost", private_socket, ranks=2)
+        neighbour = HostPeers(1, (0, 1), 0, private_socket.name).connect(30.0)
     pid = daemon.pid
     control.hello(30.0)
     neighbour.hello(30.0)
@@ -247,7 +253,7 @@ def test_a_shared_daemon_without_clients_ends() -> None:
     assert ends(pid)
 
 
-def hello_as(user: int, door: str) -> bytes:
+def hello_as(user: int, private_socket: str) -> bytes:
     """The answer to a Hello of a process of another user, or why it got none."""
     ours, theirs = os.pipe()
     child = os.fork()
@@ -256,7 +262,7 @@ def hello_as(user: int, door: str) -> bytes:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
             sock.settimeout(30.0)
             try:
-                sock.connect(door)
+                sock.connect(private_socket)
                 sock.send(encode(Hello(VERSION, "stranger")))
                 os.write(theirs, sock.recv(1 << 16))
             except OSError as exc:
@@ -278,13 +284,13 @@ def test_nobody_else_comes_through_the_door(tmp_path: Path) -> None:
         f'[daemon]\ncontrol_address = "127.0.0.1"\nsocket_group = {os.getgid()}\n'
         '[network]\npaths = [{ address = "127.0.0.1" }]\n'
     )
-    with Door() as door:
-        daemon, control = start(file, "", door, ranks=2)
+    with PrivateSocket() as private_socket:
+        daemon, control = start(file, "", private_socket, ranks=2)
     control.hello(30.0)
-    assert b"PermissionError" in hello_as(65534, door.name)
-    for file in (Path(door.name), Path(door.name).parent):
+    assert b"PermissionError" in hello_as(65534, private_socket.name)
+    for file in (Path(private_socket.name), Path(private_socket.name).parent):
         file.chmod(0o777)
-    answer = decode_untrusted(hello_as(65534, door.name))
+    answer = decode_untrusted(hello_as(65534, private_socket.name))
     assert isinstance(answer, Refused) and answer.code == "not_permitted"
     control.close()
     daemon.close()

@@ -17,7 +17,7 @@ class Subclass(torch.Tensor):
 
 
 BAD: list[tuple[Any, str]] = [
-    (np.zeros(3), "ndarray is no torch.Tensor"),
+    (np.zeros(3), "ndarray is not a torch.Tensor"),
     (torch.zeros(3).as_subclass(Subclass), "Subclass is a tensor subclass"),
     (torch.zeros(3, device="meta"), "on meta"),
     (torch.zeros(3, dtype=torch.float8_e5m2), "float8_e5m2"),
@@ -56,7 +56,7 @@ def test_a_conjugated_view_is_refused() -> None:
 def test_too_many_elements_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensors, "MAX_ELEMENTS", 7)  # the real one is 4 GiB of float32
     check(torch.zeros(7))
-    with pytest.raises(BadTensor, match="8 elements, at most 7"):
+    with pytest.raises(BadTensor, match="8 elements is too large: one operation takes at most 7"):
         check(torch.zeros(8))
 
 

@@ -22,8 +22,8 @@ from dlcpd.contract.errors import (
     PeerLost,
     SessionClosed,
 )
+from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import Failed, Message, Refused
-from dlcpd.ipc.seqpacket import encode
 from tests.client.stand_in import StandIn, completed, until_polling, until_released, wait_until
 
 NOW = exact(deadline=0.01)

@@ -5,14 +5,14 @@ import random
 import numpy as np
 import pytest
 
-from dlcpd.collectives.holdings import Budget, Holdings
+from dlcpd.collectives.holdings import Holdings, MemoryBudget
 from dlcpd.collectives.loss.accounts import Accounts
 from dlcpd.contract.errors import ArenaFull
 from dlcpd.numerics.residual import Hole
 
 
 def test_a_session_has_what_it_is_assured_of_whatever_others_hold() -> None:
-    budget = Budget.of(total=1000, session=400, sessions=10)
+    budget = MemoryBudget.of(total=1000, session=400, sessions=10)
     greedy = [Holdings(budget) for _ in range(9)]
     for one in greedy:
         while one.has_room(10):
@@ -23,7 +23,7 @@ def test_a_session_has_what_it_is_assured_of_whatever_others_hold() -> None:
 
 
 def test_no_session_holds_more_than_its_own_limit() -> None:
-    one = Holdings(Budget.of(total=1000, session=400, sessions=10))
+    one = Holdings(MemoryBudget.of(total=1000, session=400, sessions=10))
     one.take(390)
     one.check(10, "a test")
     with pytest.raises(ArenaFull, match=r"a test needs .* max_session_memory_bytes"):
@@ -31,7 +31,7 @@ def test_no_session_holds_more_than_its_own_limit() -> None:
 
 
 def test_what_is_given_back_can_be_had_again_and_an_end_gives_all_back() -> None:
-    budget = Budget.of(total=1000, session=400, sessions=10)
+    budget = MemoryBudget.of(total=1000, session=400, sessions=10)
     draw, sessions = random.Random(1), [Holdings(budget) for _ in range(10)]
     for _ in range(2000):
         one, size = draw.choice(sessions), draw.randrange(60)
@@ -47,7 +47,7 @@ def test_what_is_given_back_can_be_had_again_and_an_end_gives_all_back() -> None
 
 
 def test_what_is_given_back_after_the_end_is_nobody_elses() -> None:
-    budget = Budget.of(total=100, session=100, sessions=1)
+    budget = MemoryBudget.of(total=100, session=100, sessions=1)
     one = Holdings(budget)
     one.take(90)
     one.close()

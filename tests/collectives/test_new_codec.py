@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dlcpd.contract.codec import KINDS, CodecName, Kind, parsed
+from dlcpd.contract.codec import KINDS, CodecKind, CodecName, parsed
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.codecs.codec import Grain, Numbers
 from dlcpd.numerics.codecs.names import codec_of
@@ -38,7 +38,7 @@ def codec(_wanted: CodecName) -> Rounded:
 
 @pytest.fixture
 def net(monkeypatch: pytest.MonkeyPatch) -> Net:
-    monkeypatch.setitem(KINDS, "rounded", Kind(__name__))
+    monkeypatch.setitem(KINDS, "rounded", CodecKind(__name__))
     return network()
 
 

@@ -1,16 +1,16 @@
 """Valid IPC messages, and every way in which one field of them can be wrong."""
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+import msgpack
 from hypothesis import strategies as st
 
-from dlcpd.contract.frames import KINDS
+from dlcpd.contract.forms import MAX_TEXT
+from dlcpd.contract.frames import FORMS
 from dlcpd.contract.messages import ByteRange, Counts, LayerRow, Message, PeerRow
 from dlcpd.contract.printable import harmless
-from dlcpd.contract.schema import MAX_TEXT
 
 Rule = Mapping[str, Any]
 
@@ -36,7 +36,26 @@ _CELLS: dict[type, st.SearchStrategy[Any]] = {
 
 def rules(kind: type[Message]) -> dict[str, Rule]:
     """The rule of each field of a message."""
-    return {f.name: f.metadata for f in fields(kind)}
+    return {name: rule_of(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
+
+
+def rule_of(hint: Any) -> Rule:
+    """An annotation as type, bounds (of a length, too) and choices."""
+    if get_origin(hint) is Literal:
+        return {"type": str, "choices": get_args(hint)}
+    if get_origin(hint) is not Annotated:
+        return {"type": hint}
+    base, meta = get_args(hint)
+    rule = {"low": meta.ge, "high": meta.max_length if meta.le is None else meta.le}
+    if get_origin(base) is list:
+        return {"type": list, "of": get_args(base)[0], **rule}
+    return {"type": base, **rule}
+
+
+def packet(number: int, values: Iterable[Any]) -> bytes:
+    """Of any kind and values, by another implementation of msgpack."""
+    packed: bytes = msgpack.packb([number, *values])
+    return packed
 
 
 def example(kind: type[Message]) -> dict[str, Any]:
@@ -52,8 +71,8 @@ def good_values(rule: Rule) -> list[Any]:
         return limits if wanted is int else [*limits, math.ceil(rule["low"])]
     if wanted is bool:
         return [True, False]
-    if wanted is dict:
-        return [{"sessions": [{"job": "j"}]}, {}]
+    if wanted is bytes:
+        return [b"{}", b""]
     if wanted is list:
         row = _ROWS[rule["of"]]
         return [[row] * rule["high"], [row], []]
@@ -64,21 +83,18 @@ def bad_values(rule: Rule) -> Iterator[tuple[str, Any]]:
     """(name of the corruption, value) for one field."""
     wanted = rule["type"]
     value: Any
-    for value in (None, True, 1, 0.5, "1", b"1", [], (), {}):
+    for value in (None, True, 1, 0.5, "1", b"1", [], {}):
         if type(value) is not wanted and not (wanted is float and value == 1 and value is not True):
             yield f"is {value!r}", value
     if wanted is int:
         yield from (("low - 1", rule["low"] - 1), ("high + 1", rule["high"] + 1))
-        yield from (("65 bits", 1 << 64), ("20,000 bits", -(1 << 20_000)))
     if wanted is float:
         yield "below low", math.nextafter(rule["low"], -math.inf)
         yield "above high", math.nextafter(rule["high"], math.inf)
-        yield from (
-            ("low - 1", math.floor(rule["low"]) - 1),
-            ("high + 1", math.floor(rule["high"]) + 1),
-        )
+        yield "low - 1", math.floor(rule["low"]) - 1
+        if rule["high"] < 1 << 63:  # an integer of msgpack
+            yield "high + 1", math.floor(rule["high"]) + 1
         yield from (("nan", math.nan), ("inf", math.inf), ("-inf", -math.inf))
-        yield "20,000 bits", 1 << 20_000
     if wanted is str and "choices" not in rule:
         yield "too long", "x" * (rule["high"] + 1)
     if "choices" in rule:
@@ -91,7 +107,7 @@ def _bad_lists(rule: Rule) -> Iterator[tuple[str, Any]]:
     good = _ROWS[rule["of"]]
     yield "too many", [good] * (rule["high"] + 1)
     if rule["of"] is int:
-        for wrong in (None, True, 0.5, "1", [1], 1 << 64):
+        for wrong in (None, True, 0.5, "1", [1]):
             yield f"holds {wrong!r}", [good, wrong]
     else:
         yield from _bad_rows(good)
@@ -99,7 +115,6 @@ def _bad_lists(rule: Rule) -> Iterator[tuple[str, Any]]:
 
 def _bad_rows(row: list[Any]) -> Iterator[tuple[str, Any]]:
     wrong: Any
-    yield "a row is a tuple", [row, tuple(row)]
     yield "a row is a number", [1]
     yield "a row is short", [row, row[:-1]]
     yield "a row is long", [row, [*row, 1]]
@@ -115,7 +130,7 @@ def _items(kind: Any) -> st.SearchStrategy[Any]:
     """What a list of `kind` holds."""
     if kind is int:
         return _CELLS[int]
-    cells = st.tuples(*(_CELLS[cell] for cell in kind.__annotations__.values()))
+    cells = st.tuples(*(_CELLS[cell] for cell in get_type_hints(kind).values()))
     return cells.map(lambda row: kind(*row))
 
 
@@ -128,8 +143,8 @@ def values(rule: Rule) -> st.SearchStrategy[Any]:
         return st.floats(rule["low"], rule["high"])
     if wanted is bool:
         return st.booleans()
-    if wanted is dict:
-        return st.dictionaries(st.text(max_size=8), st.integers(0, 9) | st.text(max_size=8))
+    if wanted is bytes:
+        return st.binary(max_size=20)
     if wanted is list:
         return st.lists(_items(rule["of"]), max_size=3)
     if "choices" in rule:
@@ -139,7 +154,7 @@ def values(rule: Rule) -> st.SearchStrategy[Any]:
 
 def messages() -> st.SearchStrategy[Message]:
     """Any valid message."""
-    return st.sampled_from(KINDS).flatmap(_messages_of)
+    return st.sampled_from(list(FORMS)).flatmap(_messages_of)
 
 
 def _messages_of(kind: type[Message]) -> st.SearchStrategy[Message]:

@@ -12,7 +12,7 @@ from dlcpd.core.session.digests import (
     Digest,
     DigestBook,
     Digester,
-    Piece,
+    DigestPiece,
 )
 
 RANKS = [1, 2, 3]
@@ -85,7 +85,7 @@ def test_a_digest_fits_its_field(raw: bytes, piece: int) -> None:
 def test_a_digest_says_what_was_compared() -> None:
     digest = Digest(0, "operation 7 (all_reduce)")
     for number in range(MAX_NAMED + 3):
-        digest = digest.plus(1, Piece(number, 64 * number, 64 * number + 64, number % 3))
+        digest = digest.plus(1, DigestPiece(number, 64 * number, 64 * number + 64, number % 3))
     assert digest.value == MAX_NAMED + 3
     text = digest.describe()
     assert "operation 7 (all_reduce)" in text

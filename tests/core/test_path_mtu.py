@@ -13,7 +13,7 @@ from dlcpd.core.paths.path_mtu import (
     RAISE,
     REFERENCE,
     PathMtu,
-    State,
+    SearchState,
 )
 from dlcpd.core.wire.header import HEADER_SIZE
 from dlcpd.core.wire.sizes import BASE, MAX_SEGMENT, datagram_size, segment_within
@@ -87,7 +87,7 @@ def test_common_sizes_are_found_exactly(mtu: int, icmp: bool, headers: int) -> N
     found = road(mtu, headers=headers, icmp=icmp)
     found.run()
     assert found.search.size == segment_within(mtu, headers)
-    assert found.search.state is State.COMPLETE
+    assert found.search.state is SearchState.COMPLETE
     assert mtu - 64 < found.search.packet <= mtu
 
 
@@ -97,7 +97,7 @@ def test_any_size_is_found_to_a_sixteenth_and_never_exceeded(mtu: int) -> None:
     found.run()
     best = segment_within(mtu, IPV4)
     assert best * 15 // 16 - 64 <= found.search.size <= best
-    assert found.search.state is State.COMPLETE
+    assert found.search.state is SearchState.COMPLETE
 
 
 def test_a_router_that_names_its_mtu_is_believed_only_as_far_as_probes_agree() -> None:
@@ -110,7 +110,7 @@ def test_the_local_interface_is_the_first_guess_and_one_round_trip_confirms_it()
     found = road(9000)
     found.run(found.rtt * 1.5)
     assert found.search.size == MAX_SEGMENT
-    assert found.search.state is State.COMPLETE
+    assert found.search.state is SearchState.COMPLETE
 
 
 def test_nothing_above_the_local_interface_is_tried() -> None:
@@ -123,7 +123,7 @@ def test_a_setting_below_the_base_is_obeyed() -> None:
     found = Road(PathMtu(IPV4, 512), 1500)
     found.run()
     assert max(found.sent) == found.search.size == 512
-    assert found.search.state is State.COMPLETE
+    assert found.search.state is SearchState.COMPLETE
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -146,7 +146,7 @@ def test_until_something_is_confirmed_the_base_is_used() -> None:
     found.run()
     assert found.search.size == BASE
     assert found.search.packet == 0
-    assert found.search.state is State.BASE
+    assert found.search.state is SearchState.BASE
 
 
 # --- cost ----------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ def test_a_dead_path_proves_nothing_about_sizes() -> None:
     found.silent = False
     found.run(MAX_WAIT + 1)
     assert found.search.size == segment_within(1500, IPV4)
-    assert found.search.state is State.COMPLETE
+    assert found.search.state is SearchState.COMPLETE
 
 
 def test_too_big_about_what_is_not_sent_any_more_changes_nothing() -> None:
@@ -274,14 +274,14 @@ def test_a_path_below_the_least_mtu_is_called_blocked_and_asked_again() -> None:
     assert found.search.packet == 0
     found.mtu = 1400
     found.run(BLOCKED_RETRY + 5)
-    assert found.search.state is State.COMPLETE
+    assert found.search.state is SearchState.COMPLETE
     assert found.search.size == segment_within(1400, IPV4)
 
 
 def test_a_silent_path_is_not_called_blocked() -> None:
     found = road(1000, silent=True)
     found.run(60)
-    assert found.search.state is State.BASE
+    assert found.search.state is SearchState.BASE
     assert not found.search.blocked
 
 

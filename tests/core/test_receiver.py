@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.core.transfer.budget import Budget
-from dlcpd.core.transfer.receiver import TRANSITIONS, Answer, Input, State, TransferReceiver
+from dlcpd.core.transfer.receiver import (
+    TRANSITIONS,
+    Answer,
+    ReceiverInput,
+    ReceiverState,
+    TransferReceiver,
+)
 from dlcpd.core.wire.header import MAX_ROUND
 
 SEGMENTS = 20
@@ -53,37 +59,37 @@ def complete() -> TransferReceiver:
     return made
 
 
-IN: dict[State, Callable[[], TransferReceiver]] = {
-    State.RECEIVING: receiving,
-    State.OFFERED: offered,
-    State.COMPLETE: complete,
+IN: dict[ReceiverState, Callable[[], TransferReceiver]] = {
+    ReceiverState.RECEIVING: receiving,
+    ReceiverState.OFFERED: offered,
+    ReceiverState.COMPLETE: complete,
 }
 
 
-def apply(made: TransferReceiver, event: Input) -> None:
+def apply(made: TransferReceiver, event: ReceiverInput) -> None:
     """Bring `event` about by what happens on the wire."""
     match event:
-        case Input.FILLED:
+        case ReceiverInput.FILLED:
             arrive(made, range(SEGMENTS), round_=made.round + 1)
-        case Input.MORE:
+        case ReceiverInput.MORE:
             arrive(made, [18], round_=made.round + 1)
-        case Input.SETTLED:
+        case ReceiverInput.SETTLED:
             arrive(made, range(18), ending=1, round_=made.round)
             made.evaluate(LATER, QUIET)
-        case Input.AGREED:
+        case ReceiverInput.AGREED:
             made.on_ack(made.offer)
 
 
 # --- the machine ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", State)
-def test_each_state_can_be_reached(state: State) -> None:
+@pytest.mark.parametrize("state", ReceiverState)
+def test_each_state_can_be_reached(state: ReceiverState) -> None:
     assert IN[state]().state is state
 
 
 @pytest.mark.parametrize(("state", "event"), TRANSITIONS)
-def test_each_transition_happens_on_the_wire(state: State, event: Input) -> None:
+def test_each_transition_happens_on_the_wire(state: ReceiverState, event: ReceiverInput) -> None:
     made = IN[state]()
     apply(made, event)
     assert made.state is TRANSITIONS[state, event]
@@ -91,16 +97,16 @@ def test_each_transition_happens_on_the_wire(state: State, event: Input) -> None
 
 @pytest.mark.parametrize(
     ("state", "event"),
-    [(s, e) for s in State for e in Input if (s, e) not in TRANSITIONS],
+    [(s, e) for s in ReceiverState for e in ReceiverInput if (s, e) not in TRANSITIONS],
 )
-def test_any_other_input_is_ignored(state: State, event: Input) -> None:
+def test_any_other_input_is_ignored(state: ReceiverState, event: ReceiverInput) -> None:
     made = IN[state]()
     apply(made, event)
     assert made.state is state
 
 
 def test_nothing_leaves_complete() -> None:
-    assert State.COMPLETE not in {state for state, _ in TRANSITIONS}
+    assert ReceiverState.COMPLETE not in {state for state, _ in TRANSITIONS}
 
 
 # --- arrivals ---------------------------------------------------------------------------
@@ -123,7 +129,7 @@ def test_duplicates_do_not_put_off_the_verdict() -> None:
 def test_an_offer_binds_late_arrivals_do_not_count() -> None:
     made = offered()
     assert arrive(made, [18, 19], now=LATER) == 0
-    assert (made.state, made.missing) == (State.OFFERED, 2)
+    assert (made.state, made.missing) == (ReceiverState.OFFERED, 2)
     assert np.flatnonzero(~made.received).tolist() == [18, 19]
 
 
@@ -131,7 +137,7 @@ def test_a_veto_voids_the_offer() -> None:
     made = offered()
     old = made.offer
     assert arrive(made, [18], now=LATER, ending=1, round_=1) == 1
-    assert (made.state, made.round, made.ended) == (State.RECEIVING, 1, True)
+    assert (made.state, made.round, made.ended) == (ReceiverState.RECEIVING, 1, True)
     assert not made.on_ack(old)
     assert made.evaluate(LATER + 1, QUIET) is Answer.FINAL
     assert made.offer == old + 1
@@ -156,7 +162,7 @@ def test_never_before_the_pass_has_ended() -> None:
     made = receiver()
     arrive(made, range(19))
     assert made.evaluate(LATER, QUIET) is Answer.NOTHING
-    assert made.state is State.RECEIVING
+    assert made.state is ReceiverState.RECEIVING
 
 
 def test_at_the_deadline_the_end_of_the_pass_is_not_awaited() -> None:
@@ -180,7 +186,7 @@ def test_never_with_a_exempt_segment_missing(now: float) -> None:
     arrive(made, range(19), ending=1)
     assert made.evaluate(now, QUIET) is Answer.NACK
     arrive(made, [19], now=now, round_=1)
-    assert made.state is State.COMPLETE
+    assert made.state is ReceiverState.COMPLETE
 
 
 def test_exempt_segments_that_arrived_do_not_block() -> None:
@@ -209,21 +215,21 @@ def test_exact_never_offers() -> None:
     arrive(made, range(19), ending=1)
     for now in (LATER, DEADLINE, 1e9):
         assert made.evaluate(now, QUIET) is Answer.NACK
-    assert made.state is State.RECEIVING
+    assert made.state is ReceiverState.RECEIVING
 
 
 def test_nothing_completes_without_the_senders_consent() -> None:
     made = offered()
     for now in (LATER, DEADLINE, 1e9):
         assert made.evaluate(now, QUIET) is Answer.FINAL
-        assert made.state is State.OFFERED
+        assert made.state is ReceiverState.OFFERED
 
 
 @pytest.mark.parametrize("offer", [-1, 1])
 def test_consent_to_another_offer_is_none(offer: int) -> None:
     made = offered()
     assert not made.on_ack(made.offer + offer)
-    assert made.state is State.OFFERED
+    assert made.state is ReceiverState.OFFERED
 
 
 def test_consent_without_an_offer_is_none() -> None:
@@ -240,7 +246,7 @@ def test_an_offer_is_repeated_under_its_number() -> None:
     assert made.offer == first
     assert made.attempts == 2
     assert made.on_ack(first)
-    assert made.state is State.COMPLETE
+    assert made.state is ReceiverState.COMPLETE
 
 
 def test_offers_wrap_in_their_byte() -> None:
@@ -331,7 +337,7 @@ def test_no_order_of_events_breaks_the_bound(
             agreed |= made.on_ack(rest[0])  # type: ignore[arg-type]
         lost = np.flatnonzero(~made.received)
         assert made.missing == len(lost)
-        if made.state is State.COMPLETE:
+        if made.state is ReceiverState.COMPLETE:
             assert len(lost) <= budget
             assert not exempt & set(lost.tolist())
             assert agreed or not len(lost)

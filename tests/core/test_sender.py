@@ -9,7 +9,7 @@ import pytest
 from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.transfer.budget import Budget
 from dlcpd.core.transfer.packetizer import BLOCK, by_tag
-from dlcpd.core.transfer.sender import ENDING_RUN, State, TransferSender
+from dlcpd.core.transfer.sender import ENDING_RUN, SenderState, TransferSender
 from dlcpd.core.wire.header import MAX_ROUND, Key
 
 SEGMENTS = 100
@@ -48,11 +48,11 @@ def done() -> TransferSender:
     return sender
 
 
-IN = {State.SENDING: sending, State.AWAITING: awaiting, State.DONE: done}
+IN = {SenderState.SENDING: sending, SenderState.AWAITING: awaiting, SenderState.DONE: done}
 
 
-@pytest.mark.parametrize("state", State)
-def test_each_state_can_be_reached(state: State) -> None:
+@pytest.mark.parametrize("state", SenderState)
+def test_each_state_can_be_reached(state: SenderState) -> None:
     assert IN[state]().state is state
 
 
@@ -62,7 +62,7 @@ def test_a_pass_takes_every_segment_once_in_its_order() -> None:
     while sender.remaining:
         taken += sender.take(33, 0)[0].tolist()
     assert taken == order
-    assert sender.state is State.AWAITING
+    assert sender.state is SenderState.AWAITING
     assert (sender.sent, sender.retransmitted) == (SEGMENTS, 0)
     assert sender.take(10, 0)[0].tolist() == []
 
@@ -89,14 +89,14 @@ def test_the_path_of_every_segment_is_remembered() -> None:
     assert (sender.path_of[60:] == 1).all()
 
 
-@pytest.mark.parametrize("state", [State.SENDING, State.AWAITING])
-def test_a_nack_starts_the_round_it_asks_for(state: State) -> None:
+@pytest.mark.parametrize("state", [SenderState.SENDING, SenderState.AWAITING])
+def test_a_nack_starts_the_round_it_asks_for(state: SenderState) -> None:
     sender = IN[state]()
     assert sender.on_nack(missing(7, 99), 1)
-    assert (sender.state, sender.round, sender.remaining) == (State.SENDING, 1, 2)
+    assert (sender.state, sender.round, sender.remaining) == (SenderState.SENDING, 1, 2)
     sent = sender.sent
     assert sender.take(10, 0)[0].tolist() == [7, 99]
-    assert (sender.state, sender.sent, sender.retransmitted) == (State.AWAITING, sent, 2)
+    assert (sender.state, sender.sent, sender.retransmitted) == (SenderState.AWAITING, sent, 2)
 
 
 def test_a_nack_may_skip_rounds_whose_nacks_were_lost() -> None:
@@ -130,11 +130,11 @@ def test_a_nack_again_does_not_repeat_the_retransmission() -> None:
     assert sender.retransmitted == 2
 
 
-@pytest.mark.parametrize("state", [State.SENDING, State.AWAITING])
-def test_a_veto_sends_in_a_new_round(state: State) -> None:
+@pytest.mark.parametrize("state", [SenderState.SENDING, SenderState.AWAITING])
+def test_a_veto_sends_in_a_new_round(state: SenderState) -> None:
     sender = IN[state]()
     sender.on_veto(np.array([5, 6], np.intp))
-    assert (sender.state, sender.round) == (State.SENDING, 1)
+    assert (sender.state, sender.round) == (SenderState.SENDING, 1)
     assert sender.take(10, 0)[0].tolist() == [5, 6]
 
 
@@ -161,18 +161,18 @@ def test_probes_count_from_the_last_thing_sent() -> None:
     assert sender.probes == 0
 
 
-@pytest.mark.parametrize("state", State)
-def test_done_is_told_once(state: State) -> None:
+@pytest.mark.parametrize("state", SenderState)
+def test_done_is_told_once(state: SenderState) -> None:
     sender = IN[state]()
-    assert sender.on_done() is (state is not State.DONE)
-    assert sender.state is State.DONE
+    assert sender.on_done() is (state is not SenderState.DONE)
+    assert sender.state is SenderState.DONE
     assert not sender.on_done()
 
 
 def test_a_restart_sends_the_first_pass_again() -> None:
     sender = awaiting()
     sender.restart()
-    assert (sender.state, sender.round, sender.remaining) == (State.SENDING, 0, SEGMENTS)
+    assert (sender.state, sender.round, sender.remaining) == (SenderState.SENDING, 0, SEGMENTS)
     assert sender.take(SEGMENTS, 0)[0].tolist() == list(range(SEGMENTS))
 
 

@@ -26,7 +26,7 @@ def test_usage_errors(line: str, says: str, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_the_socket_comes_from_the_environment_where_it_is_not_given() -> None:
-    assert parser({}).parse_args(["status"]).socket is None  # see tests/ctl/test_private.py
+    assert parser({}).parse_args(["status"]).socket is None  # see tests/inspection/test_private.py
     assert parser({"DLCPD_SOCKET": "/x"}).parse_args(["peers"]).socket == "/x"
     assert parser({"DLCPD_SOCKET": "/x"}).parse_args(["peers", "--socket", "/y"]).socket == "/y"
 

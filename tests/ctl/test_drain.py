@@ -62,7 +62,7 @@ def test_a_daemon_that_does_not_end_in_time_is_exit_code_1(
         process.stdout.readline()
         known = report() | {"pid": process.pid}
         try:
-            with Answering(tmp_path / "s", WELCOME, Status(known)) as fake:
+            with Answering(tmp_path / "s", WELCOME, Status.of(known)) as fake:
                 assert command.main(["drain", "--socket", fake.path, "--wait", "1"]) == 1
         finally:
             process.kill()

@@ -7,8 +7,8 @@ import pytest
 
 LISTS = """
 import sys
+from dlcpd.cli.extensions import installed
 from dlcpd.ctl.arguments import parser
-from dlcpd.ctl.extensions import installed
 grammar = parser({}, installed())
 if sys.argv[1:]:
     grammar.parse_args(sys.argv[1:])
@@ -16,7 +16,7 @@ else:
     grammar.format_help()
 print(*sorted(sys.modules))
 """
-HEAVY = {"numpy", "asyncio", "torch", "dlcp_client", "dlcpd.ledger", "dlcpd.ctl.doctor.checks"}
+HEAVY = {"numpy", "asyncio", "torch", "dlcp_client", "dlcpd.ledger", "dlcpd.doctor.checks"}
 
 
 def imported(*words: str) -> set[str]:
@@ -31,6 +31,10 @@ def test_an_operating_command_imports_no_other(words: tuple[str, ...]) -> None:
     found = imported(*words)
     assert found & HEAVY == set()
     assert [name for name in found if name.startswith("dlcp_lab.")] == ["dlcp_lab.commands"]
+
+
+def test_the_help_imports_no_messages() -> None:
+    assert imported() & {"msgspec", "dlcpd.contract.messages"} == set()
 
 
 def test_a_command_of_the_lab_imports_its_own_grammar() -> None:

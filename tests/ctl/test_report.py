@@ -5,21 +5,21 @@ import gzip
 import hashlib
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dlcp_client.reporting import json_lines
 from dlcpd.contract.errors import BadConfig, BadLedger
 from dlcpd.ctl.main import main as dlcpctl
+from dlcpd.ctl.report.document import document
 from dlcpd.ctl.report.history import of_windows
-from dlcpd.ctl.report.html import document
 from dlcpd.ctl.report.inputs import sections
 from dlcpd.ctl.report.parts import Section, table
 from dlcpd.ctl.report.steps import of_trace
-from dlcpd.ctl.timeline import timeline
+from dlcpd.inspection.timeline import timeline
 from dlcpd.ledger.frames import frame
 from dlcpd.ledger.records import Record
 from tests.client.test_report import WHOLE

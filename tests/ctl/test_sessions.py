@@ -10,6 +10,7 @@ from dlcpd.contract.messages import Status
 from dlcpd.ctl import main as command
 from dlcpd.ctl import sessions, top
 from dlcpd.ctl.top import Sample, frame, screen
+from dlcpd.inspection.report import alarms
 from tests.ctl.test_status import WELCOME, Answering
 from tests.ctl.test_status import report as status_report
 
@@ -52,23 +53,23 @@ def test_an_engine_that_does_not_answer_leaves_gaps() -> None:
     [row] = as_maps(sessions.SESSION_HEADER, sessions.session_rows(silent))
     assert row["operations"] is None and row["of bound(%)"] is None
     assert list(sessions.path_rows(silent)) == []
-    assert "ENGINE: the engine did not answer within 1 s" in list(top.alarms(silent))
+    assert "ENGINE: the engine did not answer within 1 s" in list(alarms(silent))
 
 
 @pytest.mark.parametrize(("used", "count"), [(0.89, 0), (0.9, 1)])
 def test_a_bound_that_is_nearly_used_up_is_an_alarm(used: float, count: int) -> None:
     pressed = report()
     pressed["engine"]["sessions"]["3"]["totals"]["used"] = used
-    found = [line for line in top.alarms(pressed) if line.startswith("BOUND: train, rank 0")]
+    found = [line for line in alarms(pressed) if line.startswith("BOUND: train, rank 0")]
     assert len(found) == count
 
 
 def test_a_report_that_was_cut_says_so() -> None:
-    assert not [line for line in top.alarms(report()) if line.startswith("SHORT")]
-    assert [line for line in top.alarms(report() | {"truncated": True}) if "SHORT: the" in line]
+    assert not [line for line in alarms(report()) if line.startswith("SHORT")]
+    assert [line for line in alarms(report() | {"truncated": True}) if "SHORT: the" in line]
     cut = report()
     cut["engine"]["truncated"] = True
-    assert [line for line in top.alarms(cut) if "SHORT: the" in line]
+    assert [line for line in alarms(cut) if "SHORT: the" in line]
 
 
 def test_a_bound_that_was_never_asked_for_is_not_used() -> None:
@@ -138,7 +139,7 @@ def test_a_screen_is_cut_to_the_terminal() -> None:
 def test_tables_are_documents_as_well(
     line: str, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Answering(tmp_path / "s", WELCOME, Status(report())) as daemon:
+    with Answering(tmp_path / "s", WELCOME, Status.of(report())) as daemon:
         assert command.main([line, "--socket", daemon.path, "--json", "-"]) == 0
     told = capsys.readouterr()
     [row] = json.loads(told.out)
@@ -149,7 +150,7 @@ def test_tables_are_documents_as_well(
 def test_a_broken_session_is_exit_code_1(tmp_path: Path) -> None:
     broken = report()
     broken["sessions"][0]["broken"] = "rank 1 left"
-    with Answering(tmp_path / "s", WELCOME, Status(broken)) as daemon:
+    with Answering(tmp_path / "s", WELCOME, Status.of(broken)) as daemon:
         assert command.main(["sessions", "--socket", daemon.path]) == 1
 
 

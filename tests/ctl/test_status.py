@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from dlcpd.contract.errors import BadMessage, DaemonUnavailable, TooMany
+from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.messages import Message, Refused, Status, Welcome
-from dlcpd.ctl import top
-from dlcpd.ctl.status import PEER_HEADER, peer_rows, query, status_lines
-from dlcpd.ipc.seqpacket import decode_untrusted, encode
+from dlcpd.ctl.status import PEER_HEADER, peer_rows, status_lines
+from dlcpd.inspection.report import alarms, query
 
 PATH = {"sent": 10, "lost": 1, "in_flight": 0, "rtt": 0.00025, "congestion_window": 4096,
         "queue_delay": 0.0, "received": 9, "missing": 2}  # fmt: skip
@@ -124,7 +124,7 @@ def test_a_peer_that_is_silent_is_named_as_suspected() -> None:
         "cut off or dead"
     )
     quiet["engine"]["sessions"]["3"]["peers"][0]["paths"] = []
-    [line] = [line for line in top.alarms(quiet) if line.startswith("SILENT")]
+    [line] = [line for line in alarms(quiet) if line.startswith("SILENT")]
     assert line.startswith("SILENT: train, rank 0: rank 1 on beta has not answered for 7.2 s")
 
 
@@ -227,7 +227,7 @@ WELCOME = Welcome(1, "alpha", "tcp://10.0.0.1:5000", "k" * 40)
 
 
 def test_query_greets_then_asks(tmp_path: Path) -> None:
-    with Answering(tmp_path / "s", WELCOME, Status({"host": "alpha"})) as daemon:
+    with Answering(tmp_path / "s", WELCOME, Status.of({"host": "alpha"})) as daemon:
         assert query(daemon.path, 12) == {"host": "alpha"}
     hello, request = daemon.asked
     assert type(hello).__name__ == "Hello"

@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 
 import msgpack
 
+from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.messages import (
     VERSION,
     Hello,
@@ -27,7 +28,7 @@ from dlcpd.contract.messages import (
     StatusRequest,
     Welcome,
 )
-from dlcpd.ipc.seqpacket import MAX_DESCRIPTORS, decode_untrusted, encode
+from dlcpd.ipc.seqpacket import MAX_DESCRIPTORS
 
 T = TypeVar("T")
 PATIENCE = 90.0  # seconds until a test fails; never a measure of anything
@@ -205,7 +206,7 @@ class Client:
 
     def status(self, ledger: int = 0) -> dict[str, Any]:
         self.send(StatusRequest(ledger))
-        return self.expect(Status).report
+        return self.expect(Status).read()
 
     def counters(self) -> dict[str, int]:
         counters: dict[str, int] = self.status()["counters"]

@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotAuthorised, NotPermitted, TooMany
 from dlcpd.contract.messages import Join
@@ -13,7 +13,7 @@ from dlcpd.daemon.peers.membership import Link, Membership
 from dlcpd.daemon.peers.peer_messages import Goodbye
 from dlcpd.daemon.sessions.admission import Admission, SessionSettings
 from dlcpd.daemon.sessions.proof import Proof
-from dlcpd.daemon.sessions.session import Session
+from dlcpd.daemon.sessions.session import LocalSession
 from dlcpd.daemon.sessions.table import SessionTable
 
 SETTINGS = SessionSettings(
@@ -69,7 +69,7 @@ class Scene:
             SETTINGS, self.table, self.engines, Authorised(None, ""), "tcp://192.0.2.7:9"
         )
 
-    def add(self, job: str = "job", rank: int = 0, engines: tuple[int, ...] = (0,)) -> Session:
+    def add(self, job: str = "job", rank: int = 0, engines: tuple[int, ...] = (0,)) -> LocalSession:
         number = self.table.next_number()
         member = Membership(
             job=job,
@@ -82,7 +82,7 @@ class Scene:
             seed=1,
             proof="",
         )
-        session = Session(number, member, Client(), 1 << 20, 1.0, Proof.HOST, engines=engines)
+        session = LocalSession(number, member, Client(), 1 << 20, 1.0, Proof.HOST, engines=engines)
         self.table.add(session)
         return session
 

@@ -10,17 +10,17 @@ from typing import Any
 import msgpack
 import pytest
 
-from dlcpd.contract.frames import from_frame_untrusted, to_frame
+from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.messages import Failed
 from tests.daemon.kit import Client, Daemon, configuration, join_all, until
 from tests.io.engines import ask
 
 
-@pytest.mark.parametrize("told", ["SessionBroken", "OperationsFailed"])
+@pytest.mark.parametrize("told", ["SessionFailed", "OperationsFailed"])
 def test_a_client_that_leaves_after_bad_news_is_not_their_cause(tmp_path: Path, told: str) -> None:
     """Control of rank 1 finds both at once: its client is gone, and its engine has said why."""
     news: dict[str, dict[str, Any]] = {
-        "SessionBroken": {"rank": 2, "code": "peer_lost", "text": "rank 2 is silent"},
+        "SessionFailed": {"rank": 2, "code": "peer_lost", "text": "rank 2 is silent"},
         "OperationsFailed": {"failures": [(0, 1, [0], "deadline_exceeded", "rank 2 is silent")]},
     }
     first = configuration(tmp_path, "host-a", "127.0.0.1")
@@ -51,7 +51,7 @@ def test_all_that_survive_name_the_rank_that_froze(tmp_path: Path) -> None:
         for client in survivors:
             assert client.lane
             os.pwrite(client.arena, bytes(4096), 0)  # as the client's library commits memory
-            client.lane.send(msgpack.packb(to_frame(ask(1, count=1000, deadline=60.0))))
+            client.lane.send(encode(ask(1, count=1000, deadline=60.0)))
         with ThreadPoolExecutor() as pool:
             texts = list(pool.map(last_words, survivors))
     assert ["rank 1 on host-1" in text for text in texts] == [True, True], texts
@@ -68,7 +68,7 @@ def impatient(address: str) -> str:
 def last_words(client: Client) -> str:
     """The text of its first failure, at which it leaves."""
     assert client.lane
-    message = from_frame_untrusted(msgpack.unpackb(client.lane.recv(1 << 20)))
+    message = decode_untrusted(client.lane.recv(1 << 20))
     client.close()
     assert isinstance(message, Failed), message
     return message.text

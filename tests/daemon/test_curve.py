@@ -135,6 +135,7 @@ def test_a_key_of_small_order_is_refused() -> None:
 def test_a_message_again_or_changed_or_of_the_other_side_is_refused() -> None:
     _, client, server = shake_hands()
     one, two = body(client.seal(b"one")), body(client.seal(b"two"))
+    assert server.open_untrusted(one) == (0, b"one")
     assert server.open_untrusted(two) == (0, b"two")
     for wrong in (one, two, body(server.seal(b"own")), b"", b"\x07MESSAGE", one[:30]):
         with pytest.raises(BrokenStream):
@@ -143,6 +144,16 @@ def test_a_message_again_or_changed_or_of_the_other_side_is_refused() -> None:
     three[-1] ^= 1
     with pytest.raises(BrokenStream):
         server.open_untrusted(bytes(three))
+
+
+@pytest.mark.parametrize("from_client", [True, False])
+def test_a_message_after_an_omitted_one_is_refused(*, from_client: bool) -> None:
+    _, client, server = shake_hands()
+    sender, receiver = (client, server) if from_client else (server, client)
+    omitted, later = body(sender.seal(b"omitted")), body(sender.seal(b"later"))
+    with pytest.raises(BrokenStream, match=r"message \d+ after message \d+"):
+        receiver.open_untrusted(later)
+    assert receiver.open_untrusted(omitted) == (0, b"omitted"), "the refused one changed nothing"
 
 
 def test_who_is_turned_away_learns_why_and_from_whom() -> None:

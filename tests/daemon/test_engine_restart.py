@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from dlcpd.contract.messages import Joined
-from dlcpd.daemon.engine_slot import FAILING, MAX_DELAY, EngineSlot, News, State, delay_after
+from dlcpd.daemon.engine_slot import (
+    FAILING,
+    MAX_DELAY,
+    EngineCallbacks,
+    EngineSlot,
+    SlotState,
+    delay_after,
+)
 from dlcpd.daemon.engines import Engines
 from tests.daemon.kit import Client, Daemon, configuration, join_all, joins, until
 
@@ -104,9 +111,11 @@ def _ignore(*_: Any) -> None: ...
 class Standing(Engines):
     """Engines in given states, without processes."""
 
-    def __init__(self, *states: State) -> None:
+    def __init__(self, *states: SlotState) -> None:
         super().__init__(on_event=_ignore, on_exit=_ignore)
-        self._slots = [EngineSlot(n, News(_ignore, _ignore, _ignore)) for n in range(len(states))]
+        self._slots = [
+            EngineSlot(n, EngineCallbacks(_ignore, _ignore, _ignore)) for n in range(len(states))
+        ]
         for slot, state in zip(self._slots, states, strict=True):
             slot.state = state
 
@@ -124,12 +133,15 @@ class Standing(Engines):
 def test_a_job_gets_the_engines_with_the_fewest_sessions(
     count: int, load: dict[int, int], chosen: tuple[int, ...]
 ) -> None:
-    assert Standing(State.UP, State.STARTING, State.UP).choose(count, Counter(load)) == chosen
+    assert (
+        Standing(SlotState.UP, SlotState.STARTING, SlotState.UP).choose(count, Counter(load))
+        == chosen
+    )
 
 
 def test_no_job_gets_an_engine_that_fails() -> None:
-    assert Standing(State.UP, State.FAILING).choose(0, Counter()) == (0,)
-    assert Standing(State.FAILING).choose(1, Counter()) == ()
+    assert Standing(SlotState.UP, SlotState.FAILING).choose(0, Counter()) == (0,)
+    assert Standing(SlotState.FAILING).choose(1, Counter()) == ()
 
 
 def test_sessions_of_other_engines_go_on(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from dlcpd.daemon import log
 from dlcpd.daemon.journal import MESSAGE_IDS
 from dlcpd.daemon.peers.membership import Link, Membership
 from dlcpd.daemon.sessions.proof import Proof
-from dlcpd.daemon.sessions.session import Session
+from dlcpd.daemon.sessions.session import LocalSession
 
 HOSTILE = 'a "quoted"\nlevel=error event=forged\x1b[31m \x7f \x9b \u2028 \u202e'
 
@@ -133,7 +133,7 @@ def test_a_session_is_a_job_and_a_rank_and_a_peer_a_rank_on_a_host(
 ) -> None:
     link = Link(3, "beta", "tcp://10.0.0.2:5000", "key", 1)
     membership = Membership("train", 2, 7, "alpha", [], {}, {3: link})
-    session = Session(1, membership, Nobody(), 0, 1.0, Proof.HOST)
+    session = LocalSession(1, membership, Nobody(), 0, 1.0, Proof.HOST)
     log.info("peer_gone", session=session, peer=link)
     entry = parsed(journal.recv(1 << 16))
     assert {key: value for key, value in entry.items() if key.startswith("DLCPD_")} == {

@@ -2,10 +2,10 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 
 import pytest
+from msgspec.structs import replace
 
 from dlcpd.contract.errors import NotAuthorised, RanksDisagree
 from dlcpd.daemon.peers.membership import (
@@ -248,7 +248,7 @@ def test_a_reason_fits_its_message() -> None:
 
 
 def test_what_was_waived_is_told_in_messages_of_a_bounded_size() -> None:
-    a, rows = member(0), [AbortedRow(6, number, "why") for number in range(30)]
+    a, rows = member(0), [AbortedRow(6, number, "why", -1) for number in range(30)]
     aborts = list(a.aborts_to(a.links[1], 2, rows))
     assert [len(abort.aborted) for abort in aborts] == [MAX_ABORTED, MAX_ABORTED, 6]
     assert [row for abort in aborts for row in abort.aborted] == rows

@@ -10,11 +10,11 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from dlcpd.contract.messages import Completed
@@ -126,13 +126,18 @@ def test_both_ends_count_the_same_of_what_was_waived(hosts: list[Daemon]) -> Non
 def documented() -> dict[str, tuple[str, list[str], str]]:
     """Type, labels and text of each metric of docs/metrics.md.
 
-    Labels are those of the metric's section, then those of its row.
+    The page gives types by name. Labels are those of the metric's section, then those of its row.
     """
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    [histogram] = re.findall(r"`(\w+)` is a histogram, all\s+others\s+are gauges", page)
+    assert "Names that end in `_total` are counters" in page
     found = {}
-    row = re.compile(r"^\| `(dlcpd_\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
-    for section in (ROOT / "docs" / "metrics.md").read_text().split("\n### ")[1:]:
+    row = re.compile(r"^\| `(dlcpd_\w+)` \|(?: ?([^|]*)\|)? ([^|]*) \|$", re.MULTILINE)
+    for section in page.split("\n### ")[1:]:
         common = re.findall(r"\w+", "".join(re.findall(r"^Labels: (.*)$", section, re.MULTILINE)))
-        for name, kind, labels, text in row.findall(section):
+        for name, labels, text in row.findall(section):
+            kind = "counter" if name.endswith("_total") else "gauge"
+            kind = "histogram" if name == histogram else kind
             found[name] = kind, common + re.findall(r"\w+", labels), text
     return found
 

@@ -9,7 +9,7 @@ from tests.pages import ROOT
 
 TIMEOUT = 60.0  # seconds
 ROWS = {
-    "SESSION: Final[tuple[ReportValue[SessionSource], ...]] = (\n": """\
+    "SESSION: Final[tuple[ReportValue[SessionOrigin], ...]] = (\n": """\
     ReportValue("example", lambda of: 3, Metric(COUNTER, "examples", "An example."), sum),
 """,
     "PATH: Final[tuple[ReportValue[PathSource], ...]] = (\n": """\

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from dlcpd.contract.messages import VERSION, Joined, Welcome
 from dlcpd.daemon.peers.peer_messages import (
@@ -84,7 +84,7 @@ class Actor:
 
     def abort(self, **changes: Any) -> Abort:
         echo = self.theirs.session
-        good = Abort("job", 1, 0, HELLO.session, echo, 0, [AbortedRow(6, 3, "x")])
+        good = Abort("job", 1, 0, HELLO.session, echo, 0, [AbortedRow(6, 3, "x", -1)])
         return replace(good, **changes)
 
 
@@ -177,7 +177,7 @@ async def test_stale_news_do_nothing_and_present_ones_do(client: Client, actor: 
         actor.say(actor.goodbye(**changes))
         actor.say(actor.abort(**changes))
         await counted(client, "peer_stale", 2 * number + 2)
-    actor.say(actor.abort(aborted=[AbortedRow(6, 3, "x"), AbortedRow(6, 4, "y", lost=0)]))
+    actor.say(actor.abort(aborted=[AbortedRow(6, 3, "x", -1), AbortedRow(6, 4, "y", 0)]))
     aborted = client.command("AbortOperations")["aborted"]
     assert aborted == [[1, 6, 3, "x", -1], [1, 6, 4, "y", 0]]
     actor.say(actor.goodbye())
@@ -241,11 +241,11 @@ async def test_another_protocol_version_refuses_the_join_by_name(
 @on_stage
 async def test_a_client_that_leaves_says_goodbye_once(client: Client, actor: Actor) -> None:
     await joined(client, actor)
-    client.emit("SessionBroken", rank=1, code="peer_lost", text="silent")
+    client.emit("SessionFailed", rank=1, code="peer_lost", text="silent")
     goodbye = await actor.hear(Goodbye)
     assert (goodbye.session, goodbye.echo) == (actor.theirs.session, HELLO.session)
     assert goodbye.code == "peer_lost" and "silent" in goodbye.text
-    client.emit("SessionBroken", rank=1, code="peer_lost", text="again")
+    client.emit("SessionFailed", rank=1, code="peer_lost", text="again")
     failures = [(6, 4, [1], "peer_lost", "marker", 0), (6, 5, [1], "ranks_disagree", "marker", 0)]
     client.emit("OperationsFailed", failures=failures)
     rows = (await actor.hear(Abort)).aborted

@@ -1,14 +1,15 @@
 """What peers send: it comes back as sent, or is one counted error."""
 
-from dataclasses import asdict, fields, replace
 from typing import Any
 
 import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict, replace
 
-from dlcpd.contract.messages import MAX_OPERATION, MAX_WORLD
+from dlcpd.contract.limits import MAX_WORLD
+from dlcpd.contract.messages import MAX_OPERATION
 from dlcpd.daemon.peers.peer_messages import (
     MAX_ABORTED,
     MAX_PEER_FRAME,
@@ -48,7 +49,7 @@ HELLO = PeerHello(
     data_encryption=0,
 )
 GOODBYE = Goodbye("job", 0, 1, 5, 6, "peer_lost", "why")
-ABORT = Abort("job", 0, 1, 5, 6, 1, [AbortedRow(4, 7, "why")])
+ABORT = Abort("job", 0, 1, 5, 6, 1, [AbortedRow(4, 7, "why", -1)])
 ALL: list[PeerMessage] = [HELLO, GOODBYE, ABORT]
 
 
@@ -72,7 +73,7 @@ def test_what_a_peer_says_has_no_control_characters() -> None:
     shown = r"\x1b]0;owned\x07" + "\n" + r"\x9b\u202e"
     assert isinstance(hello, PeerHello) and hello.host == shown
     assert isinstance(goodbye, Goodbye) and goodbye.text == goodbye.code == shown
-    assert isinstance(abort, Abort) and abort.aborted == [AbortedRow(4, 7, shown)]
+    assert isinstance(abort, Abort) and abort.aborted == [AbortedRow(4, 7, shown, -1)]
 
 
 def test_the_largest_messages_fit_a_frame() -> None:
@@ -81,14 +82,14 @@ def test_the_largest_messages_fit_a_frame() -> None:
         HELLO, job=wide * 128, host=wide * 255, endpoints=[UdpAddress("f" * 39, 65535)] * 128
     )
     goodbye = replace(GOODBYE, job=wide * 128, text=wide * MAX_REASON)
-    rows = [AbortedRow((1 << 16) - 1, MAX_OPERATION, wide * MAX_ABORT_TEXT)] * MAX_ABORTED
+    rows = [AbortedRow((1 << 16) - 1, MAX_OPERATION, wide * MAX_ABORT_TEXT, -1)] * MAX_ABORTED
     abort = replace(ABORT, job=wide * 128, aborted=rows)
     for message in (hello, goodbye, abort):
         assert len(pack(message)) <= MAX_PEER_FRAME
 
 
 WRONG: list[Any] = [None, True, -1, 1.5, 1 << 64, "x" * 5000, b"x", [], [[1, 2]], {}, [[]]]
-FIELDS = [(m, f.name) for m in ALL for f in fields(m)]
+FIELDS = [(m, name) for m in ALL for name in m.__struct_fields__]
 
 
 @pytest.mark.parametrize(("message", "name"), FIELDS, ids=lambda v: str(v)[:20])
@@ -147,7 +148,7 @@ def test_bounds_are_inclusive(name: str, low: int, high: int) -> None:
 
 def test_an_abort_names_any_operation_of_any_stream_of_the_wire() -> None:
     streams, numbers, text = 1 << 16, MAX_OPERATION, "x" * MAX_ABORT_TEXT
-    for good in (AbortedRow(0, 1, ""), AbortedRow(streams - 1, numbers, text, MAX_WORLD - 1)):
+    for good in (AbortedRow(0, 1, "", -1), AbortedRow(streams - 1, numbers, text, MAX_WORLD - 1)):
         abort = unpack_peer_untrusted(frame_of(ABORT, aborted=[good]))
         assert abort == replace(ABORT, aborted=[good])
     outside = [(-1, 1), (streams, 1), (0, 0), (0, numbers + 1)]
@@ -178,9 +179,11 @@ def test_another_version_is_told_apart_whatever_its_fields_are() -> None:
     [
         (b"", "no_msgpack"),
         (b"\xc1", "no_msgpack"),
-        (b"\xdd\xff\xff\xff\xff", "no_msgpack"),
-        (b"\xa2\xff\xff", "no_msgpack"),
-        (b"\x00\x00", "no_msgpack"),
+        (b"\xdd\xff\xff\xff\xff", "no_frame"),
+        (b"\xa2\xff\xff", "no_frame"),
+        (b"\x00\x00", "no_frame"),
+        (pack(HELLO) + b"\0", "no_msgpack"),
+        (pack(HELLO)[:-1], "no_msgpack"),
         (b"\xc0", "no_frame"),
         (msgpack.packb([PEER_VERSION, 0]), "no_frame"),
         (msgpack.packb(["1", 0, {}]), "no_frame"),
@@ -189,7 +192,7 @@ def test_another_version_is_told_apart_whatever_its_fields_are() -> None:
         (msgpack.packb([PEER_VERSION, 4, {}]), "unknown_kind"),
         (msgpack.packb([PEER_VERSION, -1, {}]), "unknown_kind"),
         (msgpack.packb([PEER_VERSION, False, {}]), "unknown_kind"),
-        (bytes([0x93, PEER_VERSION]) + b"\x91" * 1015 + b"\xc0\x80", "unknown_kind"),
+        (bytes([0x93, PEER_VERSION]) + b"\x91" * 1015 + b"\xc0\x80", "no_msgpack"),
         (b"\xc4" * (MAX_PEER_FRAME + 1), "too_long"),
     ],
     ids=lambda value: str(value)[:24],

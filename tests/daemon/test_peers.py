@@ -30,7 +30,7 @@ from dlcpd.daemon.peers.peer_messages import (
     PeerMessage,
     pack,
 )
-from dlcpd.daemon.peers.peers import News, PeerAddress, Peers
+from dlcpd.daemon.peers.peers import PeerAddress, PeerCallbacks, Peers
 from dlcpd.daemon.peers.trust import Trust
 from tests.daemon.keys_kit import authorise, host_with_keys, revoke
 from tests.daemon.kit import PATIENCE
@@ -55,7 +55,7 @@ class Node:
         self.lost: list[tuple[PeerAddress, str]] = []
         self.counters: Counter[str] = Counter()
         pair = keys or KeyPair.new()
-        news = News(
+        news = PeerCallbacks(
             message=lambda key, message: self.inbox.put_nowait((key, message)),
             other_version=lambda key, version: self.versions.append((key, version)),
             turned_away=lambda peer, code: self.turned_away.append((peer, code)),

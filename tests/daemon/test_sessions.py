@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
@@ -10,7 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
+from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import (
     VERSION,
     Hello,
@@ -18,11 +19,11 @@ from dlcpd.contract.messages import (
     Joined,
     PeerRow,
     Refused,
+    Status,
     StatusRequest,
     Welcome,
 )
 from dlcpd.io.control_events import MAX_FAILURES
-from dlcpd.ipc.seqpacket import encode
 from tests.daemon.kit import (
     ARENA,
     PATIENCE,
@@ -225,7 +226,7 @@ def failed(
 
 def test_a_broken_session_is_told_to_peers(pair: list[Client], job: str) -> None:
     join_all(pair, job)
-    pair[0].emit("SessionBroken", rank=1, code="peer_lost", text="rank 1 is silent")
+    pair[0].emit("SessionFailed", rank=1, code="peer_lost", text="rank 1 is silent")
     gone = pair[1].command("PeerGone")
     assert gone["rank"] == 0 and "rank 1 is silent" in gone["text"]
     [session] = [s for s in pair[0].status()["sessions"] if s["job"] == job]
@@ -517,5 +518,6 @@ def test_a_second_status_request_waits_for_the_first(tmp_path: Path) -> None:
         client.sock.send(STATUS_REQUEST)
         client.sock.send(STATUS_REQUEST)
         client.refused("too_many")
-        report = client.receive()
-        assert "did not answer" in getattr(report, "report")["engine"]["error"]  # noqa: B009
+        answer = client.receive()
+        assert isinstance(answer, Status)
+        assert "did not answer" in answer.read()["engine"]["error"]

@@ -19,7 +19,7 @@ from tests.pages import ROOT
 
 PATIENCE = 60.0  # seconds
 SITE = Path(sysconfig.get_path("purelib"))
-DEPENDENCIES = ("cffi", "_cffi_backend", "msgpack", "nacl", "numpy", "numpy.libs", "pycparser",
+DEPENDENCIES = ("cffi", "_cffi_backend", "msgspec", "nacl", "numpy", "numpy.libs", "pycparser",
                 "uvloop")  # fmt: skip
 # A Python without packages, if the one that runs the tests is of a virtual environment.
 BARE = Path(sys.base_prefix, "bin", "python{}.{}".format(*sys.version_info))
@@ -91,12 +91,12 @@ def test_a_module_runs_as_by_python_m(prefix: Path) -> None:
 @pytest.mark.usefixtures("path")
 def test_the_library_comes_first_then_installed_then_the_interpreters_own(prefix: Path) -> None:
     package(prefix, "queue")
-    msgpack = package(prefix, "msgpack")
-    said = probed("queue", "msgpack", "numpy", cwd=prefix)
+    msgspec = package(prefix, "msgspec")
+    said = probed("queue", "msgspec", "numpy", cwd=prefix)
     library = os.path.dirname(os.__file__)
     assert said["found"] == {
         "queue": library,
-        "msgpack": str(msgpack),
+        "msgspec": str(msgspec),
         "numpy": str(SITE / "numpy"),
     }
     assert said["path"].index(str(prefix)) < said["path"].index(str(SITE))

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from dlcpd.contract.frames import decode_untrusted
 from dlcpd.contract.messages import MAX_FRAME, Status
 from dlcpd.daemon.status import fitting
-from dlcpd.ipc.seqpacket import decode_untrusted
 
 ROW = {"text": "x" * 100}
 FULL = MAX_FRAME // 100  # rows that do not fit
@@ -34,7 +34,7 @@ def shown(value: dict[str, Any]) -> dict[str, Any]:
     assert len(packet) <= MAX_FRAME
     message = decode_untrusted(packet)
     assert isinstance(message, Status)
-    return message.report
+    return message.read()
 
 
 def test_what_fits_is_whole() -> None:

@@ -2,7 +2,7 @@ import socket
 
 import pytest
 
-from dlcpd.daemon.peers.stream import Stream, set_options
+from dlcpd.daemon.peers.stream import ByteStream, set_options
 
 
 def test_tcp_finds_out_that_the_other_end_is_gone_and_nothing_waits_for_more() -> None:
@@ -26,7 +26,7 @@ def test_the_end_of_the_other_side_is_an_error() -> None:
     ours, theirs = socket.socketpair()
     with ours:
         ours.setblocking(False)
-        stream = Stream(ours)
+        stream = ByteStream(ours)
         assert stream.receive() is None
         theirs.close()
         with pytest.raises(EOFError):

@@ -4,19 +4,19 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch._C._distributed_c10d import HashStore
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from dlcp_client import connect, ranges
 from dlcpd.contract.messages import Completed, Traced, TraceRequest
 from dlcpd.ctl.main import main as dlcpctl
-from dlcpd.ctl.timeline import FIRST_PROCESS
+from dlcpd.inspection.timeline import FIRST_PROCESS
 from tests.client.real import each_rank, reduce_all
 from tests.daemon.kit import PATIENCE, Client, Daemon, until
 from tests.daemon.test_two_hosts import COUNT, SUBMIT, Rank, close, ranks_of, start
@@ -106,7 +106,7 @@ def test_steps_operations_and_data_are_on_the_timeline(
     assert names["exchange"] == 6, "each has its result"
     [example] = [row for row in begun if row["name"] == "first"][:1]
     assert example["args"]["bytes"] == 4 * COUNT and example["args"]["bound"] == 0.1
-    sent = [row for row in rows if row["name"] in ("sent", "sent again")]
+    sent = [row for row in rows if row["name"] in ("sent", "retransmitted")]
     assert {row["args"]["path"] for row in sent} == {0} and sent[0]["args"]["class"] == "bulk"
     assert sum(row["args"]["segments"] for row in sent) > 6 * 100
     assert any(row["name"] == "received" for row in rows)
@@ -127,7 +127,7 @@ def test_nothing_is_noted_unless_somebody_records(hosts: list[Daemon], training:
 
 def look(client: Client, what: str) -> Row:
     client.send(TraceRequest(0, what))
-    return client.expect(Traced).report
+    return client.expect(Traced).read()
 
 
 def test_one_records_at_a_time_and_it_ends_with_its_connection(

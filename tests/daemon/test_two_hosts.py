@@ -4,15 +4,15 @@ import mmap
 import os
 import signal
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.messages import Completed, Failed, Join, Joined, Message, Released, Submit
-from dlcpd.ipc.seqpacket import decode_untrusted, encode
 from tests.daemon.kit import PATIENCE, Client, Daemon, configuration, joins, until
 
 ARENA = 1 << 22

@@ -11,7 +11,7 @@ import numpy as np
 from dlcpd.core.transfer.incoming import Incoming
 from dlcpd.core.transfer.receiver import TransferReceiver
 from dlcpd.core.wire.checksum import Keyring
-from dlcpd.core.wire.datagram import Batch, Group, Placed
+from dlcpd.core.wire.datagram import Batch, DatagramGroup, Placed
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Key
 from dlcpd.core.wire.rows import Received
 from dlcpd.io.datapath.compiled import Compiled
@@ -19,7 +19,7 @@ from dlcpd.io.datapath.library import CONTROL
 from dlcpd.io.datapath.open_transfers import OpenTransfers
 from dlcpd.io.datapath.receiving import CompiledRing
 from dlcpd.io.udp import mmsg
-from dlcpd.io.udp.loss import Corrupt, Loss
+from dlcpd.io.udp.loss import Corrupt, RandomLoss
 
 CE: Final = 3
 MARGIN, CANARY = 256, 0xEE
@@ -133,7 +133,7 @@ class Receiver:
             for name, count in zip(Placed._fields, placed, strict=True):
                 self.placed[name, incoming.key] += count  # type: ignore[index]
 
-    def _note(self, group: Group) -> None:
+    def _note(self, group: DatagramGroup) -> None:
         """Groups that follow each other and could be one are."""
         head = group.header
         same = (*_identity(head),)
@@ -178,7 +178,7 @@ def new_ring(
 ) -> CompiledRing:
     """A ring of its own."""
     return CompiledRing(
-        *compiled, gro=gro, loss=Loss(loss, (1,)), corrupt=Corrupt(corrupt), keys=keys
+        *compiled, gro=gro, loss=RandomLoss(loss, (1,)), corrupt=Corrupt(corrupt), keys=keys
     )
 
 

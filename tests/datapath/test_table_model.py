@@ -15,7 +15,7 @@ from dlcpd.collectives.segment_sum import SegmentSum
 from dlcpd.core.transfer.incoming import Incoming, Sum
 from dlcpd.core.transfer.receiver import TransferReceiver
 from dlcpd.core.wire.checksum import Checksum, Keyring
-from dlcpd.core.wire.datagram import Bytes, Group
+from dlcpd.core.wire.datagram import Bytes, DatagramGroup
 from dlcpd.core.wire.header import Header, Key, Kind
 from dlcpd.io.datapath.choices import COMPILED
 from dlcpd.io.datapath.compiled import Compiled
@@ -83,7 +83,9 @@ class Tables(RuleBasedStateMachine):
         self.ring = new_ring(Compiled(found.library, self.table), keys=self.keys)
         self.sums: list[Added] = []
         self.open: list[Open] = []
-        self.stale: list[tuple[Group, Open]] = []  # groups of the last look, of closed transfers
+        self.stale: list[
+            tuple[DatagramGroup, Open]
+        ] = []  # groups of the last look, of closed transfers
         self.graves: list[tuple[Bytes, bytes]] = []  # memory that is free, as it was then
         self.operation = 0
 

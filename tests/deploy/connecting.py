@@ -6,8 +6,9 @@ Run inside the machine: connecting.py SOCKET. Every connection is greeted; says 
 import socket
 import sys
 
+from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import VERSION, Hello, Welcome
-from dlcpd.ipc.seqpacket import encode, receive_message
+from dlcpd.ipc.seqpacket import receive_message
 
 
 def greeted_by(path: str) -> str:

@@ -111,7 +111,7 @@ def test_the_source_distribution_can_be_read_tested_and_pinned(built: Built) -> 
         "bench/dlcp_lab/emulation/early_drop.bpf.c",
         "dlcpd/io/datapath/datapath.h",
         "dlcpd/io/datapath/receive.c",
-        "dlcpd/ctl/web/uplot.js",
+        "dlcpd/page/web/uplot.js",
     }
     assert wanted - names == set()
 

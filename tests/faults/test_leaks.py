@@ -10,9 +10,17 @@ from dataclasses import replace
 import pytest
 
 from dlcp_lab.emulation.scratch import temporary_folders_apart
-from dlcp_lab.faults.leaks import Usage, folders, grown, held, shared_memory, strays, usage
+from dlcp_lab.faults.leaks import (
+    ProcessResources,
+    folders,
+    grown,
+    held,
+    shared_memory,
+    strays,
+    usage,
+)
 
-QUIET = Usage(pid=1, descriptors=10, threads=2, children=1, private=30_000_000, shared=0)
+QUIET = ProcessResources(pid=1, descriptors=10, threads=2, children=1, private=30_000_000, shared=0)
 SLACK = 1000
 
 

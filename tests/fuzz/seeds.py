@@ -7,18 +7,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-import msgpack
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from dlcp_client.job.rendezvous import Meeting, Member
 from dlcp_client.job.secret import JobSecret
-from dlcpd.contract.frames import KINDS
+from dlcpd.contract.frames import FORMS
 from dlcpd.contract.messages import ByteRange, CloseGroup, LayerRow, Message, OpenGroup, Submit
 from dlcpd.core.wire.control import Ready, SpaceCredit
 from dlcpd.core.wire.header import Flag, Header, Key, Kind
 from dlcpd.core.wire.probes import pack_answer, pack_probe
-from dlcpd.ctl.doctor.datagrams import Answer, Probe
-from dlcpd.ctl.doctor.greeting import End, Greeting
 from dlcpd.daemon.peers.key_files import Identity
 from dlcpd.daemon.peers.keys import KeyPair
 from dlcpd.daemon.peers.peer_messages import (
@@ -29,8 +26,10 @@ from dlcpd.daemon.peers.peer_messages import (
     PeerHello,
     PeerMessage,
 )
+from dlcpd.doctor.datagrams import Probe, ProbeAnswer
+from dlcpd.doctor.greeting import End, Greeting
 from dlcpd.io.commands import Begun, UdpAddress
-from tests.contract.frames import example, good_values, rules
+from tests.contract.frames import example, good_values, packet, rules
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import draw
 
@@ -76,7 +75,7 @@ CREDIT_ROWS: Final = [SpaceCredit(0, 1, 2, 30, 31, 32, 33, 34), SpaceCredit(15, 
 PROBE: Final = pack_probe(TOKEN, 1, 5, 100)
 ANSWER: Final = pack_answer(TOKEN, 1, 5, 100)
 DOCTOR_PROBE: Final = Probe(bytes(16), 7, 0xB8, 100, 90).pack()
-DOCTOR_ANSWER: Final = Answer(bytes(16), 7, 0xB8, 100, 3, 1_700_000_000_000_000).pack(90)
+DOCTOR_ANSWER: Final = ProbeAnswer(bytes(16), 7, 0xB8, 100, 3, 1_700_000_000_000_000).pack(90)
 DOCTOR_GREETING: Final = Greeting(
     "0.1.0",
     "beta",
@@ -93,7 +92,7 @@ PEER_MESSAGES: Final[tuple[PeerMessage, ...]] = (
         engines=2, world_size=2, chunk_bytes=64000, digest_every=16, checksum=1, data_encryption=0,
     ),
     Goodbye("job", 0, 1, 5, 6, "peer_lost", "why"),
-    Abort("job", 0, 1, 5, 6, 1, [AbortedRow(4, 7, "why"), AbortedRow(0, 1, "")]),
+    Abort("job", 0, 1, 5, 6, 1, [AbortedRow(4, 7, "why", -1), AbortedRow(0, 1, "", -1)]),
     Leaving("job", 0, 1, 5, 6, 1, "its client ended", [Begun(0, 7), Begun(16386, 1)], last=True),
 )  # fmt: skip
 IDENTITY: Final = Identity("node-7", KeyPair.of_secret(bytes(range(32))))
@@ -136,8 +135,8 @@ loss = 0.05
 seed = 9
 """
 INTRODUCTION: Final = {
-    "job": "j-1", "peer": ["host-a", *PEER_ADDRESS.split("\n")], "machine": "m", "door": "@d",
-    "problem": "", "fallback": True, "transport": "dlcp",
+    "job": "j-1", "peer": ["host-a", *PEER_ADDRESS.split("\n")], "machine": "m",
+    "socket_path": "@d", "problem": "", "fallback": True, "transport": "dlcp",
 }  # fmt: skip
 LANE: Final[tuple[Message, ...]] = (
     OpenGroup(1, "pair", [1, 0]),
@@ -175,9 +174,8 @@ def traffic_classes() -> bytes:
 def ipc_frames() -> tuple[bytes, ...]:
     """Each message of docs/ipc.md, its fields at their limits and its lists short."""
     frames = []
-    for number, kind in enumerate(KINDS):
-        values = list((example(kind) | short_lists(kind)).values())
-        frames.append(msgpack.packb([number, values]))
+    for number, kind in enumerate(FORMS):
+        frames.append(packet(number, (example(kind) | short_lists(kind)).values()))
     return tuple(frames)
 
 

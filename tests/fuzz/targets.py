@@ -5,11 +5,10 @@ import time
 from typing import Any, Final
 from zlib import crc32
 
-import msgpack
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from dlcp_client.job import ballot
-from dlcp_client.job.neighbours import Neighbours
+from dlcp_client.job import transport_vote
+from dlcp_client.job.host_peers import HostPeers
 from dlcp_client.job.rendezvous import Meeting, Member, roster
 from dlcpd.contract.errors import (
     BadConfig,
@@ -19,14 +18,13 @@ from dlcpd.contract.errors import (
     MalformedDatagram,
     NotAuthorised,
 )
+from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.messages import Join
 from dlcpd.contract.traffic import parse_traffic_classes
 from dlcpd.core.paths.pieces import Reassembly, cut
 from dlcpd.core.wire import control, probes
 from dlcpd.core.wire.control import DigestRow
 from dlcpd.core.wire.header import Header
-from dlcpd.ctl.doctor.datagrams import answer_untrusted, probe_untrusted
-from dlcpd.ctl.doctor.greeting import Greeting
 from dlcpd.daemon.config.file import parse as parse_config
 from dlcpd.daemon.peers.frames import BrokenStream
 from dlcpd.daemon.peers.key_files import parse_identity_untrusted, parse_public_untrusted
@@ -36,12 +34,13 @@ from dlcpd.daemon.peers.peer_messages import (
     unpack_peer_untrusted,
 )
 from dlcpd.daemon.peers.peers import PeerAddress
-from dlcpd.ipc.seqpacket import decode_untrusted, encode
+from dlcpd.doctor.datagrams import answer_untrusted, probe_untrusted
+from dlcpd.doctor.greeting import Greeting
 from dlcpd.ledger.frames import records_untrusted
 from dlcpd.ledger.masks import count_untrusted as count_mask
 from dlcpd.ledger.masks import unpack_paths_untrusted
 from dlcpd.ledger.masks import unpack_untrusted as unpack_mask
-from dlcpd.ledger.records import to_values
+from dlcpd.ledger.records import encode as encode_record
 from switchcfg.errors import BadIntent
 from switchcfg.intent.intent import parse as parse_intent
 from tests.fuzz import handshake, machines, seeds
@@ -102,9 +101,9 @@ def _store(data: bytes) -> object:
     store.set("dlcp/fuzz/1/0", data)
     try:
         said = Meeting(Member(store, 0, 1), "fuzz").gather(time.monotonic() + _SOON)
-        ballot.verdict(said)
-        ballot.difference(said)
-        Neighbours.among(0, said)
+        transport_vote.verdict(said)
+        transport_vote.difference(said)
+        HostPeers.among(0, said)
         name, peers = roster(said)
     except DlcpError as exc:  # of whatever class the other rank said that its own error was
         raise BadMessage(str(exc)) from exc
@@ -211,11 +210,7 @@ TARGETS: Final = {
             decode_untrusted,
             BadMessage,
             seeds.ipc_frames(),
-            (
-                "dlcpd.ipc.seqpacket:decode_untrusted",
-                "dlcpd.ipc.seqpacket:unpack_untrusted",
-                "dlcpd.contract.frames:from_frame_untrusted",
-            ),
+            ("dlcpd.contract.frames:decode_untrusted",),
         ),
         Target(
             "lane",
@@ -257,21 +252,21 @@ TARGETS: Final = {
             probe_untrusted,
             (),
             (seeds.DOCTOR_PROBE,),
-            ("dlcpd.ctl.doctor.datagrams:probe_untrusted",),
+            ("dlcpd.doctor.datagrams:probe_untrusted",),
         ),
         Target(
             "doctor_answer",
             answer_untrusted,
             (),
             (seeds.DOCTOR_ANSWER,),
-            ("dlcpd.ctl.doctor.datagrams:answer_untrusted",),
+            ("dlcpd.doctor.datagrams:answer_untrusted",),
         ),
         Target(
             "doctor_greeting",
             Greeting.unpack_untrusted,
             BadMessage,
             (seeds.DOCTOR_GREETING,),
-            ("dlcpd.ctl.doctor.greeting:Greeting.unpack_untrusted",),
+            ("dlcpd.doctor.greeting:Greeting.unpack_untrusted",),
         ),
         Target("store", _store, BadMessage, (seeds.introduction(),)),
         Target("signed", _signed, BadMessage, (seeds.signed_introduction(),)),
@@ -306,8 +301,8 @@ TARGETS: Final = {
             "ledger_record",
             _ledger_record,
             BadLedger,
-            tuple(msgpack.packb(to_values(record)) for record in RECORDS),
-            ("dlcpd.ledger.records:from_values_untrusted",),
+            tuple(encode_record(record) for record in RECORDS),
+            ("dlcpd.ledger.records:decode_untrusted",),
         ),
         Target(
             "mask",

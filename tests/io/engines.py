@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
 from dlcpd import starter
-from dlcpd.contract.frames import from_frame_untrusted, to_frame
+from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.messages import Failed, Message, Submit
 from dlcpd.io import commands, control_events
 from dlcpd.io.clients.memory import create_arena
@@ -108,10 +107,10 @@ class Rank:
             self.memory[max(place.stop - 1, 0) : place.stop] |= 0
 
     def send(self, message: Message) -> None:
-        self.lane.send(msgpack.packb(to_frame(message)))
+        self.lane.send(encode(message))
 
     def receive(self) -> Message:
-        return from_frame_untrusted(msgpack.unpackb(self.lane.recv(1 << 18)))
+        return decode_untrusted(self.lane.recv(1 << 18))
 
     def outcome(self, number: int) -> Message:
         """The next frame about operation `number`, or about the session."""

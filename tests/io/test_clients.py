@@ -33,7 +33,7 @@ def test_control_hears_of_failures_before_the_client_that_may_leave_because_of_t
     failed = [OperationFailed(7, n, "peer_lost", "x", 0, n, (1,)) for n in range(20)]
     clients.tell(7, [*failed, SessionBroken(7, 1, "peer_lost", "y")])
     kinds = [type(message).__name__ for message in heard]
-    assert kinds == ["OperationsFailed"] * 2 + ["SessionBroken"] + ["Failed"] * 21
+    assert kinds == ["OperationsFailed"] * 2 + ["SessionFailed"] + ["Failed"] * 21
     assert isinstance(heard[0], control_events.OperationsFailed)
     assert heard[0].failures[0].text == "x; paths are narrow"
     assert [len(event.failures) for event in heard[:2]] == [16, 4]

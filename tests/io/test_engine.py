@@ -12,7 +12,7 @@ import msgpack
 import numpy as np
 import pytest
 
-from dlcpd.contract.frames import to_frame
+from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import Completed, Failed, Hello, Released
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.core.wire.sizes import BASE
@@ -201,7 +201,7 @@ def test_peers_hear_of_an_operation_that_could_not_begin(job: Jobs) -> None:
 
 @pytest.mark.parametrize(
     "frame",
-    [b"\xc1", b"garbage", msgpack.packb([99, {}]), msgpack.packb(to_frame(Hello(1, "me")))],
+    [b"\xc1", b"garbage", msgpack.packb([99, {}]), encode(Hello(1, "me"))],
     ids=["no msgpack", "other msgpack", "no such kind", "not for a lane"],
 )
 def test_a_bad_frame_ends_its_session_and_is_counted(job: Jobs, frame: bytes) -> None:
@@ -261,7 +261,7 @@ def test_a_killed_engine_is_named_to_the_other_rank(job: Jobs, host: str, paths:
     events = [started.engines[0].receive() for _ in range(2)]
     assert [type(e) for e in events] == [
         control_events.OperationsFailed,
-        control_events.SessionBroken,
+        control_events.SessionFailed,
     ]
     started.ranks[0].submit(3)
     assert failure(started.ranks[0].outcome(3))[1] == "peer_lost"

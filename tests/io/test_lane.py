@@ -2,9 +2,7 @@
 
 import socket
 
-import msgpack
-
-from dlcpd.contract.frames import from_frame_untrusted
+from dlcpd.contract.frames import decode_untrusted
 from dlcpd.contract.messages import Failed
 from dlcpd.io.clients.lane import Lane
 from dlcpd.io.clients.memory import create_arena
@@ -18,7 +16,7 @@ def test_the_last_words_arrive_though_the_client_has_just_said_something() -> No
         mine.send(b"a submission that comes too late")
         lane.send(Failed(0, "session_closed", "told to"))
         lane.close()
-        last = from_frame_untrusted(msgpack.unpackb(mine.recv(1 << 16)))
+        last = decode_untrusted(mine.recv(1 << 16))
         assert isinstance(last, Failed) and last.text == "told to"
         assert mine.recv(1) == b""
 

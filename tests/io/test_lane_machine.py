@@ -6,7 +6,6 @@ import socket
 from collections import Counter
 from typing import Any, Final
 
-import msgpack
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import BadMessage, DlcpError, PeerLost
-from dlcpd.contract.frames import to_frame
+from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import (
     VERSION,
     CloseGroup,
@@ -32,7 +31,6 @@ from dlcpd.io.clients.client import Client
 from dlcpd.io.clients.lane import Lane
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
-from dlcpd.ipc.seqpacket import encode
 from tests.io.engines import ask
 
 WORLD: Final = 3
@@ -233,7 +231,7 @@ class LaneMachine(RuleBasedStateMachine):
 
 def _packed(message: Message) -> bytes:
     """Rows may be lists here, as they are on their way."""
-    packed: bytes = msgpack.packb(to_frame(message))
+    packed: bytes = encode(message)
     return packed
 
 

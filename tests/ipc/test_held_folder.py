@@ -1,6 +1,7 @@
 """A folder that is held open: names are looked up in it, and no link is followed."""
 
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -169,3 +170,27 @@ def test_a_path_is_held_by_its_folder(place: Path) -> None:
         folder.replace(name, b"one")
     assert (place / "new" / "deep" / "a").read_bytes() == b"one"
     assert (place / "new").stat().st_mode & 0o777 == 0o700
+
+
+def test_what_killed_writers_left_of_a_file_goes_with_the_next_write(
+    held: HeldFolder, place: Path
+) -> None:
+    for name in ("a", "b"):
+        child = os.fork()
+        if not child:
+            with held.replacing(name) as file:
+                file.write(b"secret")
+                file.flush()
+                os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(child, 0)
+    other = next(name for name in held.names() if name.startswith("b."))
+    (place / f"a.{'0' * 16}.new").symlink_to(place / other)
+    held.replace("a", b"one")
+    assert set(held.names()) == {"a", other, f"a.{'0' * 16}.new"}, "a link is no file of ours"
+
+
+def test_a_file_that_is_being_written_is_not_swept(held: HeldFolder) -> None:
+    with held.replacing("a") as file:
+        file.write(b"late")
+        held.replace("a", b"early")
+    assert held.read("a") == b"late" and held.names() == ["a"]

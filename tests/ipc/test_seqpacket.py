@@ -9,14 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlcpd.contract.errors import BadMessage
+from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.messages import MAX_FRAME, Released, StatusRequest
-from dlcpd.ipc.seqpacket import (
-    decode_untrusted,
-    encode,
-    receive,
-    receive_now,
-    send_now,
-)
+from dlcpd.ipc.seqpacket import receive, receive_now, send_now
 
 Pair = tuple[socket.socket, socket.socket]
 

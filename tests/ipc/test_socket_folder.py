@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from dlcp_client.ipc.private_socket import PrivateSocket
 from dlcpd.ipc import safe_path
 from dlcpd.ipc.safe_path import UnsafePath, open_folder
-from dlcpd.ipc.socket_folder import SocketFolder
+from dlcpd.ipc.socket_folder import SocketFolder, sweep
 
 
 @pytest.fixture
@@ -29,19 +30,31 @@ def test_only_this_user_enters_it_and_it_is_removed(root: Path) -> None:
 
 
 def test_what_a_killed_process_left_is_removed_and_what_is_held_stays(root: Path) -> None:
+    held = SocketFolder.make(str(root))
     child = os.fork()
     if not child:
         killed = SocketFolder.make(str(root))
         killed.listen()
         os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
-    [left] = root.iterdir()
-    held = SocketFolder.make(str(root))
-    assert not left.exists()
-    other = SocketFolder.make(str(root))
-    assert Path(held.address).parent.exists()
+    assert len(list(root.iterdir())) == 2
+    sweep([root / "missing", root])
+    assert list(root.iterdir()) == [held.folder.path]
     held.remove()
-    other.remove()
+
+
+def test_the_next_start_removes_what_was_left_in_any_of_its_folders(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = root / "first", root / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    for last in (str(second), str(first)):  # the second start has another folder than the first
+        SocketFolder.make(last).let_go()  # as at the end of a killed process
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(first))
+    monkeypatch.setenv("TMPDIR", str(second))
+    with PrivateSocket() as private_socket:
+        assert [*first.iterdir(), *second.iterdir()] == [Path(private_socket.name).parent]
 
 
 def test_a_folder_above_that_others_may_write_to_is_refused(root: Path) -> None:

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
+from dlcpd.cli.extensions import installed
 from dlcpd.ctl import main as command
 from dlcpd.ctl.arguments import parser
-from dlcpd.ctl.extensions import installed
 from tests.ctl.without import ABSENT, dlcpctl_without
 
 
@@ -14,8 +14,8 @@ from tests.ctl.without import ABSENT, dlcpctl_without
     ("line", "says"),
     [
         ("bench", "OPERATION"),
-        ("bench all-reduce --sizes 4X", "'4X' is no size"),
-        ("bench all-reduce --sizes 4K,,1M", "is no size"),
+        ("bench all-reduce --sizes 4X", "'4X' is not a size"),
+        ("bench all-reduce --sizes 4K,,1M", "is not a size"),
         ("bench all-reduce --hosts 1", "2..64"),
         ("bench all-reduce --dtype int8", "invalid choice"),
         ("bench all-reduce --mode lossy", "invalid choice"),
@@ -24,23 +24,23 @@ from tests.ctl.without import ABSENT, dlcpctl_without
         ("bench all-reduce --repeat 0", "1..100000"),
         ("bench all-reduce --loss 0.95", "at most 0.9"),
         ("bench all-reduce --switch 1gbit --netns a=10.0.0.1", "not allowed with"),
-        ("bench all-reduce --switch-loss 2", "no fraction"),
-        ("bench step --models vgg19", "'vgg19': choose from vgg16"),
+        ("bench all-reduce --switch-loss 2", "not a fraction"),
+        ("bench step --models vgg19", "'vgg19' is not known: choose from vgg16"),
         ("bench step --scale 0", "above 0"),
         ("bench step --ratio 11", "0.1 to 10"),
         ("bench training --seeds 0", "1..100"),
-        ("bench training --share 2", "no fraction"),
+        ("bench training --share 2", "not a fraction"),
         ("bench codecs --seeds 0", "1..100"),
         ("verify --hosts 9", "2..8"),
-        ("verify --loss 1.5", "no fraction"),
+        ("verify --loss 1.5", "not a fraction"),
         ("verify --seed -1", "not a whole number"),
         ("demo --fast", "unrecognized"),
         ("lab", "ACTION"),
         ("lab up --hosts 251", "1..250"),
-        ("lab up --loss 2", "no fraction"),
+        ("lab up --loss 2", "not a fraction"),
         ("lab cut", "LINK"),
         ("lab limit l0-s0", "RATE"),
-        ("lab lose much", "no fraction"),
+        ("lab lose much", "not a fraction"),
         ("demo --qui", "unrecognized"),  # no abbreviations: they break when options are added
     ],
 )
@@ -63,7 +63,7 @@ def test_usage_errors(line: str, says: str, capsys: pytest.CaptureFixture[str]) 
         ("bench all-reduce --set window=1", "--set: [network] window"),
         ("bench all-reduce --netns nonsense --netns a=10.0.0.1", "NAMESPACE=ADDRESS"),
         ("bench all-reduce --netns a=10.0.0.1", "at least two"),
-        ("bench step --rate fast", "--rate: rate 'fast': write it as"),
+        ("bench step --rate fast", "--rate: rate 'fast' is not valid: write it as"),
         ("bench step --set entropi=8", "did you mean entropy"),
     ],
 )

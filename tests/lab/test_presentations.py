@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlcp_lab.bench import all_reduce, codecs, collectives, group_life, trace, training_rows
-from dlcp_lab.bench.cuda import reasons, shown
+from dlcp_lab.bench.cuda import HEADER, rows_of
+from dlcp_lab.bench.cuda import cells as cuda_cells
 from dlcp_lab.bench.cuda_turns import FIGURES
 from dlcp_lab.demo import full, judge, turns
 from dlcp_lab.demo.pictures import html
@@ -23,12 +24,12 @@ from dlcp_lab.replay.architectures import NETWORKS
 from dlcp_lab.replay.pace import paces
 from dlcp_lab.report.measured import Rows
 from dlcp_lab.scenarios import ablation, drop, fairness, incast, loss, priority, ps, spray
-from dlcp_lab.scenarios.job import OURS, THEIRS, Result
+from dlcp_lab.scenarios.job import DLCPD, GLOO, Result
 from dlcp_lab.training.traffic_seen import NEWS
+from dlcpd.cli.extensions import installed
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import PeerLost
 from dlcpd.ctl.arguments import parser
-from dlcpd.ctl.extensions import installed
-from dlcpd.ctl.output import Output
 
 TIMES = st.lists(st.sampled_from([0.0, 1e-9, 1e-3, 2.0]), max_size=4)
 SCENARIOS: dict[str, ModuleType] = {
@@ -109,7 +110,7 @@ RUNS = st.lists(TIMES, max_size=2)  # a list of times for each seed that was mea
 @given(st.fixed_dictionaries({name: RUNS for name in training_rows.TRANSPORTS}))
 def test_trainings(seeds: dict[str, list[list[float]]]) -> None:
     task = {name: [training(name, times) for times in of] for name, of in seeds.items()}
-    rows = Rows(training_rows.Row)
+    rows = Rows(training_rows.TrainingRow)
     for name in task:
         same = {key: runs[: len(task[name])] for key, runs in task.items()}
         rows.add(
@@ -129,7 +130,7 @@ def test_trainings(seeds: dict[str, list[list[float]]]) -> None:
 def test_verdicts_of_trainings(seeds: list[list[float]]) -> None:
     task = {name: [training(name, times) for times in seeds] for name in training_rows.TRANSPORTS}
     assert list(training_rows.judge(task))
-    rows = Rows(codecs.Row)
+    rows = Rows(codecs.CodecRow)
     transports = (training_rows.EXACT, training_rows.BOUNDED)
     for name in transports:
         rows.add({"task": "digits", "codec": name}, partial(codecs.row, name, task))
@@ -148,7 +149,7 @@ def test_steps(seeds: list[dict[str, list[float]]]) -> None:
         for of_seed in seeds
     ]
     network = NETWORKS["vgg16"]()
-    case = step_rows.Case("vgg16", network, paces(network, 1.0, 1.5), 1.0)
+    case = step_rows.ReplayedNetwork("vgg16", network, paces(network, 1.0, 1.5), 1.0)
     rows = step_rows.rows("vgg16", runs)
     assert len(rows.render(step_rows.HEADER, step_rows.cells, left=2).splitlines()) == 4
     assert all(map(str, step_rows.honesty(case, rows)))
@@ -192,9 +193,14 @@ def test_group_life(values: list[float]) -> None:
 
 def test_cuda() -> None:
     row = {"model": "m", "transport": "nccl", **dict.fromkeys(FIGURES), "reason": "no NCCL"}
-    head, lines = shown([row])
-    assert len(lines[0]) == len(head)
-    assert list(reasons([row])) == ["m over nccl: not measured: no NCCL"]
+    rows = rows_of([row])
+    shown = rows.render(HEADER, cuda_cells, left=2).splitlines()
+    assert shown[1].split()[:3] == [
+        "m",
+        "nccl",
+        "not",
+    ]
+    assert list(rows.reasons()) == ["m nccl: not measured: no NCCL"]
 
 
 def result(times: list[float], operations: int) -> Result:
@@ -232,7 +238,7 @@ def _fakes(name: str, draw: Callable[[], list[float] | None]) -> dict[str, Calla
 
     def both(operations: int = 1) -> dict[str, Result]:
         found = times()
-        return {OURS: result(found, operations), THEIRS: result(found, operations)}
+        return {DLCPD: result(found, operations), GLOO: result(found, operations)}
 
     by_scenario: dict[str, dict[str, Callable[..., Any]]] = {
         "ablation": {"_measure": lambda *_: both(3)},
@@ -250,10 +256,14 @@ def _fakes(name: str, draw: Callable[[], list[float] | None]) -> dict[str, Calla
         "spray": {
             "_measure": lambda *_: (result(times(), 1), _counters(0), _counters(len(times()))),
             "_over_both": lambda *_: times(),
-            "_cut_once": lambda *_: times(),
+            "_cut_once": lambda *_: _cut(times()),
         },
     }
     return by_scenario[name]
+
+
+def _cut(found: list[float]) -> tuple[list[float], list[int]]:
+    return found, [1] * len(found[1::3])
 
 
 def _counters(sent: int) -> dict[str, Any]:

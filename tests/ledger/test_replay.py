@@ -2,13 +2,13 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
 from dlcpd.contract.errors import BadLedger
 from dlcpd.ctl.main import main as dlcpctl
@@ -16,7 +16,7 @@ from dlcpd.ledger.frames import frame, records_untrusted
 from dlcpd.ledger.inputs import Asked, made_by
 from dlcpd.ledger.reader import find, runs
 from dlcpd.ledger.records import Ended, Record
-from dlcpd.ledger.replay import Replayed, Verdict, replay
+from dlcpd.ledger.replay import Replayed, ReplayVerdict, replay
 from tests.ledger import jobs
 
 pytestmark = pytest.mark.processes
@@ -47,7 +47,7 @@ def test_all_operations_are_reproduced(recorded: Path) -> None:
     found = replayed(recorded)
     assert len(found) == 2  # engines
     assert [one.different for one in found] == ["", ""]
-    counts = [len(one.of(Verdict.REPRODUCED)) for one in found]
+    counts = [len(one.of(ReplayVerdict.REPRODUCED)) for one in found]
     assert all(len(one.verdicts) == count for one, count in zip(found, counts, strict=True))
     assert sum(counts) == jobs.OPERATIONS + jobs.STEPS + divided(recorded)
     assert sum(one.waived for one in found) > 20
@@ -84,7 +84,7 @@ def test_inputs_may_be_made_again(recorded: Path) -> None:
     for run in runs(find([recorded])):
         found = replay(run, made_by(inputs))
         assert not found.different
-        assert len(found.of(Verdict.REPRODUCED)) == len(found.verdicts)
+        assert len(found.of(ReplayVerdict.REPRODUCED)) == len(found.verdicts)
 
 
 def test_a_flipped_bit_of_an_input_is_named(
@@ -161,7 +161,7 @@ def test_a_torn_end_costs_the_last_operation_only(ledgers: Path) -> None:
     file.write_bytes(file.read_bytes()[:-5])
     found = replayed(ledgers)
     assert not any(one.different for one in found)
-    assert sum(len(one.of(Verdict.PARTIAL)) for one in found) == 1
+    assert sum(len(one.of(ReplayVerdict.PARTIAL)) for one in found) == 1
 
 
 def test_damage_in_the_middle_names_file_and_offset(ledgers: Path) -> None:
@@ -181,5 +181,5 @@ def test_the_oldest_generations_make_room_and_the_rest_can_be_computed(ledgers: 
     after = replayed(ledgers)
     for one, two in zip(before, after, strict=True):
         assert not two.different
-        assert 0 < len(two.of(Verdict.REPRODUCED)) < len(one.of(Verdict.REPRODUCED))
-        assert not two.of(Verdict.UNKNOWN)
+        assert 0 < len(two.of(ReplayVerdict.REPRODUCED)) < len(one.of(ReplayVerdict.REPRODUCED))
+        assert not two.of(ReplayVerdict.UNKNOWN)

@@ -5,31 +5,31 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dlcp_client import Session
 from dlcpd.contract.errors import BadLedger
 from dlcpd.ctl.ledger import steps
 from dlcpd.ctl.main import main as dlcpctl
-from dlcpd.ctl.private import mine
+from dlcpd.inspection.private import mine
 from dlcpd.ledger import survey as surveys
 from dlcpd.ledger.frames import frame, record_at_untrusted
 from dlcpd.ledger.masks import count_untrusted, pack, unpack_untrusted
 from dlcpd.ledger.reader import find
 from dlcpd.ledger.records import Record
-from dlcpd.ledger.survey import UNKNOWN, BySteps, Choice, Survey
+from dlcpd.ledger.survey import UNKNOWN, BySteps, RecordFilter, Survey
 from tests.ledger import jobs
 from tests.ledger.examples import ENDED, FILE, OPENING, PLAN, ROW
 
-EVERYTHING = Choice()
+EVERYTHING = RecordFilter()
 
 
-def surveyed(folder: Path, choice: Choice = EVERYTHING) -> Survey:
+def surveyed(folder: Path, choice: RecordFilter = EVERYTHING) -> Survey:
     made = Survey(choice)
     made.read([folder])
     return made
@@ -168,7 +168,7 @@ def test_only_what_was_chosen_counts(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert said["worst transfers"][0]["waived"] == 2
     # Of rank 1 there is no ledger, so what rank 0 says of it counts.
     assert {row["from"]: row["waived"] for row in said["by path of the sender"]} == {0: 6, 1: 6}
-    assert not surveyed(tmp_path, Choice(job="another")).members
+    assert not surveyed(tmp_path, RecordFilter(job="another")).members
     assert dlcpctl(["ledger", str(tmp_path), "--job", "another"]) == 2
     assert "no ledger belongs to this job; there are ledgers of: job" in capsys.readouterr().err
 

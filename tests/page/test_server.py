@@ -15,12 +15,12 @@ import pytest
 
 from dlcpd.contract.errors import AddressUnavailable, BadConfig, DaemonUnavailable, TooMany
 from dlcpd.ctl import main as command
-from dlcpd.ctl.page import token as tokens
-from dlcpd.ctl.page.daemon import Daemon
-from dlcpd.ctl.page.server import FILES, MAX_REQUESTS, WEB, is_loopback, names_us, server
-from dlcpd.ctl.trace import Recorded
 from dlcpd.daemon import http as bounded_http
 from dlcpd.daemon.http import MAX_REQUEST
+from dlcpd.inspection.recording import Recorded
+from dlcpd.page import page_token as tokens
+from dlcpd.page.daemon import Daemon
+from dlcpd.page.server import FILES, MAX_REQUESTS, WEB, is_loopback, names_us, server
 from tests.daemon.kit import PATIENCE
 
 TOKEN = "0123456789abcdef" * 2
@@ -191,16 +191,16 @@ def test_reports_are_shared_and_recordings_are_one_at_a_time(
     @contextmanager
     def conversation(_: str) -> Iterator[SimpleNamespace]:
         asked.append(1)
-        yield SimpleNamespace(ask=lambda *_: SimpleNamespace(report=report))
+        yield SimpleNamespace(ask=lambda *_: SimpleNamespace(read=lambda: report))
 
     def record(*_: object) -> Recorded:
         recording.set()
         assert go_on.wait(PATIENCE)
         return Recorded({}, 1, 0, False)
 
-    monkeypatch.setattr("dlcpd.ctl.page.daemon.Conversation", conversation)
-    monkeypatch.setattr("dlcpd.ctl.page.daemon.record", record)
-    monkeypatch.setattr("dlcpd.ctl.page.daemon.FRESH", PATIENCE)
+    monkeypatch.setattr("dlcpd.page.daemon.Conversation", conversation)
+    monkeypatch.setattr("dlcpd.page.daemon.record", record)
+    monkeypatch.setattr("dlcpd.page.daemon.FRESH", PATIENCE)
     daemon = Daemon("somewhere")
     [session] = daemon.status()["report"]["sessions"]
     assert session["session"] == str((1 << 60) + 1), "a number of JavaScript has 53 bits"

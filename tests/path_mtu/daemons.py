@@ -14,7 +14,7 @@ import torch
 from torch._C._distributed_c10d import HashStore
 
 from dlcp_client import Session, connect, exact
-from dlcpd.ctl.status import query
+from dlcpd.inspection.report import query
 from tests.path_mtu.network import Network
 
 ROOT: Final = Path(__file__).parents[2]

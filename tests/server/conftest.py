@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from dlcp_client.ps.home import Home
+from dlcp_client.ps.host_daemon import HostDaemon
 
 
 @pytest.fixture(scope="module")
-def home() -> Iterator[Home]:
-    made = Home()
+def host_daemon() -> Iterator[HostDaemon]:
+    made = HostDaemon()
     yield made
     made.close()

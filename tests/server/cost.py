@@ -105,7 +105,7 @@ def training(system: str, place: Path, layers: int, width: int, rank: int) -> It
         place.mkdir()
         server = Process(place).ready()
     dist.barrier()
-    handle: ddp.Registration | ps.Registration | None = None
+    handle: ddp.DDPRegistration | ps.PSRegistration | None = None
     if isinstance(model, DistributedDataParallel):
         handle = ddp.register(model, timeout=TIMEOUT)
     elif system == "named":

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dlcp_client.ps.layout import Layout, Tensor
+from dlcp_client.ps.join_request import JoinRequest, PushAgreement, policy_values
+from dlcp_client.ps.layout import ShardLayout, ShardTensor
 from dlcp_client.ps.specs import sgd
-from dlcp_client.ps.wish import Terms, Wish, policy_values
-from dlcp_client.server.core import Contribution, Core
-from dlcp_client.server.entry import Entry
+from dlcp_client.server.core import Contribution, ShardCore
 from dlcp_client.server.journal import Journal
+from dlcp_client.server.journal_entry import JournalEntry
 from dlcpd.contract.policy import EXACT
 
 WORKERS, PUSHES = 4, 12  # pushes of each rank have a parameter of their own, which they change
@@ -84,8 +84,10 @@ class Simulation:
         self.disk = Disk(self.folder, self.rng, deadly=0.05)
         self.now, self.workers = 0.0, [Worker(rank) for rank in range(WORKERS)]
         self.versions: dict[int, Sequence[tuple[int, int]]] = {}
-        self.terms = Terms("job", "model", "sgd", WORKERS * PUSHES, 1, 1, staleness=self.staleness)
-        self.server: Core | None = None
+        self.agreement = PushAgreement(
+            "job", "model", "sgd", WORKERS * PUSHES, 1, 1, staleness=self.staleness
+        )
+        self.server: ShardCore | None = None
         self.journal: Journal | None = None
 
     def run(self) -> None:
@@ -110,7 +112,7 @@ class Simulation:
         worker = self.rng.choice(self.workers)
         if worker.dead or worker.number > PUSHES:
             return
-        started = self.server.book.started
+        started = self.server.progress.started
         if chance < 0.025 and started and sum(w.dead for w in self.workers) < WORKERS - 2:
             worker.dead = True
             self.server.lost(worker.rank, self.now + GRACE)
@@ -120,13 +122,13 @@ class Simulation:
         else:
             self._act(self.server, worker)
 
-    def _act(self, server: Core, worker: Worker) -> None:
+    def _act(self, server: ShardCore, worker: Worker) -> None:
         if not worker.attached:
             policy = policy_values(EXACT)
-            last = server.attach(Wish(self.terms, worker.rank, WORKERS, policy, policy))
+            last = server.attach(JoinRequest(self.agreement, worker.rank, WORKERS, policy, policy))
             worker.attached, worker.pushed = True, False
             server.initialise(
-                Layout((Tensor(WORKERS * PUSHES, 0),)).rows(),
+                ShardLayout((ShardTensor(WORKERS * PUSHES, 0),)).rows(),
                 np.zeros(WORKERS * PUSHES, np.float32),
             )
             assert last <= worker.number, "acknowledged, and never pushed"
@@ -139,15 +141,15 @@ class Simulation:
             server.push(worker.rank, worker.number, Contribution(RATE.groups, gradient))
             server.advance(self.now)
         else:
-            made = server.book.acknowledged.get(worker.rank, 0) >= worker.number
-            if made and server.book.may_go_on(worker.rank):
+            made = server.progress.acknowledged.get(worker.rank, 0) >= worker.number
+            if made and server.progress.may_go_on(worker.rank):
                 self._told(server, worker)
 
-    def _told(self, server: Core, worker: Worker) -> None:
+    def _told(self, server: ShardCore, worker: Worker) -> None:
         """The acknowledgement reaches the worker."""
         worker.acknowledged.append(worker.number)
-        assert server.book.version >= worker.saw, "a version that was seen is gone"
-        worker.saw = server.book.version
+        assert server.progress.version >= worker.saw, "a version that was seen is gone"
+        worker.saw = server.progress.version
         worker.number += 1
         worker.pushed = False
         if worker.number > PUSHES:
@@ -155,7 +157,7 @@ class Simulation:
 
     def _take_over(self) -> None:
         self.journal = Journal(self.folder, self.disk.sync)
-        server = Core(self._durable(self.journal), every=7)
+        server = ShardCore(self._durable(self.journal), every=7)
         server.recover(self.journal.recover(), self.now + GRACE)
         self.server = server
 
@@ -163,7 +165,7 @@ class Simulation:
         """The journal, which also tells this simulation what became durable."""
         append = journal.append
 
-        def told(entry: Entry) -> None:
+        def told(entry: JournalEntry) -> None:
             append(entry)
             assert entry.version not in self.versions or entry.head["pushes"]
             self.versions[entry.version] = entry.head["pushes"]
@@ -186,8 +188,8 @@ class Simulation:
             self.journal.close()
         self.disk.deadly = 0
         journal = Journal(self.folder)
-        core = Core(journal)
+        core = ShardCore(journal)
         core.recover(journal.recover(), self.now)
         journal.close()
-        self.last_version = core.book.version
+        self.last_version = core.progress.version
         return core.read().reshape(WORKERS, PUSHES)

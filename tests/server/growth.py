@@ -9,18 +9,18 @@ import numpy as np
 import psutil
 
 from dlcp_client import bounded, ps
-from dlcp_client.ps.home import Home
+from dlcp_client.ps.host_daemon import HostDaemon
 from tests.server.kit import served
 
 RATE = ps.sgd(0.1, 0.9)
-TENSORS = [ps.Named("v", (1000,)), ps.Named("w", (64, 10))]
+TENSORS = [ps.NamedTensor("v", (1000,)), ps.NamedTensor("w", (64, 10))]
 
 
 def run(folder: Path, operations: int) -> list[dict[str, int]]:
     """Counts after a tenth of the operations, and after all."""
-    home = Home()
+    host_daemon = HostDaemon()
     seen = []
-    with served(folder, home, shards=2) as found:
+    with served(folder, host_daemon, shards=2) as found:
         client = ps.connect(TENSORS, RATE, rank=0, world_size=1, policy=bounded(0.01), **found)
         client.lossy = True
         into: list[Any] = [np.zeros(one.shape, np.float32) for one in TENSORS]
@@ -30,7 +30,7 @@ def run(folder: Path, operations: int) -> list[dict[str, int]]:
             if number in (operations // 10, operations):
                 seen.append(_counts(folder, client))
         client.close()
-    home.close()
+    host_daemon.close()
     return seen
 
 

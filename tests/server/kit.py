@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from dlcp_client.job.secret import JobSecret
 from dlcp_client.numpy.file_store import FileStore
 from dlcp_client.ps.directory import Directory
-from dlcp_client.ps.home import Home
+from dlcp_client.ps.host_daemon import HostDaemon
 from dlcp_client.server.config import parse
-from dlcp_client.server.hosting import Hosting
+from dlcp_client.server.hosting import HostedShards
 from dlcpd.contract.errors import DlcpError
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ def _toml(value: Any) -> str:
 
 @contextmanager
 def served(
-    folder: Path, home: Home, secret: JobSecret | None = None, **more: Any
+    folder: Path, host_daemon: HostDaemon, secret: JobSecret | None = None, **more: Any
 ) -> Iterator[dict[str, Any]]:
     """A server on a thread of this process; the arguments by which workers find it.
 
@@ -56,7 +56,7 @@ def served(
 
     def run() -> None:
         try:
-            with Hosting(config, directory, home) as hosting:
+            with HostedShards(config, directory, host_daemon) as hosting:
                 hosting.run(stop, standby=False)
         except DlcpError as exc:
             failures.append(exc)
@@ -71,7 +71,7 @@ def served(
         yield {
             "server": config.name,
             "store": config.store,
-            "socket": home.socket,
+            "socket": host_daemon.socket,
             "timeout": TIMEOUT,
             "job": "test",
         }
@@ -96,7 +96,7 @@ class Process:
     def ready(self) -> "Process":
         """Wait until it has a shard."""
         until = time.monotonic() + TIMEOUT
-        while "is here, at version" not in self.log.read_text():
+        while "is ready, at version" not in self.log.read_text():
             assert time.monotonic() < until, self.log.read_text()
             time.sleep(0.02)
         return self

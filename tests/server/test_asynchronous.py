@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from dlcp_client import ps
-from dlcp_client.ps.home import Home
+from dlcp_client.ps.host_daemon import HostDaemon
 from dlcp_lab.training.tasks import Digits
 from dlcpd.contract.errors import StaleWorker
 from tests.server.kit import TIMEOUT, each, served
 
-ONE = [ps.Named("w", (4,))]
+ONE = [ps.NamedTensor("w", (4,))]
 RATE = ps.sgd(1.0).groups
 
 
@@ -26,7 +26,9 @@ def push(client: ps.Client, into: list[Any]) -> None:
     client.push_pull([np.ones(4, np.float32)], into, RATE)
 
 
-def test_it_learns_the_digits_with_a_staleness_of_four(tmp_path: Path, home: Home) -> None:
+def test_it_learns_the_digits_with_a_staleness_of_four(
+    tmp_path: Path, host_daemon: HostDaemon
+) -> None:
     """The workers take turns of as many steps as the staleness allows: what each learns from is as
     old as may be, and the order of the steps does not hang on the machine's load.
     """
@@ -51,7 +53,7 @@ def test_it_learns_the_digits_with_a_staleness_of_four(tmp_path: Path, home: Hom
         handle.close()
         return handle.version
 
-    with served(tmp_path, home) as found:
+    with served(tmp_path, host_daemon) as found:
         versions = each(workers, work)
     assert max(versions) == workers * steps
     last = models[int(np.argmax(versions))].eval()
@@ -59,8 +61,10 @@ def test_it_learns_the_digits_with_a_staleness_of_four(tmp_path: Path, home: Hom
         assert task.score(last) > 0.8
 
 
-def test_who_is_ahead_by_more_than_the_staleness_waits(tmp_path: Path, home: Home) -> None:
-    with served(tmp_path, home) as found:
+def test_who_is_ahead_by_more_than_the_staleness_waits(
+    tmp_path: Path, host_daemon: HostDaemon
+) -> None:
+    with served(tmp_path, host_daemon) as found:
         options = {"staleness": 2, "world_size": 2, **found}
         fast, slow = (ps.connect(ONE, ps.sgd(1.0), rank=rank, **options) for rank in (0, 1))
         fast.initialise(place())
@@ -85,9 +89,9 @@ def test_who_is_ahead_by_more_than_the_staleness_waits(tmp_path: Path, home: Hom
 
 
 def test_the_stale_are_refused_where_that_is_asked_for_and_go_on_after_a_pull(
-    tmp_path: Path, home: Home
+    tmp_path: Path, host_daemon: HostDaemon
 ) -> None:
-    with served(tmp_path, home) as found:
+    with served(tmp_path, host_daemon) as found:
         options = {"staleness": 1, "refuse_stale": True, "world_size": 2, **found}
         fast, slow = (ps.connect(ONE, ps.sgd(1.0), rank=rank, **options) for rank in (0, 1))
         fast.initialise(place())
@@ -95,7 +99,7 @@ def test_the_stale_are_refused_where_that_is_asked_for_and_go_on_after_a_pull(
         slow.pull(into)
         for _ in range(3):
             push(fast, place())
-        with pytest.raises(StaleWorker, match="3 versions ago"):
+        with pytest.raises(StaleWorker, match="3 versions old"):
             push(slow, into)
         slow.pull(into)
         assert into[0][0] == -3

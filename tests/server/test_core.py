@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlcp_client.ps.layout import Layout, Tensor
-from dlcp_client.ps.specs import Spec, adamw, lamb, sgd
-from dlcp_client.ps.wish import Terms, Wish, policy_values
-from dlcp_client.server.core import Array, Contribution, Core, average
-from dlcp_client.server.entry import Entry
+from dlcp_client.ps.join_request import JoinRequest, PushAgreement, policy_values
+from dlcp_client.ps.layout import ShardLayout, ShardTensor
+from dlcp_client.ps.specs import OptimizerSpec, adamw, lamb, sgd
+from dlcp_client.server.core import Array, Contribution, ShardCore, average
 from dlcp_client.server.journal import Journal
+from dlcp_client.server.journal_entry import JournalEntry
 from dlcpd.contract.errors import (
     BadConfig,
     BadMessage,
@@ -22,13 +22,17 @@ from dlcpd.contract.errors import (
 )
 from dlcpd.contract.policy import EXACT
 
-LAYOUT = Layout((Tensor(6, 0), Tensor(2, 1)))
-TERMS = Terms("job", "model", "sgd", 8, 2, 2)
+LAYOUT = ShardLayout((ShardTensor(6, 0), ShardTensor(2, 1)))
+TERMS = PushAgreement("job", "model", "sgd", 8, 2, 2)
 RATE = sgd(1.0).groups * 2
 
 
-def wish(worker: int, terms: Terms = TERMS, *, launch: int = 2, resume: bool = False) -> Wish:
-    return Wish(terms, worker, launch, policy_values(EXACT), policy_values(EXACT), resume)
+def join_request(
+    worker: int, agreement: PushAgreement = TERMS, *, launch: int = 2, resume: bool = False
+) -> JoinRequest:
+    return JoinRequest(
+        agreement, worker, launch, policy_values(EXACT), policy_values(EXACT), resume
+    )
 
 
 def ones(value: float) -> Array:
@@ -39,27 +43,31 @@ class Memory:
     """A Durable whose disk may be full."""
 
     def __init__(self) -> None:
-        self.log: list[Entry] = []
+        self.log: list[JournalEntry] = []
         self.full = False
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: JournalEntry) -> None:
         if self.full:
             raise DlcpError("the disk is full")
         self.log.append(entry)
 
-    def snapshot(self, entry: Entry) -> None:
+    def snapshot(self, entry: JournalEntry) -> None:
         self.log = [entry]
 
 
-def core_of(workers: int, durable: Memory | Journal | None = None, terms: Terms = TERMS) -> Core:
-    core = Core(durable or Memory())
+def core_of(
+    workers: int, durable: Memory | Journal | None = None, agreement: PushAgreement = TERMS
+) -> ShardCore:
+    core = ShardCore(durable or Memory())
     for worker in range(workers):
-        core.attach(wish(worker, terms, launch=workers))
+        core.attach(join_request(worker, agreement, launch=workers))
     core.initialise(LAYOUT.rows(), ones(0))
     return core
 
 
-def push(core: Core, rank: int, number: int, value: float | None, spec: Spec | None = None) -> None:
+def push(
+    core: ShardCore, rank: int, number: int, value: float | None, spec: OptimizerSpec | None = None
+) -> None:
     groups = spec.groups * 2 if spec else RATE
     core.push(rank, number, Contribution(groups, None if value is None else ones(value)))
     core.advance(0.0)
@@ -81,7 +89,7 @@ def test_a_version_that_is_not_finite_changes_nothing_for_anybody(value: float |
     core = core_of(2)
     push(core, 0, 1, 3e38)
     push(core, 1, 1, value)
-    assert not core.read().any() and core.book.version == 1
+    assert not core.read().any() and core.progress.version == 1
     assert not core.changed(0) and not core.changed(1)
     push(core, 0, 2, 1.0)
     push(core, 1, 2, 1.0)
@@ -102,10 +110,10 @@ def test_the_mean_of_finite_gradients_is_finite(workers: int) -> None:
 
 
 def test_nothing_is_pulled_or_pushed_before_there_is_a_model() -> None:
-    core = Core(Memory())
+    core = ShardCore(Memory())
     with pytest.raises(NotInitialised):
         core.read()
-    core.attach(wish(0))
+    core.attach(join_request(0))
     with pytest.raises(NotInitialised, match="no parameters yet"):
         push(core, 0, 1, 1.0)
 
@@ -117,9 +125,12 @@ def test_the_first_who_brings_parameters_is_the_one_who_counts() -> None:
 
 
 def test_a_layout_that_is_not_what_was_announced_is_refused() -> None:
-    core = Core(Memory())
-    core.attach(wish(0))
-    for layout in (Layout((Tensor(7, 0), Tensor(2, 1))), Layout((Tensor(6, 0), Tensor(2, 2)))):
+    core = ShardCore(Memory())
+    core.attach(join_request(0))
+    for layout in (
+        ShardLayout((ShardTensor(7, 0), ShardTensor(2, 1))),
+        ShardLayout((ShardTensor(6, 0), ShardTensor(2, 2))),
+    ):
         with pytest.raises(BadMessage):
             core.initialise(layout.rows(), ones(0))
     assert core.parameters is None
@@ -128,8 +139,8 @@ def test_a_layout_that_is_not_what_was_announced_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "error", "text"),
     [
-        ({"model": "other"}, BadSnapshot, "another model"),
-        ({"elements": 9}, BadSnapshot, "another model"),
+        ({"model": "other"}, BadSnapshot, "the models differ"),
+        ({"elements": 9}, BadSnapshot, "the models differ"),
         ({"optimizer": "adam"}, RanksDisagree, "optimizer 'adam'"),
         ({"staleness": 4}, RanksDisagree, "staleness"),
         ({"job": "other"}, BadConfig, "serves job 'job'"),
@@ -140,8 +151,8 @@ def test_a_worker_that_does_not_fit_is_told_what(
 ) -> None:
     core = core_of(1)
     with pytest.raises(error, match=text):
-        core.attach(wish(1, replace(TERMS, **changes)))  # type: ignore[arg-type]
-    assert set(core.book.here) == {0}
+        core.attach(join_request(1, replace(TERMS, **changes)))  # type: ignore[arg-type]
+    assert set(core.progress.here) == {0}
 
 
 def test_workers_with_other_settings_are_told_and_the_version_waits() -> None:
@@ -149,9 +160,9 @@ def test_workers_with_other_settings_are_told_and_the_version_waits() -> None:
     push(core, 0, 1, 1.0)
     with pytest.raises(RanksDisagree, match="worker 1 pushes with the settings"):
         push(core, 1, 1, 1.0, sgd(0.5))
-    assert core.book.version == 0
+    assert core.progress.version == 0
     push(core, 1, 1, 1.0)
-    assert core.book.version == 1
+    assert core.progress.version == 1
 
 
 def test_settings_out_of_range_are_refused() -> None:
@@ -166,7 +177,7 @@ def test_a_full_disk_acknowledges_nothing() -> None:
     durable.full = True
     with pytest.raises(DlcpError, match="full"):
         push(core, 0, 1, 1.0)
-    assert not core.read().any() and core.book.acknowledged == {}
+    assert not core.read().any() and core.progress.acknowledged == {}
 
 
 def test_a_job_that_ended_can_be_resumed_by_another_and_its_numbers_begin_anew(
@@ -178,18 +189,18 @@ def test_a_job_that_ended_can_be_resumed_by_another_and_its_numbers_begin_anew(
     core.leave(0)
     other = replace(TERMS, job="second")
     with pytest.raises(BadConfig, match="resume=True"):
-        core.attach(wish(0, other, launch=1))
-    assert core.attach(wish(0, other, launch=1, resume=True)) == 0
+        core.attach(join_request(0, other, launch=1))
+    assert core.attach(join_request(0, other, launch=1, resume=True)) == 0
     push(core, 0, 1, 1.0)
     assert core.read().tolist() == [-2.0] * 8
     journal.close()
     after = taken_over(tmp_path)
-    assert after.terms == other and after.book.acknowledged == {0: 1}
+    assert after.agreement == other and after.progress.acknowledged == {0: 1}
 
 
-def taken_over(folder: Path) -> Core:
+def taken_over(folder: Path) -> ShardCore:
     journal = Journal(folder)
-    core = Core(journal)
+    core = ShardCore(journal)
     core.recover(journal.recover(), until=10.0)
     journal.close()
     return core
@@ -198,10 +209,10 @@ def taken_over(folder: Path) -> Core:
 @pytest.mark.parametrize(
     ("kind", "spec"), [("sgd", sgd(0.1, 0.9)), ("adamw", adamw()), ("lamb", lamb())]
 )
-def test_a_successor_has_the_same_bits(tmp_path: Path, kind: str, spec: Spec) -> None:
+def test_a_successor_has_the_same_bits(tmp_path: Path, kind: str, spec: OptimizerSpec) -> None:
     journal = Journal(tmp_path)
-    terms = replace(TERMS, optimizer=kind)
-    core = core_of(2, journal, terms)
+    agreement = replace(TERMS, optimizer=kind)
+    core = core_of(2, journal, agreement)
     for number in range(1, 8):
         for rank in range(2):
             push(core, rank, number, None if number == 4 else 0.1 * number + rank, spec)
@@ -210,11 +221,11 @@ def test_a_successor_has_the_same_bits(tmp_path: Path, kind: str, spec: Spec) ->
     journal.close()
     after = taken_over(tmp_path)
     assert after.read().tobytes() == core.read().tobytes()
-    assert after.book.version == 7 and after.book.acknowledged == {0: 7, 1: 7}
-    assert set(after.book.expected) == {0, 1} and after.book.started
+    assert after.progress.version == 7 and after.progress.acknowledged == {0: 7, 1: 7}
+    assert set(after.progress.expected) == {0, 1} and after.progress.started
 
 
-def _state(core: Core) -> Entry:
+def _state(core: ShardCore) -> JournalEntry:
     memory = Memory()
     core._durable, kept = memory, core._durable  # noqa: SLF001
     core._snapshot()  # noqa: SLF001
@@ -224,6 +235,6 @@ def _state(core: Core) -> Entry:
 
 @pytest.mark.parametrize("head", [{}, {"terms": 3}, {"terms": TERMS.values(), "layout": [1]}])
 def test_a_snapshot_of_something_else_is_refused(head: dict[str, object]) -> None:
-    core = Core(Memory())
+    core = ShardCore(Memory())
     with pytest.raises(BadSnapshot, match="version 3"):
-        core.recover([Entry({"version": 3, **head}, ones(0))], 0.0)
+        core.recover([JournalEntry({"version": 3, **head}, ones(0))], 0.0)

@@ -17,8 +17,8 @@ from torch._C._distributed_c10d import HashStore
 
 from dlcp_client import bounded, lifetimes, ps
 from dlcp_client.job.rendezvous import Member
-from dlcp_client.ps.home import Home
-from dlcp_client.ps.relay import Relay
+from dlcp_client.ps.host_daemon import HostDaemon
+from dlcp_client.ps.relay import StoreRelay
 from dlcpd.contract.errors import (
     BadConfig,
     BadTensor,
@@ -31,7 +31,7 @@ from tests.server.kit import TIMEOUT, each, served
 from tests.server.test_training import MAKERS, STEPS, loss_of, model_of, state
 
 Processes = list[psutil.Process]
-Register = Callable[..., ps.Registration]
+Register = Callable[..., ps.PSRegistration]
 SHARD = "dlcp_client.server.embedded"
 
 
@@ -94,7 +94,7 @@ def nothing_is_left(before: Processes) -> None:
         time.sleep(0.01)
 
 
-def train(handle: ps.Registration, model: nn.Module, optimizer: Any, rank: int) -> torch.Tensor:
+def train(handle: ps.PSRegistration, model: nn.Module, optimizer: Any, rank: int) -> torch.Tensor:
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.5)
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -147,12 +147,12 @@ def test_training_is_bit_for_bit_that_of_a_named_server(  # noqa: PLR0917  # fix
     share: str,
     name: str,
     tmp_path: Path,
-    home: Home,
+    host_daemon: HostDaemon,
     register: Register,
     before: Processes,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with served(tmp_path, home, shards=2) as found:
+    with served(tmp_path, host_daemon, shards=2) as found:
         named = states_of(world, name, register, **found)
     monkeypatch.setenv("DLCPD_SHARE", share)
     embedded = states_of(world, name, register)
@@ -199,13 +199,15 @@ def test_snapshots_keep_the_state_for_the_next_job(
 
 @pytest.mark.timeout(240)
 def test_the_hosts_daemon_has_one_shard_beside_it(
-    home: Home, register: Register, before: Processes
+    host_daemon: HostDaemon, register: Register, before: Processes
 ) -> None:
 
     def work(rank: int) -> int:
         model = model_of(rank)
         optimizer = MAKERS["sgd"](model.parameters())
-        handle = register(model, optimizer, bounded(0.01), group=(rank, 2), socket=home.socket)
+        handle = register(
+            model, optimizer, bounded(0.01), group=(rank, 2), socket=host_daemon.socket
+        )
         started = len(more_than(before))
         train(handle, model, optimizer, rank)
         return started
@@ -269,7 +271,7 @@ def test_a_fork_holds_nothing_and_cannot_step(register: Register, before: Proces
 
 def relayed() -> list[int]:
     """Descriptors by which shards see that this process lives."""
-    relays = [one for one in lifetimes._open if isinstance(one, Relay)]  # noqa: SLF001
+    relays = [one for one in lifetimes._open if isinstance(one, StoreRelay)]  # noqa: SLF001
     assert relays
     return [one._lines.socket.fileno() for one in relays]  # noqa: SLF001
 
@@ -294,7 +296,7 @@ def refusals() -> list[tuple[dict[str, Any], Callable[[], Any], type[DlcpError],
             {"socket": "/no/daemon", "config": "x.toml"},
             lambda: (linear, ps.sgd(0.1)),
             BadConfig,
-            "is of a private daemon",
+            "applies to a private daemon",
         ),
     ]
 
@@ -313,7 +315,7 @@ def test_what_one_rank_is_refused_for_all_are_told_at_once(
 
     began = time.monotonic()
     first, _ = each(2, work)
-    assert first.startswith("rank 1 cannot take part: ")
+    assert first.startswith("rank 1 failed to join: ")
     assert time.monotonic() - began < TIMEOUT / 2, "nobody waited for the other"
     assert not more_than(before)
 
@@ -325,7 +327,11 @@ def test_a_rank_that_agrees_too_little_ends_the_start_for_all(
     """Terms that shards compare, a daemon and a shard that cannot start, a rank that stays away."""
     (tmp_path / "bad.toml").write_text("[daemon]\nhots = 1\n")
     cases: list[tuple[dict[str, Any], type[DlcpError], str]] = [
-        ({"staleness": 3}, RanksDisagree, "staleness (3, this server -1|-1, this server 3)"),
+        (
+            {"staleness": 3},
+            RanksDisagree,
+            "staleness (3, and this server has -1|-1, and this server has 3)",
+        ),
         ({"config": tmp_path / "bad.toml"}, DlcpError, "hots"),
     ]
     for options, error, text in cases:
@@ -349,14 +355,14 @@ def test_options_of_one_kind_of_server_are_not_taken_by_the_other(
     of_embedded: list[dict[str, Any]] = [{"group": object()}, {"snapshots": tmp_path}]
     monkeypatch.delenv("DLCPD_STORE", raising=False)
     for options in of_named:
-        with pytest.raises(BadConfig, match=f"{next(iter(options))}= goes with a named server"):
+        with pytest.raises(BadConfig, match=f"{next(iter(options))}= needs a named server"):
             ps.register(model, ps.sgd(0.1), **options)
     for options in of_embedded:
         for named in ({"server": "x"}, {"store": tmp_path}):
-            with pytest.raises(BadConfig, match="goes with an embedded server"):
+            with pytest.raises(BadConfig, match="needs an embedded server"):
                 ps.register(model, ps.sgd(0.1), **options, **named)
     monkeypatch.setenv("DLCPD_STORE", str(tmp_path))
-    with pytest.raises(BadConfig, match="group= goes with an embedded server"):
+    with pytest.raises(BadConfig, match="group= needs an embedded server"):
         ps.register(model, ps.sgd(0.1), group=object())
 
 
@@ -372,10 +378,12 @@ def test_ranks_need_a_way_to_find_each_other(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("WORLD_SIZE", "two")
     with pytest.raises(BadConfig, match="find each other"):
         ps.register(model, ps.sgd(0.1))
-    with pytest.raises(BadConfig, match="configuration names"):  # a named one without a store
+    with pytest.raises(
+        BadConfig, match="configuration of the server names"
+    ):  # a named one without a store
         ps.register(model, ps.sgd(0.1), server="x", rank=0, world_size=1)
     for group in (7, dist.GroupMember.NON_GROUP_MEMBER):
-        with pytest.raises(BadConfig, match=r"a torch.distributed group that this rank is in"):
+        with pytest.raises(BadConfig, match=r"a torch.distributed group that contains this rank"):
             ps.register(model, ps.sgd(0.1), group=group)
 
 

@@ -14,13 +14,13 @@ import psutil
 import pytest
 
 from dlcp_client.numpy.file_store import FileStore
-from dlcp_client.ps.calls import Call
+from dlcp_client.ps.calls import WorkerCall
 from dlcp_client.ps.directory import Directory
-from dlcp_client.ps.home import Home
-from dlcp_client.ps.wish import Terms, Wish, policy_values
+from dlcp_client.ps.host_daemon import HostDaemon
+from dlcp_client.ps.join_request import JoinRequest, PushAgreement, policy_values
 from dlcp_client.server.config import parse
-from dlcp_client.server.embedded import Life, Part
-from dlcp_client.server.hosting import Hosting
+from dlcp_client.server.embedded import ShardLifetime, ShardStart
+from dlcp_client.server.hosting import HostedShards
 from dlcpd.contract.policy import EXACT
 from tests.server.kit import text_of
 
@@ -41,31 +41,31 @@ class Trainer:
 
 
 @pytest.fixture
-def hosting(tmp_path: Path) -> Iterator[Hosting]:
+def hosting(tmp_path: Path) -> Iterator[HostedShards]:
     config = parse(text_of(tmp_path), "test")
     directory = Directory(FileStore(config.store), config.name)
-    home = Home("/no/daemon")
-    with Hosting(config, directory, home, launch=WORLD) as made:
+    host_daemon = HostDaemon("/no/daemon")
+    with HostedShards(config, directory, host_daemon, launch=WORLD) as made:
         yield made
 
 
-def wish(worker: int) -> Wish:
+def join_request(worker: int) -> JoinRequest:
     policy = policy_values(EXACT)
-    return Wish(Terms("job", "model", "sgd", 3, 1, 1), worker, WORLD, policy, policy)
+    return JoinRequest(PushAgreement("job", "model", "sgd", 3, 1, 1), worker, WORLD, policy, policy)
 
 
-def test_a_shard_ends_when_its_launch_has_come_and_gone(hosting: Hosting) -> None:
+def test_a_shard_ends_when_its_launch_has_come_and_gone(hosting: HostedShards) -> None:
     trainer = Trainer()
-    life = Life(hosting, trainer)  # type: ignore[arg-type]  # of which it asks for `gone` alone
+    life = ShardLifetime(hosting, trainer)  # type: ignore[arg-type]  # of which it asks for `gone` alone
     assert not life.wait(0.0), "it has not begun"
     hosting._take(standby=False)  # noqa: SLF001  # as `run` does
     [hosted] = hosting._hosted.values()  # noqa: SLF001
     shard = hosted.shard
     assert not life.wait(0.0)
-    shard.attach(wish(0))
+    shard.attach(join_request(0))
     shard.leave(0)
     assert not life.wait(0.0), "the other has not come yet"
-    shard.attach(wish(1))
+    shard.attach(join_request(1))
     assert not life.wait(0.0)
     trainer.gone = True
     assert not life.wait(0.0), "worker 1 is there, and may be another trainer's"
@@ -76,42 +76,42 @@ def test_a_shard_ends_when_its_launch_has_come_and_gone(hosting: Hosting) -> Non
     assert life.wait(0.0), "but not without its store"
 
 
-def test_a_shard_whose_trainer_ends_before_anybody_came_ends_too(hosting: Hosting) -> None:
+def test_a_shard_whose_trainer_ends_before_anybody_came_ends_too(hosting: HostedShards) -> None:
     trainer = Trainer()
     trainer.gone = True
-    assert Life(hosting, trainer).wait(0.0)  # type: ignore[arg-type]
+    assert ShardLifetime(hosting, trainer).wait(0.0)  # type: ignore[arg-type]
     hosting._take(standby=False)  # noqa: SLF001
-    assert Life(hosting, trainer).wait(0.0)  # type: ignore[arg-type]
+    assert ShardLifetime(hosting, trainer).wait(0.0)  # type: ignore[arg-type]
 
 
-def test_nobody_is_looked_for_once_the_launch_is_there(hosting: Hosting) -> None:
+def test_nobody_is_looked_for_once_the_launch_is_there(hosting: HostedShards) -> None:
     hosting._take(standby=False)  # noqa: SLF001
     [hosted] = hosting._hosted.values()  # noqa: SLF001
     asked = list[str]()
-    directory, home = hosting._directory, hosting._home  # noqa: SLF001
+    directory, host_daemon = hosting._directory, hosting._host_daemon  # noqa: SLF001
 
-    def new() -> list[Call]:
+    def new() -> list[WorkerCall]:
         asked.append("new")
         return []
 
     hosted._calls.new = new  # type: ignore[union-attr,method-assign]  # noqa: SLF001
     for came, looks in ((0, True), (1, False)):
-        hosted.shard.attach(wish(came))
+        hosted.shard.attach(join_request(came))
         asked.clear()
-        hosted.let_in(directory, home)
+        hosted.let_in(directory, host_daemon)
         assert bool(asked) == looks
     hosted.shard.lost(0, "test")
-    hosted.let_in(directory, home)
+    hosted.let_in(directory, host_daemon)
     assert asked, "it may come back"
 
 
 def test_what_a_shard_is_told_and_what_it_keeps() -> None:
-    part = Part("name", 1, 3, 5, "/a/socket", "")
-    assert Part.of(part.text()) == part
+    part = ShardStart("name", 1, 3, 5, "/a/socket", "")
+    assert ShardStart.of(part.text()) == part
     config = part.config()
     assert config.own == (1,) and config.shards == 3 and not config.snapshots
     with pytest.raises(TypeError):
-        Part.of('{"name": "x"}')
+        ShardStart.of('{"name": "x"}')
 
 
 # --- processes -------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_no_signal_but_sigkill_ends_a_shard_and_that_is_named_by_all(training: T
     for rank in range(WORLD):
         said = training.until(rank, "failed: ")
         assert re.search(
-            r"failed: ServerLost: shard 0 of the embedded server, beside the daemon of rank 0 on "
+            r"failed: ServerLost: shard 0 of the embedded server, with the daemon of rank 0 on "
             r"\S+, has ended \(its process was killed by SIGKILL",
             said,
         )
@@ -234,7 +234,7 @@ def test_all_ranks_name_the_end_of_the_daemon_under_a_shard(training: Training) 
         assert re.search(
             r"failed: DaemonLost: dlcpd ended while the session", training.until(rank, "failed: ")
         )
-    training.no_process_is_left()  # the killed daemon's socket stays
+    training.nothing_is_left()
 
 
 @pytest.mark.parametrize("first", range(WORLD))

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlcp_client.server.entry import Entry
 from dlcp_client.server.journal import Journal
+from dlcp_client.server.journal_entry import JournalEntry
 from dlcpd.contract.errors import BadConfig, BadSnapshot, DlcpError
 
 Damage = Callable[[Path], None]
@@ -20,8 +20,10 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     made.close()
 
 
-def entry(version: int) -> Entry:
-    return Entry({"version": version, "what": f"v{version}"}, np.full(100, version, np.float32))
+def entry(version: int) -> JournalEntry:
+    return JournalEntry(
+        {"version": version, "what": f"v{version}"}, np.full(100, version, np.float32)
+    )
 
 
 def filled(journal: Journal) -> Path:
@@ -71,7 +73,7 @@ def test_a_damaged_snapshot_is_replaced_by_the_one_before_and_its_log(
     flip(folder / "snapshot-6", at)
     assert recovered(folder) == [3, 4, 5, 6, 7, 8]
     [said] = [record.getMessage() for record in caplog.records]
-    assert "1 snapshots passed over (snapshot-6: " in said and "from snapshot-3" in said
+    assert "1 snapshots are invalid (snapshot-6: " in said and "from snapshot-3" in said
 
 
 @pytest.mark.parametrize("cut", [1, 100, 420])
@@ -177,7 +179,7 @@ def test_a_full_disk_is_named_and_nothing_more_is_written(tmp_path: Path) -> Non
     with pytest.raises(DlcpError, match="No space left"):
         journal.append(entry(1))
     full = False
-    with pytest.raises(DlcpError, match="cannot be written"):
+    with pytest.raises(DlcpError, match="its log failed"):
         journal.append(entry(1))
     full = True
     with pytest.raises(DlcpError, match="snapshot-1"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dlcp_client.ps.layout import PIECE, Layout, Tensor, shard_of
+from dlcp_client.ps.layout import PIECE, ShardLayout, ShardTensor, shard_of
 from dlcpd.contract.errors import BadConfig
 
 
@@ -23,8 +23,10 @@ def test_a_shard_that_would_have_nothing_is_refused() -> None:
 
 
 def test_pieces_and_their_exempt_ranges() -> None:
-    layout = Layout((Tensor(PIECE - 1, 0), Tensor(2, 0, exempt=True), Tensor(5, 1)))
+    layout = ShardLayout(
+        (ShardTensor(PIECE - 1, 0), ShardTensor(2, 0, exempt=True), ShardTensor(5, 1))
+    )
     assert layout.pieces == ((0, PIECE), (PIECE, PIECE + 6))
     assert layout.exempt(layout.pieces[0]) == [(4 * (PIECE - 1), 4 * PIECE)]
     assert layout.exempt(layout.pieces[1]) == [(0, 4)]
-    assert Layout.of(layout.rows(), size=PIECE + 6, groups=2) == layout
+    assert ShardLayout.of(layout.rows(), size=PIECE + 6, groups=2) == layout

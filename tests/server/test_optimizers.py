@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from dlcp_client.ps import specs
-from dlcp_client.ps.layout import Layout, Tensor
-from dlcp_client.ps.specs import Spec
+from dlcp_client.ps.layout import ShardLayout, ShardTensor
+from dlcp_client.ps.specs import OptimizerSpec
 from dlcp_client.server import optimizers
 from dlcp_client.server.optimizers import Optimizer
 from dlcpd.contract.errors import BadConfig
 
 SIZES = [(300,), (3, 5), (1,)]
 STEPS = 100
-MAKERS: list[tuple[Spec, Callable[[Any], torch.optim.Optimizer]]] = [
+MAKERS: list[tuple[OptimizerSpec, Callable[[Any], torch.optim.Optimizer]]] = [
     (specs.sgd(0.1), lambda p: torch.optim.SGD(p, 0.1)),
     (specs.sgd(0.05, weight_decay=0.1), lambda p: torch.optim.SGD(p, 0.05, weight_decay=0.1)),
     (specs.sgd(0.05, 0.9), lambda p: torch.optim.SGD(p, 0.05, momentum=0.9)),
@@ -47,8 +47,8 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimizers, "BLOCK", 128)
 
 
-def layout() -> Layout:
-    return Layout(tuple(Tensor(int(np.prod(shape)), 0) for shape in SIZES))
+def layout() -> ShardLayout:
+    return ShardLayout(tuple(ShardTensor(int(np.prod(shape)), 0) for shape in SIZES))
 
 
 def gradients(seed: int) -> list[torch.Tensor]:
@@ -61,7 +61,9 @@ def flat(tensors: list[torch.Tensor]) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 @pytest.mark.parametrize(("spec", "make"), MAKERS, ids=[str(spec)[:60] for spec, _ in MAKERS])
-def test_a_hundred_steps_are_those_of_torch(spec: Spec, make: Callable[[Any], Any]) -> None:
+def test_a_hundred_steps_are_those_of_torch(
+    spec: OptimizerSpec, make: Callable[[Any], Any]
+) -> None:
     parameters = [torch.nn.Parameter(t) for t in gradients(1)]
     theirs, ours = make(parameters), Optimizer(spec.kind, layout())
     w = flat([p.data for p in parameters]).copy()
@@ -100,13 +102,13 @@ def test_lamb_is_that_of_its_paper() -> None:
 
 
 def test_lamb_moves_a_tensor_of_zeros_by_the_rate_alone() -> None:
-    ours, w = Optimizer("lamb", Layout((Tensor(2, 0),))), np.zeros(2, np.float32)
+    ours, w = Optimizer("lamb", ShardLayout((ShardTensor(2, 0),))), np.zeros(2, np.float32)
     ours.step(w, np.array([1, -1], np.float32), specs.lamb(0.5).groups)
     assert np.allclose(w, [-0.5, 0.5], atol=1e-5)
 
 
 def test_groups_have_settings_of_their_own() -> None:
-    both = Layout((Tensor(2, 0), Tensor(1, 1), Tensor(1, 1)))
+    both = ShardLayout((ShardTensor(2, 0), ShardTensor(1, 1), ShardTensor(1, 1)))
     assert both.runs == (((0, 2), 0), ((2, 4), 1))
     groups = (specs.sgd(1.0).groups[0], specs.sgd(0.25).groups[0])
     w = np.zeros(4, np.float32)
@@ -122,9 +124,9 @@ def test_groups_have_settings_of_their_own() -> None:
         lambda: specs.sgd(0.1, nesterov=True),
         lambda: specs.sgd(float("nan")),
         lambda: specs.lamb("fast"),  # type: ignore[arg-type]
-        lambda: Spec("adagrad", ()),
+        lambda: OptimizerSpec("adagrad", ()),
     ],
 )
-def test_settings_out_of_range_are_refused(make: Callable[[], Spec]) -> None:
+def test_settings_out_of_range_are_refused(make: Callable[[], OptimizerSpec]) -> None:
     with pytest.raises(BadConfig):
         make()

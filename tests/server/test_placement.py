@@ -17,7 +17,7 @@ def told(*machines: str, parts: int = 100) -> list[dict[str, Any]]:
     return [
         {
             "machine": machine,
-            "door": f"door {rank}",
+            "socket_path": f"socket {rank}",
             "running": False,
             "host": f"host-{machine}",
             "parts": parts,
@@ -30,7 +30,7 @@ def told(*machines: str, parts: int = 100) -> list[dict[str, Any]]:
 def test_a_shard_is_beside_the_daemon_of_each_machine() -> None:
     said = told("a", "b", "a", "b", "c")
     found = [Placement.of(rank, said) for rank in range(5)]
-    assert {one.homes for one in found} == {(0, 1, 4)}
+    assert {one.owners for one in found} == {(0, 1, 4)}
     assert {one.hosts for one in found} == {("host-a", "host-b", "host-c")}
     assert {one.name for one in found} == {"name 0"}
     assert [one.local for one in found] == [(0, 2), (1, 3), (0, 2), (1, 3), (4,)]
@@ -38,27 +38,27 @@ def test_a_shard_is_beside_the_daemon_of_each_machine() -> None:
 
 
 def test_ranks_that_share_no_daemon_have_a_shard_each() -> None:
-    assert Placement.of(1, told("", "", "")).homes == (0, 1, 2)
+    assert Placement.of(1, told("", "", "")).owners == (0, 1, 2)
 
 
 def test_no_shard_has_nothing_and_none_is_more_than_a_worker_takes() -> None:
-    assert Placement.of(0, told("a", "b", "c", parts=2)).homes == (0, 1)
-    assert Placement.of(0, told("a", "b", parts=1)).homes == (0,)
+    assert Placement.of(0, told("a", "b", "c", parts=2)).owners == (0, 1)
+    assert Placement.of(0, told("a", "b", parts=1)).owners == (0,)
     many = told(*map(str, range(MAX_SHARDS + 5)), parts=1000)
-    assert Placement.of(0, many).homes == tuple(range(MAX_SHARDS))
+    assert Placement.of(0, many).owners == tuple(range(MAX_SHARDS))
 
 
 def test_the_model_of_rank_0_says_how_many_tensors_there_are() -> None:
     said = told("a", "b", parts=2)
     said[1]["parts"] = 1  # another model, which shards refuse
-    assert Placement.of(1, said).homes == (0, 1)
+    assert Placement.of(1, said).owners == (0, 1)
 
 
 def test_an_older_rank_is_told_apart() -> None:
     for lacks in ("host", "parts", "name"):
         said = told("a", "b")
         del said[0][lacks]
-        with pytest.raises(BadMessage, match=f"nothing of its '{lacks}'.*older"):
+        with pytest.raises(BadMessage, match=f"published no '{lacks}'.*same version"):
             Placement.of(1, said)
 
 
@@ -77,7 +77,7 @@ def test_an_end_that_was_told_is_named_and_silence_too() -> None:
     directory.check_lives(1)
     with pytest.raises(ServerLost, match=r"shard 1 .* rank 1 on host-b, did not answer within 0"):
         directory.call(1, 2, {"worker": 0}, 0.0)
-    directory.bury(1, "its process was killed by SIGKILL, without a word")
+    directory.bury(1, "its process was killed by SIGKILL, and printed nothing")
     directory.check_lives(0)
     with pytest.raises(ServerLost, match=r"shard 1 .* rank 1 on host-b, has ended .*SIGKILL"):
         directory.call(1, 2, {"worker": 0}, 1e12)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from dlcp_client import bounded, ps
-from dlcp_client.ps.home import Home
+from dlcp_client.ps.host_daemon import HostDaemon
 from dlcp_client.ranges import WAIT
 from tests.c10d.ranges_programs import Row, profiled
 from tests.server.kit import each, served
@@ -15,7 +15,7 @@ COUNT = 6  # elements of the model
 
 
 def test_a_step_and_a_pull_show_what_they_move_and_where_they_wait(
-    tmp_path: Path, home: Home
+    tmp_path: Path, host_daemon: HostDaemon
 ) -> None:
     def worker(rank: int) -> list[Row]:
         model, rows = nn.Linear(2, 2), list[Row]()
@@ -34,7 +34,7 @@ def test_a_step_and_a_pull_show_what_they_move_and_where_they_wait(
         handle.close()
         return rows
 
-    with served(tmp_path, home) as found:
+    with served(tmp_path, host_daemon) as found:
         rows, _ = each(2, worker)
     assert [name for name, _ in rows] == ["dlcp:push_pull", WAIT, "dlcp:pull", WAIT]
     step, pull = rows[0][1], rows[2][1]

@@ -15,7 +15,9 @@ from dlcp_client import ps
 from dlcp_client.job.secret import JobSecret
 from dlcp_client.numpy.file_store import FileStore
 from dlcp_client.ps.directory import Directory
-from dlcp_client.ps.home import Home
+from dlcp_client.ps.host_daemon import HostDaemon
+from dlcp_client.ps.participation import fingerprint
+from dlcp_client.ps.tensors import ModelTensors
 from dlcp_client.server.config import parse
 from dlcp_client.server.main import main
 from dlcpd.contract.errors import (
@@ -31,7 +33,7 @@ from dlcpd.contract.errors import (
 from tests.server.kit import each, served, text_of
 
 RATE = ps.sgd(1.0)
-ONE = [ps.Named("w", (4,))]
+ONE = [ps.NamedTensor("w", (4,))]
 
 
 def array(value: float) -> Any:
@@ -39,7 +41,7 @@ def array(value: float) -> Any:
 
 
 def test_workers_that_do_not_fit_are_refused_and_the_others_go_on(
-    tmp_path: Path, home: Home
+    tmp_path: Path, host_daemon: HostDaemon
 ) -> None:
     def joins(**changes: Any) -> Callable[[], Any]:
         options = {"rank": 1, "world_size": 1, **found, **changes}
@@ -47,7 +49,7 @@ def test_workers_that_do_not_fit_are_refused_and_the_others_go_on(
         return lambda: ps.connect(tensors, spec, **options)
 
     refused: list[tuple[Callable[[], Any], type[DlcpError], str]] = []
-    with served(tmp_path, home) as found:
+    with served(tmp_path, host_daemon) as found:
         worker = ps.connect(ONE, RATE, rank=0, world_size=1, **found)
         with pytest.raises(NotInitialised, match="no parameters yet"):
             worker.pull([array(0)])
@@ -55,12 +57,21 @@ def test_workers_that_do_not_fit_are_refused_and_the_others_go_on(
             worker.push([array(0)], RATE.groups)
         worker.initialise([array(0)])
         refused = [
-            (joins(tensors=[ps.Named("w", (2, 2))]), BadSnapshot, "another model"),
-            (joins(tensors=[ps.Named("w", (5,))]), BadSnapshot, "another model"),
-            (joins(optimizer=ps.adam()), RanksDisagree, "optimizer 'adam', this server 'sgd'"),
+            (joins(tensors=[ps.NamedTensor("w", (2, 2))]), BadSnapshot, "the models differ"),
+            (joins(tensors=[ps.NamedTensor("w", (5,))]), BadSnapshot, "the models differ"),
+            (
+                joins(tensors=[ps.NamedTensor("w", (4,), dtype="float16")]),
+                BadSnapshot,
+                "the models differ",
+            ),
+            (
+                joins(optimizer=ps.adam()),
+                RanksDisagree,
+                "optimizer 'adam', and this server has 'sgd'",
+            ),
             (joins(staleness=4), RanksDisagree, "staleness 4"),
             (joins(job="another"), BadConfig, "serves job 'test'"),
-            (joins(rank=0), BadConfig, "do two jobs use one server name"),
+            (joins(rank=0), BadConfig, "two jobs may use the same server name"),
             (joins(rank=300), BadConfig, "ranks are"),
             (joins(staleness=-1), BadConfig, "staleness -1"),
             (joins(server="nobody", timeout=0.2), ServerLost, "no server 'nobody'"),
@@ -75,7 +86,7 @@ def test_workers_that_do_not_fit_are_refused_and_the_others_go_on(
 
 
 def test_a_gradient_that_is_not_finite_skips_the_version_for_all(
-    tmp_path: Path, home: Home
+    tmp_path: Path, host_daemon: HostDaemon
 ) -> None:
     def work(rank: int) -> tuple[bool, list[float], bool, list[float]]:
         client = ps.connect(TWO, RATE, rank=rank, world_size=2, **found)
@@ -87,10 +98,15 @@ def test_a_gradient_that_is_not_finite_skips_the_version_for_all(
         client.close()
         return *first, *second
 
-    TWO = [ps.Named("v", (4,)), ps.Named("w", (4,))]
-    with served(tmp_path, home, shards=2) as found:
+    TWO = [ps.NamedTensor("v", (4,)), ps.NamedTensor("w", (4,))]
+    with served(tmp_path, host_daemon, shards=2) as found:
         for found_by in each(2, work):
             assert found_by == (False, [0.0] * 4, True, [-1.0] * 4)
+
+
+def test_a_model_of_another_dtype_is_another_model() -> None:
+    models = nn.Linear(2, 2), nn.Linear(2, 2).half(), nn.Linear(2, 2).bfloat16()
+    assert len({fingerprint(ModelTensors(model, RATE).named) for model in models}) == 3
 
 
 def test_what_no_server_can_train_is_refused_before_anything_is_opened() -> None:
@@ -120,7 +136,7 @@ def test_what_no_server_can_train_is_refused_before_anything_is_opened() -> None
         ("[server]\nname = 'x'\nshards = 0\nstore = 's'\nsnapshots = 'p'", "shards = 0"),
         ("[server]\nname = 'x'\nshards = 1\nstore = 's'\nsnapshots = 'p'\nserve = []", "serve"),
         ("[server]\nname = 'x'\nshards = 1\nstore = 's'\nsnapshots = 'p'\nserve = [1]", "serve"),
-        ("[server]\nname = 'x'\nshards = 1\nstore = 's'\nsnapshots = 'p'\nport = 7", "port: no"),
+        ("[server]\nname = 'x'\nshards = 1\nstore = 's'\nsnapshots = 'p'\nport = 7", "no key port"),
         ("[server]\nname = 3", "shards is missing"),
         ("[server", "Expected"),
     ],
@@ -131,44 +147,46 @@ def test_a_configuration_that_is_wrong_is_named(text: str, said: str) -> None:
 
 
 def test_the_command_says_what_is_wrong(
-    tmp_path: Path, home: Home, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, host_daemon: HostDaemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "server.toml"
     assert main(["--config", str(file)]) == 2
-    file.write_text(text_of(tmp_path, shards=3, socket=home.socket))
-    with served(tmp_path, home, shards=2):
+    file.write_text(text_of(tmp_path, shards=3, socket=host_daemon.socket))
+    with served(tmp_path, host_daemon, shards=2):
         assert main(["--config", str(file)]) == 2
     said = capsys.readouterr().err
-    assert "cannot be read" in said and "another server process" in said
+    assert "cannot read the file" in said and "another server process" in said
 
 
 def test_a_snapshots_folder_that_is_damaged_is_refused(
-    tmp_path: Path, home: Home, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, host_daemon: HostDaemon, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with served(tmp_path, home) as found:
+    with served(tmp_path, host_daemon) as found:
         worker = ps.connect(ONE, RATE, rank=0, world_size=1, **found)
         worker.initialise([array(0)])
         worker.close()
     [snapshot] = (tmp_path / "snapshots" / "0").glob("snapshot-*")
     snapshot.write_bytes(b"x" * 100)
     file = tmp_path / "server.toml"
-    file.write_text(text_of(tmp_path, socket=home.socket))
+    file.write_text(text_of(tmp_path, socket=host_daemon.socket))
     assert main(["--config", str(file)]) == 1
-    assert "none can be read" in capsys.readouterr().err
+    assert "every snapshot is invalid" in capsys.readouterr().err
 
 
-def test_processes_that_disagree_on_the_shards_are_told(tmp_path: Path, home: Home) -> None:
-    with served(tmp_path, home, shards=2) as found:
+def test_processes_that_disagree_on_the_shards_are_told(
+    tmp_path: Path, host_daemon: HostDaemon
+) -> None:
+    with served(tmp_path, host_daemon, shards=2) as found:
         directory = Directory(FileStore(found["store"]), "demo")
     with pytest.raises(BadConfig, match="has 2 shards in this store"):
         directory.announce(2, 3)
 
 
 def test_who_has_not_the_secret_of_the_job_is_not_let_in(
-    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, host_daemon: HostDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "0123456789abcdef" * 2
-    with served(tmp_path, home, JobSecret(text.encode(), "test")) as found:
+    with served(tmp_path, host_daemon, JobSecret(text.encode(), "test")) as found:
         with pytest.raises(NotAuthorised):
             ps.connect(ONE, RATE, rank=0, world_size=1, **found)
         monkeypatch.setenv("DLCPD_JOB_SECRET", text)

@@ -10,9 +10,9 @@ import pytest
 from torch._C._distributed_c10d import HashStore, PrefixStore
 
 from dlcp_client import lifetimes
-from dlcp_client.job.sealed import ABSENT, Sealed
+from dlcp_client.job.signed_store import ABSENT, SignedStore
 from dlcp_client.job.store import Store
-from dlcp_client.ps.relay import Lines, Relay, RelayedStore
+from dlcp_client.ps.relay import LineSocket, RelayedStore, StoreRelay
 
 FIRST = "what is said first"
 
@@ -23,8 +23,8 @@ class Pair:
     def __init__(self, store: Store) -> None:
         ours, theirs = socket.socketpair()
         self.ended = threading.Event()
-        self.relay = Relay(ours, store, lambda _: self.ended.set())
-        self.lines = Lines(theirs)
+        self.relay = StoreRelay(ours, store, lambda _: self.ended.set())
+        self.lines = LineSocket(theirs)
         self.store = RelayedStore(self.lines)
         self.relay.start(FIRST)
         assert self.lines.receive() == FIRST
@@ -57,7 +57,7 @@ def test_every_call_is_that_of_the_store(pair: Pair, job: PrefixStore) -> None:
 def test_bytes_that_are_no_text_come_as_they_are(pair: Pair, job: PrefixStore) -> None:
     job.set("a", b"\xff\x00\xfe")  # type: ignore[arg-type]  # as a stranger may
     assert pair.store.get("a") == b"\xff\x00\xfe"
-    assert Sealed(pair.store).peek("a") == b"\xff\x00\xfe"
+    assert SignedStore(pair.store).peek("a") == b"\xff\x00\xfe"
 
 
 def test_a_wait_in_vain_and_an_error_of_the_store_are_runtime_errors(pair: Pair) -> None:

@@ -13,22 +13,22 @@ import pytest
 
 from dlcp_client import bounded, exact, ps
 from dlcp_client.numpy.file_store import FileStore
-from dlcp_client.ps.calls import Calls
+from dlcp_client.ps.calls import WorkerCalls
 from dlcp_client.ps.directory import Directory
-from dlcp_client.ps.home import Home
-from dlcp_client.ps.wish import Terms, Wish, policy_values
+from dlcp_client.ps.host_daemon import HostDaemon
+from dlcp_client.ps.join_request import JoinRequest, PushAgreement, policy_values
 from dlcp_client.server.config import parse
-from dlcp_client.server.core import Core
-from dlcp_client.server.entry import Entry, NotDurable
-from dlcp_client.server.hosting import Hosted
+from dlcp_client.server.core import ShardCore
+from dlcp_client.server.hosting import HostedShard
 from dlcp_client.server.journal import Journal
+from dlcp_client.server.journal_entry import JournalEntry, NotDurable
 from dlcp_client.server.serving import answer
 from dlcpd.contract.errors import BadSnapshot, ServerLost
 from tests.server.kit import Process, each, served, text_of
 
 WORKERS, PUSHES = 2, 40
 RATE = ps.sgd(1.0)
-TENSORS = [ps.Named("w", (WORKERS * PUSHES,)), ps.Named("v", (300,))]
+TENSORS = [ps.NamedTensor("w", (WORKERS * PUSHES,)), ps.NamedTensor("v", (300,))]
 
 
 def zeros() -> list[Any]:
@@ -44,9 +44,11 @@ def one_hot(rank: int, number: int) -> list[Any]:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.timeout(240)  # seconds; two servers start, on cores that others use as well
-def test_a_server_killed_under_load_loses_nothing(tmp_path: Path, home: Home, seed: int) -> None:
-    server = Process(tmp_path, shards=2, socket=home.socket, snapshot_every=7).ready()
-    standby = Process(tmp_path, "--standby", shards=2, socket=home.socket, snapshot_every=7)
+def test_a_server_killed_under_load_loses_nothing(
+    tmp_path: Path, host_daemon: HostDaemon, seed: int
+) -> None:
+    server = Process(tmp_path, shards=2, socket=host_daemon.socket, snapshot_every=7).ready()
+    standby = Process(tmp_path, "--standby", shards=2, socket=host_daemon.socket, snapshot_every=7)
     reached = threading.Event()
 
     def work(rank: int) -> list[Any]:
@@ -58,7 +60,7 @@ def test_a_server_killed_under_load_loses_nothing(tmp_path: Path, home: Home, se
             rank=rank,
             world_size=WORKERS,
             job="test",
-            socket=home.socket,
+            socket=host_daemon.socket,
             timeout=120.0,
             takeover=120.0,
             staleness=None if seed else 3,
@@ -85,7 +87,7 @@ def test_a_server_killed_under_load_loses_nothing(tmp_path: Path, home: Home, se
         reached.set()
         killer.join()
         assert standby.stop() == 0
-    versions = re.findall(r"is here, at version (\d+)", standby.log.read_text())
+    versions = re.findall(r"is ready, at version (\d+)", standby.log.read_text())
     assert len(versions) == 2 and min(map(int, versions)) > 0, "it was killed too early or late"
     found = {len(w): w for w in (parameters(tmp_path, shard) for shard in range(2))}
     share = 1.0 if seed == 0 else 1 / WORKERS  # of a push in its version
@@ -96,14 +98,14 @@ def test_a_server_killed_under_load_loses_nothing(tmp_path: Path, home: Home, se
 def parameters(folder: Path, shard: int) -> Any:
     """What a shard has on disk."""
     journal = Journal(folder / "snapshots" / str(shard))
-    core = Core(journal)
+    core = ShardCore(journal)
     core.recover(journal.recover(), 0.0)
     journal.close()
     return core.read()
 
 
-def test_a_server_whom_nobody_follows_is_named(tmp_path: Path, home: Home) -> None:
-    with served(tmp_path, home) as found:
+def test_a_server_whom_nobody_follows_is_named(tmp_path: Path, host_daemon: HostDaemon) -> None:
+    with served(tmp_path, host_daemon) as found:
         client = ps.connect(TENSORS, RATE, rank=0, world_size=1, takeover=0.5, **found)
         client.initialise(zeros())
     with pytest.raises(ServerLost, match="shard 0 of server 'demo'"):
@@ -113,9 +115,9 @@ def test_a_server_whom_nobody_follows_is_named(tmp_path: Path, home: Home) -> No
 
 @pytest.mark.check(115, "a server that lacks a confirmed push: its worker hears both numbers")
 def test_a_confirmed_push_that_the_log_has_lost_is_named_by_its_worker(
-    tmp_path: Path, home: Home
+    tmp_path: Path, host_daemon: HostDaemon
 ) -> None:
-    with served(tmp_path, home) as found:
+    with served(tmp_path, host_daemon) as found:
         client = ps.connect(TENSORS, RATE, rank=0, world_size=1, **found)
         client.initialise(zeros())
         for number in range(3):
@@ -124,16 +126,16 @@ def test_a_confirmed_push_that_the_log_has_lost_is_named_by_its_worker(
     record = bytearray(log.read_bytes())
     record[-1] ^= 1
     log.write_bytes(record)
-    with served(tmp_path, home):
-        with pytest.raises(BadSnapshot, match="knows them up to 2, and 3 were confirmed"):
+    with served(tmp_path, host_daemon):
+        with pytest.raises(BadSnapshot, match="its last push is number 2, and 3 were confirmed"):
             client.push(one_hot(0, 3), RATE.groups)
         client.close()
 
 
 def test_a_worker_that_dies_is_not_waited_for_and_another_may_come(
-    tmp_path: Path, home: Home
+    tmp_path: Path, host_daemon: HostDaemon
 ) -> None:
-    with served(tmp_path, home) as found:
+    with served(tmp_path, host_daemon) as found:
         stays, dies = each(
             2, lambda rank: ps.connect(TENSORS, RATE, rank=rank, world_size=2, **found)
         )
@@ -159,7 +161,7 @@ def test_a_worker_that_dies_is_not_waited_for_and_another_may_come(
 
 
 @pytest.fixture
-def lossy(tmp_path: Path) -> Iterator[list[Home]]:
+def lossy(tmp_path: Path) -> Iterator[list[HostDaemon]]:
     """Daemons of a server and of a worker that do not get 5 % of what is sent to them."""
     file = tmp_path / "dlcpd.toml"
     file.write_text(
@@ -167,7 +169,7 @@ def lossy(tmp_path: Path) -> Iterator[list[Home]]:
         '[network]\npaths = [{ address = "127.0.0.1" }]\npeer_timeout = 10.0\n'
         "[inject]\nloss = 0.05\nseed = 3\n"
     )
-    homes = [Home(config=file) for _ in range(2)]
+    homes = [HostDaemon(config=file) for _ in range(2)]
     yield homes
     for one in homes:
         one.close()
@@ -178,7 +180,7 @@ SIZE, STEPS = 1 << 20, 8
 
 def push_bounded(found: dict[str, Any], missing: list[int]) -> None:
     """Push ones, all but the last time with loss; `missing`: parameters that lack something."""
-    tensors = [ps.Named("w", (SIZE,))]
+    tensors = [ps.NamedTensor("w", (SIZE,))]
     worker = ps.connect(tensors, RATE, rank=0, world_size=1, policy=bounded(0.2), **found)
     worker.initialise([np.zeros(SIZE, np.float32)])
     into = [np.zeros(SIZE, np.float32)]
@@ -189,7 +191,7 @@ def push_bounded(found: dict[str, Any], missing: list[int]) -> None:
     worker.close()
 
 
-def test_what_a_bounded_push_waived_comes_back(tmp_path: Path, lossy: list[Home]) -> None:
+def test_what_a_bounded_push_waived_comes_back(tmp_path: Path, lossy: list[HostDaemon]) -> None:
     missing: list[int] = []
     with served(tmp_path, lossy[0]) as found:
         push_bounded({**found, "socket": lossy[1].socket}, missing)
@@ -198,12 +200,12 @@ def test_what_a_bounded_push_waived_comes_back(tmp_path: Path, lossy: list[Home]
 
 
 def test_what_a_push_waived_counts_once_if_its_server_ends_before_it_is_acknowledged(
-    tmp_path: Path, lossy: list[Home], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, lossy: list[HostDaemon], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing: list[int] = []
     append, failed = Journal.append, threading.Event()
 
-    def full(journal: Journal, entry: Entry) -> None:
+    def full(journal: Journal, entry: JournalEntry) -> None:
         if entry.version == 4 and not failed.is_set():
             failed.set()
             raise NotDurable("the disk is full")
@@ -221,10 +223,12 @@ def test_what_a_push_waived_counts_once_if_its_server_ends_before_it_is_acknowle
     assert missing[-1] == 0
 
 
-def test_a_client_uses_time_well_when_its_server_comes_late(tmp_path: Path, home: Home) -> None:
+def test_a_client_uses_time_well_when_its_server_comes_late(
+    tmp_path: Path, host_daemon: HostDaemon
+) -> None:
     def comes_late() -> None:
         time.sleep(0.3)
-        with served(tmp_path, home):
+        with served(tmp_path, host_daemon):
             over.wait(60)
 
     over = threading.Event()
@@ -238,7 +242,7 @@ def test_a_client_uses_time_well_when_its_server_comes_late(tmp_path: Path, home
         rank=0,
         world_size=1,
         job="test",
-        socket=home.socket,
+        socket=host_daemon.socket,
     )
     client.close()
     over.set()
@@ -246,9 +250,9 @@ def test_a_client_uses_time_well_when_its_server_comes_late(tmp_path: Path, home
 
 
 def test_what_a_pull_lost_is_old_and_comes_later_where_that_is_asked_for(
-    tmp_path: Path, lossy: list[Home]
+    tmp_path: Path, lossy: list[HostDaemon]
 ) -> None:
-    tensors, stale = [ps.Named("w", (SIZE,))], []
+    tensors, stale = [ps.NamedTensor("w", (SIZE,))], []
     with served(tmp_path, lossy[0]) as found:
         found["socket"] = lossy[1].socket
         worker = ps.connect(tensors, RATE, rank=0, world_size=1, pulls=bounded(0.2), **found)
@@ -269,11 +273,11 @@ def test_what_a_pull_lost_is_old_and_comes_later_where_that_is_asked_for(
 
 
 def test_parameters_that_were_not_yet_durable_are_brought_again(
-    tmp_path: Path, home: Home, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, host_daemon: HostDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snapshot, failed = Journal.snapshot, threading.Event()
 
-    def full(journal: Journal, entry: Entry) -> None:
+    def full(journal: Journal, entry: JournalEntry) -> None:
         if not failed.is_set():
             failed.set()
             raise NotDurable("the disk is full")
@@ -287,20 +291,20 @@ def test_parameters_that_were_not_yet_durable_are_brought_again(
 
     into = zeros()
     monkeypatch.setattr(Journal, "snapshot", full)
-    with pytest.raises(NotDurable, match="full"), served(tmp_path, home) as found:  # noqa: PT012
+    with pytest.raises(NotDurable, match="full"), served(tmp_path, host_daemon) as found:  # noqa: PT012
         thread = threading.Thread(target=work)
         thread.start()
         assert failed.wait(60)
-    with served(tmp_path, home):
+    with served(tmp_path, host_daemon):
         thread.join(100)
     assert all((one == 3.0).all() for one in into)
 
 
-def test_what_a_codec_rounds_away_comes_back(tmp_path: Path, home: Home) -> None:
+def test_what_a_codec_rounds_away_comes_back(tmp_path: Path, host_daemon: HostDaemon) -> None:
     size, value = 4096, 1.0 + 2.0**-12  # bfloat16 has 1
-    with served(tmp_path, home) as found:
+    with served(tmp_path, host_daemon) as found:
         worker = ps.connect(
-            [ps.Named("w", (size,))],
+            [ps.NamedTensor("w", (size,))],
             RATE,
             rank=0,
             world_size=1,
@@ -317,19 +321,19 @@ def test_what_a_codec_rounds_away_comes_back(tmp_path: Path, home: Home) -> None
 
 
 def test_a_shard_that_has_ended_leaves_calls_to_the_process_that_takes_over(
-    tmp_path: Path, home: Home
+    tmp_path: Path, host_daemon: HostDaemon
 ) -> None:
     """An answer of it would end the worker, which has time to wait."""
     config = parse(text_of(tmp_path), "test")
     directory = Directory(FileStore(config.store), config.name)
-    hosted = Hosted(0, Journal(tmp_path / "snapshots", os.fsync), config)
+    hosted = HostedShard(0, Journal(tmp_path / "snapshots", os.fsync), config)
     hosted.announce(directory, 1)
-    terms = Terms("test", "m", "sgd", 4, 1, 1, -1, refuse=False)
-    wish = Wish(terms, 0, 1, policy_values(exact()), policy_values(exact()))
+    agreement = PushAgreement("test", "m", "sgd", 4, 1, 1, -1, refuse=False)
+    join_request = JoinRequest(agreement, 0, 1, policy_values(exact()), policy_values(exact()))
     with pytest.raises(ServerLost, match="shard 0 of server 'demo' did not answer within"):
-        directory.call(0, 1, wish.values(), 0.0)
-    [call] = Calls(directory.sealed, 0, directory.newest(0).incarnation).new()  # type: ignore[union-attr]
+        directory.call(0, 1, join_request.values(), 0.0)
+    [call] = WorkerCalls(directory.signed_store, 0, directory.newest(0).incarnation).new()  # type: ignore[union-attr]
     hosted.shard.end(ServerLost("the disk is full"))
-    answer(call, hosted.shard, home)
+    answer(call, hosted.shard, host_daemon)
     assert call.answered() is None
     hosted.close()

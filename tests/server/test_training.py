@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from dlcp_client import ps
-from dlcp_client.ps.home import Home
-from dlcp_client.ps.layout import Layout, Tensor
+from dlcp_client.ps.host_daemon import HostDaemon
+from dlcp_client.ps.layout import ShardLayout, ShardTensor
 from dlcp_client.server.optimizers import Optimizer
 from tests.server.kit import each, served
 
@@ -81,8 +81,10 @@ def worker(rank: int, make: Make, found: dict[str, Any]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_synchronous_is_as_averaged_gradients(tmp_path: Path, home: Home, name: str) -> None:
-    with served(tmp_path, home, shards=2) as found:
+def test_synchronous_is_as_averaged_gradients(
+    tmp_path: Path, host_daemon: HostDaemon, name: str
+) -> None:
+    with served(tmp_path, host_daemon, shards=2) as found:
         states = each(WORKERS, lambda rank: worker(rank, MAKERS[name], found))
     assert all(torch.equal(one, states[0]) for one in states)
     assert (states[0] - averaged(MAKERS[name])).abs().max() <= 1e-6
@@ -91,7 +93,7 @@ def test_synchronous_is_as_averaged_gradients(tmp_path: Path, home: Home, name: 
 def lamb_of_averaged() -> torch.Tensor:
     model, spec = model_of(0), ps.lamb(0.02)
     sizes = [p.numel() for p in model.parameters()]
-    optimizer = Optimizer("lamb", Layout(tuple(Tensor(size, 0) for size in sizes)))
+    optimizer = Optimizer("lamb", ShardLayout(tuple(ShardTensor(size, 0) for size in sizes)))
     for step in range(STEPS):
         model.zero_grad()
         for rank in range(WORKERS):
@@ -106,7 +108,7 @@ def lamb_of_averaged() -> torch.Tensor:
     return state(model)
 
 
-def test_lamb_of_the_servers_by_step_of_the_handle(tmp_path: Path, home: Home) -> None:
+def test_lamb_of_the_servers_by_step_of_the_handle(tmp_path: Path, host_daemon: HostDaemon) -> None:
     def work(rank: int) -> torch.Tensor:
         model = model_of(rank)
         handle = ps.register(model, ps.lamb(0.02), rank=rank, world_size=WORKERS, **found)
@@ -117,15 +119,15 @@ def test_lamb_of_the_servers_by_step_of_the_handle(tmp_path: Path, home: Home) -
         handle.close()
         return state(model)
 
-    with served(tmp_path, home, shards=2) as found:
+    with served(tmp_path, host_daemon, shards=2) as found:
         states = each(WORKERS, work)
     assert (states[0] - lamb_of_averaged()).abs().max() <= 1e-6
 
 
 def test_half_precision_has_its_parameters_in_float32_on_the_server(
-    tmp_path: Path, home: Home
+    tmp_path: Path, host_daemon: HostDaemon
 ) -> None:
-    with served(tmp_path, home) as found:
+    with served(tmp_path, host_daemon) as found:
         model = nn.Linear(3, 2, bias=False).to(torch.bfloat16)
         nn.init.ones_(model.weight)
         optimizer = torch.optim.SGD(model.parameters(), 2**-10)
@@ -138,9 +140,9 @@ def test_half_precision_has_its_parameters_in_float32_on_the_server(
 
 
 def test_a_closed_registration_gives_the_optimizer_its_step_back(
-    tmp_path: Path, home: Home
+    tmp_path: Path, host_daemon: HostDaemon
 ) -> None:
-    with served(tmp_path, home) as found:
+    with served(tmp_path, host_daemon) as found:
         model = nn.Linear(1, 1, bias=False)
         optimizer = torch.optim.SGD(model.parameters(), 0.5)
         handle = ps.register(model, optimizer, rank=0, world_size=1, **found)

@@ -15,8 +15,8 @@ import pytest
 
 from dlcp_lab.emulation.namespaces import command
 from dlcp_lab.emulation.topology import directions, is_host, switches
-from dlcp_lab.scenarios.job import Job, Operation, Phase, on_fabric, run
-from dlcpd.ctl.output import Output
+from dlcp_lab.scenarios.job import Job, JobPhase, Operation, on_fabric, run
+from dlcpd.cli.output import Output
 from tests.lab.scenarios.test_on_fabric import Fabric
 from tests.switches.ssh_switch import make_keys, open_door
 
@@ -106,7 +106,7 @@ def carried(net: Any, switch: str) -> dict[tuple[str, str], int]:
 
 def test_daemons_on_a_fabric_that_switchcfg_configured(tmp_path: Path) -> None:
     fabric = Fabric()
-    work = Phase("work", (Operation(2 << 20),), rounds=40, warmup=2)
+    work = JobPhase("work", (Operation(2 << 20),), rounds=40, warmup=2)
     with on_fabric(PLAN, {"entropy": 8}) as (net, hosts), operated(net, tmp_path) as switchcfg:
         fabric.hosts = hosts
         code, said = switchcfg("plan", "--out", str(tmp_path / "plans"))

@@ -1,9 +1,9 @@
-"""docs/configuration.md is what the definitions of the settings say today."""
+"""Generated pages are what their definitions and measurements give today."""
 
 import re
 from typing import Final
 
-from docs import platforms, reference
+from docs import performance, platforms, reference
 from tests.pages import ROOT
 
 # Told by control to an engine, or by a test to another: nobody sets them.
@@ -16,6 +16,10 @@ def test_the_page_is_what_the_generator_gives() -> None:
 
 def test_the_table_of_platforms_is_what_the_generator_gives() -> None:
     assert platforms.PAGE.read_text() == platforms.page(), "make configuration-reference"
+
+
+def test_the_page_of_measurements_is_what_the_generator_gives() -> None:
+    assert performance.PAGE.read_text() == performance.page(), "make configuration-reference"
 
 
 def test_every_setting_says_what_it_means() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from dlcp_client.server.config import ServerConfig
 from dlcp_client.server.config import parse as parse_server
+from dlcpd.cli.extensions import installed
 from dlcpd.ctl.arguments import parser as dlcpctl
-from dlcpd.ctl.extensions import installed
 from dlcpd.daemon.config.file import parse
 from dlcpd.daemon.config.tables import Config
 from switchcfg.cli.arguments import parser as switchcfg_parser

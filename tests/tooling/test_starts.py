@@ -15,7 +15,7 @@ FILES = sorted(
     for file in (ROOT / folder).rglob("*.py")
 )
 # An error names the interpreter that lacks a package.
-NAMES_IT = {ROOT / "dlcpd" / "ctl" / "grammar.py"}
+NAMES_IT = {ROOT / "dlcpd" / "cli" / "grammar.py"}
 # Makes multiprocessing's server, whose command line multiprocessing writes; it sets PYTHONSAFEPATH.
 FORKS = {ROOT / "bench" / "dlcp_lab" / "faults" / "trainer.py"}
 # Replaces its own process by the starter's command line, in namespaces of the user.

@@ -24,7 +24,19 @@ FOUND = re.compile(r"(?<![\w`./-])(" + "|".join(WORDS) + r")(?![\w`-])", re.IGNO
 HEADLESS = re.compile(r"(?:^|(?<=[.:;] ))(?:What|Who|Whoever)\b[^.?:|]*\.(?:\s|$)", re.MULTILINE)
 # In messages also: "is no port" for "is not a port", and clauses with "who".
 OF_MESSAGES = re.compile(r"(?<!there )\bis no (?!longer)[a-z]+|(?<![\w`./$-])who\b(?![\w`\"-])")
-MESSAGES = ("switchcfg", "dlcpd/ctl", "dlcpd/daemon/config")
+MESSAGES = (
+    "switchcfg",
+    "client",
+    "bench",
+    "dlcpd/cli",
+    "dlcpd/ctl",
+    "dlcpd/doctor",
+    "dlcpd/inspection",
+    "dlcpd/page",
+    "dlcpd/daemon/config",
+    "client",
+    "bench",
+)
 WIDTH = 100
 
 

@@ -11,8 +11,8 @@ from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import HostPlan, running
 from dlcp_lab.report.amounts import show_size
 from dlcp_lab.report.statistic import mean
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 from dlcpd.io.config import COUNT_CALLS
 
 HEADER: Final = (
@@ -142,5 +142,8 @@ def add_account(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--account",
         action="store_true",
-        help="also count CPU time, context switches, system calls (perf, root) and datagrams",
+        help=(
+            "also count CPU time, context switches, system calls (needs perf and root) and "
+            "datagrams"
+        ),
     )

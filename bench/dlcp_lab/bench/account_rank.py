@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 import dlcp_client
-from dlcp_lab.bench.all_reduce_rank import OURS, THEIRS, policy_of
+from dlcp_lab.bench.all_reduce_rank import DLCPD, GLOO, policy_of
 from dlcp_lab.bench.meter import Meter
 from dlcp_lab.ranks.rank import Conductor
 from dlcp_lab.ranks.tensors import TORCH, join_gloo
@@ -43,13 +43,13 @@ def _operations(session: Any, arguments: dict[str, Any], size: int) -> Operation
     tensor = session.empty(count, dtype).zero_() if arguments["arena"] else private
     policy = policy_of(arguments)
 
-    def ours() -> None:
+    def dlcpd() -> None:
         session.all_reduce(tensor, op, policy=policy, name="account").wait()
 
-    def theirs() -> None:
+    def gloo() -> None:
         dist.all_reduce(private, dist.ReduceOp.SUM if op == "avg" else _gloo(op))
 
-    return {OURS: ours} if arguments["against"] == "none" else {OURS: ours, THEIRS: theirs}
+    return {DLCPD: dlcpd} if arguments["against"] == "none" else {DLCPD: dlcpd, GLOO: gloo}
 
 
 def _gloo(op: str) -> Any:

@@ -13,12 +13,12 @@ from dlcp_lab.ranks.hosts import HostPlan, network_table, running
 from dlcp_lab.report.amounts import show_fraction, show_size
 from dlcp_lab.report.measured import Gap, Rows, attempt, figure
 from dlcp_lab.report.statistic import Spread, algorithm_bandwidth, bus_bandwidth, ratios, slowest
+from dlcpd.cli.output import Output
 from dlcpd.contract.codec import check_takes, parsed
 from dlcpd.contract.errors import BadConfig, BadPolicy
-from dlcpd.ctl.output import Output
 
-OURS: Final = "dlcpd"
-THEIRS: Final = "gloo"
+DLCPD: Final = "dlcpd"
+GLOO: Final = "gloo"
 PER_ROUND: Final = 10.0  # seconds that a round may take at most before the run is aborted
 BASE_TIMEOUT: Final = 120.0  # seconds for starting, and for making the reference
 ELEMENT_SIZES: Final = {
@@ -34,7 +34,7 @@ HEADER: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AllReduceRow:
     """One transport at one size. Times in seconds, bandwidths in GB/s."""
 
     size: int
@@ -63,14 +63,16 @@ def bench(options: argparse.Namespace, output: Output) -> int:
     for line in (*rows.reasons(), *overhead(rows), *verdicts(rows, options), *account_said):
         output.line(line)
     output.document(_document(options, plans, rows) | {"account": [asdict(c) for c in costs]})
-    return 1 if any(row.wrong and row.transport == OURS for row in rows) else 0
+    return 1 if any(row.wrong and row.transport == DLCPD for row in rows) else 0
 
 
-def _measure(plans: Sequence[HostPlan], options: argparse.Namespace, output: Output) -> Rows[Row]:
+def _measure(
+    plans: Sequence[HostPlan], options: argparse.Namespace, output: Output
+) -> Rows[AllReduceRow]:
     with running(plans) as hosts:
         work = launch.Work("dlcp_lab.bench.all_reduce_rank", _arguments(options), _timeout(options))
         results = launch.run(hosts, work, progress=output.progress)
-    rows = Rows(Row)
+    rows = Rows(AllReduceRow)
     for number, size in enumerate(options.sizes):
         rows.extend(rows_of(size, [rank[number] for rank in results], options))
     return rows
@@ -91,7 +93,7 @@ def check(options: argparse.Namespace) -> None:
     Raises: BadConfig.
     """
     if options.result_only and not options.arena:
-        raise BadConfig("--result-only needs --arena: the caller must give the memory away")
+        raise BadConfig("--result-only needs --arena: the tensor must be in the arena")
     if options.mode == "bounded" and options.op not in ("sum", "avg"):
         raise BadConfig(f"--op {options.op} cannot be bounded; use sum or avg, or --mode exact")
     if options.op == "avg" and options.dtype in ("int32", "int64"):
@@ -132,9 +134,11 @@ def _timeout(options: argparse.Namespace) -> float:
     return BASE_TIMEOUT + PER_ROUND * float(rounds * len(options.sizes))
 
 
-def rows_of(size: int, ranks: Sequence[dict[str, Any]], options: argparse.Namespace) -> Rows[Row]:
+def rows_of(
+    size: int, ranks: Sequence[dict[str, Any]], options: argparse.Namespace
+) -> Rows[AllReduceRow]:
     """The rows of one size, from what each rank measured."""
-    count, rows = max(1, size // ELEMENT_SIZES[options.dtype]), Rows(Row)
+    count, rows = max(1, size // ELEMENT_SIZES[options.dtype]), Rows(AllReduceRow)
     times = {name: slowest([rank[name]["times"] for rank in ranks]) for name in ranks[0]}
     for name in times:
         rows.add(
@@ -151,7 +155,7 @@ def _row(
     times: Mapping[str, Sequence[float]],
     ranks: Sequence[dict[str, Any]],
     options: argparse.Namespace,
-) -> Row:
+) -> AllReduceRow:
     """The row of one transport; `ranks`: its series. Raises: NotMeasured."""
     samples = times[name]
     time = Spread.of(samples)
@@ -159,8 +163,8 @@ def _row(
         key: sum(rank[key] for rank in ranks)
         for key in ("sent", "retransmitted", "waived", "reapplied")
     }
-    compared = name == OURS and THEIRS in times
-    return Row(
+    compared = name == DLCPD and GLOO in times
+    return AllReduceRow(
         size,
         max(1, size // ELEMENT_SIZES[options.dtype]),
         name,
@@ -168,7 +172,7 @@ def _row(
         algorithm_bandwidth(size, time.p50),
         bus_bandwidth(size, time.p50, len(ranks)),
         _wrong([rank["wrong"] for rank in ranks], segments, options),
-        figure(lambda: ratios(times[THEIRS], samples)) if compared else None,
+        figure(lambda: ratios(times[GLOO], samples)) if compared else None,
         segments,
         {key: min(rank[key] for rank in ranks) for key in ("segment_size", "headers")},
         list(samples),
@@ -194,13 +198,13 @@ def heading(options: argparse.Namespace, plans: Sequence[HostPlan]) -> str:
         mode += f", codec {options.codec}"
     memory = "arena tensors" if options.arena else "ordinary tensors, copied in and out"
     return (
-        f"all-reduce, {where(options, plans, gloo=options.against == THEIRS)}; {mode}, {memory}; "
+        f"all-reduce, {where(options, plans, gloo=options.against == GLOO)}; {mode}, {memory}; "
         f"{options.repeat} rounds{', back to back' if options.back_to_back else ''}, "
         f"slowest rank counts, medians"
     )
 
 
-def cells(row: Row, options: argparse.Namespace) -> list[object]:
+def cells(row: AllReduceRow, options: argparse.Namespace) -> list[object]:
     """Cells of a row of the table."""
     time = row.time
     spread = f"{time.p10 * 1e6:.0f}..{time.p90 * 1e6:.0f}"
@@ -222,7 +226,7 @@ def cells(row: Row, options: argparse.Namespace) -> list[object]:
     ]
 
 
-def overhead(rows: Sequence[Row]) -> Iterator[str]:
+def overhead(rows: Sequence[AllReduceRow]) -> Iterator[str]:
     """Segment sizes, and the share of headers in the bytes."""
     for segment, headers in dict.fromkeys(
         (row.datagram["segment_size"], row.datagram["headers"]) for row in rows
@@ -232,33 +236,33 @@ def overhead(rows: Sequence[Row]) -> Iterator[str]:
             yield f"segments of {segment} B: {show_fraction(share)} of the bytes are headers"
 
 
-def verdicts(rows: Sequence[Row], options: argparse.Namespace) -> Iterator[str]:
+def verdicts(rows: Sequence[AllReduceRow], options: argparse.Namespace) -> Iterator[str]:
     """Sizes without a gain, with the reason as far as the numbers show it (P10); wrong results."""
-    ours = [row for row in rows if row.transport == OURS]
-    for row in ours:
+    rows_of_dlcpd = [row for row in rows if row.transport == DLCPD]
+    for row in rows_of_dlcpd:
         if row.ratio and row.ratio.p50 < 1.0:
             yield (
                 f"no gain at {show_size(row.size)}: Gloo takes {row.ratio.p50:.2f} of dlcpd's time "
                 f"here, because {_because(row, options)}"
             )
-    if options.mode == "bounded" and not any(row.segments["waived"] for row in ours):
+    if options.mode == "bounded" and not any(row.segments["waived"] for row in rows_of_dlcpd):
         yield "no gain from bounded loss here, because no segment was waived"
-    for row in ours:
+    for row in rows_of_dlcpd:
         if row.wrong:
             yield f"WRONG RESULT at {show_size(row.size)}: {row.wrong} elements (promise P1)"
 
 
-def _because(row: Row, options: argparse.Namespace) -> str:
+def _because(row: AllReduceRow, options: argparse.Namespace) -> str:
     share = row.segments["retransmitted"] / max(row.segments["sent"], 1)
     if share > RETRANSMISSION_MATTERS:
-        return f"{show_fraction(share)} of the segments were sent again"
+        return f"{show_fraction(share)} of the segments were retransmitted"
     if not options.switch and not options.netns:
-        return "loopback has no tail to cut: both are bound by copies and wake-ups"
-    return "hardly anything was lost: there was no tail to cut"
+        return "loopback has no slow tail that dlcpd could cut: copies and wake-ups limit both"
+    return "the network lost hardly any datagram, so there was no slow tail to cut"
 
 
 def _document(
-    options: argparse.Namespace, plans: Sequence[HostPlan], rows: Rows[Row]
+    options: argparse.Namespace, plans: Sequence[HostPlan], rows: Rows[AllReduceRow]
 ) -> dict[str, Any]:
     return {
         **document("bench all-reduce", options, plans),

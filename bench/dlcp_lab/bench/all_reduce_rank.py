@@ -16,16 +16,16 @@ from dlcp_lab.ranks.rank import Conductor
 from dlcp_lab.ranks.reference import Stored
 from dlcp_lab.ranks.tensors import TORCH, as_stored, as_tensor, join_gloo
 from dlcpd.core.wire.header import HEADER_SIZE
-from dlcpd.ctl.status import query
+from dlcpd.inspection.report import query
 
-OURS: Final = "dlcpd"
-THEIRS: Final = "gloo"
+DLCPD: Final = "dlcpd"
+GLOO: Final = "gloo"
 IPV4_UDP: Final = 28  # bytes of headers (RFC 791, RFC 768)
 IPV6_UDP: Final = 48  # RFC 8200
 
 
 @dataclass(slots=True)
-class Series:
+class TransportSamples:
     """Samples of one transport at one size."""
 
     times: list[float] = field(default_factory=list)  # seconds per operation
@@ -50,7 +50,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class AllReduceProblem:
     """One all-reduce: this rank's contribution and the expected result."""
 
     part: Stored
@@ -60,7 +60,7 @@ class Problem:
     ranks: int
 
     @classmethod
-    def of(cls, count: int, arguments: dict[str, Any], conductor: Conductor) -> "Problem":
+    def of(cls, count: int, arguments: dict[str, Any], conductor: Conductor) -> "AllReduceProblem":
         dtype, op = arguments["dtype"], arguments["op"]
         ranks = conductor.world_size
         parts = [
@@ -79,8 +79,8 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]
         out = []
         for size in arguments["sizes"]:
             conductor.progress(f"{size} B: {arguments['warmup']} + {arguments['repeat']} rounds")
-            out.append(_Measurement(conductor, session, arguments, size).run())
-            out[-1][OURS] |= datagram_sizes(query(conductor.daemon, 0))
+            out.append(_SizeMeasurement(conductor, session, arguments, size).run())
+            out[-1][DLCPD] |= datagram_sizes(query(conductor.daemon, 0))
         conductor.barrier()  # a rank that leaves fails unfinished operations of its peers
         return out
     finally:
@@ -106,7 +106,7 @@ def datagram_sizes(report: dict[str, Any]) -> dict[str, int]:
     return {"segment_size": min(sizes, default=0), "headers": HEADER_SIZE + outer}
 
 
-class _Measurement:
+class _SizeMeasurement:
     """All rounds of one size."""
 
     def __init__(
@@ -115,20 +115,20 @@ class _Measurement:
         self.conductor, self.session, self.arguments = conductor, session, arguments
         self.dtype = TORCH[arguments["dtype"]]
         self.count = max(1, size // self.dtype.itemsize)
-        self.problem = Problem.of(self.count, arguments, conductor)
+        self.problem = AllReduceProblem.of(self.count, arguments, conductor)
         self.name = f"bench/{size}"
         self.policy = policy_of(arguments)
         self.private = torch.empty(self.count, dtype=self.dtype)
         self.shared = self._shared() if arguments["arena"] else self.private
         self.order = random.Random(arguments["seed"] ^ size)  # equal on all ranks
-        self.series = {name: Series() for name in self._transports()}
+        self.series = {name: TransportSamples() for name in self._transports()}
 
     def _shared(self) -> torch.Tensor:
         tensor: torch.Tensor = self.session.empty(self.count, self.dtype)
         return tensor
 
     def _transports(self) -> list[str]:
-        return [OURS] if self.arguments["against"] == "none" else [OURS, THEIRS]
+        return [DLCPD] if self.arguments["against"] == "none" else [DLCPD, GLOO]
 
     def run(self) -> dict[str, Any]:
         for _ in range(self.arguments["warmup"]):
@@ -145,7 +145,7 @@ class _Measurement:
         turns = list(self.series)
         self.order.shuffle(turns)
         for name in turns:
-            if name == OURS:
+            if name == DLCPD:
                 if self.arguments["result_only"]:  # peers may still read the last one
                     self.shared = self._shared()
                 self._time(name, self.shared, self._dlcpd)
@@ -172,7 +172,7 @@ class _Measurement:
             result_only=self.arguments["result_only"],
         )
         work.wait()
-        self.series[OURS].add(work.stats)
+        self.series[DLCPD].add(work.stats)
 
     def _gloo(self, tensor: torch.Tensor) -> None:
         if self.problem.op == "avg":  # Gloo has no avg; DDP divides as well
@@ -183,9 +183,9 @@ class _Measurement:
 
     def _wrong(self, name: str, result: Stored) -> int:
         problem = self.problem
-        if name == OURS and self.policy.codec:
+        if name == DLCPD and self.policy.codec:
             different = ~np.isfinite(result)  # rounded; the last rounding error is reapplied
-        elif name == OURS:
+        elif name == DLCPD:
             different = reference.differing(result, problem.answer)
         else:
             different = reference.far(result, problem.answer, problem.dtype, problem.ranks)

@@ -38,7 +38,7 @@ from dlcp_lab.scenarios.loss import loss
 from dlcp_lab.scenarios.priority import priority
 from dlcp_lab.scenarios.ps import ps
 from dlcp_lab.scenarios.spray import spray
-from dlcpd.ctl.grammar import Commands, command, whole
+from dlcpd.cli.grammar import Commands, command, whole
 
 SCENARIO_SEEDS: Final = 20  # at most
 SCENARIOS: Final = (
@@ -98,7 +98,7 @@ def _add_all_reduce(operations: Commands) -> None:
     made.add_argument(
         "--result-only",
         action="store_true",
-        help="stop timing when the result is complete, as the DDP hook does; needs --arena",
+        help="stop timing when the result is complete, as the DDP hook does (needs --arena)",
     )
     made.add_argument("--against", choices=("gloo", "none"), default="gloo")
     add_rounds(made)

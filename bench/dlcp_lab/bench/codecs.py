@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
 
-from dlcp_lab.bench.codecs_cost import Cost, cost
+from dlcp_lab.bench.codecs_cost import CodecCost, cost
 from dlcp_lab.bench.training_rows import BOUNDED, EXACT, HIGHER_IS_BETTER, Runs, equal
 from dlcp_lab.emulation.patience import peer_timeout
 from dlcp_lab.ranks import launch
@@ -20,9 +20,9 @@ from dlcp_lab.training.compressed import CODECS, POWER_SGD, POWER_SGD_RANK
 from dlcp_lab.training.learning import Run
 from dlcp_lab.training.traffic_seen import together
 from dlcpd import __version__
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
 from dlcpd.daemon.config.tables import NetworkTable
 
 TRANSPORTS: Final = (EXACT, BOUNDED, *CODECS, POWER_SGD)
@@ -41,7 +41,7 @@ NOISE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CodecRow:
     """One codec on one task. A list has a value per seed."""
 
     task: str
@@ -64,7 +64,7 @@ def codecs(options: argparse.Namespace, output: Output) -> int:
         output.progress(f"seed {seed} of {seeds}")
         ended = attempt({"seed": f"seed {seed}"}, partial(_train, seed, part, tasks, output))
         failed += [ended] if ended else []
-    rows = Rows(Row)
+    rows = Rows(CodecRow)
     for name, task in tasks.items():
         for transport in TRANSPORTS:
             rows.add({"task": name, "codec": transport}, partial(row, transport, task))
@@ -93,22 +93,22 @@ def _train(seed: int, part: float, tasks: dict[str, dict[str, Runs]], output: Ou
         runs[run[0]["transport"]].append(list(run))
 
 
-def row(transport: str, task: dict[str, Runs]) -> Row:
+def row(transport: str, task: dict[str, Runs]) -> CodecRow:
     """Results of the trainings over one transport, compared with exact.
 
     Raises: NotMeasured if no training ended, or exact sent nothing.
     """
     runs, exact = (some(task[name], "training that ended") for name in (transport, EXACT))
     name = runs[0][0]["score_name"]
-    ours, theirs = ([run[0]["score"] for run in of] for of in (runs, exact))
+    measured, exact_scores = ([run[0]["score"] for run in of] for of in (runs, exact))
     sign = 1 if name in HIGHER_IS_BETTER else -1
-    return Row(
+    return CodecRow(
         runs[0][0]["task"],
         transport,
         name,
-        ours,
-        sign * (mean(theirs) - mean(ours)),
-        most(theirs) - least(theirs),
+        measured,
+        sign * (mean(exact_scores) - mean(measured)),
+        most(exact_scores) - least(exact_scores),
         quotient(_datagrams(runs), _datagrams(exact), "exact sent no datagram"),
     )
 
@@ -118,7 +118,9 @@ def _datagrams(runs: Sequence[Run]) -> int:
     return sum(counts["sent"] for counts in together(ranks)["classes"].values())
 
 
-def _print(costs: Sequence[Cost], rows: Rows[Row], seeds: int, part: float, output: Output) -> None:
+def _print(
+    costs: Sequence[CodecCost], rows: Rows[CodecRow], seeds: int, part: float, output: Output
+) -> None:
     output.line("CPU seconds per GB of float32, one process, the fastest of some rounds:")
     output.line(
         table.render(
@@ -129,9 +131,9 @@ def _print(costs: Sequence[Cost], rows: Rows[Row], seeds: int, part: float, outp
     )
     output.line()
     output.line(
-        f"{HOSTS} hosts on loopback, {show_fraction(LOSS)} of what arrives thrown away (INJECTED), "
-        f"{len(os.sched_getaffinity(0))} cores; seeds 1..{seeds}, {show_fraction(part)} of the "
-        f"demo's steps; PowerSGD of rank {POWER_SGD_RANK}"
+        f"{HOSTS} hosts on loopback, whose sockets drop {show_fraction(LOSS)} of the incoming "
+        f"datagrams (INJECTED), {len(os.sched_getaffinity(0))} cores; seeds 1..{seeds}, "
+        f"{show_fraction(part)} of the demo's steps; PowerSGD of rank {POWER_SGD_RANK}"
     )
     output.line(rows.render(HEADER, cells, left=3))
     for line in rows.reasons():
@@ -139,7 +141,7 @@ def _print(costs: Sequence[Cost], rows: Rows[Row], seeds: int, part: float, outp
     output.line(NOISE)
 
 
-def cells(one: Row) -> list[object]:
+def cells(one: CodecRow) -> list[object]:
     """Cells of a row of the table."""
     return [
         one.task,
@@ -154,7 +156,11 @@ def cells(one: Row) -> list[object]:
 
 
 def _document(
-    costs: Sequence[Cost], rows: Rows[Row], checks: Sequence[Check], seeds: int, part: float
+    costs: Sequence[CodecCost],
+    rows: Rows[CodecRow],
+    checks: Sequence[Check],
+    seeds: int,
+    part: float,
 ) -> dict[str, Any]:
     return {
         "command": "bench codecs",

@@ -17,7 +17,7 @@ SEED: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class CodecCost:
     """Cost of one codec on float32. CPU seconds per 10**9 bytes."""
 
     codec: str
@@ -26,7 +26,7 @@ class Cost:
     decode: float
 
 
-def cost(name: str) -> Cost:
+def cost(name: str) -> CodecCost:
     """Measure a codec on values distributed like gradients: many small, few large."""
     codec = codec_of(name)
     rng = np.random.default_rng(SEED)
@@ -36,7 +36,7 @@ def cost(name: str) -> Cost:
     encoding = _seconds(lambda: _all(coding.encode(codec, "float32", values, wire, left)))
     decoding = _seconds(lambda: coding.decode(codec, "float32", wire, left))
     gigabytes = len(values) / 1e9
-    return Cost(name, len(wire) / len(values), encoding / gigabytes, decoding / gigabytes)
+    return CodecCost(name, len(wire) / len(values), encoding / gigabytes, decoding / gigabytes)
 
 
 def _all(work: Iterator[int]) -> None:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from dlcp_lab.bench.all_reduce import BASE_TIMEOUT, OURS, PER_ROUND, THEIRS
+from dlcp_lab.bench.all_reduce import BASE_TIMEOUT, DLCPD, GLOO, PER_ROUND
 from dlcp_lab.bench.places import check_places, document, places, where
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import HostPlan, running
 from dlcp_lab.report.amounts import show_size
 from dlcp_lab.report.measured import Rows, figure
 from dlcp_lab.report.statistic import Spread, algorithm_bandwidth, ratios, slowest
-from dlcpd.ctl.output import Output
+from dlcpd.cli.output import Output
 
 COLLECTIVES: Final = (
     "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter",
@@ -33,7 +33,7 @@ HEADER: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CollectiveRow:
     """One transport at one size of one collective. Times in seconds, bandwidths in GB/s."""
 
     collective: str
@@ -60,7 +60,7 @@ def collectives(options: argparse.Namespace, output: Output) -> int:
     for line in (*rows.reasons(), *verdicts(rows)):
         output.line(line)
     output.document(_document(options, plans, rows))
-    return 1 if any(row.wrong and row.transport == OURS for row in rows) else 0
+    return 1 if any(row.wrong and row.transport == DLCPD for row in rows) else 0
 
 
 def _calls(options: argparse.Namespace) -> list[tuple[str, int]]:
@@ -76,7 +76,7 @@ def _measure(
     calls: Sequence[tuple[str, int]],
     options: argparse.Namespace,
     output: Output,
-) -> Rows[Row]:
+) -> Rows[CollectiveRow]:
     arguments = {
         "calls": calls,
         "repeat": options.repeat,
@@ -87,15 +87,15 @@ def _measure(
     work = launch.Work("dlcp_lab.bench.collectives_rank", arguments, timeout)
     with running(plans) as hosts:
         results = launch.run(hosts, work, progress=output.progress)
-    rows = Rows(Row)
+    rows = Rows(CollectiveRow)
     for number, (name, size) in enumerate(calls):
         rows.extend(rows_of(name, size, [rank[number] for rank in results]))
     return rows
 
 
-def rows_of(collective: str, size: int, ranks: Sequence[dict[str, Any]]) -> Rows[Row]:
+def rows_of(collective: str, size: int, ranks: Sequence[dict[str, Any]]) -> Rows[CollectiveRow]:
     """The rows of one call, from what each rank measured."""
-    rows = Rows(Row)
+    rows = Rows(CollectiveRow)
     times = {name: slowest([rank[name]["times"] for rank in ranks]) for name in ranks[0]}
     for name in times:
         rows.add(
@@ -112,18 +112,18 @@ def _row(
     name: str,
     times: Mapping[str, Sequence[float]],
     ranks: Sequence[dict[str, Any]],
-) -> Row:
+) -> CollectiveRow:
     """The row of one transport; `ranks`: its measurements. Raises: NotMeasured."""
     samples = times[name]
     time = Spread.of(samples)
-    return Row(
+    return CollectiveRow(
         collective,
         size,
         name,
         time,
         algorithm_bandwidth(size, time.p50) * factor(collective, len(ranks)),
         sum(rank["wrong"] for rank in ranks),
-        figure(lambda: ratios(times[THEIRS], samples)) if name == OURS else None,
+        figure(lambda: ratios(times[GLOO], samples)) if name == DLCPD else None,
         list(samples),
     )
 
@@ -135,7 +135,7 @@ def factor(collective: str, ranks: int) -> float:
     return (2 if collective in _TWICE else 1) * (ranks - 1) / ranks
 
 
-def cells(row: Row) -> list[object]:
+def cells(row: CollectiveRow) -> list[object]:
     """Cells of a row of the table."""
     ratio = row.ratio
     return [
@@ -151,7 +151,7 @@ def cells(row: Row) -> list[object]:
     ]
 
 
-def verdicts(rows: Sequence[Row]) -> Iterator[str]:
+def verdicts(rows: Sequence[CollectiveRow]) -> Iterator[str]:
     """Collectives in which Gloo is faster, and wrong results."""
     slower = [row for row in rows if row.ratio and row.ratio.p50 < 1.0]
     if slower:
@@ -168,7 +168,7 @@ def verdicts(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _document(
-    options: argparse.Namespace, plans: Sequence[HostPlan], rows: Rows[Row]
+    options: argparse.Namespace, plans: Sequence[HostPlan], rows: Rows[CollectiveRow]
 ) -> dict[str, Any]:
     return {
         **document("bench collectives", options, plans),

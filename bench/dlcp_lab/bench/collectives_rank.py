@@ -19,7 +19,7 @@ LARGEST: Final = 8  # largest integer sent: every sum is exact in float32
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class CollectiveProblem:
     """The tensors of one call; `parts[r]` is the contribution of rank r, all of one length."""
 
     rank: int
@@ -43,50 +43,52 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CollectiveCase:
     """A collective. `start` makes the result tensor, `call` writes to it, and `expected` gives its
     content afterwards: None if this rank receives nothing."""
 
-    start: Callable[[Problem], torch.Tensor]
-    call: Callable[[Problem, torch.Tensor, Any], object]
-    expected: Callable[[Problem], torch.Tensor | None]
+    start: Callable[[CollectiveProblem], torch.Tensor]
+    call: Callable[[CollectiveProblem, torch.Tensor, Any], object]
+    expected: Callable[[CollectiveProblem], torch.Tensor | None]
 
 
-def _at_root(value: Callable[[Problem], torch.Tensor]) -> Callable[[Problem], torch.Tensor | None]:
+def _at_root(
+    value: Callable[[CollectiveProblem], torch.Tensor],
+) -> Callable[[CollectiveProblem], torch.Tensor | None]:
     return lambda problem: value(problem) if problem.rank == ROOT else None
 
 
-def _sum(problem: Problem) -> torch.Tensor:
+def _sum(problem: CollectiveProblem) -> torch.Tensor:
     return torch.stack(problem.parts).sum(0)
 
 
-def _first_shards(problem: Problem) -> torch.Tensor:
+def _first_shards(problem: CollectiveProblem) -> torch.Tensor:
     return torch.cat([problem.shard(source, 0) for source in range(problem.ranks)])
 
 
-def _like_mine(problem: Problem) -> torch.Tensor:
+def _like_mine(problem: CollectiveProblem) -> torch.Tensor:
     return torch.empty_like(problem.mine)
 
 
-def _like_shard(problem: Problem) -> torch.Tensor:
+def _like_shard(problem: CollectiveProblem) -> torch.Tensor:
     return torch.empty_like(problem.shard(0, 0))
 
 
-def _copy(problem: Problem) -> torch.Tensor:
+def _copy(problem: CollectiveProblem) -> torch.Tensor:
     return problem.mine.clone()
 
 
-def _gather(problem: Problem, result: torch.Tensor, group: Any) -> None:
+def _gather(problem: CollectiveProblem, result: torch.Tensor, group: Any) -> None:
     parts = list(result.chunk(problem.ranks)) if problem.rank == ROOT else None
     dist.gather(problem.shard(problem.rank, 0), parts, ROOT, group=group)
 
 
-def _scatter(problem: Problem, result: torch.Tensor, group: Any) -> None:
+def _scatter(problem: CollectiveProblem, result: torch.Tensor, group: Any) -> None:
     parts = list(problem.mine.chunk(problem.ranks)) if problem.rank == ROOT else None
     dist.scatter(result, parts, ROOT, group=group)
 
 
-def _around(problem: Problem, result: torch.Tensor, group: Any) -> None:
+def _around(problem: CollectiveProblem, result: torch.Tensor, group: Any) -> None:
     works = dist.batch_isend_irecv(
         [
             dist.P2POp(dist.isend, problem.mine, (problem.rank + 1) % problem.ranks, group),
@@ -98,36 +100,40 @@ def _around(problem: Problem, result: torch.Tensor, group: Any) -> None:
 
 
 CASES: Final = {
-    "all_reduce": Case(_copy, lambda _, result, group: dist.all_reduce(result, group=group), _sum),
-    "reduce_scatter": Case(
+    "all_reduce": CollectiveCase(
+        _copy, lambda _, result, group: dist.all_reduce(result, group=group), _sum
+    ),
+    "reduce_scatter": CollectiveCase(
         _like_shard,
         lambda p, result, group: dist.reduce_scatter_tensor(result, p.mine, group=group),
         lambda p: _sum(p).chunk(p.ranks)[p.rank],
     ),
-    "all_gather": Case(
+    "all_gather": CollectiveCase(
         _like_mine,
         lambda p, result, group: dist.all_gather_into_tensor(
             result, p.shard(p.rank, 0), group=group
         ),
         _first_shards,
     ),
-    "broadcast": Case(
+    "broadcast": CollectiveCase(
         _copy,
         lambda _, result, group: dist.broadcast(result, ROOT, group=group),
         lambda p: p.parts[ROOT],
     ),
-    "reduce": Case(
+    "reduce": CollectiveCase(
         _copy, lambda _, result, group: dist.reduce(result, ROOT, group=group), _at_root(_sum)
     ),
-    "gather": Case(_like_mine, _gather, _at_root(_first_shards)),
-    "scatter": Case(_like_shard, _scatter, lambda p: p.shard(ROOT, p.rank)),
-    "all_to_all": Case(
+    "gather": CollectiveCase(_like_mine, _gather, _at_root(_first_shards)),
+    "scatter": CollectiveCase(_like_shard, _scatter, lambda p: p.shard(ROOT, p.rank)),
+    "all_to_all": CollectiveCase(
         _like_mine,
         lambda p, result, group: dist.all_to_all_single(result, p.mine, group=group),
         lambda p: torch.cat([p.shard(source, p.rank) for source in range(p.ranks)]),
     ),
-    "send_receive": Case(_like_mine, _around, lambda p: p.parts[p.before]),
-    "barrier": Case(_like_shard, lambda _p, _r, group: dist.barrier(group=group), lambda _: None),
+    "send_receive": CollectiveCase(_like_mine, _around, lambda p: p.parts[p.before]),
+    "barrier": CollectiveCase(
+        _like_shard, lambda _p, _r, group: dist.barrier(group=group), lambda _: None
+    ),
 }
 
 
@@ -169,7 +175,7 @@ def _measure(
     }
 
 
-def _problem(conductor: Conductor, size: int, seed: int) -> Problem:
+def _problem(conductor: Conductor, size: int, seed: int) -> CollectiveProblem:
     """Small integers in float32; the length of a part is a multiple of the world size."""
     ranks = conductor.world_size
     count = max(size // 4 // ranks, 1) * ranks
@@ -177,4 +183,4 @@ def _problem(conductor: Conductor, size: int, seed: int) -> Problem:
     parts = [
         torch.randint(-LARGEST, LARGEST + 1, (count,), generator=draw).float() for _ in range(ranks)
     ]
-    return Problem(conductor.rank, parts)
+    return CollectiveProblem(conductor.rank, parts)

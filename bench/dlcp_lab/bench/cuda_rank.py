@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client import ddp
-from dlcp_lab.bench.cuda_turns import FIGURES, Lane, attempt, take_turns
+from dlcp_lab.bench.cuda_turns import FIGURES, MeasuredTransport, attempt, take_turns
 from dlcp_lab.replay.architectures import NETWORKS
 from dlcp_lab.replay.shapes import Layer, Network
 from dlcp_lab.report.statistic import percentile
@@ -85,7 +85,7 @@ def measure(run: Run, transports: Sequence[str]) -> list[dict[str, Any]]:
     The models of all transports exist at once. The row of a transport that fails on a rank, at
     the start or in a step, has `reason`; the others go on.
     """
-    lanes = [Lane(transport) for transport in transports]
+    lanes = [MeasuredTransport(transport) for transport in transports]
     with ExitStack() as models:
         for lane in lanes:
             _prepare(lane, run, models)
@@ -93,7 +93,7 @@ def measure(run: Run, transports: Sequence[str]) -> list[dict[str, Any]]:
     return [_row(run.name, lane) for lane in lanes]
 
 
-def _prepare(lane: Lane, run: Run, models: ExitStack) -> None:
+def _prepare(lane: MeasuredTransport, run: Run, models: ExitStack) -> None:
     """Make the model of a lane, and its calls. On failure the lane has a `reason`."""
     if lane.transport == "nccl":
         lane.reason = nccl_refuses(_places(run.device))
@@ -150,7 +150,7 @@ def _of_all(text: str) -> list[str]:
     return texts
 
 
-def _row(name: str, lane: Lane) -> dict[str, Any]:
+def _row(name: str, lane: MeasuredTransport) -> dict[str, Any]:
     """Medians of rank 0, seconds; None and a `reason` for a transport that was not measured."""
     row: dict[str, Any] = dict.fromkeys(FIGURES)
     if not lane.reason:

@@ -16,7 +16,7 @@ FAILURES: Final = (DlcpError, RuntimeError, ValueError, OSError)
 
 
 @dataclass(slots=True)
-class Lane:
+class MeasuredTransport:
     """One transport: its calls by name, the seconds of each, and why it is not measured."""
 
     transport: str
@@ -25,7 +25,9 @@ class Lane:
     reason: str = ""  # equal on all ranks; empty: the transport is measured
 
 
-def take_turns(lanes: Sequence[Lane], agree: Agree, *, warmup: int, rounds: int) -> None:
+def take_turns(
+    lanes: Sequence[MeasuredTransport], agree: Agree, *, warmup: int, rounds: int
+) -> None:
     """Fill `times` of every lane. Each round begins with another lane.
 
     The calls of the first `warmup` rounds do not count. A lane whose call fails on a rank has a
@@ -41,7 +43,7 @@ def take_turns(lanes: Sequence[Lane], agree: Agree, *, warmup: int, rounds: int)
                     lane.times.setdefault(name, []).append(seconds)
 
 
-def attempt(lane: Lane, call: Callable[[], T], agree: Agree) -> T | None:
+def attempt(lane: MeasuredTransport, call: Callable[[], T], agree: Agree) -> T | None:
     """The value of `call`; None with a `reason` if it failed on any rank."""
     value, reason = None, ""
     try:
@@ -52,11 +54,11 @@ def attempt(lane: Lane, call: Callable[[], T], agree: Agree) -> T | None:
     return None if lane.reason else value
 
 
-def _call(lane: Lane, name: str, agree: Agree) -> float | None:
+def _call(lane: MeasuredTransport, name: str, agree: Agree) -> float | None:
     return None if lane.reason else attempt(lane, lane.calls[name], agree)
 
 
-def _rotated(lanes: Sequence[Lane], number: int) -> Iterator[Lane]:
+def _rotated(lanes: Sequence[MeasuredTransport], number: int) -> Iterator[MeasuredTransport]:
     first = number % len(lanes)
     yield from lanes[first:]
     yield from lanes[:first]

@@ -13,7 +13,7 @@ from typing import Any, Final
 from dlcp_lab.bench import torchrun
 from dlcp_lab.report.measured import WORDS, Gap, attempt
 from dlcp_lab.report.statistic import median
-from dlcpd.ctl import table
+from dlcpd.cli import table
 
 RANK: Final = "dlcp_lab.bench.group_life_rank"
 HOW: Final = ("gloo", "dlcp", "exact", "bounded")

@@ -7,16 +7,16 @@ keeps float16 at its limit. `python -m dlcp_lab.bench.half_precision`
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from dlcp_lab.bench import torchrun
+from dlcp_lab.emulation.scratch import scratch_folder
 from dlcp_lab.report.measured import Gap, attempt
-from dlcpd.ctl import table
-from dlcpd.ctl.grammar import whole
+from dlcpd.cli import table
+from dlcpd.cli.grammar import whole
 
 RANK: Final = "dlcp_lab.bench.half_precision_rank"
 LIMIT: Final = 900.0  # seconds for all trainings of a dtype
@@ -36,7 +36,7 @@ HEADER: Final = ("dtype", "seed", "over", "skipped", "loss", "accuracy", "waived
 
 def trained(dtype: str, seeds: int, steps: int) -> list[list[Any]]:
     """A row for each training, with the columns of HEADER. Raises: RunFailed."""
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         config = Path(folder) / "lossy.toml"
         config.write_text(LOSSY)
         out = torchrun.run(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from dlcpd.contract.errors import DaemonUnavailable
-from dlcpd.ctl.status import query
+from dlcpd.inspection.report import query
 
 TICK: Final = os.sysconf("SC_CLK_TCK")  # ticks of CPU time per second
 ATTACH: Final = 0.5  # seconds that perf needs to attach
@@ -65,7 +65,7 @@ def processes(daemon: str) -> dict[str, int]:
     control = struct.unpack("3i", credentials)[0]
     children = Path(f"/proc/{control}/task/{control}/children").read_text().split()
     if not children:
-        raise DaemonUnavailable(f"the daemon at {daemon} has no engine now")
+        raise DaemonUnavailable(f"the daemon at {daemon} has no engine at the moment; see its log")
     first, *others = children
     more = {f"engine {number}": int(other) for number, other in enumerate(others, 1)}
     return {"engine": int(first), **more, "control": control, "trainer": os.getpid()}
@@ -75,7 +75,7 @@ class SystemCalls:
     """Counts the system calls of a process with perf(1), which needs root."""
 
     def __init__(self, process: int) -> None:
-        self._output = tempfile.NamedTemporaryFile("r", prefix="dlcp-perf-")  # noqa: SIM115  # kept
+        self._output = tempfile.TemporaryFile("r+")  # noqa: SIM115  # kept; it has no name
         perf = shutil.which("perf")
         self._perf = (
             None
@@ -86,8 +86,8 @@ class SystemCalls:
                     "stat",
                     "-x",
                     ",",
-                    "-o",
-                    self._output.name,
+                    "--log-fd",
+                    str(self._output.fileno()),
                     "-e",
                     _EVENT,
                     "-p",
@@ -95,6 +95,7 @@ class SystemCalls:
                 ],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
+                pass_fds=[self._output.fileno()],
             )
         )
 
@@ -108,6 +109,7 @@ class SystemCalls:
         except subprocess.TimeoutExpired:
             self._perf.kill()
             self._perf.wait()
+        self._output.seek(0)  # perf has moved the offset, which both share
         rows = [line.split(",") for line in self._output if _EVENT in line]
         self._output.close()
         return int(rows[0][0]) if rows and rows[0][0].isdigit() else None

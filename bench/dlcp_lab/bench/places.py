@@ -14,9 +14,9 @@ from dlcp_lab.report.amounts import fraction, injected, show_fraction, show_size
 from dlcp_lab.report.arguments import add_settings
 from dlcp_lab.report.machine import tcp_congestion_control
 from dlcpd import __version__
+from dlcpd.cli.grammar import whole
 from dlcpd.contract.errors import BadConfig
 from dlcpd.core.wire.header import MAX_PATHS
-from dlcpd.ctl.grammar import whole
 
 
 def add_places(made: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def add_places(made: argparse.ArgumentParser) -> None:
     )
     add_settings(made)
     made.add_argument(
-        "--pin", action="store_true", help="give each host its own CPUs, if there are enough"
+        "--pin", action="store_true", help="give each host its own CPUs, if the machine has enough"
     )
     made.add_argument(
         "--loss",
@@ -71,7 +71,7 @@ def add_places(made: argparse.ArgumentParser) -> None:
 def check_places(options: argparse.Namespace) -> None:
     """Refuse impossible options. Raises: BadConfig."""
     if len(options.netns) == 1:
-        raise BadConfig("--netns: give at least two hosts, one --netns each")
+        raise BadConfig("--netns needs at least two hosts: give one --netns per host")
     network_table(options.set)
 
 

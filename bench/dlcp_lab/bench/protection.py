@@ -18,13 +18,13 @@ import numpy as np
 
 from dlcp_lab.report.measured import WORDS, Gap, attempt, figure
 from dlcp_lab.report.statistic import NotMeasured, Spread, ratios
+from dlcpd.cli import table
 from dlcpd.core.transfer.incoming import Incoming, NoPlacement, Placement
 from dlcpd.core.transfer.receiver import TransferReceiver
 from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Transmit
 from dlcpd.core.wire.header import Header, Key, Kind
 from dlcpd.core.wire.sizes import MAX_SEGMENT
-from dlcpd.ctl import table
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.datapath.choices import COMPILED, NUMPY
 from dlcpd.io.datapath.compiled import compiled
@@ -42,7 +42,7 @@ REFERENCES: Final = "numpy, checksum", "C, checksum"  # other ways are compared 
 
 
 @dataclass
-class Way:
+class ProtectedSockets:
     """Two sockets with one data path and one kind of protection."""
 
     name: str
@@ -105,7 +105,10 @@ class Way:
         """Receive until at most `left` segments are missing. Raises: NotMeasured."""
         while incoming.receiver.missing > left:
             if not select.select([self.sink], [], [], PATIENCE)[0]:
-                raise NotMeasured("the kernel dropped datagrams; is the machine busy?")
+                raise NotMeasured(
+                    "the kernel dropped datagrams, so the measurement is invalid; run it on "
+                    "an idle machine"
+                )
             for batch in self.sink.receive():
                 for group in batch.groups(self.counters):
                     group.place(incoming)
@@ -116,12 +119,12 @@ class Way:
         self.sink.socket.close()
 
 
-def ways() -> Iterator[Way]:
+def ways() -> Iterator[ProtectedSockets]:
     """All ways that this machine supports."""
     for data_path in (COMPILED, NUMPY) if installed() else (NUMPY,):
         for checksum in (False, True):
-            yield Way.plain(data_path, checksum=checksum)
-    yield Way.encrypted()
+            yield ProtectedSockets.plain(data_path, checksum=checksum)
+    yield ProtectedSockets.encrypted()
 
 
 def measured(segment: int, rounds: int) -> dict[str, list[float] | Gap]:
@@ -147,12 +150,12 @@ def measured(segment: int, rounds: int) -> dict[str, list[float] | Gap]:
     return costs
 
 
-def _cost(way: Way, payload: np.ndarray, target: np.ndarray, segment: int) -> float:
+def _cost(way: ProtectedSockets, payload: np.ndarray, target: np.ndarray, segment: int) -> float:
     """Nanoseconds per byte of one transfer. Raises: NotMeasured; RuntimeError for wrong bytes."""
     target[:] = 0
     seconds = way.transfer(payload, target, segment)
     if not np.array_equal(payload, target):
-        raise RuntimeError(f"{way.name}: other bytes came than were sent")
+        raise RuntimeError(f"{way.name}: the received bytes differ from the sent ones")
     return seconds / len(payload) * 1e9
 
 

@@ -46,13 +46,13 @@ def run(module: str, *arguments: str, limit: float = LIMIT, **variables: str) ->
     try:
         out, err = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        raise RunFailed(f"{said}: not done after {limit:g} s") from None
+        raise RunFailed(f"{said} did not end within {limit:g} s") from None
     finally:
         if process.poll() is None:  # with its ranks
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if process.returncode:
-        raise RunFailed(f"{said}: exit status {process.returncode}: {err[-2000:]}")
+        raise RunFailed(f"{said} ended with status {process.returncode}: {err[-2000:]}")
     if not out:
-        raise RunFailed(f"{said}: printed nothing")
+        raise RunFailed(f"{said} printed no result")
     return out.splitlines()

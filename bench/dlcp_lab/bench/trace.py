@@ -12,7 +12,7 @@ from dlcp_lab.ranks.hosts import running
 from dlcp_lab.report.amounts import show_size
 from dlcp_lab.report.measured import Gap, attempt
 from dlcp_lab.report.statistic import Spread, ratios, slowest
-from dlcpd.ctl.output import Output
+from dlcpd.cli.output import Output
 
 OFF: Final = "off"
 TURNS: Final = (OFF, "on", "off again")  # as in trace_rank, which imports torch

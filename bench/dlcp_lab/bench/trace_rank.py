@@ -11,7 +11,7 @@ import dlcp_client
 from dlcp_lab.ranks.rank import Conductor
 from dlcp_lab.ranks.tensors import join_gloo
 from dlcpd.contract.messages import Traced, TraceRequest
-from dlcpd.ctl.conversation import Conversation
+from dlcpd.inspection.conversation import Conversation
 
 RECORDED: Final = "on"
 TURNS: Final = ("off", RECORDED, "off again")  # the last shows the machine's noise
@@ -23,13 +23,13 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, Any]:
     session = dlcp_client.connect()
     try:
         with Conversation(conductor.daemon) as daemon:
-            return _Measurement(conductor, session, daemon, arguments).run()
+            return _TraceMeasurement(conductor, session, daemon, arguments).run()
     finally:
         session.close()
         dist.destroy_process_group()
 
 
-class _Measurement:
+class _TraceMeasurement:
     def __init__(
         self, conductor: Conductor, session: Any, daemon: Conversation, arguments: dict[str, Any]
     ) -> None:
@@ -66,4 +66,4 @@ class _Measurement:
         return took
 
     def _ask(self, what: str) -> dict[str, Any]:
-        return self._daemon.ask(TraceRequest(0, what), Traced).report
+        return self._daemon.ask(TraceRequest(0, what), Traced).read()

@@ -13,8 +13,8 @@ from dlcp_lab.bench.training_rows import (
     RULE,
     SPEED,
     TRANSPORTS,
-    Row,
     Runs,
+    TrainingRow,
     honesty,
     judge,
     learning,
@@ -30,7 +30,7 @@ from dlcp_lab.scenarios import congested
 from dlcp_lab.scenarios.congested import ECN, HOSTS, LOSS, PATHS
 from dlcp_lab.scenarios.job import on_fabric
 from dlcpd import __version__
-from dlcpd.ctl.output import Output
+from dlcpd.cli.output import Output
 
 # Two hosts share two uplinks: 2:1. At three times these rates forwarding, transport and training
 # keep two cores busy, and the benchmark would compare CPU time per packet.
@@ -128,8 +128,10 @@ def _seed(plan: dict[str, Any], part: float, runs: Trainings, output: Output) ->
     return means
 
 
-def _rows(name: str, task: dict[str, Runs], beside: Sequence[dict[str, float]]) -> Rows[Row]:
-    found = Rows(Row)
+def _rows(
+    name: str, task: dict[str, Runs], beside: Sequence[dict[str, float]]
+) -> Rows[TrainingRow]:
+    found = Rows(TrainingRow)
     for transport in TRANSPORTS:
         where = f"{name}/{transport}"
         means = [means[where] for means in beside if where in means]
@@ -138,13 +140,17 @@ def _rows(name: str, task: dict[str, Runs], beside: Sequence[dict[str, float]]) 
 
 
 def _print(
-    rows: dict[str, Rows[Row]], plan: dict[str, Any], seeds: int, part: float, output: Output
+    rows: dict[str, Rows[TrainingRow]],
+    plan: dict[str, Any],
+    seeds: int,
+    part: float,
+    output: Output,
 ) -> None:
     queues = "a queue per traffic class" if plan["classes"] else "one queue per port"
     output.line(
-        f"{HOSTS} hosts on 2 leaves and 2 spines, {HOST_RATE} to a host, {SPINE_RATE} to a spine; "
-        f"{show_fraction(LOSS)} random loss per switch output, {queues}, ECN from "
-        f"{ECN // 1024} KiB; beside it a TCP flow that is always full, and bursts of UDP of "
+        f"{HOSTS} hosts on 2 leaves and 2 spines, {HOST_RATE} to a host, {SPINE_RATE} to a "
+        f"spine; {show_fraction(LOSS)} random loss per switch output, {queues}, ECN from "
+        f"{ECN // 1024} KiB; background: a TCP flow without pauses, and bursts of UDP of "
         f"{BURSTS.rate}"
     )
     output.line(
@@ -153,7 +159,7 @@ def _print(
         f"all hosts share {len(os.sched_getaffinity(0))} cores; slowest rank counts; times are "
         "medians over seeds, losses and scores means"
     )
-    everything = Rows(Row)
+    everything = Rows(TrainingRow)
     for task in rows.values():
         everything.extend(task)
     output.line(everything.render(SPEED, speed, left=2))

@@ -40,7 +40,7 @@ Trained = Mapping[str, Runs]  # transport -> runs, of one task
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TrainingRow:
     """One transport on one task. A list has a value per seed."""
 
     task: str
@@ -58,19 +58,19 @@ class Row:
     background: list[float]  # goodput of the background TCP flow, bit/s
 
 
-def row(transport: str, task: Trained, goodput: Sequence[float]) -> Row:
+def row(transport: str, task: Trained, goodput: Sequence[float]) -> TrainingRow:
     """The row of one transport; `goodput` is that of the background flow, bit/s by seed.
 
     Raises: NotMeasured if no training ended, or a time is 0.
     """
     runs, gloo = some(task[transport], "training that ended"), task[GLOO]
-    return Row(
+    return TrainingRow(
         runs[0][0]["task"],
         transport,
         [median(step_times(run)) for run in runs],
         [seconds(run) for run in runs],
         [median(slowest([rank["forwards"] for rank in run])) for run in runs],
-        [quotient(seconds(theirs), seconds(ours)) for theirs, ours in pairs(gloo, runs)],
+        [quotient(seconds(a), seconds(b)) for a, b in pairs(gloo, runs)],
         [losses_at_marks(run) for run in runs],
         runs[0][0]["score_name"],
         [run[0]["score"] for run in runs],
@@ -92,8 +92,9 @@ def share(run: Run, name: str) -> float:
 
 
 SPEED: Final = (
-    "task", "transport", "step (ms)", "total (s)", "gloo/this", "by seed", "waived", "sent again",
-    "beside it (Mbit/s)",
+    "task", "transport", "step (ms)", "total (s)", "gloo/this", "by seed", "waived",
+    "retransmitted",
+    "background (Mbit/s)",
 )  # fmt: skip
 LEARNING: Final = (
     "task", "transport", *(f"loss at {mark:.0%}" for mark in MARKS), "final", "by seed", "",
@@ -101,23 +102,23 @@ LEARNING: Final = (
 )  # fmt: skip
 
 
-def speed(one: Row) -> list[object]:
+def speed(one: TrainingRow) -> list[object]:
     """Cells of the table of times; medians over seeds."""
-    ours = one.transport != GLOO
+    is_dlcpd = one.transport != GLOO
     return [
         one.task,
         one.transport,
         f"{median(one.step) * 1e3:.0f}",
         f"{median(one.seconds):.1f}",
-        median(one.over_gloo) if ours else None,
-        _range(one.over_gloo, 2) if ours else None,
-        f"{mean(one.waived):.2%}" if ours else None,
-        f"{mean(one.retransmitted):.2%}" if ours else None,
+        median(one.over_gloo) if is_dlcpd else None,
+        _range(one.over_gloo, 2) if is_dlcpd else None,
+        f"{mean(one.waived):.2%}" if is_dlcpd else None,
+        f"{mean(one.retransmitted):.2%}" if is_dlcpd else None,
         f"{mean(one.background) / 1e6:.1f}" if one.background else None,
     ]
 
 
-def learning(one: Row) -> list[object]:
+def learning(one: TrainingRow) -> list[object]:
     """Cells of the table of losses and scores; means over seeds."""
     marks = [f"{mean(of_seeds):.4f}" for of_seeds in zip(*one.losses, strict=True)]
     alike = all("DIFFERENT" not in digest for digest in one.replicas)
@@ -183,13 +184,13 @@ def _bound(name: str, transport: str, runs: Runs) -> Check:
 
 
 def _learns(name: str, transport: str) -> str:
-    return f"{name}, {transport}: learns as exact does"
+    return f"{name}, {transport}: the score is within the noise of exact's"
 
 
 def _quality(name: str, transport: str, task: Trained) -> Check:
     """See RULE."""
     what = _learns(name, transport)
-    exact, ours = ([run[0]["score"] for run in task[t]] for t in (EXACT, transport))
+    exact, scores = ([run[0]["score"] for run in task[t]] for t in (EXACT, transport))
     if len(exact) < LEAST_SEEDS:
         return Check("P4", what, OPEN, "one seed has no spread to compare with")
     steps = len(task[EXACT][0][0]["losses"])
@@ -197,16 +198,16 @@ def _quality(name: str, transport: str, task: Trained) -> Check:
         return Check("P4", what, OPEN, f"{steps} steps, of which the first {WARMUP} are exact")
     noise = max(most(exact) - least(exact), QUANTUM)
     sign = 1 if task[EXACT][0][0]["score_name"] in HIGHER_IS_BETTER else -1
-    worse = sign * (mean(exact) - mean(ours))
-    apart = max(abs(a - b) for a, b in zip(exact, ours, strict=True))
+    worse = sign * (mean(exact) - mean(scores))
+    apart = max(abs(a - b) for a, b in zip(exact, scores, strict=True))
     seen = (
-        f"{mean(ours):.4f} against {mean(exact):.4f}, noise {noise:.4f}; of the same seed up to "
+        f"{mean(scores):.4f} against {mean(exact):.4f}, noise {noise:.4f}; of the same seed up to "
         f"{apart:.4f} apart"
     )
     return Check("P4", what, *verdict([seen] if worse > noise else [], seen))
 
 
-def honesty(rows: Sequence[Row]) -> Iterator[str]:
+def honesty(rows: Sequence[TrainingRow]) -> Iterator[str]:
     """Transports without a gain on a task, with the reason as far as the numbers show it (P10).
 
     A transport without a row is compared with no other.
@@ -218,20 +219,23 @@ def honesty(rows: Sequence[Row]) -> Iterator[str]:
             yield _none(one, other, gain, _because(one, other, by.get(GLOO)))
 
 
-def _because(one: Row, other: Row, gloo: Row | None) -> str:
+def _because(one: TrainingRow, other: TrainingRow, gloo: TrainingRow | None) -> str:
     """Why `one` takes no less time than `other`."""
     if other.transport == GLOO:
         return _against_gloo(one, other)
     if one.transport == BOUNDED:
-        return f"only {mean(one.waived):.2%} was waived, {mean(one.retransmitted):.2%} sent again"
+        return (
+            f"only {mean(one.waived):.2%} of the segments were waived, and "
+            f"{mean(one.retransmitted):.2%} retransmitted"
+        )
     forward = median((gloo or other).forward)
     return (
-        f"a forward pass is {forward * 1e3:.0f} ms of a step of {median(one.step) * 1e3:.0f} ms: "
-        "too little to hide behind"
+        f"a forward pass takes {forward * 1000.0:.0f} ms of a step of "
+        f"{median(one.step) * 1000.0:.0f} ms: too little to overlap with communication"
     )
 
 
-def gain_over(other: Row, one: Row) -> float:
+def gain_over(other: TrainingRow, one: TrainingRow) -> float:
     """Time of `other` for all steps / time of `one`, pair by pair; the median of the seeds.
 
     Raises: NotMeasured.
@@ -239,23 +243,24 @@ def gain_over(other: Row, one: Row) -> float:
     return median([quotient(a, b) for a, b in pairs(other.seconds, one.seconds)])
 
 
-def _none(one: Row, other: Row, gain: float, because: str) -> str:
+def _none(one: TrainingRow, other: TrainingRow, gain: float, because: str) -> str:
     return (
         f"no gain on {one.task} from {one.transport}: {other.transport} takes {gain:.2f} of its "
         f"time, because {because}"
     )
 
 
-def _against_gloo(one: Row, gloo: Row) -> str:
+def _against_gloo(one: TrainingRow, gloo: TrainingRow) -> str:
     if one.background and mean(one.background) > WORTH * mean(gloo.background or [0.0]):
         return (
-            f"Gloo's TCP leaves less to others: {_beside(gloo)} went to the flow beside it, "
-            f"and {_beside(one)} beside dlcpd"
+            f"Gloo's TCP leaves less to the background flow: it carried {_beside(gloo)} with "
+            f"Gloo, and {_beside(one)} with dlcpd"
         )
     return (
-        f"TCP bears this loss, and dlcpd sent {mean(one.retransmitted):.2%} of its segments again"
+        f"TCP tolerates this loss, and dlcpd retransmitted {mean(one.retransmitted):.2%} of "
+        "its segments"
     )
 
 
-def _beside(one: Row) -> str:
+def _beside(one: TrainingRow) -> str:
     return f"{mean(one.background or [0.0]) / 1e6:.1f} Mbit/s"

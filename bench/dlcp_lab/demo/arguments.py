@@ -6,7 +6,7 @@ from pathlib import Path
 from dlcp_lab.demo.command import REPORT, SECONDS, demo
 from dlcp_lab.report.amounts import scale
 from dlcp_lab.report.arguments import SCIKIT_LEARN, TORCH
-from dlcpd.ctl.grammar import prepare, whole
+from dlcpd.cli.grammar import prepare, whole
 
 
 def fill(made: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def fill(made: argparse.ArgumentParser) -> None:
         type=whole(1, 3600),
         default=round(SECONDS),
         metavar="N",
-        help="time for the steps (%(default)s)",
+        help="time limit for the steps (%(default)s)",
     )
     made.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     made.add_argument(

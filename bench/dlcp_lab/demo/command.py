@@ -27,9 +27,9 @@ from dlcp_lab.scenarios import congested
 from dlcp_lab.scenarios.congested import HOSTS, LOSS, PATHS
 from dlcp_lab.scenarios.job import on_fabric
 from dlcpd import __version__, starter
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
-from dlcpd.ctl.output_file import OutputFile
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
+from dlcpd.cli.output_file import OutputFile
 from dlcpd.daemon.config.tables import NetworkTable
 
 HOST_RATE, SPINE_RATE = "120mbit", "60mbit"
@@ -100,13 +100,14 @@ def _fabric(stack: ExitStack) -> Hosts:
 def _conditions(reason: str) -> str:
     if reason:
         return (
-            f"no emulated fabric here ({reason}): {HOSTS} hosts on loopback without loss. Promises "
-            "are judged; times say nothing about a network"
+            f"this host cannot create the emulated fabric ({reason}), so the demo runs {HOSTS} "
+            "hosts on loopback without loss. It judges promises; the times say nothing about "
+            "a network"
         )
     return (
-        f"the same fabric for both: {HOSTS} hosts on 2 leaves and 2 spines, {HOST_RATE} to a host, "
-        f"{SPINE_RATE} to a spine, {show_fraction(LOSS)} random loss per switch output, a full TCP "
-        "flow and bursts of UDP beside the training"
+        f"the same fabric for both: {HOSTS} hosts on 2 leaves and 2 spines, {HOST_RATE} to a "
+        f"host, {SPINE_RATE} to a spine, {show_fraction(LOSS)} random loss per switch output, "
+        "with a full TCP flow and bursts of UDP as background"
     )
 
 

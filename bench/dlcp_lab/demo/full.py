@@ -20,8 +20,8 @@ from dlcp_lab.report.statistic import median, quotient
 from dlcp_lab.training.learning import MARKS, Run, losses_at_marks, replicas, step_times, total
 from dlcp_lab.training.traffic_seen import FATES, class_rows, shares, together
 from dlcpd import __version__
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 from dlcpd.daemon.config.tables import NetworkTable
 
 HOSTS: Final = 4
@@ -39,8 +39,9 @@ def full(options: argparse.Namespace, output: Output) -> int:
     network = NetworkTable(segment_size=SEGMENT, peer_timeout=peer_timeout())
     plans = on_loopback(HOSTS, PATHS, network=network, loss=LOSS, digest_every=1)
     output.line(
-        f"{HOSTS} hosts on loopback, {PATHS} paths each; dlcpd's sockets throw "
-        f"{show_fraction(LOSS)} of what arrives away (INJECTED), Gloo's TCP loses nothing"
+        f"{HOSTS} hosts on loopback, {PATHS} paths each; the sockets of dlcpd drop "
+        f"{show_fraction(LOSS)} of the incoming datagrams (INJECTED), and Gloo's TCP loses "
+        "nothing"
     )
     with running(plans) as hosts:
         work = launch.Work(
@@ -145,8 +146,8 @@ def honesty(tasks: Sequence[Trained]) -> Iterator[str]:
 
 def _share(trained: Trained, transport: str) -> float:
     """Gloo's median step over that of `transport`. Raises: NotMeasured."""
-    gloo, ours = (median(step_times(trained.runs[name])) for name in ("gloo", transport))
-    return quotient(gloo, ours)
+    gloo, dlcpd = (median(step_times(trained.runs[name])) for name in ("gloo", transport))
+    return quotient(gloo, dlcpd)
 
 
 def other_order(tasks: Sequence[Trained]) -> Iterator[str]:
@@ -155,8 +156,8 @@ def other_order(tasks: Sequence[Trained]) -> Iterator[str]:
         moved = figure(partial(apart, trained.runs["gloo"], trained.runs["exact"]))
         if moved is not None:
             yield (
-                f"Gloo adds in another order, which moves the losses of {trained.name} by up to "
-                f"{moved:.3%}; not judged"
+                f"Gloo adds in another order, which changes the losses of {trained.name} by up "
+                f"to {moved:.3%}; not judged"
             )
 
 

@@ -92,13 +92,13 @@ def _bound(trained: Trained) -> Check:
     what = f"{trained.name}: loss within the bound, none in exact mode"
     offenders = []
     if total(trained.runs["exact"], "waived") or total(trained.runs["exact"], "lost"):
-        offenders.append("exact mode gave segments up")
+        offenders.append("exact mode waived segments")
     run = trained.runs["bounded"]
     share = total(run, "waived") / max(total(run, "sent"), 1)
     if share > DEFAULT_MAX_LOSS:
         offenders.append(f"{share:.2%} waived, bound {DEFAULT_MAX_LOSS:.2%}")
     if total(run, "waived") != total(run, "lost"):
-        offenders.append(f"{total(run, 'waived')} waived, {total(run, 'lost')} booked as lost")
+        offenders.append(f"{total(run, 'waived')} waived, {total(run, 'lost')} recorded as lost")
     if not offenders and not total(run, "waived"):
         return Check("P3", what, OPEN, "nothing was waived")
     return Check("P3", what, *verdict(offenders, f"{share:.2%} waived"))
@@ -114,9 +114,12 @@ def _reapplied(trained: Trained) -> Check:
         held += owed
         # A chunk's last segment may be short: `owed * segment` is the most bytes.
         if not (owed == books["held_bytes"] == 0 or 0 < books["held_bytes"] <= owed * segment):
-            offenders.append(f"rank {number} owes {owed} segments, holds {books['held_bytes']} B")
-    good = f"{total(run, 'reapplied')} came back, {held} are held for the next step"
-    return Check("P4", f"{trained.name}: what is waived comes back", *verdict(offenders, good))
+            offenders.append(
+                f"rank {number} has not reapplied {owed} segments, and holds "
+                f"{books['held_bytes']} B"
+            )
+    good = f"{total(run, 'reapplied')} reapplied, {held} held for the next step"
+    return Check("P4", f"{trained.name}: waived values are reapplied", *verdict(offenders, good))
 
 
 def _learns(trained: Trained) -> Check:
@@ -130,12 +133,12 @@ def _learns(trained: Trained) -> Check:
     seeds = [losses_at_marks(run)[-1] for run in (gloo, *trained.others)]
     if len(seeds) < LEAST_SEEDS:
         return Check("P4", what, OPEN, "one seed has no spread to compare with")
-    ours, limit = losses_at_marks(trained.runs["bounded"])[-1], prediction_limit(seeds)
+    bounded, limit = losses_at_marks(trained.runs["bounded"])[-1], prediction_limit(seeds)
     if limit >= (begin := fmean(rank["losses"][0] for rank in gloo)):
         seen = f"limit {limit:.4f} by {len(seeds)} seeds, first loss {begin:.4f}"
         return Check("P4", what, OPEN, f"too few steps to tell: {seen}")
     seen = (
-        f"last loss {ours:.4f} against {seeds[0]:.4f}, limit {limit:.4f} by Gloo's "
+        f"last loss {bounded:.4f} against {seeds[0]:.4f}, limit {limit:.4f} by Gloo's "
         f"{len(seeds)} seeds"
     )
-    return Check("P4", what, *verdict([seen] if ours > limit else [], seen))
+    return Check("P4", what, *verdict([seen] if bounded > limit else [], seen))

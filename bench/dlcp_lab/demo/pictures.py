@@ -8,7 +8,7 @@ from typing import Final
 from dlcp_lab.demo.turns import DLCPD, GLOO, SKIPPED, Turns, answer
 from dlcp_lab.report.checks import Check
 from dlcpd import __version__
-from dlcpd.ctl.report.html import document
+from dlcpd.ctl.report.document import document
 from dlcpd.ctl.report.parts import Block, Section, lines, ranges, spread, table
 
 NAMES: Final = (DLCPD, GLOO)

@@ -20,14 +20,14 @@ ROUNDS: Final = (12, 60)  # at least, whatever they take, and at most
 
 
 @dataclass(slots=True)
-class Lane:
+class TransportTraining:
     """The training over one transport."""
 
     task: Task
     model: DistributedDataParallel
     plain: nn.Module
     optimizer: torch.optim.Optimizer
-    registration: ddp.Registration | None
+    registration: ddp.DDPRegistration | None
     losses: list[float] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
 
@@ -58,17 +58,17 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, Any]:
         dist.destroy_process_group()
 
 
-def _lane(task: Task, transport: str) -> Lane:
+def _lane(task: Task, transport: str) -> TransportTraining:
     torch.manual_seed(0)
     plain = task.model()
     model = DistributedDataParallel(plain, bucket_cap_mb=BUCKET_MB)
     registration = None
     if transport == DLCPD:
         registration = ddp.register(model, bounded(), warmup_steps=SKIPPED)
-    return Lane(task, model, plain, task.optimizer(plain), registration)
+    return TransportTraining(task, model, plain, task.optimizer(plain), registration)
 
 
-def _train(conductor: Conductor, lanes: dict[str, Lane], seconds: float) -> None:
+def _train(conductor: Conductor, lanes: dict[str, TransportTraining], seconds: float) -> None:
     least, most = ROUNDS
     began = conductor.barrier("begin")
     for number in range(most):
@@ -83,7 +83,7 @@ def _train(conductor: Conductor, lanes: dict[str, Lane], seconds: float) -> None
         conductor.progress(f"step {number + 1:2}: {', '.join(told)}, loss {loss:.3f}")
 
 
-def _result(lane: Lane) -> dict[str, Any]:
+def _result(lane: TransportTraining) -> dict[str, Any]:
     return {
         "losses": lane.losses,
         "times": lane.times,

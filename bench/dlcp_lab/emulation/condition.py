@@ -7,7 +7,7 @@ from dlcp_lab.emulation.plan import Plan, bits_per_second, check_loss
 from dlcp_lab.emulation.topology import Direction, directions, is_host
 
 
-class Cut(StrEnum):
+class LinkCut(StrEnum):
     """Whether a direction carries packets."""
 
     NO = "no"
@@ -26,7 +26,7 @@ class Condition:
     loss: float = 0.0  # fraction of packets dropped at random
     burst_loss: float = 0.0  # fraction dropped in bursts
     burst_length: float = 8.0  # mean packets per burst
-    cut: Cut = Cut.NO
+    cut: LinkCut = LinkCut.NO
 
     def __post_init__(self) -> None:
         if self.rate:

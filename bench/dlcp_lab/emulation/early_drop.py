@@ -9,13 +9,13 @@ import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from dlcp_lab.emulation.namespaces import command, own_name, remove, unavailable
 from dlcp_lab.emulation.plan import FabricError, Plan, bits_per_second
 from dlcp_lab.emulation.queues import GUARANTEED, queue_lines, queues, thresholds
 from dlcp_lab.emulation.scratch import scratch_folder
+from dlcpd.ipc.scratch import Scratch
 
 SOURCE: Final = Path(__file__).with_name("early_drop.bpf.c")
 # The real queue drains in bursts, by timers; a count at the full rate would fall below its length.
@@ -84,7 +84,7 @@ def definitions(plan: Plan, rate: str) -> tuple[str, ...]:
 
 
 @cache
-def _objects() -> "TemporaryDirectory[str]":
+def _objects() -> Scratch:
     """Folder of the object files until this process ends; made with the first one."""
     return scratch_folder()
 

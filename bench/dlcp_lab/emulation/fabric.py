@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from dlcp_lab.emulation import early_drop, namespaces, rules
 from dlcp_lab.emulation.build import SEED, build, route_lines
-from dlcp_lab.emulation.condition import Condition, Cut, initial
+from dlcp_lab.emulation.condition import Condition, LinkCut, initial
 from dlcp_lab.emulation.counters import DirectionStatistics, statistics
 from dlcp_lab.emulation.namespaces import command, inside
 from dlcp_lab.emulation.plan import FabricError, Plan
@@ -109,7 +109,9 @@ class Fabric:
     def limit(self, link: str, rate: str) -> None:
         """Change the rate of a link, both ways, or of one direction (`l0:s1`)."""
         if self.plan.bare:
-            raise FabricError(f"limit {link}: a bare fabric has no rates; configure its switches")
+            raise FabricError(
+                f"limit {link}: a bare fabric has no rates; configure its switches instead"
+            )
         for way in self._change(link, rate=rate):
             namespace, device = self.namespace(way.source.node), way.source.device
             if way.from_host:  # it has no queue before its first limit
@@ -131,16 +133,16 @@ class Fabric:
         [*_, way] = chosen(self.plan, link)  # raises for an unknown link
         if not silent and link != way.link:
             raise FabricError(f"{link!r}: a clean cut needs a whole link, such as {way.link}")
-        self._set_cut(link, Cut.SILENT if silent else Cut.CLEAN)
+        self._set_cut(link, LinkCut.SILENT if silent else LinkCut.CLEAN)
 
     def restore(self, link: str = "") -> None:
         """Put a link, or all of them, back into service, with all routes over it."""
-        self._set_cut(link, Cut.NO)
+        self._set_cut(link, LinkCut.NO)
 
-    def _set_cut(self, link: str, cut: Cut) -> None:
+    def _set_cut(self, link: str, cut: LinkCut) -> None:
         before = self._down()
         for whole in before & {way.link for way in chosen(self.plan, link)}:
-            self._change(whole, cut=Cut.NO)  # a link comes up in both directions
+            self._change(whole, cut=LinkCut.NO)  # a link comes up in both directions
         self._change(link, cut=cut)
         after = self._down()
         for name in before ^ after:
@@ -151,7 +153,7 @@ class Fabric:
     def _down(self) -> set[str]:
         """Links that are out of service by a clean cut."""
         ways = chosen(self.plan, "")
-        return {way.link for way in ways if self.conditions[way.name].cut is Cut.CLEAN}
+        return {way.link for way in ways if self.conditions[way.name].cut is LinkCut.CLEAN}
 
     def _change(self, link: str, **changes: Any) -> list[Direction]:
         """Replace the conditions of the directions of `link`, and their rules."""

@@ -20,7 +20,7 @@ TOOLS: Final = ("ip", "tc", "nft", "ethtool")
 CAPABILITIES: Final = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}  # bits, linux/capability.h
 FOLDER: Final = Path("/run/netns")  # where ip-netns(8) keeps the names
 
-_OURS: Final = re.compile(r"(dlcpd-(?:(\d+)-\d+|lab-[a-z0-9]+))-[hls]\d+")
+_NAMESPACE: Final = re.compile(r"(dlcpd-(?:(\d+)-\d+|lab-[a-z0-9]+))-[hls]\d+")
 _numbers: Final = itertools.count()
 
 
@@ -28,16 +28,16 @@ def unavailable() -> str:
     """The reason why this host cannot make a fabric, or an empty string."""
     absent = [tool for tool in TOOLS if not shutil.which(tool)]
     if absent:
-        return f"{', '.join(absent)} not found; install iproute2, nftables and ethtool"
+        return f"this host lacks {', '.join(absent)}; install iproute2, nftables and ethtool"
     held = int(_own_status("CapEff"), 16)
     lacking = [name for name, bit in CAPABILITIES.items() if not held >> bit & 1]
-    return f"{' and '.join(lacking)} missing; run as root" if lacking else ""
+    return f"this process lacks {' and '.join(lacking)}; run it as root" if lacking else ""
 
 
 def check_available() -> None:
     """Raises: FabricError if this host cannot make a fabric."""
     if reason := unavailable():
-        raise FabricError(f"no emulated fabric here: {reason}")
+        raise FabricError(f"this host cannot create the emulated fabric: {reason}")
 
 
 def own_name() -> str:
@@ -51,7 +51,7 @@ def namespaces(fabric: str = "") -> list[str]:
         names = sorted(os.listdir(FOLDER))
     except FileNotFoundError:  # no namespace was ever made
         return []
-    found = [(name, _OURS.fullmatch(name)) for name in names]
+    found = [(name, _NAMESPACE.fullmatch(name)) for name in names]
     return [name for name, match in found if match and fabric in {"", match[1]}]
 
 
@@ -64,7 +64,7 @@ def cleanup() -> list[str]:
 
 def owners() -> list[int]:
     """Ids of the processes that own a fabric."""
-    found = (_OURS.fullmatch(name) for name in namespaces())
+    found = (_NAMESPACE.fullmatch(name) for name in namespaces())
     return sorted({int(match[2]) for match in found if match and match[2]})
 
 
@@ -112,7 +112,7 @@ def _own_status(key: str) -> str:
 
 
 def _owner_died(namespace: str) -> bool:
-    found = _OURS.fullmatch(namespace)
+    found = _NAMESPACE.fullmatch(namespace)
     return found is not None and found[2] is not None and not Path("/proc", found[2]).exists()
 
 

@@ -56,9 +56,14 @@ class Plan:
         _within("ecn_bytes", self.ecn_bytes, 0, self.buffer_bytes)
         _within("seed", self.seed, 1, 1 << 30)
         if self.bare and (self.classes or self.ecn_bytes):
-            raise FabricError("bare: no classes and no marks, who configures the switches has them")
+            raise FabricError(
+                "bare: a bare fabric has no classes and no marks; configure its switches with "
+                "switchcfg"
+            )
         if self.early_drop not in {"", "bpf", "nft"}:
-            raise FabricError(f"early_drop {self.early_drop!r}: need bpf, nft or nothing")
+            raise FabricError(
+                f"early_drop {self.early_drop!r} is not known: use bpf, nft or nothing"
+            )
         for rate in (self.host_rate, self.spine_rate):
             bits_per_second(rate)
         check_loss(self.loss)
@@ -72,18 +77,18 @@ def bits_per_second(rate: str) -> int:
     """
     found = _RATE.fullmatch(rate)
     if not found or not int(found[1]):
-        raise FabricError(f"rate {rate!r}: write it as 500kbit, 100mbit or 1gbit")
+        raise FabricError(f"rate {rate!r} is not valid: write it as 500kbit, 100mbit or 1gbit")
     return int(found[1]) * _UNITS[found[2]]
 
 
 def check_loss(fraction: float, burst_length: float = 1.0) -> None:
     """Raises: FabricError if a value is out of range."""
     if not 0.0 <= fraction < 1.0:
-        raise FabricError(f"loss {fraction}: need 0 <= loss < 1")
+        raise FabricError(f"loss {fraction} is out of range: use 0 <= loss < 1")
     if not 1.0 <= burst_length <= 10_000.0:
-        raise FabricError(f"burst_length {burst_length}: need 1..10000 packets")
+        raise FabricError(f"burst_length {burst_length} is out of range: use 1..10000 packets")
 
 
 def _within(name: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
-        raise FabricError(f"{name} {value}: need {low}..{high}")
+        raise FabricError(f"{name} {value} is out of range: use {low}..{high}")

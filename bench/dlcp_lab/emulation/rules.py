@@ -8,7 +8,7 @@ silent cut.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dlcp_lab.emulation.condition import Condition, Cut
+from dlcp_lab.emulation.condition import Condition, LinkCut
 from dlcp_lab.emulation.congestion import IDLE, chance, congestion_rules, virtual_queues
 from dlcp_lab.emulation.plan import Plan
 from dlcp_lab.emulation.queues import queues
@@ -61,7 +61,7 @@ def _counters(plan: Plan, way: Direction) -> Iterator[str]:
 
 def _faults(way: Direction, condition: Condition) -> Iterator[str]:
     name = chain_name(way)
-    if condition.cut is Cut.SILENT:
+    if condition.cut is LinkCut.SILENT:
         yield f"counter name cut_{name} drop"
     if condition.loss:
         yield f"{chance(condition.loss)} counter name lost_{name} drop"

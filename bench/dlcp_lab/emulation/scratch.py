@@ -1,28 +1,38 @@
-"""Temporary folders named by process id, so that those of killed processes are found."""
+"""Temporary folders of this package's processes; those of killed processes are removed."""
 
 import multiprocessing.util
 import os
-import re
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from functools import cache
 from typing import Final
 
-_OURS: Final = re.compile(r"dlcp-lab-(\d+)-\w+")
+from dlcpd.ipc.claimed_folder import sweep
+from dlcpd.ipc.scratch import Scratch, temporary
+
+_PREFIXES: Final = r"dlcp-lab-\d+-"
 
 
-def scratch_folder() -> "tempfile.TemporaryDirectory[str]":
-    """A new folder, removed with the returned object; after a SIGKILL, by `cleanup`."""
-    return tempfile.TemporaryDirectory(prefix=f"dlcp-lab-{os.getpid()}-")
+def scratch_folder() -> Scratch:
+    """A new folder, removed with the returned object; after a SIGKILL, with the next one or by
+    `cleanup`."""
+    return Scratch(f"dlcp-lab-{os.getpid()}-", _PREFIXES)
+
+
+@cache
+def _until_the_end() -> Scratch:
+    """A folder until this process ends."""
+    return scratch_folder()
 
 
 @contextmanager
 def temporary_folders_apart() -> Iterator[None]:
     """Put temporary folders of this process and its children into one folder, so that those of
     other processes are not counted as leaks."""
-    multiprocessing.util.get_temp_dir()  # before: its folder lasts until the process ends
+    tempfile.tempdir = _until_the_end().name
+    multiprocessing.util.get_temp_dir()  # its folder lasts as long
+    tempfile.tempdir = None
     before = os.environ.get("TMPDIR")
     with scratch_folder() as folder:
         os.environ["TMPDIR"] = tempfile.tempdir = folder
@@ -35,19 +45,7 @@ def temporary_folders_apart() -> Iterator[None]:
                 os.environ["TMPDIR"] = before
 
 
-def cleanup() -> list[Path]:
-    """Remove the folders of dead processes of this user; returns them."""
-    left = [path for path in Path(tempfile.gettempdir()).iterdir() if _is_left(path)]
-    for path in left:
-        shutil.rmtree(path, ignore_errors=True)  # another cleanup may run at the same time
-    return left
-
-
-def _is_left(path: Path) -> bool:
-    found = _OURS.fullmatch(path.name)
-    if found is None or Path("/proc", found[1]).exists():
-        return False
-    try:
-        return path.lstat().st_uid == os.getuid()
-    except FileNotFoundError:
-        return False
+def cleanup() -> list[str]:
+    """Remove the folders of dead processes of this user; returns their names."""
+    with temporary() as parent:
+        return sweep(parent, _PREFIXES)

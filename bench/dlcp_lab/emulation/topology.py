@@ -129,7 +129,9 @@ def chosen(plan: Plan, name: str) -> list[Direction]:
     ]
     if not found:
         known = ", ".join(dict.fromkeys(way.link for way in directions(plan).values()))
-        raise FabricError(f"no link {name!r}: write one of {known}, or a direction such as l0:h0")
+        raise FabricError(
+            f"the fabric has no link {name!r}: use one of {known}, or a direction such as l0:h0"
+        )
     return found
 
 

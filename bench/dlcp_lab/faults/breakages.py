@@ -148,7 +148,7 @@ BREAKAGES: Final = (
         (
             Voice(Tool.STATUS, 0, (_HEAD, "^0 sessions$")),
             Voice(Tool.LOG, 1, (r"event=client_left client=training_script",)),
-            Voice(Tool.TRAINER, 1, (r"ArenaFull: cannot map an arena of .*arena_bytes",)),
+            Voice(Tool.TRAINER, 1, ("ArenaFull: .*cannot map an arena of .*arena_bytes",)),
             Voice(Tool.TRAINER, 0, (r"(ArenaFull|PeerLost): ",)),
         ),
         memory=24 << 20,

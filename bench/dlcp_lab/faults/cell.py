@@ -11,7 +11,7 @@ from typing import Any, Final
 from dlcp_lab.emulation.patience import patience
 from dlcp_lab.faults import leaks
 from dlcp_lab.faults.catalog import make
-from dlcp_lab.faults.cluster import ANSWER, Cluster, Job, raise_unless
+from dlcp_lab.faults.cluster import ANSWER, Cluster, TrainerJob, raise_unless
 from dlcp_lab.faults.injections import Injection
 from dlcp_lab.faults.kinds import PAUSES, Fault, Mode, Phase
 from dlcp_lab.faults.rules import ANY, Drop, Passage, Rule, Way
@@ -50,7 +50,9 @@ class Seen:
 class Cell:
     """Runs one cell once, on an intact cluster."""
 
-    def __init__(self, cluster: Cluster, job: Job, fault: Fault, phase: Phase, mode: Mode) -> None:
+    def __init__(
+        self, cluster: Cluster, job: TrainerJob, fault: Fault, phase: Phase, mode: Mode
+    ) -> None:
         self.cluster, self.job = cluster, job
         self.fault, self.phase, self.mode = fault, phase, mode
         self.injection: Injection = make(fault, cluster, job, VICTIM)

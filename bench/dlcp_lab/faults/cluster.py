@@ -16,7 +16,7 @@ from dlcp_lab.faults.clock import Clock
 from dlcp_lab.faults.leaks import children
 from dlcp_lab.faults.network import CONTROL_PORT, DATA_PORT, METRICS_PORT, Network
 from dlcp_lab.faults.relay import Relay
-from dlcp_lab.faults.trainer import RESULT, Outcome, Place, Trainer
+from dlcp_lab.faults.trainer import RESULT, Outcome, RankPlace, Trainer
 from dlcp_lab.ranks.hosts import Host, HostPlan, Starting
 from dlcpd.contract.errors import error_for
 from dlcpd.core.wire.sizes import BASE
@@ -48,7 +48,7 @@ class Cluster:
         self._serve, self._clocks, self._metrics = serve, clocks, metrics
         self._stack = ExitStack()
         self.hosts: list[Host] = []
-        self.jobs: list[Job] = []
+        self.jobs: list[TrainerJob] = []
 
     def __enter__(self) -> Self:
         with ExitStack() as undo:
@@ -83,7 +83,7 @@ class Cluster:
             process = host.daemon.process
             while process.poll() is None and not children(process.pid):
                 if time.monotonic() >= until:
-                    raise TimeoutError(f"daemon {process.pid}: no engine after {ENDING:g} s")
+                    raise TimeoutError(f"daemon {process.pid} had no engine after {ENDING:g} s")
                 time.sleep(LOOK)
         members = enumerate(self.hosts)
         return [number for number, host in members if host.daemon.process.poll() is not None]
@@ -140,7 +140,7 @@ class Cluster:
             host.daemon.stop(signal.SIGTERM)
 
 
-class Job:
+class TrainerJob:
     """A trainer on every host. They join, reduce and leave together."""
 
     def __init__(self, cluster: Cluster, name: str, *, embedded: bool = False) -> None:
@@ -216,12 +216,12 @@ class Job:
         for trainer in self.trainers:
             trainer.end()
 
-    def _place(self, rank: int, store: str, timeout: float) -> Place:
+    def _place(self, rank: int, store: str, timeout: float) -> RankPlace:
         if self.embedded:
             private = str(self._private(rank))
-            return Place(store, rank, self.world, self.name, config=private, timeout=timeout)
+            return RankPlace(store, rank, self.world, self.name, config=private, timeout=timeout)
         door = self._cluster.hosts[rank].socket
-        return Place(store, rank, self.world, self.name, socket=door, timeout=timeout)
+        return RankPlace(store, rank, self.world, self.name, socket=door, timeout=timeout)
 
     def _private(self, rank: int) -> Path:
         """Configuration file of a private daemon, which replaces the host's daemon."""

@@ -21,7 +21,7 @@ from dlcp_lab.faults.catalog import make
 from dlcp_lab.faults.cluster import Cluster
 from dlcp_lab.faults.drill_page import render, write
 from dlcp_lab.faults.drill_tools import Heard, Tools
-from dlcp_lab.faults.drill_training import Training
+from dlcp_lab.faults.drill_training import DrillTraining
 from dlcpd.contract.errors import DlcpError
 
 HOSTS: Final = 2
@@ -36,7 +36,7 @@ class Drill:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._training: Training | None = None
+        self._training: DrillTraining | None = None
         self._trainings = 0
         self._marks: dict[Path, int] = {}  # length of each log before the fault, bytes
 
@@ -54,8 +54,8 @@ class Drill:
             return _listen(breakage, tools)
 
     def _sizes(self) -> dict[Path, int]:
-        ours = self._training.logs if self._training else []
-        logs = [*ours, *(host.daemon.log for host in self._cluster.hosts)]
+        training_logs = self._training.logs if self._training else []
+        logs = [*training_logs, *(host.daemon.log for host in self._cluster.hosts)]
         return {file: file.stat().st_size for file in logs}
 
     def end(self) -> None:
@@ -64,7 +64,7 @@ class Drill:
             self._training.end()
             self._training = None
 
-    def _ready(self, breakage: Breakage) -> Training:
+    def _ready(self, breakage: Breakage) -> DrillTraining:
         """A running training, or one that will run out of memory."""
         if self._training and self._training.ended:
             self.end()
@@ -72,13 +72,13 @@ class Drill:
         if self._training is None:
             self._trainings += 1
             name = f"training{self._trainings}"
-            self._training = Training(self._cluster, name, breakage.memory)
+            self._training = DrillTraining(self._cluster, name, breakage.memory)
         if not breakage.memory:
             self._training.wait()
         return self._training
 
     @contextmanager
-    def _broken(self, breakage: Breakage, training: Training) -> Iterator[None]:
+    def _broken(self, breakage: Breakage, training: DrillTraining) -> Iterator[None]:
         if breakage.fault is None:
             yield
             return
@@ -121,13 +121,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="dlcp_lab.faults.drill", description=__doc__.partition("\n")[0]
     )
-    parser.add_argument("--only", metavar="TEXT", help="what has this in its title")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put it into this page, too")
+    parser.add_argument(
+        "--only", metavar="TEXT", help=("run the faults whose titles contain this text")
+    )
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the results to this page")
     options = parser.parse_args(arguments)
     chosen = [b for b in BREAKAGES if (options.only or "") in b.title]
     if not chosen or (options.write and options.only):
         titles = "; ".join(b.title for b in BREAKAGES)
-        parser.error(f"--only TEXT is part of one of these titles, and without --write: {titles}")
+        parser.error(
+            "--only TEXT must be part of a title, and cannot be combined with --write; the "
+            f"titles: {titles}"
+        )
     sections, good = list[str](), True
     with drills(peer_timeout(SILENCE)) as drill:
         for breakage in chosen:

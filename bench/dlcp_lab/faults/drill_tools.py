@@ -13,7 +13,7 @@ from typing import Final
 from dlcp_lab.emulation.patience import patience
 from dlcp_lab.faults.breakages import JOB, Tool, Voice
 from dlcp_lab.faults.cluster import Cluster
-from dlcp_lab.faults.drill_training import Training
+from dlcp_lab.faults.drill_training import DrillTraining
 from dlcp_lab.faults.network import METRICS_PORT
 from dlcpd import starter
 
@@ -36,7 +36,9 @@ class Tools:
     `marks`: the length of each log when the fault began, bytes.
     """
 
-    def __init__(self, cluster: Cluster, training: Training, marks: Mapping[Path, int]) -> None:
+    def __init__(
+        self, cluster: Cluster, training: DrillTraining, marks: Mapping[Path, int]
+    ) -> None:
         self._cluster, self._training, self._marks = cluster, training, marks
 
     def hear(self, voice: Voice) -> Heard:
@@ -86,7 +88,7 @@ def _dlcpctl(*words: str) -> str:
             timeout=limit,
         )
     except subprocess.TimeoutExpired:
-        return f"dlcpctl {words[0]}: not done after {limit:g} s"
+        return f"dlcpctl {words[0]} did not end within {limit:g} s"
     return done.stdout
 
 

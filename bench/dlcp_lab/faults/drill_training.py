@@ -19,7 +19,7 @@ LOOK: Final = 0.3  # seconds between two looks
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class DrillRank:
     """A process of a training."""
 
     child: Child
@@ -30,13 +30,13 @@ class Rank:
         return self.child.process.pid
 
 
-class Training:
+class DrillTraining:
     """A rank on every host. `memory`: see Breakage."""
 
     def __init__(self, cluster: Cluster, name: str, memory: int = 0) -> None:
         self._cluster = cluster
         self.logs = [cluster.folder / f"{name}-{rank}.log" for rank in range(cluster.network.hosts)]
-        self.trainers: list[Rank] = []
+        self.trainers: list[DrillRank] = []
         for rank, log in enumerate(self.logs):
             arguments = ["--store", str(cluster.folder / f"{name}-store")]
             if memory and rank == VICTIM:
@@ -48,7 +48,7 @@ class Training:
                 "DLCPD_SOCKET": cluster.hosts[rank].socket,
             }
             self.trainers.append(
-                Rank(
+                DrillRank(
                     start(
                         "dlcp_lab.faults.training_script",
                         *arguments,
@@ -65,7 +65,7 @@ class Training:
         while WARM not in self.logs[0].read_text():
             if time.monotonic() > until or self.ended:
                 texts = "\n".join(log.read_text()[-2000:] for log in self.logs)
-                raise TimeoutError(f"the training does not train: {texts}")
+                raise TimeoutError(f"the training made no progress: {texts}")
             time.sleep(LOOK)
 
     @property
@@ -82,7 +82,9 @@ class Training:
         control = self.control(rank)
         engines = children(control)
         if len(engines) != 1:
-            raise DaemonUnavailable(f"daemon {control} has {len(engines)} engines, not one")
+            raise DaemonUnavailable(
+                f"daemon {control} has {len(engines)} engines, and the drill needs one"
+            )
         return engines[0]
 
     def end(self) -> None:

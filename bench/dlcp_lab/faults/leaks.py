@@ -16,7 +16,7 @@ LOOK: Final = 0.05  # seconds between two looks
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ProcessResources:
     """Resources of one process."""
 
     pid: int
@@ -27,17 +27,19 @@ class Usage:
     shared: int  # bytes of its open memfds
 
 
-Held = dict[str, Usage]  # by the part of the process, such as "host0 engine"
+Held = dict[str, ProcessResources]  # by the part of the process, such as "host0 engine"
 
 
-def usage(pid: int) -> Usage:
+def usage(pid: int) -> ProcessResources:
     """Resources from /proc. Raises: OSError for a process that has ended."""
     status = Path(f"/proc/{pid}/status").read_text()
     rows = re.findall(r"^(\w+):\s+(\d+)", status, re.MULTILINE)
     numbers = {key: int(number) for key, number in rows}
     if "RssAnon" not in numbers:
-        raise ProcessLookupError(f"process {pid} has ended, and nobody has waited for it yet")
-    return Usage(
+        raise ProcessLookupError(
+            f"process {pid} has ended, and its parent has not yet waited for it"
+        )
+    return ProcessResources(
         pid,
         len(os.listdir(f"/proc/{pid}/fd")),
         numbers["Threads"],
@@ -103,8 +105,8 @@ def strays(marks: Sequence[str], known: Collection[int]) -> list[str]:
 
 def folders() -> set[str]:
     """Temporary folders of this process, daemons and trainers."""
-    ours = (f"dlcp-lab-{os.getpid()}-", "dlcpd", "dlcp-client")
-    return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith(ours)}
+    prefixes = (f"dlcp-lab-{os.getpid()}-", "dlcpd", "dlcp-client")
+    return {name for name in os.listdir(tempfile.gettempdir()) if name.startswith(prefixes)}
 
 
 def settled(look: Callable[[], Sequence[str]]) -> list[str]:

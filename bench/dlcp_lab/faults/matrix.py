@@ -19,12 +19,12 @@ from dlcp_lab.emulation.patience import peer_timeout
 from dlcp_lab.emulation.scratch import temporary_folders_apart
 from dlcp_lab.faults import clock
 from dlcp_lab.faults.cell import PATHS, VICTIM, WORLD, Cell, Seen
-from dlcp_lab.faults.cluster import Cluster, Job
+from dlcp_lab.faults.cluster import Cluster, TrainerJob
 from dlcp_lab.faults.expected import Expected, Key, cells
 from dlcp_lab.faults.kinds import SILENCES, Fault, Mode, Phase
 from dlcp_lab.faults.trainer import RESULT
+from dlcpd.cli.grammar import whole
 from dlcpd.contract.errors import DlcpError
-from dlcpd.ctl.grammar import whole
 from dlcpd.daemon.config.tables import NetworkTable
 
 BEGIN: Final = "<!-- matrix: begin -->"
@@ -43,9 +43,9 @@ class Clusters:
     def __init__(self, peer_timeout: float) -> None:
         self._peer_timeout = peer_timeout
         self._stack, self._apart = ExitStack(), ExitStack()
-        self._made = dict[tuple[str, float], tuple[Cluster, Job]]()
+        self._made = dict[tuple[str, float], tuple[Cluster, TrainerJob]]()
 
-    def of(self, fault: Fault, mode: Mode) -> tuple[Cluster, Job]:
+    def of(self, fault: Fault, mode: Mode) -> tuple[Cluster, TrainerJob]:
         """An intact cluster, and a job that is in no session."""
         kind = "clock" if fault is Fault.CLOCK_JUMP else mode if mode is Mode.EMBEDDED else "hosts"
         key = kind, self._peer_timeout if fault in SILENCES else NetworkTable().peer_timeout
@@ -60,7 +60,7 @@ class Clusters:
         self._made.clear()
         self._stack.close()
 
-    def _make(self, kind: str, peer_timeout: float) -> tuple[Cluster, Job]:
+    def _make(self, kind: str, peer_timeout: float) -> tuple[Cluster, TrainerJob]:
         private = kind == Mode.EMBEDDED
         cluster = self._stack.enter_context(
             Cluster(
@@ -71,7 +71,7 @@ class Clusters:
                 clocks=[VICTIM] if kind == "clock" else (),
             )
         )
-        job = Job(cluster, "matrix", embedded=private)
+        job = TrainerJob(cluster, "matrix", embedded=private)
         job.join()  # allocate what the first session allocates
         job.close()
         return cluster, job
@@ -104,7 +104,7 @@ def problems(seen: Seen, expected: Expected) -> Iterator[str]:
     if seen.then != expected.then:
         yield f"next: {seen.then} instead of {expected.then}"
     if not seen.fired:
-        yield "the fault never did anything"
+        yield "the fault had no effect"
     yield from seen.leaks
 
 
@@ -114,35 +114,34 @@ def possible(key: Key) -> bool:
 
 
 def render(times: dict[Key, list[float]], expected: dict[Key, Expected]) -> str:
-    """The table. A cell has the outcome of the survivors' operation, and the median of the seconds
-    until the last of them had its error."""
+    """The table. A cell has the outcome of the survivors' operation, and the seconds until the last
+    of them had its error: the median of its runs, the longest of its phases."""
     rows = ["| " + " | ".join(HEADER) + " |", "|---" * len(HEADER) + "|"]
+    # Faults by the rest of their row; those of which no rank has an error share one.
+    alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for fault, phases, modes in _rows(expected):
         any_one = next(iter(modes.values()))
         entries = [
-            _entry(times.get((fault, phases[0], mode), []), modes[mode]) if mode in modes else "-"
+            _entry(_medians(times, fault, phases, mode), modes[mode]) if mode in modes else "-"
             for mode in Mode
         ]
-        cells_of_row = [fault, ", ".join(phases), *entries, any_one.victim, any_one.then]
-        rows.append("| " + " | ".join(cells_of_row) + " |")
+        ends = (", ".join(phases), *entries, any_one.victim, any_one.then)
+        fine = {end.survivors for end in modes.values()} == {RESULT}
+        alike["" if fine else fault, *ends].append(fault)
+    rows += [
+        f"| {', '.join(faults)} | {' | '.join(ends)} |" for (_, *ends), faults in alike.items()
+    ]
     return "\n".join(rows)
 
 
 def _rows(expected: dict[Key, Expected]) -> list[tuple[Fault, list[Phase], dict[Mode, Expected]]]:
-    """Fault, phases and modes of each row. Phases whose operations succeed share a row, because
-    they have no time to show."""
+    """Fault, phases and modes of each row. Phases of a fault that end alike share a row."""
     by_row: dict[tuple[Fault, Phase], dict[Mode, Expected]] = defaultdict(dict)
     for (fault, phase, mode), one in expected.items():
         by_row[fault, phase][mode] = one
     rows: list[tuple[Fault, list[Phase], dict[Mode, Expected]]] = []
     for (fault, phase), modes in by_row.items():
-        ends = set(modes.values())
-        if (
-            rows
-            and rows[-1][0] is fault
-            and {one.survivors for one in ends} == {RESULT}
-            and set(rows[-1][2].values()) == ends
-        ):
+        if rows and rows[-1][0] is fault and set(rows[-1][2].values()) == set(modes.values()):
             rows[-1][1].append(phase)
             rows[-1][2].update(modes)
         else:
@@ -150,8 +149,16 @@ def _rows(expected: dict[Key, Expected]) -> list[tuple[Fault, list[Phase], dict[
     return rows
 
 
+def _medians(
+    times: dict[Key, list[float]], fault: Fault, phases: Sequence[Phase], mode: Mode
+) -> list[float]:
+    """The medians of the phases that were measured."""
+    found = (times.get((fault, phase, mode)) for phase in phases)
+    return [statistics.median(seconds) for seconds in found if seconds]
+
+
 def _entry(seconds: Sequence[float], expected: Expected) -> str:
-    when = f" ({statistics.median(seconds):.2f} s)" if seconds else ""
+    when = f" ({max(seconds):.2f} s)" if seconds else ""
     return f"{expected.survivors}{when}"
 
 
@@ -164,13 +171,14 @@ def write(file: Path, times: dict[Key, list[float]], expected: dict[Key, Expecte
 
 
 def measured(table: str) -> dict[Key, list[float]]:
-    """The medians in a table."""
+    """The seconds in a table: those of a row for each of its phases."""
     found: dict[Key, list[float]] = {}
     for row in table.splitlines()[3:]:
-        fault, phase, *entries = (each.strip() for each in row.strip("|").split("|"))
+        fault, phases, *entries = (each.strip() for each in row.strip("|").split("|"))
         for mode, entry in zip(Mode, entries, strict=False):
             if time := TIME.search(entry):
-                found[Fault(fault), Phase(phase), mode] = [float(time[1])]
+                for phase in phases.split(", "):
+                    found[Fault(fault), Phase(phase), mode] = [float(time[1])]
     return found
 
 
@@ -179,7 +187,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="dlcp_lab.faults.matrix", description=__doc__.partition("\n")[0]
     )
-    parser.add_argument("--faults", metavar="NAMES", help="some, as the table calls them")
+    parser.add_argument(
+        "--faults", metavar="NAMES", help=("run these cells only, named as in the table")
+    )
     parser.add_argument("--repeat", type=whole(1, 100), default=1, metavar="N")
     parser.add_argument("--write", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
@@ -192,7 +202,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if key[0] in wanted:
                 good = _run(clusters, key, one, times, options.repeat)
                 bad += [] if good else [", ".join(key)]
-    print(f"{len(bad)} otherwise: {'; '.join(bad)}" if bad else "every cell ended as it must")
+    print(
+        (f"{len(bad)} cells ended in another way: {'; '.join(bad)}")
+        if bad
+        else "every cell ended as expected"
+    )
     if options.write:
         write(options.write, times, expected)
     return 1 if bad else 0

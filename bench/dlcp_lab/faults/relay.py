@@ -49,7 +49,7 @@ class Trigger:
     def wait(self, timeout: float) -> None:
         """Wait until `act` has run. Raises: TimeoutError; the error of `act`."""
         if not self.done.wait(timeout):
-            raise TimeoutError(f"nothing set the fault off within {timeout:g} s")
+            raise TimeoutError(f"no datagram triggered the fault within {timeout:g} s")
         if self.error:
             raise self.error
 

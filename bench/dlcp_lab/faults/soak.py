@@ -25,12 +25,12 @@ from typing import Final
 from dlcp_lab.emulation.patience import peer_timeout
 from dlcp_lab.faults import leaks
 from dlcp_lab.faults.catalog import make
-from dlcp_lab.faults.cluster import ANSWER, Cluster, Job
+from dlcp_lab.faults.cluster import ANSWER, Cluster, TrainerJob
 from dlcp_lab.faults.kinds import PAUSES, Fault
 from dlcp_lab.faults.load import load
 from dlcp_lab.faults.trainer import DEAD, RESULT, Outcome
+from dlcpd.cli.grammar import whole
 from dlcpd.contract.errors import DlcpError
-from dlcpd.ctl.grammar import whole
 from dlcpd.daemon.config.tables import NetworkTable
 
 HOSTS: Final = 4
@@ -85,9 +85,9 @@ class Books:
         ]
         return [
             f"operations: {_listed(self.operations)}, in {self.sessions} sessions",
-            f"faults made (and what they did): {', '.join(made) or 'none'}",
+            f"faults made (and their effects): {', '.join(made) or 'none'}",
             f"failures by code, of every rank: {_listed(self.failures)}",
-            f"stops at which nothing had grown: {self.looks}",
+            f"pauses in which no process had grown: {self.looks}",
             f"violations: {len(self.violations)}",
             f"seed: {seed}",
         ]
@@ -98,7 +98,7 @@ class Driver(threading.Thread):
     operation may fail."""
 
     def __init__(
-        self, job: Job, seed: int, books: Books, gate: threading.Event, *, well: bool = False
+        self, job: TrainerJob, seed: int, books: Books, gate: threading.Event, *, well: bool = False
     ) -> None:
         super().__init__(name=job.name, daemon=True)
         self.job, self._books, self._gate = job, books, gate
@@ -197,7 +197,7 @@ class Soak:
         """Run for `seconds`. Raises: DaemonUnavailable if a daemon does not start."""
         hosts = Cluster(HOSTS, PATHS, peer_timeout=self._peer_timeout)
         with hosts as cluster, load(self._load):
-            jobs = [Job(cluster, name) for name in ("exact", "bounded")]
+            jobs = [TrainerJob(cluster, name) for name in ("exact", "bounded")]
             for job in jobs:
                 job.join()  # first allocations
                 job.close()
@@ -221,14 +221,14 @@ class Soak:
                     driver.join(REST)
         return self.books
 
-    def _stir(self, cluster: Cluster, jobs: Sequence[Job], until: float) -> None:
+    def _stir(self, cluster: Cluster, jobs: Sequence[TrainerJob], until: float) -> None:
         """Inject one fault after the other."""
         while time.monotonic() < until:
             time.sleep(self._random.uniform(*PAUSE))
             if not self._calm:
                 self._fault(cluster, self._random.choice(jobs))
 
-    def _fault(self, cluster: Cluster, job: Job) -> None:
+    def _fault(self, cluster: Cluster, job: TrainerJob) -> None:
         fault, victim = self._random.choice(FAULTS), self._random.randrange(HOSTS)
         hold = self._random.uniform(*HOLD)
         injection = make(fault, cluster, job, victim, self._random.getrandbits(32))
@@ -248,7 +248,7 @@ class Soak:
         self._gate.clear()
         for driver in drivers:
             if not driver.resting.wait(REST):
-                self.books.violated(f"{driver.job.name}: hangs")
+                self.books.violated(f"{driver.job.name} does not end")
         cluster.repair()
 
         def now() -> leaks.Held:
@@ -281,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=whole(1, 86_400), default=seconds, metavar="N")
     parser.add_argument("--seed", type=whole(0, 1 << 31), default=1, metavar="N")
     parser.add_argument("--calm", action="store_true", help="without faults")
-    busy, text = int(os.environ.get("SOAK_LOAD", "0")), "processes per core that compute"
+    busy, text = int(os.environ.get("SOAK_LOAD", "0")), "compute-bound processes per core"
     parser.add_argument("--load", type=whole(0, 64), default=busy, metavar="N", help=text)
     options = parser.parse_args(arguments)
     try:

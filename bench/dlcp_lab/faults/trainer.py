@@ -41,7 +41,7 @@ Outcome = dict[str, Any]  # code, text, at (monotonic seconds), and fields of th
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankPlace:
     """Place of a rank: its job, and its daemon."""
 
     store: str  # a file that all ranks open
@@ -53,7 +53,7 @@ class Place:
     timeout: float = 20.0  # seconds to join
 
 
-class Rank:
+class TrainerRank:
     """Side of the training process: a session, and counts of its bounded operations."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Rank:
         self._produced = 0  # bounded operations
         self._delivered: NDArray[np.int64] | None = None  # per rank and element, of those
 
-    def join(self, place: Place) -> Outcome:
+    def join(self, place: RankPlace) -> Outcome:
         """Connect."""
         store = FileStore(place.store, place.world)
         self._session = dlcp_client.connect(
@@ -141,7 +141,7 @@ def serve(connection: Connection, log: str) -> None:
     _write_to(log)
     torch.set_num_threads(1)
     os.environ["DLCPD_SHARE"] = "0"
-    rank = Rank()
+    rank = TrainerRank()
     while True:
         try:
             name, arguments = connection.recv()
@@ -185,11 +185,11 @@ class Trainer:
 
     def __init__(self, log: Path) -> None:
         _start_server()
-        ours, theirs = CONTEXT.Pipe()
-        self._connection = ours
-        self._process = CONTEXT.Process(target=serve, args=(theirs, str(log)), daemon=True)
+        parent_end, rank_end = CONTEXT.Pipe()
+        self._connection = parent_end
+        self._process = CONTEXT.Process(target=serve, args=(rank_end, str(log)), daemon=True)
         self._process.start()
-        theirs.close()
+        rank_end.close()
         assert self._process.pid is not None  # noqa: S101  # it has started
         self.pid: Final = self._process.pid
 

@@ -21,9 +21,12 @@ SAY: Final = 10  # steps per line of output
 def main() -> None:
     """Train."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--store", required=True, help="a file that all ranks open")
+    parser.add_argument("--store", required=True, help="file that all ranks open")
     parser.add_argument(
-        "--address-space-left", type=int, metavar="BYTES", help="from here on, as by ulimit -v"
+        "--address-space-left",
+        type=int,
+        metavar="BYTES",
+        help=("limit the address space from here on, as ulimit -v does"),
     )
     options = parser.parse_args()
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dlcp_lab.emulation.plan import MAX_HOSTS, MAX_RAILS, SHALLOW_BUFFER
 from dlcp_lab.lab import command as lab
 from dlcp_lab.report.amounts import fraction, size
-from dlcpd.ctl.grammar import Commands, command, whole
+from dlcpd.cli.grammar import Commands, command, whole
 
 
 def fill(parser: argparse.ArgumentParser) -> None:
     """Add the actions."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _add_lab_up(_lab_command(actions, "up", lab.up, "Create a fabric, which stays until `down`."))
+    _add_lab_up(_lab_command(actions, "up", lab.up, "Create a fabric, which exists until `down`."))
     made = command(actions, "status", lab.status, "Show hosts, links and counters.")
     made.add_argument("--name", default="", help="name of a fabric (default: all)")
     text = "Run a program on one host, or as one rank per host."
@@ -22,7 +22,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     made.add_argument("argv", nargs="*", metavar="PROGRAM", help="program and arguments, after --")
     made = _lab_command(actions, "down", lab.down, "Remove a fabric, and end its processes.")
     made.add_argument(
-        "--all", action="store_true", help="remove all fabrics, with remains of killed runs"
+        "--all", action="store_true", help="remove all fabrics, with the remains of killed runs"
     )
     _add_lab_changes(actions)
 

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from dlcp_lab.emulation import Fabric, FabricError, Plan, namespaces, scratch
 from dlcp_lab.lab import labs, ranks
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
 
 COUNTERS: Final = {
     "sent_packets": "packets",
@@ -60,7 +60,7 @@ def status(options: argparse.Namespace, output: Output) -> int:
             _show_hosts(lab, output)
             _show_links(document["links"], output)
     if not documents:
-        output.line("no lab is up")
+        output.line("no lab is up; start one with dlcpctl lab up")
     output.document(documents)
     return 0
 
@@ -90,7 +90,7 @@ def down(options: argparse.Namespace, output: Output) -> int:
     if options.all:
         output.line(f"{len(scratch.cleanup())} folders of killed runs removed")
         for owner in namespaces.owners():
-            output.line(f"what process {owner} runs stays; end it first to remove its fabric")
+            output.line(f"process {owner} still runs and uses its fabric; end it first")
     output.document(removed)
     return 0
 

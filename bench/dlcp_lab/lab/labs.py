@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from dlcp_lab.emulation import namespaces
-from dlcp_lab.emulation.condition import Condition, Cut
+from dlcp_lab.emulation.condition import Condition, LinkCut
 from dlcp_lab.emulation.fabric import Fabric
 from dlcp_lab.emulation.plan import FabricError, Plan
 
@@ -34,7 +34,7 @@ def up(name: str, plan: Plan) -> Fabric:
     """
     namespaces.check_available()
     if name in names():
-        raise FabricError(f"lab {name!r} is up already; `dlcpctl lab down --name {name}` ends it")
+        raise FabricError(f"lab {name!r} is already up; `dlcpctl lab down --name {name}` ends it")
     made = Fabric(_namespace_prefix(name), plan)
     try:
         made.build()
@@ -55,14 +55,16 @@ def load(name: str) -> Fabric:
         state = json.loads(_file(name).read_text())
         plan = Plan(**state["plan"])
         conditions = {
-            way: Condition(**values | {"cut": Cut(values["cut"])})
+            way: Condition(**values | {"cut": LinkCut(values["cut"])})
             for way, values in state["conditions"].items()
         }
     except FileNotFoundError as exc:
         known = ", ".join(names()) or "none"
-        raise FabricError(f"no lab {name!r}; there are: {known}; see `dlcpctl lab up`") from exc
+        raise FabricError(
+            f"there is no lab {name!r}; the labs are: {known}; see `dlcpctl lab up`"
+        ) from exc
     except (ValueError, KeyError, TypeError) as exc:
-        raise FabricError(f"{_file(name)}: {exc}; take the lab down and up again") from exc
+        raise FabricError(f"{_file(name)}: {exc}; remove the lab and create it again") from exc
     return Fabric(_namespace_prefix(name), plan, conditions)
 
 
@@ -87,13 +89,14 @@ def down(name: str) -> list[str]:
     namespaces.check_available()
     left = namespaces.namespaces(_namespace_prefix(name))
     namespaces.remove(left)
-    _file(name).unlink(missing_ok=True)
+    for file in _file(name), _draft(name):
+        file.unlink(missing_ok=True)
     return left
 
 
 def _namespace_prefix(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise FabricError(f"lab {name!r}: a name is 1..16 of a-z and 0-9")
+        raise FabricError(f"lab {name!r}: a name has 1..16 characters of a-z and 0-9")
     return f"dlcpd-lab-{name}"
 
 
@@ -102,9 +105,13 @@ def _file(name: str) -> Path:
     return FOLDER / f"{name}.json"
 
 
+def _draft(name: str) -> Path:
+    return _file(name).with_suffix(".draft")
+
+
 def _store(name: str, lab: Fabric) -> None:
     conditions = {way: asdict(condition) for way, condition in lab.conditions.items()}
     FOLDER.mkdir(mode=0o755, exist_ok=True)
-    draft = _file(name).with_suffix(".draft")
+    draft = _draft(name)
     draft.write_text(json.dumps({"plan": asdict(lab.plan), "conditions": conditions}))
     draft.replace(_file(name))  # atomic: a crash leaves the old or the new state

@@ -60,5 +60,5 @@ def _first_status(ranks: Sequence[subprocess.Popen[Any]], deadline: float) -> in
             return next((code for code in codes if code), 0)
         with suppress(subprocess.TimeoutExpired):
             ranks[codes.index(None)].wait(0.1)
-    print("ranks: not all have finished in time", file=sys.stderr)
+    print("lab run: some ranks did not end in time", file=sys.stderr)
     return TIMED_OUT

@@ -73,7 +73,7 @@ class Rank:
         data = self.socket.recv(1 << 20)
         self._unread += data
         if len(self._unread) > MAX_LINE:
-            raise BadMessage(f"rank {self.number} wrote a line of more than {MAX_LINE} B")
+            raise BadMessage(f"rank {self.number} printed a line of more than {MAX_LINE} B")
         *lines, rest = bytes(self._unread).split(b"\n")
         self._unread = bytearray(rest)
         found = [json.loads(line) for line in lines]
@@ -109,23 +109,23 @@ def run(
 
 def _begin(stack: ExitStack, hosts: Hosts, number: int, work: Work) -> Rank:
     host = hosts.members[number]
-    ours, theirs = socket.socketpair()
-    stack.callback(ours.close)
-    with theirs:
+    parent_end, rank_end = socket.socketpair()
+    stack.callback(parent_end.close)
+    with rank_end:
         child = start(
             "dlcp_lab.ranks.rank",
             "--fd",
-            str(theirs.fileno()),
+            str(rank_end.fileno()),
             name=f"rank {number} on {host.plan.name}",
             log=host.folder / f"rank{number}.log",
             environ={**os.environ, **_place(hosts, number), **work.environ},
             place=host.plan.place,
-            pass_fds=[theirs.fileno()],
+            pass_fds=[rank_end.fileno()],
         )
     stack.callback(child.stop, signal.SIGKILL)
     task = {"module": work.module, "arguments": work.arguments}
-    ours.sendall(json.dumps(task).encode() + b"\n")
-    return Rank(number, host, child, ours)
+    parent_end.sendall(json.dumps(task).encode() + b"\n")
+    return Rank(number, host, child, parent_end)
 
 
 def _place(hosts: Hosts, number: int) -> dict[str, str]:
@@ -207,7 +207,7 @@ class _Watch:
         missing = [str(rank.number) for rank in self.ranks if not rank.ended]
         if missing:
             self.hosts.raise_if_ended()
-            raise DeadlineExceeded(f"rank(s) {', '.join(missing)} did not finish in time")
+            raise DeadlineExceeded(f"rank(s) {', '.join(missing)} did not end in time")
 
 
 def _blame(rank: Rank) -> tuple[int, float]:

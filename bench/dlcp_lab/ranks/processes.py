@@ -29,7 +29,7 @@ class Child:
         if status is not None and status < 0:
             how = f"was killed by {signal.Signals(-status).name}"
         lines = self.log.read_text(errors="replace").strip().splitlines()
-        words = f"; its last line: {lines[-1][-LAST_LINE:]}" if lines else ", without a word"
+        words = f"; its last line: {lines[-1][-LAST_LINE:]}" if lines else ", and printed nothing"
         return f"{self.name} (process {self.process.pid}) {how}{words}"
 
     def stop(self, request: signal.Signals) -> None:

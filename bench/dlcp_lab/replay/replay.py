@@ -12,7 +12,7 @@ from dlcp_lab.replay.shapes import Network
 GRADIENT: Final = 1e-3  # every element on rank 0; rank r has r + 1 times as much
 
 
-class Clock:
+class SleepClock:
     """Sleeps, and subtracts the excess of each sleep from the next one: layers are short."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class _Wait(torch.autograd.Function):
 class Waiting(nn.Module):
     """One layer: its parameters, and the time that it would compute."""
 
-    def __init__(self, parameters: list[nn.Parameter], pace: Pace, clock: Clock) -> None:
+    def __init__(self, parameters: list[nn.Parameter], pace: Pace, clock: SleepClock) -> None:
         nn.Module.__init__(self)  # not the next class's: an embedding would make a table
         for number, parameter in enumerate(parameters):
             self.register_parameter(f"p{number}", parameter)
@@ -67,7 +67,7 @@ class WaitingTable(Waiting, nn.Embedding):
 
 def replayed(network: Network, found: list[Pace], rank: int) -> nn.Sequential:
     """A model to train; it returns its input, any scalar, unchanged."""
-    clock, layers, first = Clock(), [], {}
+    clock, layers, first = SleepClock(), [], {}
     for layer, pace in zip(network, found, strict=True):
         own = [nn.Parameter(torch.ones(shape)) for shape in layer.shapes]
         if own:

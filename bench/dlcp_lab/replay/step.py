@@ -17,9 +17,9 @@ from dlcp_lab.replay.step_rows import (
     ABOUT,
     HEADER,
     SYSTEMS,
-    Case,
     Ranks,
-    Row,
+    ReplayedNetwork,
+    StepRow,
     about,
     cells,
     honesty,
@@ -32,9 +32,9 @@ from dlcp_lab.report.machine import tcp_congestion_control
 from dlcp_lab.report.measured import Gap, Rows, attempt
 from dlcp_lab.scenarios.job import on_fabric
 from dlcpd import __version__
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
 
 HOSTS: Final = 2  # two cores: engines that share a core would measure the scheduler
 WARMUP: Final = 3  # steps: DDP regroups buckets after the first, bounded loss begins in these
@@ -109,7 +109,7 @@ def _setting(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _case(name: str, setting: dict[str, Any], rate: str) -> Case:
+def _case(name: str, setting: dict[str, Any], rate: str) -> ReplayedNetwork:
     """Scale and pace one network. Raises: BadConfig for an invalid rate."""
     try:
         bits = bits_per_second(rate)
@@ -117,7 +117,7 @@ def _case(name: str, setting: dict[str, Any], rate: str) -> Case:
         raise BadConfig(f"--rate: {exc}") from exc
     network = scaled(NETWORKS[name](), setting["scale"])
     line = on_the_line(network, bits_per_second=bits, hosts=HOSTS)
-    return Case(name, network, paces(network, line, setting["ratio"]), line)
+    return ReplayedNetwork(name, network, paces(network, line, setting["ratio"]), line)
 
 
 def _measure(
@@ -155,7 +155,7 @@ def _by_system(ranks: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Ra
     }
 
 
-def _of(runs: Runs, case: Case) -> list[dict[str, Ranks]]:
+def _of(runs: Runs, case: ReplayedNetwork) -> list[dict[str, Ranks]]:
     return [run[case.name] for run in runs]
 
 
@@ -179,10 +179,12 @@ def _heading(setting: dict[str, Any], options: argparse.Namespace, seeds: int) -
     )
 
 
-def _print(cases: list[Case], found: dict[str, Rows[Row]], scale: float, output: Output) -> None:
+def _print(
+    cases: list[ReplayedNetwork], found: dict[str, Rows[StepRow]], scale: float, output: Output
+) -> None:
     output.line(table.render(ABOUT, [about(case, scale) for case in cases]))
     output.line()
-    everything = Rows(Row)
+    everything = Rows(StepRow)
     for of_case in found.values():
         everything.extend(of_case)
     output.line(everything.render(HEADER, cells, left=2))

@@ -88,7 +88,7 @@ def _register(
 
 
 def _close(conductor: Conductor, registration: Registration) -> dict[str, int]:
-    if isinstance(registration, cross_step.Registration):
+    if isinstance(registration, cross_step.CrossStepRegistration):
         registration.synchronize()
     conductor.barrier("end")  # a rank that leaves fails unfinished operations of its peers
     if registration is None:

@@ -23,7 +23,7 @@ Ranks = list[dict[str, Any]]  # of one system in one run, see dlcp_lab.replay.st
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ReplayedNetwork:
     """One network, as it was replayed."""
 
     name: str
@@ -37,7 +37,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StepRow:
     """One system on one network. Ratios are of medians, one per seed; above 1 this is faster."""
 
     network: str
@@ -49,22 +49,22 @@ class Row:
     samples: list[list[float]]  # per seed
 
 
-def rows(name: str, runs: Sequence[dict[str, Ranks]]) -> Rows[Row]:
+def rows(name: str, runs: Sequence[dict[str, Ranks]]) -> Rows[StepRow]:
     """The rows of one network; `runs` are {system: ranks}, one per seed."""
     times = {
         system: [slowest([rank["times"] for rank in run[system]]) for run in runs]
         for system in SYSTEMS
     }
-    found = Rows(Row)
+    found = Rows(StepRow)
     for system in SYSTEMS:
         ranks = [rank for run in runs for rank in run[system]]
         found.add({"network": name, "system": system}, partial(_row, name, system, times, ranks))
     return found
 
 
-def _row(name: str, system: str, times: dict[str, list[list[float]]], ranks: Ranks) -> Row:
+def _row(name: str, system: str, times: dict[str, list[list[float]]], ranks: Ranks) -> StepRow:
     """The row of one system. Raises: NotMeasured."""
-    return Row(
+    return StepRow(
         name,
         system,
         Spread.of([sample for samples in times[system] for sample in samples]),
@@ -75,15 +75,15 @@ def _row(name: str, system: str, times: dict[str, list[list[float]]], ranks: Ran
     )
 
 
-def _ratios(theirs: list[list[float]], ours: list[list[float]]) -> list[float]:
-    return [quotient(median(a), median(b)) for a, b in pairs(theirs, ours)]
+def _ratios(reference: list[list[float]], measured: list[list[float]]) -> list[float]:
+    return [quotient(median(a), median(b)) for a, b in pairs(reference, measured)]
 
 
 def _counts(ranks: Ranks) -> dict[str, int]:
     return {name: sum(rank["counts"][name] for rank in ranks) for name in ranks[0]["counts"]}
 
 
-def cells(row: Row) -> list[object]:
+def cells(row: StepRow) -> list[object]:
     """Cells of a row of the table."""
     time = row.time
     return [
@@ -102,7 +102,7 @@ def _ratio(by_seed: Sequence[float]) -> tuple[object, object]:
     return median(by_seed), f"{least(by_seed):.2f}..{most(by_seed):.2f}"
 
 
-def about(case: Case, scale: float) -> list[object]:
+def about(case: ReplayedNetwork, scale: float) -> list[object]:
     """A network's row in the table of what was replayed."""
     size = parameters(case.network) * FLOAT
     return [
@@ -124,7 +124,7 @@ ABOUT: Final = (
 )  # fmt: skip
 
 
-def honesty(case: Case, found: Sequence[Row]) -> Iterator[str]:
+def honesty(case: ReplayedNetwork, found: Sequence[StepRow]) -> Iterator[str]:
     """Cases in which cross-step, or dlcpd at all, gains nothing, with the reason (P10).
 
     A system without a row is compared with no other.
@@ -133,41 +133,41 @@ def honesty(case: Case, found: Sequence[Row]) -> Iterator[str]:
     gloo, hook, crossed = (by_system.get(system) for system in SYSTEMS)
     if hook and crossed and (gain := median(crossed.over_hook)) < WORTH:
         yield (
-            f"no gain on {case.name} from crossing the step: the plain hook takes {gain:.2f} of "
-            f"its time, because {_because(case)}"
+            f"no gain on {case.name} from crossing the step: the plain hook takes {gain:.2f} "
+            f"of the time of cross_step, because {_because(case)}"
         )
     for row in (hook, crossed):
         if gloo and row and (gain := median(row.over_gloo)) < WORTH:
             yield (
-                f"no gain on {case.name} over Gloo: it takes {gain:.2f} of the time of "
+                f"no gain on {case.name} over Gloo: Gloo takes {gain:.2f} of the time of "
                 f"{row.system}, because {_behind(case, gloo, row)}"
             )
 
 
-def _behind(case: Case, gloo: Row, row: Row) -> str:
+def _behind(case: ReplayedNetwork, gloo: StepRow, row: StepRow) -> str:
     """Why Gloo is as fast or faster. A difference without an explanation is called so."""
     best = waiting_at_best(case.paces)
-    theirs, ours = gloo.time.p50 - best, row.time.p50 - best
+    over_gloo, over_dlcpd = gloo.time.p50 - best, row.time.p50 - best
     again = row.counts["retransmitted"] / max(row.counts["sent"], 1)
     seen = (
-        f"the best that waits is {best * 1e3:.0f} ms, Gloo's step {theirs * 1e3:+.0f} ms, this "
-        f"one {ours * 1e3:+.0f} ms, with {again:.1%} of its segments sent again"
+        f"the best waiting step takes {best * 1e3:.0f} ms, Gloo's {over_gloo * 1e3:+.0f} ms, "
+        f"dlcpd's {over_dlcpd * 1e3:+.0f} ms, with {again:.1%} of its segments retransmitted"
     )
-    if ours > UNEXPLAINED * best:
-        return f"dlcpd leaves the line idle, which neither line nor computation explain: {seen}"
-    return f"nothing is lost here and TCP fills the line: {seen}"
+    if over_dlcpd > UNEXPLAINED * best:
+        return f"dlcpd leaves the line idle, and neither line nor computation explain it: {seen}"
+    return f"the network loses nothing, and TCP fills the line: {seen}"
 
 
-def _because(case: Case) -> str:
+def _because(case: ReplayedNetwork) -> str:
     best = case.best()
     if best < WORTH:
         return (
-            f"an ideal order is worth {best:.2f} at most: the bytes that the forward pass needs "
-            f"first become ready last"
+            f"an ideal order gains {best:.2f} at most: the bytes that the forward pass needs "
+            "first are ready last"
         )
     return (
-        f"the {best:.2f} that an ideal order is worth go into what is not ideal: pieces of 1 MiB, "
-        f"rendezvous, and two engines on shared cores"
+        f"overheads use up the {best:.2f} that an ideal order would gain: pieces of 1 MiB, "
+        "rendezvous, and two engines on shared cores"
     )
 
 

@@ -18,7 +18,7 @@ def size(text: str) -> int:
     """
     found = _SIZE.fullmatch(text.strip())
     if not found or not int(found[1]):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 4096, 4K, 16M or 1G")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write 4096, 4K, 16M or 1G")
     return int(found[1]) * _UNITS[found[2].upper()]
 
 
@@ -40,7 +40,7 @@ def fraction(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0.0 <= value <= 1.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no fraction; write 0.01 or 1%")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a fraction; write 0.01 or 1%")
     return value
 
 
@@ -51,7 +51,9 @@ def some_of(known: Collection[str]) -> "type[list[str]]":
         names = text.split(",")
         for name in names:
             if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r}: choose from {', '.join(known)}")
+                raise argparse.ArgumentTypeError(
+                    f"{name!r} is not known: choose from {', '.join(known)}"
+                )
         return list(dict.fromkeys(names))
 
     return parse  # type: ignore[return-value]  # as in `whole`
@@ -64,7 +66,9 @@ def bound(text: str) -> float:
     """
     value = fraction(text)
     if not 0.0 < value <= MAX_LOSS_LIMIT:
-        raise argparse.ArgumentTypeError(f"{text!r}: a bound is above 0, up to {MAX_LOSS_LIMIT}")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is out of range: a bound is above 0, up to {MAX_LOSS_LIMIT}"
+        )
     return value
 
 
@@ -75,7 +79,7 @@ def scale(text: str) -> float:
     """
     value = fraction(text)
     if not value:
-        raise argparse.ArgumentTypeError(f"{text!r}: a scale is above 0, up to 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is out of range: a scale is above 0, up to 1")
     return value
 
 
@@ -89,7 +93,7 @@ def ratio(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0.1 <= value <= 10:
-        raise argparse.ArgumentTypeError(f"{text!r} is no ratio; write a number from 0.1 to 10")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a ratio; write a number from 0.1 to 10")
     return value
 
 
@@ -100,7 +104,7 @@ def injected(text: str) -> float:
     """
     value = fraction(text)
     if value > 0.9:
-        raise argparse.ArgumentTypeError(f"{text!r}: at most 0.9 can be injected")
+        raise argparse.ArgumentTypeError(f"{text!r} is out of range: at most 0.9 can be injected")
     return value
 
 

@@ -5,8 +5,8 @@ from collections.abc import Collection
 from typing import Final
 
 from dlcp_lab.report.amounts import bound, scale, sizes, some_of
+from dlcpd.cli.grammar import Need, whole
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS
-from dlcpd.ctl.grammar import Need, whole
 
 MAX_SEED: Final = 1 << 31
 MAX_SEEDS: Final = 100  # of a benchmark whose seed takes minutes
@@ -90,7 +90,7 @@ def add_rounds(made: argparse.ArgumentParser) -> None:
         type=whole(0, 1000),
         default=3,
         metavar="N",
-        help="rounds before them that do not count (%(default)s)",
+        help="rounds before the measured ones (%(default)s)",
     )
 
 
@@ -108,7 +108,7 @@ def add_some(
         type=some_of(known),
         default=default or ",".join(known),
         metavar="NAMES",
-        help="some of them (%(default)s)",
+        help="names to choose from (%(default)s)",
     )
 
 

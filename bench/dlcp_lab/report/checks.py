@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dlcp_lab.report.statistic import NotMeasured
-from dlcpd.ctl import table
+from dlcpd.cli import table
 
 HELD: Final = "held"
 BROKEN: Final = "BROKEN"

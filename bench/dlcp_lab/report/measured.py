@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Final, Protocol, TypeVar, overload
 
 from dlcp_lab.report.statistic import NotMeasured
+from dlcpd.cli import table
 from dlcpd.contract.errors import BadConfig, DlcpError
-from dlcpd.ctl import table
 
 WORDS: Final = "not measured"
 

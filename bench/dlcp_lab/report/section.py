@@ -136,9 +136,9 @@ def _runs_said(runs: Sequence[Row]) -> Iterator[str]:
                 yield versus(f"a step of {task}, {transport}", ratio)
 
 
-def _medians(theirs: Sequence[float], ours: Sequence[float]) -> float:
+def _medians(reference: Sequence[float], measured: Sequence[float]) -> float:
     """Ratio of the medians. Raises: NotMeasured."""
-    return quotient(median(theirs), median(ours))
+    return quotient(median(reference), median(measured))
 
 
 def _recording_said(found: Row) -> Iterator[str]:
@@ -237,7 +237,7 @@ def _scenario(found: Row) -> Iterator[Block]:
             ],
         )
     if found.get("header"):
-        yield table("As it was printed", found["header"], found["rows"])
+        yield table("Output of the benchmark", found["header"], found["rows"])
 
 
 def _verdict(claim: Row) -> str:

@@ -109,12 +109,12 @@ def pairs(one: Sequence[T], other: Sequence[T]) -> list[tuple[T, T]]:
     return list(zip(one, other, strict=True))
 
 
-def ratios(theirs: Sequence[float], ours: Sequence[float]) -> Spread:
-    """`theirs` / `ours`, pair by pair; above 1 `ours` is faster.
+def ratios(reference: Sequence[float], measured: Sequence[float]) -> Spread:
+    """`reference` / `measured`, pair by pair; above 1 `measured` is faster.
 
-    Raises: NotMeasured without pairs, if a sample has no partner, or if a time of `ours` is 0.
+    Raises: NotMeasured without pairs, if a sample has no partner, or if a time of `measured` is 0.
     """
-    return Spread.of([quotient(a, b) for a, b in pairs(theirs, ours)])
+    return Spread.of([quotient(a, b) for a, b in pairs(reference, measured)])
 
 
 def prediction_limit(samples: Sequence[float]) -> float:

@@ -8,8 +8,8 @@ from dlcp_lab.emulation.traffic.background import Udp
 from dlcp_lab.report.machine import tcp_congestion_control
 from dlcp_lab.report.statistic import Sample, quotient
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import OURS, THEIRS, Job, Operation, Phase, Result, on_fabric, run
-from dlcpd.ctl.output import Output
+from dlcp_lab.scenarios.job import DLCPD, GLOO, Job, JobPhase, Operation, Result, on_fabric, run
+from dlcpd.cli.output import Output
 
 # Four hosts. Four spines together have half the rate of a leaf's hosts, so that two flows on one
 # spine collide. Random loss at each switch, and background bursts from host 0 to host 3. The links
@@ -40,16 +40,16 @@ def ablation(options: argparse.Namespace, output: Output) -> int:
     gloo: list[float] = []
     tails: list[Sample] = []
     for number, (name, network, bound) in enumerate(LADDER):
-        transports = (OURS, THEIRS) if number == 0 else (OURS,)
-        ours: list[float] = []
+        transports = (DLCPD, GLOO) if number == 0 else (DLCPD,)
+        dlcpd: list[float] = []
         for seed in seeds:
             measure = partial(_measure, seed, network, bound, transports, output)
             if result := found.run(f"{name}, seed {seed}", measure):
-                ours += _iterations(result[OURS])
-                gloo += _iterations(result[THEIRS]) if THEIRS in result else []
+                dlcpd += _iterations(result[DLCPD])
+                gloo += _iterations(result[GLOO]) if GLOO in result else []
         if number == 0:
             found.times(f"Gloo over TCP {tcp_congestion_control()}", gloo)
-        tails.append(found.times(name, ours))
+        tails.append(found.times(name, dlcpd))
     found.claim(
         "p99 of all mechanisms over that of the base",
         lambda: quotient(tails[-1].p99, tails[0].p99),
@@ -67,7 +67,7 @@ def _measure(
     seed: int, network: dict[str, Any], bound: float, transports: tuple[str, ...], output: Output
 ) -> dict[str, Result]:
     operations = tuple(Operation(size, name, bound, after) for name, size, after in STEP)
-    phase = Phase("step", operations, ROUNDS, 3, "model")
+    phase = JobPhase("step", operations, ROUNDS, 3, "model")
     others = Udp(0, 3, OTHERS_RATE, seconds=OTHERS_SECONDS, on=0.2, off=0.3)
     with (
         on_fabric({**PLAN, "seed": seed}, network) as (net, hosts),

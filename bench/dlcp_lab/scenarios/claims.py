@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar
 from dlcp_lab.report.measured import WORDS, Gap, attempt
 from dlcp_lab.report.statistic import Sample, Spread
 from dlcpd import __version__
-from dlcpd.ctl import table
-from dlcpd.ctl.output import Output
+from dlcpd.cli import table
+from dlcpd.cli.output import Output
 
 T = TypeVar("T")
 

@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any, Final
 
 from dlcp_lab.report.measured import figure
-from dlcp_lab.report.statistic import mean, median, quotient
+from dlcp_lab.report.statistic import NotMeasured, mean, median, quotient
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
-from dlcpd.ctl.output import Output
+from dlcp_lab.scenarios.job import DLCPD, Job, JobPhase, Operation, Result, on_fabric, run
+from dlcpd.cli.output import Output
 
 RATE: Final = 25e6  # bit/s of each port: the most that two cores can overload twofold
 BUFFER: Final = 640 << 10  # bytes per port: 128 KiB for the last of five queues, which has the data
@@ -17,6 +17,7 @@ SIZE: Final = 4 << 20  # bytes
 HOSTS: Final = 3
 ROUNDS: Final = 5
 BOUND: Final = 0.5  # high enough that the network decides what is lost, not the bound
+LEAST: Final = 0.25  # fraction of segments lost; an overload of 2:1 loses twice as many
 FABRIC: Final = {
     "hosts": HOSTS, "host_rate": f"{RATE:.0f}bit", "classes": True,
     "buffer_bytes": BUFFER, "ecn_bytes": 40_000,
@@ -52,22 +53,34 @@ def drop(options: argparse.Namespace, output: Output) -> int:
 
 
 def _cells(result: Result) -> list[object]:
-    """Cells of a row. Raises: NotMeasured if nothing was lost."""
+    """Cells of a row. Raises: NotMeasured."""
     return [f"{_lost(result):.1%}", f"{mean(result.energy):.2%}", f"{_relative(result):.3f}"]
 
 
 def _ratio(found: Mapping[tuple[str, int], Result], seed: int) -> float:
     """Relative energy by magnitude / at random, of one seed. Raises: NotMeasured."""
-    ours, theirs = (_relative(found[ranks, seed]) for ranks in RANKS)
-    return quotient(ours, theirs, "segments lost at random had no energy")
+    by_magnitude, at_random = (_relative(found[ranks, seed]) for ranks in RANKS)
+    return quotient(by_magnitude, at_random, "segments lost at random had no energy")
 
 
 def _measure(ranks: str, seed: int, output: Output) -> Result:
-    phase = Phase("overload", (Operation(SIZE, bound=BOUND),), ROUNDS, 1, "model")
+    phase = JobPhase("overload", (Operation(SIZE, bound=BOUND),), ROUNDS, 1, "model")
     network = {**NETWORK, "drop_precedence": ranks}
     with on_fabric({**FABRIC, "seed": seed}, network) as (net, hosts):
         output.progress(f"early drops: {net.features()['early drops']}")
-        return run(net, hosts, Job((phase,)), seed=seed, output=output)["overload"][OURS]
+        result = run(net, hosts, Job((phase,)), seed=seed, output=output)["overload"][DLCPD]
+    return overloaded(result)
+
+
+def overloaded(result: Result) -> Result:
+    """`result`. Raises: NotMeasured if too little was lost: a busy machine sends too slowly."""
+    lost = _lost(result)
+    if lost < LEAST:
+        raise NotMeasured(
+            f"{lost:.1%} of the segments were lost, and 2:1 overload loses about half: this "
+            f"machine did not send at twice the rate of the ports; is it busy?"
+        )
+    return result
 
 
 def _lost(result: Result) -> float:

@@ -9,10 +9,10 @@ from typing import Any, Final
 from dlcp_lab.emulation import Fabric
 from dlcp_lab.emulation.traffic.background import Tcp
 from dlcp_lab.report.measured import figure
-from dlcp_lab.report.statistic import least, mean, median, most, quotient, some
+from dlcp_lab.report.statistic import NotMeasured, least, mean, median, most, quotient, some
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, on_fabric, run
-from dlcpd.ctl.output import Output
+from dlcp_lab.scenarios.job import DLCPD, Job, JobPhase, Operation, on_fabric, run
+from dlcpd.cli.output import Output
 
 RATE: Final = 100e6  # bit/s of the shared link
 SIZE: Final = 4 << 20  # bytes per operation
@@ -21,10 +21,12 @@ CONTROLS: Final = ("cubic", "bbr")
 SHARE: Final = 0.4  # fraction of its fair half that TCP must keep
 EQUAL: Final = 0.1  # largest relative difference of two equal jobs
 INTERVAL: Final = 0.25  # seconds per value of TCP goodput
+BUSY: Final = 0.6  # fraction of the shared link's rate; below it no flow competes for the link
 TCP_SECONDS: Final = 40.0  # at most; the flow ends with the fabric
 # Two leaves and one spine: all traffic shares the links over the spine. No classes, so no priority.
 PLAN: Final = {"hosts": 4, "leaves": 2, "spines": 1, "host_rate": "400mbit",
                "spine_rate": f"{RATE:.0f}bit"}  # fmt: skip
+LINK: Final = "l0:s0"  # from hosts 0 and 2 to hosts 1 and 3
 
 
 def fairness(options: argparse.Namespace, output: Output) -> int:
@@ -54,16 +56,31 @@ def _beside_tcp(control: str, seeds: range, output: Output, found: Findings) -> 
 
 def _shared(control: str, seed: int, output: Output) -> tuple[float, list[float]]:
     """TCP's part of its fair share, and the seconds of dlcpd's rounds. Raises: NotMeasured."""
-    phase = Phase("shared", (Operation(SIZE),), ROUNDS, 2)
-    rounds: list[float] = []
+    phase = JobPhase("shared", (Operation(SIZE),), ROUNDS, 2)
+    clock = _Clock()
     with on_fabric({**PLAN, "seed": seed}, {}) as (net, hosts):
         flow = Tcp(2, 3, flows=1, congestion=control, seconds=TCP_SECONDS)
         began = time.monotonic()
         with net.background(flow) as others:
-            job, clock = Job((phase,)), _Clock(rounds)
+            job = Job((phase,))
             result = run(net, _first_two(hosts), job, seed=seed, output=output, at=clock)
             rates = [sum(interval) for interval in others.flows[0].goodput()]
-    return tcp_share(rates, [at - began for at in rounds]), result["shared"][OURS].totals
+    check_competition(clock.seen, clock.sent)
+    return tcp_share(rates, [at - began for at in clock.seen]), result["shared"][DLCPD].totals
+
+
+def check_competition(rounds: Sequence[float], sent: Sequence[int]) -> None:
+    """Raises: NotMeasured if the link had room: a share of it then says nothing.
+
+    `rounds`: seconds; `sent`: bytes that the link had carried by then. The first two warm up.
+    """
+    seconds = rounds[-1] - some(rounds[2:], "round after the warm-up")[0]
+    used = quotient((sent[-1] - sent[2]) * 8, seconds) / RATE
+    if used < BUSY:
+        raise NotMeasured(
+            f"the shared link carried {used:.0%} of its rate: this machine did not send faster; "
+            f"is it busy?"
+        )
 
 
 def tcp_share(rates: Sequence[float], rounds: Sequence[float]) -> float:
@@ -108,17 +125,19 @@ def _two_jobs(seeds: range, output: Output, found: Findings) -> None:
 
 def _of_two_jobs(seed: int, output: Output) -> dict[int, list[float]]:
     """Seconds of each round, by the first rank of the job."""
-    job = Job((Phase("two", (Operation(SIZE),), ROUNDS, 2),), jobs=((0, 1), (2, 3)))
+    job = Job((JobPhase("two", (Operation(SIZE),), ROUNDS, 2),), jobs=((0, 1), (2, 3)))
     with on_fabric({**PLAN, "seed": seed}, {}) as (net, hosts):
-        result = run(net, hosts, job, seed=seed, output=output)["two"][OURS]
+        result = run(net, hosts, job, seed=seed, output=output)["two"][DLCPD]
     return {first: [max(round_) for round_ in result.by_rank[first]] for first in (0, 2)}
 
 
 class _Clock:
-    """Records the time of each barrier."""
+    """Records the time of each barrier, and the bytes that the shared link has carried."""
 
-    def __init__(self, seen: list[float]) -> None:
-        self.seen = seen
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+        self.sent: list[int] = []
 
     def __call__(self, where: str, net: Fabric) -> None:
+        self.sent.append(net.statistics()[LINK].sent_bytes)
         self.seen.append(time.monotonic())

@@ -11,14 +11,14 @@ from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import HostPlan, Hosts, running
 from dlcp_lab.ranks.processes import Place
 from dlcp_lab.report.statistic import slowest
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
-from dlcpd.ctl.output import Output
-from dlcpd.ctl.status import query
 from dlcpd.daemon.config.tables import NetworkTable
+from dlcpd.inspection.report import query
 
 TIMEOUT: Final = 600.0  # seconds for one job; scenarios take a minute each
-OURS: Final = "dlcpd"
-THEIRS: Final = "gloo"
+DLCPD: Final = "dlcpd"
+GLOO: Final = "gloo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class JobPhase:
     """Rounds of the same operations; the fabric may change when a phase begins."""
 
     name: str
@@ -61,9 +61,9 @@ class Phase:
 class Job:
     """Work on the hosts of a fabric. `jobs` lists the ranks of each job; default: one of all."""
 
-    phases: tuple[Phase, ...]
+    phases: tuple[JobPhase, ...]
     network: dict[str, Any] = field(default_factory=dict)  # settings of [network]
-    transports: tuple[str, ...] = (OURS,)
+    transports: tuple[str, ...] = (DLCPD,)
     jobs: tuple[tuple[int, ...], ...] = ()
     environ: dict[str, str] = field(default_factory=dict)
 

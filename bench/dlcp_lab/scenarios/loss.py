@@ -9,8 +9,8 @@ from dlcp_lab.emulation import Fabric
 from dlcp_lab.report.machine import tcp_congestion_control
 from dlcp_lab.report.statistic import median, quotient
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import OURS, THEIRS, Job, Operation, Phase, Result, on_fabric, run
-from dlcpd.ctl.output import Output
+from dlcp_lab.scenarios.job import DLCPD, GLOO, Job, JobPhase, Operation, Result, on_fabric, run
+from dlcpd.cli.output import Output
 
 RATE: Final = "200mbit"
 SIZE: Final = 4 << 20  # bytes
@@ -31,8 +31,8 @@ def loss(options: argparse.Namespace, output: Output) -> int:
         result = found.run(f"seed {seed}", partial(_measure, phases, seed, output)) or {}
         for phase in phases if result else ():
             condition, mode = phase.name.split(", ")
-            times.setdefault((condition, mode), []).extend(result[phase.name][OURS].totals)
-            times.setdefault((condition, THEIRS), []).extend(result[phase.name][THEIRS].totals)
+            times.setdefault((condition, mode), []).extend(result[phase.name][DLCPD].totals)
+            times.setdefault((condition, GLOO), []).extend(result[phase.name][GLOO].totals)
     for (condition, mode), samples in sorted(times.items()):
         found.times(f"{condition}, {mode}", samples)
     _judge(found, times)
@@ -44,19 +44,21 @@ def loss(options: argparse.Namespace, output: Output) -> int:
     return found.report("loss", text).tell(output)
 
 
-def _measure(phases: tuple[Phase, ...], seed: int, output: Output) -> dict[str, dict[str, Result]]:
+def _measure(
+    phases: tuple[JobPhase, ...], seed: int, output: Output
+) -> dict[str, dict[str, Result]]:
     """Phase -> transport -> result."""
     with on_fabric({"hosts": 2, "host_rate": RATE, "seed": seed}, {}) as (net, hosts):
-        job = Job(phases, transports=(OURS, THEIRS))
+        job = Job(phases, transports=(DLCPD, GLOO))
         return run(net, hosts, job, seed=seed, output=output, at=_at)
 
 
-def _phases() -> "list[Phase]":
+def _phases() -> "list[JobPhase]":
     """Every condition in both modes. `_at` sets the loss of the fabric by the phase's name."""
     conditions = [f"random {share:g}" for share in LOSSES]
     conditions += [f"bursts {share:g}" for share in LOSSES[1:]]
     return [
-        Phase(f"{condition}, {mode}", (Operation(SIZE, bound=bound),), ROUNDS, 2)
+        JobPhase(f"{condition}, {mode}", (Operation(SIZE, bound=bound),), ROUNDS, 2)
         for condition in conditions
         for mode, bound in (("exact", 0.0), ("bounded", BOUND))
     ]

@@ -6,8 +6,8 @@ from typing import Final
 
 from dlcp_lab.report.statistic import median, quotient
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
-from dlcpd.ctl.output import Output
+from dlcp_lab.scenarios.job import DLCPD, Job, JobPhase, Operation, Result, on_fabric, run
+from dlcpd.cli.output import Output
 
 RATE: Final = "50mbit"  # four hosts on two cores: at twice this rate the cores are the bottleneck
 BACK: Final = 6 << 20  # bytes of the gradients of back layers
@@ -59,10 +59,12 @@ def priority(options: argparse.Namespace, output: Output) -> int:
 def _measure(seed: int, output: Output, *, layers: bool) -> dict[str, Result]:
     front = Operation(FRONT, "front")
     phases = (
-        Phase("solo", (front,), ROUNDS, 2),
-        Phase("both", (Operation(BACK, "back"), Operation(FRONT, "front", after=AFTER)), ROUNDS, 1),
+        JobPhase("solo", (front,), ROUNDS, 2),
+        JobPhase(
+            "both", (Operation(BACK, "back"), Operation(FRONT, "front", after=AFTER)), ROUNDS, 1
+        ),
     )
     network = {"layer_priority": layers}
     with on_fabric({**FABRIC, "seed": seed}, network) as (net, hosts):
         result = run(net, hosts, Job(phases), seed=seed, output=output)
-    return {phase.name: result[phase.name][OURS] for phase in phases}
+    return {phase.name: result[phase.name][DLCPD] for phase in phases}

@@ -11,7 +11,7 @@ from dlcp_lab.report.machine import tcp_congestion_control
 from dlcp_lab.report.statistic import Sample, pairs, quotient, slowest, some
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import TIMEOUT, on_fabric
-from dlcpd.ctl.output import Output
+from dlcpd.cli.output import Output
 
 # As in `bench ablation`: two leaves, four spines with half the rate of a leaf's hosts, random loss
 # at each switch, background bursts. Host 0 has the server, and its port the incast.
@@ -100,8 +100,8 @@ def _over(one: Sample, other: Sample) -> float:
     return quotient(one.p99, other.p99)
 
 
-def _ratios(theirs: Sequence[float], ours: Sequence[float]) -> str:
-    """p50 and p99 of `theirs` / `ours`. Raises: NotMeasured."""
-    ranked = some(pairs(sorted(theirs), sorted(ours)))
+def _ratios(reference: Sequence[float], measured: Sequence[float]) -> str:
+    """p50 and p99 of `reference` / `measured`. Raises: NotMeasured."""
+    ranked = some(pairs(sorted(reference), sorted(measured)))
     at = [int(part * (len(ranked) - 1)) for part in (0.5, 0.99)]
     return ", ".join(f"{quotient(*ranked[place]):.2f}" for place in at)

@@ -19,9 +19,9 @@ import dlcp_client
 from dlcp_client import ps
 from dlcp_client.numpy import file_store
 from dlcp_client.ps.directory import Directory
-from dlcp_client.ps.home import Home
+from dlcp_client.ps.host_daemon import HostDaemon
 from dlcp_client.server.config import ServerConfig
-from dlcp_client.server.hosting import Hosting
+from dlcp_client.server.hosting import HostedShards
 from dlcp_lab.ranks.rank import Conductor
 from dlcp_lab.ranks.tensors import join_gloo
 
@@ -36,7 +36,7 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, list[float
     torch.set_num_threads(1)
     join_gloo(conductor)
     with ExitStack() as stack:
-        steps = _Steps(conductor, arguments, stack).by_name()
+        steps = _SystemSteps(conductor, arguments, stack).by_name()
         times: dict[str, list[float]] = {name: [] for name in arguments["systems"]}
         order = random.Random(arguments["seed"])  # equal on all ranks
         for number in range(arguments["warmup"] + arguments["rounds"]):
@@ -54,7 +54,7 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, list[float
     return times
 
 
-class _Steps:
+class _SystemSteps:
     """The step of each system. Rank 0 has one only in Gloo's reduce and broadcast."""
 
     def __init__(self, conductor: Conductor, arguments: dict[str, Any], stack: ExitStack) -> None:
@@ -68,14 +68,14 @@ class _Steps:
 
     def by_name(self) -> dict[str, Step]:
         """Steps by system, in the order of the systems of `bench ps`."""
-        ours = self._all_reduce()
+        all_reduce = self._all_reduce()
         servers = [self._server(f"one{number}", b) for number, b in enumerate(self._bounds)]
         lossy = [self._pushes(client, lossy=True) for client in servers]
         exact = self._pushes(servers[0], lossy=False)
         spread = self._server("each", self._bounds[0], shards=self._workers)
         each = [self._pushes(spread, lossy=lossy, parts=self._workers) for lossy in (False, True)]
         group = dist.new_group(list(range(1, self._workers + 1)))
-        steps = [self._gloo, lambda: self._gloo_all(group), ours, exact, *lossy, *each]
+        steps = [self._gloo, lambda: self._gloo_all(group), all_reduce, exact, *lossy, *each]
         return dict(zip(self._names, steps, strict=True))
 
     def _gloo(self) -> None:
@@ -115,7 +115,7 @@ class _Steps:
         if not self._is_worker:
             return None
         client = ps.connect(
-            [ps.Named(f"w{part}", (self._size // shards,)) for part in range(shards)],
+            [ps.NamedTensor(f"w{part}", (self._size // shards,)) for part in range(shards)],
             RATE,
             policy=dlcp_client.bounded(bound),
             store=folder,
@@ -145,11 +145,11 @@ class _Steps:
 @contextmanager
 def _served(config: ServerConfig) -> Iterator[None]:
     """A server process, here as a thread, on the host's daemon."""
-    home, stop = Home(), threading.Event()
+    home, stop = HostDaemon(), threading.Event()
 
     def serve() -> None:
         directory = Directory(file_store.FileStore(Path(config.store)), config.name)
-        with Hosting(config, directory, home) as hosting:
+        with HostedShards(config, directory, home) as hosting:
             hosting.run(stop, standby=False)
 
     thread = threading.Thread(target=serve, daemon=True)

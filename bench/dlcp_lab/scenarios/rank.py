@@ -16,15 +16,15 @@ from dlcp_lab.ranks.rank import Conductor
 from dlcp_lab.ranks.tensors import join_gloo
 from dlcp_lab.scenarios.gradients import gradient
 
-OURS: Final = "dlcpd"
-THEIRS: Final = "gloo"
+DLCPD: Final = "dlcpd"
+GLOO: Final = "gloo"
 COUNTS: Final = ("sent", "retransmitted", "waived", "lost")
 
 Submit = Callable[[dict[str, Any], torch.Tensor], Any]
 
 
 @dataclass(slots=True)
-class Series:
+class PhaseSeries:
     """Rounds of one transport in one phase."""
 
     times: list[list[float]] = field(default_factory=list)  # per round and operation, seconds
@@ -41,13 +41,13 @@ class Series:
 def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]:
     """Per phase: {transport: series}. `arguments` as in `scenarios.job`."""
     torch.set_num_threads(1)
-    if THEIRS in arguments["transports"]:
+    if GLOO in arguments["transports"]:
         join_gloo(conductor)
     with _session(conductor, arguments["jobs"]) as session:
         rank = _Rank(conductor, arguments, session)
         out = [rank.phase(phase) for phase in arguments["phases"]]
         conductor.barrier("end")  # a rank that leaves fails unfinished operations of its peers
-    if THEIRS in arguments["transports"]:
+    if GLOO in arguments["transports"]:
         dist.destroy_process_group()
     return out
 
@@ -75,10 +75,10 @@ class _Rank:
             gradient(phase["gradient"], op["size"], seed=(self.seed, self.conductor.rank, number))
             for number, op in enumerate(phase["operations"])
         ]
-        self.series = {name: Series() for name in self.transports}
+        self.series = {name: PhaseSeries() for name in self.transports}
         for number in range(phase["warmup"] + phase["rounds"]):
             if number == phase["warmup"]:
-                self.series = {name: Series() for name in self.transports}
+                self.series = {name: PhaseSeries() for name in self.transports}
             turns = list(self.transports)
             self.order.shuffle(turns)
             for name in turns:
@@ -91,7 +91,7 @@ class _Rank:
     def _round(
         self, name: str, operations: list[dict[str, Any]], tensors: list[torch.Tensor]
     ) -> None:
-        submit: Submit = self._dlcpd if name == OURS else self._gloo
+        submit: Submit = self._dlcpd if name == DLCPD else self._gloo
         copies = [tensor.clone() for tensor in tensors]
         ended = [0.0] * len(operations)
         self.conductor.barrier("round")
@@ -108,7 +108,7 @@ class _Rank:
             time.sleep(1e-4)
         series = self.series[name]
         series.times.append(ended)
-        if name == OURS:
+        if name == DLCPD:
             for work in works:
                 series.add(work.stats)
 

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from dlcp_lab.emulation import Fabric
 from dlcp_lab.report.measured import figure
-from dlcp_lab.report.statistic import mean, median, most, quotient
+from dlcp_lab.report.statistic import mean, median, most, quotient, some
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, Result, on_fabric, run
+from dlcp_lab.scenarios.job import DLCPD, Job, JobPhase, Operation, Result, on_fabric, run
+from dlcpd.cli.output import Output
 from dlcpd.contract.traffic import traffic_classes
-from dlcpd.ctl.output import Output
 
 SIZE: Final = 4 << 20  # bytes
 ROUNDS: Final = 15
@@ -70,7 +70,7 @@ def _measure(
     plan: dict[str, Any], ports: int, seed: int, output: Output
 ) -> tuple[Result, dict[str, Any], dict[str, Any]]:
     """The result, and the fabric's counters before and after."""
-    phase = Phase("even", (Operation(SIZE),), ROUNDS, 3)
+    phase = JobPhase("even", (Operation(SIZE),), ROUNDS, 3)
     marks: list[dict[str, Any]] = []
 
     def at(where: str, net: Fabric) -> None:
@@ -79,7 +79,7 @@ def _measure(
         marks.append(net.statistics())
 
     with on_fabric(plan, {"entropy": ports}) as (net, hosts):
-        result = run(net, hosts, Job((phase,)), seed=seed, output=output, at=at)["even"][OURS]
+        result = run(net, hosts, Job((phase,)), seed=seed, output=output, at=at)["even"][DLCPD]
         return result, marks[1], marks[-1]
 
 
@@ -128,11 +128,11 @@ def _unequal(seeds: range, output: Output, found: Findings) -> None:
 
 def _over_both(plan: dict[str, Any], output: Output) -> list[float]:
     """Seconds of each round over two unequal paths."""
-    phase = Phase("unequal", (Operation(UNEQUAL_SIZE),), 4, 1)
+    phase = JobPhase("unequal", (Operation(UNEQUAL_SIZE),), 4, 1)
     with on_fabric(plan, {"entropy": PORTS}) as (net, hosts):
         job = Job((phase,))
         result = run(net, hosts, job, seed=plan["seed"], output=output, at=_make_unequal)
-    return result["unequal"][OURS].totals
+    return result["unequal"][DLCPD].totals
 
 
 def _share_of(ideal: float, times: Sequence[float]) -> float:
@@ -160,25 +160,33 @@ def _cut(seeds: range, output: Output, found: Findings) -> None:
     failed = 0
     for seed in seeds:
         name = f"a link cut, seed {seed}"
-        totals = found.run(name, partial(_cut_once, {**plan, "seed": seed}, output))
-        failed += totals is None  # a failed operation ends its run
-        for number, total in enumerate(totals or ()):
-            (struck if number % 3 == 1 else normal).append(total)
+        measured = found.run(name, partial(_cut_once, {**plan, "seed": seed}, output))
+        failed += measured is None  # a failed operation ends its run
+        totals, dropped = measured or ((), ())
+        struck += in_a_cut(totals, dropped)
+        normal += [total for number, total in enumerate(totals) if number % 3 != 1]
     found.times("a link cut in mid-operation", struck, None)
     found.times("the rounds around it", normal, None)
     found.claim("a link cut: failed operations", failed, 0)
     what = "a link cut: seconds lost, worst"
-    found.claim(what, lambda: most(struck) - median(normal), 1.0)
+    met = "round in which the cut dropped a packet"
+    found.claim(what, lambda: most(some(struck, met)) - median(normal), 1.0)
 
 
-def _cut_once(plan: dict[str, Any], output: Output) -> list[float]:
-    """Seconds of each round; a link is cut in every third."""
-    phase, saboteur = Phase("cut", (Operation(SIZE),), 9, 0), _Saboteur()
+def in_a_cut(totals: Sequence[float], dropped: Sequence[int]) -> list[float]:
+    """Seconds of the rounds that a cut met. `dropped`: packets that each cut dropped: on a busy
+    machine a cut may come after the operation's end."""
+    return [total for total, packets in zip(totals[1::3], dropped, strict=True) if packets]
+
+
+def _cut_once(plan: dict[str, Any], output: Output) -> tuple[list[float], list[int]]:
+    """Seconds of each round, and packets that each cut dropped; a link is cut in every third."""
+    phase, saboteur = JobPhase("cut", (Operation(SIZE),), 9, 0), _Saboteur()
     with on_fabric(plan, {"entropy": PORTS}) as (net, hosts):
         job = Job((phase,))
         result = run(net, hosts, job, seed=plan["seed"], output=output, at=saboteur.at)
         saboteur.wait()
-    return result["cut"][OURS].totals
+    return result["cut"][DLCPD].totals, saboteur.dropped
 
 
 class _Saboteur:
@@ -186,6 +194,7 @@ class _Saboteur:
 
     def __init__(self) -> None:
         self.rounds = 0
+        self.dropped: list[int] = []  # packets, by each cut
         self._threads: list[threading.Thread] = []
 
     def at(self, where: str, net: Fabric) -> None:
@@ -196,6 +205,8 @@ class _Saboteur:
         if where != "round":
             return
         if self.rounds % 3 == 2:
+            dropped = sum(way.cut_packets for way in net.statistics().values())
+            self.dropped.append(dropped - sum(self.dropped))
             net.restore()
         if self.rounds % 3 == 1:
             thread = threading.Timer(CUT_AFTER, net.cut, ("l0-s0",), {"silent": True})

@@ -17,13 +17,13 @@ from dlcp_lab.training import rank_order
 from dlcp_lab.training.compressed import CODECS, POWER_SGD, POWER_SGD_RANK
 from dlcp_lab.training.tasks import Task
 from dlcp_lab.training.traffic_seen import seen
-from dlcpd.ctl.status import query
+from dlcpd.inspection.report import query
 
 BUCKET_MB: Final = 1  # several buckets per model, most of them larger than one chunk
 TOLD_EVERY: Final = 20  # steps per line of progress
 SEEDS_APART: Final = 100_000  # steps, so that no two seeds have the same batches
 
-Registration = ddp.Registration | cross_step.Registration | None
+Registration = ddp.DDPRegistration | cross_step.CrossStepRegistration | None
 
 
 class Register(Protocol):
@@ -102,7 +102,7 @@ def train(conductor: Conductor, training: Training) -> dict[str, Any]:
 def _settle(registration: Registration) -> float:
     """Finish the updates that cross-step deferred to the next step; returns the seconds it took."""
     begin = time.perf_counter()
-    if isinstance(registration, cross_step.Registration):
+    if isinstance(registration, cross_step.CrossStepRegistration):
         registration.synchronize()
     return time.perf_counter() - begin
 

@@ -6,7 +6,7 @@ from dlcp_lab.ranks.digits import MAX_RANKS
 from dlcp_lab.report.amounts import injected
 from dlcp_lab.report.arguments import TORCH, add_policy
 from dlcp_lab.verify.command import verify
-from dlcpd.ctl.grammar import prepare, whole
+from dlcpd.cli.grammar import prepare, whole
 
 
 def fill(made: argparse.ArgumentParser) -> None:

@@ -13,8 +13,8 @@ from dlcp_lab.report.amounts import show_fraction
 from dlcp_lab.report.checks import Check, broken, report
 from dlcp_lab.verify.judge import judge
 from dlcpd import __version__
+from dlcpd.cli.output import Output
 from dlcpd.core.wire.sizes import BASE
-from dlcpd.ctl.output import Output
 from dlcpd.daemon.config.tables import NetworkTable
 
 TIMEOUT: Final = 120.0  # seconds for all ranks; four hosts on two idle cores take ten
@@ -60,8 +60,9 @@ def _print(
 ) -> None:
     injected = sum(one["books"]["injected"] for one in seen)
     output.line(
-        f"{options.hosts} hosts, {options.mode} mode, INJECTED loss {show_fraction(options.loss)} "
-        f"at each host's sockets: {injected} datagrams thrown away, seed {options.seed}"
+        f"{options.hosts} hosts, {options.mode} mode, INJECTED loss "
+        f"{show_fraction(options.loss)} at each host's sockets: they dropped {injected} "
+        f"datagrams, seed {options.seed}"
     )
     for line in report(checks):
         output.line(line)

@@ -62,11 +62,11 @@ def _digests(one: Seen) -> Iterator[tuple[str, str]]:
 
 def _nothing_lost(seen: Sequence[Seen]) -> Check:
     offenders = [
-        f"rank {rank} booked {one['books']['lost']} lost, {one['books']['waived']} waived"
+        f"rank {rank} recorded {one['books']['lost']} lost, {one['books']['waived']} waived"
         for rank, one in enumerate(seen)
         if one["books"]["lost"] or one["books"]["waived"] or one["books"]["ledger"]
     ]
-    return Check("P3", "exact mode gives nothing up", *verdict(offenders, "0 segments"))
+    return Check("P3", "exact mode waives nothing", *verdict(offenders, "0 segments"))
 
 
 def _losses(seen: Sequence[Seen]) -> Iterator[tuple[int, int, int, list[int], int]]:
@@ -101,7 +101,7 @@ def _bound(seen: Sequence[Seen], max_loss: float, segment_size: int) -> Check:
         if row["owner"] == rank
     ]
     offenders = [
-        f"{where} misses {lost} of {size} segments of rank {sender}"
+        f"{where} lacks {lost} of {size} segments of rank {sender}"
         for where, sender, lost, size in found
         if lost > max_loss * size
     ]
@@ -124,7 +124,7 @@ def _books(seen: Sequence[Seen]) -> Check:
     owners = _rows(seen, "owner")
     senders = _rows(seen, "sender")
     offenders = [
-        f"{row}: only one side booked it"
+        f"{row}: only one rank recorded it"
         for row in sorted((owners - senders).keys() | (senders - owners).keys())
     ]
     lost = sum(one["books"]["lost"] for one in seen)
@@ -134,7 +134,7 @@ def _books(seen: Sequence[Seen]) -> Check:
     shown = sum(len(positions) for _, _, _, positions, _ in _losses(seen))
     units = sum(row[4] for row in owners.elements() if row[5].endswith("units"))
     if shown != units:
-        offenders.append(f"results miss {shown} segments, the ledger has {units}")
+        offenders.append(f"results lack {shown} segments, and the ledger has {units}")
     good = f"{lost} segments, {len(owners)} entries"
     return Check("P3", "ledgers agree with each other and with results", *verdict(offenders, good))
 
@@ -166,16 +166,16 @@ def _flushed(seen: Sequence[Seen]) -> Check:
         books = one["books"]
         if books["residual_bytes"] or books["waived"] != books["reapplied"]:
             offenders.append(
-                f"rank {rank} waived {books['waived']}, got back {books['reapplied']}, "
+                f"rank {rank} waived {books['waived']}, reapplied {books['reapplied']}, and "
                 f"still holds {books['residual_bytes']} B"
             )
     reapplied = sum(one["books"]["reapplied"] for one in seen)
-    good = f"{reapplied} segments came back, none is held"
-    return Check("P4", "an exact operation returns what is still held", *verdict(offenders, good))
+    good = f"{reapplied} segments reapplied, none is held"
+    return Check("P4", "an exact operation reapplies the held values", *verdict(offenders, good))
 
 
 def _positions(seen: Sequence[Seen], segment_size: int) -> Check:
-    what = "losses are not always the same tail"
+    what = "losses are spread over the chunk"
     sizes = chunk_segments(seen, segment_size)
     places = [
         ((sender, chunk, position), position >= (1 - TAIL) * sizes[chunk])

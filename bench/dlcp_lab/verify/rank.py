@@ -15,7 +15,7 @@ from dlcp_lab.ranks.rank import Conductor
 from dlcp_lab.ranks.tensors import TORCH, as_stored, as_tensor, join_file_store
 from dlcp_lab.verify.cases import Case, cases
 from dlcpd.contract.policy import LossPolicy
-from dlcpd.ctl.status import query
+from dlcpd.inspection.report import query
 from dlcpd.schedules import catalog
 from dlcpd.schedules.layout import layout
 
@@ -38,7 +38,7 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> dict[str, Any]:
         steps = None
         if arguments["mode"] == "bounded":
             conductor.progress(f"{arguments['steps']} steps of bounded loss")
-            steps = _Steps(session, arguments).run()
+            steps = _BoundedSteps(session, arguments).run()
         conductor.barrier()  # peers may still settle segments that this rank's ledger counts
         return {"sweep": sweep, "steps": steps, "books": _books(conductor, session)}
     finally:
@@ -118,7 +118,7 @@ class _Tally:
         return int(np.count_nonzero(self.produced != self.delivered))
 
 
-class _Steps:
+class _BoundedSteps:
     """Steps of two gradients under a bounded policy, then one exact step that flushes both."""
 
     def __init__(self, session: Any, arguments: dict[str, Any]) -> None:

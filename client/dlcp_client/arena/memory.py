@@ -58,8 +58,8 @@ class SharedArena:
         except OSError as exc:
             os.close(descriptor)
             raise ArenaFull(
-                f"cannot map an arena of {size} B: {exc.strerror}; raise the limit on address "
-                f"space (ulimit -v) or connect with a smaller arena_bytes"
+                f"this process cannot map an arena of {size} B: {exc.strerror}; raise the "
+                "limit on address space (ulimit -v) or connect with a smaller arena_bytes"
             ) from exc
         _advise(self._map, mmap.MADV_HUGEPAGE, 0, size)
         self._view = memoryview(self._map)
@@ -182,9 +182,9 @@ class SharedArena:
         if left is not None and left.size < step:
             raise ArenaFull(
                 f"no memory for {step} B more of the arena ({self._committed} B committed, "
-                f"{self._arena.used} B in use): this process may have {left.size} B more before "
-                f"the kernel kills in its control group, whose {left.file} is {left.limit} B; "
-                f"raise that limit, or submit fewer tensors at once"
+                f"{self._arena.used} B in use): the kernel kills a process of the control "
+                f"group after {left.size} B more, because its {left.file} is {left.limit} B; "
+                "raise that limit, or submit fewer tensors at once"
             )
 
 

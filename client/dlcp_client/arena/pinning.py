@@ -11,12 +11,12 @@ from dlcpd.contract.errors import ArenaFull
 
 # Locking one slab takes the kernel 20 ms, rarely. An arena of 8 GiB has at most 128.
 SLAB: Final = 64 << 20  # bytes
-HELP: Final = "raise the locked memory of the job (ulimit -l), or lower arena_bytes"
+HELP: Final = "raise the limit on locked memory (ulimit -l), or lower arena_bytes"
 
 log = logging.getLogger("dlcp_client")
 
 
-class Pinned:
+class PinnedMemory:
     """The locked first bytes of an arena. Slabs are locked at first use: an arena of 8 GiB locks
     only the memory in flight, and no byte twice. Thread-safe."""
 
@@ -25,7 +25,9 @@ class Pinned:
         self._lock = threading.Lock()
         self._slabs: list[tuple[Device, int]] = []  # device that locked it, and its address
         self._until = 0  # bytes of the arena that are locked
-        self._refused = "it is not wanted" if wanted == "never" else ""  # reason against more
+        self._refused = (
+            "pinning is switched off" if wanted == "never" else ""
+        )  # reason against more
 
     def covers(self, region: Region, device: Device) -> bool:
         """Whether all of `region` is locked; first locks missing slabs if possible.
@@ -37,7 +39,7 @@ class Pinned:
             while self._until < end and not self._refused:
                 self._extend(device)
             if end > self._until and self._wanted == "require":
-                raise ArenaFull(f"{self._refused}; DLCPD_PINNED=require asks for it: {HELP}")
+                raise ArenaFull(f"{self._refused}, and DLCPD_PINNED=require demands it: {HELP}")
             return end <= self._until
 
     def cuts(self, region: Region) -> list[int]:
@@ -75,8 +77,10 @@ class Pinned:
         self._refused = f"{size} B more of the arena cannot be locked for {device.name} ({reason})"
         if self._wanted == "prefer":
             log.warning(
-                "%s: what lies beyond the first %d B is copied by way of pageable memory, which is "
-                "slower; %s, or set DLCPD_PINNED=never",
+                (
+                    "%s: copies beyond the first %d B of the arena use pageable memory, which is "
+                    "slower; %s, or set DLCPD_PINNED=never"
+                ),
                 self._refused,
                 self._until,
                 HELP,

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from dlcp_client.arena.blocks import Block
-from dlcp_client.arena.landings import Landings
 from dlcp_client.arena.memory import Region, SharedArena
-from dlcp_client.arena.pinning import Pinned
+from dlcp_client.arena.pending_copies import PendingCopies
+from dlcp_client.arena.pinning import PinnedMemory
 from dlcp_client.arena.submitter import Submitter
 from dlcp_client.device.seam import Device, Event
 from dlcp_client.environment import Pinning
@@ -21,8 +21,8 @@ class Staging:
     """The staging of one session. It starts a thread only when a tensor is on a device."""
 
     def __init__(self, arena: SharedArena, pinned: Pinning) -> None:
-        self._pinned = Pinned(arena, pinned)
-        self._landings, self._submitter = Landings(), Submitter()
+        self._pinned = PinnedMemory(arena, pinned)
+        self._landings, self._submitter = PendingCopies(), Submitter()
 
     @property
     def idle(self) -> bool:
@@ -75,11 +75,13 @@ class Staging:
             while self.give_room():
                 pass
         except DeviceFailed as exc:
-            log.warning("results on their way to a device may be lost: %s", exc)
+            log.warning(
+                "results may be lost that the staging thread was copying to a device: %s", exc
+            )
         if ended:
             self._pinned.close()
         else:  # the end of the process unlocks it
-            log.warning("a copy from a device does not end: a kernel before it hangs")
+            log.warning("a copy from a device does not end: a kernel in front of it hangs")
 
     def abandon(self) -> None:
         """In a forked child: thread, device and locked memory belong to the parent."""

@@ -19,7 +19,7 @@ _NAMES: Final = {getattr(torch, name): name for name in DTYPES}
 _OPS: Final[dict[Hashable, str]] = {getattr(dist.ReduceOp, op.upper()): op for op in REDUCE_OPS}
 
 
-class Tensors:
+class TorchLibrary:
     """The Library of torch."""
 
     nothing: Final = torch.empty(0)
@@ -50,7 +50,7 @@ class Tensors:
         return _OPS.get(getattr(op, "op", op)) or op if isinstance(op, dist.ReduceOp) else op
 
 
-TENSORS: Final = Tensors()
+TENSORS: Final = TorchLibrary()
 
 
 def check(tensor: Any) -> Device | None:
@@ -66,9 +66,9 @@ def check(tensor: Any) -> Device | None:
 
 def _kind_problem(tensor: Any) -> str:
     if not isinstance(tensor, torch.Tensor):
-        return f"{type(tensor).__name__} is no torch.Tensor"
+        return f"{type(tensor).__name__} is not a torch.Tensor"
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        return f"{type(tensor).__name__} is a tensor subclass; pass the plain tensor it wraps"
+        return f"{type(tensor).__name__} is a tensor subclass; pass the plain tensor inside it"
     if tensor.dtype not in _NAMES:
         return f"dtype {tensor.dtype} cannot be reduced; convert to one of {', '.join(DTYPES)}"
     return ""
@@ -85,7 +85,10 @@ def _layout_problem(tensor: torch.Tensor) -> str:
             f"contiguous; reduce .contiguous() and copy the result back"
         )
     if tensor.numel() > MAX_ELEMENTS:
-        return f"{tensor.numel()} elements, at most {MAX_ELEMENTS} at once; split the tensor"
+        return (
+            f"a tensor of {tensor.numel()} elements is too large: one operation takes at most "
+            f"{MAX_ELEMENTS}; split the tensor"
+        )
     return ""
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from dlcp_client.auto.choice import Times, Transports, Way, decide, pause, settle
+from dlcp_client.auto.choice import Transports, TransportTimes, Way, decide, pause, settle
 
 # Each transport is used for several steps in a row. The first ones are not counted, because effects
 # of the other one last (acknowledgements in flight, rates to be found again). The order is
@@ -100,7 +100,7 @@ class Calibration:
         sizes = sorted(size for way, size in seen if way == "dlcp" and ("backend", size) in seen)
         own = [self._typical(way, size) for size in sizes for way in ("dlcp", "backend")]
         agreed = list(self._agree(own))
-        times = dict(zip(sizes, map(Times, agreed[::2], agreed[1::2]), strict=True))
+        times = dict(zip(sizes, map(TransportTimes, agreed[::2], agreed[1::2]), strict=True))
         whole = times.pop(WHOLE)
         self.transports = decide(step, whole, times, self.transports)
         self.leaving = frozenset(times) - self._through_dlcpd()
@@ -117,7 +117,11 @@ class Calibration:
     def _end(self, step: int) -> None:
         self._seen = []
         self.next = step + pause(self.transports.whole, STEPS // 2)
-        _log.info("gradients %s; measured again in step %d", self.transports, self.next)
+        _log.info(
+            'transport="auto": gradients %s; the next measurement begins in step %d',
+            self.transports,
+            self.next,
+        )
 
     def _through_dlcpd(self) -> frozenset[int]:
         return frozenset(one.size for one in self.transports.sizes if one.chosen == "dlcp")

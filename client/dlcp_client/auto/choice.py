@@ -19,7 +19,7 @@ MIN_PAUSE: Final = 100  # steps between calibrations if the transports hardly di
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class TransportTimes:
     """Seconds by each transport, on the slowest rank."""
 
     dlcp: float
@@ -35,12 +35,12 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TransportChoice:
     """The transport of buckets of one size. The times are from the bucket's completion in the
     backward pass to its average, while buckets of all sizes used that transport."""
 
     size: int  # bytes
-    times: Times
+    times: TransportTimes
     chosen: Way
 
     def __str__(self) -> str:
@@ -52,8 +52,10 @@ class Transports:
     """The last decision, equal on all ranks; `print` shows it. Empty: none yet."""
 
     step: int = 0  # number of backward passes begun before the decision
-    whole: Times = Times(0.0, 0.0)  # of a training step whose buckets all used one transport
-    sizes: tuple[Choice, ...] = ()  # by size, ascending
+    whole: TransportTimes = TransportTimes(
+        0.0, 0.0
+    )  # of a training step whose buckets all used one transport
+    sizes: tuple[TransportChoice, ...] = ()  # by size, ascending
     mixed: float = 0.0  # seconds of a step with these choices; 0: all use one transport
 
     @property
@@ -67,9 +69,9 @@ class Transports:
 
     def __str__(self) -> str:
         if not self.sizes:
-            return "nothing decided yet: all by the backend"
+            return "no decision yet: the backend averages all gradients"
         rows = "; ".join(map(str, self.sizes))
-        so = f", as chosen {self.mixed * 1e3:.3g} ms" if self.mixed else ""
+        so = f", with these choices {self.mixed * 1000.0:.3g} ms" if self.mixed else ""
         return f"since step {self.step}: {rows}; a step took {self.whole}{so}"
 
 
@@ -81,7 +83,9 @@ def checked_transport(transport: Any) -> Transport:
     raise BadConfig(f'transport {transport!r}: use "dlcp", "auto" or "backend"')
 
 
-def decide(step: int, whole: Times, by_size: Mapping[int, Times], before: Transports) -> Transports:
+def decide(
+    step: int, whole: TransportTimes, by_size: Mapping[int, TransportTimes], before: Transports
+) -> Transports:
     """The transport of each size from `step` on.
 
     A size changes its transport only for one that is faster by more than TOLERANCE. A bucket's time
@@ -92,7 +96,7 @@ def decide(step: int, whole: Times, by_size: Mapping[int, Times], before: Transp
     chosen = {size: _faster(times, before.of(size)) for size, times in by_size.items()}
     if whole.dlcp > whole.backend * (1 + TOLERANCE if "dlcp" in before.ways else 1):
         chosen = dict.fromkeys(chosen, "backend")
-    rows = tuple(Choice(size, by_size[size], chosen[size]) for size in sorted(by_size))
+    rows = tuple(TransportChoice(size, by_size[size], chosen[size]) for size in sorted(by_size))
     return Transports(step, whole, rows)
 
 
@@ -111,7 +115,7 @@ def settle(step: int, tried: Transports, mixed: float) -> Transports:
     return replace(tried, step=step, sizes=rows)
 
 
-def pause(whole: Times, each: int) -> int:
+def pause(whole: TransportTimes, each: int) -> int:
     """Steps from one calibration to the next, so that calibrations cost SHARE of the time.
 
     A calibration has `each` steps per transport; its cost is the extra time of the slower one.
@@ -121,7 +125,7 @@ def pause(whole: Times, each: int) -> int:
     return max(MIN_PAUSE, ceil(cost / SHARE))
 
 
-def _faster(times: Times, now: Way) -> Way:
+def _faster(times: TransportTimes, now: Way) -> Way:
     if now == "dlcp":
         return "dlcp" if times.dlcp <= times.backend * (1 + TOLERANCE) else "backend"
     return "dlcp" if times.dlcp < times.backend * (1 - TOLERANCE) else "backend"

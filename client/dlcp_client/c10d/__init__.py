@@ -10,10 +10,10 @@ from dlcp_client import backend
 from dlcp_client.backend import NAME
 from dlcp_client.joining.torch_ranks import connect
 
+from .device_backends import ALL_DEVICES, DeviceBackends, devices_of
 from .errors import torch_errors
-from .others import ALL_OURS, Devices, devices_of
 from .process_group import ProcessGroup
-from .sessions import Connect, Member, Sessions
+from .sessions import Connect, GroupMember, Sessions
 from .standalone import process_group
 from .transport import Transport
 
@@ -38,12 +38,12 @@ def creator(connect: Connect = connect_session) -> Callable[[Any, Any], ProcessG
     """The function that makes a group from torch.distributed's description and backend options."""
     sessions = Sessions(connect)
 
-    def opened(member: Member, devices: Devices = ALL_OURS) -> ProcessGroup:
+    def opened(member: GroupMember, devices: DeviceBackends = ALL_DEVICES) -> ProcessGroup:
         def split(name: str, ranks: list[int], timeout: timedelta) -> ProcessGroup:
             store = PrefixStore(f"{name}/", member.store)
             chosen = tuple(member.ranks[rank] for rank in ranks)
             rank = ranks.index(member.rank)
-            return opened(Member(store, name, chosen, rank, timeout, whole=False))
+            return opened(GroupMember(store, name, chosen, rank, timeout, whole=False))
 
         try:
             group, end = sessions.open(member)
@@ -59,7 +59,7 @@ def creator(connect: Connect = connect_session) -> Callable[[Any, Any], ProcessG
         ranks = asked.global_ranks_in_group
         with torch_errors():
             return opened(
-                Member(
+                GroupMember(
                     store=asked.store,
                     name=asked.group_id,
                     ranks=tuple(ranks or range(asked.group_size)),

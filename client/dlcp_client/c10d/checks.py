@@ -106,7 +106,7 @@ def check_count(buffer: Buffer, size: int, what: str) -> None:
     if (count := len(buffer.tensors)) != size:
         raise BadOperation(
             f"invalid {what} tensor list. Incorrect {what} list size {count}. {what.capitalize()} "
-            f"list size should be {size}: give one by rank"
+            f"list size should be {size}: give one per rank"
         )
 
 
@@ -129,10 +129,13 @@ def bytes_of_rows(tensor: torch.Tensor, splits: Sequence[int], size: int) -> lis
     rows = tensor.size(0) if tensor.dim() else 1
     if not splits:
         if rows % size:
-            raise BadOperation(f"{rows} rows do not divide by {size} ranks")
+            raise BadOperation(f"{rows} rows for {size} ranks: give splits")
         splits = [rows // size] * size
     if len(splits) != size or sum(splits) != rows or min(splits) < 0:
-        raise BadOperation(f"splits {list(splits)} of {rows} rows: give one by rank, {rows} in all")
+        raise BadOperation(
+            f"splits {list(splits)} do not fit {rows} rows: give one number per rank, with the sum "
+            f"{rows}"
+        )
     row = tensor.nbytes // rows if rows else 0
     return [count * row for count in splits]
 
@@ -140,6 +143,6 @@ def bytes_of_rows(tensor: torch.Tensor, splits: Sequence[int], size: int) -> lis
 def check_message(peer: int, tag: int, size: int) -> None:
     """Check peer and tag of a message in a group of `size` ranks. Raises: BadOperation."""
     if not 0 <= peer < size:
-        raise BadOperation(f"rank {peer} of a group of {size}")
+        raise BadOperation(f"rank {peer} is not in this group of {size} ranks")
     if not 0 <= tag < USER_TAGS:
-        raise BadOperation(f"tag {tag}: use 0 to {USER_TAGS - 1}")
+        raise BadOperation(f"tag {tag} is out of range: use 0 to {USER_TAGS - 1}")

@@ -5,18 +5,12 @@ documents (`overloads`); `asked` holds the root, the reduction and the timeout. 
 processes with several devices: they have one entry per device (`devices_of_a_rank`).
 """
 
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Any, Final, cast
+from collections.abc import Sequence
 
 import torch
 
-from dlcp_client.device.registry import kind_of
-from dlcp_client.ranges import RANGES
 from dlcpd.contract.errors import BadTensor
-from dlcpd.contract.policy import LossPolicy
 
-from . import transport
 from .checks import (
     bytes_of_rows,
     check_alike,
@@ -33,74 +27,23 @@ from .checks import (
 )
 from .coalescing import by_rank, room_by_rank, shared
 from .devices_of_a_rank import copied_to_all, reduced_here, rooms_of_all
-from .dispatch import count
-from .errors import torch_errors
-from .overloads import FORMS, Asked
+from .group_calls import GroupCalls, operation
+from .overloads import CallOptions
 from .reduction import Reduction
 from .staging import BYTES, Buffer, copied, lent, room
-from .work import Work, joined
+from .work import GroupWork, joined
 
 Tensors = list[torch.Tensor]
-MESSAGES: Final = ("send", "recv", "recv_anysource")
 Pairs = list[tuple[torch.Tensor, torch.Tensor]]  # output and input
 
 
-class Calls:
-    """The members of the process group that the collectives use."""
-
-    group: transport.Group
-    getGroupName: Callable[[], str]  # as PyTorch calls it
-    other: Callable[[str], Any]  # the group that serves a device type; None: this one
-
-    def policy(self, asked: Asked) -> LossPolicy:
-        """The policy of an operation: exact, with the call's timeout."""
-        raise NotImplementedError
-
-    def begin(self) -> None:
-        """Check that the group is open. Raises: the error that ended it."""
-        raise NotImplementedError
-
-    def begun(self, work: Work, *, message: bool) -> None:
-        """Register a work that is handed to the caller."""
-        raise NotImplementedError
-
-
-def operation(method: Callable[..., Work]) -> Callable[..., Work]:
-    """Wrap a method that PyTorch calls: bind any documented form of its arguments, require an open
-    group, and raise errors as PyTorch expects them."""
-    name = method.__name__
-    form, message = FORMS[name], name in MESSAGES
-
-    def shown(self: Calls, first: list[Any], asked: Asked) -> Work:
-        if not RANGES.on():
-            return method(self, *first, asked)
-        with RANGES.collective(name, self.group, self.getGroupName(), first, form.depths):
-            return method(self, *first, asked)
-
-    @wraps(method)
-    def call(self: Calls, /, *args: Any, **kwargs: Any) -> Work:
-        with torch_errors():
-            self.begin()
-            first, asked = form.bind(name, args, kwargs)
-            other = self.other(_device_of(first) if first else asked.device)
-            if other is None:
-                work = shown(self, first, asked)
-        if other is not None:
-            return cast("Work", getattr(other, name)(*args, **kwargs))
-        self.begun(work, message=message)
-        count(name)
-        return work
-
-    return call
-
-
-class Collectives(Calls):
+class Collectives(GroupCalls):
     """One method per collective."""
 
     # --- reductions -------------------------------------------------------------------
 
     @operation
-    def allreduce(self, tensors: Tensors, asked: Asked) -> Work:
+    def allreduce(self, tensors: Tensors, asked: CallOptions) -> GroupWork:
         check_alike(tensors)
         if len(tensors) == 1:
             return self._all_reduce(tensors, asked)
@@ -108,7 +51,7 @@ class Collectives(Calls):
         return copied_to_all(self._all_reduce([whole], asked), whole, tensors)
 
     @operation
-    def allreduce_coalesced(self, tensors: Tensors, asked: Asked) -> Work:
+    def allreduce_coalesced(self, tensors: Tensors, asked: CallOptions) -> GroupWork:
         if not tensors:
             raise BadTensor("requires non-empty tensor list")
         alike: dict[torch.dtype, Tensors] = {}
@@ -117,7 +60,7 @@ class Collectives(Calls):
         return joined([self._all_reduce(some, asked) for some in alike.values()])
 
     @operation
-    def reduce(self, tensors: Tensors, asked: Asked) -> Work:
+    def reduce(self, tensors: Tensors, asked: CallOptions) -> GroupWork:
         root = check_root(asked.root, self.group.size)
         check_root_tensor(asked.root_tensor, len(tensors))
         reduction = Reduction.of(asked.op, only(tensors, "tensor list").dtype)
@@ -126,22 +69,24 @@ class Collectives(Calls):
         buffer = stage(tensors, reduction.carried)
         reduction.scale(buffer.flat)
         part = self.group.reduce(buffer.flat, root, reduction.op, policy=self.policy(asked))
-        return Work([part], tensors, buffer.copy_back if root == self.group.rank else None)
+        return GroupWork([part], tensors, buffer.copy_back if root == self.group.rank else None)
 
     @operation
-    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], asked: Asked) -> Work:
+    def reduce_scatter(
+        self, outputs: Tensors, inputs: list[Tensors], asked: CallOptions
+    ) -> GroupWork:
         return joined([self._reduce_scatter(o, i, asked) for o, i in paired(outputs, inputs)])
 
     @operation
     def reduce_scatter_single(
-        self, output: torch.Tensor, given: torch.Tensor, asked: Asked
-    ) -> Work:
+        self, output: torch.Tensor, given: torch.Tensor, asked: CallOptions
+    ) -> GroupWork:
         return self._reduce_scatter(output, [given], asked)
 
     @operation
     def reduce_scatter_single_coalesced(
-        self, outputs: Tensors, inputs: Tensors, asked: Asked
-    ) -> Work:
+        self, outputs: Tensors, inputs: Tensors, asked: CallOptions
+    ) -> GroupWork:
         pairs = paired(outputs, inputs)
         return joined(
             [self._reduce_scatter_together([pairs[i] for i in at], asked) for at in shared(inputs)]
@@ -150,17 +95,17 @@ class Collectives(Calls):
     # --- copies -----------------------------------------------------------------------
 
     @operation
-    def broadcast(self, tensors: Tensors, asked: Asked) -> Work:
+    def broadcast(self, tensors: Tensors, asked: CallOptions) -> GroupWork:
         root = check_root(asked.root, self.group.size)
         chosen = tensors[check_root_tensor(asked.root_tensor, len(tensors))]
         check_alike(tensors)
         buffer = lent([chosen], BYTES)
         part = self.group.broadcast(buffer.flat, root, policy=self.policy(asked))
-        work = Work([part], tensors, buffer.copy_back)
+        work = GroupWork([part], tensors, buffer.copy_back)
         return work if len(tensors) == 1 else copied_to_all(work, chosen, tensors)
 
     @operation
-    def allgather(self, outputs: list[Tensors], inputs: Tensors, asked: Asked) -> Work:
+    def allgather(self, outputs: list[Tensors], inputs: Tensors, asked: CallOptions) -> GroupWork:
         """`outputs`: one list per input, with one tensor per rank and input."""
         paired(outputs, inputs)
         if len(inputs) == 1:
@@ -174,10 +119,12 @@ class Collectives(Calls):
             for target in targets:
                 target.copy_back()
 
-        return Work([part], outputs, finish)
+        return GroupWork([part], outputs, finish)
 
     @operation
-    def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, asked: Asked) -> Work:
+    def allgather_coalesced(
+        self, outputs: list[Tensors], inputs: Tensors, asked: CallOptions
+    ) -> GroupWork:
         """`outputs`: one list per rank, with one tensor per input."""
         check_lists(outputs, inputs, self.group.size)
         by_input = zip(*outputs, strict=True)
@@ -186,31 +133,35 @@ class Collectives(Calls):
         )
 
     @operation
-    def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, asked: Asked) -> Work:
+    def all_gather_single(
+        self, output: torch.Tensor, given: torch.Tensor, asked: CallOptions
+    ) -> GroupWork:
         return self._all_gather([output], given, asked)
 
     @operation
-    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, asked: Asked) -> Work:
+    def all_gather_single_coalesced(
+        self, outputs: Tensors, inputs: Tensors, asked: CallOptions
+    ) -> GroupWork:
         pairs = paired(outputs, inputs)
         return joined(
             [self._all_gather_together([pairs[i] for i in at], asked) for at in shared(outputs)]
         )
 
     @operation
-    def gather(self, outputs: list[Tensors], inputs: Tensors, asked: Asked) -> Work:
+    def gather(self, outputs: list[Tensors], inputs: Tensors, asked: CallOptions) -> GroupWork:
         root = check_root(asked.root, self.group.size)
         only(inputs, "input tensor list")
         source, policy = lent(inputs, BYTES), self.policy(asked)
         if root != self.group.rank:
             check_empty(outputs, "output")
-            return Work([self.group.gather(None, source.flat, root, policy=policy)], [])
+            return GroupWork([self.group.gather(None, source.flat, root, policy=policy)], [])
         target = room(only(outputs, "output list"), BYTES)
         check_parts(target, source, self.group.size, "output")
         part = self.group.gather(target.flat, source.flat, root, policy=policy)
-        return Work([part], outputs[0], target.copy_back)
+        return GroupWork([part], outputs[0], target.copy_back)
 
     @operation
-    def scatter(self, outputs: Tensors, inputs: list[Tensors], asked: Asked) -> Work:
+    def scatter(self, outputs: Tensors, inputs: list[Tensors], asked: CallOptions) -> GroupWork:
         root = check_root(asked.root, self.group.size)
         only(outputs, "output tensor list")
         target = room(outputs, BYTES)
@@ -223,7 +174,7 @@ class Collectives(Calls):
         part = self.group.scatter(
             target.flat, None if source is None else source.flat, root, policy=self.policy(asked)
         )
-        return Work([part], outputs, target.copy_back)
+        return GroupWork([part], outputs, target.copy_back)
 
     @operation
     def all_to_all_single(
@@ -232,8 +183,8 @@ class Collectives(Calls):
         given: torch.Tensor,
         output_splits: Sequence[int],
         input_splits: Sequence[int],
-        asked: Asked,
-    ) -> Work:
+        asked: CallOptions,
+    ) -> GroupWork:
         """Splits are rows of the first dimension by rank; empty: equal for all."""
         target, source = room([output], BYTES), lent([given], BYTES)
         return self._all_to_all(
@@ -245,7 +196,7 @@ class Collectives(Calls):
         )
 
     @operation
-    def alltoall(self, outputs: Tensors, inputs: Tensors, asked: Asked) -> Work:
+    def alltoall(self, outputs: Tensors, inputs: Tensors, asked: CallOptions) -> GroupWork:
         target, source = room(outputs, BYTES), lent(inputs, BYTES)
         check_count(target, self.group.size, "output")
         check_count(source, self.group.size, "input")
@@ -260,14 +211,14 @@ class Collectives(Calls):
 
     # --- one operation each -----------------------------------------------------------
 
-    def _all_reduce(self, tensors: Tensors, asked: Asked) -> Work:
+    def _all_reduce(self, tensors: Tensors, asked: CallOptions) -> GroupWork:
         reduction = Reduction.of(asked.op, tensors[0].dtype)
         buffer = lent(tensors, reduction.carried)
         reduction.scale(buffer.flat)
         part = self.group.all_reduce(buffer.flat, reduction.op, policy=self.policy(asked))
-        return Work([part], tensors, buffer.copy_back)
+        return GroupWork([part], tensors, buffer.copy_back)
 
-    def _all_gather(self, outputs: Tensors, given: torch.Tensor, asked: Asked) -> Work:
+    def _all_gather(self, outputs: Tensors, given: torch.Tensor, asked: CallOptions) -> GroupWork:
         target, source = room(outputs, BYTES), lent([given], BYTES)
         sizes = None if len(outputs) == 1 else target.uneven
         check_dtype(given, outputs[0])
@@ -277,9 +228,9 @@ class Collectives(Calls):
         else:
             check_same(target.flat.numel(), source.flat.numel() * self.group.size)
         part = self.group.all_gather(target.flat, source.flat, sizes, policy=self.policy(asked))
-        return Work([part], outputs, target.copy_back)
+        return GroupWork([part], outputs, target.copy_back)
 
-    def _all_gather_together(self, pairs: Pairs, asked: Asked) -> Work:
+    def _all_gather_together(self, pairs: Pairs, asked: CallOptions) -> GroupWork:
         """Gather pairs of one dtype in one operation. Each output holds all ranks' parts."""
         outputs, inputs = [output for output, _ in pairs], [given for _, given in pairs]
         if len(pairs) == 1:
@@ -290,9 +241,11 @@ class Collectives(Calls):
         source = lent(inputs, BYTES)
         target, copy_back = room_by_rank(outputs, self.group.size)
         part = self.group.all_gather(target, source.flat, None, policy=self.policy(asked))
-        return Work([part], outputs, copy_back)
+        return GroupWork([part], outputs, copy_back)
 
-    def _reduce_scatter(self, output: torch.Tensor, inputs: Tensors, asked: Asked) -> Work:
+    def _reduce_scatter(
+        self, output: torch.Tensor, inputs: Tensors, asked: CallOptions
+    ) -> GroupWork:
         reduction = Reduction.of(asked.op, output.dtype)
         stage = lent if reduction.factor is None else copied  # PREMUL_SUM scales in place
         target, source = room([output], reduction.carried), stage(inputs, reduction.carried)
@@ -306,9 +259,9 @@ class Collectives(Calls):
         part = self.group.reduce_scatter(
             target.flat, source.flat, reduction.op, sizes, policy=self.policy(asked)
         )
-        return Work([part], [output], target.copy_back)
+        return GroupWork([part], [output], target.copy_back)
 
-    def _reduce_scatter_together(self, pairs: Pairs, asked: Asked) -> Work:
+    def _reduce_scatter_together(self, pairs: Pairs, asked: CallOptions) -> GroupWork:
         """Reduce and scatter pairs of one dtype in one operation."""
         outputs, inputs = [output for output, _ in pairs], [given for _, given in pairs]
         if len(pairs) == 1:
@@ -322,7 +275,7 @@ class Collectives(Calls):
         part = self.group.reduce_scatter(
             target.flat, source.flat, reduction.op, None, policy=self.policy(asked)
         )
-        return Work([part], outputs, target.copy_back)
+        return GroupWork([part], outputs, target.copy_back)
 
     def _all_to_all(
         self,
@@ -330,20 +283,10 @@ class Collectives(Calls):
         source: Buffer,
         output_sizes: Sequence[int],
         input_sizes: Sequence[int],
-        asked: Asked,
-    ) -> Work:
+        asked: CallOptions,
+    ) -> GroupWork:
         check_dtype(source.tensors[0], target.tensors[0])
         part = self.group.all_to_all(
             target.flat, source.flat, output_sizes, input_sizes, policy=self.policy(asked)
         )
-        return Work([part], list(target.tensors), target.copy_back)
-
-
-def _device_of(tensors: Sequence[Any]) -> str:
-    """The type of the first tensor's device, in nested lists too; "": no tensor."""
-    for each in tensors:
-        if isinstance(each, torch.Tensor):
-            return kind_of(each)
-        if isinstance(each, list | tuple) and (found := _device_of(each)):
-            return found
-    return ""
+        return GroupWork([part], list(target.tensors), target.copy_back)

@@ -16,7 +16,7 @@ from dlcpd.contract.errors import BadOperation
 from .checks import check_alike, check_count
 from .reduction import Reduction
 from .staging import BYTES, Buffer, room
-from .work import Work
+from .work import GroupWork
 
 _OF_TWO: Final[dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {
     "sum": torch.add, "product": torch.mul, "min": torch.minimum, "max": torch.maximum,
@@ -47,7 +47,7 @@ def rooms_of_all(
     return [replace(target, flat=targets[0].flat) for target in targets]
 
 
-def copied_to_all(work: Work, result: torch.Tensor, tensors: list[torch.Tensor]) -> Work:
+def copied_to_all(work: GroupWork, result: torch.Tensor, tensors: list[torch.Tensor]) -> GroupWork:
     """`work`, whose `result` is then copied to `tensors`."""
 
     def finish() -> None:
@@ -57,4 +57,4 @@ def copied_to_all(work: Work, result: torch.Tensor, tensors: list[torch.Tensor])
                 if tensor is not result:
                     tensor.detach().copy_(result.view(tensor.shape))
 
-    return Work(work.parts, tensors, finish)
+    return GroupWork(work.parts, tensors, finish)

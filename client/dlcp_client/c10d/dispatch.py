@@ -24,7 +24,7 @@ _OPERATIONS: Final = {  # names of the dispatcher, by the group's method
 }  # fmt: skip
 
 
-class _Ran:
+class _CompletedOperator:
     """An operation that has run: called by a mode, as an operation of the dispatcher is, it does
     nothing."""
 
@@ -45,4 +45,4 @@ def count(method: str) -> None:
     mode = sys.modules[_MODULE].CommDebugMode
     for active in _get_current_dispatch_mode_stack():
         if isinstance(active, mode):
-            active.__torch_dispatch__(_Ran(method), ())
+            active.__torch_dispatch__(_CompletedOperator(method), ())

@@ -40,7 +40,7 @@ def as_torch(error: Exception) -> DlcpError:
     if kind is DeadlineExceeded or (kind is PeerLost and peer != NOBODY):
         text = f"{WORDS[kind]}: {text}"
     if kind is DeadlineExceeded or "deadline" in text:
-        text += "; in torch.distributed the timeout of the group or call counts: timeout="
+        text += "; in torch.distributed, the timeout of the group or of the call applies: timeout="
     return made(_twin(cast("Hashable", kind)), text, peer)
 
 

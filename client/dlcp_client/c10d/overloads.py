@@ -16,12 +16,17 @@ from dlcpd.contract.errors import BadOperation
 
 UNSET: Final = timedelta(milliseconds=-1)  # default timeout of options objects in C++
 _SUM: Final[Any] = torch_c10d.ReduceOp.SUM
+# By field of CallOptions: the attribute of PyTorch's options objects.
+_ATTRIBUTES: Final = {
+    "root": "rootRank", "root_tensor": "rootTensor", "op": "reduceOp", "timeout": "timeout",
+    "device": "device",
+}  # fmt: skip
 
 Names = tuple[str, ...]  # names of one argument: they differ by overload and PyTorch version
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CallOptions:
     """Options of one call."""
 
     root: int = 0
@@ -32,7 +37,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class CallForm:
     """The arguments of a method."""
 
     first: tuple[Names, ...]  # arguments before the options
@@ -48,7 +53,7 @@ class Form:
 
     def bind(
         self, name: str, positional: Sequence[Any], named: Mapping[str, Any]
-    ) -> tuple[list[Any], Asked]:
+    ) -> tuple[list[Any], CallOptions]:
         """The arguments before the options, and the options. Raises: BadOperation."""
         left = dict(named)
         values: dict[str, Any] = {}
@@ -90,21 +95,24 @@ class Form:
         )
         raise BadOperation(f"{name}: it takes {wanted}")
 
-    def _asked(self, name: str, values: dict[str, Any]) -> Asked:
+    def _asked(self, name: str, values: dict[str, Any]) -> CallOptions:
         """The options from their values or an options object. Raises: BadOperation."""
         for word in ("opts", *self._options()):  # an options object may be the first option
             given = values.get(word)
             if given is not None and hasattr(given, "timeout"):
                 beside = [key for key, value in values.items() if key != word and value is not None]
                 if beside:
-                    raise BadOperation(f"{name}: {beside[0]!r} is given beside an options object")
+                    raise BadOperation(
+                        f"{name}: {beside[0]!r} is given, and an options object too: give one "
+                        "of them"
+                    )
                 values = _values(name, given, self.options)
                 break
         timeout = values.get("timeout")
         if not isinstance(timeout, timedelta | None):
-            raise BadOperation(f"{name}: timeout {timeout!r}: give a timedelta")
+            raise BadOperation(f"{name}: timeout {timeout!r} is not valid: give a timedelta")
         op, device = values.get("op"), values.get("device")
-        return Asked(
+        return CallOptions(
             _root(name, values.get("root")),
             values.get("root_tensor") or 0,
             _SUM if op is None else op,
@@ -130,12 +138,8 @@ def _values(name: str, options: Any, wanted: str) -> dict[str, Any]:
     """The values of a PyTorch options object by name. Raises: BadOperation."""
     if not isinstance(options, getattr(torch_c10d, wanted)):
         found = type(options).__name__
-        raise BadOperation(f"{name}: options of another kind, {found}: give {wanted}")
-    held = {
-        "root": "rootRank", "root_tensor": "rootTensor", "op": "reduceOp", "timeout": "timeout",
-        "device": "device",
-    }  # fmt: skip
-    return {word: getattr(options, attribute, None) for word, attribute in held.items()}
+        raise BadOperation(f"{name}: the options are a {found}: give {wanted}")
+    return {word: getattr(options, attribute, None) for word, attribute in _ATTRIBUTES.items()}
 
 
 def _root(name: str, root: Any) -> int:
@@ -145,7 +149,9 @@ def _root(name: str, root: Any) -> int:
     try:
         return int(root.__index__())
     except (AttributeError, TypeError) as exc:
-        raise BadOperation(f"{name}: root {root!r}: give a rank of the group") from exc
+        raise BadOperation(
+            f"{name}: root {root!r} is not in the group: give a rank of the group"
+        ) from exc
 
 
 _TENSORS: Final = (("tensors", "tensor"),)
@@ -160,23 +166,25 @@ _COALESCED: Final = (("outputs", "output_lists", "outputTensors"),
 _SPLITS: Final = (("output_split_sizes",), ("input_split_sizes",))
 
 FORMS: Final = {
-    "allreduce": Form(_TENSORS, "AllreduceOptions", ("op",), (1,)),
-    "allreduce_coalesced": Form(_TENSORS, "AllreduceCoalescedOptions", ("op",), (1,)),
-    "reduce": Form(_TENSORS, "ReduceOptions", ("root", "op"), (1,)),
-    "broadcast": Form(_TENSORS, "BroadcastOptions", ("root",), (1,)),
-    "allgather": Form(_GATHERED, "AllgatherOptions", depths=(2, 1)),
-    "allgather_coalesced": Form(_COALESCED, "AllgatherOptions", depths=(2, 1)),
-    "all_gather_single": Form(_SINGLE, "AllgatherOptions", depths=(0, 0)),
-    "all_gather_single_coalesced": Form(_COALESCED, "AllgatherOptions", depths=(1, 1)),
-    "gather": Form(_GATHERED, "GatherOptions", ("root",), (2, 1)),
-    "scatter": Form(_SCATTERED, "ScatterOptions", ("root",), (1, 2)),
-    "reduce_scatter": Form(_SCATTERED, "ReduceScatterOptions", ("op",), (1, 2)),
-    "reduce_scatter_single": Form(_SINGLE, "ReduceScatterOptions", ("op",), (0, 0)),
-    "reduce_scatter_single_coalesced": Form(_COALESCED, "ReduceScatterOptions", ("op",), (1, 1)),
-    "alltoall": Form(_SCATTERED, "AllToAllOptions", depths=(1, 1)),
-    "all_to_all_single": Form((*_SINGLE, *_SPLITS), "AllToAllOptions", depths=(0, 0)),
-    "barrier": Form((), "BarrierOptions"),
-    "send": Form((("tensors",), ("dstRank",), ("tag",)), depths=(1,)),
-    "recv": Form((("tensors",), ("srcRank",), ("tag",)), depths=(1,)),
-    "recv_anysource": Form((("tensors",), ("tag",)), depths=(1,)),
+    "allreduce": CallForm(_TENSORS, "AllreduceOptions", ("op",), (1,)),
+    "allreduce_coalesced": CallForm(_TENSORS, "AllreduceCoalescedOptions", ("op",), (1,)),
+    "reduce": CallForm(_TENSORS, "ReduceOptions", ("root", "op"), (1,)),
+    "broadcast": CallForm(_TENSORS, "BroadcastOptions", ("root",), (1,)),
+    "allgather": CallForm(_GATHERED, "AllgatherOptions", depths=(2, 1)),
+    "allgather_coalesced": CallForm(_COALESCED, "AllgatherOptions", depths=(2, 1)),
+    "all_gather_single": CallForm(_SINGLE, "AllgatherOptions", depths=(0, 0)),
+    "all_gather_single_coalesced": CallForm(_COALESCED, "AllgatherOptions", depths=(1, 1)),
+    "gather": CallForm(_GATHERED, "GatherOptions", ("root",), (2, 1)),
+    "scatter": CallForm(_SCATTERED, "ScatterOptions", ("root",), (1, 2)),
+    "reduce_scatter": CallForm(_SCATTERED, "ReduceScatterOptions", ("op",), (1, 2)),
+    "reduce_scatter_single": CallForm(_SINGLE, "ReduceScatterOptions", ("op",), (0, 0)),
+    "reduce_scatter_single_coalesced": CallForm(
+        _COALESCED, "ReduceScatterOptions", ("op",), (1, 1)
+    ),
+    "alltoall": CallForm(_SCATTERED, "AllToAllOptions", depths=(1, 1)),
+    "all_to_all_single": CallForm((*_SINGLE, *_SPLITS), "AllToAllOptions", depths=(0, 0)),
+    "barrier": CallForm((), "BarrierOptions"),
+    "send": CallForm((("tensors",), ("dstRank",), ("tag",)), depths=(1,)),
+    "recv": CallForm((("tensors",), ("srcRank",), ("tag",)), depths=(1,)),
+    "recv_anysource": CallForm((("tensors",), ("tag",)), depths=(1,)),
 }

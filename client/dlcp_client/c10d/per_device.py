@@ -15,9 +15,9 @@ from torch._C import _distributed_c10d as torch_c10d
 from dlcp_client.backend import NAME
 from dlcpd.contract.errors import BadTensor
 
+from .device_backends import ALL_DEVICES, DeviceBackends
 from .errors import torch_errors
-from .others import ALL_OURS, Devices
-from .unread import Unread
+from .unread import UnreadWorks
 
 _KIND: Final = dist.ProcessGroup.BackendType.CUSTOM
 
@@ -25,18 +25,18 @@ _KIND: Final = dist.ProcessGroup.BackendType.CUSTOM
 class PerDevice(dist.ProcessGroup):
     """A ProcessGroup that is also the backend of each device without another backend."""
 
-    devices: Devices = ALL_OURS
-    unread: Unread
+    devices: DeviceBackends = ALL_DEVICES
+    unread: UnreadWorks
 
     supports_splitting = False  # flag of NCCL's splitting; `split_group` works without it
     supports_coalescing = True
     supports_shrinking = False
     supports_time_estimate = False
 
-    def _serve(self, devices: Devices) -> None:
+    def _serve(self, devices: DeviceBackends) -> None:
         """Register the devices with PyTorch."""
         self.devices = devices
-        for device in devices.ours:
+        for device in devices.served:
             self._register_backend(torch.device(device), _KIND, None)
         devices.register_others(self)
         self._set_default_backend(_KIND)
@@ -55,9 +55,9 @@ class PerDevice(dist.ProcessGroup):
 
         Raises: BadTensor.
         """
-        if not kind or kind in self.devices.ours:
+        if not kind or kind in self.devices.served:
             return None
-        if kind in self.devices.theirs:
+        if kind in self.devices.other_backends:
             return self.devices.others
         known = [one.type for one in self._device_types]
         raise BadTensor(

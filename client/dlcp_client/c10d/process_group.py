@@ -15,15 +15,16 @@ from dlcpd.contract.policy import LossPolicy, exact
 
 from . import transport
 from .checks import check_message
-from .collectives import Collectives, Tensors, operation
+from .collectives import Collectives, Tensors
+from .device_backends import ALL_DEVICES, DeviceBackends
 from .errors import torch_errors
-from .others import ALL_OURS, Devices
-from .overloads import Asked
+from .group_calls import operation
+from .overloads import CallOptions
 from .per_device import PerDevice
 from .sessions import End
 from .staging import BYTES, lent, room
-from .unread import Unread
-from .work import Work, joined
+from .unread import UnreadWorks
+from .work import GroupWork, joined
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -40,12 +41,12 @@ class ProcessGroup(Collectives, PerDevice):
     def __init__(
         self,
         store: "Store",
-        group: transport.Group,
+        group: transport.TransportGroup,
         timeout: timedelta,
         *,
         split: Split,
         end: End,
-        devices: Devices = ALL_OURS,
+        devices: DeviceBackends = ALL_DEVICES,
     ) -> None:
         """`split` makes a group of some of these ranks; `end` is called once, last. `devices`: the
         devices and their backends."""
@@ -56,8 +57,8 @@ class ProcessGroup(Collectives, PerDevice):
         self._split, self._end = split, end
         self.set_timeout(timeout)
         self._open, self._splits = True, 0
-        self._coalesced: list[Work] | None = None
-        self.unread = Unread()
+        self._coalesced: list[GroupWork] | None = None
+        self.unread = UnreadWorks()
         self._name, self._description = "", ""
 
     # --- names and ranks, also read by C++ --------------------------------------------
@@ -88,14 +89,14 @@ class ProcessGroup(Collectives, PerDevice):
 
     # --- operations -------------------------------------------------------------------
 
-    def policy(self, asked: Asked) -> LossPolicy:
+    def policy(self, asked: CallOptions) -> LossPolicy:
         return exact(deadline=self._timeout if asked.timeout is None else asked.timeout)
 
     def begin(self) -> None:
         if not self._open:
-            raise SessionClosed(f"process group {self._name!r} was destroyed: make a new one")
+            raise SessionClosed(f"process group {self._name!r} was destroyed: create a new group")
 
-    def begun(self, work: Work, *, message: bool) -> None:
+    def begun(self, work: GroupWork, *, message: bool) -> None:
         work.group = self
         if not message:  # another rank may match it after any number of other operations
             self.unread.add(work)
@@ -103,26 +104,26 @@ class ProcessGroup(Collectives, PerDevice):
             self._coalesced.append(work)
 
     @operation
-    def send(self, tensors: Tensors, peer: int, tag: int, asked: Asked) -> Work:
+    def send(self, tensors: Tensors, peer: int, tag: int, asked: CallOptions) -> GroupWork:
         check_message(peer, tag, self.group.size)
         buffer = lent(tensors, BYTES)
-        return Work([self.group.send(buffer.flat, peer, tag, policy=self.policy(asked))], [])
+        return GroupWork([self.group.send(buffer.flat, peer, tag, policy=self.policy(asked))], [])
 
     @operation
-    def recv(self, tensors: Tensors, peer: int, tag: int, asked: Asked) -> Work:
+    def recv(self, tensors: Tensors, peer: int, tag: int, asked: CallOptions) -> GroupWork:
         check_message(peer, tag, self.group.size)
         return _received(self.group, tensors, peer, tag, self.policy(asked))
 
     @operation
-    def recv_anysource(self, tensors: Tensors, tag: int, asked: Asked) -> Work:
+    def recv_anysource(self, tensors: Tensors, tag: int, asked: CallOptions) -> GroupWork:
         return _received(self.group, tensors, None, tag, self.policy(asked))
 
     @operation
-    def barrier(self, asked: Asked) -> Work:
+    def barrier(self, asked: CallOptions) -> GroupWork:
         # As with Gloo, it also waits for earlier collectives that no caller waits for.
         before = self.unread.all()
         part = self.group.barrier(policy=self.policy(asked))
-        return Work([part], [], lambda: [work.wait() for work in before])
+        return GroupWork([part], [], lambda: [work.wait() for work in before])
 
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
@@ -147,9 +148,9 @@ class ProcessGroup(Collectives, PerDevice):
             return
         self._coalesced = []
 
-    def _end_coalescing(self, device: torch.device) -> Work:
+    def _end_coalescing(self, device: torch.device) -> GroupWork:
         if (other := self.other(device.type)) is not None:
-            return cast("Work", other._end_coalescing(device))  # noqa: SLF001  # as above
+            return cast("GroupWork", other._end_coalescing(device))  # noqa: SLF001  # as above
         works, self._coalesced = self._coalesced or [], None
         return joined(works)
 
@@ -177,8 +178,8 @@ class ProcessGroup(Collectives, PerDevice):
         if self.devices.others is not None:
             with torch_errors():
                 raise BadOperation(
-                    f"process group {self._name!r} has several backends, and cannot be split: make "
-                    f"a new group"
+                    f"process group {self._name!r} has several backends and cannot be split: "
+                    "create a new group"
                 )
         self._splits += 1
         if self.group.rank not in new_ranks:
@@ -210,9 +211,13 @@ class ProcessGroup(Collectives, PerDevice):
 
 
 def _received(
-    group: transport.Group, tensors: Tensors, peer: int | None, tag: int, policy: LossPolicy
-) -> Work:
+    group: transport.TransportGroup,
+    tensors: Tensors,
+    peer: int | None,
+    tag: int,
+    policy: LossPolicy,
+) -> GroupWork:
     """Receive a message of `peer`; None: of any rank."""
     buffer = room(tensors, BYTES)
     part = group.receive(buffer.flat, peer, tag, policy=policy)
-    return Work([part], tensors, buffer.copy_back)
+    return GroupWork([part], tensors, buffer.copy_back)

@@ -56,7 +56,10 @@ class Reduction:
         """
         kind = getattr(op, "op", op)
         if kind not in _NAMES:
-            raise BadOperation(f"{op!r} is no reduction: use dist.ReduceOp.SUM or another of it")
+            raise BadOperation(
+                f"{op!r} is not a reduction of dlcpd: use dist.ReduceOp.SUM, or another member "
+                "of ReduceOp"
+            )
         if dtype not in _CARRIED:
             known = ", ".join(str(d).removeprefix("torch.") for d in _CARRIED)
             raise BadTensor(f"{dtype} cannot be reduced; convert to one of {known}")
@@ -76,7 +79,8 @@ class Reduction:
 def _check(name: str, dtype: torch.dtype, *, scaled: bool) -> None:
     if (name == "avg" or scaled) and not (dtype.is_floating_point or dtype.is_complex):
         raise BadOperation(
-            f"an average or scaled sum of {dtype} would round: use SUM and divide, or a float dtype"
+            f"dlcpd would round an average or scaled sum of {dtype}: use SUM and divide, or a "
+            "float dtype"
         )
     if dtype.is_complex and name not in ("sum", "avg"):
         raise BadOperation(f"{name} of {dtype} is not defined: complex numbers have SUM and AVG")

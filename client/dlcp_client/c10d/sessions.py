@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from dlcpd.contract.errors import DlcpError
 from dlcpd.contract.policy import exact
 
-from .solo import Solo
-from .transport import Group, Transport
+from .single_rank import SingleRankGroup
+from .transport import Transport, TransportGroup
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -26,7 +26,7 @@ End = Callable[[bool], None]  # of a group; True: the last group waits for the o
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMember:
     """This process's place in a new process group."""
 
     store: "Store"  # of the group
@@ -38,7 +38,7 @@ class Member:
 
 
 @dataclass(slots=True)
-class Lease:
+class TransportLease:
     """A transport shared by groups."""
 
     transport: Transport
@@ -46,11 +46,11 @@ class Lease:
     whole: bool
     open: int = 0  # number of open groups
 
-    def serves(self, member: Member) -> bool:
+    def serves(self, member: GroupMember) -> bool:
         """Whether all members of a group choose this lease, independent of their other groups."""
         return self.whole or self.ranks == member.ranks
 
-    def group(self, member: Member) -> Group:
+    def group(self, member: GroupMember) -> TransportGroup:
         """A new group; all its members make it in the same order."""
         positions = [self.ranks.index(rank) for rank in member.ranks]
         timeout = member.timeout.total_seconds()
@@ -66,16 +66,16 @@ class Sessions:
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
-        self._leases: list[Lease] = []
+        self._leases: list[TransportLease] = []
         os.register_at_fork(after_in_child=self._leases.clear)  # they belong to the parent
 
-    def open(self, member: Member) -> tuple[Group, End]:
+    def open(self, member: GroupMember) -> tuple[TransportGroup, End]:
         """A group, and the function that ends it. Connects if needed.
 
         Raises: the errors of connecting.
         """
         if len(member.ranks) == 1:
-            return Solo(), lambda politely: None
+            return SingleRankGroup(), lambda politely: None
         lease = next((lease for lease in self._leases if lease.serves(member)), None)
         lease = lease or self._connected(member)
         lease.open += 1
@@ -86,20 +86,20 @@ class Sessions:
             raise
         return group, partial(self._end, lease, group)
 
-    def _connected(self, member: Member) -> Lease:
+    def _connected(self, member: GroupMember) -> TransportLease:
         transport = self._connect(member.store, member.rank, len(member.ranks), member.timeout)
-        lease = Lease(transport, member.ranks, member.whole)
+        lease = TransportLease(transport, member.ranks, member.whole)
         self._leases.append(lease)
         return lease
 
-    def _end(self, lease: Lease, group: Group, politely: bool) -> None:
+    def _end(self, lease: TransportLease, group: TransportGroup, politely: bool) -> None:
         if politely and lease.open == 1 and group.size == len(lease.ranks):
             _farewell(group)
         with suppress(DlcpError):  # the session has already ended
             group.close()
         self._release(lease)
 
-    def _release(self, lease: Lease) -> None:
+    def _release(self, lease: TransportLease) -> None:
         lease.open -= 1
         if not lease.open:
             if lease in self._leases:
@@ -107,7 +107,7 @@ class Sessions:
             lease.transport.close()
 
 
-def _farewell(group: Group) -> None:
+def _farewell(group: TransportGroup) -> None:
     """Wait until all ranks are about to leave, FAREWELL passes, or a rank is lost."""
     with suppress(DlcpError):
         group.barrier(policy=exact(deadline=FAREWELL)).wait()

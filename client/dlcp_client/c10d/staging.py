@@ -85,7 +85,10 @@ def _checked(tensors: Sequence[Any]) -> tuple[torch.Tensor, ...]:
     device_of(tensors[0])
     for tensor in tensors:
         if tensor.device != tensors[0].device:
-            raise BadTensor(f"{tensor.device} beside {tensors[0].device}: use one device per call")
+            raise BadTensor(
+                f"one call has tensors on {tensor.device} and on {tensors[0].device}: use one "
+                "device per call"
+            )
         if tensor.layout is not torch.strided:
             raise BadTensor(f"layout {tensor.layout} is not dense; use .to_dense()")
         if tensor.dtype != tensors[0].dtype:

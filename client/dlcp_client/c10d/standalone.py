@@ -14,8 +14,8 @@ from dlcp_client.joining.torch_ranks import connect
 
 from .errors import torch_errors
 from .process_group import ProcessGroup
-from .solo import Solo
-from .transport import Group, Transport
+from .single_rank import SingleRankGroup
+from .transport import Transport, TransportGroup
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -29,14 +29,14 @@ def process_group(store: "Store", rank: int, world_size: int, timeout: timedelta
     Raises: the errors of `connect`, as errors of torch.distributed.
     """
     if world_size == 1:
-        return _Shared().whole(store, Solo(), timeout)
+        return _SharedSession().whole(store, SingleRankGroup(), timeout)
     with torch_errors():
         session = connect(store, rank, world_size, job=NAME, timeout=timeout.total_seconds())
     transport = cast("Transport", session)
-    return _Shared(transport).whole(store, cast("Group", session.world), timeout)
+    return _SharedSession(transport).whole(store, cast("TransportGroup", session.world), timeout)
 
 
-class _Shared:
+class _SharedSession:
     """The session that a group and its splits keep open."""
 
     def __init__(self, transport: Transport | None = None) -> None:
@@ -46,20 +46,20 @@ class _Shared:
             # On a thread: the last reference may be dropped on a thread of the session.
             finalize(self, Thread(target=transport.close, daemon=True).start).atexit = False
 
-    def whole(self, store: "Store", group: Group, timeout: timedelta) -> ProcessGroup:
+    def whole(self, store: "Store", group: TransportGroup, timeout: timedelta) -> ProcessGroup:
         """The group that ends the session when it ends."""
         return self._over(store, group, timeout, self._close)
 
     def _split(
         self, store: "Store", name: str, ranks: list[int], timeout: timedelta
     ) -> ProcessGroup:
-        part: Group = Solo()
+        part: TransportGroup = SingleRankGroup()
         if self._transport is not None and len(ranks) > 1:
             part = self._transport.group(ranks, name, timeout=timeout.total_seconds())
         return self._over(PrefixStore(f"{name}/", store), part, timeout, part.close)
 
     def _over(
-        self, store: "Store", group: Group, timeout: timedelta, close: Callable[[], None]
+        self, store: "Store", group: TransportGroup, timeout: timedelta, close: Callable[[], None]
     ) -> ProcessGroup:
         return ProcessGroup(
             store, group, timeout, split=partial(self._split, store), end=lambda _: close()

@@ -34,7 +34,7 @@ MAX_TAG: Final = (1 << 31) - 1
 USER_TAGS: Final = MAX_TAG  # tags from here on are reserved for the group
 
 
-class Work(Protocol):
+class TransportWork(Protocol):
     """One operation."""
 
     @property
@@ -59,19 +59,21 @@ class Work(Protocol):
         """
 
 
-class Group(Protocol):
+class TransportGroup(Protocol):
     """An ordered set of ranks. Thread-safe; the caller orders operations across threads."""
 
     rank: int  # of this process in the group
     size: int
 
-    def all_reduce(self, tensor: torch.Tensor, op: str, *, policy: LossPolicy) -> Work:
+    def all_reduce(self, tensor: torch.Tensor, op: str, *, policy: LossPolicy) -> TransportWork:
         """Reduce over all ranks, in place."""
 
-    def reduce(self, tensor: torch.Tensor, root: int, op: str, *, policy: LossPolicy) -> Work:
+    def reduce(
+        self, tensor: torch.Tensor, root: int, op: str, *, policy: LossPolicy
+    ) -> TransportWork:
         """Reduce over all ranks to `tensor` of `root`. On other ranks it becomes undefined."""
 
-    def broadcast(self, tensor: torch.Tensor, root: int, *, policy: LossPolicy) -> Work:
+    def broadcast(self, tensor: torch.Tensor, root: int, *, policy: LossPolicy) -> TransportWork:
         """Copy the root's tensor to all ranks."""
 
     def all_gather(
@@ -81,7 +83,7 @@ class Group(Protocol):
         sizes: Sequence[int] | None,
         *,
         policy: LossPolicy,
-    ) -> Work:
+    ) -> TransportWork:
         """Concatenate the inputs of all ranks in `output`, in rank order.
 
         `sizes`: elements by rank; None: equal for all. `input` may be this rank's part of `output`.
@@ -94,7 +96,7 @@ class Group(Protocol):
         root: int,
         *,
         policy: LossPolicy,
-    ) -> Work:
+    ) -> TransportWork:
         """Concatenate the inputs, of equal size, in the root's `output`; None on other ranks."""
 
     def scatter(
@@ -104,7 +106,7 @@ class Group(Protocol):
         root: int,
         *,
         policy: LossPolicy,
-    ) -> Work:
+    ) -> TransportWork:
         """Give each rank its part, of equal size, of the root's `input`; None on other ranks."""
 
     def reduce_scatter(  # noqa: PLR0913  # all but four by keyword
@@ -117,7 +119,7 @@ class Group(Protocol):
         policy: LossPolicy = EXACT,
         name: str | None = None,
         layers: Iterable[Any] = (),
-    ) -> Work:
+    ) -> TransportWork:
         """Reduce the inputs and give each rank its part.
 
         `sizes`: elements by rank; None: equal for all. `output` may be this rank's part of `input`.
@@ -132,21 +134,24 @@ class Group(Protocol):
         input_splits: Sequence[int] | None,
         *,
         policy: LossPolicy,
-    ) -> Work:
+    ) -> TransportWork:
         """Part i of `input` goes to rank i; part i of `output` comes from rank i.
 
         Splits are elements by rank; None: equal for all.
         """
 
-    def send(self, tensor: torch.Tensor, peer: int, tag: int, *, policy: LossPolicy) -> Work:
+    def send(
+        self, tensor: torch.Tensor, peer: int, tag: int, *, policy: LossPolicy
+    ) -> TransportWork:
         """Send to one rank. Done when the peer has the data or `tensor` may be changed."""
 
     def receive(
         self, tensor: torch.Tensor, peer: int | None, tag: int, *, policy: LossPolicy
-    ) -> Work:
-        """Receive from `peer`; None: from the first rank that sends. Work.source names it."""
+    ) -> TransportWork:
+        """Receive from `peer`; None: from the first rank that sends, which `TransportWork.source`
+        names."""
 
-    def barrier(self, *, policy: LossPolicy) -> Work:
+    def barrier(self, *, policy: LossPolicy) -> TransportWork:
         """Done after all ranks have called it."""
 
     def close(self) -> None:
@@ -156,7 +161,7 @@ class Group(Protocol):
 class Transport(Protocol):
     """The source of groups: a session."""
 
-    def group(self, ranks: Sequence[int], name: str, *, timeout: float) -> Group:
+    def group(self, ranks: Sequence[int], name: str, *, timeout: float) -> TransportGroup:
         """The group of `ranks` of this transport, in this order; every member calls it.
 
         `name` is the same on all members. `timeout`: seconds to wait for all members.

@@ -1,19 +1,19 @@
 """The collectives of a process group whose results are not yet in the caller's tensors."""
 
-from .work import Work
+from .work import GroupWork
 
 
-class Unread:
+class UnreadWorks:
     """Works in the order of their calls, until their results are copied back.
 
     A caller may never wait for a work, so each new one looks at the oldest.
     """
 
     def __init__(self) -> None:
-        self._works: dict[Work, None] = {}
+        self._works: dict[GroupWork, None] = {}
         self.begun = 0  # collectives so far
 
-    def add(self, work: Work) -> None:
+    def add(self, work: GroupWork) -> None:
         """Add a new work. If the oldest one has ended, copy its results back."""
         oldest = next(iter(self._works), None)
         if oldest is not None:
@@ -21,11 +21,11 @@ class Unread:
         self._works[work] = None
         self.begun += 1
 
-    def ended(self, work: Work) -> None:
+    def ended(self, work: GroupWork) -> None:
         """Remove a work whose results are in place, or that failed."""
         self._works.pop(work, None)
 
-    def all(self) -> list[Work]:
+    def all(self) -> list[GroupWork]:
         """The works, oldest first."""
         return list(self._works)
 

@@ -12,7 +12,7 @@ from torch._C import _distributed_c10d as c10d
 from torch.futures import Future
 
 from dlcp_client.device.registry import device_of
-from dlcp_client.hooks.waits import show_the_wait
+from dlcp_client.hooks.ddp_wait import show_the_wait
 from dlcp_client.ranges import RANGES
 from dlcpd.contract.errors import DlcpError
 
@@ -22,22 +22,22 @@ from .errors import torch_errors
 _NO_LIMIT: Final = timedelta(0)  # PyTorch passes it for "wait until the end"
 
 
-class Unended(Protocol):
+class OpenWorks(Protocol):
     """Works of a process group that have not ended."""
 
-    def ended(self, work: "Work") -> None:
+    def ended(self, work: "GroupWork") -> None:
         """`work` has ended and its results are in place."""
 
 
-class Maker(Protocol):
+class WorkOwner(Protocol):
     """The process group that made a work."""
 
     @property
-    def unread(self) -> Unended:
+    def unread(self) -> OpenWorks:
         """The works whose results are not yet copied back."""
 
 
-class Work(c10d.Work):
+class GroupWork(c10d.Work):
     """One call of a process group. Its results are in `outputs` after `wait()`.
 
     C++ calls only `wait` and `get_future`; the rest is for Python callers.
@@ -45,7 +45,7 @@ class Work(c10d.Work):
 
     def __init__(
         self,
-        parts: Sequence[transport.Work],
+        parts: Sequence[transport.TransportWork],
         outputs: Any,
         finish: Callable[[], object] | None = None,
     ) -> None:
@@ -56,7 +56,7 @@ class Work(c10d.Work):
         self._lock = threading.RLock()  # a callback added late runs at once, on this thread
         self._future: Future[Any] | None = None
         # Referenced until the work has ended: a group without references closes its session.
-        self.group: Maker | None = None
+        self.group: WorkOwner | None = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block until the end; True.
@@ -151,7 +151,7 @@ class Work(c10d.Work):
             group.unread.ended(self)
 
 
-def joined(works: Sequence[Work]) -> Work:
+def joined(works: Sequence[GroupWork]) -> GroupWork:
     """One work that ends with the last of `works`."""
     parts = [part for work in works for part in work.parts]
 
@@ -159,7 +159,7 @@ def joined(works: Sequence[Work]) -> Work:
         for work in works:
             work.conclude()
 
-    return Work(parts, [t for work in works for t in work.result()], finish)
+    return GroupWork(parts, [t for work in works for t in work.result()], finish)
 
 
 def _future_of(outputs: list[torch.Tensor]) -> "Future[None]":
@@ -168,7 +168,7 @@ def _future_of(outputs: list[torch.Tensor]) -> "Future[None]":
     return Future() if device is None else device.future()
 
 
-def _complete_after(parts: Sequence[transport.Work], base: "Future[None]") -> None:
+def _complete_after(parts: Sequence[transport.TransportWork], base: "Future[None]") -> None:
     """Complete `base` when all of `parts` ended, on a thread whose callbacks may wait."""
     lock, left = threading.Lock(), len(parts) + 1
 

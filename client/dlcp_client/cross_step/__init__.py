@@ -6,6 +6,6 @@
 replaces `ddp.register`; the training loop does not change.
 """
 
-from .registration import Registration, register
+from .registration import CrossStepRegistration, register
 
-__all__ = ["Registration", "register"]
+__all__ = ["CrossStepRegistration", "register"]

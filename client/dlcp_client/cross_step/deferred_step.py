@@ -8,12 +8,12 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from dlcp_client.cross_step.lazy_parameters import Awaited, awaited, forget, land
+from dlcp_client.cross_step.lazy_parameters import AwaitedGradient, awaited, forget, land
 from dlcp_client.cross_step.suitability import check_step
-from dlcp_client.hooks.stand_in import stand_in
+from dlcp_client.hooks.replace_method import replace_method
 
 
-class Step:
+class RecordedStep:
     """One call of step(), with the present settings of each group: a scheduler changes them."""
 
     def __init__(self, optimizer: Optimizer, step: Callable[[], Any]) -> None:
@@ -58,8 +58,8 @@ class DeferredStep:
             optimizer.register_state_dict_pre_hook(lambda _: self.finish()),
             optimizer.register_load_state_dict_pre_hook(lambda *_: self.finish()),
         ]
-        stand_in(optimizer, "step", self._note)
-        stand_in(optimizer, "zero_grad", self._forget)
+        replace_method(optimizer, "step", self._note)
+        replace_method(optimizer, "zero_grad", self._forget)
 
     def finish(self) -> None:
         """Apply the due updates; waits for their gradients.
@@ -74,8 +74,8 @@ class DeferredStep:
         """Restore the optimizer's methods."""
         for hook in self._hooks:
             hook.remove()
-        stand_in(self._optimizer, "step", self._step)
-        stand_in(self._optimizer, "zero_grad", self._zero_grad)
+        replace_method(self._optimizer, "step", self._step)
+        replace_method(self._optimizer, "zero_grad", self._zero_grad)
 
     def _note(self, closure: Any = None) -> Any:
         """step(): record updates whose gradients are awaited, and apply the rest now."""
@@ -85,7 +85,7 @@ class DeferredStep:
         if not entries:
             return self._step()
         self.finish()  # updates of an earlier step whose parameters were not used since
-        step = Step(optimizer, self._step)
+        step = RecordedStep(optimizer, self._step)
         here = []
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -104,7 +104,7 @@ class DeferredStep:
             forget(entry, set_to_none=set_to_none)
         self._zero_grad(set_to_none=set_to_none)
 
-    def _entries(self) -> list[Awaited]:
+    def _entries(self) -> list[AwaitedGradient]:
         parameters = [p for group in self._optimizer.param_groups for p in group["params"]]
         return [entry for p in parameters if (entry := awaited(p)) is not None]
 

@@ -33,21 +33,23 @@ _HARMLESS: Final = frozenset(
 ) | {torch.Tensor.numel, torch.Tensor.size, torch.Tensor.dim}
 
 
-class Update(Protocol):
+class PendingUpdate(Protocol):
     """A requested optimizer step that is not yet applied to all of its parameters."""
 
     def apply(self, parameters: list[nn.Parameter]) -> None:
         """Update these parameters; their `.grad` is the averaged one."""
 
 
-class Awaited:
+class AwaitedGradient:
     """One parameter's gradient in a submitted operation."""
 
     __slots__ = ("average", "in_slot", "parameter", "piece", "update")
 
-    def __init__(self, parameter: nn.Parameter, average: torch.Tensor, piece: "Piece") -> None:
+    def __init__(
+        self, parameter: nn.Parameter, average: torch.Tensor, piece: "AveragedPiece"
+    ) -> None:
         self.parameter, self.average, self.piece = parameter, average, piece
-        self.update: Update | None = None  # the due step
+        self.update: PendingUpdate | None = None  # the due step
         self.in_slot = True  # whether `.grad` will become the average; False after zero_grad()
 
     def forget_gradient(self, *, keep: torch.Tensor | None) -> None:
@@ -68,7 +70,7 @@ class Awaited:
             return cast(torch.Tensor | None, _SLOT.__get__(self.parameter))
 
 
-class Piece:
+class AveragedPiece:
     """An operation and the parameters whose gradients it averages."""
 
     def __init__(
@@ -76,7 +78,7 @@ class Piece:
     ) -> None:
         """`waiting`: a context for each wait."""
         self._work, self._waiting = work, waiting
-        self.members: dict[int, Awaited] = {}  # by id of the parameter
+        self.members: dict[int, AwaitedGradient] = {}  # by id of the parameter
         self.reported = False  # whether the operation's failure was raised to a caller
 
     def wait(self) -> None:
@@ -130,24 +132,26 @@ class LazyParameter(nn.Parameter):
         return self.__deepcopy__(memo)  # now an ordinary parameter's
 
 
-_awaited: Final[dict[int, Awaited]] = {}  # by id of the parameter, which an entry keeps alive
+_awaited: Final[
+    dict[int, AwaitedGradient]
+] = {}  # by id of the parameter, which an entry keeps alive
 
 
-class Awaiting:
+class AwaitingFlag:
     """Whether any parameter is awaited: one value that compiled code can specialise on."""
 
     any = False
 
 
-def attach(piece: Piece, parameter: nn.Parameter, average: torch.Tensor) -> None:
+def attach(piece: AveragedPiece, parameter: nn.Parameter, average: torch.Tensor) -> None:
     """From now on, reading `parameter` or its gradient waits for `piece`."""
-    entry = Awaited(parameter, average, piece)
+    entry = AwaitedGradient(parameter, average, piece)
     piece.members[id(parameter)] = _awaited[id(parameter)] = entry
-    Awaiting.any = True
+    AwaitingFlag.any = True
     parameter.__class__ = LazyParameter
 
 
-def awaited(parameter: torch.Tensor) -> Awaited | None:
+def awaited(parameter: torch.Tensor) -> AwaitedGradient | None:
     """The entry of a parameter whose gradient or update is awaited; None: neither is."""
     return _awaited.get(id(parameter))
 
@@ -158,7 +162,7 @@ def land_parameter(parameter: nn.Parameter) -> None:
         land(entry)
 
 
-def land(entry: Awaited) -> None:
+def land(entry: AwaitedGradient) -> None:
     """Wait for an operation and apply the due update, to all of its parameters that share it.
 
     Without a due update the gradient becomes an ordinary one. Raises: the error that ended the
@@ -174,18 +178,18 @@ def land(entry: Awaited) -> None:
             _apply(entry.update, list(entry.piece.members.values()))
 
 
-def forget(entry: Awaited, *, set_to_none: bool) -> None:
+def forget(entry: AwaitedGradient, *, set_to_none: bool) -> None:
     """Prepare for zero_grad(), which then zeroes `.grad`. Raises: as `forget_gradient`."""
     entry.forget_gradient(keep=None if set_to_none else entry.slot())
 
 
-def drop(entry: Awaited) -> None:
+def drop(entry: AwaitedGradient) -> None:
     """Drop a gradient whose operation failed: `.grad` becomes None, never the local one."""
     _release(entry)
     entry.parameter.grad = None
 
 
-def _apply(update: Update, members: list[Awaited]) -> None:
+def _apply(update: PendingUpdate, members: list[AwaitedGradient]) -> None:
     together = [one for one in members if one.update is update]
     hidden = []  # values of `.grad` set since: restored after the update
     for one in together:
@@ -202,14 +206,14 @@ def _apply(update: Update, members: list[Awaited]) -> None:
             parameter.grad = gradient
 
 
-def _release(entry: Awaited) -> None:
+def _release(entry: AwaitedGradient) -> None:
     """Make it an ordinary parameter again."""
     del entry.piece.members[id(entry.parameter)], _awaited[id(entry.parameter)]
-    Awaiting.any = bool(_awaited)
+    AwaitingFlag.any = bool(_awaited)
     entry.parameter.__class__ = nn.Parameter
 
 
-def _show_average(entry: Awaited) -> None:
+def _show_average(entry: AwaitedGradient) -> None:
     # A copy: the result is read-only, because peers may still fetch it, and clipping writes to
     # .grad. Into the existing tensor, which may be DDP's view of its bucket.
     cast(torch.Tensor, entry.parameter.grad).copy_(entry.average)

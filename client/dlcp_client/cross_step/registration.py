@@ -18,8 +18,8 @@ from torch.optim import Optimizer
 from dlcp_client.arena.tensors import copy
 from dlcp_client.cross_step.deferred_step import DeferredStep
 from dlcp_client.cross_step.lazy_parameters import (
-    Awaiting,
-    Piece,
+    AveragedPiece,
+    AwaitingFlag,
     attach,
     awaited,
     drop,
@@ -29,13 +29,13 @@ from dlcp_client.cross_step.lazy_parameters import (
 from dlcp_client.cross_step.suitability import check_backward, check_suitable
 from dlcp_client.device.registry import device_of
 from dlcp_client.guard import Guard, checked_guard
-from dlcp_client.guard.watch import Watch, averaged
-from dlcp_client.hooks.buckets import Placed, contents, cut
+from dlcp_client.guard.sampler import GuardSampler, averaged
+from dlcp_client.hooks.buckets import PlacedGradient, contents, cut
 from dlcp_client.hooks.held_hook import HeldHook, hold
 from dlcp_client.hooks.model_session import SessionOptions, check_options
 from dlcp_client.hooks.resuming import Resumable
 from dlcp_client.hooks.rules import DEFAULT_WARMUP, Rules
-from dlcp_client.hooks.wrapped import wrapped
+from dlcp_client.hooks.wrapped_model import wrapped
 from dlcp_client.joining.sessions import DEFAULT_ARENA, DEFAULT_TIMEOUT
 from dlcp_client.session import Session
 from dlcpd.contract.errors import BadConfig, DlcpError, SessionClosed
@@ -44,7 +44,7 @@ from dlcpd.contract.policy import EXACT, LossPolicy
 COMPILED: Final = "_orig_mod"  # attribute of torch.compile(module) that holds the module
 
 
-class Registration(Resumable):
+class CrossStepRegistration(Resumable):
     """The result of `register`. `session` is None if the framework's all-reduce is in use."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Registration(Resumable):
         guard: Guard | None = None,
     ) -> None:
         super().__init__(session, rules)
-        self.guard = Watch(guard, rules) if guard else None
+        self.guard = GuardSampler(guard, rules) if guard else None
         self._owned = owned
         self._model, self._step = model, step
         self._parameters = [p for p in model.parameters() if p.requires_grad]
@@ -138,12 +138,14 @@ class Registration(Resumable):
             self.rules.begin_step(self.session.world)
         return self.session
 
-    def _submit(self, session: Session, buffer: torch.Tensor, run: Sequence[Placed]) -> None:
+    def _submit(
+        self, session: Session, buffer: torch.Tensor, run: Sequence[PlacedGradient]
+    ) -> None:
         start, size, unit = run[0].start, run[-1].stop - run[0].start, buffer.itemsize
         given = buffer.view(-1)[start // unit : (start + size) // unit]
         result = self._apart(session, given)
-        terms = self.rules.terms(run, start, size)
-        piece = Piece(averaged(session, result, terms, self.guard), self.account.waiting)
+        request = self.rules.request(run, start, size)
+        piece = AveragedPiece(averaged(session, result, request, self.guard), self.account.waiting)
         for one in run:
             shape, strides = one.gradient.shape, one.gradient.stride()
             offset = result.storage_offset() + (one.start - start) // unit
@@ -181,7 +183,7 @@ class Registration(Resumable):
 class ZeroGrad:
     """zero_grad() of a registered model. On a copied model it only calls the method."""
 
-    def __init__(self, registration: Registration, method: Callable[..., None]) -> None:
+    def __init__(self, registration: CrossStepRegistration, method: Callable[..., None]) -> None:
         self._registration, self._method = registration, method
 
     def __call__(self, set_to_none: bool = True) -> None:
@@ -205,7 +207,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     arena_bytes: int = DEFAULT_ARENA,
     timeout: float = DEFAULT_TIMEOUT,
     config: str | Path | None = None,
-) -> Registration:
+) -> CrossStepRegistration:
     """As `ddp.register`, but training waits for each gradient only when it is used. Every rank
     calls it.
 
@@ -248,7 +250,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         undo.callback(rules.close)
         session, owned = opening.given_or_opened(session, model, undo)
         step = DeferredStep(optimizer)
-        registration = Registration(model, session, rules, step, owned=owned, guard=guard)
+        registration = CrossStepRegistration(model, session, rules, step, owned=owned, guard=guard)
         undo.callback(registration.close)
         if session is not None:
             registration.hook = hold(model, registration)
@@ -262,7 +264,7 @@ def _before_forward(module: nn.Module, _: Any) -> None:
     if torch.compiler.is_compiling():
         # Code compiled while no update is awaited, as OptimizedModule's, is one graph. Other
         # compiled code breaks its graph at each module, to wait in Python.
-        if Awaiting.any:
+        if AwaitingFlag.any:
             _land_outside(module)
     elif COMPILED in module._modules:  # noqa: SLF001  # no public name
         _land(module.parameters())
@@ -289,6 +291,7 @@ def _after_accumulation(parameter: torch.Tensor) -> None:
     """
     if awaited(parameter) is not None:
         raise BadConfig(
-            "a second backward pass without a forward pass before it: the gradient of the first "
-            "is averaged already; add the losses up and call backward() once"
+            "the model ran a second backward pass without a forward pass in between, and the "
+            "gradient of the first one is already averaged; add the losses and call "
+            "backward() once"
         )

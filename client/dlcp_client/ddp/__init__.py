@@ -3,6 +3,6 @@
 They are `from dlcp_client import ddp` and `ddp.register(model)`.
 """
 
-from .registration import Registration, register
+from .registration import DDPRegistration, register
 
-__all__ = ["Registration", "register"]
+__all__ = ["DDPRegistration", "register"]

@@ -19,8 +19,8 @@ from dlcp_client.arena.submitter import Submitter
 from dlcp_client.device.registry import device_of
 from dlcp_client.device.seam import Device
 from dlcp_client.group import Group
-from dlcp_client.hooks.buckets import Placed, contents
-from dlcp_client.hooks.rules import Rules, Terms
+from dlcp_client.hooks.buckets import PlacedGradient, contents
+from dlcp_client.hooks.rules import GradientRequest, Rules
 from dlcp_client.operations.work import Work
 from dlcp_client.session import Session
 from dlcpd.contract.errors import BadConfig, DeviceFailed, DlcpError, PeerLost
@@ -28,7 +28,7 @@ from dlcpd.contract.policy import EXACT
 
 
 @dataclass(slots=True)
-class Shared:
+class SharedBucket:
     """A bucket of which this rank averages one part over the hosts."""
 
     whole: torch.Tensor  # sum of the host; the average at the end
@@ -51,7 +51,7 @@ class LocalGroup:
     def __init__(self, local: dist.ProcessGroup, across: Group) -> None:
         self._local, self.across = local, across
         self.rank, self.size = dist.get_rank(local), dist.get_world_size(local)
-        self._open: list[Shared] = []  # buckets of this step
+        self._open: list[SharedBucket] = []  # buckets of this step
         self._gathering = Submitter()
 
     def average(self, bucket: GradBucket, rules: Rules) -> Future[torch.Tensor]:
@@ -64,10 +64,10 @@ class LocalGroup:
             whole, part = self._scattered(buffer)
             low = self.rank * part.nbytes
             mine = _within(contents(bucket), low, low + part.nbytes)
-            terms = rules.terms(mine, low, part.nbytes)
-            work, error = self._submitted(part, terms)
+            request = rules.request(mine, low, part.nbytes)
+            work, error = self._submitted(part, request)
         done: Future[None] = Future() if device is None else device.future()
-        shared = Shared(whole, part, work, device, done, error)
+        shared = SharedBucket(whole, part, work, device, done, error)
         self._open.append(shared)
         average = done.then(lambda _: _result(shared, count))
         if bucket.is_last():
@@ -94,14 +94,14 @@ class LocalGroup:
         return whole, part
 
     def _submitted(
-        self, part: torch.Tensor, terms: Terms
+        self, part: torch.Tensor, request: GradientRequest
     ) -> tuple[Work | None, BaseException | None]:
         try:
-            return self.across.all_reduce(part, "avg", **terms.keywords()), None
+            return self.across.all_reduce(part, "avg", **request.keywords()), None
         except DlcpError as exc:
             return None, exc
 
-    def _gather(self, step: Sequence[Shared]) -> None:
+    def _gather(self, step: Sequence[SharedBucket]) -> None:
         """Gather, on the thread. A missing part fails the whole step, on all ranks of the host."""
         try:
             errors = [self._gathered(shared) for shared in step]
@@ -113,7 +113,7 @@ class LocalGroup:
             with _aside(shared.device, after=False):
                 shared.done.set_result(None)  # on the stream aside, if there is one
 
-    def _gathered(self, shared: Shared) -> BaseException | None:
+    def _gathered(self, shared: SharedBucket) -> BaseException | None:
         """Gather one bucket. Returns the error of this rank's part, or None."""
         with _aside(shared.device, after=False):
             try:
@@ -124,13 +124,16 @@ class LocalGroup:
             dist.all_gather_single(shared.whole, shared.part, group=self._local)
         return shared.error
 
-    def _agreed(self, error: BaseException | None, like: Shared) -> BaseException | None:
+    def _agreed(self, error: BaseException | None, like: SharedBucket) -> BaseException | None:
         """The error of the step, if any rank of the host has one."""
         with _aside(like.device, after=False):
             failed = like.part.new_full((1,), float(error is not None))
             dist.all_reduce(failed, dist.ReduceOp.MAX, group=self._local)
             if error is None and bool(failed.item()):
-                return PeerLost("another rank of this host has no average of its part; it says why")
+                return PeerLost(
+                    "another rank of this host failed to average its part of the bucket; see "
+                    "the output of that rank"
+                )
         return error
 
 
@@ -144,14 +147,16 @@ def local_group(local: dist.ProcessGroup, session: Session) -> LocalGroup | None
     return LocalGroup(local, session.group(peers, "local-parts")) if size > 1 else None
 
 
-def _result(shared: Shared, count: int) -> torch.Tensor:
+def _result(shared: SharedBucket, count: int) -> torch.Tensor:
     """The average. Raises: the error of the bucket. `set_exception` would crash DDP."""
     error = shared.error
     if error is None:
         return shared.whole[:count]
     if isinstance(error, DlcpError):
         raise error
-    raise DeviceFailed(f"gathering in the host failed: {type(error).__name__}: {error}")
+    raise DeviceFailed(
+        f"gathering among the ranks of this host failed: {type(error).__name__}: {error}"
+    )
 
 
 def _aside(device: Device | None, *, after: bool) -> AbstractContextManager[Any]:
@@ -160,7 +165,7 @@ def _aside(device: Device | None, *, after: bool) -> AbstractContextManager[Any]
     return device.aside(device.mark() if after else None)
 
 
-def _within(placed: Sequence[Placed], low: int, high: int) -> list[Placed]:
+def _within(placed: Sequence[PlacedGradient], low: int, high: int) -> list[PlacedGradient]:
     """The gradients within bytes [low, high) of a bucket."""
     return [
         replace(one, start=max(one.start, low), stop=min(one.stop, high))
@@ -179,8 +184,8 @@ def _peers(session: Session, rank: int, size: int) -> list[int]:
     if {row[1] for row in rows} != {size} or len(peers) * size != session.world_size:
         sizes = sorted({row[1] for row in rows})
         raise BadConfig(
-            f"local groups of {', '.join(map(str, sizes))} ranks in a world of "
-            f"{session.world_size}: all hosts need as many, and each rank is in one of them; "
-            f"leave local= out otherwise"
+            f"local= has groups of {', '.join(map(str, sizes))} ranks in a world of "
+            f"{session.world_size}: all hosts need the same number of ranks, with each rank in "
+            "one group; otherwise leave local= out"
         )
     return peers

@@ -18,17 +18,17 @@ from dlcp_client.arena.tensors import copy
 from dlcp_client.auto.calibration import Calibration, slowest
 from dlcp_client.auto.choice import Transport, Transports, checked_transport
 from dlcp_client.ddp.local_groups import LocalGroup, local_group
-from dlcp_client.ddp.results import Results
+from dlcp_client.ddp.results import ResultTensors
 from dlcp_client.device.registry import device_of
 from dlcp_client.guard import Guard, checked_guard
-from dlcp_client.guard.watch import Watch, averaged
+from dlcp_client.guard.sampler import GuardSampler, averaged
 from dlcp_client.hooks.buckets import contents
+from dlcp_client.hooks.ddp_wait import time_the_wait
 from dlcp_client.hooks.held_hook import HeldHook, hold
 from dlcp_client.hooks.model_session import SessionOptions, check_options
 from dlcp_client.hooks.resuming import Resumable
 from dlcp_client.hooks.rules import DEFAULT_WARMUP, MIN_WARMUP, Rules
-from dlcp_client.hooks.waits import time_the_wait
-from dlcp_client.hooks.wrapped import wrapped
+from dlcp_client.hooks.wrapped_model import wrapped
 from dlcp_client.joining.sessions import DEFAULT_ARENA, DEFAULT_TIMEOUT
 from dlcp_client.low_rank import PowerSGD, checked_low_rank
 from dlcp_client.low_rank.products import LowRank
@@ -37,7 +37,7 @@ from dlcpd.contract.errors import SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy
 
 
-class Registration(Resumable):
+class DDPRegistration(Resumable):
     """The result of `register`. `session` is None if the framework's all-reduce is in use."""
 
     def __init__(  # noqa: PLR0913  # all but the first three by keyword
@@ -55,11 +55,11 @@ class Registration(Resumable):
         """`calibration`: chooses between dlcpd and `process_group`; None: all through dlcpd.
         `local`: the reduction among the ranks of this host."""
         super().__init__(session, rules)
-        self.guard = Watch(guard, rules) if guard else None
+        self.guard = GuardSampler(guard, rules) if guard else None
         self._owned = owned
         self._calibration, self._process_group = calibration, process_group
         self._low_rank = LowRank(low_rank, rules) if low_rank else None
-        self._local, self._results = local, Results()
+        self._local, self._results = local, ResultTensors()
         self.hook: HeldHook | None = None  # the communication hook that calls `average`
 
     @property
@@ -139,13 +139,13 @@ class Registration(Resumable):
         On a device it is the bucket itself, or gradients would be copied from the host one by one.
         """
         rules, buffer = self.rules, bucket.buffer()
-        terms = rules.terms(contents(bucket), 0, buffer.nbytes, bring_home=bring_home)
+        request = rules.request(contents(bucket), 0, buffer.nbytes, bring_home=bring_home)
         if device_of(buffer) is not None:
-            work = session.all_reduce(buffer, "avg", **terms.keywords())
+            work = session.all_reduce(buffer, "avg", **request.keywords())
         else:
             result = self._results.empty(session, bucket, rules.policy.deadline)
             copy(result, buffer)
-            work = averaged(session, result, terms, self.guard)
+            work = averaged(session, result, request, self.guard)
             if self.guard is None:  # the guard compares results after the step
                 self._results.keep(bucket, result, work)
         return work.then(lambda tensor: tensor)  # DDP wants one tensor, not a list
@@ -168,7 +168,7 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
     arena_bytes: int = DEFAULT_ARENA,
     timeout: float = DEFAULT_TIMEOUT,
     config: str | Path | None = None,
-) -> Registration:
+) -> DDPRegistration:
     """Average the gradients of `model` through dlcpd from now on. Every rank calls it.
 
     Args:
@@ -277,13 +277,13 @@ def _registration(
     undo: ExitStack,
     *,
     owned: bool,
-) -> Registration:
+) -> DDPRegistration:
     """The registration, without its hook. `undo` closes its local group."""
     parts = local_group(options.local, session) if session and options.local else None
     if parts is not None:
         undo.callback(parts.close)
     auto = options.transport == "auto" and session is not None
-    return Registration(
+    return DDPRegistration(
         session,
         rules,
         model.process_group,

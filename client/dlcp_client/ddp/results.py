@@ -7,7 +7,7 @@ from dlcp_client.operations.work import Work
 from dlcp_client.session import Session
 
 
-class Results:
+class ResultTensors:
     """The tensors of the last step, which the next one reuses.
 
     DDP keeps a hook's result for a bucket until the end of the next step, when it gets the next
@@ -18,16 +18,18 @@ class Results:
         self._held: dict[int, tuple[torch.Tensor, Work]] = {}  # by number of the bucket
 
     def empty(self, session: Session, bucket: GradBucket, wait: float) -> torch.Tensor:
-        """An arena tensor of the size of `bucket`. Waits up to `wait` seconds for space.
+        """An arena tensor of the size of `bucket`. Waits up to `wait` seconds for the bucket's last
+        result to be released (a peer that lacks it cannot begin the bucket either), and for space.
 
         Raises: ArenaFull, the error that ended the session.
         """
         buffer, held = bucket.buffer(), self._held.pop(bucket.index(), None)
         if held is not None:
             result, work = held
+            free = session.released(work, wait)  # else a peer may still fetch parts of it
             if (result.shape, result.dtype) != (buffer.shape, buffer.dtype):
                 self._held.clear()  # DDP has formed other buckets
-            elif work.released:  # else a peer may still fetch parts of it
+            elif free:
                 return result
             del held, result, work
         return session.empty(buffer.shape, buffer.dtype, wait=wait)

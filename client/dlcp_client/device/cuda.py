@@ -17,7 +17,7 @@ _cuda: Final[Any] = torch.cuda  # parts of it have no types
 PORTABLE: Final = 1  # cudaHostRegisterPortable: locked for every device of the process
 
 
-class Event:
+class CudaEvent:
     """A CUDA event that a thread sleeps on (cudaEventBlockingSync): otherwise waiting would spin on
     a core that the engine could use. torch releases the GIL meanwhile."""
 
@@ -44,30 +44,30 @@ class Cuda:
     def name(self) -> str:
         return str(self._device)
 
-    def mark(self) -> Event:
-        return Event(torch.cuda.current_stream(self._device))
+    def mark(self) -> CudaEvent:
+        return CudaEvent(torch.cuda.current_stream(self._device))
 
-    def follow(self, event: Event) -> None:
+    def follow(self, event: CudaEvent) -> None:
         torch.cuda.current_stream(self._device).wait_event(event.event)
 
     def fetch(
-        self, host: memoryview, array: torch.Tensor, after: Event, cuts: Sequence[int]
-    ) -> Event:
+        self, host: memoryview, array: torch.Tensor, after: CudaEvent, cuts: Sequence[int]
+    ) -> CudaEvent:
         with _on(self._out, after, array):
             for here, there in spans(host, array, cuts):
                 here.copy_(there, non_blocking=True)
-            return Event(self._out)
+            return CudaEvent(self._out)
 
     def deliver(
-        self, array: torch.Tensor, host: memoryview, after: Event, cuts: Sequence[int]
-    ) -> Event:
+        self, array: torch.Tensor, host: memoryview, after: CudaEvent, cuts: Sequence[int]
+    ) -> CudaEvent:
         with _on(self._in, after, array):
             for here, there in spans(host, array, cuts):
                 there.copy_(here, non_blocking=True)
-            return Event(self._in)
+            return CudaEvent(self._in)
 
     @contextmanager
-    def aside(self, after: Event | None) -> Iterator[None]:
+    def aside(self, after: CudaEvent | None) -> Iterator[None]:
         if after is not None:
             self._aside.wait_event(after.event)
         with torch.cuda.stream(self._aside):
@@ -101,14 +101,15 @@ def cuda(index: int) -> Cuda:
     if not torch.cuda.is_available():
         why = "finds no GPU" if torch.version.cuda else "is built without CUDA"
         raise BadTensor(
-            f"a tensor on cuda:{index}, and torch {torch.__version__} of this process {why}: "
-            f"install a torch with CUDA that fits the driver, or keep the tensors on the CPU"
+            f"a tensor is on cuda:{index}, and torch {torch.__version__} of this process "
+            f"{why}: install a torch with CUDA that fits the driver, or keep the tensors on "
+            "the CPU"
         )
     return Cuda(index)
 
 
 @contextmanager
-def _on(stream: torch.cuda.Stream, after: Event, array: torch.Tensor) -> Iterator[None]:
+def _on(stream: torch.cuda.Stream, after: CudaEvent, array: torch.Tensor) -> Iterator[None]:
     """Make `stream` the current one inside, after the event. The thread's own is restored."""
     stream.wait_event(after.event)
     with torch.cuda.stream(stream), torch.inference_mode(array.is_inference()):

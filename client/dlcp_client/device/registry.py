@@ -26,8 +26,8 @@ def device_of(tensor: torch.Tensor) -> Device | None:
     if place.type == "cuda":
         return cuda(place.index or 0)
     raise BadTensor(
-        f"the tensor is on {place}; dlcpd takes tensors of the CPU and of CUDA: copy it with "
-        f".cpu() and copy the result back"
+        f"the tensor is on {place}, and dlcpd supports the CPU and CUDA: copy it with .cpu() "
+        "and copy the result back"
     )
 
 

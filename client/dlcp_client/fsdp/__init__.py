@@ -4,6 +4,6 @@ Use `fsdp.register(model, bounded(0.01))` in a job with the backend "dlcp". Weig
 gathered complete.
 """
 
-from .registration import Registration, register
+from .registration import FSDPRegistration, register
 
-__all__ = ["Registration", "register"]
+__all__ = ["FSDPRegistration", "register"]

@@ -15,23 +15,23 @@ from dlcp_client.c10d.reduction import Reduction
 from dlcp_client.device.registry import device_of
 from dlcp_client.group import Group
 from dlcp_client.guard import Guard, checked_guard
-from dlcp_client.guard.watch import Sample, Watch
-from dlcp_client.hooks.buckets import Placed
+from dlcp_client.guard.sampler import BoundedSample, GuardSampler
+from dlcp_client.hooks.buckets import PlacedGradient
 from dlcp_client.hooks.model_registration import ModelRegistration
 from dlcp_client.hooks.model_session import check_options
-from dlcp_client.hooks.rules import DEFAULT_WARMUP, Rules, Terms
+from dlcp_client.hooks.rules import DEFAULT_WARMUP, GradientRequest, Rules
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.policy import EXACT, LossPolicy
 
 
-class Registration(ModelRegistration):
+class FSDPRegistration(ModelRegistration):
     """The result of `register`, and the open reductions of the current backward pass."""
 
     def __init__(self, group: Group, rules: Rules, guard: Guard | None = None) -> None:
         super().__init__(group.session, rules)
         self.group = group
-        self.guard = Watch(guard, rules) if guard else None
+        self.guard = GuardSampler(guard, rules) if guard else None
         self._open: list[Work] = []
         self._in_backward = False
 
@@ -65,7 +65,7 @@ def register(
     warmup_steps: int = DEFAULT_WARMUP,
     scaler: GradScaler | None = None,
     guard: Guard | None = None,
-) -> Registration:
+) -> FSDPRegistration:
     """Reduce the gradients of `model` by `policy` from now on. Every rank calls it.
 
     Args:
@@ -90,24 +90,24 @@ def register(
     guard = checked_guard(guard, policy)
     if guard and any(shard._is_hsdp for shard in shards):  # noqa: SLF001  # no public name
         raise BadConfig(
-            "guard: with hybrid sharding the groups of shards would decide each for itself; leave "
-            "it out, or shard over all ranks"
+            "guard= does not work with hybrid sharding: each group of shards would decide for "
+            "itself; leave guard= out, or shard over all ranks"
         )
     staged = any([device_of(parameter) is not None for parameter in model.parameters()])
     if staged:
         check_options({"guard": guard}, "a model on a device")
     rules = Rules(model, policy, warmup_steps, scaler)
     rules.account.waits = not staged
-    registration = Registration(group, rules, guard)
+    registration = FSDPRegistration(group, rules, guard)
     for block in blocks:
         for shard in _shards(block):
-            block.set_custom_reduce_scatter(Reduce(registration, shard))
-            block.set_custom_all_gather(Gather(group))
+            block.set_custom_reduce_scatter(GradientReduce(registration, shard))
+            block.set_custom_all_gather(WeightGather(group))
     registration.begun("fsdp")
     return registration
 
 
-class InArena:
+class ArenaBuffers:
     """Buffers for a collective in the arena, which need no copy; for a device, on that device."""
 
     def __init__(self, group: Group) -> None:
@@ -120,7 +120,7 @@ class InArena:
         return self.group.session.empty(tuple(size), dtype, wait=EXACT.deadline)
 
 
-class Gather(InArena, AllGather):
+class WeightGather(ArenaBuffers, AllGather):
     """The exact gather of weights."""
 
     def __call__(
@@ -133,10 +133,10 @@ class Gather(InArena, AllGather):
         return dist.all_gather_single(output_tensor, input_tensor, group, async_op)
 
 
-class Reduce(InArena, ReduceScatter):
+class GradientReduce(ArenaBuffers, ReduceScatter):
     """The reduction of one block's gradients."""
 
-    def __init__(self, registration: Registration, shard: Any) -> None:
+    def __init__(self, registration: FSDPRegistration, shard: Any) -> None:
         """`shard`: FSDP's record of the block's parameters."""
         super().__init__(registration.group)
         self._registration, self._shard = registration, shard
@@ -154,47 +154,58 @@ class Reduce(InArena, ReduceScatter):
         with torch_errors():
             asked = Reduction.of(op, input_tensor.dtype)
             asked.scale(input_tensor)
-            terms = self._terms(input_tensor)
+            request = self._terms(input_tensor)
             work = self.group.reduce_scatter(
-                output_tensor, input_tensor, asked.op, **terms.keywords()
+                output_tensor, input_tensor, asked.op, **request.keywords()
             )
             if self._only_viewed(output_tensor, asked.op):
                 self._registration.add(work)
             else:
                 with self._registration.account.waiting():
                     work.wait()
-            self._sample(work, output_tensor, input_tensor, asked.op, terms)
+            self._sample(work, output_tensor, input_tensor, asked.op, request)
 
     def _sample(
-        self, work: Work, output: torch.Tensor, given: torch.Tensor, op: str, terms: Terms
+        self,
+        work: Work,
+        output: torch.Tensor,
+        given: torch.Tensor,
+        op: str,
+        request: GradientRequest,
     ) -> None:
         """Let the guard compare the result. Each rank compares its own part."""
-        watch = self._registration.guard
-        if watch is None or not watch.samples(terms):
+        sampler = self._registration.guard
+        if sampler is None or not sampler.samples(request):
             return
         # FSDP may change the output in place later.
         result = output if self._only_viewed(output, op) else output.clone()
 
         def exactly() -> tuple[Work, torch.Tensor]:
             exact = self.allocate(output.shape, dtype=output.dtype, device=output.device)
-            return self.group.reduce_scatter(exact, given, op, policy=watch.exact), exact
+            return self.group.reduce_scatter(exact, given, op, policy=sampler.exact), exact
 
-        watch.add(self.group, Sample(terms.name, work, result, exactly, lambda tensor: tensor))
+        sampler.add(
+            self.group, BoundedSample(request.name, work, result, exactly, lambda tensor: tensor)
+        )
 
-    def _terms(self, gradients: torch.Tensor) -> Terms:
+    def _terms(self, gradients: torch.Tensor) -> GradientRequest:
         """The terms of a reduction. FSDP lays gradients out as one row per rank, each with a part
         of every parameter."""
         rules, parameters = self._registration.rules, self._shard.fsdp_params
         sizes = [p.padded_sharded_param_size.numel() * gradients.itemsize for p in parameters]
         if sum(sizes) * self.group.size != gradients.nbytes:
-            return Terms(rules.exact, "", [], [], 1.0)  # not all parameters have a gradient
+            return GradientRequest(
+                rules.exact, "", [], [], 1.0
+            )  # not all parameters have a gradient
         placed, start = [], 0
         for _ in range(self.group.size):
             for parameter, size in zip(parameters, sizes, strict=True):
                 if size:
-                    placed.append(Placed(parameter.sharded_param, gradients, start, start + size))
+                    placed.append(
+                        PlacedGradient(parameter.sharded_param, gradients, start, start + size)
+                    )
                 start += size
-        return rules.terms(placed, 0, gradients.nbytes)
+        return rules.request(placed, 0, gradients.nbytes)
 
     def _only_viewed(self, output: torch.Tensor, op: str) -> bool:
         """Whether FSDP leaves the values alone: no second reduction, division, conversion or sum.
@@ -229,11 +240,14 @@ def _group_of(shards: list[Any]) -> Group:
     """
     found = {shard._reduce_scatter_process_group for shard in shards}  # noqa: SLF001  # as above
     if len(found) != 1:
-        raise BadConfig(f"the model is sharded over {len(found)} groups, and must be over one")
+        raise BadConfig(
+            f"the model is sharded over {len(found)} groups, and register supports one: shard "
+            "the root and its blocks over the same group"
+        )
     group = found.pop()
     if not isinstance(group, ProcessGroup) or not isinstance(group.group, Group):
         raise BadConfig(
-            "the model is sharded over a group of another backend, or of one rank: use "
-            'init_process_group("dlcp") and two ranks or more'
+            "the model is sharded over a group of one rank or of another backend: use "
+            'init_process_group("dlcp") and at least two ranks'
         )
     return group.group

@@ -8,6 +8,15 @@ with the plain model, without DistributedDataParallel. docs/gossip.md says when 
 
 from .codecs import BF16, Codec, TopK
 from .graphs import Graph, exponential, ring
-from .registration import Registration, register
+from .registration import GossipRegistration, register
 
-__all__ = ["BF16", "Codec", "Graph", "Registration", "TopK", "exponential", "register", "ring"]
+__all__ = [
+    "BF16",
+    "Codec",
+    "GossipRegistration",
+    "Graph",
+    "TopK",
+    "exponential",
+    "register",
+    "ring",
+]

@@ -69,9 +69,9 @@ class Buckets:
         )
         if not same:
             raise BadConfig(
-                f"the model's trainable parameters are not those that were registered: "
-                f"{self._difference(now)}; close the registration before such a change, on every "
-                f"rank, and register again after it"
+                "the trainable parameters of the model have changed since register: "
+                f"{self._difference(now)}; on every rank, close the registration before such a "
+                "change, and register again after it"
             )
 
     def fingerprint(self) -> tuple[int, int, int]:
@@ -83,13 +83,13 @@ class Buckets:
 
     def _difference(self, now: Sequence[nn.Parameter]) -> str:
         if len(now) != len(self._registered):
-            return f"{len(now)}, where there were {len(self._registered)}"
+            return f"{len(now)}, and register found {len(self._registered)}"
         names = {id(p): name for name, p in self.model.named_parameters()}
         for p, (known, kind) in zip(now, self._registered, strict=True):
             if p is not known:
                 return f"{names[id(p)]!r} is another object"
             if _kind(p) != kind:
-                return f"{names[id(p)]!r} is {_kind(p)}, and was {kind}"
+                return f"{names[id(p)]!r} is {_kind(p)}, and register found {kind}"
         return "nothing"
 
 
@@ -111,23 +111,23 @@ def check_model(model: Any) -> None:
     for module in model.modules():
         if isinstance(module, DistributedDataParallel | FSDPModule):
             raise BadConfig(
-                f"{type(module).__name__} averages gradients over all ranks by itself: register "
-                f"the plain module"
+                f"{type(module).__name__} averages gradients over all ranks: register the "
+                "plain module"
             )
     for name, parameter in model.named_parameters():
         if problem := _problem(parameter):
             raise BadTensor(f"parameter {name!r} {problem}")
     if not any(p.numel() for p in _trainable(model)):
-        raise BadConfig("the model has no trainable parameter: there is nothing to average")
+        raise BadConfig("the model has no trainable parameter: gossip has nothing to average")
 
 
 def _problem(parameter: nn.Parameter) -> str:
     if type(parameter) is not nn.Parameter or type(parameter.data) is not torch.Tensor:
         return f"is a {type(parameter).__name__}: gossip averages plain parameters only"
     if parameter.layout is not torch.strided:
-        return f"is sparse ({parameter.layout}): use a dense one"
+        return f"is sparse ({parameter.layout}): use a dense parameter"
     if parameter.device.type != "cpu":
-        return f"is on {parameter.device}: dlcpd moves CPU tensors only for now"
+        return f"is on {parameter.device}: gossip averages parameters on the CPU only"
     if parameter.requires_grad and parameter.dtype not in FLOATS:
         known = ", ".join(str(one).removeprefix("torch.") for one in FLOATS)
         return f"is {parameter.dtype}: gossip averages {known}"

@@ -93,8 +93,8 @@ class TopK:
         low, high = (int(end) for end in places.aminmax())
         if low < 0 or high >= count:
             raise BadMessage(
-                f"a neighbour's message has places {low}..{high} in a bucket of {count}: is it of "
-                f"another version?"
+                f"a neighbour sent positions {low}..{high} in a bucket of {count} values: run "
+                "the same version of dlcp_client on all ranks"
             )
 
     def _kept(self, count: int) -> int:
@@ -119,10 +119,12 @@ def _within_range(estimate: torch.Tensor) -> None:
 def checked_codec(codec: Any) -> Codec | None:
     """`codec` if it is valid, or None. Raises: BadConfig saying what to write instead."""
     if codec is not None and not isinstance(codec, BF16 | TopK):
-        raise BadConfig(f"codec {codec!r}: write BF16() or TopK(0.1), of dlcp_client.gossip")
+        raise BadConfig(
+            f"codec {codec!r} is not valid: use BF16() or TopK(0.1) of dlcp_client.gossip"
+        )
     return codec
 
 
 def _check_fraction(what: str, value: Any) -> None:
     if not isinstance(value, int | float) or not 0 < value <= 1:
-        raise BadConfig(f"{what}={value!r}: a fraction above 0, at most 1")
+        raise BadConfig(f"{what}={value!r} is out of range: use a fraction above 0, at most 1")

@@ -69,7 +69,7 @@ class Neighbours:
         return self._places[key]
 
 
-class Dense:
+class DenseExchange:
     """Sends parameters uncompressed."""
 
     def __init__(self, buckets: Sequence[Bucket], neighbours: Neighbours) -> None:
@@ -86,30 +86,30 @@ class Dense:
         changed."""
         came = self._neighbours.swap([b.flat for b in self._buckets], list(weights))
         for number, bucket in enumerate(self._buckets):
-            mine = bucket.flat.to(bucket.computed_in)
-            theirs = {d: parts[number].to(bucket.computed_in) for d, parts in came.items()}
-            bucket.flat.copy_(rounded(_moved(mine, mine, theirs, weights), bucket.flat.dtype))
+            local = bucket.flat.to(bucket.computed_in)
+            received = {d: parts[number].to(bucket.computed_in) for d, parts in came.items()}
+            bucket.flat.copy_(rounded(_moved(local, local, received, weights), bucket.flat.dtype))
 
 
-class Compressed:
-    """Sends encoded differences. `_known`: the neighbours' estimate of this rank; `_theirs[d]`:
+class CompressedExchange:
+    """Sends encoded differences. `_known`: the neighbours' estimate of this rank; `_received[d]`:
     this rank's estimate of rank - d. The neighbours are the same in every step."""
 
     def __init__(self, buckets: Sequence[Bucket], neighbours: Neighbours, codec: Codec) -> None:
         self._buckets, self._neighbours, self._codec = buckets, neighbours, codec
         self._known: list[torch.Tensor] = []
-        self._theirs: dict[int, list[torch.Tensor]] = {}
+        self._received: dict[int, list[torch.Tensor]] = {}
 
     def start(self, weights: Weights) -> None:
         """Send all parameters once, uncompressed. Raises: the error that ended a receive."""
         came = self._neighbours.swap([b.flat for b in self._buckets], list(weights))
-        self._theirs = {d: self._computed(parts) for d, parts in came.items()}
+        self._received = {d: self._computed(parts) for d, parts in came.items()}
         self._known = self._computed([b.flat for b in self._buckets])
         self._neighbours.forget()
 
     def restart(self) -> None:
         """Reset the estimates: another operation has made all ranks' parameters equal."""
-        for estimates in (self._known, *self._theirs.values()):
+        for estimates in (self._known, *self._received.values()):
             for estimate, bucket in zip(estimates, self._buckets, strict=True):
                 estimate.copy_(bucket.flat)
 
@@ -130,10 +130,10 @@ class Compressed:
         for number, bucket in enumerate(buckets):
             codec.add(sent[number], self._known[number])
             for d, messages in came.items():
-                codec.add(messages[number], self._theirs[d][number])
-            theirs = {d: estimates[number] for d, estimates in self._theirs.items()}
+                codec.add(messages[number], self._received[d][number])
+            received = {d: estimates[number] for d, estimates in self._received.items()}
             own = bucket.flat.to(bucket.computed_in)
-            moved = _moved(own, self._known[number], theirs, weights, codec.step_size)
+            moved = _moved(own, self._known[number], received, weights, codec.step_size)
             bucket.flat.copy_(rounded(moved, bucket.flat.dtype))
 
     def _computed(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -146,18 +146,18 @@ class Compressed:
 
 def _moved(
     own: torch.Tensor,
-    mine: torch.Tensor,
-    theirs: Mapping[int, torch.Tensor],
+    local: torch.Tensor,
+    received: Mapping[int, torch.Tensor],
     weights: Weights,
     share: float = 1.0,
 ) -> torch.Tensor:
     """`own` plus `share` times the pull of the neighbours. Where the sum is not finite, it is
     computed from values scaled by DOWN: a difference of finite values may be beyond the range."""
-    found = torch.add(own, _pull(mine, theirs, weights), alpha=share)
+    found = torch.add(own, _pull(local, received, weights), alpha=share)
     if bool(torch.isfinite(found).all()):
         return found
-    smaller = {d: their * DOWN for d, their in theirs.items()}
-    again = torch.add(own * DOWN, _pull(mine * DOWN, smaller, weights), alpha=share)
+    smaller = {d: their * DOWN for d, their in received.items()}
+    again = torch.add(own * DOWN, _pull(local * DOWN, smaller, weights), alpha=share)
     return _back(again, found)
 
 
@@ -174,9 +174,11 @@ def _back(again: torch.Tensor, found: torch.Tensor) -> torch.Tensor:
     return torch.where(lacking, (again / DOWN).clamp(-top, top), found)
 
 
-def _pull(mine: torch.Tensor, theirs: Mapping[int, torch.Tensor], weights: Weights) -> torch.Tensor:
-    """Weighted sum of the differences from `mine`, added in the order of the offsets."""
-    total = torch.zeros_like(mine)
+def _pull(
+    local: torch.Tensor, received: Mapping[int, torch.Tensor], weights: Weights
+) -> torch.Tensor:
+    """Weighted sum of the differences from `local`, added in the order of the offsets."""
+    total = torch.zeros_like(local)
     for d, weight in weights.items():
-        total.add_(theirs[d] - mine, alpha=float(weight))
+        total.add_(received[d] - local, alpha=float(weight))
     return total

@@ -111,7 +111,7 @@ def checked_graph(name: Any) -> str:
     """`name`, if it is that of a graph. Raises: BadConfig saying what to write instead."""
     if not isinstance(name, str) or name not in GRAPHS:
         known = " or ".join(f'"{one}"' for one in GRAPHS)
-        raise BadConfig(f"graph {name!r}: use {known}")
+        raise BadConfig(f"graph {name!r} is not known: use {known}")
     return name
 
 
@@ -119,7 +119,6 @@ def graph_of(name: str, size: int) -> Graph:
     """The graph of that name. Raises: BadConfig for one rank."""
     if size < 2:
         raise BadConfig(
-            "gossip in a world of one rank, which has no neighbour to average with: train without "
-            "register"
+            "a world of one rank has no neighbour to average with: train without gossip.register"
         )
     return GRAPHS[name](size)

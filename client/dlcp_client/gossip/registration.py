@@ -21,7 +21,7 @@ from dlcpd.contract.policy import EXACT, LossPolicy, checked
 
 from .buckets import Buckets, digest, state
 from .codecs import Codec, checked_codec
-from .exchange import Compressed, Dense, Neighbours
+from .exchange import CompressedExchange, DenseExchange, Neighbours
 from .graphs import Graph, checked_graph, graph_of
 
 COLUMNS: Final = (
@@ -45,7 +45,7 @@ class GossipOptions:
         return digest(f"{self.graph} {self.codec} {self.broadcast}")
 
 
-class Registration(Registered):
+class GossipRegistration(Registered):
     """The result of `register`."""
 
     def __init__(
@@ -63,9 +63,9 @@ class Registration(Registered):
         self._owned = owned
         self._neighbours = Neighbours(group, options.policy)
         self._exchange = (
-            Compressed(buckets.all, self._neighbours, options.codec)
+            CompressedExchange(buckets.all, self._neighbours, options.codec)
             if options.codec
-            else Dense(buckets.all, self._neighbours)
+            else DenseExchange(buckets.all, self._neighbours)
         )
         self._hook: Any = None
         self._step = 0
@@ -103,7 +103,10 @@ class Registration(Registered):
         not those that were registered.
         """
         self._check_open()
-        self._over = f"exchange {self._step + 1} failed or was interrupted: no other can follow"
+        self._over = (
+            f"exchange {self._step + 1} failed or was interrupted, so no exchange can follow: "
+            "restart from a checkpoint"
+        )
         for bucket in self._buckets.all:
             bucket.pack()
         self.account.begin()
@@ -125,7 +128,10 @@ class Registration(Registered):
         Raises: as `exchange`; parts of the model may then be averaged.
         """
         self._check_open()
-        self._over = "an average over all ranks failed or was interrupted: no exchange can follow"
+        self._over = (
+            "an average over all ranks failed or was interrupted, so no exchange can follow: "
+            "restart from a checkpoint"
+        )
         for bucket in self._buckets.all:
             bucket.flat.copy_(self._mean(bucket.pack(), bucket.computed_in))
             bucket.unpack()
@@ -145,8 +151,8 @@ class Registration(Registered):
         self._check_open()
         total = torch.zeros(1, dtype=torch.float64)
         for bucket in self._buckets.all:
-            mine = bucket.pack().to(bucket.computed_in)
-            total += (mine - self._mean(mine, bucket.computed_in)).square().sum(dtype=total.dtype)
+            own = bucket.pack().to(bucket.computed_in)
+            total += (own - self._mean(own, bucket.computed_in)).square().sum(dtype=total.dtype)
         self._group.all_reduce(total, "avg", policy=self._policy).wait()
         return float(total.sqrt())
 
@@ -155,7 +161,9 @@ class Registration(Registered):
         and may be trained or registered again. A second call does nothing."""
         if self.copied:
             return
-        self._over = "this model's parameters are not exchanged any more: it was closed"
+        self._over = (
+            "this registration is closed: gossip no longer exchanges the parameters of the model"
+        )
         self.over()
         if self._hook is not None:
             self._hook.remove()
@@ -189,7 +197,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     arena_bytes: int = DEFAULT_ARENA,
     timeout: float = DEFAULT_TIMEOUT,
     config: str | Path | None = None,
-) -> Registration:
+) -> GossipRegistration:
     """Average parameters with neighbours after every `optimizer.step()`. Every rank calls it.
 
     Args:
@@ -210,7 +218,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
 
     Raises: BadConfig, BadPolicy, BadTensor; RanksDisagree if models or arguments differ; the errors
         of `connect`. Nothing is left open then. optimizer.step() raises errors during training,
-        after its update: see `Registration.exchange`.
+        after its update: see `GossipRegistration.exchange`.
     """
     options = _checked(policy, graph=graph, codec=codec, broadcast=broadcast, timeout=timeout)
     buckets = Buckets(model)
@@ -228,7 +236,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
             undo.callback(session.close)
         made = graph_of(options.graph, session.world_size)
         group = _joined(session, model, buckets, options, undo)
-        registration = Registration(buckets, group, made, options, owned=owned)
+        registration = GossipRegistration(buckets, group, made, options, owned=owned)
         registration.start(optimizer)
         undo.pop_all()
     registration.begun(f'gossip, graph="{graph}"')
@@ -242,8 +250,8 @@ def _checked(
     policy, codec, graph = _exact(policy), checked_codec(codec), checked_graph(graph)
     if codec is not None and graph != "ring":
         raise BadConfig(
-            f'codec {codec} with graph="{graph}": neighbours must know what was sent before, and '
-            f'that graph has others in every step; use graph="ring", or no codec'
+            f'codec {codec} does not work with graph="{graph}": a codec needs the same '
+            'neighbours in every step; use graph="ring", or no codec'
         )
     return GossipOptions(policy, graph, codec, bool(broadcast), checked_timeout(timeout))
 
@@ -267,8 +275,8 @@ def _joined(
 def _exact(policy: Any) -> LossPolicy:
     if not checked(policy).is_plain:
         raise BadPolicy(
-            "gossip sends parameters, or differences that are sent once: use exact(), which loses "
-            "nothing and has no codec, and codec= of gossip.register for fewer bytes"
+            "gossip sends each parameter or difference once, so it needs a lossless policy "
+            "without a codec: use exact(), and codec= of gossip.register for fewer bytes"
         )
     return checked(policy)
 
@@ -278,13 +286,15 @@ def _check_optimizer(optimizer: Any, model: nn.Module) -> None:
         raise BadConfig(f"register takes a torch.optim.Optimizer, not {type(optimizer).__name__}")
     updated = {id(p) for group in optimizer.param_groups for p in group["params"]}
     if updated.isdisjoint(id(p) for p in model.parameters()):
-        raise BadConfig("the optimizer has no parameter of this model: make it after the model")
+        raise BadConfig(
+            "the optimizer has no parameter of this model: construct it after the model"
+        )
 
 
-def _agree(session: Session, mine: Sequence[int], policy: LossPolicy) -> None:
+def _agree(session: Session, own: Sequence[int], policy: LossPolicy) -> None:
     """Raises: RanksDisagree naming a rank whose model or arguments differ from those of rank 0."""
-    row = torch.tensor(mine, dtype=torch.int64)
-    rows = torch.empty((session.world_size, len(mine)), dtype=torch.int64)
+    row = torch.tensor(own, dtype=torch.int64)
+    rows = torch.empty((session.world_size, len(own)), dtype=torch.int64)
     session.world.all_gather(rows, row, policy=policy).wait()
     for rank, other in enumerate(rows.tolist()):
         for what, here, first in zip(COLUMNS, other, rows[0].tolist(), strict=True):

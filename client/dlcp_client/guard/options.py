@@ -31,14 +31,20 @@ class Guard:
 
     def __post_init__(self) -> None:
         if type(self.every) is not int or self.every < 1:
-            raise BadConfig(f"guard every={self.every!r}: a whole number of steps, from 1 on")
+            raise BadConfig(
+                f"guard every={self.every!r} is not valid: use a whole number of steps, 1 or more"
+            )
         if not _is_within(self.max_error, math.inf):
-            raise BadConfig(f"guard max_error={self.max_error!r}: a fraction, not negative")
+            raise BadConfig(
+                f"guard max_error={self.max_error!r} is not valid: use a fraction, 0 or more"
+            )
         if self.on_excess not in get_args(OnExcess):
             known = ", ".join(get_args(OnExcess))
-            raise BadConfig(f"guard on_excess={self.on_excess!r}: one of {known}")
+            raise BadConfig(f"guard on_excess={self.on_excess!r} is not known: use one of {known}")
         if not _is_within(self.floor, MAX_LOSS_LIMIT):
-            raise BadConfig(f"guard floor={self.floor!r}: a fraction 0..{MAX_LOSS_LIMIT}")
+            raise BadConfig(
+                f"guard floor={self.floor!r} is out of range: use a fraction 0..{MAX_LOSS_LIMIT}"
+            )
 
 
 def _is_within(value: Any, high: float) -> bool:
@@ -53,12 +59,14 @@ def checked_guard(guard: Any, policy: LossPolicy, transport: str = "dlcp") -> Gu
     if guard is None:
         return None
     if not isinstance(guard, Guard):
-        raise BadConfig(f"guard {guard!r}: write Guard(every=100, max_error=0.05), of dlcp_client")
+        raise BadConfig(
+            f"guard {guard!r} is not a Guard: use Guard(every=100, max_error=0.05) of dlcp_client"
+        )
     if checked(policy).is_plain:
-        raise BadConfig("guard: an exact policy has nothing to watch; leave it out")
+        raise BadConfig("guard: an exact policy has no loss to sample; leave guard= out")
     if transport != "dlcp":
         raise BadConfig(
-            f'guard: watches what goes through dlcpd, and transport="{transport}" may not; leave '
-            f"one of the two out"
+            f'guard: it samples gradients that dlcpd reduces, and transport="{transport}" '
+            "may use the backend; leave one of the two out"
         )
     return guard

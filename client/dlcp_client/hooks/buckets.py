@@ -15,7 +15,7 @@ SMALL: Final = 1 << 16  # bytes; a smaller gradient joins its neighbour, whateve
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedGradient:
     """A parameter's gradient in a bucket, [start, stop) in bytes."""
 
     parameter: nn.Parameter
@@ -29,13 +29,13 @@ class Placed:
         return self.stop - self.start
 
 
-def contents(bucket: GradBucket) -> list[Placed]:
+def contents(bucket: GradBucket) -> list[PlacedGradient]:
     """The gradients in a bucket, in order. Computed at each call, because DDP regroups buckets."""
     pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
     full = [(parameter, gradient) for parameter, gradient in pairs if gradient.numel()]
     ranges = gradient_ranges(bucket.buffer(), [gradient for _, gradient in full])
     placed = [
-        Placed(cast(nn.Parameter, parameter), as_kept(parameter, gradient), *where)
+        PlacedGradient(cast(nn.Parameter, parameter), as_kept(parameter, gradient), *where)
         for (parameter, gradient), where in zip(full, ranges, strict=True)
     ]
     return sorted(placed, key=lambda one: one.start)
@@ -56,13 +56,15 @@ def as_kept(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     return gradient.as_strided(parameter.shape, strides, gradient.storage_offset())
 
 
-def cut(placed: Sequence[Placed], class_of: Callable[[nn.Parameter], str]) -> list[list[Placed]]:
-    """Runs of neighbours, each to be averaged by one operation, in the bucket's order.
+def cut(
+    placed: Sequence[PlacedGradient], class_of: Callable[[nn.Parameter], str]
+) -> list[list[PlacedGradient]]:
+    """Runs of adjacent gradients, each to be averaged by one operation, in the bucket's order.
 
     A run ends when it has PIECE bytes, or before a parameter of another class. A gradient below
     SMALL joins any neighbour: a bias is not sent alone.
     """
-    pieces: list[list[Placed]] = []
+    pieces: list[list[PlacedGradient]] = []
     size, traffic_class = 0, ""
     for one in placed:
         own = class_of(one.parameter)

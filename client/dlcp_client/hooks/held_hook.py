@@ -20,10 +20,9 @@ from dlcpd.contract.errors import BadConfig, DlcpError
 TAKEN: Final = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
 _log: Final = logging.getLogger("dlcp_client")
 _OTHERS: Final = (
-    "the model has a communication hook already, and DDP takes only one: register on a model that "
-    "has none"
+    "the model has a communication hook, and DDP supports one: register a model without a hook"
 )
-_OURS: Final = "the model is registered already: close() that registration first"
+_REGISTERED: Final = "the model is already registered: close() that registration first"
 
 
 class Averager(Protocol):
@@ -50,7 +49,7 @@ class HeldHook:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copied or unpickled model has no hook in C++."""
-        return _Copied, ()
+        return _CopiedHook, ()
 
     @property
     def free(self) -> bool:
@@ -74,8 +73,8 @@ class HeldHook:
             return allreduce_hook(self._group, bucket)
         if not isinstance(bucket, GradBucket):
             raise BadConfig(
-                'optimize_ddp = "python_reducer" of torch._dynamo.config hands single gradients to '
-                "hooks, and dlcpd takes buckets: leave it out"
+                'optimize_ddp = "python_reducer" of torch._dynamo.config passes single '
+                "gradients to hooks, and dlcpd needs buckets: remove the setting"
             )
         try:
             session = registration.begin(bucket)
@@ -86,7 +85,7 @@ class HeldHook:
         except (DlcpError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as exc:
-            text = f"the gradients of {_names(registration, bucket)} cannot be averaged: "
+            text = f"dlcpd cannot average the gradients of {_names(registration, bucket)}: "
             raise DlcpError(f"{text}{type(exc).__name__}: {exc}") from exc
 
     def _tell(self, registration: Averager, bucket: GradBucket) -> None:
@@ -98,19 +97,21 @@ class HeldHook:
             what = "sparse" if buffer.layout != torch.strided else str(buffer.dtype)
             backend = dist.get_backend(self._group)
             _log.warning(
-                "gradients of %s are %s, which dlcpd does not average: they go by the model's own "
-                "group, %s",
+                (
+                    "gradients of %s are %s, which dlcpd does not average: the process group of "
+                    "the model averages them with %s"
+                ),
                 names,
                 what,
                 backend,
             )
 
 
-class _Copied:
+class _CopiedHook:
     """Replaces the HeldHook in a copy of a model."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Copied, ()
+        return _CopiedHook, ()
 
 
 def held_by(model: DistributedDataParallel) -> HeldHook | None:
@@ -119,14 +120,14 @@ def held_by(model: DistributedDataParallel) -> HeldHook | None:
     Raises: BadConfig for any other hook.
     """
     hooks: list[tuple[Any, Any]] = model._comm_hooks  # noqa: SLF001  # no public name
-    hooks[:] = [pair for pair in hooks if not isinstance(pair[1], _Copied)]
+    hooks[:] = [pair for pair in hooks if not isinstance(pair[1], _CopiedHook)]
     if not hooks:
         return None
     held = hooks[0][1]
     if not isinstance(held, HeldHook):
         raise BadConfig(_OTHERS)
     if not held.free:
-        raise BadConfig(_OURS)
+        raise BadConfig(_REGISTERED)
     return held
 
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client.environment import Environment
-from dlcp_client.job import ballot
+from dlcp_client.job import transport_vote
 from dlcp_client.job.secret import job_secret
 from dlcp_client.joining.sessions import checked_timeout
 from dlcp_client.joining.torch_ranks import connect, member_of
@@ -26,7 +26,7 @@ def check_options(options: dict[str, Any], staged: str) -> None:
     """Raises: BadConfig for an option that is set and cannot be combined with `staged`."""
     for name, value in options.items():
         if value:
-            raise BadConfig(f"{name} does not work with {staged} yet: leave one of the two out")
+            raise BadConfig(f"{name} does not support {staged}: leave one of the two out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class SessionOptions:
         except DlcpError as exc:
             error = exc
         try:
-            problem = ballot.hold(
+            problem = transport_vote.hold(
                 member_of(group, secret),
                 error,
                 fallback=self.fallback,
@@ -96,7 +96,9 @@ class SessionOptions:
             return session
         if session:
             session.close()
-        text = f"dlcpd is NOT in use, gradients go through {dist.get_backend(group)}: {problem}"
+        text = (
+            f"dlcpd is NOT in use, and {dist.get_backend(group)} averages the gradients: {problem}"
+        )
         _log.error(text)
         warnings.warn(text, RuntimeWarning, stacklevel=4)  # the line that calls `register`
         return None

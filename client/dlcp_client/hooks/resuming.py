@@ -6,7 +6,7 @@ from typing import Any, Final
 import torch
 
 from dlcp_client.hooks.model_registration import ModelRegistration
-from dlcp_client.hooks.rules import Left
+from dlcp_client.hooks.rules import ResidualOrigin
 from dlcp_client.session import Session
 from dlcpd.contract.errors import BadConfig
 
@@ -30,17 +30,17 @@ class Resumable(ModelRegistration):
             every rank calls it, and the training can continue; the error that ended an operation.
         """
         self._check_resumable()
-        if self.session is not None and self.rules.left:
+        if self.session is not None and self.rules.residuals:
             self.meet(self.session, "state_dict()")
-            for name, left in self.rules.left.items():
-                # All of them first: each includes the values carried so far.
-                for values in [*self._drained(self.session, name, left)]:
-                    self.rules.carried.take(left.parts(values))
+            for name, residual in self.rules.residuals.items():
+                # All of them first: each includes the values resumed so far.
+                for values in [*self._drained(self.session, name, residual)]:
+                    self.rules.resumed.take(residual.parts(values))
         return {
             "format": FORMAT,
             "step": self.rules.before + self.rules.step,
-            "scale": self.rules.carried.scale,
-            "residuals": self.rules.carried.named(),
+            "scale": self.rules.resumed.scale,
+            "residuals": self.rules.resumed.named(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -54,22 +54,27 @@ class Resumable(ModelRegistration):
         if self.rules.step:
             raise BadConfig("load_state_dict: call it before the first backward pass")
         if state.get("format") != FORMAT:
-            raise BadConfig(f"load_state_dict: format {state.get('format')!r}, and not {FORMAT}")
-        self.rules.carried.load(state["residuals"], state["scale"])
+            raise BadConfig(
+                f"load_state_dict: the state has format {state.get('format')!r}, and this "
+                f"version reads format {FORMAT}"
+            )
+        self.rules.resumed.load(state["residuals"], state["scale"])
         self.rules.resume(state["step"])
 
-    def _drained(self, session: Session, name: str, left: Left) -> Iterator[torch.Tensor]:
-        """Averages of the residuals, including this rank's carried values. For 16-bit floats
+    def _drained(
+        self, session: Session, name: str, residual: ResidualOrigin
+    ) -> Iterator[torch.Tensor]:
+        """Averages of the residuals, including this rank's resumed values. For 16-bit floats
         several tensors, the same number on all ranks: each adds the digits that the previous ones
         could not hold."""
-        policy, carried = self.rules.exact, self.rules.carried
+        policy, resumed = self.rules.exact, self.rules.resumed
         while True:
-            given = session.zeros(left.count, left.dtype, wait=policy.deadline)
-            carried.add_to(left.parts(given))
-            scale = carried.scale
+            given = session.zeros(residual.count, residual.dtype, wait=policy.deadline)
+            resumed.add_to(residual.parts(given))
+            scale = resumed.scale
             session.all_reduce(given, "avg", policy=policy, name=name, scale=scale).wait()
             yield given
-            if left.dtype not in NARROW or not bool(given.any()):
+            if residual.dtype not in NARROW or not bool(given.any()):
                 return
 
     def _check_resumable(self) -> None:

@@ -11,10 +11,10 @@ from torch._C._distributed_c10d import GradBucket
 from torch.amp import GradScaler
 
 from dlcp_client.group import Group
-from dlcp_client.hooks.buckets import Placed, contents
-from dlcp_client.hooks.carried import Carried
+from dlcp_client.hooks.buckets import PlacedGradient, contents
 from dlcp_client.hooks.exempt import bucket_name, exempt_parameters
 from dlcp_client.hooks.forward_order import ForwardOrder
+from dlcp_client.hooks.resumed_gradients import ResumedGradients
 from dlcp_client.operations.layers import Layer
 from dlcp_client.operations.requests import Range
 from dlcp_client.report.account import Account
@@ -30,7 +30,7 @@ _models: Final = itertools.count()  # every rank registers its models in the sam
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class GradientRequest:
     """The keywords of `Session.all_reduce` for a run of gradients."""
 
     policy: LossPolicy
@@ -51,7 +51,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class ResidualOrigin:
     """An operation that may have a residual for the next one of its name."""
 
     count: int  # elements
@@ -60,7 +60,7 @@ class Left:
     rows: tuple[tuple[nn.Parameter, int, torch.Size, tuple[int, ...]], ...]
 
     @classmethod
-    def of(cls, placed: Sequence[Placed], start: int, size: int) -> Self:
+    def of(cls, placed: Sequence[PlacedGradient], start: int, size: int) -> Self:
         """The record of an operation over `size` bytes of a bucket, from `start` on."""
         unit = placed[0].gradient.itemsize
         return cls(
@@ -97,7 +97,10 @@ class Rules:
         """Raises: BadPolicy, BadConfig."""
         policy = checked(policy)
         if scaler is not None and not isinstance(scaler, GradScaler):
-            raise BadConfig(f"scaler {scaler!r}: pass the torch.amp.GradScaler of the training")
+            raise BadConfig(
+                f"scaler {scaler!r} is not a GradScaler: pass the torch.amp.GradScaler of the "
+                "training"
+            )
         self._scaler, self._scale = scaler, 1.0  # scale of this step's loss
         self.policy, self.exact = policy, _exactly(policy)
         self._next: LossPolicy | None = None  # policy from the next step on
@@ -105,10 +108,10 @@ class Rules:
         self.step = 0
         self.before = 0  # steps of the training before the checkpoint
         self.account = Account()
-        self.carried = Carried(dict(model.named_parameters()))
+        self.resumed = ResumedGradients(dict(model.named_parameters()))
         # By name, in the order of their first submission. At most twice the model's number of
         # buckets or pieces: DDP regroups its buckets once, before any has a name.
-        self.left: dict[str, Left] = {}
+        self.residuals: dict[str, ResidualOrigin] = {}
         self._ended = False  # nothing is waived any more
         self._prefix = f"ddp{next(_models)}"
         self._names = {id(p): name for name, p in model.named_parameters()}
@@ -117,8 +120,8 @@ class Rules:
 
     def bring_back(self, bucket: GradBucket) -> None:
         """Add values from a checkpoint, or from saving one, to the gradients of a ready bucket."""
-        if self.carried:
-            self.carried.add_to((one.parameter, one.gradient) for one in contents(bucket))
+        if self.resumed:
+            self.resumed.add_to((one.parameter, one.gradient) for one in contents(bucket))
 
     def begin_step(self, group: Group) -> None:
         """A backward pass begins, on all ranks of `group`.
@@ -132,7 +135,7 @@ class Rules:
             self._take(self._next)
         if self._scaler:  # once per step: on a device it waits for all queued work
             self._scale = self._scaler.get_scale()
-        self.carried.rescale(self._scale)
+        self.resumed.rescale(self._scale)
         if self.step == 1 and self.policy.traffic_class == UNCLASSED:
             self._order.agree(group, self.exact)
 
@@ -148,8 +151,9 @@ class Rules:
         policy = checked(policy)
         if policy.traffic_class != self.policy.traffic_class:
             raise BadPolicy(
-                f"traffic class {policy.traffic_class!r} in place of {self.policy.traffic_class!r}:"
-                f" it is agreed on in the first step; register anew for another one"
+                f"the policy changes the traffic class from {self.policy.traffic_class!r} to "
+                f"{policy.traffic_class!r}, and ranks agree on classes in the first step only: "
+                "close this registration and register again"
             )
         self._next = policy
 
@@ -176,9 +180,9 @@ class Rules:
         own = self.policy.traffic_class
         return own if own != UNCLASSED else self._order.class_of(parameter)
 
-    def terms(
-        self, placed: Sequence[Placed], start: int, size: int, *, bring_home: bool = False
-    ) -> Terms:
+    def request(
+        self, placed: Sequence[PlacedGradient], start: int, size: int, *, bring_home: bool = False
+    ) -> GradientRequest:
         """The terms of an operation over `size` bytes of a bucket, from `start` on.
 
         The name is equal for the same parameters in the same order, on every rank. `bring_home`:
@@ -190,7 +194,7 @@ class Rules:
         layers = [(one.start - start, self.class_of(one.parameter)) for one in placed]
         bring_home = bring_home or (self._ended and self._may_be_inexact(size))
         if policy.is_plain and not bring_home:
-            return Terms(policy, "", [], layers, scale)
+            return GradientRequest(policy, "", [], layers, scale)
         names = [self._names[id(one.parameter)] for one in placed]
         counts = [one.parameter.numel() for one in placed]
         exempt = [
@@ -199,14 +203,14 @@ class Rules:
             if id(one.parameter) in self._exempt
         ]
         name = bucket_name(self._prefix, names, counts)
-        if name not in self.left:
-            self.left[name] = Left.of(placed, start, size)
+        if name not in self.residuals:
+            self.residuals[name] = ResidualOrigin.of(placed, start, size)
         if bring_home:
-            return Terms(self.exact, name, [], layers, scale)
+            return GradientRequest(self.exact, name, [], layers, scale)
         self.account.label(
             name, names[0] if names[0] == names[-1] else f"{names[0]} to {names[-1]}"
         )
-        return Terms(policy, name, exempt, layers, scale)
+        return GradientRequest(policy, name, exempt, layers, scale)
 
     def is_exempt(self, parameter: nn.Parameter) -> bool:
         """Whether no part of its gradient is ever waived."""

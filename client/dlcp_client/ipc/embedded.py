@@ -1,4 +1,4 @@
-"""A private daemon: a child process that serves this process and its neighbours, then ends."""
+"""A private daemon: a child process that serves this process and its host peers, then ends."""
 
 import ipaddress
 import os
@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from dlcp_client.environment import of_daemon
-from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.handshake import ControlConnection
+from dlcp_client.ipc.private_socket import PrivateSocket
 from dlcpd import starter
 from dlcpd.contract.errors import DaemonUnavailable
-from dlcpd.contract.messages import DELIVERY, MAX_ENGINES
+from dlcpd.contract.limits import MAX_ENGINES
+from dlcpd.contract.messages import DELIVERY
+from dlcpd.ipc.socket_folder import sweep
 
 STOP_TIMEOUT: Final = 5.0  # seconds for a clean end after the session socket closed
 OBITUARY_TIMEOUT: Final = 1.0  # seconds until a daemon that closed its socket has exited
@@ -31,7 +33,7 @@ _DISCARD_PORT: Final = 9  # RFC 863; connecting a UDP socket sends nothing anywa
 
 class Embedded:
     """Owns the child process until other ranks share it; a shared one ends with its last rank.
-    `what`: its name in errors."""
+    `what`: its name in errors. `sockets`: the folder of its socket folder."""
 
     def __init__(
         self,
@@ -39,9 +41,10 @@ class Embedded:
         *,
         shared: bool = False,
         what: str = "the embedded daemon",
+        sockets: Path | None = None,
     ) -> None:
         self._process: subprocess.Popen[str] | None = process
-        self._shared, self._what = shared, what
+        self._shared, self._what, self._sockets = shared, what, sockets
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
         self._relay = threading.Thread(
             target=self._relay_lines, args=(process,), name="dlcpd-stderr", daemon=True
@@ -56,13 +59,13 @@ class Embedded:
     def how_it_ended(self) -> str:
         """Exit status and last line of the process, once it has ended."""
         if self._process is None:
-            return "it belongs to another process"
+            return "it is a child of another process"
         try:
             status = self._process.wait(OBITUARY_TIMEOUT)
         except subprocess.TimeoutExpired:
             return f"{self._what} (process {self._process.pid}) closed its socket"
         self._relay.join(OBITUARY_TIMEOUT)
-        last = f"; its last line: {self._lines[-1]}" if self._lines else ", without a word"
+        last = f"; its last line: {self._lines[-1]}" if self._lines else ", and printed nothing"
         return f"{self._what} {_status(status)}{last}"
 
     def close(self) -> None:
@@ -90,7 +93,8 @@ class Embedded:
             self._process = None
 
     def _relay_lines(self, process: "subprocess.Popen[str]") -> None:
-        """Copy the daemon's messages to this process's stderr, and keep the last ones."""
+        """Copy the daemon's messages to this process's stderr, and keep the last ones; then remove
+        its socket folder if it was killed."""
         if process.stderr is None:
             return
         with process.stderr as lines:
@@ -99,54 +103,58 @@ class Embedded:
                 with suppress(OSError, ValueError):  # a full disk, or closed: continue reading
                     sys.stderr.write(line)
         process.wait()  # a shared one may outlive the session; leave no zombie
+        if self._sockets is not None:
+            sweep([self._sockets])
 
 
 def start(
     config: Path | None,
     master: str,
-    door: Door | None = None,
+    private_socket: PrivateSocket | None = None,
     ranks: int = 1,
     options: Sequence[str] = (),
     *,
     sessions: int = 0,
 ) -> tuple[Embedded, ControlConnection]:
     """Start a daemon for `ranks` ranks of this machine: this one, and those that connect through
-    `door`. Without `config`, its address is the one from which this host reaches `master`; it has
-    one engine per rank, up to the number of CPUs, and serves at least `sessions` sessions.
-    `options`: further command line options.
+    `private_socket`. Without `config`, its address is the one from which this host reaches
+    `master`; it has one engine per rank, up to the number of CPUs, and serves at least `sessions`
+    sessions. `options`: further command line options.
 
     Raises: DaemonUnavailable.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    client_end, daemon_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     engines = min(ranks, len(os.sched_getaffinity(0)), MAX_ENGINES)
     text = (
         None if config else _memory_file(default_config(local_address(master), engines, sessions))
     )
-    inherited = [theirs.fileno(), *([text] if text is not None else [])]
+    inherited = [daemon_end.fileno(), *([text] if text is not None else [])]
     command = [
         *starter.command("dlcpd.daemon.main"),
         "--embedded",
         "--session-fd",
-        str(theirs.fileno()),
+        str(daemon_end.fileno()),
     ]
-    if door is not None:  # also for one rank: others may join later
-        fds = door.socket.fileno(), door.place.folder.descriptor
+    if private_socket is not None:  # also for one rank: others may join later
+        fds = private_socket.socket.fileno(), private_socket.place.folder.descriptor
         inherited += fds
         command += ["--listen-fd", str(fds[0]), "--listen-folder-fd", str(fds[1])]
     command += ["--config", str(config or f"/proc/self/fd/{text}"), *options]
     try:
         process = spawn(command, inherited, starter.environment(of_daemon()))
     except BaseException:
-        ours.close()
+        client_end.close()
         raise
     finally:
-        theirs.close()
+        daemon_end.close()
         if text is not None:
             os.close(text)
-    if door is not None:
-        door.give()
-    daemon = Embedded(process, shared=door is not None and ranks > 1)
-    return daemon, ControlConnection(ours, daemon.how_it_ended)
+    if private_socket is not None:
+        private_socket.give()
+    sockets = private_socket.place.folder.path.parent if private_socket is not None else None
+    shared = private_socket is not None and ranks > 1
+    daemon = Embedded(process, shared=shared, sockets=sockets)
+    return daemon, ControlConnection(client_end, daemon.how_it_ended)
 
 
 def spawn(

@@ -16,6 +16,7 @@ from dlcpd.contract.errors import (
     NotPermitted,
     error_for,
 )
+from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import (
     VERSION,
     Hello,
@@ -27,7 +28,7 @@ from dlcpd.contract.messages import (
     StatusRequest,
     Welcome,
 )
-from dlcpd.ipc.seqpacket import MAX_DESCRIPTORS, close_all, connect, encode, receive_message
+from dlcpd.ipc.seqpacket import MAX_DESCRIPTORS, close_all, connect, receive_message
 
 STATUS_TIMEOUT: Final = 3.0  # seconds; the control process gives its engine one
 JOIN_MARGIN: Final = 2.0  # seconds after Join.timeout within which the daemon must answer
@@ -57,14 +58,16 @@ class ControlConnection:
             sock.close()
             if isinstance(exc, PermissionError):
                 raise NotPermitted(
-                    f"{path}: user {os.getuid()} may not connect; ask for membership in the "
-                    f"group of that socket, or unset DLCPD_SOCKET to run a private daemon"
+                    f"{path}: user {os.getuid()} has no permission to connect; join the group "
+                    "of that socket, or unset DLCPD_SOCKET to start a private daemon"
                 ) from exc
             raise DaemonUnavailable(
-                f"no daemon answers at {path}: {exc.strerror or exc}; start it (dlcpd --config "
-                f"FILE) or unset DLCPD_SOCKET to run a private one"
+                f"no daemon answers at {path}: {exc.strerror or exc}; start the daemon (dlcpd "
+                "--config FILE) or unset DLCPD_SOCKET to start a private daemon"
             ) from exc
-        return cls(sock, lambda: f"the daemon at {path} closed the session; see its log")
+        return cls(
+            sock, lambda: f"the daemon at {path} closed the session; see the log of the daemon"
+        )
 
     def hello(self, timeout: float) -> Welcome:
         """Introduce this process.
@@ -75,7 +78,10 @@ class ControlConnection:
         answer, descriptors = self._ask(Hello(VERSION, name[-256:]), timeout)
         close_all(descriptors)
         if not isinstance(answer, Welcome):
-            raise BadMessage(f"the daemon answered Hello with {type(answer).__name__}")
+            raise BadMessage(
+                f"the daemon answered Hello with {type(answer).__name__}: run the same version "
+                "of dlcpd and dlcp_client"
+            )
         return answer
 
     def join(self, request: Join) -> tuple[int, int, list[int]]:
@@ -87,8 +93,8 @@ class ControlConnection:
         if not isinstance(answer, Joined) or not 2 <= len(descriptors) <= MAX_DESCRIPTORS:
             close_all(descriptors)
             raise BadMessage(
-                f"the daemon answered Join with {type(answer).__name__} "
-                f"and {len(descriptors)} descriptors"
+                f"the daemon answered Join with {type(answer).__name__} and {len(descriptors)} "
+                "descriptors: run the same version of dlcpd and dlcp_client"
             )
         self.session = answer.session
         arena, *lanes = descriptors
@@ -100,12 +106,12 @@ class ControlConnection:
             return {}
         try:
             answer, descriptors = self._ask(StatusRequest(0), timeout)
+            close_all(descriptors)
+            return answer.read() if isinstance(answer, Status) else {}
         except (DlcpError, OSError):  # or the socket was closed meanwhile
             return {}
         finally:
             self._asking.release()
-        close_all(descriptors)
-        return answer.report if isinstance(answer, Status) else {}
 
     def waiting_for(self) -> str:
         """The transfers that the session's operations wait for; "" without an answer in time."""
@@ -128,8 +134,8 @@ class ControlConnection:
         except TimeoutError:
             waited = time.monotonic() - started
             raise DaemonUnavailable(
-                f"the daemon did not answer {type(request).__name__} within {waited:.1f} s; "
-                f"it is stopped, starved of CPU or out of descriptors: see its log"
+                f"the daemon did not answer {type(request).__name__} within {waited:.1f} s; it "
+                "is stopped, starved of CPU or out of descriptors: see the log of the daemon"
             ) from None
         except OSError:
             answer, descriptors = None, []
@@ -147,6 +153,6 @@ def _where(late: dict[str, Any]) -> str:
     """Describe a late peer: its address, and whether it or a path to it is silent."""
     down = "".join(f", path {path} is down" for path in late["paths_down"])
     return (
-        f"rank {late['rank']} is on {late['host']}, UDP {late['address']}, whose dlcpd was heard "
-        f"{late['silent']:.1f} s ago{down}"
+        f"rank {late['rank']} is on {late['host']}, UDP {late['address']}; its dlcpd last "
+        f"answered {late['silent']:.1f} s ago{down}"
     )

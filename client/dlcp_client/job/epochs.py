@@ -1,7 +1,7 @@
-"""Agreement on the next epoch of a job: bids and rolls in the job's store.
+"""Agreement on the next epoch of a job: bids and member lists in the job's store.
 
-The store decides: a roll is written by compare-and-set, so there is one per epoch, and all readers
-see the same. A part of the job that does not reach the store cannot agree on an epoch.
+The store decides: a member list is written by compare-and-set, so there is one per epoch, and all
+readers see the same. A part of the job that does not reach the store cannot agree on an epoch.
 """
 
 import hashlib
@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dlcp_client.job.roll import NEW, Bid, Rule, in_order
-from dlcp_client.job.sealed import Sealed, StoreLost
+from dlcp_client.job.next_members import NEW, Bid, NextMembersRule, in_order
 from dlcp_client.job.secret import JobSecret
+from dlcp_client.job.signed_store import SignedStore, StoreLost
 from dlcp_client.job.store import Store
 from dlcpd.contract.errors import BadMessage, NotAuthorised, PeerLost
-from dlcpd.contract.messages import MAX_WORLD
+from dlcpd.contract.limits import MAX_WORLD
 
 ROOT: Final = "dlcp/epochs"
 LOOK: Final = 0.05  # seconds between two reads of the store: 15,000 requests/s of 256 ranks
@@ -27,7 +27,7 @@ MAX_NONCE: Final = 64  # characters
 
 
 @dataclass(frozen=True, slots=True)
-class Roll:
+class EpochMembers:
     """An epoch that was agreed on. By rank: seats, numbers of the bids, and their nonces."""
 
     epoch: int
@@ -36,18 +36,18 @@ class Roll:
     nonces: tuple[str, ...]
 
     def rank_of(self, bid: Bid | None) -> int | None:
-        """The rank of the process that made the bid; None: it is not in the roll."""
+        """The rank of the process that made the bid; None: it is not in the list."""
         return self.nonces.index(bid.nonce) if bid and bid.nonce in self.nonces else None
 
     @property
     def digest(self) -> str:
-        """Identifies the roll, so that different rolls of one epoch share no keys."""
+        """Identifies the list, so that different lists of one epoch share no keys."""
         rows = repr((self.epoch, self.seats, self.bids, self.nonces))
         return hashlib.sha256(rows.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class EpochAgreement:
     """The agreement on one epoch of the job `lineage`, by members of epoch `base` and new ranks.
 
     `lineage` is unique to a launch and part of every key: so a text that was signed for another
@@ -67,14 +67,14 @@ class Round:
 
     def bid(self, seat: int, lost: frozenset[int] = frozenset()) -> Bid:
         """Publish a bid for a place in the epoch."""
-        number = self._sealed.draw("bids")
+        number = self._signed_store.draw("bids")
         made = Bid(number, seat, lost, secrets.token_hex(8))
         self._say(made)
         return made
 
     def _say(self, bid: Bid) -> None:
         text = json.dumps([self.base, bid.seat, sorted(bid.lost), bid.nonce])
-        self._sealed.write(f"bid/{bid.number}", text)
+        self._signed_store.write(f"bid/{bid.number}", text)
 
     def newcomers(self) -> bool:
         """Whether a process has bid for a place. A process that ended before publishing its bid
@@ -83,15 +83,17 @@ class Round:
 
     def bids(self) -> list[Bid]:
         """The readable bids in the store. A bid without text yet may appear later."""
-        sealed = self._sealed
-        count = min(sealed.count("bids"), MAX_BIDS)
-        found = (self._bid(sealed, number) for number in range(1, count + 1))
+        signed_store = self._signed_store
+        count = min(signed_store.count("bids"), MAX_BIDS)
+        found = (self._bid(signed_store, number) for number in range(1, count + 1))
         return [bid for bid in found if bid is not None]
 
-    def _bid(self, sealed: Sealed, number: int) -> Bid | None:
+    def _bid(self, signed_store: SignedStore, number: int) -> Bid | None:
         """The bid, or None: missing, or invalid, which must not block the agreement."""
         try:
-            text = sealed.read(f"bid/{number}", f"bid {number} of epoch {self.epoch} in the store")
+            text = signed_store.read(
+                f"bid/{number}", f"bid {number} of epoch {self.epoch} in the store"
+            )
             base, seat, lost, nonce = _bid_of(text) if text is not None else _NO_BID
         except (BadMessage, NotAuthorised):
             return None
@@ -100,32 +102,32 @@ class Round:
         # a process of another epoch, as after a partial failure, has no seat here
         return Bid(number, seat if base == self.base and seat >= 0 else NEW, lost, nonce)
 
-    def roll(self) -> Roll | None:
-        """The roll; None before the agreement. Raises: BadMessage, NotAuthorised."""
-        text = self._sealed.read("roll", f"the roll of epoch {self.epoch} in the store")
-        return None if text is None else _roll(self.epoch, text)
+    def members(self) -> EpochMembers | None:
+        """The member list; None before the agreement. Raises: BadMessage, NotAuthorised."""
+        text = self._signed_store.read("members", self._list)
+        return None if text is None else _members(self.epoch, text)
 
-    def call(self, bids: list[Bid]) -> Roll:
-        """Agree on `bids`, unless another process did so first. Returns the roll."""
+    def call(self, bids: list[Bid]) -> EpochMembers:
+        """Agree on `bids`, unless another process did so first. Returns the member list."""
         rows = [[bid.seat, bid.number, bid.nonce] for bid in in_order(bids)[:MAX_WORLD]]
-        what = f"the roll of epoch {self.epoch} in the store"
-        return _roll(self.epoch, self._sealed.settle("roll", json.dumps(rows), what))
+        text = self._signed_store.settle("members", json.dumps(rows), self._list)
+        return _members(self.epoch, text)
 
     def agree(
         self,
         own: Bid | None,
-        rule: Rule | None,
+        rule: NextMembersRule | None,
         lost: Callable[[], frozenset[int]],
         deadline: float,
-    ) -> Roll:
-        """Wait for the roll, and call it when `rule` allows; without a rule, only wait.
+    ) -> EpochMembers:
+        """Wait for the member list, and write it when `rule` allows; without a rule, only wait.
 
         `own`: this process's bid, written again if the store loses it. `lost`: returns the seats
         that it knows to be lost now; the bid publishes them. Raises: PeerLost naming the missing
         seats; StoreLost.
         """
         began = time.monotonic()
-        while (roll := self.roll()) is None:
+        while (members := self.members()) is None:
             looked = time.monotonic()
             bids = self.bids()
             own = own and self._kept(own, bids, lost())
@@ -136,14 +138,14 @@ class Round:
                 self._check_kept(own, bids)
                 raise PeerLost(_missing(self.epoch, rule, bids, now - began))
             time.sleep(max(LOOK, (SHARE - 1) * (now - looked)))
-        return roll
+        return members
 
     def _kept(self, own: Bid, bids: list[Bid], lost: frozenset[int]) -> Bid:
         """`own` as in the store. It is published again if the store has another or no bid there."""
-        mine = next((bid for bid in bids if bid.number == own.number), None)
-        if mine is not None and mine.nonce != own.nonce:  # the store's count was reset
-            own = replace(own, number=self._sealed.draw("bids"))
-        elif mine is not None and mine.lost == lost:
+        found = next((bid for bid in bids if bid.number == own.number), None)
+        if found is not None and found.nonce != own.nonce:  # the store's count was reset
+            own = replace(own, number=self._signed_store.draw("bids"))
+        elif found is not None and found.lost == lost:
             return own
         own = replace(own, lost=lost)
         self._say(own)
@@ -153,25 +155,31 @@ class Round:
         """Raises: StoreLost if this process's bid is not in the store."""
         if own is not None and own.nonce not in {bid.nonce for bid in bids}:
             raise StoreLost(
-                f"epoch {self.epoch}: {self._sealed.name} does not keep this rank's own bid; "
-                f"restart the job from its last checkpoint, with a store of its own"
+                f"epoch {self.epoch}: {self._signed_store.name} does not keep the bid of this "
+                "rank; restart the job from its last checkpoint, with a store that no other "
+                "job uses"
             )
 
     @property
-    def _sealed(self) -> Sealed:
-        return Sealed(self.store, self.secret, place=self.place)
+    def _list(self) -> str:
+        """Names the member list in errors."""
+        return f"the member list of epoch {self.epoch} in the store"
+
+    @property
+    def _signed_store(self) -> SignedStore:
+        return SignedStore(self.store, self.secret, place=self.place)
 
 
-def _missing(epoch: int, rule: Rule | None, bids: list[Bid], waited: float) -> str:
+def _missing(epoch: int, rule: NextMembersRule | None, bids: list[Bid], waited: float) -> str:
     if rule is None:
         return (
-            f"epoch {epoch}: nobody let this process in within {waited:.1f} s; the job does so "
-            f"where it calls elastic.boundary()"
+            f"epoch {epoch}: the job did not admit this process within {waited:.1f} s; it "
+            "admits processes where it calls elastic.boundary()"
         )
     names = ", ".join(map(str, sorted(rule.missing(bids))))
     return (
-        f"epoch {epoch}: after {waited:.1f} s rank(s) {names} are missing, and {rule.quorum} of "
-        f"the {rule.size} ranks have to go on together; quorum= allows fewer"
+        f"epoch {epoch}: rank(s) {names} are missing after {waited:.1f} s, and at least "
+        f"{rule.quorum} of the {rule.size} ranks must continue together; quorum= allows fewer"
     )
 
 
@@ -180,24 +188,24 @@ def _bid_of(text: str) -> tuple[int, int, frozenset[int], str]:
     try:
         base, seat, lost, nonce = json.loads(text)
         if not (_whole([base, seat, *lost]) and _is_nonce(nonce)):
-            raise BadMessage("a bid in the store is none")
+            raise BadMessage("the store holds an invalid bid")
         return base, seat, frozenset(lost), nonce
     except (ValueError, TypeError, RecursionError) as exc:
-        raise BadMessage("a bid in the store is none") from exc
+        raise BadMessage("the store holds an invalid bid") from exc
 
 
-def _roll(epoch: int, text: str) -> Roll:
-    """Parse a roll. Raises: BadMessage."""
+def _members(epoch: int, text: str) -> EpochMembers:
+    """Parse a member list. Raises: BadMessage."""
     try:
         rows = [(seat, number, nonce) for seat, number, nonce in json.loads(text)]
         seats, numbers, nonces = zip(*rows, strict=True)
         seated = [seat for seat in seats if seat != NEW]
     except (ValueError, TypeError, RecursionError) as exc:
-        raise BadMessage(f"the roll of epoch {epoch} in the store is none") from exc
+        raise BadMessage(f"the store holds an invalid member list of epoch {epoch}") from exc
     whole = _whole([*seats, *numbers]) and all(map(_is_nonce, nonces))
     if not whole or len(rows) > MAX_WORLD or len(set(seated)) < len(seated):
-        raise BadMessage(f"the roll of epoch {epoch} in the store is none")
-    return Roll(epoch, seats, numbers, nonces)
+        raise BadMessage(f"the store holds an invalid member list of epoch {epoch}")
+    return EpochMembers(epoch, seats, numbers, nonces)
 
 
 def _whole(values: list[Any]) -> bool:

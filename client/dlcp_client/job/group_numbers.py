@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from dlcp_client.job.sealed import Sealed, StoreLost
 from dlcp_client.job.secret import JobSecret
+from dlcp_client.job.signed_store import SignedStore, StoreLost
 from dlcp_client.job.store import Store
 from dlcpd.contract.errors import BadConfig, BadMessage, PeerLost, TooMany
 from dlcpd.contract.messages import MAX_GROUPS
@@ -18,7 +18,7 @@ MAX_TITLE: Final = 128  # characters, as OpenGroup.name
 OWN_LOOK: Final = 2.0  # seconds between two checks that the store answers
 
 
-class Agreed(NamedTuple):
+class GroupNumber(NamedTuple):
     """`title`: identifies one of the groups of these ranks. The engines of all members compare it
     with every operation, so a wrong number cannot mix two groups."""
 
@@ -36,55 +36,62 @@ class GroupNumbers:
     def __init__(
         self, store: Store | None, job: str, rank: int, secret: JobSecret | None = None
     ) -> None:
-        self._sealed = None if store is None else Sealed(store, secret, place=f"{ROOT}/{job}")
+        self._signed_store = (
+            None if store is None else SignedStore(store, secret, place=f"{ROOT}/{job}")
+        )
         self._rank = rank
         self._made: Counter[str] = Counter()
         self._used = set[int]()  # numbers of this rank's groups
         self._lock = threading.Lock()
 
-    def agree(self, ranks: Sequence[int], name: str, timeout: float) -> Agreed:
+    def agree(self, ranks: Sequence[int], name: str, timeout: float) -> GroupNumber:
         """The number and title of the next group of `ranks`; waits up to `timeout` seconds for its
         first member.
 
         Raises: BadConfig, BadMessage, NotAuthorised, PeerLost, TooMany.
         """
-        if self._sealed is None:
-            raise BadConfig("this session was opened without a store, which groups need")
+        if self._signed_store is None:
+            raise BadConfig(
+                "this session was opened without a store, and groups need one: pass store= to "
+                "connect"
+            )
         what = f"{name}/{'.'.join(map(str, ranks))}"
         with self._lock:
             self._made[what] += 1
             count = self._made[what]
         told = f"group {name or list(ranks)}"
         if self._rank == ranks[0]:
-            number = self._drawn(self._sealed, f"{what}/{count}")
+            number = self._drawn(self._signed_store, f"{what}/{count}")
         else:
-            number = self._read(self._sealed, f"{what}/{count}", told, ranks[0], timeout)
+            number = self._read(self._signed_store, f"{what}/{count}", told, ranks[0], timeout)
         if number >= MAX_GROUPS:
-            raise TooMany(f"{MAX_GROUPS - 1} groups, the most of a session; connect again")
+            raise TooMany(f"a session has at most {MAX_GROUPS - 1} groups; connect again")
         self._take(number, told)
-        return Agreed(number, title(name, count))
+        return GroupNumber(number, title(name, count))
 
-    def _drawn(self, sealed: Sealed, key: str) -> int:
+    def _drawn(self, signed_store: SignedStore, key: str) -> int:
         for _ in range(len(self._used) + 1):  # several if the store's count was reset
-            number = sealed.draw("drawn")
+            number = signed_store.draw("drawn")
             if number not in self._used:
                 break
-        sealed.write(key, str(number))
+        signed_store.write(key, str(number))
         return number
 
-    def _read(self, sealed: Sealed, key: str, told: str, first: int, timeout: float) -> int:
+    def _read(
+        self, signed_store: SignedStore, key: str, told: str, first: int, timeout: float
+    ) -> int:
         """The number that the first member wrote. Raises: BadMessage, NotAuthorised, PeerLost."""
         began = time.monotonic()
-        while not sealed.wait([key], min(began + timeout, time.monotonic() + OWN_LOOK)):
+        while not signed_store.wait([key], min(began + timeout, time.monotonic() + OWN_LOOK)):
             if time.monotonic() >= began + timeout:
                 raise PeerLost(
-                    f"{told}: rank {self._rank} waited {time.monotonic() - began:.1f} s in vain "
-                    f"for rank {first} to make it, in {sealed.name}: all members must call for the "
-                    f"group, in the same order"
+                    f"{told}: rank {self._rank} waited {time.monotonic() - began:.1f} s for "
+                    f"rank {first} to create it in {signed_store.name}: all members must create "
+                    f"their groups in the same order"
                 )
-        text = sealed.read(key, f"{told}: its number in the job's store")
+        text = signed_store.read(key, f"{told}: its number in the job's store")
         if text is None:
-            raise StoreLost(f"{told}: {sealed.name} has lost its number")
+            raise StoreLost(f"{told}: {signed_store.name} has lost the number of the group")
         return (
             int(text)
             if text.isascii() and text.isdigit() and len(text) <= len(str(MAX_GROUPS))
@@ -96,8 +103,9 @@ class GroupNumbers:
         with self._lock:
             if number < 1 or number in self._used:
                 raise BadMessage(
-                    f"{told}: the job's store gives it a number that is none, or another group's: "
-                    f"somebody else writes to it; connect again, with a store of the job's own"
+                    f"{told}: the job's store returned an invalid number, or that of another "
+                    "group: another program writes to the store; connect again, with a store "
+                    "that no other job uses"
                 )
             self._used.add(number)
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dlcp_client.job.sealed import Sealed, StoreLost
 from dlcp_client.job.secret import JobSecret
+from dlcp_client.job.signed_store import SignedStore, StoreLost
 from dlcp_client.job.store import Store
 from dlcpd.contract.errors import (
     BadConfig,
@@ -20,7 +20,8 @@ from dlcpd.contract.errors import (
     ServerLost,
     error_for,
 )
-from dlcpd.contract.messages import MAX_WORLD, PeerRow, Welcome
+from dlcpd.contract.limits import MAX_WORLD
+from dlcpd.contract.messages import PeerRow, Welcome
 
 MAX_NAMED: Final = 16  # ranks named in an error
 MAX_JOB: Final = 96  # characters of a job's name; the rest of Join.job is the unique part
@@ -48,10 +49,11 @@ class Member:
     def __post_init__(self) -> None:
         if not MIN_WORLD <= self.world_size <= MAX_WORLD:
             raise BadConfig(
-                f"world size {self.world_size}: a session has {MIN_WORLD} to {MAX_WORLD} ranks"
+                f"world size {self.world_size} is out of range: a session has {MIN_WORLD} to "
+                f"{MAX_WORLD} ranks"
             )
         if not 0 <= self.rank < self.world_size:
-            raise BadConfig(f"rank {self.rank} of a world of {self.world_size}")
+            raise BadConfig(f"rank {self.rank} is not in a world of {self.world_size} ranks")
 
 
 class Meeting:
@@ -63,7 +65,7 @@ class Meeting:
 
     def __init__(self, member: Member, subject: str) -> None:
         self._member = member
-        self._sealed = Sealed(member.store, member.secret, member.launch)
+        self._sealed = SignedStore(member.store, member.secret, member.launch)
         number = self._sealed.draw(f"{ROOT}/{subject}/count/{member.rank}")
         self._prefix = f"{ROOT}/{subject}/{number}"
         self._published = False
@@ -89,9 +91,9 @@ class Meeting:
             if time.monotonic() >= deadline and (missing := self._missing(keys)):
                 raise PeerLost(
                     f"{self.subject}: rank {self._member.rank} waited "
-                    f"{time.monotonic() - started:.1f} s in vain for {_named(missing)} of "
-                    f"{len(keys)} ranks to write to {self._sealed.name}; look at what those ranks "
-                    f"do instead, or allow more with timeout="
+                    f"{time.monotonic() - started:.1f} s, and {_named(missing)} of {len(keys)} "
+                    f"ranks did not write to {self._sealed.name}; see the output of those "
+                    "ranks, or allow more time with timeout="
                 )
         said = [self._said(rank) for rank in range(len(keys))]
         for rank, values in enumerate(said):
@@ -111,7 +113,7 @@ class Meeting:
 
     def _said(self, rank: int) -> dict[str, Any] | None:
         """The value of a rank, or None. Raises: BadMessage, NotAuthorised, StoreLost."""
-        what = f"{self.subject}: what the job's store holds of rank {rank}"
+        what = f"{self.subject}: the entry of rank {rank} in the job's store"
         text = self._sealed.read(self._key(rank), what, *self._about(rank))
         return None if text is None else _parse(rank, text)
 
@@ -122,10 +124,11 @@ class Meeting:
             raise self._lost(own)
 
     def _lost(self, rank: int) -> StoreLost:
-        whose = "this rank's own words" if rank == self._member.rank else "words"
+        whose = "the entry of this rank" if rank == self._member.rank else "an entry"
         return StoreLost(
-            f"{self.subject}: {self._sealed.name} has lost {whose}, those of rank {rank}: keys of "
-            f"it, or all of it, were deleted; start the job again with a store of its own"
+            f"{self.subject}: {self._sealed.name} has lost {whose} (rank {rank}): another "
+            "program deleted some or all of its keys; restart the job with a store that no "
+            "other job uses"
         )
 
     def _about(self, rank: int) -> tuple[str, ...]:
@@ -198,7 +201,7 @@ def raise_refusal(said: Sequence[dict[str, Any]]) -> None:
     """Raises: the error of the first rank that refused."""
     for rank, values in enumerate(said):
         if "code" in values:
-            text = f"rank {rank} cannot take part: {values.get('text')}"
+            text = f"rank {rank} failed to join: {values.get('text')}"
             raise error_for(str(values["code"]), text)
 
 
@@ -212,7 +215,10 @@ def roster(introductions: Sequence[dict[str, Any]]) -> tuple[str, list[PeerRow]]
         rows = [PeerRow(rank, *map(str, said["peer"])) for rank, said in enumerate(introductions)]
         return str(introductions[0]["job"]), rows
     except (KeyError, TypeError) as exc:
-        raise BadMessage("the store holds no introduction where one should be") from exc
+        raise BadMessage(
+            "the store has an invalid introduction of a rank: run the same version of "
+            "dlcp_client on all ranks"
+        ) from exc
 
 
 def _is_loss(said: dict[str, Any]) -> bool:
@@ -225,7 +231,7 @@ def _parse(rank: int, text: str) -> dict[str, Any]:
         value = json.loads(text)
         json.dumps(value, ensure_ascii=False).encode()  # no frame takes a lone surrogate
     except (ValueError, RecursionError) as exc:
-        raise BadMessage(f"rank {rank} published no JSON") from exc
+        raise BadMessage(f"rank {rank} published a text that is not JSON") from exc
     if not isinstance(value, dict):
         raise BadMessage(f"rank {rank} published {type(value).__name__}, not an object")
     return value

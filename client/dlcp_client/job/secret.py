@@ -21,7 +21,7 @@ from dlcpd.ipc.held_folder import read_trusted
 MIN_LENGTH: Final = 32  # bytes
 MAX_LENGTH: Final = 4096
 MIN_DIFFERENT: Final = 8  # bytes: 32 random hexadecimal digits have fewer once in 25 million
-MAKE_ONE: Final = "make one with `openssl rand -hex 32`, the same for all ranks"
+MAKE_ONE: Final = "generate a secret with `openssl rand -hex 32`, and give it to all ranks"
 
 
 class JobSecret:
@@ -33,8 +33,8 @@ class JobSecret:
         """Raises: BadConfig naming `source`, if the secret can be guessed."""
         if not MIN_LENGTH <= len(text) <= MAX_LENGTH or len(set(text)) < MIN_DIFFERENT:
             raise BadConfig(
-                f"{source}: a job's secret is random and has {MIN_LENGTH} to {MAX_LENGTH} bytes; "
-                f"{MAKE_ONE}"
+                f"{source}: the secret of a job is random and has {MIN_LENGTH} to {MAX_LENGTH} "
+                f"bytes; {MAKE_ONE}"
             )
         self._key = hashlib.sha256(b"dlcpd job secret" + text).digest()
 
@@ -71,4 +71,4 @@ def _read(file: Path, source: str) -> bytes:
     try:
         return read_trusted(file, MAX_LENGTH + 1, forbidden=0o077).strip()
     except OSError as exc:
-        raise BadConfig(f"{source}: cannot be read: {exc.strerror}") from exc
+        raise BadConfig(f"{source}: this process cannot read the file: {exc.strerror}") from exc

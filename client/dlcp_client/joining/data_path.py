@@ -36,9 +36,9 @@ def _problem(session: Session[Any], deadline: float) -> DlcpError | None:
         session.all_reduce(probe, "sum", policy=exact(deadline=left)).wait()
     except (PeerLost, DeadlineExceeded, OperationAborted) as exc:
         return PeerLost(
-            f"all ranks joined, but data does not reach rank {session.rank} and back: {exc}. Let "
-            f"UDP through between the hosts, in both directions; port= in [network] paths fixes "
-            f"the port of a host"
+            f"all ranks joined, but no data reached rank {session.rank} and came back: {exc}. "
+            "Allow UDP between the hosts in both directions; port= in [network] paths fixes "
+            "the port of a host"
         )
     except DlcpError as exc:
         return exc.with_traceback(None)  # which would keep `probe` and the arena alive

@@ -9,12 +9,11 @@ from typing import Any, Final
 from dlcp_client.arena.blocks import A, Library
 from dlcp_client.connection import JoinedJob
 from dlcp_client.environment import Environment
-from dlcp_client.ipc.door import Door
 from dlcp_client.ipc.embedded import Embedded, start
 from dlcp_client.ipc.handshake import ControlConnection
+from dlcp_client.ipc.private_socket import PrivateSocket
+from dlcp_client.job.host_peers import HostPeers, answers, machine
 from dlcp_client.job.launcher import end_with_launcher
-from dlcp_client.job.neighbours import Neighbours, answers, machine
-from dlcp_client.job.origin import Origin
 from dlcp_client.job.rendezvous import (
     LATE,
     Meeting,
@@ -24,6 +23,7 @@ from dlcp_client.job.rendezvous import (
     roster,
     together,
 )
+from dlcp_client.job.session_origin import SessionOrigin
 from dlcp_client.joining.data_path import prove
 from dlcp_client.long_times import noted
 from dlcp_client.session import Session
@@ -55,10 +55,11 @@ def join(  # noqa: PLR0913  # all but the first by keyword
     path = socket or environment.socket
     if path and environment.daemon_options():
         raise BadConfig(
-            f"DLCPD_LEDGER is of private daemons, and {path} is the host's: set [ledger] directory "
-            f"in its configuration, or unset one of the two"
+            f"DLCPD_LEDGER applies to private daemons, and {path} is the daemon of the host: "
+            "set [ledger] directory in the configuration of that daemon, or unset one of the "
+            "two"
         )
-    origin = Origin(
+    origin = SessionOrigin(
         member.store,
         job or "job",
         Path(config) if config else environment.config,
@@ -70,7 +71,7 @@ def join(  # noqa: PLR0913  # all but the first by keyword
 
 def enter(
     member: Member,
-    origin: Origin,
+    origin: SessionOrigin,
     name: str,
     arena_bytes: int,
     deadline: float,
@@ -84,14 +85,14 @@ def enter(
 
     Raises: as `connect`.
     """
-    with Door() as door:
-        access = _access(member, origin, door, deadline, previous)
-        member = replace(member, launch=access.neighbours.launch)
+    with PrivateSocket() as private_socket:
+        access = _access(member, origin, private_socket, deadline, previous)
+        member = replace(member, launch=access.host_peers.launch)
         meeting = Meeting(member, origin.subject)
         daemon: Embedded | None = None
         control: ControlConnection | None = None
         try:
-            daemon, control = access.open(door, deadline)
+            daemon, control = access.open(private_socket, deadline)
             welcome = control.hello(time_left(deadline))
             meeting.publish(introduction(welcome, name or "job"))
         except DlcpError as exc:
@@ -101,7 +102,7 @@ def enter(
         except BaseException:
             _leave(daemon, control)
             raise
-    origin = replace(origin, door=access.door)
+    origin = replace(origin, private_socket=access.socket_path)
     inherits = previous.number if previous and access.same else 0
     try:
         return _join(member, meeting, origin, (daemon, control), arena_bytes, deadline, inherits)
@@ -111,32 +112,34 @@ def enter(
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class DaemonAccess:
     """The way this rank connects to its daemon."""
 
-    origin: Origin
-    neighbours: Neighbours  # ranks that share its private daemon
+    origin: SessionOrigin
+    host_peers: HostPeers  # ranks that share its private daemon
     again: bool  # it had a session before: the host's daemon may be restarting
 
     @property
-    def door(self) -> str:
+    def socket_path(self) -> str:
         """Socket path of the private daemon; "": the host's daemon is used."""
-        return "" if self.origin.socket else self.neighbours.door
+        return "" if self.origin.socket else self.host_peers.socket_path
 
     @property
     def same(self) -> bool:
         """Whether the daemon is that of the earlier session, if it has not died since."""
-        return self.again and (bool(self.origin.socket) or self.neighbours.running)
+        return self.again and (bool(self.origin.socket) or self.host_peers.running)
 
-    def open(self, door: Door, deadline: float) -> tuple[Embedded | None, ControlConnection]:
+    def open(
+        self, private_socket: PrivateSocket, deadline: float
+    ) -> tuple[Embedded | None, ControlConnection]:
         """Connect to the daemon, or start it. Raises: DaemonUnavailable, NotPermitted."""
         if self.origin.socket:
             return None, self._at_socket(deadline)
-        if self.neighbours.first:
-            environment, ranks = Environment.read(), len(self.neighbours.ranks)
+        if self.host_peers.first:
+            environment, ranks = Environment.read(), len(self.host_peers.ranks)
             options = environment.daemon_options()
-            return start(self.origin.config, environment.master, door, ranks, options)
-        return None, self.neighbours.connect(time_left(deadline))
+            return start(self.origin.config, environment.master, private_socket, ranks, options)
+        return None, self.host_peers.connect(time_left(deadline))
 
     def _at_socket(self, deadline: float) -> ControlConnection:
         while True:
@@ -149,23 +152,27 @@ class Access:
 
 
 def _access(
-    member: Member, origin: Origin, door: Door, deadline: float, previous: Session[Any] | None
-) -> Access:
+    member: Member,
+    origin: SessionOrigin,
+    private_socket: PrivateSocket,
+    deadline: float,
+    previous: Session[Any] | None,
+) -> DaemonAccess:
     """The access of this rank. All ranks meet, even those with the host's daemon."""
     private = not origin.socket
-    running = private and bool(origin.door) and answers(origin.door)
+    running = private and bool(origin.private_socket) and answers(origin.private_socket)
     environment = Environment.read()
     options = environment.daemon_options()
     here = machine(origin.config, options) if private and environment.share else ""
-    name = origin.door if running else door.name
-    neighbours = Neighbours.meet(member, origin.subject, here, name, deadline, running)
-    return Access(origin, neighbours, again=previous is not None)
+    name = origin.private_socket if running else private_socket.name
+    host_peers = HostPeers.meet(member, origin.subject, here, name, deadline, running)
+    return DaemonAccess(origin, host_peers, again=previous is not None)
 
 
 def _join(  # noqa: PLR0913, PLR0917  # a step of connect, with its variables
     member: Member,
     meeting: Meeting,
-    origin: Origin,
+    origin: SessionOrigin,
     daemon: tuple[Embedded | None, ControlConnection],
     arena_bytes: int,
     deadline: float,
@@ -176,7 +183,7 @@ def _join(  # noqa: PLR0913, PLR0917  # a step of connect, with its variables
         with together(member, "joined", deadline):
             name, peers = roster(meeting.gather(deadline + LATE))
             proof = member.secret.tag("join", member.launch, name) if member.secret else ""
-            wish = Join(
+            request = Join(
                 name,
                 member.rank,
                 member.world_size,
@@ -186,7 +193,7 @@ def _join(  # noqa: PLR0913, PLR0917  # a step of connect, with its variables
                 proof,
                 inherits,
             )
-            size, arena, lanes = control.join(wish)
+            size, arena, lanes = control.join(request)
             joined = JoinedJob(
                 name,
                 member.rank,
@@ -212,7 +219,7 @@ def checked_timeout(timeout: Any) -> float:
     """A time to join, in seconds. Raises: BadConfig."""
     found = seconds(timeout)
     if found is None:
-        raise BadConfig(f"timeout {timeout!r}: seconds or a timedelta, above 0")
+        raise BadConfig(f"timeout {timeout!r} is not valid: use seconds above 0, or a timedelta")
     return noted(found)
 
 

@@ -87,7 +87,9 @@ def member_of_launch(group: Any, secret: JobSecret | None, timeout: float) -> Me
     Raises: BadConfig.
     """
     if group is not None and not isinstance(group, dist.ProcessGroup):
-        raise BadConfig(f"group={group!r}: a torch.distributed group that this rank is in")
+        raise BadConfig(
+            f"group={group!r} is not valid: pass a torch.distributed group that contains this rank"
+        )
     if group is not None or (dist.is_available() and dist.is_initialized()):
         return member_of(group, secret)
     try:
@@ -95,8 +97,9 @@ def member_of_launch(group: Any, secret: JobSecret | None, timeout: float) -> Me
         store, rank, world_size = next(found)
     except (RuntimeError, ValueError) as exc:
         raise BadConfig(
-            f"by what do the ranks find each other? There is no process group, and no launcher's "
-            f"environment ({exc}): start this by torchrun, or call init_process_group() first"
+            "the ranks have no way to find each other: there is no process group, and the "
+            f"environment lacks {exc}; start the script with torchrun, or call "
+            "init_process_group() first"
         ) from exc
     return Member(store, rank, world_size, secret)
 
@@ -111,6 +114,6 @@ def _member(
     given = (store, rank, world_size)
     if store is None or rank is None or world_size is None:
         if any(value is not None for value in given):
-            raise BadConfig("connect: store, rank and world_size go together; give all or none")
+            raise BadConfig("connect: give all of store, rank and world_size, or none of them")
         return member_of(group, secret)
     return Member(store, rank, world_size, secret)

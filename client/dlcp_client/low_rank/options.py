@@ -25,9 +25,14 @@ class PowerSGD:
 
     def __post_init__(self) -> None:
         if type(self.rank) is not int or not 1 <= self.rank <= MAX_RANK:
-            raise BadConfig(f"PowerSGD rank={self.rank!r}: a whole number, 1..{MAX_RANK}")
+            raise BadConfig(
+                f"PowerSGD rank={self.rank!r} is out of range: use a whole number, 1..{MAX_RANK}"
+            )
         if not _is_at_least_one(self.least_ratio):
-            raise BadConfig(f"PowerSGD least_ratio={self.least_ratio!r}: a number, at least 1")
+            raise BadConfig(
+                f"PowerSGD least_ratio={self.least_ratio!r} is out of range: use a number, 1 "
+                "or more"
+            )
 
     def rank_of(self, rows: int, columns: int) -> int:
         """The rank for a matrix; 0: it is sent unchanged."""
@@ -49,12 +54,14 @@ def checked_low_rank(
     if low_rank is None:
         return None
     if not isinstance(low_rank, PowerSGD):
-        raise BadConfig(f"low_rank {low_rank!r}: write PowerSGD(rank=4), of dlcp_client")
+        raise BadConfig(
+            f"low_rank {low_rank!r} is not a PowerSGD: use PowerSGD(rank=4) of dlcp_client"
+        )
     if not checked(policy).is_plain:
         raise BadConfig(
-            "low_rank: what is missing of one factor means nothing to the next; use exact() "
-            "without a codec, or leave low_rank out"
+            "low_rank needs lossless sums: residuals of one factor cannot be added to the "
+            "next; use exact() without a codec, or leave low_rank out"
         )
     if guard is not None or transport != "dlcp":
-        raise BadConfig('low_rank: goes without a guard, and with transport="dlcp" only')
+        raise BadConfig('low_rank works without guard= and with transport="dlcp" only')
     return low_rank

@@ -18,7 +18,7 @@ import torch
 from torch._C._distributed_c10d import GradBucket
 from torch.futures import Future
 
-from dlcp_client.hooks.buckets import Placed, contents
+from dlcp_client.hooks.buckets import PlacedGradient, contents
 from dlcp_client.hooks.rules import Rules
 from dlcp_client.low_rank import PowerSGD
 from dlcp_client.operations.work import Work
@@ -30,7 +30,7 @@ FLOATS: Final = (torch.float32, torch.float64)  # narrower dtypes are sent uncha
 
 
 @dataclass(slots=True, eq=False)
-class Memory:
+class MatrixState:
     """The state of one matrix between steps."""
 
     right: torch.Tensor  # m x rank: the last Q, the start of the next step; equal on all ranks
@@ -41,12 +41,12 @@ class Memory:
 class Matrix:
     """One gradient in one step."""
 
-    placed: Placed
-    memory: Memory
+    placed: PlacedGradient
+    memory: MatrixState
     values: torch.Tensor  # n x m: gradient plus error of earlier steps
 
 
-class Packed:
+class PackedTensors:
     """Tensors, concatenated in the arena, for one operation."""
 
     def __init__(
@@ -59,15 +59,15 @@ class Packed:
 
 
 @dataclass(slots=True, eq=False)
-class Share:
+class FactoredBucket:
     """One bucket in one step, and its first operations."""
 
     bucket: torch.Tensor
     scale: float  # loss scale
-    plain: Sequence[Placed]  # sent unchanged
-    rest: Packed  # their averages
+    plain: Sequence[PlacedGradient]  # sent unchanged
+    rest: PackedTensors  # their averages
     matrices: Sequence[Matrix]
-    left: Packed  # P
+    left: PackedTensors  # P
     works: Sequence[Work]
     done: Future[torch.Tensor]
 
@@ -77,8 +77,8 @@ class LowRank:
 
     def __init__(self, asked: PowerSGD, rules: Rules) -> None:
         self.asked, self._rules = asked, rules
-        self._memories: dict[int, Memory] = {}  # by id of the parameter, which the model keeps
-        self._open: list[Share] = []  # of the present backward pass
+        self._memories: dict[int, MatrixState] = {}  # by id of the parameter, which the model keeps
+        self._open: list[FactoredBucket] = []  # of the present backward pass
 
     @property
     def counts(self) -> bool:
@@ -101,9 +101,9 @@ class LowRank:
             self._finish(session, shares)
         return share.done
 
-    def _begin(self, session: Session, bucket: GradBucket) -> Share:
+    def _begin(self, session: Session, bucket: GradBucket) -> FactoredBucket:
         buffer, placed = bucket.buffer(), contents(bucket)
-        scale = self._rules.terms(placed, 0, buffer.nbytes).scale
+        scale = self._rules.request(placed, 0, buffer.nbytes).scale
         ranks = {id(one): self._rank_of(one) for one in placed}
         plain = [one for one in placed if not ranks[id(one)]]
         rest = self._packed(session, [one.gradient.shape for one in plain], buffer)
@@ -117,9 +117,9 @@ class LowRank:
         works = [world.all_reduce(rest.all, "avg", policy=policy)]
         if matrices:
             works.append(world.reduce(left.all, ROOT, "avg", policy=policy))
-        return Share(buffer, scale, plain, rest, matrices, left, works, Future())
+        return FactoredBucket(buffer, scale, plain, rest, matrices, left, works, Future())
 
-    def _rank_of(self, one: Placed) -> int:
+    def _rank_of(self, one: PlacedGradient) -> int:
         """The rank of the product; 0: not compressed."""
         parameter = one.parameter
         if self._rules.is_exempt(parameter) or one.gradient.dtype not in FLOATS:
@@ -127,16 +127,16 @@ class LowRank:
         rows = parameter.shape[0]
         return self.asked.rank_of(rows, parameter.numel() // rows)
 
-    def _matrix(self, one: Placed, rank: int, scale: float) -> Matrix:
+    def _matrix(self, one: PlacedGradient, rank: int, scale: float) -> Matrix:
         gradient = _as_matrix(one.gradient)
         memory = self._memories.get(id(one.parameter))
         if memory is None:
             right = _beginning(self._rules.name_of(one.parameter), gradient.shape[1], rank)
-            memory = Memory(right.to(gradient.dtype), torch.zeros_like(gradient))
+            memory = MatrixState(right.to(gradient.dtype), torch.zeros_like(gradient))
             self._memories[id(one.parameter)] = memory
         return Matrix(one, memory, gradient + memory.missed * scale)
 
-    def _finish(self, session: Session, shares: Sequence[Share]) -> None:
+    def _finish(self, session: Session, shares: Sequence[FactoredBucket]) -> None:
         told = [self._tell(session, share) for share in shares]
         rights = [
             self._project(session, share, work) for share, work in zip(shares, told, strict=True)
@@ -145,7 +145,7 @@ class LowRank:
             work.wait()
             _settle(share, right, own)
 
-    def _tell(self, session: Session, share: Share) -> Work:
+    def _tell(self, session: Session, share: FactoredBucket) -> Work:
         """Broadcast the orthonormal columns of P."""
         for work in share.works:
             work.wait()
@@ -155,8 +155,8 @@ class LowRank:
         return session.world.broadcast(share.left.all, ROOT, policy=self._rules.exact)
 
     def _project(
-        self, session: Session, share: Share, told: Work
-    ) -> tuple[Packed, list[torch.Tensor], Work]:
+        self, session: Session, share: FactoredBucket, told: Work
+    ) -> tuple[PackedTensors, list[torch.Tensor], Work]:
         """Q: the averaged one once the operation is done, this rank's own, and the operation."""
         told.wait()
         shapes = [matrix.memory.right.shape for matrix in share.matrices]
@@ -166,11 +166,13 @@ class LowRank:
         own = [place.clone() for place in right.each]
         return right, own, session.world.all_reduce(right.all, "avg", policy=self._rules.exact)
 
-    def _packed(self, session: Session, shapes: Sequence[torch.Size], like: torch.Tensor) -> Packed:
-        return Packed(session, shapes, like, self._rules.policy.deadline)
+    def _packed(
+        self, session: Session, shapes: Sequence[torch.Size], like: torch.Tensor
+    ) -> PackedTensors:
+        return PackedTensors(session, shapes, like, self._rules.policy.deadline)
 
 
-def _settle(share: Share, right: Packed, own: Sequence[torch.Tensor]) -> None:
+def _settle(share: FactoredBucket, right: PackedTensors, own: Sequence[torch.Tensor]) -> None:
     """Write the averages to a tensor like the bucket, and keep the errors.
 
     A result that is not finite is left to the loss scaler; such a step keeps no state.
@@ -189,7 +191,7 @@ def _settle(share: Share, right: Packed, own: Sequence[torch.Tensor]) -> None:
     share.done.set_result(result)
 
 
-def _place(result: torch.Tensor, bucket: torch.Tensor, one: Placed) -> torch.Tensor:
+def _place(result: torch.Tensor, bucket: torch.Tensor, one: PlacedGradient) -> torch.Tensor:
     """The view of `result` at the place of a gradient in the bucket."""
     gradient = one.gradient
     offset = gradient.storage_offset() - bucket.storage_offset()

@@ -90,8 +90,8 @@ def _given(name: str, value: int | None, variable: str) -> int:
         return int(variable) if value is None else index(value)
     except (TypeError, ValueError):
         raise BadConfig(
-            f"connect: {name}={value!r}, {name.upper()}={variable!r}: pass a number, or let a "
-            f"launcher such as torchrun set it"
+            f"connect: {name}={value!r}, {name.upper()}={variable!r} are not valid: pass "
+            "numbers, or let a launcher such as torchrun set them"
         ) from None
 
 
@@ -100,15 +100,16 @@ def _store(store: Store | str | Path | None, environment: Environment) -> Store:
     given = store if store is not None else environment.store
     if given is None:
         raise BadConfig(
-            "connect: by what do the ranks find each other? Pass store=, or set DLCPD_STORE: a "
-            "folder that all of them see, new for each launch of the job"
+            "connect: the ranks have no way to find each other: pass store=, or set "
+            "DLCPD_STORE to a folder that all ranks see, and that is new for each launch of "
+            "the job"
         )
     if isinstance(given, str | Path):
         return FileStore(given)
     missing = [name for name in ("set", "get", "add", "wait", "check") if not hasattr(given, name)]
     if missing:
         raise BadConfig(
-            f"store: {type(given).__name__} has no {', '.join(missing)}; pass a folder, or a store "
-            f"as those of torch.distributed"
+            f"store {type(given).__name__} has no method {', '.join(missing)}: pass a folder, "
+            "or a store with the methods of torch.distributed.Store"
         )
     return given

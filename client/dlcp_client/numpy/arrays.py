@@ -22,7 +22,7 @@ _CPU: Final = 1  # kDLCPU
 _LOOKS: Final = ("__array_interface__", "__array__", "__dlpack__")  # of arrays of other libraries
 
 
-class Arrays:
+class NumpyLibrary:
     """The Library of numpy.
 
     A read-only array, or one of another library, is read and never written.
@@ -59,7 +59,7 @@ class Arrays:
         return op
 
 
-ARRAYS: Final = Arrays()
+ARRAYS: Final = NumpyLibrary()
 
 
 class _Memory:
@@ -82,23 +82,27 @@ def _look_into(array: Any) -> Array:
     """
     kind = type(array).__name__
     if not any(hasattr(array, name) for name in _LOOKS):
-        raise BadTensor(f"{kind} is no array; pass a numpy array, or one that numpy can look into")
+        raise BadTensor(
+            f"{kind} is not an array: pass a numpy array, or an array that numpy can view"
+        )
     try:
         if hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] != _CPU:
             raise BadTensor(
-                f"the {kind} is on a device; dlcpd reduces arrays of the CPU only for now: copy it "
-                f"(jax.device_get, cupy.asnumpy) and copy the result back"
+                f"the {kind} is on a device, and dlcp_client.numpy reduces arrays of the CPU "
+                "only: copy it (jax.device_get, cupy.asnumpy) and copy the result back"
             )
         looks = hasattr(array, "__array__") or hasattr(array, "__array_interface__")
         return np.asarray(array) if looks else np.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError, ValueError) as exc:
-        raise BadTensor(f"numpy cannot look into the {kind}: {exc}") from exc
+        raise BadTensor(f"numpy cannot view the {kind}: {exc}") from exc
 
 
 def _checked(array: Array) -> str:
     """The contract's name of the dtype. Raises: BadTensor."""
     if type(array) not in (np.ndarray, np.memmap):
-        raise BadTensor(f"{type(array).__name__} is an array subclass; pass what it wraps")
+        raise BadTensor(
+            f"{type(array).__name__} is an array subclass; pass the plain array inside it"
+        )
     name = _name(array.dtype)
     if not name:
         raise BadTensor(f"dtype {array.dtype} cannot be reduced; convert to one of {_known()}")
@@ -108,7 +112,10 @@ def _checked(array: Array) -> str:
             f"reduce np.ascontiguousarray(...) and copy the result back"
         )
     if array.size > MAX_ELEMENTS:
-        raise BadTensor(f"{array.size} elements, at most {MAX_ELEMENTS} at once; split the array")
+        raise BadTensor(
+            f"an array of {array.size} elements is too large: one operation takes at most "
+            f"{MAX_ELEMENTS}; split the array"
+        )
     return name
 
 
@@ -128,7 +135,7 @@ def _dtype(asked: Any) -> np.dtype[Any]:
     except ImportError as exc:
         raise BadTensor("bfloat16 arrays need the package ml_dtypes; install it") from exc
     except TypeError as exc:
-        raise BadTensor(f"dtype {asked!r} is none of numpy's; use one of {_known()}") from exc
+        raise BadTensor(f"dtype {asked!r} is not a dtype of numpy; use one of {_known()}") from exc
     if not _name(dtype):
         raise BadTensor(f"dtype {dtype} cannot be reduced; use one of {_known()}")
     return dtype

@@ -50,9 +50,9 @@ class FileStore:
                 self._held.new(f"rank-{rank}").close()
             except FileExistsError:
                 raise BadConfig(
-                    f"store {self.folder}: rank {rank} has connected with it before, in this "
-                    f"launch of the job or in an earlier one: give each launch a new folder, and "
-                    f"pass one FileStore to all of its connects"
+                    f"store {self.folder}: rank {rank} has already connected with it, in this "
+                    "launch of the job or in an earlier one: give each launch a new folder, "
+                    "and pass one FileStore to all calls of connect"
                 ) from None
         self._claimed.add(rank)
 
@@ -67,9 +67,9 @@ class FileStore:
             try:
                 value = self._held.read(_name(key), MAX_VALUE + 1)
             except FileNotFoundError:
-                raise RuntimeError(f"store {self.folder}: no {key}") from None
+                raise RuntimeError(f"store {self.folder} has no key {key}") from None
         if len(value) > MAX_VALUE:
-            raise BadMessage(f"store {self.folder}: {key} has more than {MAX_VALUE} B")
+            raise BadMessage(f"store {self.folder}: key {key} has more than {MAX_VALUE} B")
         return value
 
     def add(self, key: str, amount: int) -> int:
@@ -79,13 +79,15 @@ class FileStore:
             try:
                 count = int(text) + amount
             except ValueError as exc:
-                raise BadMessage(f"store {self.folder}: {key} is no count") from exc
+                raise BadMessage(f"store {self.folder}: {key} is not a count") from exc
             self._write(key, str(count))
             return count
 
     def wait(self, keys: Sequence[str], timeout: timedelta) -> None:
         """Block until all `keys` exist. Raises: RuntimeError after `timeout`."""
-        late = f"store {self.folder}: waited {timeout.total_seconds():.1f} s"
+        late = (
+            f"store {self.folder}: the keys did not appear within {timeout.total_seconds():.1f} s"
+        )
         look_until(lambda: self.check(keys), timeout, late)
 
     def check(self, keys: Sequence[str]) -> bool:
@@ -116,7 +118,8 @@ class FileStore:
 
     def _write(self, key: str, value: str) -> None:
         with self._errors():
-            self._held.replace(_name(key), value.encode())
+            # A killed rank's unfinished file stays: a store is of one launch, and large.
+            self._held.replace(_name(key), value.encode(), sweep=False)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -135,7 +138,9 @@ class FileStore:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             if time.monotonic() >= over:
-                raise BadConfig(f"store {self.folder}: locked for {LOCK_TIMEOUT:g} s by a process")
+                raise BadConfig(
+                    f"store {self.folder}: another process has held the lock for {LOCK_TIMEOUT:g} s"
+                )
             time.sleep(LOOKS[0])
 
     @contextmanager

@@ -25,8 +25,9 @@ from dlcpd.contract.errors import (
     SessionClosed,
     error_for,
 )
+from dlcpd.contract.frames import decode_untrusted
 from dlcpd.contract.messages import MAX_FRAME, Refused
-from dlcpd.ipc.seqpacket import close_all, decode_untrusted, receive_message, send_now
+from dlcpd.ipc.seqpacket import close_all, receive_message, send_now
 
 # Seconds of one sleep. A Ctrl-C just before poll() enters the kernel does not wake it; Python then
 # raises KeyboardInterrupt only after the next wake-up.

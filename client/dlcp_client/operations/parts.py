@@ -1,7 +1,9 @@
 """Joins the outcomes of an operation's engines."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from dlcpd.contract.messages import Completed
 

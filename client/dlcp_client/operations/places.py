@@ -4,18 +4,16 @@ import gc
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dlcp_client.arena.blocks import A, Block
-from dlcp_client.arena.memory import Region, SharedArena, copy_bytes
+from dlcp_client.arena.memory import SharedArena, copy_bytes
 from dlcp_client.arena.staging import Staging
 from dlcp_client.device.seam import Event
-from dlcp_client.operations.ask import Ask
 from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import Operations
-from dlcp_client.operations.work import Work
+from dlcp_client.operations.operation import Operation, Placed
 from dlcpd.contract.collectives import COLLECTIVES, Shape
 from dlcpd.contract.errors import ArenaFull
 
@@ -23,34 +21,6 @@ if TYPE_CHECKING:
     from dlcp_client.ranges import Ranges
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """An array as the engine sees it."""
-
-    offset: int  # bytes, in the arena
-    memory: Any  # array or Region that holds the memory
-    region: Region | None = None  # the copy that the engine works on
-    direct: bool = False  # the engine works on the caller's own memory
-    ready: Event | None = None  # end of the copy to the region; None: it has ended
-
-
-@dataclass(slots=True)
-class Plan(Generic[A]):
-    """An operation to be submitted, and the places of its arrays once they are known."""
-
-    ask: Ask[A]
-    work: Work[A]
-    until: float  # monotonic time; deadline of its policy
-    after: Event | None = None  # end of earlier work on the device
-    source: Placed | None = None
-    target: Placed | None = None
-
-    @property
-    def placed(self) -> bool:
-        """Whether both arrays have a place."""
-        return self.source is not None and self.target is not None
 
 
 class Places:
@@ -67,18 +37,18 @@ class Places:
         self._arena, self._staging, self._table, self._lanes = arena, staging, table, lanes
         self._ranges = ranges
 
-    def find(self, plan: Plan[A], until: float | None) -> None:
+    def find(self, operation: Operation[A], until: float | None) -> None:
         """Place the arrays in the arena. Waits for space until `until`; None: does not wait."""
-        row = COLLECTIVES[plan.ask.call.collective]
-        call, output, input = plan.ask.call, plan.ask.output, plan.ask.input
+        row = COLLECTIVES[operation.message.collective]
+        output, input = operation.output, operation.input
         apart = not row.by_range
         stage = row.shape is Shape.SENT or (apart and output.overlaps(input))
-        place = partial(self._place, after=plan.after, until=until)
+        place = partial(self._place, after=operation.after, until=until)
         if apart or output is not input:
-            plan.target = place(output, stage=False, fill=False)
+            operation.target = place(output, stage=False, fill=False)
         # Last, because it starts a copy: no later failure may free its region.
-        plan.source = place(input, stage=stage, fill=call.reads)
-        plan.target = plan.target or plan.source
+        operation.source = place(input, stage=stage, fill=operation.reads)
+        operation.target = operation.target or operation.source
 
     def _place(
         self, block: Block[A], *, after: Event | None, until: float | None, stage: bool, fill: bool

@@ -1,9 +1,10 @@
-"""Checks the options of an operation before any copy: reduction, policy, ranges and layers."""
+"""The message of an operation: its options are checked before any copy."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, Final, Generic, Self, TypedDict
+from typing import Any, Final, Generic, TypedDict
+
+from msgspec.structs import replace
 
 from dlcp_client.arena.blocks import A, Block
 from dlcp_client.operations.layers import Layer, rows
@@ -15,65 +16,37 @@ from dlcpd.contract.messages import (
     MIN_SCALE,
     REDUCE_OPS,
     ByteRange,
-    LayerRow,
+    Counts,
+    Submit,
 )
 from dlcpd.contract.policy import EXACT, LossPolicy, checked
 from dlcpd.contract.traffic import traffic_classes
 
+ANY: Final = -1  # source of a message that may come from any rank
 MAX_NAME: Final = 256  # characters, as Submit.name
 Range = tuple[int, int]  # [start, stop) in bytes
 _REAL: Final = frozenset({"float32", "float64", "float16", "bfloat16"})
 _COMPLEX: Final = frozenset({"complex64", "complex128"})
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The terms of an operation, without ranks and addresses."""
+def part(message: Submit, low: int, high: int, number: int) -> Submit:
+    """The message for bytes [low, high) of its input, as operation `number` of several.
 
-    count: int
-    dtype: str
-    reduce: str
-    policy: LossPolicy
-    name: str
-    exempt: list[ByteRange]
-    layers: list[LayerRow]
-    scale: float = 1.0
-
-    def part(self, start: int, stop: int, itemsize: int, number: int) -> Self:
-        """The same for elements [start, stop), as operation `number` of several.
-
-        Residuals are kept by name, so each part has its own name.
-        """
-        low, high = start * itemsize, stop * itemsize
-        inside = [(max(r.start, low) - low, min(r.stop, high) - low) for r in self.exempt]
-        # The row in effect at the begin of the part is the last one that starts at or before it.
-        first = max((i for i, row in enumerate(self.layers) if row.start <= low), default=0)
-        layers = [
+    Residuals are kept by name, so each part has its own name.
+    """
+    inside = [(max(r.start, low) - low, min(r.stop, high) - low) for r in message.exempt]
+    # The row in effect at the begin of the part is the last one that starts at or before it.
+    first = max((i for i, row in enumerate(message.layers) if row.start <= low), default=0)
+    return replace(
+        message,
+        name=_numbered(message.name, number) if message.name else "",
+        exempt=[ByteRange(*r) for r in inside if r[0] < r[1]],
+        layers=[
             row._replace(start=max(row.start - low, 0))
-            for row in self.layers[first:]
+            for row in message.layers[first:]
             if row.start < high
-        ]
-        name = _numbered(self.name, number) if self.name else ""
-        exempt = [ByteRange(*r) for r in inside if r[0] < r[1]]
-        return replace(self, count=stop - start, name=name, exempt=exempt, layers=layers)
-
-    def fields(self) -> dict[str, Any]:
-        """The fields of Submit."""
-        policy = self.policy
-        own_bound = policy.max_loss_of(policy.traffic_class)
-        return {
-            "dtype": self.dtype,
-            "reduce": self.reduce,
-            "max_loss": policy.max_loss if self.layers else own_bound,
-            "fill": policy.fill,
-            "codec": policy.codec,
-            "traffic_class": traffic_classes()[policy.traffic_class].rank,
-            "deadline": policy.deadline,
-            "name": self.name,
-            "exempt": self.exempt,
-            "layers": self.layers,
-            "scale": self.scale,
-        }
+        ],
+    )
 
 
 def _numbered(name: str, number: int) -> str:
@@ -102,18 +75,24 @@ class AllReduceOptions(ReductionOptions, Generic[A], total=False):
     result_only: bool
 
 
-def request(  # noqa: PLR0913  # all but the first three by keyword
+def request(  # noqa: PLR0913  # all but the first four by keyword
+    collective: str,
     block: Block[Any],
-    op: Any,
+    op: Any = "sum",
     policy: LossPolicy = EXACT,
     *,
+    peer: int = ANY,
+    tag: int = 0,
+    sizes: Iterable[Counts] = (),
+    schedule: str = "",
     name: str | None = None,
     exempt: Iterable[Range] = (),
     layers: Iterable[Layer] = (),
     scale: float = 1.0,
-) -> Request:
-    """Check the request for an array.
+) -> Submit:
+    """The message of an operation on `block`, without group, number, engines and places.
 
+    `peer`: rank in the group. `sizes`: by rank, if they differ.
     Raises: BadTensor or BadPolicy, saying what to do.
     """
     reduce = _reduce(op)
@@ -123,15 +102,31 @@ def request(  # noqa: PLR0913  # all but the first three by keyword
     if policy.codec:
         check_takes(parsed(policy.codec), block.dtype, reduce)
     _check_scale(scale, block.dtype)
-    return Request(
-        count=block.count,
+    found = rows(layers, policy, block.nbytes)
+    return Submit(
+        operation=0,
+        group=0,
+        collective=collective,
+        schedule=schedule,
+        peer=peer,
+        tag=tag,
+        input=0,
+        input_count=block.count,
+        output=0,
+        output_count=block.count,
+        sizes=list(sizes),
         dtype=block.dtype,
         reduce=reduce,
-        policy=policy,
+        max_loss=policy.max_loss if found else policy.max_loss_of(policy.traffic_class),
+        fill=policy.fill,
+        traffic_class=traffic_classes()[policy.traffic_class].rank,
+        deadline=policy.deadline,
+        in_place=False,
         name=name or "",
         exempt=[ByteRange(*r) for r in merged(_within(exempt, block.nbytes), MAX_EXEMPT)],
-        layers=rows(layers, policy, block.nbytes),
+        layers=found,
         scale=float(scale),
+        codec=policy.codec,
     )
 
 

@@ -6,18 +6,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, Generic, cast
 
-from dlcp_client.arena.blocks import A, Block
+from dlcp_client.arena.blocks import A
 from dlcp_client.arena.staging import Staging, device_errors
-from dlcp_client.device.seam import Device, Event
+from dlcp_client.device.seam import Device
 from dlcp_client.long_times import noted
-from dlcp_client.operations.ask import Ask, Call
 from dlcp_client.operations.engines import Engines
 from dlcp_client.operations.held_memory import Memory
 from dlcp_client.operations.joined import Joined, Piece
 from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import MARGIN, Operations
-from dlcp_client.operations.places import Placed, Places, Plan
-from dlcp_client.operations.requests import Request
+from dlcp_client.operations.operation import Operation, Placed
+from dlcp_client.operations.places import Places
 from dlcp_client.operations.work import Progress, Work
 from dlcpd.contract.errors import (
     ArenaFull,
@@ -27,8 +26,8 @@ from dlcpd.contract.errors import (
     SessionClosed,
     error_for,
 )
+from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import CloseGroup, OpenGroup, Submit
-from dlcpd.ipc.seqpacket import encode
 
 MAX_HELD: Final = 512  # operations whose memory is held; half of the engine's limit
 SAY_TIMEOUT: Final = 10.0  # seconds for the engine to take a message about a group
@@ -70,76 +69,70 @@ class Submission(Generic[A]):
             until = time.monotonic() + SAY_TIMEOUT
             self._lanes.send(encode(message), until, range(self._engines.count))
 
-    def run(  # common to a group's methods
-        self,
-        group: int,
-        call: Call,
-        output: Block[A],
-        input: Block[A],
-        asked: Request,
-        *,
-        result_only: bool = False,
-    ) -> Work[A]:
-        """Submit an operation of a group. `output` is `input` for an in-place operation."""
+    def run(self, operation: Operation[A]) -> Work[A]:
+        """Submit an operation of a group."""
+        output, input = operation.output, operation.input
+        collective = operation.message.collective
         if not output.writable:
-            raise BadTensor(f"{call.collective} into a read-only array; give one of Session.empty")
+            raise BadTensor(f"{collective} into a read-only array; give one of Session.empty")
         if output.dtype != input.dtype:
-            raise BadTensor(f"{call.collective} of {input.dtype} into {output.dtype}: use one type")
-        device = _device_of(call, output, input)
+            raise BadTensor(f"{collective} of {input.dtype} into {output.dtype}: use one type")
+        device = _device_of(operation)
         self._lanes.pump()  # outcomes of unawaited operations must not pile up
         self._table.raise_if_over()
-        if call.collective == "all_reduce" and not input.count:
+        if collective == "all_reduce" and not input.count:
             return Work.over(self._progress, output)
         if device is not None:
-            return self._run_staged(device, Ask(group, call, output, input, asked, result_only))
-        plan = self._plan(Work, Ask(group, call, output, input, asked, result_only))
+            return self._run_staged(device, operation)
+        self._begin(Work, operation)
         if self._staging.idle:
-            self._carry_out(plan)
+            self._carry_out(operation)
         else:  # an earlier operation waits for a device
-            self._submit_later(plan)
-        return plan.work
+            self._submit_later(operation)
+        return operation.work
 
-    def _run_staged(self, device: Device, ask: Ask[A]) -> Work[A]:
+    def _run_staged(self, device: Device, whole: Operation[A]) -> Work[A]:
         """Begin to copy to the arena; submit each piece after its copy."""
         with device_errors(device):
-            after = device.mark()
-        plans = [self._plan(Piece, part, after) for part in ask.cut(self._progress.library)]
-        for plan in plans:
-            plan.work.bounded_as = ask.bounded_as  # name of the whole operation
-        whole = Joined(self._progress, ask.output, [cast("Piece[A]", plan.work) for plan in plans])
+            whole.after = device.mark()
+        parts = whole.cut(self._progress.library)
+        for part in parts:
+            self._begin(Piece, part)
+            part.work.bounded_as = whole.bounded_as
+        pieces = [cast("Piece[A]", part.work) for part in parts]
+        work = Joined(self._progress, whole.output, pieces)
         try:
-            for plan in plans:
-                self._submit_later(plan)
-                self._progress.watch(plan.work)  # copies the result to the device without a wait
+            for part in parts:
+                self._submit_later(part)
+                self._progress.watch(part.work)  # copies the result to the device without a wait
         except BaseException as exc:  # Ctrl-C: some of the pieces are submitted
             known = isinstance(exc, DlcpError)
-            self._table.fail(_copy_of(exc) if known else _interrupted(ask.label))
+            self._table.fail(_copy_of(exc) if known else _interrupted(whole.label))
             raise
-        return whole
+        return work
 
-    def _plan(self, kind: type[Work[A]], ask: Ask[A], after: Event | None = None) -> Plan[A]:
-        deadline = time.monotonic() + noted(ask.terms.policy.deadline)
-        work = kind(
+    def _begin(self, kind: type[Work[A]], operation: Operation[A]) -> None:
+        """Make the work of an operation; its time counts from now."""
+        work = operation.work = kind(
             self._progress,
-            block=ask.output,
-            expires=deadline + MARGIN,
-            label=ask.label,
-            after=after,
+            block=operation.output,
+            expires=time.monotonic() + noted(operation.message.deadline) + MARGIN,
+            label=operation.label,
+            after=operation.after,
         )
-        work.bounded_as = ask.bounded_as
-        return Plan(ask, work, deadline, after)
+        work.bounded_as = operation.bounded_as
 
-    def _submit_later(self, plan: Plan[A]) -> None:
+    def _submit_later(self, operation: Operation[A]) -> None:
         """Submit after all earlier operations, and once the input is in the arena.
 
         Raises: the error that ended the session; DeviceFailed.
         """
-        self._table.announce(plan.work)
-        if not (plan.after and self._finds_place_now(plan)):
-            self._unplaced.add(id(plan))
-        self._staging.put(partial(self._carry_out_or_end, plan))
+        self._table.announce(operation.work)
+        if not (operation.after and self._finds_place_now(operation)):
+            self._unplaced.add(id(operation))
+        self._staging.put(partial(self._carry_out_or_end, operation))
 
-    def _finds_place_now(self, plan: Plan[A]) -> bool:
+    def _finds_place_now(self, operation: Operation[A]) -> bool:
         """Start the device copy now if there is arena space.
 
         Do not overtake an operation that waits for space: this one leaves after it and may hold the
@@ -148,39 +141,41 @@ class Submission(Generic[A]):
         if self._unplaced:
             return False
         try:
-            self._places.find(plan, None)
+            self._places.find(operation, None)
         except ArenaFull:  # or the memory is not locked: the staging thread tries again
-            plan.source = plan.target = None
-        return plan.placed
+            operation.source = operation.target = None
+        return operation.placed
 
-    def _carry_out_or_end(self, plan: Plan[A]) -> None:
+    def _carry_out_or_end(self, operation: Operation[A]) -> None:
         """Run `_carry_out` on the staging thread. An error becomes the outcome of the operation."""
         try:
-            self._carry_out(plan)
+            self._carry_out(operation)
         except DlcpError as exc:
-            self._table.refuse(plan.work, _copy_of(exc))
+            self._table.refuse(operation.work, _copy_of(exc))
         except BaseException as exc:
-            text = f"{plan.work.label}: {type(exc).__name__}: {exc}"
-            self._table.refuse(plan.work, DeviceFailed(text))
-        self._unplaced.discard(id(plan))
+            text = f"{operation.work.label}: {type(exc).__name__}: {exc}"
+            self._table.refuse(operation.work, DeviceFailed(text))
+        self._unplaced.discard(id(operation))
 
-    def _carry_out(self, plan: Plan[A]) -> None:
+    def _carry_out(self, operation: Operation[A]) -> None:
         """Submit an operation. Blocks until there is space and its input is in the arena."""
-        if not plan.placed:
-            self._places.find(plan, plan.until)
-        source, target = cast("Placed", plan.source), cast("Placed", plan.target)
+        until = operation.work.expires - MARGIN
+        if not operation.placed:
+            self._places.find(operation, until)
+        source, target = cast("Placed", operation.source), cast("Placed", operation.target)
         # First: if a later step fails, the memory is reused while the copy runs.
         if source.ready is not None:
-            with device_errors(plan.ask.input.device):
+            with device_errors(operation.input.device):
                 source.ready.wait()
         memory = self._table.memory
         if len(memory) >= MAX_HELD:
-            self._places.wait_for(lambda: len(memory) < MAX_HELD, plan.until)
-        plan.work.lands_in(target.region)
-        message = plan.ask.message(source.offset, target.offset)
-        message.submitted = plan.work.begun
-        message.in_place = (source.direct or target.direct) and not plan.ask.result_only
-        self._submit(plan.work, (source.memory, target.memory), message, plan.ask.output.itemsize)
+            self._places.wait_for(lambda: len(memory) < MAX_HELD, until)
+        work, message = operation.work, operation.message
+        work.lands_in(target.region)
+        message.input, message.output = source.offset, target.offset
+        message.submitted = work.begun
+        message.in_place = (source.direct or target.direct) and not operation.result_only
+        self._submit(work, (source.memory, target.memory), message, operation.output.itemsize)
 
     def _submit(self, work: Work[A], memory: Memory, message: Submit, item: int) -> None:
         with self._submitting:
@@ -206,13 +201,14 @@ class Submission(Generic[A]):
             self._lanes.send(encode(message), until, engines)
 
 
-def _device_of(call: Call, output: Block[Any], input: Block[Any]) -> Device | None:
+def _device_of(operation: Operation[Any]) -> Device | None:
     """The device of an operation's non-empty arrays. Raises: BadTensor."""
-    devices = {id(one.device): one.device for one in (output, input) if one.count}
+    blocks = (operation.output, operation.input)
+    devices = {id(one.device): one.device for one in blocks if one.count}
     if len(devices) > 1:
         raise BadTensor(
-            f"{call.collective} between {' and '.join(map(_name, devices.values()))}: give tensors "
-            f"of one device"
+            f"{operation.message.collective} between "
+            f"{' and '.join(map(_name, devices.values()))}: give tensors of one device"
         )
     return next(iter(devices.values()), None)
 

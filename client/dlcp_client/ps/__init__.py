@@ -9,18 +9,18 @@ docs/parameter-server.md. Without torch: `connect`, for numpy arrays.
 
 from typing import TYPE_CHECKING, Any
 
-from .client import Client, Named
+from .client import Client, NamedTensor
 from .participation import connect
-from .specs import Spec, adam, adamw, lamb, sgd
+from .specs import OptimizerSpec, adam, adamw, lamb, sgd
 
 if TYPE_CHECKING:
-    from .registration import Registration, register
+    from .registration import PSRegistration, register
 
 __all__ = [
     "Client",
-    "Named",
-    "Registration",
-    "Spec",
+    "NamedTensor",
+    "OptimizerSpec",
+    "PSRegistration",
     "adam",
     "adamw",
     "connect",
@@ -32,7 +32,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import `register` on first use: it needs torch, the rest does not."""
-    if name not in ("Registration", "register"):
+    if name not in ("PSRegistration", "register"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import registration  # noqa: PLC0415  # needs torch
 

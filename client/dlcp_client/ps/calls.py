@@ -8,11 +8,11 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dlcp_client.job.prefix import Prefixed
+from dlcp_client.job.prefixed_store import PrefixedStore
 from dlcp_client.job.rendezvous import Member
-from dlcp_client.job.sealed import Sealed, StoreLost
+from dlcp_client.job.signed_store import SignedStore, StoreLost
 from dlcpd.contract.errors import BadMessage, DlcpError
-from dlcpd.contract.messages import MAX_WORLD
+from dlcpd.contract.limits import MAX_WORLD
 
 SERVER, WORKER = 0, 1  # ranks of server and worker in their session
 SCAN: Final = 0.5  # seconds between two reads of all slots, whether or not the bell changed
@@ -23,20 +23,20 @@ _log: Final = logging.getLogger("dlcpd.server")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class WorkerCall:
     """A worker's call of a shard. Its keys name the incarnation and the call, which are unique to
-    this launch; so do the signatures of wish, answer and session."""
+    this launch; so do the signatures of request, answer and session."""
 
-    sealed: Sealed  # the server's part of the store
+    signed_store: SignedStore  # the server's part of the store
     shard: int
     incarnation: str
     worker: int  # rank of the worker
     name: str
-    wish: dict[str, Any]
+    join_request: dict[str, Any]
 
     @property
     def slot(self) -> str:
-        """Key of the worker's newest wish."""
+        """Key of the worker's newest join request."""
         return slot(self.shard, self.incarnation, self.worker)
 
     @property
@@ -45,55 +45,57 @@ class Call:
         return bell(self.shard, self.incarnation)
 
     def text(self) -> str:
-        """The text of the wish."""
-        return json.dumps({"name": self.name, "wish": self.wish})
+        """The text of the join request."""
+        return json.dumps({"name": self.name, "join_request": self.join_request})
 
     def respond(self, answer: dict[str, Any]) -> None:
         """Write the answer for the worker."""
-        self.sealed.write(self._answer, json.dumps(answer))
+        self.signed_store.write(self._answer, json.dumps(answer))
 
     def answered(self) -> dict[str, Any] | None:
         """The shard's answer, or None. Raises: BadMessage, NotAuthorised."""
         what = f"the answer of shard {self.shard} in the job's store"
-        text = self.sealed.read(self._answer, what)
+        text = self.signed_store.read(self._answer, what)
         return None if text is None else object_of(text, what)
 
     def member(self, rank: int) -> Member:
         """A member of the session between worker and shard."""
-        place = f"{self.sealed.place}/{self.shard}/{self.incarnation}/{self.name}"
-        return Member(Prefixed(self.sealed.store, place), rank, 2, self.sealed.secret)
+        place = f"{self.signed_store.place}/{self.shard}/{self.incarnation}/{self.name}"
+        return Member(
+            PrefixedStore(self.signed_store.store, place), rank, 2, self.signed_store.secret
+        )
 
     @property
     def _answer(self) -> str:
         return f"{self.shard}/{self.incarnation}/{self.name}/answer"
 
 
-class Calls:
+class WorkerCalls:
     """The calls of one incarnation of a shard."""
 
-    def __init__(self, sealed: Sealed, shard: int, incarnation: str) -> None:
-        self._sealed, self._shard, self._incarnation = sealed, shard, incarnation
+    def __init__(self, signed_store: SignedStore, shard: int, incarnation: str) -> None:
+        self._signed_store, self._shard, self._incarnation = signed_store, shard, incarnation
         self._bell: bytes | None = None
         self._due = 0.0  # monotonic time
         self._seen = OrderedDict[str, None]()
         self._refused = dict[int, str]()  # by rank: the last error of its slot
 
-    def new(self) -> list[Call]:
+    def new(self) -> list[WorkerCall]:
         """Calls that have arrived since the last time. Invalid ones are logged and skipped.
 
         Raises: StoreLost, and the errors of a `FileStore`.
         """
-        rung = self._sealed.peek(bell(self._shard, self._incarnation))
+        rung = self._signed_store.peek(bell(self._shard, self._incarnation))
         if rung == self._bell and time.monotonic() < self._due:
             return []
         found = [self._look(rank) for rank in range(MAX_WORLD)]
         self._bell, self._due = rung, time.monotonic() + SCAN
         return [call for call in found if call is not None]
 
-    def _look(self, rank: int) -> Call | None:
-        what = f"shard {self._shard}: what the job's store holds of worker {rank}"
+    def _look(self, rank: int) -> WorkerCall | None:
+        what = f"shard {self._shard}: the call of worker {rank} in the job's store"
         try:
-            text = self._sealed.read(slot(self._shard, self._incarnation, rank), what)
+            text = self._signed_store.read(slot(self._shard, self._incarnation, rank), what)
             call = None if text is None else self._call(text, what, rank)
         except StoreLost:
             raise
@@ -107,15 +109,17 @@ class Calls:
             self._seen.popitem(last=False)
         return call
 
-    def _call(self, text: str, what: str, rank: int) -> Call:
+    def _call(self, text: str, what: str, rank: int) -> WorkerCall:
         """The call in a slot's text. Raises: BadMessage."""
         said = object_of(text, what)
-        name, wish = said.get("name"), said.get("wish")
+        name, join_request = said.get("name"), said.get("join_request")
         if not is_name(name):
-            raise BadMessage(f"{what} names no call")
-        if not isinstance(wish, dict) or wish.get("worker") != rank:
-            raise BadMessage(f"{what} is no wish of that worker")
-        return Call(self._sealed, self._shard, self._incarnation, rank, str(name), wish)
+            raise BadMessage(f"{what} has no name")
+        if not isinstance(join_request, dict) or join_request.get("worker") != rank:
+            raise BadMessage(f"{what} is not a join request of that worker")
+        return WorkerCall(
+            self._signed_store, self._shard, self._incarnation, rank, str(name), join_request
+        )
 
     def _refuse(self, rank: int, why: str) -> None:
         if self._refused.get(rank) != why:
@@ -124,7 +128,7 @@ class Calls:
 
 
 def slot(shard: int, incarnation: str, rank: int) -> str:
-    """Key of a worker's wish."""
+    """Key of a worker's join request."""
     return f"{shard}/{incarnation}/worker/{rank}"
 
 
@@ -149,7 +153,7 @@ def object_of(text: str, what: str) -> dict[str, Any]:
         value = json.loads(text)
         json.dumps(value, ensure_ascii=False).encode()  # no frame takes a lone surrogate
     except (ValueError, RecursionError) as exc:
-        raise BadMessage(f"{what} is no JSON") from exc
+        raise BadMessage(f"{what} is not JSON") from exc
     if not isinstance(value, dict):
         raise BadMessage(f"{what} is {type(value).__name__}, not an object")
     return value

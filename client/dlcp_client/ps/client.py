@@ -13,9 +13,9 @@ import numpy as np
 from dlcp_client import lifetimes
 from dlcp_client.environment import Environment
 from dlcp_client.numpy.arrays import Array
-from dlcp_client.ps.home import Home
-from dlcp_client.ps.link import Exchange, Link
-from dlcp_client.ps.protocol import Ask, Reply
+from dlcp_client.ps.host_daemon import HostDaemon
+from dlcp_client.ps.link import ShardExchange, ShardLink
+from dlcp_client.ps.protocol import RequestFlags, ShardReply
 from dlcp_client.ps.specs import Settings
 from dlcpd.contract.errors import BadConfig, DlcpError, SessionClosed
 
@@ -23,13 +23,14 @@ _log: Final = logging.getLogger("dlcp_client")
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedTensor:
     """A tensor as the servers know it. `group`: index of its settings in Spec.groups."""
 
     name: str
     shape: tuple[int, ...]
     group: int = 0
     exempt: bool = False  # no segment of its gradient is ever waived
+    dtype: str = "float32"  # that the worker rounds the values to; they are sent as float32
 
     @property
     def size(self) -> int:
@@ -55,11 +56,15 @@ class Worker:
             size = int(environment.world_size) if launch is None else int(launch)
         except ValueError:
             raise BadConfig(
-                f"rank={rank!r}, world_size={launch!r}, RANK={environment.rank!r}, WORLD_SIZE="
-                f"{environment.world_size!r}: pass numbers, or let torchrun set them"
+                f"rank={rank!r}, world_size={launch!r}, RANK={environment.rank!r}, "
+                f"WORLD_SIZE={environment.world_size!r} are not valid: pass numbers, or let "
+                "torchrun set them"
             ) from None
         if size < 1 or number < 0:
-            raise BadConfig(f"rank {number} of {size} workers: from 0, of 1 or more")
+            raise BadConfig(
+                f"rank {number} of {size} workers is not valid: ranks begin at 0, and a job "
+                "has at least 1 worker"
+            )
         return cls(number, size, job or environment.launch or "job")
 
 
@@ -69,8 +74,10 @@ class Client:
     Every worker of a synchronous job makes the same number of pushes. Not thread-safe.
     """
 
-    def __init__(self, links: Sequence[Link], places: Sequence[Sequence[int]], home: Home) -> None:
-        self._links, self._places, self._home = links, places, home
+    def __init__(
+        self, links: Sequence[ShardLink], places: Sequence[Sequence[int]], host_daemon: HostDaemon
+    ) -> None:
+        self._links, self._places, self._host_daemon = links, places, host_daemon
         self.version = 0
         self.lossy = False  # whether pushes use their policy instead of exact()
         self.stale = False  # whether `push_pull` pulls with the policy of pulls
@@ -83,7 +90,7 @@ class Client:
         for link, place in zip(self._links, self._places, strict=True):
             for (start, stop), at in zip(link.layout.ranges, place, strict=True):
                 link.parameters[start:stop] = parameters[at].reshape(-1)
-        self._exchange(Ask.INITIALISE)
+        self._exchange(RequestFlags.INITIALISE)
 
     def push(self, gradients: Sequence[Array | None], settings: tuple[Settings, ...]) -> bool:
         """Push gradients. Returns when the push is acknowledged; it then survives the server's end.
@@ -102,7 +109,9 @@ class Client:
         Raises: NotInitialised; DeadlineExceeded; ServerLost.
         """
         self._check()
-        self._exchange(Ask.PULL | (Ask.WAIT if wait else Ask(0)), patience=wait)
+        self._exchange(
+            RequestFlags.PULL | (RequestFlags.WAIT if wait else RequestFlags(0)), patience=wait
+        )
         self._unpack(into)
 
     def push_pull(
@@ -112,7 +121,11 @@ class Client:
         settings: tuple[Settings, ...],
     ) -> bool:
         """`push` and `pull` in one round trip."""
-        ask = self._packed(gradients) | Ask.PULL | (Ask.STALE if self.stale else Ask(0))
+        ask = (
+            self._packed(gradients)
+            | RequestFlags.PULL
+            | (RequestFlags.STALE if self.stale else RequestFlags(0))
+        )
         changed = self._exchange(ask, gradients, settings)
         self._unpack(into)
         return changed
@@ -125,25 +138,29 @@ class Client:
         lifetimes.closed(self)
         for link in self._links:
             link.leave()
-        self._home.close()
+        self._host_daemon.close()
 
     def abandon(self) -> None:
         """In a forked child: the sessions belong to the parent."""
         self._closed = True
-        self._home.abandon()
+        self._host_daemon.abandon()
 
-    def _packed(self, gradients: Sequence[Array | None]) -> Ask:
+    def _packed(self, gradients: Sequence[Array | None]) -> RequestFlags:
         """Copy the gradients to the links. Returns the flags of the push."""
         self._check()
         for link, place in zip(self._links, self._places, strict=True):
             link.pack([gradients[at] for at in place])
         if not all(finite(link.gradient) for link in self._links):
-            return Ask.PUSH  # the push changes nothing on any shard
-        return Ask.PUSH | Ask.FINITE | (Ask.LOSSY if self.lossy else Ask(0))
+            return RequestFlags.PUSH  # the push changes nothing on any shard
+        return (
+            RequestFlags.PUSH
+            | RequestFlags.FINITE
+            | (RequestFlags.LOSSY if self.lossy else RequestFlags(0))
+        )
 
     def _exchange(
         self,
-        ask: Ask,
+        ask: RequestFlags,
         gradients: Sequence[Array | None] = (),
         settings: tuple[Settings, ...] = (),
         *,
@@ -155,8 +172,8 @@ class Client:
         """
         for link, place in zip(self._links, self._places, strict=True):
             own = [gradients[at] for at in place] if gradients else []
-            link.start(Exchange(ask, own, settings, patience))
-        replies: list[Reply] = []
+            link.start(ShardExchange(ask, own, settings, patience))
+        replies: list[ShardReply] = []
         failure: DlcpError | None = None
         for link in self._links:
             try:
@@ -172,7 +189,9 @@ class Client:
     def _note_lost(self, lost: frozenset[int]) -> None:
         for rank in sorted(lost - self._lost):
             _log.warning(
-                "worker %d is lost: versions after %d are made without it", rank, self.version
+                "the server lost worker %d: versions after %d are made without it",
+                rank,
+                self.version,
             )
         self._lost = lost
 
@@ -183,7 +202,7 @@ class Client:
 
     def _check(self) -> None:
         if self._closed:
-            raise SessionClosed("this worker has left the server: it was closed")
+            raise SessionClosed("this client is closed: its worker has left the server")
 
 
 def finite(array: Array) -> bool:

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Final
 
-from dlcp_client.ipc.door import Door
-from dlcp_client.job.neighbours import Neighbours
+from dlcp_client.ipc.private_socket import PrivateSocket
+from dlcp_client.job.host_peers import HostPeers
 from dlcp_client.job.rendezvous import (
     Meeting,
     Member,
@@ -22,16 +22,16 @@ from dlcp_client.job.rendezvous import (
     refusal,
     together,
 )
-from dlcp_client.ps.beside import Beside, Given
 from dlcp_client.ps.calls import new_name
 from dlcp_client.ps.placement import EmbeddedDirectory, Placement
+from dlcp_client.ps.shared_host_daemon import EmbeddedServerOptions, SharedHostDaemon
 from dlcpd.contract.errors import DlcpError
 
 SUBJECT: Final = "parameter server"
 TAKEOVER: Final = 10.0  # seconds for a shard to answer a worker whose session with it broke
 
 
-class Intent:
+class ServerMeeting:
     """This rank's part in a meeting of all ranks about an embedded server."""
 
     def __init__(self, member: Member) -> None:
@@ -49,19 +49,21 @@ class Intent:
             self._meeting.publish(refusal(exc))
             raise
 
-    def open(self, parts: int, given: Given, deadline: float) -> tuple[EmbeddedDirectory, Beside]:
+    def open(
+        self, parts: int, given: EmbeddedServerOptions, deadline: float
+    ) -> tuple[EmbeddedDirectory, SharedHostDaemon]:
         """Start the shards for a model of `parts` non-empty tensors. All ranks call it.
 
         Raises: the error that kept this rank, or another, from taking part; nothing is left open
         then.
         """
         member = self._member
-        with ExitStack() as door_stack, ExitStack() as undo:
-            door = None if given.socket else door_stack.enter_context(Door())
+        with ExitStack() as socket_stack, ExitStack() as undo:
+            private_socket = None if given.socket else socket_stack.enter_context(PrivateSocket())
             self._meeting.publish(
                 {
                     "machine": given.machine(),
-                    "door": door.name if door else "",
+                    "socket_path": private_socket.name if private_socket else "",
                     "running": False,
                     "host": socket.gethostname(),
                     "parts": parts,
@@ -75,15 +77,15 @@ class Intent:
             placement = Placement.of(member.rank, said)
             directory = EmbeddedDirectory(member.store, placement.name, member.secret, placement)
             with together(member, f"{SUBJECT} open", deadline):
-                near = Neighbours.among(member.rank, said)
+                peers = HostPeers.among(member.rank, said)
                 sessions = placement.sessions(member.world_size)
-                home = Beside(given, near, door, sessions, deadline)
-                undo.callback(home.close)
-                if member.rank in placement.homes:
-                    shard = placement.homes.index(member.rank)
-                    home.start_shard(directory, shard, member.world_size, given.snapshots)
+                host_daemon = SharedHostDaemon(given, peers, private_socket, sessions, deadline)
+                undo.callback(host_daemon.close)
+                if member.rank in placement.owners:
+                    shard = placement.owners.index(member.rank)
+                    host_daemon.start_shard(directory, shard, member.world_size, given.snapshots)
             undo.pop_all()
-        return directory, home
+        return directory, host_daemon
 
     def together(self, deadline: float) -> AbstractContextManager[None]:
         """Make the block succeed on all ranks, or fail on all."""

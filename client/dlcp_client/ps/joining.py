@@ -9,22 +9,22 @@ from dlcp_client.environment import Environment
 from dlcp_client.job.secret import job_secret
 from dlcp_client.joining.sessions import checked_timeout
 from dlcp_client.joining.torch_ranks import member_of_launch
-from dlcp_client.ps.beside import Given
 from dlcp_client.ps.client import Client, Worker
-from dlcp_client.ps.embedded import TAKEOVER, Intent
+from dlcp_client.ps.embedded import TAKEOVER, ServerMeeting
 from dlcp_client.ps.options import WorkerOptions
 from dlcp_client.ps.participation import take_part
-from dlcp_client.ps.tensors import Tensors
+from dlcp_client.ps.shared_host_daemon import EmbeddedServerOptions
+from dlcp_client.ps.tensors import ModelTensors
 from dlcpd.contract.errors import BadConfig
 
 
 def join_embedded(
-    look: Callable[[], Tensors],
+    look: Callable[[], ModelTensors],
     options: WorkerOptions,
     *,
     group: Any,
     snapshots: str | Path | None,
-) -> tuple[Tensors, Client, bool]:
+) -> tuple[ModelTensors, Client, bool]:
     """The result of `look`, a client, and whether this is worker 0. All ranks call it.
 
     Raises: the errors of `look`; see `register`. If one rank fails, all do.
@@ -34,20 +34,20 @@ def join_embedded(
     member = member_of_launch(group, job_secret(environment), timeout)
     name = options.job or environment.launch or "job"
     worker = Worker(member.rank, member.world_size, name)
-    intent = Intent(member)
+    intent = ServerMeeting(member)
     with intent.told():
-        tensors, given = look(), Given.of(options.socket, options.config, snapshots)
+        tensors, given = look(), EmbeddedServerOptions.of(options.socket, options.config, snapshots)
         spec = tensors.spec()
         options.check_policies()
         options.check_staleness()
         if options.resume and not snapshots:
             raise BadConfig(
-                "resume=True with an embedded server goes on with what an earlier job kept: pass "
-                "the same snapshots= to both"
+                "resume=True with an embedded server continues from the snapshots of an "
+                "earlier job: pass the same snapshots= to both jobs"
             )
     parts = sum(one.size > 0 for one in tensors.named)
-    directory, home = intent.open(parts, given, deadline)
-    leave = home.close
+    directory, host_daemon = intent.open(parts, given, deadline)
+    leave = host_daemon.close
     try:
         with intent.together(deadline):  # other ranks learn the error before they miss this rank
             client = take_part(
@@ -55,7 +55,7 @@ def join_embedded(
                 spec,
                 worker,
                 directory,
-                home,
+                host_daemon,
                 shards=directory.placement.shards,
                 options=options,
                 deadline=deadline,
@@ -65,5 +65,5 @@ def join_embedded(
     except BaseException:
         leave()
         raise
-    home.settled()
+    host_daemon.settled()
     return tensors, client, worker.rank == 0

@@ -21,7 +21,7 @@ Range = tuple[int, int]  # [start, stop) in elements of the shard
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class ShardTensor:
     """A tensor of a shard. `group`: index of its parameter group; `exempt`: never waived."""
 
     size: int  # elements
@@ -30,10 +30,10 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ShardLayout:
     """The tensors of a shard, back to back in this order."""
 
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[ShardTensor, ...]
 
     @cached_property
     def ranges(self) -> tuple[Range, ...]:
@@ -81,11 +81,13 @@ class Layout:
 
         Raises: BadMessage.
         """
-        tensors = tuple(Tensor(int(n), int(g), bool(c)) for n, g, c in rows.tolist())
+        tensors = tuple(ShardTensor(int(n), int(g), bool(c)) for n, g, c in rows.tolist())
         layout = cls(tensors)
         sane = all(one.size >= 0 and 0 <= one.group < groups for one in tensors)
         if not sane or layout.size != size:
-            raise BadMessage(f"a layout of {layout.size} elements, where {size} were announced")
+            raise BadMessage(
+                f"a worker sent a layout of {layout.size} elements, and had announced {size}"
+            )
         return layout
 
 
@@ -104,12 +106,11 @@ def shard_of(sizes: Sequence[int], shards: int) -> list[int]:
         filled[shard] += sizes[index]
     if not all(filled):
         raise BadConfig(
-            f"{len(sizes)} tensors on {shards} shards: a shard would have nothing; start the "
-            f"server with fewer shards"
+            f"{len(sizes)} tensors cannot fill {shards} shards: start the server with fewer shards"
         )
     if max(filled) > MAX_ELEMENTS:
         raise BadConfig(
-            f"a shard would have {max(filled)} elements, at most {MAX_ELEMENTS}: start the server "
-            f"with more shards"
+            f"a shard would have {max(filled)} elements, and the limit is {MAX_ELEMENTS}: "
+            "start the server with more shards"
         )
     return chosen

@@ -23,16 +23,17 @@ from dlcp_client.numpy.arrays import Array
 from dlcp_client.operations.work import Work
 from dlcp_client.ps.calls import SERVER, WORKER
 from dlcp_client.ps.directory import Directory
-from dlcp_client.ps.home import Home
-from dlcp_client.ps.layout import COLUMNS, Layout
+from dlcp_client.ps.host_daemon import HostDaemon
+from dlcp_client.ps.join_request import JoinRequest, exactly, policy_of
+from dlcp_client.ps.layout import COLUMNS, ShardLayout
 from dlcp_client.ps.protocol import (
     ANSWER,
     REPLY,
     REQUEST,
     TEXT,
-    Ask,
-    Reply,
-    Request,
+    RequestFlags,
+    ShardReply,
+    WorkerRequest,
     control,
     move_lossy,
     move_parameters,
@@ -41,7 +42,6 @@ from dlcp_client.ps.protocol import (
     wait_all,
 )
 from dlcp_client.ps.specs import Settings
-from dlcp_client.ps.wish import Wish, exactly, policy_of
 from dlcp_client.session import Session
 from dlcpd.contract.errors import BadSnapshot, DlcpError, PeerLost, ServerLost, SessionClosed
 
@@ -52,37 +52,41 @@ _log: Final = logging.getLogger("dlcp_client")
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ShardExchange:
     """One request to a shard. `gradients`: of its tensors, not to be modified until the request
     ends; None: a parameter without gradient."""
 
-    ask: Ask
+    ask: RequestFlags
     gradients: Sequence[Array | None] = ()
     settings: tuple[Settings, ...] = ()
     patience: float = 0.0  # seconds, of WAIT
     changed: bool = True  # result of an acknowledged push
 
 
-class Link:
+class ShardLink:
     """A session with one shard. `shards`: of the server; `takeover`: seconds for another process to
     take over from one that ended."""
 
     def __init__(  # noqa: PLR0913  # all but the first five by keyword
         self,
         directory: Directory,
-        home: Home,
+        host_daemon: HostDaemon,
         shard: int,
-        layout: Layout,
-        wish: Wish,
+        layout: ShardLayout,
+        join_request: JoinRequest,
         *,
         shards: int,
         takeover: float,
     ) -> None:
         self.shard, self.layout, self._shards = shard, layout, shards
-        self._directory, self._home, self._wish = directory, home, wish
+        self._directory, self._host_daemon, self._join_request = (
+            directory,
+            host_daemon,
+            join_request,
+        )
         self._takeover = takeover
-        self._lossy = policy_of(wish.push)
-        self._stale = policy_of(wish.pull)
+        self._lossy = policy_of(join_request.push)
+        self._stale = policy_of(join_request.pull)
         self._exact = exactly(self._lossy)
         self._complete = 0  # number of complete pulls of this session
         self._change: tuple[Array, Array] | None = None  # zeros, and the received change
@@ -95,7 +99,7 @@ class Link:
         self._works: list[Work[Any]] = []  # of the push in progress, by piece
         self._answer: Work[Any] | None = None
         self._pulled: list[Work[Any]] = []  # parameters that come with any answer
-        self._exchange = Exchange(Ask(0))
+        self._exchange = ShardExchange(RequestFlags(0))
         self._failure: DlcpError | None = None
 
     def open(self, deadline: float) -> None:
@@ -117,7 +121,7 @@ class Link:
         for (start, stop), gradient in zip(self.layout.ranges, gradients, strict=True):
             self._gradient[start:stop] = 0 if gradient is None else gradient.reshape(-1)
 
-    def start(self, exchange: Exchange) -> None:
+    def start(self, exchange: ShardExchange) -> None:
         """Submit a request with its data; `finish` waits for it."""
         self._exchange, self._failure = exchange, None
         try:
@@ -125,7 +129,7 @@ class Link:
         except (PeerLost, SessionClosed) as exc:
             self._failure = exc
 
-    def finish(self) -> Reply:
+    def finish(self) -> ShardReply:
         """Wait for the end. If the shard's process ends, continue with the next one.
 
         Raises: the error of a refusal; ServerLost if no process took over; any other error that
@@ -145,10 +149,12 @@ class Link:
             return
         try:
             if session.failure() is None:
-                words = Request(Ask.LEAVE).words(self._wish.terms, len(self.layout.pieces))
+                words = WorkerRequest(RequestFlags.LEAVE).words(
+                    self._join_request.agreement, len(self.layout.pieces)
+                )
                 session.world.send(words, SERVER, REQUEST, policy=control(self._exact)).wait()
         except DlcpError as exc:
-            _log.warning("shard %d was not told that this worker leaves: %s", self.shard, exc)
+            _log.warning("shard %d was not notified that this worker leaves: %s", self.shard, exc)
         session.close()
 
     # --- requests ---------------------------------------------------------------------------
@@ -156,22 +162,22 @@ class Link:
     def _submit(self) -> None:
         """Raises: the error that ended the session."""
         if not self._complete:  # no change can be pulled before complete parameters
-            self._exchange = replace(self._exchange, ask=self._exchange.ask & ~Ask.STALE)
+            self._exchange = replace(self._exchange, ask=self._exchange.ask & ~RequestFlags.STALE)
         exchange, group = self._exchange, self._open().world
         self._works = []
-        request = Request(
+        request = WorkerRequest(
             exchange.ask,
             self._acknowledged + 1,
             exchange.settings,
             tuple(self._generations),
             exchange.patience,
         )
-        words = request.words(self._wish.terms, len(self.layout.pieces))
+        words = request.words(self._join_request.agreement, len(self.layout.pieces))
         before = [group.send(words, SERVER, REQUEST, policy=control(self._exact))]
-        if Ask.INITIALISE in exchange.ask:
+        if RequestFlags.INITIALISE in exchange.ask:
             before += move_parameters(group, self.layout, self._parameters, WORKER, self._exact)
-        if Ask.FINITE in exchange.ask:
-            policy = self._lossy if Ask.LOSSY in exchange.ask else self._exact
+        if RequestFlags.FINITE in exchange.ask:
+            policy = self._lossy if RequestFlags.LOSSY in exchange.ask else self._exact
             names = names_of_push(self._generations)
             self._works = move_lossy(
                 group, self.layout, SERVER, self._gradient, None, policy, names
@@ -184,25 +190,25 @@ class Link:
     def _pull(self, group: Group[Any]) -> list[Work[Any]]:
         return move_parameters(group, self.layout, self._parameters, SERVER, self._exact)
 
-    def _finish(self) -> Reply:
+    def _finish(self) -> ShardReply:
         if self._failure is not None:
             raise self._failure
         assert self._answer is not None  # noqa: S101  # `start` came first
         wait_all([*self._before, *self._works])
-        reply = Reply.of(self._answer.result())
+        reply = ShardReply.of(self._answer.result())
         if reply.error is not None:
             with suppress(DlcpError):  # the reply has the error; the parameters are not needed
                 wait_all(self._pulled)
             raise reply.error
-        if Ask.PUSH in self._exchange.ask:
+        if RequestFlags.PUSH in self._exchange.ask:
             self._acknowledged += 1
             self._push_is_over(reply.changed)
-        if Ask.STALE in self._exchange.ask:
+        if RequestFlags.STALE in self._exchange.ask:
             self._pull_change(self._open())
-        elif Ask.PULL in self._exchange.ask:
+        elif RequestFlags.PULL in self._exchange.ask:
             wait_all(self._pulled or self._pull(self._open().world))
             self._complete += 1
-        return Reply(reply.version, self._exchange.changed, lost=reply.lost)
+        return ShardReply(reply.version, self._exchange.changed, lost=reply.lost)
 
     def _pull_change(self, session: Session[Array]) -> None:
         """Add the change since the last pull. A waived part keeps its old value, and comes with a
@@ -216,16 +222,18 @@ class Link:
 
     def _push_is_over(self, changed: bool) -> None:
         """Remove the push from the request, in case it is repeated."""
-        rest = self._exchange.ask & ~(Ask.PUSH | Ask.FINITE | Ask.LOSSY)
-        self._exchange = Exchange(rest, changed=changed)
+        rest = self._exchange.ask & ~(RequestFlags.PUSH | RequestFlags.FINITE | RequestFlags.LOSSY)
+        self._exchange = ShardExchange(rest, changed=changed)
 
     # --- another process --------------------------------------------------------------------
 
     def _recover(self, why: DlcpError) -> None:
         """Raises: ServerLost; BadSnapshot if confirmed pushes are lost; the error of a refusal."""
         _log.warning(
-            "the session with shard %d of server %s is lost (%s); waiting up to %g s for its "
-            "process, or another one that takes over",
+            (
+                "the session with shard %d of server %s is lost (%s); waiting up to %g s for its "
+                "process, or for a standby that takes over"
+            ),
             self.shard,
             self._directory.name,
             why,
@@ -237,12 +245,12 @@ class Link:
         if last < self._acknowledged:
             raise BadSnapshot(
                 f"shard {self.shard} of server {self._directory.name!r} has lost "
-                f"{self._acknowledged - last} confirmed pushes of this worker: it knows them up to "
-                f"{last}, and {self._acknowledged} were confirmed. Its log is damaged, or another "
-                f"copy of it: restart the job from its last checkpoint"
+                f"{self._acknowledged - last} confirmed pushes of this worker: its last push "
+                f"is number {last}, and {self._acknowledged} were confirmed. Its log is "
+                "damaged, or an old copy: restart the job from its last checkpoint"
             )
         exchange = self._exchange
-        if Ask.PUSH not in exchange.ask:
+        if RequestFlags.PUSH not in exchange.ask:
             return
         if last > self._acknowledged:  # the push counted
             self._acknowledged = last
@@ -268,22 +276,22 @@ class Link:
         Raises: ServerLost; the error of a refusal.
         """
         while True:
-            wish = self._wish.values()
-            call, last = self._directory.call(self.shard, self._shards, wish, deadline)
+            join_request = self._join_request.values()
+            call, last = self._directory.call(self.shard, self._shards, join_request, deadline)
             try:
                 self._enter(call.member(WORKER), deadline)
             except (PeerLost, SessionClosed) as exc:
-                _log.warning("shard %d was lost while this worker came: %s", self.shard, exc)
+                _log.warning("shard %d was lost while this worker joined: %s", self.shard, exc)
                 if time.monotonic() >= deadline:
                     raise
             else:
                 return last
 
     def _enter(self, member: Any, deadline: float) -> None:
-        previous, terms = self._session, self._wish.terms
-        room = ARRAYS * 4 * self.layout.size + 8 * COLUMNS * terms.tensors + ROOM
-        name = f"{terms.job} and its server"
-        session = self._home.enter(member, name, room, deadline, previous)
+        previous, agreement = self._session, self._join_request.agreement
+        room = ARRAYS * 4 * self.layout.size + 8 * COLUMNS * agreement.tensors + ROOM
+        name = f"{agreement.job} and its server"
+        session = self._host_daemon.enter(member, name, room, deadline, previous)
         if previous is not None:
             previous.close()
         self._session, self._complete, self._change = session, 0, None
@@ -297,5 +305,5 @@ class Link:
 
     def _open(self) -> Session[Array]:
         if self._session is None:
-            raise SessionClosed("this worker has left the server")
+            raise SessionClosed("this client is closed: its worker has left the server")
         return self._session

@@ -30,5 +30,6 @@ class WorkerOptions:
         """Raises: BadConfig if `staleness` is negative."""
         if self.staleness is not None and self.staleness < 0:
             raise BadConfig(
-                f"staleness {self.staleness}: None for synchronous, or pushes from 0 on"
+                f"staleness {self.staleness} is not valid: use None for synchronous training, "
+                "or a number of pushes, 0 or more"
             )

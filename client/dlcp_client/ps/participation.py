@@ -12,14 +12,14 @@ from dlcp_client.environment import Environment
 from dlcp_client.job.secret import job_secret
 from dlcp_client.job.store import Store
 from dlcp_client.numpy.file_store import FileStore
-from dlcp_client.ps.client import Client, Named, Worker
+from dlcp_client.ps.client import Client, NamedTensor, Worker
 from dlcp_client.ps.directory import Directory
-from dlcp_client.ps.home import Home
-from dlcp_client.ps.layout import Layout, Tensor, shard_of
-from dlcp_client.ps.link import Link
+from dlcp_client.ps.host_daemon import HostDaemon
+from dlcp_client.ps.join_request import JoinRequest, PushAgreement, policy_values
+from dlcp_client.ps.layout import ShardLayout, ShardTensor, shard_of
+from dlcp_client.ps.link import ShardLink
 from dlcp_client.ps.options import WorkerOptions
-from dlcp_client.ps.specs import Spec
-from dlcp_client.ps.wish import Terms, Wish, policy_values
+from dlcp_client.ps.specs import OptimizerSpec
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.policy import EXACT, LossPolicy, checked
 
@@ -28,8 +28,8 @@ DEFAULT_TAKEOVER: Final = 60.0  # seconds
 
 
 def connect(  # noqa: PLR0913  # all but the first two by keyword
-    tensors: Sequence[Named],
-    optimizer: Spec,
+    tensors: Sequence[NamedTensor],
+    optimizer: OptimizerSpec,
     *,
     server: str = "server",
     store: Store | str | Path | None = None,
@@ -68,8 +68,8 @@ def connect(  # noqa: PLR0913  # all but the first two by keyword
 
 
 def join_named(  # noqa: PLR0913  # all but the first four by keyword
-    tensors: Sequence[Named],
-    optimizer: Spec,
+    tensors: Sequence[NamedTensor],
+    optimizer: OptimizerSpec,
     worker: Worker,
     options: WorkerOptions,
     *,
@@ -84,37 +84,37 @@ def join_named(  # noqa: PLR0913  # all but the first four by keyword
     deadline = time.monotonic() + options.timeout
     shards = directory.shards(deadline)
     shard_of([one.size for one in tensors], shards)  # check before a daemon starts
-    home = Home(options.socket, options.config)
+    host_daemon = HostDaemon(options.socket, options.config)
     try:
         return take_part(
             tensors,
             optimizer,
             worker,
             directory,
-            home,
+            host_daemon,
             shards=shards,
             options=options,
             deadline=deadline,
             takeover=takeover,
         )
     except BaseException:
-        home.close()
+        host_daemon.close()
         raise
 
 
 def take_part(  # noqa: PLR0913  # all but the first five by keyword
-    tensors: Sequence[Named],
-    optimizer: Spec,
+    tensors: Sequence[NamedTensor],
+    optimizer: OptimizerSpec,
     worker: Worker,
     directory: Directory,
-    home: Home,
+    host_daemon: HostDaemon,
     *,
     shards: int,
     options: WorkerOptions,
     deadline: float,
     takeover: float,
 ) -> Client:
-    """A client of the shards in `directory`; its `close` closes `home`.
+    """A client of the shards in `directory`; its `close` closes `host_daemon`.
 
     Raises: BadConfig, BadSnapshot, RanksDisagree, ServerLost; no session is open then.
     """
@@ -123,28 +123,36 @@ def take_part(  # noqa: PLR0913  # all but the first five by keyword
         places = [[at for at, shard in enumerate(chosen) if shard == s] for s in range(shards)]
         links = []
         for shard, place in enumerate(places):
-            layout = Layout(tuple(_tensor(tensors[at]) for at in place))
-            wish = _wish(tensors, optimizer, worker, layout, options)
-            link = Link(directory, home, shard, layout, wish, shards=shards, takeover=takeover)
+            layout = ShardLayout(tuple(_tensor(tensors[at]) for at in place))
+            join_request = _join_request(tensors, optimizer, worker, layout, options)
+            link = ShardLink(
+                directory,
+                host_daemon,
+                shard,
+                layout,
+                join_request,
+                shards=shards,
+                takeover=takeover,
+            )
             undo.callback(link.leave)
             link.open(deadline)
             links.append(link)
         undo.pop_all()
-    client = Client(links, places, home)
+    client = Client(links, places, host_daemon)
     client.lossy, client.stale = not options.policy.is_plain, not options.pulls.is_plain
     lifetimes.opened(client)
     return client
 
 
-def _wish(
-    tensors: Sequence[Named],
-    optimizer: Spec,
+def _join_request(
+    tensors: Sequence[NamedTensor],
+    optimizer: OptimizerSpec,
     worker: Worker,
-    layout: Layout,
+    layout: ShardLayout,
     options: WorkerOptions,
-) -> Wish:
+) -> JoinRequest:
     """The request of a worker to the shard of `layout`. Raises: BadPolicy."""
-    terms = Terms(
+    agreement = PushAgreement(
         worker.job,
         fingerprint(tensors),
         optimizer.kind,
@@ -155,8 +163,8 @@ def _wish(
         options.refuse_stale,
     )
     policy, pulls = checked(options.policy), checked(options.pulls)
-    return Wish(
-        terms,
+    return JoinRequest(
+        agreement,
         worker.rank,
         worker.launch,
         policy_values(policy),
@@ -165,14 +173,14 @@ def _wish(
     )
 
 
-def fingerprint(tensors: Sequence[Named]) -> str:
-    """A hash of the model: equal for equal names, shapes and groups in the same order."""
-    text = repr([(one.name, one.shape, one.group) for one in tensors])
+def fingerprint(tensors: Sequence[NamedTensor]) -> str:
+    """A hash of the model: equal for equal names, shapes, dtypes and groups in the same order."""
+    text = repr([(one.name, one.shape, one.dtype, one.group) for one in tensors])
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def _tensor(named: Named) -> Tensor:
-    return Tensor(named.size, named.group, named.exempt)
+def _tensor(named: NamedTensor) -> ShardTensor:
+    return ShardTensor(named.size, named.group, named.exempt)
 
 
 def _store(store: Store | str | Path | None, environment: Environment) -> Store:
@@ -180,7 +188,7 @@ def _store(store: Store | str | Path | None, environment: Environment) -> Store:
     given = store if store is not None else environment.store
     if given is None:
         raise BadConfig(
-            "by what do workers and server find each other? Pass store=, or set DLCPD_STORE: the "
-            "folder that the server's configuration names"
+            "workers and server have no way to find each other: pass store=, or set "
+            "DLCPD_STORE to the folder that the configuration of the server names"
         )
     return FileStore(given) if isinstance(given, str | Path) else given

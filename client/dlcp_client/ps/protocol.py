@@ -12,7 +12,8 @@ A worker asks, a shard answers; in between, parameters and gradients are sent in
                                                which only the worker has a part
 
 Values may be waived in a reduce-scatter, and come later; everything else is exact. A worker can
-receive the parameters as soon as it asks (`Ask.ahead`): the shard sends them with any reply.
+receive the parameters as soon as it asks (`RequestFlags.ahead`): the shard sends them with any
+reply.
 """
 
 from collections.abc import Sequence
@@ -27,11 +28,11 @@ from dlcp_client.group import Group
 from dlcp_client.numpy.arrays import Array
 from dlcp_client.operations.work import Work
 from dlcp_client.ps.calls import SERVER
-from dlcp_client.ps.layout import Layout
+from dlcp_client.ps.join_request import PushAgreement
+from dlcp_client.ps.layout import ShardLayout
 from dlcp_client.ps.specs import FIELDS, Settings
-from dlcp_client.ps.wish import Terms
 from dlcpd.contract.errors import BadMessage, DlcpError, error_for
-from dlcpd.contract.messages import MAX_WORLD
+from dlcpd.contract.limits import MAX_WORLD
 from dlcpd.contract.policy import LossPolicy, exact
 from dlcpd.contract.times import MAX_TIME
 
@@ -44,7 +45,7 @@ TEXT: Final = 1024  # bytes of an error in a reply
 Words = NDArray[np.int64]
 
 
-class Ask(IntFlag):
+class RequestFlags(IntFlag):
     """Flags of a request."""
 
     INITIALISE = 1  # the layout and the parameters follow
@@ -59,24 +60,26 @@ class Ask(IntFlag):
     @property
     def ahead(self) -> bool:
         """Whether parameters come with any reply. INITIALISE sends from the buffer for them."""
-        return Ask.PULL in self and not self & (Ask.STALE | Ask.INITIALISE)
+        return RequestFlags.PULL in self and not self & (
+            RequestFlags.STALE | RequestFlags.INITIALISE
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class WorkerRequest:
     """A worker's request. `generations`: by piece, part of the name of its residual."""
 
-    ask: Ask
+    ask: RequestFlags
     number: int = 0
     settings: tuple[Settings, ...] = ()
     generations: tuple[int, ...] = ()
     patience: float = 0.0  # seconds, of WAIT
 
-    def words(self, terms: Terms, pieces: int) -> Words:
+    def words(self, agreement: PushAgreement, pieces: int) -> Words:
         """The message form."""
-        words = np.zeros(request_words(terms, pieces), np.int64)
+        words = np.zeros(request_words(agreement, pieces), np.int64)
         words[:HEAD] = self.ask, self.number, int(1e3 * self.patience)
-        fields = terms.groups * len(FIELDS[terms.optimizer])
+        fields = agreement.groups * len(FIELDS[agreement.optimizer])
         if self.settings:
             numbers = np.array(self.settings, np.float64).ravel()
             words[HEAD : HEAD + fields] = numbers.view(np.int64)
@@ -85,22 +88,22 @@ class Request:
         return words
 
     @classmethod
-    def of(cls, words: Words, terms: Terms) -> Self:
+    def of(cls, words: Words, agreement: PushAgreement) -> Self:
         """The request in a message. Raises: BadMessage."""
         try:
-            ask = Ask(int(words[0]))
+            ask = RequestFlags(int(words[0]))
         except ValueError as exc:
-            raise BadMessage("a worker's request is none of this version") from exc
-        each = len(FIELDS[terms.optimizer])
-        end = HEAD + terms.groups * each
-        numbers = words[HEAD:end].view(np.float64).reshape(terms.groups, each)
+            raise BadMessage("a worker sent a request of unknown format") from exc
+        each = len(FIELDS[agreement.optimizer])
+        end = HEAD + agreement.groups * each
+        numbers = words[HEAD:end].view(np.float64).reshape(agreement.groups, each)
         settings = tuple(tuple(map(float, row)) for row in numbers.tolist())
         patience = min(max(int(words[2]) / 1e3, 0.0), MAX_TIME)
         return cls(ask, int(words[1]), settings, tuple(words[end:].tolist()), patience)
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ShardReply:
     """A shard's reply. `changed`: whether the version of the push changed the parameters; False: it
     was skipped. `lost`: workers that have died; the shard no longer waits for them."""
 
@@ -134,9 +137,9 @@ class Reply:
         return cls(int(words[1]), bool(words[2]), error, lost)
 
 
-def request_words(terms: Terms, pieces: int) -> int:
+def request_words(agreement: PushAgreement, pieces: int) -> int:
     """Number of words of a request."""
-    return HEAD + terms.groups * len(FIELDS[terms.optimizer]) + pieces
+    return HEAD + agreement.groups * len(FIELDS[agreement.optimizer]) + pieces
 
 
 def control(policy: LossPolicy) -> LossPolicy:
@@ -146,7 +149,7 @@ def control(policy: LossPolicy) -> LossPolicy:
 
 def move_lossy(  # noqa: PLR0913, PLR0917  # both ends pass all of them
     group: Group[Any],
-    layout: Layout,
+    layout: ShardLayout,
     to: int,
     array: Array,
     output: Array | None,
@@ -178,13 +181,13 @@ def names_of_push(generations: Sequence[int]) -> list[str]:
     return [f"push/{index}/{each}" for index, each in enumerate(generations)]
 
 
-def names_of_pull(layout: Layout, complete: int) -> list[str]:
+def names_of_pull(layout: ShardLayout, complete: int) -> list[str]:
     """Names by piece, after `complete` complete pulls: each of them clears all residuals."""
     return [f"pull/{index}/{complete}" for index in range(len(layout.pieces))]
 
 
 def move_parameters(
-    group: Group[Any], layout: Layout, array: Array, root: int, policy: LossPolicy
+    group: Group[Any], layout: ShardLayout, array: Array, root: int, policy: LossPolicy
 ) -> list[Work[Any]]:
     """Copy `array` of `root` to the other rank; both call it."""
     return [

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from dlcp_client.environment import Environment
-from dlcp_client.hooks.stand_in import stand_in
+from dlcp_client.hooks.replace_method import replace_method
 from dlcp_client.job.store import Store
 from dlcp_client.ranges import RANGES
 from dlcp_client.report.account import Account
@@ -22,24 +22,24 @@ from .client import Client, Worker
 from .joining import join_embedded
 from .options import WorkerOptions
 from .participation import DEFAULT_TAKEOVER, DEFAULT_TIMEOUT, join_named
-from .specs import Spec
-from .tensors import Tensors
+from .specs import OptimizerSpec
+from .tensors import ModelTensors
 
 DEFAULT_WARMUP: Final = 10  # exact steps; early gradients are large and change direction
 
 _log: Final = logging.getLogger("dlcp_client")
 
 
-class Registration(Registered):
+class PSRegistration(Registered):
     """The result of `register`. It has a session with every shard, so it reports none."""
 
     session = None
 
     def __init__(
         self,
-        tensors: Tensors,
+        tensors: ModelTensors,
         client: Client,
-        optimizer: Optimizer | Spec,
+        optimizer: Optimizer | OptimizerSpec,
         warmup_steps: int,
         *,
         policy: LossPolicy,
@@ -53,7 +53,7 @@ class Registration(Registered):
         self._local_step: Any = None
         if isinstance(optimizer, Optimizer):
             self._local_step = optimizer.step
-            stand_in(optimizer, "step", self._step_of_optimizer)
+            replace_method(optimizer, "step", self._step_of_optimizer)
 
     @property
     def version(self) -> int:
@@ -89,7 +89,10 @@ class Registration(Registered):
         self.steps += 1
         if not changed:
             self.skipped += 1
-            _log.warning("step %d had gradients that are not finite: it is skipped", self.steps)
+            _log.warning(
+                "the gradients of step %d contain NaN or Inf: this worker skips the step",
+                self.steps,
+            )
         return changed
 
     def pull(self) -> None:
@@ -107,7 +110,7 @@ class Registration(Registered):
         self._client.close()
         if self._local_step is not None:
             assert isinstance(self._optimizer, Optimizer)  # noqa: S101  # see above
-            stand_in(self._optimizer, "step", self._local_step)
+            replace_method(self._optimizer, "step", self._local_step)
             self._local_step = None
 
     def __enter__(self) -> Self:
@@ -127,7 +130,7 @@ class Registration(Registered):
 
 def register(  # noqa: PLR0913  # all but the first three by keyword
     model: nn.Module,
-    optimizer: Optimizer | Spec,
+    optimizer: Optimizer | OptimizerSpec,
     policy: LossPolicy = EXACT,
     *,
     pulls: LossPolicy = EXACT,
@@ -146,7 +149,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     config: str | Path | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     takeover: float | None = None,
-) -> Registration:
+) -> PSRegistration:
     """Let servers take the steps of `optimizer`. Every worker calls it.
 
     Without `server`, `store` and DLCPD_STORE the server is embedded: the first rank of each machine
@@ -221,18 +224,20 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         )
         first = worker.rank == 0
     _start(tensors, client, timeout, first=first)
-    return Registration(tensors, client, optimizer, warmup_steps, policy=policy, pulls=pulls)
+    return PSRegistration(tensors, client, optimizer, warmup_steps, policy=policy, pulls=pulls)
 
 
-def _tensors_of(model: nn.Module, optimizer: Optimizer | Spec, warmup_steps: int) -> Tensors:
+def _tensors_of(
+    model: nn.Module, optimizer: Optimizer | OptimizerSpec, warmup_steps: int
+) -> ModelTensors:
     """The tensors of a registration. Raises: BadConfig, BadTensor."""
-    tensors = Tensors(model, optimizer)
+    tensors = ModelTensors(model, optimizer)
     if warmup_steps < 0:
-        raise BadConfig(f"warmup_steps={warmup_steps}: 0 or more")
+        raise BadConfig(f"warmup_steps={warmup_steps} is not valid: use 0 or more")
     return tensors
 
 
-def _start(tensors: Tensors, client: Client, timeout: float, *, first: bool) -> None:
+def _start(tensors: ModelTensors, client: Client, timeout: float, *, first: bool) -> None:
     """Give the model the parameters of the server. The first worker sends its own, for a server
     without. Closes the client after an error."""
     try:
@@ -259,10 +264,9 @@ def _check_use(
     options = ", ".join(f"{name}=" for name in wrong)
     if embedded:
         raise BadConfig(
-            f"{options} goes with a named server, and no server is named: pass server= and store=, "
-            f"or leave it out"
+            f"{options} needs a named server: pass server= and store=, or leave {options} out"
         )
     raise BadConfig(
-        f"{options} goes with an embedded server, and one is named by server=, store= or "
-        f"DLCPD_STORE: leave one of the two out"
+        f"{options} needs an embedded server, and server=, store= or DLCPD_STORE names another "
+        "server: leave one of the two out"
     )

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from dlcp_client import lifetimes
-from dlcp_client.job.sealed import ERRORS
+from dlcp_client.job.signed_store import ERRORS
 from dlcp_client.job.store import Store, look_until
 from dlcpd.contract.errors import DlcpError
 
@@ -22,7 +22,7 @@ CHUNK: Final = 1 << 16  # bytes per read; the longest text of a store
 _BYTES: Final = ("get", "compare_set")  # calls whose result is bytes
 
 
-class Lines:
+class LineSocket:
     """Lines of text through a socket, which `close` closes."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -55,7 +55,7 @@ class RelayedStore:
     """A Store whose calls go through `lines`. A call that fails, also because the other process has
     ended, raises a RuntimeError."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: LineSocket) -> None:
         self._lines = lines
         self._asking = threading.Lock()
 
@@ -85,7 +85,7 @@ class RelayedStore:
 
     def wait(self, keys: Sequence[str], timeout: timedelta, /) -> None:
         """Block until all `keys` exist. Polls, so that other threads can call meanwhile."""
-        late = f"waited {timeout.total_seconds():.1f} s for keys of the store"
+        late = f"the keys did not appear in the store within {timeout.total_seconds():.1f} s"
         look_until(lambda: self.check(keys), timeout, late)
 
     def check(self, keys: Sequence[str], /) -> bool:
@@ -108,13 +108,13 @@ class RelayedStore:
         return value
 
 
-class Relay:
+class StoreRelay:
     """Answers calls at `sock` from `store`, on a thread, until the process at the other end has
     ended. It then calls `ended` with the thread's store. The relay ends before the interpreter: a
     thread in a store of torch would then abort the process."""
 
     def __init__(self, sock: socket.socket, store: Store, ended: Callable[[Store], object]) -> None:
-        self._lines, self._ended = Lines(sock), ended
+        self._lines, self._ended = LineSocket(sock), ended
         self._store = _own(store)
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="dlcp-store-relay", daemon=True)

@@ -23,7 +23,7 @@ Settings = tuple[float, ...]  # of one group, in the order of FIELDS
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class OptimizerSpec:
     """An optimizer of the servers: a kind of FIELDS, with settings for each parameter group.
 
     Raises: BadConfig naming the setting that is out of range.
@@ -34,7 +34,9 @@ class Spec:
 
     def __post_init__(self) -> None:
         if self.kind not in FIELDS:
-            raise BadConfig(f"optimizer {self.kind!r}: the servers have {', '.join(FIELDS)}")
+            raise BadConfig(
+                f"optimizer {self.kind!r} is not known: the servers have {', '.join(FIELDS)}"
+            )
         for settings in self.groups:
             check_settings(self.kind, settings)
 
@@ -45,14 +47,16 @@ def check_settings(kind: str, settings: Sequence[float]) -> None:
     for name, value in named.items():
         most = 1.0 if name in _BELOW_ONE else float("inf")
         if not 0 <= value < most:
-            raise BadConfig(f"{kind} {name}={value!r}: a number from 0, below {most:g}")
+            raise BadConfig(
+                f"{kind} {name}={value!r} is out of range: use a number from 0, below {most:g}"
+            )
     if named.get("nesterov") and (not named["momentum"] or named["dampening"]):
-        raise BadConfig(f"{kind}: nesterov needs a momentum, and no dampening")
+        raise BadConfig(f"{kind}: nesterov needs momentum above 0 and dampening 0")
 
 
-def _spec(kind: str, *settings: Any) -> Spec:
+def _spec(kind: str, *settings: Any) -> OptimizerSpec:
     try:
-        return Spec(kind, (tuple(float(value) for value in settings),))
+        return OptimizerSpec(kind, (tuple(float(value) for value in settings),))
     except (TypeError, ValueError) as exc:
         raise BadConfig(f"{kind}: settings are numbers, not {settings!r}") from exc
 
@@ -64,7 +68,7 @@ def sgd(
     weight_decay: float = 0.0,
     *,
     nesterov: bool = False,
-) -> Spec:
+) -> OptimizerSpec:
     """As torch.optim.SGD."""
     return _spec("sgd", lr, momentum, dampening, weight_decay, nesterov)
 
@@ -74,7 +78,7 @@ def adam(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     weight_decay: float = 0.0,
-) -> Spec:
+) -> OptimizerSpec:
     """As torch.optim.Adam."""
     return _spec("adam", lr, *betas, eps, weight_decay)
 
@@ -84,7 +88,7 @@ def adamw(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     weight_decay: float = 1e-2,
-) -> Spec:
+) -> OptimizerSpec:
     """As torch.optim.AdamW."""
     return _spec("adamw", lr, *betas, eps, weight_decay)
 
@@ -94,7 +98,7 @@ def lamb(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-6,
     weight_decay: float = 0.0,
-) -> Spec:
+) -> OptimizerSpec:
     """LAMB: Adam whose update of each tensor has the norm of the tensor, times `lr`.
 
     Source: You et al., Large Batch Optimization for Deep Learning, ICLR 2020, algorithm 2.

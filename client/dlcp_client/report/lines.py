@@ -35,8 +35,8 @@ def daemon(session: Session, report: dict[str, Any]) -> str:
         whose = f"this host's dlcpd at {session.origin.socket}"
     else:
         whose = "a private dlcpd"
-        if session.origin is not None and session.origin.door:
-            whose += f" (dlcpctl status --socket {session.origin.door})"
+        if session.origin is not None and session.origin.private_socket:
+            whose += f" (dlcpctl status --socket {session.origin.private_socket})"
     ranks = sum(one["job"] == session.job for one in report.get("sessions", []))
     return f"{whose} for {ranks} rank(s) of this host" if ranks else whose
 

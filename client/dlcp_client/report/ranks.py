@@ -14,7 +14,7 @@ DEADLINE: Final = 30.0  # seconds for the last rank to make the call
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class RankTotals:
     """By rank: segments of bounded operations sent and waived; seconds of waiting per step."""
 
     sent: Sequence[float]
@@ -25,9 +25,9 @@ class Ranks:
     def gather(cls, group: Group[Any], totals: Totals) -> Self:
         """Every rank of `group` calls it. Raises: the error of the all-gather."""
         bounded = totals.bounded
-        mine = torch.tensor([bounded.sent, bounded.waived, totals.wait], dtype=torch.float64)
-        rows = torch.empty((group.size, len(mine)), dtype=torch.float64)
-        group.all_gather(rows, mine, policy=exact(deadline=DEADLINE)).wait()
+        own = torch.tensor([bounded.sent, bounded.waived, totals.wait], dtype=torch.float64)
+        rows = torch.empty((group.size, len(own)), dtype=torch.float64)
+        group.all_gather(rows, own, policy=exact(deadline=DEADLINE)).wait()
         return cls(*rows.T.tolist())
 
     def text(self, *, waits: bool) -> str:

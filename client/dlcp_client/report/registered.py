@@ -8,10 +8,10 @@ from dlcp_client.meeting import await_ranks
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.report import lines
 from dlcp_client.report.account import Account
-from dlcp_client.report.ranks import DEADLINE, Ranks
+from dlcp_client.report.ranks import DEADLINE, RankTotals
 from dlcp_client.report.text import summary
 from dlcp_client.report.totals import Totals
-from dlcp_client.report.windows import Windows
+from dlcp_client.report.windows import ReportWindows
 from dlcp_client.reporting import Log
 from dlcp_client.session import Session
 from dlcpd.contract.errors import DeadlineExceeded, PeerLost, SessionClosed
@@ -42,8 +42,8 @@ class Registered:
         """An attribute that a copy lacks. Raises: SessionClosed."""
         if self.copied and not name.startswith("__"):
             raise SessionClosed(
-                f"this registration is a copy, and closed: {name} is the original's. Register the "
-                f"copied model to train it through dlcpd"
+                f"this registration belongs to a copy of a model, and is closed: {name} works "
+                "on the original. Register the copied model to train it through dlcpd"
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -112,7 +112,7 @@ class Registered:
         Raises: BadConfig.
         """
         speaks = self.session is not None and self.session.rank == 0
-        windows = Windows(
+        windows = ReportWindows(
             log, every, prefix, speaks=speaks, totals=lambda: self.totals, measure=self.metrics
         )
         self.account.on_step.append(windows.ended)
@@ -132,7 +132,7 @@ class Registered:
             if session.failure() is not None:
                 raise
             raise DeadlineExceeded(
-                f"{call} is for all ranks at the same point; the training can go on: {exc}"
+                f"all ranks must call {call} at the same point; the training can continue: {exc}"
             ) from exc
 
     def summary(self, *, all_ranks: bool = False) -> str:
@@ -148,7 +148,7 @@ class Registered:
         said = summary(totals, self.policy, account.labels, waits=account.waits)
         if all_ranks and self.session is not None:
             self.meet(self.session, "summary(all_ranks=True)")
-            said.append(Ranks.gather(self.session.world, totals).text(waits=account.waits))
+            said.append(RankTotals.gather(self.session.world, totals).text(waits=account.waits))
         return "\n".join(said)
 
 

@@ -29,8 +29,8 @@ def amounts(totals: Totals) -> str:
     if not session.operations:
         return f"{totals.steps} steps, {size(each)} of each through dlcpd"
     return (
-        f"{totals.steps} steps, {size(each)} of each through dlcpd; "
-        f"{session.retransmitted} of {session.sent} segments were sent again"
+        f"{totals.steps} steps, {size(each)} of each through dlcpd; {session.retransmitted} of "
+        f"{session.sent} segments were retransmitted"
     )
 
 
@@ -38,15 +38,15 @@ def losses(totals: Totals, policy: LossPolicy) -> str:
     """The waived fraction, with the bound."""
     if not totals.bounded_bytes:
         return (
-            f"{said(policy)} never applied: it does after the warm-up steps, for buckets of 1 MiB "
-            f"and more"
+            f"{said(policy)} was never applied: it applies after the warm-up steps, to buckets "
+            "of 1 MiB and more"
         )
     share = totals.bounded_bytes / totals.handed_bytes
-    bound = f"bound {policy.max_loss:.3%}" if policy.max_loss else "exact by now"
+    bound = f"bound {policy.max_loss:.3%}" if policy.max_loss else "exact now"
     return (
         f"{share:.0%} of those bytes bounded: {totals.loss:.3%} of their segments waived "
-        f"({bound}), with {totals.energy_lost:.3%} of the energy; {totals.session.reapplied} of "
-        f"{totals.bounded.waived} segments came back so far"
+        f"({bound}), with {totals.energy_lost:.3%} of the energy; {totals.session.reapplied} "
+        f"of {totals.bounded.waived} segments reapplied so far"
     )
 
 
@@ -58,7 +58,7 @@ def layers(totals: Totals, labels: Mapping[str, str]) -> list[str]:
         f"  {loss_of(ledger):.3%} of {labels.get(name, name)}" for name, ledger in lost[:MAX_LAYERS]
     ]
     if len(lost) > MAX_LAYERS:
-        lines.append(f"  and less of {len(lost) - MAX_LAYERS} others")
+        lines.append(f"  and {len(lost) - MAX_LAYERS} operations with smaller losses")
     return lines
 
 
@@ -69,8 +69,8 @@ def waiting(totals: Totals) -> str:
         return line
     share = totals.wait / totals.step
     return (
-        f"{line}, {share:.0%} of its {totals.step * 1e3:.3g} ms: so much a faster exchange could "
-        f"save at most"
+        f"{line}, {share:.0%} of its {totals.step * 1000.0:.3g} ms: the most that a faster "
+        "exchange could save"
     )
 
 
@@ -80,7 +80,7 @@ def window(found: Mapping[str, float]) -> str:
     if found.get("bounded_bytes"):
         parts.append(f"{found['loss']:.3%} of bounded segments waived")
     if "retransmitted" in found:
-        parts.append(f"{found['retransmitted']} of {found['segments']} sent again")
+        parts.append(f"{found['retransmitted']} of {found['segments']} segments retransmitted")
     if "exposed_s" in found and "step_s" in found:
         parts.append(f"waited {found['exposed_s'] * 1e3:.3g} of {found['step_s'] * 1e3:.3g} ms")
     if "paths" in found:

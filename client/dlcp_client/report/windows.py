@@ -12,7 +12,7 @@ from dlcpd.contract.errors import BadConfig
 _log: Final = logging.getLogger("dlcp_client")
 
 
-class Windows:
+class ReportWindows:
     """The windows of one registration. `measure(since)`: its metrics since earlier totals;
     `totals`: the present ones.
 
@@ -31,11 +31,13 @@ class Windows:
     ) -> None:
         """`speaks`: whether it also logs lines."""
         if type(every) is not int or every < 1:
-            raise BadConfig(f"report_to every={every!r}: a whole number of steps, from 1 on")
+            raise BadConfig(
+                f"report_to every={every!r} is not valid: use a whole number of steps, 1 or more"
+            )
         if log is not None and not callable(log):
             raise BadConfig(
-                f"report_to {log!r}: pass what is called with scalars and step, such as wandb.log, "
-                f"or each(writer.add_scalar), of dlcp_client.reporting"
+                f"report_to {log!r} is not callable with scalars and step: pass a function "
+                "such as wandb.log, or each(writer.add_scalar) of dlcp_client.reporting"
             )
         self._log, self._every, self._prefix, self._speaks = log, every, prefix, speaks
         self._totals, self._measure = totals, measure
@@ -59,4 +61,7 @@ class Windows:
             self._log({f"{self._prefix}{name}": value for name, value in found.items()}, step)
         except Exception:
             self._log = None
-            _log.warning("report_to: the logger failed, and is not called again", exc_info=True)
+            _log.warning(
+                "report_to: the logger failed, and dlcp_client does not call it again",
+                exc_info=True,
+            )

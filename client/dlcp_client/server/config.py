@@ -39,7 +39,7 @@ def load(path: Path) -> ServerConfig:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as exc:
-        raise BadConfig(f"{path}: cannot be read: {exc}") from exc
+        raise BadConfig(f"{path}: dlcpd server cannot read the file: {exc}") from exc
     return parse(text, str(path), path.parent)
 
 
@@ -50,15 +50,17 @@ def parse(text: str, source: str, folder: Path = Path()) -> ServerConfig:
     except tomllib.TOMLDecodeError as exc:
         raise BadConfig(f"{source}: {exc}") from exc
     if set(tables) != {"server"} or not isinstance(tables["server"], dict):
-        raise BadConfig(f"{source}: has one table, [server]; not {', '.join(tables) or 'nothing'}")
+        raise BadConfig(
+            f"{source}: the file has one table, [server], and not {', '.join(tables) or 'nothing'}"
+        )
     values, known = tables["server"], {one.name for one in fields(ServerConfig)}
     if unknown := sorted(set(values) - known):
         raise BadConfig(
-            f"{source}: [server] {unknown[0]}: no such key; there are {', '.join(sorted(known))}"
+            f"{source}: [server] has no key {unknown[0]}; the keys are {', '.join(sorted(known))}"
         )
     for name in ("name", "shards", "store", "snapshots"):
         if name not in values:
-            raise BadConfig(f"{source}: [server] {name} is missing: {_WHAT[name]}")
+            raise BadConfig(f"{source}: [server] {name} is missing: give {_WHAT[name]}")
     for name, value in values.items():
         if not _CHECKS[name](value):
             raise BadConfig(f"{source}: [server] {name} = {value!r}: {_WHAT[name]}")
@@ -70,10 +72,13 @@ def _placed(values: dict[str, Any], source: str, folder: Path) -> ServerConfig:
     serve = tuple(values.get("serve", ()))
     if any(shard >= values["shards"] for shard in serve) or len(set(serve)) != len(serve):
         raise BadConfig(
-            f"{source}: [server] serve = {list(serve)}: different ones of 0..{values['shards'] - 1}"
+            f"{source}: [server] serve = {list(serve)} is not valid: give different numbers of "
+            f"0..{values['shards'] - 1}"
         )
     if values.get("socket") and values.get("daemon_config"):
-        raise BadConfig(f"{source}: [server] daemon_config is of a private dlcpd; unset socket")
+        raise BadConfig(
+            f"{source}: [server] daemon_config applies to a private dlcpd; unset socket"
+        )
     paths = {
         name: str(folder / values[name])
         for name in ("store", "snapshots", "daemon_config")
@@ -97,9 +102,9 @@ def _shards(value: Any) -> bool:
 _TEXT: Final = f"a text of 1..{MAX_NAME} characters"
 _WHAT: Final = {
     "name": f"{_TEXT}, by which workers name the server",
-    "shards": f"a number of 1..{MAX_SHARDS}: how many the server has, in all its processes",
+    "shards": f"a number of 1..{MAX_SHARDS}: the shards of the server in all its processes",
     "store": "a folder that workers and all processes of the server see",
-    "snapshots": "a folder for what is durable",
+    "snapshots": "a folder for snapshots and logs",
     "serve": "a list of at least one number of a shard, from 0; left out: all shards",
     "snapshot_every": f"a number of versions, 1..{MAX_EVERY}",
     "fsync": "true or false",

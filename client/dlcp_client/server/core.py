@@ -1,4 +1,4 @@
-"""A shard without threads, clock and network: parameters, optimizer, book and journal.
+"""A shard without threads, clock and network: parameters, optimizer, progress and journal.
 
 The order matters: a version is made durable, then applied, then acknowledged.
 docs/parameter-server.md proves from that order that nothing acknowledged is lost, and that nothing
@@ -12,12 +12,12 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcp_client.ps.layout import COLUMNS, Layout
+from dlcp_client.ps.join_request import JoinRequest, PushAgreement
+from dlcp_client.ps.layout import COLUMNS, ShardLayout
 from dlcp_client.ps.specs import Settings, check_settings
-from dlcp_client.ps.wish import Terms, Wish
-from dlcp_client.server.book import Book, Push, same_settings
-from dlcp_client.server.entry import Entry
+from dlcp_client.server.journal_entry import JournalEntry
 from dlcp_client.server.optimizers import Optimizer
+from dlcp_client.server.progress import Push, ShardProgress, same_settings
 from dlcpd.contract.errors import BadConfig, BadMessage, BadSnapshot, DlcpError, NotInitialised
 
 Array = NDArray[np.float32]
@@ -28,10 +28,10 @@ DEFAULT_EVERY: Final = 100  # versions between two snapshots: the most that a re
 class Durable(Protocol):
     """Durable storage of versions, such as a Journal."""
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: JournalEntry) -> None:
         """Make a version durable."""
 
-    def snapshot(self, entry: Entry) -> None:
+    def snapshot(self, entry: JournalEntry) -> None:
         """Make the whole state durable; earlier logs are no longer needed."""
 
 
@@ -44,14 +44,14 @@ class Contribution:
     gradient: Array | None
 
 
-class Core:
-    """One shard. `terms`, `layout` and `parameters` are None until a worker has sent them."""
+class ShardCore:
+    """One shard. `agreement`, `layout` and `parameters` are None until a worker has sent them."""
 
     def __init__(self, durable: Durable, *, every: int = DEFAULT_EVERY) -> None:
         self._durable, self._every = durable, every
-        self.terms: Terms | None = None
-        self.book = Book()
-        self.layout: Layout | None = None
+        self.agreement: PushAgreement | None = None
+        self.progress = ShardProgress()
+        self.layout: ShardLayout | None = None
         self.parameters: Array | None = None
         self._unchanged = set[int]()  # workers whose last acknowledged push changed nothing
         self._optimizer: Optimizer | None = None
@@ -61,44 +61,47 @@ class Core:
 
     # --- workers ----------------------------------------------------------------------------
 
-    def attach(self, wish: Wish) -> int:
+    def attach(self, join_request: JoinRequest) -> int:
         """Admit a worker. Returns the number of its last acknowledged push.
 
         Raises: BadConfig, RanksDisagree, BadSnapshot, naming the difference.
         """
-        busy = len(self.book.here) + len(self.book.expected)
-        if self.terms is None or (self.parameters is None and not busy):
-            self._begin(wish.terms)
-        terms = self._known_terms()
-        terms.check(wish.terms, version=self.book.version, worker=wish.worker)
-        if wish.terms.job != terms.job:
-            self._change_job(wish, terms, busy)
-        last = self.book.attach(wish.worker, wish.launch)
-        self._contributions.pop(wish.worker, None)
+        busy = len(self.progress.here) + len(self.progress.expected)
+        if self.agreement is None or (self.parameters is None and not busy):
+            self._begin(join_request.agreement)
+        agreement = self._known_agreement()
+        agreement.check(
+            join_request.agreement, version=self.progress.version, worker=join_request.worker
+        )
+        if join_request.agreement.job != agreement.job:
+            self._change_job(join_request, agreement, busy)
+        last = self.progress.attach(join_request.worker, join_request.launch)
+        self._contributions.pop(join_request.worker, None)
         return last
 
-    def _change_job(self, wish: Wish, terms: Terms, busy: int) -> None:
+    def _change_job(self, join_request: JoinRequest, agreement: PushAgreement, busy: int) -> None:
         """Continue with another job's parameters. Raises: BadConfig."""
-        if busy or not wish.resume:
+        if busy or not join_request.resume:
             raise BadConfig(
-                f"this server serves job {terms.job!r} ({busy} workers, version "
-                f"{self.book.version}), and worker {wish.worker} is of job {wish.terms.job!r}: "
-                f"give each job a server name and a snapshots folder of its own; to go on where "
-                f"that job ended, when it has ended, register(..., resume=True)"
+                f"this server serves job {agreement.job!r} ({busy} workers, version "
+                f"{self.progress.version}), and worker {join_request.worker} belongs to job "
+                f"{join_request.agreement.job!r}: give each job its own server name and snapshots "
+                f"folder; to continue from the version of a job that has ended, call register(..., "
+                f"resume=True)"
             )
-        version = self.book.version
-        self._begin(wish.terms)
-        self.book.version, self._last = version, ()
+        version = self.progress.version
+        self._begin(join_request.agreement)
+        self.progress.version, self._last = version, ()
         self._snapshot()  # push numbers restart, also for a process that takes over
 
     def leave(self, rank: int) -> None:
         """A worker has left."""
-        self.book.leave(rank)
+        self.progress.leave(rank)
         self._contributions.pop(rank, None)
 
     def lost(self, rank: int, until: float) -> None:
         """A worker's connection broke; versions wait for it until `until`."""
-        self.book.lost(rank, until)
+        self.progress.lost(rank, until)
 
     # --- parameters -------------------------------------------------------------------------
 
@@ -110,9 +113,9 @@ class Core:
         """
         if self.parameters is not None:
             return
-        terms = self._known_terms()
-        self.layout = Layout.of(rows, size=terms.elements, groups=terms.groups)
-        self._optimizer = Optimizer(terms.optimizer, self.layout)
+        agreement = self._known_agreement()
+        self.layout = ShardLayout.of(rows, size=agreement.elements, groups=agreement.groups)
+        self._optimizer = Optimizer(agreement.optimizer, self.layout)
         self.parameters = parameters.astype(np.float32, copy=True)
         self._snapshot()
 
@@ -123,20 +126,23 @@ class Core:
 
     def waiting(self) -> str:
         """Description of the workers that the next version waits for."""
-        book = self.book
-        pending = sorted({*book.here, *book.expected} - book.pending.keys())
+        progress = self.progress
+        pending = sorted({*progress.here, *progress.expected} - progress.pending.keys())
         if self.parameters is None:
-            return "no worker has brought parameters"
-        if not book.started:
-            return f"workers {sorted(book.here)} are here, and others of the launch are not"
-        return f"version {book.version + 1} waits for worker(s) {pending}"
+            return "no worker has sent parameters"
+        if not progress.started:
+            return (
+                f"workers {sorted(progress.here)} have joined, and other workers of the launch "
+                "have not"
+            )
+        return f"version {progress.version + 1} waits for worker(s) {pending}"
 
     def read(self) -> Array:
         """The parameters of the present version. Raises: NotInitialised."""
         if self.parameters is None:
             raise NotInitialised(
-                "this server has no parameters yet: pull after a worker has registered a model, or "
-                "pushed one with initialise()"
+                "this server has no parameters yet: pull after a worker has registered a "
+                "model or called initialise()"
             )
         return self.parameters
 
@@ -148,13 +154,13 @@ class Core:
         Raises: BadOperation, StaleWorker, RanksDisagree, BadConfig: it does not count.
         """
         self.read()
-        terms = self._known_terms()
+        agreement = self._known_agreement()
         for settings in contribution.settings:
-            check_settings(terms.optimizer, settings)
-        if terms.staleness < 0:
+            check_settings(agreement.optimizer, settings)
+        if agreement.staleness < 0:
             others = {r: c.settings for r, c in self._contributions.items() if r != rank}
             same_settings(rank, contribution.settings, others)
-        if self.book.push(rank, number):
+        if self.progress.push(rank, number):
             self._contributions[rank] = contribution
 
     def advance(self, now: float) -> Sequence[int]:
@@ -163,21 +169,21 @@ class Core:
 
         Raises: NotDurable: earlier versions are made; this one and later ones cannot be.
         """
-        gone = self.book.expire(now)
-        while pushes := self.book.due():
+        gone = self.progress.expire(now)
+        while pushes := self.progress.due():
             self._make(pushes)
         return gone
 
     def _make(self, pushes: Sequence[Push]) -> None:
         taken = [self._contributions[rank] for rank, _ in pushes]
         mean, settings = average([one.gradient for one in taken]), taken[0].settings
-        head = {"version": self.book.version + 1, "pushes": pushes, "settings": settings}
+        head = {"version": self.progress.version + 1, "pushes": pushes, "settings": settings}
         gradient = mean if mean is not None else np.empty(0, np.float32)
-        self._durable.append(Entry(head, gradient))
+        self._durable.append(JournalEntry(head, gradient))
         self._apply(pushes, settings, gradient)
         for rank, _ in pushes:
             del self._contributions[rank]
-        if self.book.version - self._snapshot_at >= self._every:
+        if self.progress.version - self._snapshot_at >= self._every:
             self._snapshot()
 
     def _apply(
@@ -188,12 +194,12 @@ class Core:
             self._optimizer.step(self.parameters, gradient, settings)
         ranks = {rank for rank, _ in pushes}
         self._unchanged = self._unchanged - ranks if len(gradient) else self._unchanged | ranks
-        self.book.committed(pushes)
+        self.progress.committed(pushes)
         self._last = pushes
 
     # --- durable state ----------------------------------------------------------------------
 
-    def recover(self, entries: Iterable[Entry], until: float) -> None:
+    def recover(self, entries: Iterable[JournalEntry], until: float) -> None:
         """Restore this shard from its journal. The workers of its last version have until `until`
         to return, and the next version waits for them.
 
@@ -201,70 +207,79 @@ class Core:
         """
         for entry in entries:
             try:
-                if self.terms is None:
+                if self.agreement is None:
                     self._restore(entry)
                 else:
                     self._replay(entry)
             except (KeyError, TypeError, ValueError, IndexError, DlcpError) as exc:
                 if isinstance(exc, BadSnapshot):
                     raise
-                raise BadSnapshot(f"version {entry.version} is not of this version: {exc}") from exc
-        if self.terms is not None:
+                raise BadSnapshot(
+                    f"the snapshot of version {entry.version} has an unknown format: {exc}"
+                ) from exc
+        if self.agreement is not None:
             here = {rank for rank, _ in self._last}
-            self.book.expect(here, until)
+            self.progress.expect(here, until)
             self._snapshot()
 
-    def _begin(self, terms: Terms) -> None:
-        self.terms = terms
-        asynchronous = terms.staleness >= 0
-        self.book = Book(terms.staleness if asynchronous else None, refuse=terms.refuse)
+    def _begin(self, agreement: PushAgreement) -> None:
+        self.agreement = agreement
+        asynchronous = agreement.staleness >= 0
+        self.progress = ShardProgress(
+            agreement.staleness if asynchronous else None, refuse=agreement.refuse
+        )
 
-    def _restore(self, entry: Entry) -> None:
+    def _restore(self, entry: JournalEntry) -> None:
         head, arrays = entry.head, entry.arrays
-        terms = Terms.of(head["terms"])
-        self._begin(terms)
-        rows = np.array(head["layout"], np.int64).reshape(terms.tensors, COLUMNS)
-        self.layout = Layout.of(rows, size=terms.elements, groups=terms.groups)
-        self._optimizer = optimizer = Optimizer(terms.optimizer, self.layout)
-        parts = arrays.reshape(1 + len(optimizer.slots), terms.elements)
+        agreement = PushAgreement.of(head["terms"])
+        self._begin(agreement)
+        rows = np.array(head["layout"], np.int64).reshape(agreement.tensors, COLUMNS)
+        self.layout = ShardLayout.of(rows, size=agreement.elements, groups=agreement.groups)
+        self._optimizer = optimizer = Optimizer(agreement.optimizer, self.layout)
+        parts = arrays.reshape(1 + len(optimizer.slots), agreement.elements)
         self.parameters = parts[0].copy()
         for slot, part in zip(optimizer.slots, parts[1:], strict=True):
             slot[:] = part
         optimizer.steps = int(head["steps"])
-        self.book.version = entry.version
-        self.book.started = head["started"] is True
-        self.book.acknowledged = {int(rank): int(number) for rank, number in head["acknowledged"]}
+        self.progress.version = entry.version
+        self.progress.started = head["started"] is True
+        self.progress.acknowledged = {
+            int(rank): int(number) for rank, number in head["acknowledged"]
+        }
         self._last = [(int(rank), int(number)) for rank, number in head["last"]]
 
-    def _replay(self, entry: Entry) -> None:
+    def _replay(self, entry: JournalEntry) -> None:
         pushes = [(int(rank), int(number)) for rank, number in entry.head["pushes"]]
         settings = tuple(tuple(map(float, group)) for group in entry.head["settings"])
         if len(entry.arrays) not in (0, self.read().size):
-            raise BadSnapshot(f"version {entry.version} is of {len(entry.arrays)} elements")
+            raise BadSnapshot(
+                f"the journal entry of version {entry.version} has {len(entry.arrays)} "
+                "elements, which does not fit the model"
+            )
         self._apply(pushes, settings, entry.arrays.copy())
-        self.book.started = True
+        self.progress.started = True
 
     def _snapshot(self) -> None:
         """Make the whole state durable. Raises: NotDurable."""
-        assert self.terms and self.layout and self._optimizer  # noqa: PT018, S101  # for mypy
-        book = self.book
+        assert self.agreement and self.layout and self._optimizer  # noqa: PT018, S101  # for mypy
+        progress = self.progress
         head = {
-            "version": book.version,
-            "terms": self.terms.values(),
+            "version": progress.version,
+            "terms": self.agreement.values(),
             "layout": self.layout.rows().ravel().tolist(),
             "steps": self._optimizer.steps,
-            "started": book.started,
-            "acknowledged": list(book.acknowledged.items()),
+            "started": progress.started,
+            "acknowledged": list(progress.acknowledged.items()),
             "last": list(self._last),
         }
         arrays = np.concatenate([self.read(), *self._optimizer.slots])
-        self._durable.snapshot(Entry(head, arrays))
-        self._snapshot_at = book.version
+        self._durable.snapshot(JournalEntry(head, arrays))
+        self._snapshot_at = progress.version
 
-    def _known_terms(self) -> Terms:
-        if self.terms is None:
-            raise BadMessage("no worker has said what this shard is of")
-        return self.terms
+    def _known_agreement(self) -> PushAgreement:
+        if self.agreement is None:
+            raise BadMessage("no worker has sent the layout of this shard")
+        return self.agreement
 
 
 def average(gradients: Sequence[Array | None]) -> Array | None:

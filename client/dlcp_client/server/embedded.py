@@ -15,11 +15,11 @@ from typing import Any, Final
 from dlcp_client.environment import Environment
 from dlcp_client.job.secret import job_secret
 from dlcp_client.ps.directory import Directory
-from dlcp_client.ps.home import Home
-from dlcp_client.ps.relay import Lines, RelayedStore
+from dlcp_client.ps.host_daemon import HostDaemon
+from dlcp_client.ps.relay import LineSocket, RelayedStore
 from dlcp_client.server.config import MAX_EVERY, ServerConfig
 from dlcp_client.server.core import DEFAULT_EVERY
-from dlcp_client.server.hosting import Hosting
+from dlcp_client.server.hosting import HostedShards
 from dlcpd.contract.errors import DlcpError
 from dlcpd.ipc.oom_score import undo_what_was_added
 from dlcpd.ipc.signals import ignore_all
@@ -29,7 +29,7 @@ FAILED: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ShardStart:
     """The first message of the process that starts a shard."""
 
     name: str  # of the server
@@ -44,8 +44,8 @@ class Part:
         return json.dumps(asdict(self))
 
     @classmethod
-    def of(cls, text: str) -> "Part":
-        """The Part in `text`."""
+    def of(cls, text: str) -> "ShardStart":
+        """The ShardStart in `text`."""
         values: dict[str, Any] = json.loads(text)
         return cls(**values)
 
@@ -57,10 +57,10 @@ class Part:
         )
 
 
-class Life:
+class ShardLifetime:
     """Ends when no worker uses the shard, and none can join any more."""
 
-    def __init__(self, hosting: Hosting, store: RelayedStore) -> None:
+    def __init__(self, hosting: HostedShards, store: RelayedStore) -> None:
         self._hosting, self._store = hosting, store
 
     def wait(self, timeout: float, /) -> bool:
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s"
     )
     try:
-        _serve(Lines(socket.socket(fileno=options.fd)))
+        _serve(LineSocket(socket.socket(fileno=options.fd)))
     except (OSError, EOFError):  # the trainer ended before its first message
         return FAILED
     except DlcpError as exc:
@@ -89,13 +89,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return CLEAN
 
 
-def _serve(lines: Lines) -> None:
+def _serve(lines: LineSocket) -> None:
     """Serve until the job ends. Raises: DlcpError that ended or prevented the shard."""
-    part, store = Part.of(lines.receive()), RelayedStore(lines)
+    part, store = ShardStart.of(lines.receive()), RelayedStore(lines)
     directory = Directory(store, part.name, job_secret(Environment.read()))
-    home = Home(part.socket)
-    with Hosting(part.config(), directory, home, part.workers) as hosting:
-        hosting.run(Life(hosting, store), standby=False)
+    host_daemon = HostDaemon(part.socket)
+    with HostedShards(part.config(), directory, host_daemon, part.workers) as hosting:
+        hosting.run(ShardLifetime(hosting, store), standby=False)
 
 
 if __name__ == "__main__":

@@ -8,17 +8,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from dlcp_client.ps.calls import Call, Calls
-from dlcp_client.ps.directory import LOOK, Directory, Standing
-from dlcp_client.ps.home import Home
+from dlcp_client.ps.calls import WorkerCall, WorkerCalls
+from dlcp_client.ps.directory import LOOK, Directory, IncarnationRecord
+from dlcp_client.ps.host_daemon import HostDaemon
 from dlcp_client.server.config import ServerConfig
-from dlcp_client.server.core import Core
-from dlcp_client.server.journal import Journal, Taken
+from dlcp_client.server.core import ShardCore
+from dlcp_client.server.journal import Journal, JournalLocked
+from dlcp_client.server.null_journal import NullJournal
 from dlcp_client.server.serving import answer
 from dlcp_client.server.shard import Shard
-from dlcp_client.server.unkept import Unkept
 from dlcpd.contract.errors import DlcpError, ServerLost
-from dlcpd.contract.messages import MAX_WORLD
+from dlcpd.contract.limits import MAX_WORLD
 
 REJOIN: Final = 30.0  # seconds for the workers of a shard to find the process that took it over
 STAY: Final = 1.0  # seconds between two checks of the shard's record in the store
@@ -35,25 +35,25 @@ class Stop(Protocol):
         """Wait up to `timeout` seconds. Returns whether to stop."""
 
 
-class Hosted:
+class HostedShard:
     """A shard of this process: its journal, and the calls of workers. `launch`: number of workers
     that may join; None: a named server, which workers may join at any time."""
 
     def __init__(
         self,
         number: int,
-        journal: Journal | Unkept,
+        journal: Journal | NullJournal,
         config: ServerConfig,
         launch: int | None = None,
     ) -> None:
         """Raises: BadSnapshot."""
         self._journal, self._launch = journal, launch
-        core = Core(journal, every=config.snapshot_every)
+        core = ShardCore(journal, every=config.snapshot_every)
         now = time.monotonic()
         core.recover(journal.recover(), now + (REJOIN if launch is None else 0.0))
         core.advance(now)  # workers of an earlier launch are not expected
         self.shard = Shard(core, number)
-        self._calls: Calls | None = None
+        self._calls: WorkerCalls | None = None
         self._threads: list[threading.Thread] = []
         self._due = 0.0
         self._trouble = ""  # last error of the store
@@ -61,29 +61,33 @@ class Hosted:
     def announce(self, directory: Directory, shards: int) -> None:
         """Publish the shard, so that workers call it. Raises: BadConfig."""
         number = self.shard.number
-        self._standing = Standing(directory.announce(number, shards), shards)
-        self._calls = Calls(directory.sealed, number, self._standing.incarnation)
+        self._standing = IncarnationRecord(directory.announce(number, shards), shards)
+        self._calls = WorkerCalls(directory.signed_store, number, self._standing.incarnation)
         _log.info(
-            "shard %d of %s is here, at version %d",
+            "shard %d of %s is ready, at version %d",
             self.shard.number,
             directory.name,
             self.shard.version,
         )
 
-    def let_in(self, directory: Directory, home: Home) -> None:
+    def let_in(self, directory: Directory, host_daemon: HostDaemon) -> None:
         """Serve the workers that have called since the last time. If the store does not answer,
         sessions and shard continue; the error is logged, and the store is read again."""
         try:
             for call in self._called(directory):
-                self._serve(call, home)
+                self._serve(call, host_daemon)
             self._trouble = ""
         except DlcpError as exc:
             if str(exc) != self._trouble:
                 self._trouble = str(exc)
-                _log.warning("shard %d: no worker can come: %s", self.shard.number, exc)
+                _log.warning(
+                    "shard %d: the store does not answer, so no worker can join: %s",
+                    self.shard.number,
+                    exc,
+                )
         self.shard.tick()
 
-    def _called(self, directory: Directory) -> list[Call]:
+    def _called(self, directory: Directory) -> list[WorkerCall]:
         """New calls. Raises: the errors of the store."""
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         if self._calls is None or len(self._threads) >= MAX_ANSWERED or self._complete:
@@ -103,32 +107,36 @@ class Hosted:
         """Whether the launch has joined and left; or, `orphaned`, no worker is connected."""
         return not self.shard.workers and (orphaned or self._complete)
 
-    def _serve(self, call: Call, home: Home) -> None:
+    def _serve(self, call: WorkerCall, host_daemon: HostDaemon) -> None:
         name = f"dlcp-shard-{self.shard.number}-{call.worker}"
         thread = threading.Thread(
-            target=answer, args=(call, self.shard, home), name=name, daemon=True
+            target=answer, args=(call, self.shard, host_daemon), name=name, daemon=True
         )
         self._threads.append(thread)
         thread.start()
 
     def close(self) -> None:
         """End the shard in this process."""
-        self.shard.end(ServerLost("its process was told to end"))
+        self.shard.end(ServerLost("its process received a signal to end"))
         self._journal.close()
 
 
-class Hosting:
-    """All shards of this process. `launch`: as of `Hosted`."""
+class HostedShards:
+    """All shards of this process. `launch`: as of `HostedShard`."""
 
     def __init__(
-        self, config: ServerConfig, directory: Directory, home: Home, launch: int | None = None
+        self,
+        config: ServerConfig,
+        directory: Directory,
+        host_daemon: HostDaemon,
+        launch: int | None = None,
     ) -> None:
-        self._config, self._directory, self._home = config, directory, home
+        self._config, self._directory, self._host_daemon = config, directory, host_daemon
         self._launch = launch
-        self._hosted: dict[int, Hosted] = {}
+        self._hosted: dict[int, HostedShard] = {}
 
     def unused(self, *, orphaned: bool) -> bool:
-        """Whether all its shards are unused: see Hosted."""
+        """Whether all its shards are unused: see HostedShard."""
         if len(self._hosted) < len(self._config.own):
             return orphaned
         return all(hosted.unused(orphaned=orphaned) for hosted in self._hosted.values())
@@ -142,7 +150,7 @@ class Hosting:
                 self._take(standby=standby)
                 tried = time.monotonic()
             for hosted in self._hosted.values():
-                hosted.let_in(self._directory, self._home)
+                hosted.let_in(self._directory, self._host_daemon)
             self._check()
         self._check()
 
@@ -159,22 +167,22 @@ class Hosting:
                 continue
             try:
                 journal = self._journal(number)
-            except Taken:
+            except JournalLocked:
                 if not standby:
                     raise
                 continue
             try:
-                hosted = Hosted(number, journal, self._config, self._launch)
+                hosted = HostedShard(number, journal, self._config, self._launch)
                 hosted.announce(self._directory, self._config.shards)
             except BaseException:
                 journal.close()
                 raise
             self._hosted[number] = hosted
 
-    def _journal(self, number: int) -> Journal | Unkept:
-        """The journal of a shard. Raises: BadConfig, Taken."""
+    def _journal(self, number: int) -> Journal | NullJournal:
+        """The journal of a shard. Raises: BadConfig, JournalLocked."""
         if not self._config.snapshots:
-            return Unkept()
+            return NullJournal()
         sync = os.fsync if self._config.fsync else _leave_to_kernel
         return Journal(Path(self._config.snapshots) / str(number), sync)
 

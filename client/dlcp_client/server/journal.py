@@ -24,7 +24,7 @@ from typing import IO, Final
 
 import numpy as np
 
-from dlcp_client.server.entry import Entry, NotDurable
+from dlcp_client.server.journal_entry import JournalEntry, NotDurable
 from dlcpd.contract.errors import BadConfig, BadSnapshot
 from dlcpd.ipc.held_folder import PRIVATE_FOLDER, UNFINISHED, HeldFolder
 
@@ -36,7 +36,7 @@ _SNAPSHOT: Final = b"dlcpPS1\n"
 _RECORD: Final = b"dlcpPSr\n"
 
 
-class Taken(BadConfig):
+class JournalLocked(BadConfig):
     """Another process has the shard."""
 
 
@@ -67,7 +67,7 @@ class Journal:
             self.close()
             raise
 
-    def recover(self) -> Iterator[Entry]:
+    def recover(self) -> Iterator[JournalEntry]:
         """The newest complete snapshot, then each version after it; empty for an empty folder.
 
         Raises: BadSnapshot if acknowledged versions cannot be restored.
@@ -75,7 +75,10 @@ class Journal:
         found = self._numbers("snapshot")
         if not found:
             if self._numbers("log"):
-                raise BadSnapshot(f"snapshots {self.folder}: a log without its snapshot")
+                raise BadSnapshot(
+                    f"snapshots {self.folder}: a log has no snapshot before it; restore the "
+                    "folder from a copy"
+                )
             return
         start, snapshot = self._newest_whole(found)
         version = snapshot.version
@@ -91,19 +94,24 @@ class Journal:
         if version < max(found):
             raise self._gap(version, max(found))
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: JournalEntry) -> None:
         """Make a version durable. Raises: NotDurable with the disk's error; the version does not
         count, and no other can be appended before a snapshot."""
         if self._log is None:
-            raise NotDurable(f"{self.folder}: its log cannot be written to, see the first error")
+            raise NotDurable(
+                f"{self.folder}: an earlier write to its log failed, so no version can be "
+                "stored; see that error"
+            )
         try:
             self._write(self._log, _RECORD, entry)
         except OSError as exc:
             self._log.close()
             self._log = None
-            raise NotDurable(f"{self.folder}: the log cannot be written: {exc.strerror}") from exc
+            raise NotDurable(
+                f"{self.folder}: the server cannot write its log: {exc.strerror}"
+            ) from exc
 
-    def snapshot(self, entry: Entry) -> None:
+    def snapshot(self, entry: JournalEntry) -> None:
         """Write the state, and begin a new log.
 
         Raises: NotDurable; earlier state stays durable.
@@ -118,7 +126,7 @@ class Journal:
                 self._sync(self._held.descriptor)
             except OSError as exc:
                 where = self.folder / name
-                raise NotDurable(f"{where} cannot be written: {exc.strerror}") from exc
+                raise NotDurable(f"the server cannot write {where}: {exc.strerror}") from exc
             undo.pop_all()
         if self._log is not None:
             self._log.close()
@@ -135,7 +143,7 @@ class Journal:
             self._lock = -1
         self._held.close()
 
-    def _newest_whole(self, numbers: Sequence[int]) -> tuple[int, Entry]:
+    def _newest_whole(self, numbers: Sequence[int]) -> tuple[int, JournalEntry]:
         """Number and content of the newest complete snapshot. Raises: BadSnapshot."""
         problems = []
         for number in sorted(numbers, reverse=True):
@@ -150,7 +158,7 @@ class Journal:
                 continue
             if problems:
                 _log.warning(
-                    "%s: %d snapshots passed over (%s); recovering from %s and the logs after it",
+                    "%s: %d snapshots are invalid (%s); recovering from %s and the logs after it",
                     self.folder,
                     len(problems),
                     "; ".join(problems),
@@ -158,11 +166,12 @@ class Journal:
                 )
             return number, entry
         raise BadSnapshot(
-            f"snapshots {self.folder}: none can be read ({'; '.join(problems)}); restore the "
-            f"folder from a copy, or name an empty one to begin anew"
+            f"snapshots {self.folder}: every snapshot is invalid ({'; '.join(problems)}); "
+            "restore the folder from a copy, or configure an empty folder to start with a new "
+            "model"
         )
 
-    def _records(self, number: int, *, newest: bool) -> Iterator[Entry]:
+    def _records(self, number: int, *, newest: bool) -> Iterator[JournalEntry]:
         """The complete records of a log. A gap in an older log shows in the next one.
 
         Raises: BadSnapshot if the end of the newest log is no interrupted write.
@@ -175,23 +184,25 @@ class Journal:
                 yield entry
             if newest and not _torn(file, start):
                 raise BadSnapshot(
-                    f"{self.folder / name}: damaged from byte {start} on; restore the folder from "
-                    f"a copy"
+                    f"{self.folder / name}: the log is damaged from byte {start} on; restore "
+                    "the folder from a copy"
                 )
             if rest := os.fstat(file.fileno()).st_size - start:
                 # An interrupted write looks like a damaged last record, and only the latter was
                 # acknowledged.
                 _log.warning(
-                    "%s: %d records kept, 1 dropped (%d bytes from byte %d on): it was being "
-                    "written when the server ended, or it is damaged, and then a confirmed push "
-                    "is lost",
+                    (
+                        "%s: %d records kept, 1 dropped (%d bytes from byte %d on): either the "
+                        "server ended while it wrote the record, or the log is damaged, and then "
+                        "a confirmed push is lost"
+                    ),
                     self.folder / name,
                     kept,
                     rest,
                     start,
                 )
 
-    def _write(self, file: IO[bytes], magic: bytes, entry: Entry) -> None:
+    def _write(self, file: IO[bytes], magic: bytes, entry: JournalEntry) -> None:
         head = json.dumps(entry.head).encode()
         data = np.ascontiguousarray(entry.arrays).view(np.uint8).data
         mark = zlib.crc32(data, zlib.crc32(head))
@@ -203,14 +214,14 @@ class Journal:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Convert errors of the folder. Raises: Taken, BadConfig."""
+        """Convert errors of the folder. Raises: JournalLocked, BadConfig."""
         try:
             yield
         except BlockingIOError as exc:
-            raise Taken(
-                f"snapshots {self.folder}: another server process has this shard; stop it, use "
-                f"another folder, or start this one with --standby, which takes over when that one "
-                f"ends"
+            raise JournalLocked(
+                f"snapshots {self.folder}: another server process has this shard; end that "
+                "process, use another folder, or start this process with --standby to take "
+                "over when the other one ends"
             ) from exc
         except OSError as exc:
             raise BadConfig(f"snapshots {self.folder}: {exc.strerror}") from exc
@@ -229,8 +240,8 @@ class Journal:
 
     def _gap(self, version: int, following: int) -> BadSnapshot:
         return BadSnapshot(
-            f"snapshots {self.folder}: version {following} follows {version}, so some are missing; "
-            f"restore the folder from a copy"
+            f"snapshots {self.folder}: version {following} follows version {version}, so logs "
+            "are missing; restore the folder from a copy"
         )
 
 
@@ -238,7 +249,7 @@ def _name(kind: str, number: int) -> str:
     return f"{kind}-{number}"
 
 
-def _read(file: IO[bytes], magic: bytes) -> Entry | None:
+def _read(file: IO[bytes], magic: bytes) -> JournalEntry | None:
     """The next entry; None at the end of the file, or if the file ends within the entry.
 
     Raises: BadSnapshot.
@@ -248,7 +259,7 @@ def _read(file: IO[bytes], magic: bytes) -> Entry | None:
         return None
     found, mark, head_size, size = _FRAME.unpack(frame)
     if found != magic or head_size > MAX_HEAD or size % 4:
-        raise BadSnapshot("it is not what it should be")
+        raise BadSnapshot("it has an unknown format")
     left = os.fstat(file.fileno()).st_size - file.tell()
     if head_size + size > left:
         return None
@@ -257,12 +268,16 @@ def _read(file: IO[bytes], magic: bytes) -> Entry | None:
         raise BadSnapshot("its checksum is wrong")
     try:
         values = json.loads(head)
-        return Entry(values, np.frombuffer(data, np.float32)) if values["version"] >= 0 else None
+        return (
+            JournalEntry(values, np.frombuffer(data, np.float32))
+            if values["version"] >= 0
+            else None
+        )
     except (ValueError, TypeError, KeyError) as exc:
-        raise BadSnapshot("its head is none") from exc
+        raise BadSnapshot("its header is invalid") from exc
 
 
-def _whole(file: IO[bytes]) -> Entry | None:
+def _whole(file: IO[bytes]) -> JournalEntry | None:
     """The next record; None if there is none."""
     try:
         return _read(file, _RECORD)

@@ -14,9 +14,9 @@ from dlcp_client.environment import Environment
 from dlcp_client.job.secret import job_secret
 from dlcp_client.numpy.file_store import FileStore
 from dlcp_client.ps.directory import Directory
-from dlcp_client.ps.home import Home
+from dlcp_client.ps.host_daemon import HostDaemon
 from dlcp_client.server.config import ServerConfig, load
-from dlcp_client.server.hosting import Hosting
+from dlcp_client.server.hosting import HostedShards
 from dlcpd.contract.errors import BadConfig, DlcpError
 
 CLEAN: Final = 0
@@ -46,12 +46,12 @@ def _serve(config: ServerConfig, *, standby: bool) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     directory = Directory(FileStore(config.store), config.name, job_secret(Environment.read()))
-    home = Home(config.socket or None, config.daemon_config or None)
+    host_daemon = HostDaemon(config.socket or None, config.daemon_config or None)
     try:
-        with Hosting(config, directory, home) as hosting:
+        with HostedShards(config, directory, host_daemon) as hosting:
             hosting.run(stop, standby=standby)
     finally:
-        home.close()
+        host_daemon.close()
     return CLEAN
 
 

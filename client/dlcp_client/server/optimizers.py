@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcp_client.ps.layout import Layout
+from dlcp_client.ps.layout import ShardLayout
 from dlcp_client.ps.specs import Settings
 
 Array = NDArray[np.float32]
@@ -24,7 +24,7 @@ BLOCK: Final = 64 << 10  # elements per call: with gradient, slots and temporari
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OptimizerKind:
     """`slots`: number of state arrays; `by_tensor`: whether it needs whole tensors."""
 
     update: Update
@@ -89,17 +89,17 @@ def _norm(array: Array) -> float:
 
 
 KINDS: Final = {
-    "sgd": Kind(_sgd, slots=1),
-    "adam": Kind(_adam, slots=2),
-    "adamw": Kind(_adamw, slots=2),
-    "lamb": Kind(_lamb, slots=2, by_tensor=True),
+    "sgd": OptimizerKind(_sgd, slots=1),
+    "adam": OptimizerKind(_adam, slots=2),
+    "adamw": OptimizerKind(_adamw, slots=2),
+    "lamb": OptimizerKind(_lamb, slots=2, by_tensor=True),
 }
 
 
 class Optimizer:
     """One kind over the tensors of a shard. `slots` and `steps` are its whole state."""
 
-    def __init__(self, kind: str, layout: Layout) -> None:
+    def __init__(self, kind: str, layout: ShardLayout) -> None:
         self._kind, self._layout = KINDS[kind], layout
         self.slots = [np.zeros(layout.size, np.float32) for _ in range(self._kind.slots)]
         self.steps = 0

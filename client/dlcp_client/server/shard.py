@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcp_client.ps.wish import Terms, Wish
-from dlcp_client.server.core import Array, Contribution, Core
-from dlcp_client.server.entry import NotDurable
+from dlcp_client.ps.join_request import JoinRequest, PushAgreement
+from dlcp_client.server.core import Array, Contribution, ShardCore
+from dlcp_client.server.journal_entry import NotDurable
 from dlcpd.contract.errors import DeadlineExceeded, DlcpError, ServerLost
 
 LOOK: Final = 0.1  # seconds between two checks whether a waiting worker is still connected
@@ -22,9 +22,10 @@ _log: Final = logging.getLogger("dlcpd.server")
 
 
 class Shard:
-    """Core behind a lock. An error of its journal ends it: every waiting thread gets the error."""
+    """A ShardCore behind a lock. An error of its journal ends it: every waiting thread gets the
+    error."""
 
-    def __init__(self, core: Core, number: int) -> None:
+    def __init__(self, core: ShardCore, number: int) -> None:
         self._core, self.number = core, number
         self._changed = threading.Condition()
         self._over: DlcpError | None = None
@@ -38,17 +39,17 @@ class Shard:
     @property
     def version(self) -> int:
         """Version of the parameters."""
-        return self._core.book.version
+        return self._core.progress.version
 
     @property
     def workers(self) -> int:
         """Number of connected workers."""
-        return len(self._core.book.here)
+        return len(self._core.progress.here)
 
     @property
     def expected(self) -> int:
         """Number of workers whose connection broke, and that may return."""
-        return len(self._core.book.expected)
+        return len(self._core.progress.expected)
 
     @property
     def lost_workers(self) -> frozenset[int]:
@@ -61,20 +62,20 @@ class Shard:
         """Number of workers that have joined, in this process."""
         return len(self._came)
 
-    def attach(self, wish: Wish) -> tuple[int, Terms]:
-        """See Core.attach. Also returns the terms of the shard."""
+    def attach(self, join_request: JoinRequest) -> tuple[int, PushAgreement]:
+        """See ShardCore.attach. Also returns the terms of the shard."""
         with self._changed:
             self._check()
-            book, until = self._core.book, time.monotonic() + GRACE
-            while wish.worker in book.here and time.monotonic() < until:
+            progress, until = self._core.progress, time.monotonic() + GRACE
+            while join_request.worker in progress.here and time.monotonic() < until:
                 self._changed.wait(LOOK)  # the end of its former connection is noticed soon
             with self._durably():
-                last = self._core.attach(wish)
-            self._came.add(wish.worker)
-            self._lost.discard(wish.worker)
+                last = self._core.attach(join_request)
+            self._came.add(join_request.worker)
+            self._lost.discard(join_request.worker)
             self._changed.notify_all()
-            assert self._core.terms is not None  # noqa: S101  # attach has set them
-            return last, self._core.terms
+            assert self._core.agreement is not None  # noqa: S101  # attach has set them
+            return last, self._core.agreement
 
     def leave(self, rank: int) -> None:
         """A worker has left."""
@@ -85,12 +86,12 @@ class Shard:
     def lost(self, rank: int, why: str) -> None:
         """A worker's connection broke."""
         with self._changed:
-            _log.warning("shard %d: worker %d is lost: %s", self.number, rank, why)
+            _log.warning("shard %d lost worker %d: %s", self.number, rank, why)
             self._core.lost(rank, time.monotonic() + GRACE)
             self._advance()
 
     def initialise(self, rows: NDArray[np.int64], parameters: Array) -> None:
-        """See Core.initialise."""
+        """See ShardCore.initialise."""
         with self._changed:
             self._check()
             with self._durably():
@@ -108,15 +109,15 @@ class Shard:
         """Push, and wait for the acknowledgement. Returns whether its version changed the
         parameters.
 
-        Raises: the errors of Core.push; DeadlineExceeded; the errors of `alive`, which is called
-        every LOOK seconds.
+        Raises: the errors of ShardCore.push; DeadlineExceeded; the errors of `alive`, which is
+        called every LOOK seconds.
         """
         with self._changed:
             self._check()
             core = self._core
             core.push(rank, number, contribution)
             self._advance()
-            acknowledged = core.book.acknowledged
+            acknowledged = core.progress.acknowledged
             self._wait(lambda: acknowledged.get(rank, 0) >= number, until, alive)
             return core.changed(rank)
 
@@ -124,22 +125,22 @@ class Shard:
         """Wait for parameters and all workers of the launch. Raises: as `push`."""
         core = self._core
         with self._changed:
-            self._wait(lambda: core.parameters is not None and core.book.started, until, alive)
+            self._wait(lambda: core.parameters is not None and core.progress.started, until, alive)
 
     def pull(self, rank: int, into: Array, until: float, alive: Callable[[], None]) -> int:
         """Copy the parameters once the staleness allows it. Returns their version. Raises: as
         `push`; NotInitialised."""
         core = self._core
         with self._changed:
-            self._wait(lambda: core.book.may_go_on(rank), until, alive)
+            self._wait(lambda: core.progress.may_go_on(rank), until, alive)
             into[:] = core.read()
-            core.book.pulled(rank)
-            return core.book.version
+            core.progress.pulled(rank)
+            return core.progress.version
 
     def tick(self) -> None:
         """Called regularly: drops workers that have been lost for too long."""
         with self._changed:
-            if self._core.book.expected:
+            if self._core.progress.expected:
                 self._advance()
 
     def end(self, why: DlcpError) -> None:
@@ -152,7 +153,7 @@ class Shard:
         """Make due versions. On a failure, waiting threads get the error."""
         with suppress(ServerLost), self._durably():
             for rank in self._core.advance(time.monotonic()):
-                _log.warning("shard %d goes on without worker %d", self.number, rank)
+                _log.warning("shard %d continues without worker %d", self.number, rank)
                 self._lost.add(rank)
         self._changed.notify_all()
 

@@ -30,7 +30,7 @@ MAX_OUT: Final = 64  # probes whose answers are recognised; twelve rounds
 REFERENCE: Final = 0  # the size of a probe that passes on every path that works
 
 
-class State(Enum):
+class SearchState(Enum):
     """As in RFC 8899 section 5.2."""
 
     BASE = "base"  # not even the base size is confirmed
@@ -39,7 +39,7 @@ class State(Enum):
     BLOCKED = "blocked"  # RFC: Error. Small datagrams are answered, and the base size is not
 
 
-class Probe(NamedTuple):
+class MtuProbe(NamedTuple):
     """A datagram to send. Its length is `datagram_size(size)`."""
 
     number: int  # u32
@@ -86,16 +86,20 @@ class PathMtu:
         return self.confirmed and self.confirmed + HEADER_SIZE + self.headers
 
     @property
-    def state(self) -> State:
+    def state(self) -> SearchState:
         if self.blocked:
-            return State.BLOCKED
+            return SearchState.BLOCKED
         if self.confirmed < self.base:
-            return State.BASE
-        return State.COMPLETE if self._resting or not self._candidates() else State.SEARCHING
+            return SearchState.BASE
+        return (
+            SearchState.COMPLETE
+            if self._resting or not self._candidates()
+            else SearchState.SEARCHING
+        )
 
     # --- probing ------------------------------------------------------------------------
 
-    def on_timer(self, now: float) -> list[Probe]:
+    def on_timer(self, now: float) -> list[MtuProbe]:
         """The probes to send now."""
         if self._resting:
             self._reopen()
@@ -117,12 +121,12 @@ class PathMtu:
         self._ceiling = self.most + UNIT
         self._lost.clear()
 
-    def _probe(self, size: int, now: float) -> Probe:
+    def _probe(self, size: int, now: float) -> MtuProbe:
         self._number = (self._number + 1) & 0xFFFFFFFF
         self._out[self._number] = (size, now)
         while len(self._out) > MAX_OUT:
             del self._out[next(iter(self._out))]
-        return Probe(self._number, size)
+        return MtuProbe(self._number, size)
 
     def _candidates(self) -> list[int]:
         """Sizes to probe next; none when the search is complete."""

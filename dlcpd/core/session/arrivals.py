@@ -14,7 +14,7 @@ from dlcpd.core.transfer.incoming import FlowOwner, Incoming, Placement
 from dlcpd.core.transfer.pass_time import PassTime
 from dlcpd.core.transfer.receiver import Answer, TransferReceiver
 from dlcpd.core.wire.bitmap import pack_bits
-from dlcpd.core.wire.datagram import Group, Placed
+from dlcpd.core.wire.datagram import DatagramGroup, Placed
 from dlcpd.core.wire.header import Header, Key, Kind
 from dlcpd.core.wire.rows import RowGroup
 
@@ -61,7 +61,7 @@ class Arrivals:
         if not self._expected:
             self.agenda.expecting.discard(self.index)
 
-    def on_data(self, group: Group, now: float) -> bool:
+    def on_data(self, group: DatagramGroup, now: float) -> bool:
         """Datagrams of one transfer and round. Returns whether they were of use.
 
         Only useful data show that the peer lives: stale, early or duplicate data may be a replay.
@@ -73,7 +73,7 @@ class Arrivals:
             self._on_placed(incoming, group, placed, now)
         return placed.fresh > 0
 
-    def _transfer_of(self, group: Group, now: float) -> Incoming | None:
+    def _transfer_of(self, group: DatagramGroup, now: float) -> Incoming | None:
         key = group.header.key
         incoming = self._incoming.get(key)
         if incoming is None:
@@ -82,7 +82,7 @@ class Arrivals:
                 self._limit_wait(incoming, now)
         return incoming
 
-    def _account(self, group: Group, *, useful: bool) -> None:
+    def _account(self, group: DatagramGroup, *, useful: bool) -> None:
         header = group.header
         path, traffic_class = header.path, header.tag // DROP_PRECEDENCES
         news = self.paths.on_arrival(
@@ -93,7 +93,9 @@ class Arrivals:
         if useful and header.sent_at:
             self.paths.on_stamp(path, traffic_class, header.sent_at, group.arrived_at)
 
-    def _on_placed(self, incoming: Incoming, group: Group, placed: Placed, now: float) -> None:
+    def _on_placed(
+        self, incoming: Incoming, group: DatagramGroup, placed: Placed, now: float
+    ) -> None:
         if isinstance(group, RowGroup):
             self.placement.refresh(incoming)  # io's table is not up to date
         if placed.odd:
@@ -139,7 +141,13 @@ class Arrivals:
                 self._on_placed(incoming, group, group.place(incoming), now)
 
     def _open(
-        self, key: Key, datagrams: int, now: float, *, ending: bool, data: Group | None = None
+        self,
+        key: Key,
+        datagrams: int,
+        now: float,
+        *,
+        ending: bool,
+        data: DatagramGroup | None = None,
     ) -> Incoming | None:
         self.session.settle_implied(self.rank, key, now)
         opened = self.session.open_incoming(self.rank, key)

@@ -53,7 +53,7 @@ class Digester:
         return int.from_bytes(digest.digest(), "little")
 
 
-class Piece(NamedTuple):
+class DigestPiece(NamedTuple):
     """Part of a result that entered its digest."""
 
     number: int
@@ -67,9 +67,9 @@ class Digest(NamedTuple):
 
     value: int = 0  # u64; 0: no piece was hashed
     label: str = ""  # of the operation, for errors
-    pieces: tuple[Piece, ...] = ()  # the first of those that were hashed
+    pieces: tuple[DigestPiece, ...] = ()  # the first of those that were hashed
 
-    def plus(self, value: int, piece: Piece) -> "Digest":
+    def plus(self, value: int, piece: DigestPiece) -> "Digest":
         """With one more piece; pieces may come in any order."""
         pieces = (*self.pieces, piece) if len(self.pieces) <= MAX_NAMED else self.pieces
         return Digest(self.value + value & MASK, self.label, pieces)
@@ -86,7 +86,7 @@ class Digest(NamedTuple):
 
 
 @dataclass(slots=True)
-class Kept:
+class DigestCount:
     """How much all digest books of a session hold."""
 
     entries: int = 0
@@ -97,7 +97,7 @@ class DigestBook:
     """Of one stream: own digests by operation, those to send, those that peers sent before the own
     one, and those that peers have yet to confirm."""
 
-    kept: Kept = field(default_factory=Kept)
+    kept: DigestCount = field(default_factory=DigestCount)
     _own: OrderedDict[int, Digest] = field(default_factory=OrderedDict)
     _early: OrderedDict[tuple[int, int], int] = field(default_factory=OrderedDict)
     _untold: dict[int, deque[int]] = field(default_factory=dict)  # by rank: operations in order

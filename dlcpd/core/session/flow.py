@@ -18,7 +18,7 @@ from dlcpd.core.session.outbox import Outbox
 from dlcpd.core.session.outgoing import Outgoing
 from dlcpd.core.timers import Timer
 from dlcpd.core.transfer.incoming import FlowOwner, Incoming, NoPlacement, Placement
-from dlcpd.core.transfer.sender import State, TransferSender
+from dlcpd.core.transfer.sender import SenderState, TransferSender
 from dlcpd.core.wire import control
 from dlcpd.core.wire.datagram import Control, Transmit
 from dlcpd.core.wire.header import Header, Kind
@@ -99,7 +99,7 @@ class Flow:
 
     def resend(self, sender: TransferSender) -> None:
         """Queue a transfer once more from its start, unless it is done by now."""
-        if sender.state is not State.DONE and sender not in self._local:
+        if sender.state is not SenderState.DONE and sender not in self._local:
             self.outgoing.restart(sender)
 
     def transmit(self, now: float, allowance: int) -> Transmit | None:
@@ -124,7 +124,7 @@ class Flow:
         waiting, self._local, moved = deque(self._local), [], 0
         while waiting and moved < most:
             sender = waiting.popleft()
-            if sender.state is State.DONE or self._deliver(sender, now):
+            if sender.state is SenderState.DONE or self._deliver(sender, now):
                 moved += max(len(sender.payload), 1)
             else:
                 self._local.append(sender)

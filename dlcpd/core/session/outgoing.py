@@ -15,7 +15,7 @@ from dlcpd.core.session.agenda import Agenda
 from dlcpd.core.session.outbox import Outbox
 from dlcpd.core.timers import Timer
 from dlcpd.core.transfer.incoming import FlowOwner
-from dlcpd.core.transfer.sender import State, TransferSender
+from dlcpd.core.transfer.sender import SenderState, TransferSender
 from dlcpd.core.wire import control
 from dlcpd.core.wire.bitmap import indices
 from dlcpd.core.wire.datagram import Transmit
@@ -238,7 +238,7 @@ class Outgoing:
     def on_quiet(self, key: Key, now: float) -> None:
         """No verdict on a transfer yet: send END. While the path still delivers, just wait on."""
         sender = self._sender(key)
-        if sender is None or sender.state is not State.AWAITING:
+        if sender is None or sender.state is not SenderState.AWAITING:
             return
         path, number, acked = sender.tail
         traffic_class = sender.traffic_class
@@ -252,7 +252,7 @@ class Outgoing:
         """A path died, and data or ENDs with it: send END for all transfers that wait, instead of
         when timers that have doubled expire."""
         for sender in [each for senders in self._senders.values() for each in senders.values()]:
-            if sender.state is State.AWAITING:
+            if sender.state is SenderState.AWAITING:
                 sender.probes = 1  # the best path instead of that of its data
                 self._put_end(sender, sender.tail[0], now)
                 self._set_end(sender, now + self.paths.timeout(sender.traffic_class))

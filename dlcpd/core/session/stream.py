@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dlcpd.contract.errors import DlcpError, MalformedDatagram, TooMany
-from dlcpd.core.session.digests import DigestBook, Kept
+from dlcpd.core.session.digests import DigestBook, DigestCount
 from dlcpd.core.session.stream_ids import (
     EVERYBODY,
     MESSAGES,
@@ -141,7 +141,7 @@ class Streams(dict[StreamId, Stream]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._held, self._kept = Counter[int](), Kept()
+        self._held, self._kept = Counter[int](), DigestCount()
         self._failed = OrderedDict[OperationId, None]()
 
     def open(self, wire: int, peer: int) -> Stream:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dlcpd.core.room import Room
-from dlcpd.core.wire.datagram import Group
+from dlcpd.core.wire.datagram import DatagramGroup
 from dlcpd.core.wire.rows import RowGroup
 
 MAX_EARLY: Final = 256 << 10  # bytes; sixteen of the largest contributions that travel with READY
@@ -25,14 +25,14 @@ class EarlyData:
     size: int = 0  # bytes
     session: Room = field(default_factory=lambda: Room(MAX_SESSION))  # of all flows
     _announced: set[Operation] = field(default_factory=set)
-    _groups: dict[Operation, list[Group]] = field(default_factory=dict)
+    _groups: dict[Operation, list[DatagramGroup]] = field(default_factory=dict)
     _cut: set[Operation] = field(default_factory=set)
 
     def announce(self, operation: Operation) -> None:
         """The peer has submitted `operation`; this rank has not."""
         self._announced.add(operation)
 
-    def keep(self, group: Group) -> bool:
+    def keep(self, group: DatagramGroup) -> bool:
         """Copy `group` out of io's buffer. False: no room, or an operation that is not
         announced."""
         operation = (group.header.stream, group.header.operation)
@@ -50,7 +50,7 @@ class EarlyData:
         self._groups.setdefault(operation, []).append(copied)
         return True
 
-    def take(self, operation: Operation) -> list[Group]:
+    def take(self, operation: Operation) -> list[DatagramGroup]:
         """Remove and return what came for `operation`, in order of arrival."""
         self._announced.discard(operation)
         self._cut.discard(operation)
@@ -73,7 +73,7 @@ class EarlyData:
         self._cut.add(operation)
 
 
-def _held(group: Group) -> int:
+def _held(group: DatagramGroup) -> int:
     """Memory of a copy, bytes."""
     if not isinstance(group, RowGroup):
         return group.size

@@ -21,7 +21,7 @@ from dlcpd.core.wire.bitmap import Bits, Segments
 from dlcpd.core.wire.header import MAX_ROUND
 
 
-class State(IntEnum):  # unlike Enum's, its hash is native: states are looked up
+class ReceiverState(IntEnum):  # unlike Enum's, its hash is native: states are looked up
     """State of one transfer."""
 
     RECEIVING = auto()
@@ -29,7 +29,7 @@ class State(IntEnum):  # unlike Enum's, its hash is native: states are looked up
     COMPLETE = auto()
 
 
-class Input(IntEnum):
+class ReceiverInput(IntEnum):
     """The events that change the state."""
 
     FILLED = auto()  # the last missing segment arrived
@@ -38,14 +38,17 @@ class Input(IntEnum):
     AGREED = auto()  # the sender keeps what is missing
 
 
-TRANSITIONS: Final[dict[tuple[State, Input], State]] = {
-    (State.RECEIVING, Input.FILLED): State.COMPLETE,
-    (State.RECEIVING, Input.MORE): State.RECEIVING,
-    (State.RECEIVING, Input.SETTLED): State.OFFERED,
-    (State.OFFERED, Input.FILLED): State.COMPLETE,
-    (State.OFFERED, Input.MORE): State.RECEIVING,  # vetoed: the offer is void
-    (State.OFFERED, Input.SETTLED): State.OFFERED,  # repeat the offer
-    (State.OFFERED, Input.AGREED): State.COMPLETE,
+TRANSITIONS: Final[dict[tuple[ReceiverState, ReceiverInput], ReceiverState]] = {
+    (ReceiverState.RECEIVING, ReceiverInput.FILLED): ReceiverState.COMPLETE,
+    (ReceiverState.RECEIVING, ReceiverInput.MORE): ReceiverState.RECEIVING,
+    (ReceiverState.RECEIVING, ReceiverInput.SETTLED): ReceiverState.OFFERED,
+    (ReceiverState.OFFERED, ReceiverInput.FILLED): ReceiverState.COMPLETE,
+    (
+        ReceiverState.OFFERED,
+        ReceiverInput.MORE,
+    ): ReceiverState.RECEIVING,  # vetoed: the offer is void
+    (ReceiverState.OFFERED, ReceiverInput.SETTLED): ReceiverState.OFFERED,  # repeat the offer
+    (ReceiverState.OFFERED, ReceiverInput.AGREED): ReceiverState.COMPLETE,
 }
 
 
@@ -64,7 +67,7 @@ class TransferReceiver:
     segments: int
     traffic_class: int = 0  # of the last segments: retransmissions and verdicts wait in its queue
     budget: Budget | None = None  # what may stay missing; None = exact
-    state: State = State.RECEIVING
+    state: ReceiverState = ReceiverState.RECEIVING
     received: Bits = field(init=False)
     missing: int = field(init=False)
     round: int = 0  # the pass that is awaited
@@ -84,9 +87,9 @@ class TransferReceiver:
     @property
     def least_round(self) -> int:
         """Segments of earlier rounds are too late."""
-        if self.state is State.COMPLETE:
+        if self.state is ReceiverState.COMPLETE:
             return MAX_ROUND + 1
-        return self.round + 1 if self.state is State.OFFERED else 0
+        return self.round + 1 if self.state is ReceiverState.OFFERED else 0
 
     def mark(self, segments: Segments) -> int:
         """Mark `segments` as here; returns how many were missing. `on_segments` has to follow."""
@@ -100,16 +103,16 @@ class TransferReceiver:
         if round_ < self.least_round:
             return
         if fresh:
-            if self.state is State.OFFERED:
+            if self.state is ReceiverState.OFFERED:
                 self.round, self.ended = round_, False
             self.last_arrival, self.attempts = now, 0
-            self._step(Input.MORE if self.missing else Input.FILLED)
+            self._step(ReceiverInput.MORE if self.missing else ReceiverInput.FILLED)
         self.ended |= ending and round_ == self.round
 
     def fill(self, now: float) -> None:
         """All segments are in."""
         self.received[:] = True
-        self.missing, self.last_arrival, self.state = 0, now, State.COMPLETE
+        self.missing, self.last_arrival, self.state = 0, now, ReceiverState.COMPLETE
 
     def on_end(self, round_: int, sent_at: int) -> bool:
         """END of pass `round_`, sent at `sent_at` of the sender's clock. False: a repetition of the
@@ -123,19 +126,19 @@ class TransferReceiver:
 
     def on_ack(self, offer: int) -> bool:
         """The sender keeps what `offer` named as missing. True: complete now."""
-        if self.state is not State.OFFERED or offer != self.offer:
+        if self.state is not ReceiverState.OFFERED or offer != self.offer:
             return False
-        self._step(Input.AGREED)
+        self._step(ReceiverInput.AGREED)
         return True
 
     def evaluate(self, now: float, quiet: float) -> Answer:
         """Apply the stop rule; call when `quiet` seconds may have passed without arrivals."""
-        if self.state is State.COMPLETE or now < self.last_arrival + quiet:
+        if self.state is ReceiverState.COMPLETE or now < self.last_arrival + quiet:
             return Answer.NOTHING
         if self._within_budget() and (self.ended or now >= self.deadline):
-            if self.state is State.RECEIVING:
+            if self.state is ReceiverState.RECEIVING:
                 self.offer = (self.offer + 1) & 0xFF
-            self._step(Input.SETTLED)
+            self._step(ReceiverInput.SETTLED)
             self.attempts += 1
             return Answer.FINAL
         if self.ended and self.round < MAX_ROUND:
@@ -148,5 +151,5 @@ class TransferReceiver:
     def _within_budget(self) -> bool:
         return self.budget is not None and self.budget.covers(~self.received)
 
-    def _step(self, event: Input) -> None:
+    def _step(self, event: ReceiverInput) -> None:
         self.state = TRANSITIONS[self.state, event]

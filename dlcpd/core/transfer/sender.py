@@ -20,7 +20,7 @@ ENDING_RUN: Final = 32  # datagrams flagged ENDING: the mark survives the loss o
 Tags = NDArray[np.uint8]  # by segment: traffic class and drop precedence
 
 
-class State(Enum):
+class SenderState(Enum):
     """State of one transfer."""
 
     SENDING = auto()  # segments of the present round are still to be sent
@@ -45,7 +45,7 @@ class TransferSender:
     urgent: bool = False  # the end of its pass carries ASK, for an early verdict
     weight: NDArray[np.float64] | None = None  # by segment: the heavier, the more important
     budget: Budget | None = None  # the segments that may be waived; None: none
-    state: State = State.SENDING
+    state: SenderState = SenderState.SENDING
     round: int = 0
     probes: int = 0  # END datagrams sent without an answer
     sent: int = 0  # segments of the first pass
@@ -99,7 +99,7 @@ class TransferSender:
             if self._cursor == stop:
                 del self._runs[0]
             return taken, tags, 0
-        self.state = State.AWAITING
+        self.state = SenderState.AWAITING
         return taken, tags, min(len(taken), ENDING_RUN)
 
     def on_nack(self, missing: Bits, round_: int) -> bool:
@@ -107,7 +107,7 @@ class TransferSender:
 
         A repeated or stale NACK is ignored: END probes replace a lost retransmission.
         """
-        if self.state is State.DONE or not missing.any() or not self._is_next(round_):
+        if self.state is SenderState.DONE or not missing.any() or not self._is_next(round_):
             return False
         self.round = round_
         self._retransmit(self._without_spare(indices(missing)))
@@ -115,7 +115,7 @@ class TransferSender:
 
     def _is_next(self, round_: int) -> bool:
         if self.round == MAX_ROUND:  # no higher number: the last one is reused
-            return round_ == MAX_ROUND and self.state is State.AWAITING
+            return round_ == MAX_ROUND and self.state is SenderState.AWAITING
         return self.round < round_ <= MAX_ROUND
 
     def _without_spare(self, missing: Segments) -> Segments:
@@ -151,7 +151,7 @@ class TransferSender:
 
     def _begin(self, order: Segments, tags: Tags) -> None:
         self.order, self._cursor, self.probes = order, 0, 0
-        self._order_tags, self.state = tags, State.SENDING
+        self._order_tags, self.state = tags, SenderState.SENDING
         if not np.count_nonzero(tags != tags[0]):
             self._runs = [(len(order), int(tags[0]) // DROP_PRECEDENCES)]
             return
@@ -162,6 +162,6 @@ class TransferSender:
 
     def on_done(self) -> bool:
         """The peer needs no more segments. True the first time."""
-        first = self.state is not State.DONE
-        self.state = State.DONE
+        first = self.state is not SenderState.DONE
+        self.state = SenderState.DONE
         return first

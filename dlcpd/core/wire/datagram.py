@@ -95,7 +95,7 @@ class Target(Protocol):
         """Io has placed segments by itself; `missing` are still missing."""
 
 
-class Group(Protocol):
+class DatagramGroup(Protocol):
     """Consecutive data datagrams of one flow, path, transfer and round."""
 
     @property
@@ -133,7 +133,7 @@ class Group(Protocol):
     def place(self, target: Target) -> Placed:
         """Copy the segments to their places in `target`."""
 
-    def copy(self) -> "Group":
+    def copy(self) -> "DatagramGroup":
         """A copy outside io's receive buffer, which is valid only until the next call."""
 
 
@@ -149,5 +149,5 @@ class Batch(Protocol):
     def count(self) -> int:
         """Datagrams beside the strays."""
 
-    def groups(self, counters: Counter[str]) -> list[Group]:
+    def groups(self, counters: Counter[str]) -> list[DatagramGroup]:
         """The data, in order. Refused datagrams are counted by reason. May add to `strays`."""

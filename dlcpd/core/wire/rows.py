@@ -13,7 +13,7 @@ from dlcpd.contract.traffic import Ecn
 from dlcpd.core.wire import header_batch
 from dlcpd.core.wire.bitmap import Segments
 from dlcpd.core.wire.checksum import Keyring
-from dlcpd.core.wire.datagram import Bytes, Group, Placed, Target
+from dlcpd.core.wire.datagram import Bytes, DatagramGroup, Placed, Target
 from dlcpd.core.wire.header import HEADER_SIZE, Flag, Header, Kind
 from dlcpd.core.wire.header_batch import NUMBER, SEGMENT, Words
 
@@ -22,7 +22,7 @@ ASK: Final = int(Flag.ASK) << 16  # in a header's first word
 ENDING: Final = int(Flag.ENDING) << 16
 
 
-class Arrivals(Protocol):
+class ArrivalTimes(Protocol):
     """Arrival times by burst, looked up for the few that are asked for; a list will do."""
 
     def __getitem__(self, burst: int, /) -> float:
@@ -31,7 +31,7 @@ class Arrivals(Protocol):
 
 @dataclass(slots=True)
 class RowGroup:
-    """A `Group` of rows of a `Received`.
+    """A `DatagramGroup` of rows of a `Received`.
 
     `words` are the headers, which agree with `header`, the first of them, in all but segment,
     flags, drop precedence, packet number and time. `rows[index[i]][:lengths[i]]` is datagram i.
@@ -42,7 +42,7 @@ class RowGroup:
     rows: Bytes
     index: Segments
     lengths: NDArray[np.intp]
-    arrivals: Arrivals = (0.0,)
+    arrivals: ArrivalTimes = (0.0,)
     burst: int = 1 << 30  # rows per arrival
     marked: int = 0
 
@@ -96,7 +96,7 @@ class Received:
     """
 
     path: int
-    arrivals: Arrivals  # when the kernel received each burst
+    arrivals: ArrivalTimes  # when the kernel received each burst
     burst: int  # rows per burst: row r came with burst r // burst
     rows: Bytes  # (n, header + segment_size)
     index: Segments
@@ -113,7 +113,7 @@ class Received:
     def count(self) -> int:
         return len(self.index)
 
-    def groups(self, counters: Counter[str]) -> list[Group]:
+    def groups(self, counters: Counter[str]) -> list[DatagramGroup]:
         """Runs of rows that one header stands for. Control among the rows moves to `strays`."""
         short = self.lengths < HEADER_SIZE
         if count := int(np.count_nonzero(short)):
@@ -126,7 +126,7 @@ class Received:
             words = self._genuine(words, self.keys, counters)
             if not len(words):
                 return []
-        out: list[Group] = []
+        out: list[DatagramGroup] = []
         control: list[bytes] = []
         for a, b in pairwise(header_batch.group_starts(words)):
             try:

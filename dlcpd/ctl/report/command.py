@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dlcpd import __version__
+from dlcpd.cli.output import Output
+from dlcpd.cli.output_file import OutputFile
 from dlcpd.contract.errors import BadConfig
-from dlcpd.ctl.output import Output
-from dlcpd.ctl.output_file import OutputFile
-from dlcpd.ctl.report.html import document
+from dlcpd.ctl.report.document import document
 from dlcpd.ctl.report.inputs import sections
 
 

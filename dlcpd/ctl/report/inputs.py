@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from dlcpd.cli.extensions import reader
 from dlcpd.contract.errors import BadConfig
-from dlcpd.ctl.extensions import reader
 from dlcpd.ctl.report.history import PREFIX, of_windows
 from dlcpd.ctl.report.losses import of_folder
 from dlcpd.ctl.report.parts import Section
 from dlcpd.ctl.report.steps import of_trace
-from dlcpd.ctl.timeline import FIRST_PROCESS
+from dlcpd.inspection.timeline import FIRST_PROCESS
 
 MAX_FILE: Final = 1 << 28  # bytes of a file, unpacked; a trace of 1,000 steps has 20 MB
 READ: Final = (

@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any, Final
 
 from dlcpd.ctl.report.parts import Section, seconds, table
-from dlcpd.ctl.timeline import FIRST_PROCESS
+from dlcpd.inspection.timeline import FIRST_PROCESS
 
 PHASES: Final = ("queued", "waits for ranks", "exchange", "returns")
 Event = dict[str, Any]
@@ -26,7 +26,7 @@ def of_trace(events: list[Event]) -> Section:
         "steps",
         "median step (ms)",
         "operations",
-        "sent again",
+        "retransmitted",
         "waived",
         *(f"{name} (ms)" for name in PHASES),
     )
@@ -55,7 +55,7 @@ def _row(name: str, events: list[Event]) -> list[Any]:
         len(steps),
         median(steps) / 1e3 if steps else None,
         len(whole),
-        sum(told["segments sent again"] for told in whole),
+        sum(told["segments retransmitted"] for told in whole),
         sum(told["segments waived"] for told in whole),
         *(sums[phase] for phase in PHASES),
     ]

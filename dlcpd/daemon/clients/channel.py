@@ -10,7 +10,7 @@ from typing import Final
 
 from dlcpd.contract.messages import MAX_FRAME
 from dlcpd.daemon import log
-from dlcpd.ipc.kernel_errors import Failures
+from dlcpd.ipc.kernel_errors import CallFailures
 from dlcpd.ipc.seqpacket import close_all, receive_now, send_now
 
 MAX_OUTBOX: Final = 64  # packets; a reader that leaves more unread is disconnected
@@ -46,7 +46,7 @@ class PacketChannel:
         self._max_outbox = max_outbox
         self._outbox: deque[tuple[bytes, Sequence[int]]] = deque()
         self._open = True
-        self._reads, self._writes = Failures(count, "channel"), Failures(count, "channel")
+        self._reads, self._writes = CallFailures(count, "channel"), CallFailures(count, "channel")
         loop.add_reader(sock.fileno(), self._readable)
 
     def send(self, data: bytes, descriptors: Sequence[int] = ()) -> None:

@@ -10,6 +10,7 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed, TooMany
+from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.messages import (
     MAX_TEXT,
     VERSION,
@@ -25,17 +26,16 @@ from dlcpd.contract.messages import (
 )
 from dlcpd.daemon import log
 from dlcpd.daemon.clients.channel import PacketChannel
-from dlcpd.daemon.sessions.session import Session
+from dlcpd.daemon.sessions.session import LocalSession
 from dlcpd.daemon.sessions.sessions import Sessions
 from dlcpd.daemon.status import fitting
 from dlcpd.daemon.tracing import Tracing
-from dlcpd.ipc.seqpacket import decode_untrusted, encode
 
 MAX_REFUSAL: Final = 16 * MAX_TEXT  # characters, the limit of Refused.text
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
-class State(Enum):
+class ConnectionState(Enum):
     """State of a client's connection."""
 
     NEW = auto()
@@ -45,7 +45,7 @@ class State(Enum):
     CLOSED = auto()
 
 
-class Input(Enum):
+class ConnectionInput(Enum):
     """Events that change the state."""
 
     HELLO = auto()  # from the client
@@ -55,15 +55,15 @@ class Input(Enum):
     CLOSE = auto()
 
 
-TRANSITIONS: Final[dict[tuple[State, Input], State]] = {
-    (State.NEW, Input.HELLO): State.GREETED,
-    (State.GREETED, Input.JOIN): State.JOINING,
-    (State.JOINING, Input.OPENED): State.JOINED,
-    (State.JOINING, Input.FAILED): State.GREETED,
-    (State.NEW, Input.CLOSE): State.CLOSED,
-    (State.GREETED, Input.CLOSE): State.CLOSED,
-    (State.JOINING, Input.CLOSE): State.CLOSED,
-    (State.JOINED, Input.CLOSE): State.CLOSED,
+TRANSITIONS: Final[dict[tuple[ConnectionState, ConnectionInput], ConnectionState]] = {
+    (ConnectionState.NEW, ConnectionInput.HELLO): ConnectionState.GREETED,
+    (ConnectionState.GREETED, ConnectionInput.JOIN): ConnectionState.JOINING,
+    (ConnectionState.JOINING, ConnectionInput.OPENED): ConnectionState.JOINED,
+    (ConnectionState.JOINING, ConnectionInput.FAILED): ConnectionState.GREETED,
+    (ConnectionState.NEW, ConnectionInput.CLOSE): ConnectionState.CLOSED,
+    (ConnectionState.GREETED, ConnectionInput.CLOSE): ConnectionState.CLOSED,
+    (ConnectionState.JOINING, ConnectionInput.CLOSE): ConnectionState.CLOSED,
+    (ConnectionState.JOINED, ConnectionInput.CLOSE): ConnectionState.CLOSED,
 }
 
 
@@ -99,8 +99,8 @@ class Connection:
         """`moved` is called after each change of `state`. Raises: OSError; then the caller still
         owns `sock`."""
         self._loop, self._reception, self._moved = loop, reception, moved
-        self.state = State.NEW
-        self.session: Session | None = None
+        self.state = ConnectionState.NEW
+        self.session: LocalSession | None = None
         self._client = ""
         self._reporting: asyncio.Task[None] | None = None
         pid, self.uid = credentials(sock)
@@ -111,13 +111,13 @@ class Connection:
 
     def joined(self, session: int, arena_bytes: int, descriptors: list[int]) -> None:
         """All peers are up."""
-        self._step(Input.OPENED)
+        self._step(ConnectionInput.OPENED)
         self._channel.send(encode(Joined(session, arena_bytes)), descriptors)
         log.info("joined", session=self.session, client=self._client, number=session)
 
     def refused(self, error: DlcpError) -> None:
         """The join failed; the client may send another one."""
-        self._step(Input.FAILED)
+        self._step(ConnectionInput.FAILED)
         self.session = None
         self._refuse(error)
 
@@ -128,9 +128,9 @@ class Connection:
 
     def close(self, why: DlcpError) -> None:
         """Close the socket and the session."""
-        if self.state is State.CLOSED:
+        if self.state is ConnectionState.CLOSED:
             return
-        self._step(Input.CLOSE)
+        self._step(ConnectionInput.CLOSE)
         session, self.session = self.session, None
         if session:
             self._reception.sessions.ends.leave(session, why)
@@ -165,28 +165,28 @@ class Connection:
             raise BadMessage(f"{type(message).__name__} is not for the session socket")
 
     def _greet(self, hello: Hello) -> None:
-        self._expect(Input.HELLO)
+        self._expect(ConnectionInput.HELLO)
         if hello.version != VERSION:
             raise BadMessage(
                 f"the client speaks version {hello.version}, this daemon {VERSION}: "
                 f"install the same release of both"
             )
-        self._step(Input.HELLO)
+        self._step(ConnectionInput.HELLO)
         self._client = hello.client
         self._channel.send(encode(self._reception.welcome))
 
     def _join(self, join: Join) -> None:
-        self._expect(Input.JOIN)
+        self._expect(ConnectionInput.JOIN)
         self.session = self._reception.sessions.joining.join(join, self)
-        self._step(Input.JOIN)
+        self._step(ConnectionInput.JOIN)
         log.info("joining", session=self.session, client=self._client, world=join.world_size)
 
     def _answer(self, request: Message, answer: Coroutine[Any, Any, None]) -> None:
         """Run `answer`; one request at a time. Raises: BadMessage, TooMany."""
         name = type(request).__name__
-        if self.state is State.NEW or (self._reporting and not self._reporting.done()):
+        if self.state is ConnectionState.NEW or (self._reporting and not self._reporting.done()):
             answer.close()
-            if self.state is State.NEW:
+            if self.state is ConnectionState.NEW:
                 raise BadMessage(f"{name} comes after Hello")
             raise TooMany(f"one {name} at a time: wait for the answer")
         self._reporting = self._loop.create_task(answer)
@@ -201,13 +201,13 @@ class Connection:
         except DlcpError as exc:
             self._refuse(exc)
         else:
-            self._channel.send(encode(Traced(report)))
+            self._channel.send(encode(Traced.of(report)))
 
-    def _expect(self, event: Input) -> None:
+    def _expect(self, event: ConnectionInput) -> None:
         if (self.state, event) not in TRANSITIONS:
             raise BadMessage(f"{event.name.title()} is not expected when {self.state.name.lower()}")
 
-    def _step(self, event: Input) -> None:
+    def _step(self, event: ConnectionInput) -> None:
         self.state = TRANSITIONS[self.state, event]
         self._moved(self)
 

@@ -15,15 +15,22 @@ from dlcpd.contract.errors import (
     SessionClosed,
     TooMany,
 )
+from dlcpd.contract.frames import encode
 from dlcpd.daemon import log
 from dlcpd.daemon.clients.access import Access
-from dlcpd.daemon.clients.connection import Connection, Reception, State, credentials, refusal
+from dlcpd.daemon.clients.connection import (
+    Connection,
+    ConnectionState,
+    Reception,
+    credentials,
+    refusal,
+)
 from dlcpd.daemon.clients.socket_lock import SocketLock
 from dlcpd.daemon.fair_table import FairTable
 from dlcpd.ipc.accepting import AcceptLoop, Short
 from dlcpd.ipc.held_folder import holding
 from dlcpd.ipc.safe_path import UnsafePath
-from dlcpd.ipc.seqpacket import encode, receive_now, send_now
+from dlcpd.ipc.seqpacket import receive_now, send_now
 from dlcpd.ipc.socket_folder import BACKLOG
 
 SPARE_CONNECTIONS: Final = 64  # beyond max_sessions: status requests and clients not yet joined
@@ -32,7 +39,7 @@ HELLO_TIMEOUT: Final = 10.0  # seconds until a connection without Hello is close
 PARTING: Final = 1.0  # seconds a refused connection stays open, so that the answer can be read
 
 
-class Listener(socket.socket):
+class SessionListener(socket.socket):
     """A socket that holds the lock of its file until it is closed."""
 
     lock: SocketLock | None = None
@@ -46,7 +53,7 @@ class Listener(socket.socket):
                 lock.release()
 
 
-def listen(path: Path, access: Access) -> Listener:
+def listen(path: Path, access: Access) -> SessionListener:
     """A listening SEQPACKET socket at `path`; a stale file there is replaced.
 
     Its directory is made if the parent exists, as for /run/dlcpd after each boot.
@@ -58,7 +65,7 @@ def listen(path: Path, access: Access) -> Listener:
         lock = SocketLock.of(path)
     except OSError as exc:
         raise AddressUnavailable(f"[daemon] socket {path}: {exc.strerror or exc}") from exc
-    sock = Listener(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock = SessionListener(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sock.lock = lock
     try:
         _clear(path)
@@ -229,7 +236,7 @@ class Server:
         self._idle.discard(connection)
         if due := self._hello_due.pop(connection, None):
             due.cancel()
-        if connection.state is State.GREETED:
+        if connection.state is ConnectionState.GREETED:
             self._idle.add(connection.uid, connection)
 
     def _make_room(self, leaves: Connection) -> None:

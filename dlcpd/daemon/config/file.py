@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from dlcpd.contract.errors import BadConfig
-from dlcpd.contract.schema import problem
 from dlcpd.core.wire.header import MAX_PATHS, MAX_SEGMENTS
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.daemon.config.tables import Config, InjectTable, NetworkTable
 from dlcpd.daemon.config.values import AUTO
 from dlcpd.io.datapath.choices import COMPILED, NUMPY
+from dlcpd.io.setting_rules import problem
 from dlcpd.io.udp.encryption import NONE
 
 

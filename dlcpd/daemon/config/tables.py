@@ -10,13 +10,13 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from dlcpd.contract.messages import MAX_ARENA, MAX_ENGINES
-from dlcpd.contract.schema import flag, integer, one_of, real, string
+from dlcpd.contract.limits import MAX_ARENA, MAX_ENGINES
 from dlcpd.core.wire.header import MAX_PATHS
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 from dlcpd.daemon.config import values
 from dlcpd.daemon.config.values import AUTO
 from dlcpd.io.config import EngineConfig
+from dlcpd.io.setting_rules import flag, integer, one_of, real, string
 from dlcpd.io.settings import TransportSettings, special
 
 LEVELS: Final = ("debug", "info", "warning", "error")  # of log lines
@@ -43,11 +43,11 @@ class DaemonTable:
     """[daemon]: the control process, its users and its limits."""
 
     host: str = string(255, "")  # name in errors and reports; "" = the machine's host name
-    # file of the Unix socket for clients and dlcpctl; the kernel allows 107 bytes
+    # Unix socket for clients and dlcpctl; at most 107 bytes
     socket: str = string(107, "/run/dlcpd/dlcpd.sock")
-    # IP address for the control processes of peers; "auto" as in `paths`
+    # IP address for peers' control processes; "auto" as in `paths`
     control_address: str = special(values.address, AUTO, type=str, high=45)
-    # TCP port of control_address; 0 = any free one: clients publish it in the job's store
+    # TCP port of control_address; 0 = any free one
     control_port: int = integer(0, 65535, 0)
     # group id or name of the socket file, which has mode 0660; "" = the daemon's group
     socket_group: int | str = special(values.group, "", type=object)
@@ -55,19 +55,18 @@ class DaemonTable:
     # that is set, else the daemon's user; "*" = all users that the socket file's mode admits
     allowed_users: tuple[int | str, ...] = special(values.users, (), type=tuple)
     max_sessions: int = integer(1, 1024, 64)  # local ranks at a time; 8 GPUs x 8 jobs
-    # bytes of shared memory per session; only pages in use take memory
+    # shared memory per session; only pages in use take memory
     max_arena_bytes: int = integer(1 << 16, MAX_ARENA, MAX_ARENA)
-    # bytes that the engines may hold for all sessions, besides arenas: residuals, and data that
-    # wait for other ranks. Half of it is reserved, in equal parts, for max_sessions sessions.
-    # "auto" = half of the lowest memory limit of the daemon's control groups, or without a limit
-    # a quarter of the machine's memory
+    # bytes that the engines may hold besides arenas: residuals, and data that wait for other ranks.
+    # Half is reserved, in equal parts, for max_sessions sessions. "auto" = half of the lowest
+    # memory limit of the daemon's control groups, or a quarter of the machine's memory
     max_memory_bytes: int | str = special(values.memory, AUTO, type=object)
     # the same for one session; "auto" = a quarter of max_memory_bytes, at least 64 MB
     max_session_memory_bytes: int | str = special(values.memory, AUTO, type=object)
     # seconds that operations in flight may take after SIGTERM
     drain_timeout: float = real(0.0, 3600.0, 10.0)
-    # lowest level that is logged; "auto" = "info", or "warning" for a private daemon; DLCPD_LOG in
-    # the environment overrides it
+    # lowest level that is logged; "auto" = "info", or "warning" for a private daemon; DLCPD_LOG
+    # overrides it
     log_level: str = one_of(AUTO, *LEVELS, default=AUTO)
     log_format: str = one_of("logfmt", "json", default="logfmt")  # format of log lines on stderr
 
@@ -81,22 +80,22 @@ class NetworkTable(TransportSettings):
         default=(LocalPath(),),
         metadata={"type": tuple, "rows": LocalPath, "each": "path", "high": MAX_PATHS},
     )
-    # source ports per path; ECMP may hash each to another route. 1 keeps bursts long where there is
-    # one route. Two hosts with different values use the smaller number of paths
+    # source ports per path; ECMP may hash each to another route. Two hosts with different values
+    # use the smaller number of paths; default: bursts stay long where there is one route
     entropy: int = integer(1, MAX_PATHS, 1)
-    # engines (processes that send, receive and add); "auto" = one per 8 CPUs, at most 4. A session
-    # uses the smallest number that a daemon of its ranks has
+    # processes that send, receive and add; "auto" = one per 8 CPUs, at most 4. A session uses the
+    # smallest number that a daemon of its ranks has
     engines: int | str = special(values.engines, 1, type=object)
-    # engines per job: those with the fewest sessions when it starts. 0 = all: fastest, but the job
-    # ends with any engine. 1: only the jobs of an engine end with it: for hosts with several jobs
+    # engines per job: those with the fewest sessions. 0 = all: fastest, but the job ends with any
+    # engine. 1: only the jobs of an engine end with it
     engines_per_job: int = integer(0, MAX_ENGINES, 0)
-    # CPUs of each engine, one text per engine, like "2-5,8"; [] = all CPUs for all engines
+    # CPUs of each engine, like "2-5,8"; [] = all CPUs for all engines
     engine_cpus: tuple[str, ...] = special(values.engine_cpus, (), type=tuple)
     # largest payload of a datagram, bytes, a multiple of 64; "auto" = as large as each path carries
     segment_size: int | str = special(values.segment_size, AUTO, type=object)
     # "on": changed or forged datagrams are discarded; equal on all hosts of a job
     checksum: str = one_of("on", "off", default="on")
-    # bit/s that this host sends, an equal part for each engine; 0 = no limit but congestion control
+    # bit/s that this host sends, an equal part for each engine; 0 = no limit
     rate_limit_bps: float = real(0.0, 1e13, _ENGINE.rate_limit_bps)
 
     @property

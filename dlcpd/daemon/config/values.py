@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from dlcpd.contract.errors import BadConfig
-from dlcpd.contract.messages import MAX_ENGINES
-from dlcpd.contract.schema import problem
+from dlcpd.contract.limits import MAX_ENGINES
 from dlcpd.core.wire.header import MAX_PATHS
 from dlcpd.core.wire.sizes import MAX_SEGMENT, UNIT
+from dlcpd.io.setting_rules import problem
 from dlcpd.io.settings import whole_units
 
 # an address: that of the default route, or loopback without one; a size: the largest that passes

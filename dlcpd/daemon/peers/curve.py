@@ -49,7 +49,11 @@ class TurnedAway(BrokenStream):
 
 
 class Cipher:
-    """Encrypts the messages of one connection. Rejects changed, replayed and reordered ones."""
+    """Encrypts the messages of one connection.
+
+    Rejects changed, replayed and reordered ones, and those after an omitted one: TCP loses none, so
+    another counter than the next is an attack.
+    """
 
     def __init__(self, shared: bytes, ours: bytes, theirs: bytes, sent: int, received: int) -> None:
         self._shared, self._ours, self._theirs = shared, ours, theirs
@@ -72,8 +76,8 @@ class Cipher:
         counter = int.from_bytes(nonce, "big")
         if body[: len(_MESSAGE)] != _MESSAGE or len(body) <= start + _BOX:
             raise BrokenStream("no MESSAGE")
-        if counter <= self._received:
-            raise BrokenStream("a message again")
+        if counter != self._received + 1:
+            raise BrokenStream(f"message {counter} after message {self._received}")
         try:
             plain = open_afternm(body[start:], self._theirs + nonce, self._shared)
         except CryptoError as exc:

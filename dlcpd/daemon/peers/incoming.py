@@ -15,13 +15,13 @@ from dlcpd.daemon.peers.curve import COMMAND, MORE, OVERHEAD, Cipher, ServerHand
 from dlcpd.daemon.peers.frames import BrokenStream, check_greeting_untrusted, greeting
 from dlcpd.daemon.peers.keys import KeyPair, key_text
 from dlcpd.daemon.peers.peer_messages import MAX_PEER_FRAME
-from dlcpd.daemon.peers.stream import Stream, set_options
+from dlcpd.daemon.peers.stream import ByteStream, set_options
 
 MAX_FRAME: Final = MAX_PEER_FRAME + OVERHEAD  # bytes; a longer one is not read
 HANDSHAKE: Final = 5.0  # seconds; then a peer that still waits connects again
 
 
-class State(Enum):
+class IncomingState(Enum):
     """The data that a connection expects next."""
 
     GREETING = auto()
@@ -39,23 +39,23 @@ class Port:
     keys: KeyPair
     counters: Counter[str]
     on_message: Callable[[str, bytes], None]  # the sender's key, and the message
-    proved: Callable[["Incoming"], None]  # the peer holds its key: `let_in` may follow
-    ended: Callable[["Incoming"], None]
+    proved: Callable[["IncomingConnection"], None]  # the peer holds its key: `let_in` may follow
+    ended: Callable[["IncomingConnection"], None]
 
 
-class Incoming:
+class IncomingConnection:
     """One connection. Reads one frame per wake-up of the level-triggered loop: starves no other."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, sock: socket.socket, address: str, port: Port
     ) -> None:
         """Raises: OSError; then the caller still owns `sock`."""
-        self.state, self.key = State.GREETING, ""
+        self.state, self.key = IncomingState.GREETING, ""
         self.address = address
         self.source = _source(address)  # its owner for eviction, until a key is proved
         self._loop, self._port = loop, port
         set_options(sock)
-        self._stream = Stream(sock)
+        self._stream = ByteStream(sock)
         self._handshake = ServerHandshake(port.keys)
         self._cipher: Cipher | None = None
         self._send(greeting(as_server=True))
@@ -64,11 +64,11 @@ class Incoming:
 
     def let_in(self) -> None:
         """Complete the handshake: the key is admitted. No effect unless the state is NOTHING."""
-        if self.state is not State.NOTHING:
+        if self.state is not IncomingState.NOTHING:
             return
         ready, self._cipher = self._handshake.ready()
         self._timer.cancel()
-        self.state, self._stream.reader.limit = State.MESSAGES, MAX_FRAME
+        self.state, self._stream.reader.limit = IncomingState.MESSAGES, MAX_FRAME
         try:
             self._send(ready)
         except OSError:
@@ -82,9 +82,9 @@ class Incoming:
 
     def end(self, counter: str = "") -> None:
         """Close the connection; add 1 to `counter`, if given."""
-        if self.state is State.CLOSED:
+        if self.state is IncomingState.CLOSED:
             return
-        self.state = State.CLOSED
+        self.state = IncomingState.CLOSED
         if counter:
             self._port.counters[counter] += 1
         self._timer.cancel()
@@ -106,17 +106,17 @@ class Incoming:
 
     def _heard(self, frame: bytes) -> None:
         """Raises: BrokenStream, OSError."""
-        if self.state is State.MESSAGES:
+        if self.state is IncomingState.MESSAGES:
             self._message(frame)
-        elif self.state is State.GREETING:
+        elif self.state is IncomingState.GREETING:
             check_greeting_untrusted(frame)
-            self.state = State.HELLO
-        elif self.state is State.HELLO:
+            self.state = IncomingState.HELLO
+        elif self.state is IncomingState.HELLO:
             self._send(self._handshake.welcome(frame))
-            self.state = State.INITIATE
-        elif self.state is State.INITIATE:
+            self.state = IncomingState.INITIATE
+        elif self.state is IncomingState.INITIATE:
             self.key = key_text(self._handshake.client(frame))
-            self.state = State.NOTHING
+            self.state = IncomingState.NOTHING
             self._port.proved(self)
         else:
             raise BrokenStream("a frame before READY")

@@ -15,7 +15,7 @@ from typing import Final
 from dlcpd.daemon.peers.curve import Cipher, ClientHandshake, TurnedAway
 from dlcpd.daemon.peers.frames import BrokenStream, check_greeting_untrusted, greeting
 from dlcpd.daemon.peers.keys import KeyPair
-from dlcpd.daemon.peers.stream import Stream, set_options
+from dlcpd.daemon.peers.stream import ByteStream, set_options
 
 MAX_QUEUED: Final = 64  # messages to one unreachable peer; a hello is repeated anyway
 RECONNECT: Final = 0.05  # seconds, doubled up to RECONNECT_MAX: a late peer is found soon
@@ -52,7 +52,7 @@ class Line:
         self._ended = False  # an open connection has ended, and no other one was tried since
         self._queue: deque[bytes] = deque()  # the first may be partly sent, see `_out`
         self._out = b""  # bytes of it, or of the handshake, that the socket has not taken
-        self._stream: Stream | None = None
+        self._stream: ByteStream | None = None
         self._connecting = False
         self._answers: list[Callable[[bytes], bytes]] = []  # to the server's frames, in order
         self._cipher: Cipher | None = None
@@ -125,7 +125,7 @@ class Line:
         family = socket.AF_INET6 if ":" in self._target[0] else socket.AF_INET
         try:
             sock = socket.socket(family, socket.SOCK_STREAM)
-            self._stream, self._connecting = Stream(sock), True
+            self._stream, self._connecting = ByteStream(sock), True
             set_options(sock)
             error = sock.connect_ex(self._target)
             if error in (0, errno.EINPROGRESS):

@@ -14,7 +14,7 @@ from typing import Final
 from dlcpd.contract.errors import NotAuthorised
 from dlcpd.daemon import log
 from dlcpd.daemon.fair_table import FairTable
-from dlcpd.daemon.peers.incoming import Incoming, Port
+from dlcpd.daemon.peers.incoming import IncomingConnection, Port
 from dlcpd.daemon.peers.trust import Trust
 from dlcpd.ipc.accepting import AcceptLoop, Short
 
@@ -42,9 +42,11 @@ class Listener:
         self._authorised, self._quiet_until = trust.authorised, 0.0
         self._port = Port(trust.keys, counters, on_message, self._prove, self._ended)
         self._admitted: Counter[str] = Counter()  # key -> sessions that name it
-        self._proved: dict[str, dict[Incoming, None]] = {}  # by key, in the order they came
+        self._proved: dict[
+            str, dict[IncomingConnection, None]
+        ] = {}  # by key, in the order they came
         share = max(descriptors // STRANGERS_SHARE, LEAST_STRANGERS)
-        self._strangers: FairTable[Incoming] = FairTable(min(MAX_STRANGERS, share))
+        self._strangers: FairTable[IncomingConnection] = FairTable(min(MAX_STRANGERS, share))
         self._accepting = AcceptLoop(
             loop, sock, self._accepted, make_room=self._stranger_leaves, told=_tell_short
         )
@@ -85,7 +87,7 @@ class Listener:
 
     def _accepted(self, sock: socket.socket, address: tuple[str, int]) -> None:
         """Raises: OSError if the peer has gone; then the caller still owns `sock`."""
-        self._add_stranger(Incoming(self._loop, sock, address[0], self._port))
+        self._add_stranger(IncomingConnection(self._loop, sock, address[0], self._port))
 
     def _stranger_leaves(self) -> bool:
         """Close the oldest connection without an admitted key; False: there is none."""
@@ -94,12 +96,12 @@ class Listener:
             oldest.end("handshake_refused")
         return oldest is not None
 
-    def _add_stranger(self, incoming: Incoming) -> None:
+    def _add_stranger(self, incoming: IncomingConnection) -> None:
         leaves = self._strangers.add(incoming.source, incoming)
         if leaves is not None:
             leaves.end("handshake_refused")
 
-    def _prove(self, incoming: Incoming) -> None:
+    def _prove(self, incoming: IncomingConnection) -> None:
         if not self._authorised.allows(incoming.key):
             self._turn_away(incoming)
             return
@@ -112,7 +114,7 @@ class Listener:
         else:
             self._counters["handshake_waits"] += 1
 
-    def _turn_away(self, incoming: Incoming) -> None:
+    def _turn_away(self, incoming: IncomingConnection) -> None:
         code, now, tell = NotAuthorised.code, self._loop.time(), log.debug
         if now >= self._quiet_until:
             tell, self._quiet_until = log.warning, now + QUIET
@@ -126,11 +128,11 @@ class Listener:
         )
         incoming.turn_away(code, "peer_not_authorised")
 
-    def _let_in(self, incoming: Incoming) -> None:
+    def _let_in(self, incoming: IncomingConnection) -> None:
         self._strangers.discard(incoming)
         incoming.let_in()
 
-    def _ended(self, incoming: Incoming) -> None:
+    def _ended(self, incoming: IncomingConnection) -> None:
         self._strangers.discard(incoming)
         same = self._proved.get(incoming.key, {})
         same.pop(incoming, None)

@@ -7,34 +7,23 @@ unknown: so no message of an earlier run of a job takes effect.
 """
 
 import ipaddress
-import re
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
-import msgpack
+from msgspec import DecodeError, Meta, Raw, Struct, ValidationError
+from msgspec.msgpack import Decoder, Encoder
 
-from dlcpd.contract.errors import BadMessage, PeerError
-from dlcpd.contract.messages import MAX_ENGINES, MAX_OPERATION, MAX_PROOF, MAX_WORLD
-from dlcpd.contract.schema import (
-    Specification,
-    flag,
-    integer,
-    problem,
-    problem_among,
-    rows,
-    string,
-    with_rows,
-)
+from dlcpd.contract.errors import PeerError
+from dlcpd.contract.forms import Form, between, most, plain, without
+from dlcpd.contract.limits import MAX_ENGINES, MAX_WORLD
+from dlcpd.contract.messages import MAX_PROOF
 from dlcpd.core.wire.header import MAX_PATHS
-from dlcpd.io.commands import MAX_ABORT_TEXT, MAX_BEGUN, Begun, UdpAddress
-from dlcpd.ipc.seqpacket import unpack_untrusted
+from dlcpd.io.commands import MAX_ABORT_TEXT, MAX_BEGUN, Begun, Operation, Stream, UdpAddress
 
 PEER_VERSION: Final = 8
 MAX_PEER_FRAME: Final = 32 * 1024  # bytes; twice the largest message
 MAX_SESSION: Final = (1 << 63) - 1
 MAX_REASON: Final = 4096  # characters: room for an error that quotes another one
 MAX_ABORTED: Final = 12  # operations of one Abort: 25 KB, if each character has four bytes
-_VERSION: Final = {"type": int, "low": 0, "high": 1 << 16}
 
 
 class MalformedPeerMessage(PeerError):
@@ -55,95 +44,86 @@ class OtherVersion(MalformedPeerMessage):
         self.version = version
 
 
-@dataclass(frozen=True, slots=True)
-class PeerHello:
+class _PeerMessage(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """The fields of every message."""
+
+    job: Annotated[str, most(128)]
+    from_rank: Annotated[int, between(0, MAX_WORLD - 1)]
+    to_rank: Annotated[int, between(0, MAX_WORLD - 1)]
+    session: Annotated[int, between(1, MAX_SESSION)]
+    echo: Annotated[int, between(0, MAX_SESSION)]
+
+
+class PeerHello(_PeerMessage, frozen=True):
     """One rank to another: the sender's endpoints, and settings that must be equal."""
 
-    job: str = string(128)
-    from_rank: int = integer(0, MAX_WORLD - 1)
-    to_rank: int = integer(0, MAX_WORLD - 1)
-    session: int = integer(1, MAX_SESSION)
-    echo: int = integer(0, MAX_SESSION)
-    answer: bool = flag()  # the sender lacks values of the receiver, which is to answer
-    serving: bool = flag()  # the sender's engines serve its session
-    host: str = string(255)
-    proof: str = string(MAX_PROOF, hidden=True)  # of the job's secret; "" = none
-    token: int = integer(1, (1 << 64) - 1)  # in the data for the sender
+    answer: bool  # the sender lacks values of the receiver, which is to answer
+    serving: bool  # the sender's engines serve its session
+    host: Annotated[str, most(255)]
+    proof: Annotated[str, most(MAX_PROOF)]  # of the job's secret; "" = none
+    token: Annotated[int, Meta(ge=1)]  # in the data for the sender
     # keys the checksums of data for the sender, or their encryption; hexadecimal
-    secret: str = string(64, hidden=True)
-    seed: int = integer(0, (1 << 64) - 1)  # the sender's, the same to all; rank 0's keys digests
+    secret: Annotated[str, Meta(pattern=r"\A[0-9a-f]{32,64}\Z")]
+    seed: Annotated[int, Meta(ge=0)]  # the sender's, the same to all; rank 0's keys digests
     # by engine, one per path; all engines of a host have the same number
-    endpoints: list[UdpAddress] = rows(MAX_ENGINES * MAX_PATHS, UdpAddress)  # noqa: RUF009  # field
-    engines: int = integer(1, MAX_ENGINES)
-    world_size: int = integer(0, 1 << 16)
-    chunk_bytes: int = integer(0, 1 << 30)
-    digest_every: int = integer(0, 1 << 20)
-    checksum: int = integer(0, 1)
-    data_encryption: int = integer(0, 1)  # 0: none; 1: AES-256-GCM
+    endpoints: Annotated[list[UdpAddress], most(MAX_ENGINES * MAX_PATHS)]
+    engines: Annotated[int, between(1, MAX_ENGINES)]
+    world_size: Annotated[int, between(0, 1 << 16)]
+    chunk_bytes: Annotated[int, between(0, 1 << 30)]
+    digest_every: Annotated[int, between(0, 1 << 20)]
+    checksum: Annotated[int, between(0, 1)]
+    data_encryption: Annotated[int, between(0, 1)]  # 0: none; 1: AES-256-GCM
+
+    def __repr__(self) -> str:
+        return without(self, "proof", "secret")
 
 
-@dataclass(frozen=True, slots=True)
-class Goodbye:
+class Goodbye(_PeerMessage, frozen=True):
     """The sender's session ended, for the reason given."""
 
-    job: str = string(128)
-    from_rank: int = integer(0, MAX_WORLD - 1)
-    to_rank: int = integer(0, MAX_WORLD - 1)
-    session: int = integer(1, MAX_SESSION)
-    echo: int = integer(0, MAX_SESSION)
-    code: str = string(64)
-    text: str = string(MAX_REASON)
+    code: Annotated[str, most(64)]
+    text: Annotated[str, most(MAX_REASON)]
 
 
 class AbortedRow(NamedTuple):
     """An operation of one engine that the sender aborted, and why."""
 
-    stream: int  # number on the wire
-    operation: int
-    text: str
-    lost: int = -1  # rank that the sender lost, if that is why
+    stream: Stream
+    operation: Operation
+    text: Annotated[str, most(MAX_ABORT_TEXT)]
+    lost: Annotated[int, between(-1, MAX_WORLD - 1)]  # rank that the sender lost; -1: not the cause
 
 
-@dataclass(frozen=True, slots=True)
-class Abort:
+class Abort(_PeerMessage, frozen=True):
     """The sender aborted operations; its session goes on. In one message, as most fail together."""
 
-    job: str = string(128)
-    from_rank: int = integer(0, MAX_WORLD - 1)
-    to_rank: int = integer(0, MAX_WORLD - 1)
-    session: int = integer(1, MAX_SESSION)
-    echo: int = integer(0, MAX_SESSION)
-    engine: int = integer(0, MAX_ENGINES - 1)
-    aborted: list[AbortedRow] = rows(MAX_ABORTED, AbortedRow)  # noqa: RUF009  # field
+    engine: Annotated[int, between(0, MAX_ENGINES - 1)]
+    aborted: Annotated[list[AbortedRow], Meta(min_length=1, max_length=MAX_ABORTED)]
 
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
+class Leaving(_PeerMessage, frozen=True):
     """The sender's client left, after these operations of one engine: its session delivers them,
     and then says Goodbye. `last`: the list is complete."""
 
-    job: str = string(128)
-    from_rank: int = integer(0, MAX_WORLD - 1)
-    to_rank: int = integer(0, MAX_WORLD - 1)
-    session: int = integer(1, MAX_SESSION)
-    echo: int = integer(0, MAX_SESSION)
-    engine: int = integer(0, MAX_ENGINES - 1)
-    text: str = string(MAX_REASON)
-    begun: list[Begun] = rows(MAX_BEGUN, Begun)  # noqa: RUF009  # field
-    last: bool = flag()
+    engine: Annotated[int, between(0, MAX_ENGINES - 1)]
+    text: Annotated[str, most(MAX_REASON)]
+    begun: Annotated[list[Begun], most(MAX_BEGUN)]
+    last: bool
 
 
 PeerMessage = PeerHello | Goodbye | Abort | Leaving
 _KINDS: Final[tuple[type[PeerMessage], ...]] = (PeerHello, Goodbye, Abort, Leaving)
-_SPECIFICATIONS: Final = {kind: Specification.of(kind) for kind in _KINDS}
+_FORMS: Final[tuple[Form[Any], ...]] = tuple(map(Form, _KINDS))
+_FIELDS: Final[tuple[Decoder[PeerMessage], ...]] = tuple(map(Decoder, _KINDS))
+# The kind and the fields are read after the version: other versions have others.
+_FRAME: Final = Decoder(tuple[Annotated[int, between(0, 1 << 16)], Raw, Raw])
+_KIND: Final = Decoder(Annotated[int, between(0, len(_KINDS) - 1)])
+_encode: Final = Encoder(enc_hook=plain).encode
 
 
 def pack(message: PeerMessage) -> bytes:
     """The frame of a message."""
-    kind = type(message)
-    values = {name: getattr(message, name) for name in _SPECIFICATIONS[kind].names}
-    packed: bytes = msgpack.packb([PEER_VERSION, _KINDS.index(kind), values])
-    return packed
+    return _encode((PEER_VERSION, _KINDS.index(type(message)), message))
 
 
 def unpack_peer_untrusted(data: bytes) -> PeerMessage:
@@ -154,61 +134,32 @@ def unpack_peer_untrusted(data: bytes) -> PeerMessage:
     if len(data) > MAX_PEER_FRAME:
         raise MalformedPeerMessage("too_long", f"{len(data)} B, at most {MAX_PEER_FRAME}")
     try:
-        frame = unpack_untrusted(data)
-    except BadMessage as exc:
-        raise MalformedPeerMessage("no_msgpack", str(exc)) from exc
-    if not isinstance(frame, list) or len(frame) != 3:
-        raise MalformedPeerMessage("no_frame", "need [version, kind, fields]")
-    version, number, values = frame
-    if wrong := problem(version, _VERSION):
-        raise MalformedPeerMessage("no_frame", f"version {wrong}")
-    if version != PEER_VERSION:  # before the fields: other versions have other fields
-        raise OtherVersion(version)
-    if type(number) is not int or not 0 <= number < len(_KINDS):
-        raise MalformedPeerMessage("unknown_kind", f"a kind is an integer 0..{len(_KINDS) - 1}")
-    return _checked(_KINDS[number], values)
+        version, kind, fields = _FRAME.decode(data)
+        if version != PEER_VERSION:
+            raise OtherVersion(version)
+        return _message(kind, fields)
+    except ValidationError as exc:
+        raise MalformedPeerMessage("no_frame", "need [version, kind, fields]") from exc
+    except (DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise MalformedPeerMessage("no_msgpack", f"{type(exc).__name__}") from exc
 
 
-def _checked(kind: type[PeerMessage], values: Any) -> PeerMessage:
-    spec = _SPECIFICATIONS[kind]
-    if not isinstance(values, dict) or values.keys() != set(spec.names):
-        raise MalformedPeerMessage("bad_field", f"{kind.__name__}: other fields than expected")
-    ordered = [values[name] for name in spec.names]
-    if wrong := problem_among(ordered, spec):
-        raise MalformedPeerMessage("bad_field", f"{kind.__name__}.{wrong}")
-    if kind is PeerHello and (wrong := _secret_problem(values["secret"])):
-        raise MalformedPeerMessage("bad_field", f"{kind.__name__}.secret: {wrong}")
-    if kind is PeerHello and (wrong := _endpoint_problem(values["endpoints"], values["engines"])):
-        raise MalformedPeerMessage("bad_field", f"{kind.__name__}.endpoints: {wrong}")
-    if kind is Abort and (wrong := _aborted_problem(values["aborted"])):
-        raise MalformedPeerMessage("bad_field", f"{kind.__name__}.aborted: {wrong}")
-    if kind is Leaving and (wrong := _begun_problem(values["begun"])):
-        raise MalformedPeerMessage("bad_field", f"{kind.__name__}.begun: {wrong}")
-    return kind(*with_rows(ordered, spec))
-
-
-def _secret_problem(secret: str) -> str:
-    return "" if re.fullmatch("[0-9a-f]{32,64}", secret) else "needs 32 to 64 hexadecimal digits"
-
-
-def _aborted_problem(aborted: list[AbortedRow]) -> str:
-    if not aborted:
-        return "names no operation"
-    for stream, operation, text, lost in aborted:
-        if not (0 <= stream < 1 << 16 and 1 <= operation <= MAX_OPERATION):
-            return f"operation {operation} of stream {stream}"
-        if not -1 <= lost < MAX_WORLD:
-            return f"rank {lost}"
-        if len(text) > MAX_ABORT_TEXT:
-            return f"a text of {len(text)} characters, at most {MAX_ABORT_TEXT}"
-    return ""
-
-
-def _begun_problem(begun: list[Begun]) -> str:
-    for stream, operation in begun:
-        if not (0 <= stream < 1 << 16 and 1 <= operation <= MAX_OPERATION):
-            return f"operation {operation} of stream {stream}"
-    return ""
+def _message(kind: Raw, fields: Raw) -> PeerMessage:
+    try:
+        number = _KIND.decode(kind)
+    except ValidationError as exc:
+        wrong = f"a kind is an integer 0..{len(_KINDS) - 1}"
+        raise MalformedPeerMessage("unknown_kind", wrong) from exc
+    try:
+        message: PeerMessage = _FIELDS[number].decode(fields)
+    except ValidationError as exc:
+        raise MalformedPeerMessage("bad_field", _FORMS[number].problem(exc)) from exc
+    if isinstance(message, PeerHello) and (
+        wrong := _endpoint_problem(message.endpoints, message.engines)
+    ):
+        raise MalformedPeerMessage("bad_field", f"PeerHello.endpoints: {wrong}")
+    _FORMS[number].clean(message)
+    return message
 
 
 def _endpoint_problem(endpoints: list[UdpAddress], engines: int) -> str:

@@ -78,7 +78,7 @@ def _is_key(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class PeerCallbacks:
     """Callbacks for messages and events of peers."""
 
     message: Callable[[str, PeerMessage], None]  # the sender's key
@@ -105,7 +105,7 @@ class Peers:
         port: int,
         *,
         trust: Trust,
-        news: News,
+        news: PeerCallbacks,
         counters: Counter[str],
         told: str = "",
     ) -> None:

@@ -11,7 +11,7 @@ PROBES: Final = 2  # unanswered probes that end a half-open connection
 UNACKNOWLEDGED: Final = 15_000  # ms until unacknowledged data end it
 
 
-class Stream:
+class ByteStream:
     """Owns `sock`, which does not block."""
 
     def __init__(self, sock: socket.socket) -> None:

@@ -11,7 +11,7 @@ from dlcpd.daemon import log
 from dlcpd.daemon.peers.authorised import Authorised
 from dlcpd.daemon.peers.membership import Link
 from dlcpd.daemon.sessions.proof import HOW_TO_PROVE, UNPROVED, Proof, check_keys, proof_of, refusal
-from dlcpd.daemon.sessions.session import Client
+from dlcpd.daemon.sessions.session import JoinedClient
 from dlcpd.daemon.sessions.table import SessionTable
 
 
@@ -59,7 +59,7 @@ class Admission:
         self._authorised, self._endpoint = authorised, endpoint
         self.draining = False  # no session is admitted any more
 
-    def check(self, request: Join, client: Client) -> None:
+    def check(self, request: Join, client: JoinedClient) -> None:
         """Raises: DaemonUnavailable, NotPermitted, TooMany."""
         self._check_room(request)
         self._check_heir(request, client)
@@ -100,7 +100,7 @@ class Admission:
                 log.warning("peers_unproved", job=request.job, text=f"{UNPROVED}: {HOW_TO_PROVE}")
         return proof
 
-    def _check_heir(self, request: Join, client: Client) -> None:
+    def _check_heir(self, request: Join, client: JoinedClient) -> None:
         """Residuals are gradients: no user gets those of another. Raises: NotPermitted."""
         former = self._table.numbered(request.inherits)
         if former is not None and former.client.uid != client.uid:

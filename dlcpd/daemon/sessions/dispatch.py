@@ -23,7 +23,7 @@ from dlcpd.daemon.peers.membership import Link, LinkInput, LinkState
 from dlcpd.daemon.peers.peer_messages import Abort, Goodbye, Leaving, PeerHello, PeerMessage
 from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.daemon.sessions.aborts import AbortQueue
-from dlcpd.daemon.sessions.session import Session, address_of
+from dlcpd.daemon.sessions.session import LocalSession, address_of
 from dlcpd.daemon.sessions.sessions import Sessions
 from dlcpd.io.commands import AbortedOperation, PeerDoubted, PeerGone, PeerLeft
 from dlcpd.io.control_events import (
@@ -34,9 +34,9 @@ from dlcpd.io.control_events import (
     PathChanged,
     PathMtuChanged,
     PeerChanged,
-    SessionBroken,
     SessionDelivered,
     SessionEnded,
+    SessionFailed,
     SessionLeft,
     SessionOpened,
 )
@@ -124,7 +124,7 @@ class Dispatch:
             case OperationsFailed(number, failures):
                 if session := self._sessions.table.numbered(number):
                     self._operations_failed(session, engine, failures)
-            case SessionBroken(number, rank, code, text):
+            case SessionFailed(number, rank, code, text):
                 session = self._sessions.table.numbered(number)
                 if session and not session.broken:  # else another engine reported it
                     _severity(session, rank, code)(
@@ -143,7 +143,7 @@ class Dispatch:
                 log.error("engine_event_unknown", event_kind=type(event).__name__)
 
     def _network_news(
-        self, session: Session, engine: int, event: PathChanged | PeerChanged | PathMtuChanged
+        self, session: LocalSession, engine: int, event: PathChanged | PeerChanged | PathMtuChanged
     ) -> None:
         match event:
             case PathChanged(_, rank, path, state, loss):
@@ -155,7 +155,7 @@ class Dispatch:
                 self._mtu_changed(session, engine, event)
 
     def _peer_changed(
-        self, session: Session, engine: int, rank: int, state: PeerState, silent: float
+        self, session: LocalSession, engine: int, rank: int, state: PeerState, silent: float
     ) -> None:
         """A peer is suspected, or no longer: logged once, however many engines report it."""
         told = session.silence.change(engine, rank, state, self._loop.time())
@@ -172,12 +172,12 @@ class Dispatch:
             **({"text": text} if text else {}),
         )
 
-    def _whose(self, session: Session, engine: int, rank: int, path: int) -> dict[str, Any]:
+    def _whose(self, session: LocalSession, engine: int, rank: int, path: int) -> dict[str, Any]:
         """Log fields of a peer's path, with the engine if there are several."""
         number = {"engine": engine} if len(self._engines) > 1 else {}
         return {"session": session, "peer": rank, "path": path} | number
 
-    def _mtu_changed(self, session: Session, engine: int, news: PathMtuChanged) -> None:
+    def _mtu_changed(self, session: LocalSession, engine: int, news: PathMtuChanged) -> None:
         fields = self._whose(session, engine, news.rank, news.path)
         if not news.mtu:
             log.warning(
@@ -206,7 +206,9 @@ class Dispatch:
         else:
             self._sessions.joining.serves(session, engine)
 
-    def _session_ended(self, engine: int, session: Session | None, event: SessionEnded) -> None:
+    def _session_ended(
+        self, engine: int, session: LocalSession | None, event: SessionEnded
+    ) -> None:
         if event.trace:
             self._counters["internal"] += 1
             log.error("internal", engine=engine, code=event.code, text=event.trace)
@@ -217,7 +219,7 @@ class Dispatch:
             self._sessions.ends.refuse(session, error)
 
     def _operations_failed(
-        self, session: Session, engine: int, failures: list[FailedOperation]
+        self, session: LocalSession, engine: int, failures: list[FailedOperation]
     ) -> None:
         """Peers get only operations that failed here first: else aborts would echo endlessly."""
         for failed in failures:
@@ -236,7 +238,7 @@ class Dispatch:
         )
         self._sessions.ends.abort(session, engine, first)
 
-    def _hello(self, session: Session, link: Link, hello: PeerHello) -> None:
+    def _hello(self, session: LocalSession, link: Link, hello: PeerHello) -> None:
         membership = session.membership
         if membership.rejoined(link, hello) and session.opened:
             self._replaced(session, link)
@@ -253,7 +255,7 @@ class Dispatch:
             self._sessions.joining.hello(session, link)
         self._sessions.joining.advance(session)
 
-    def _replaced(self, session: Session, link: Link) -> None:
+    def _replaced(self, session: LocalSession, link: Link) -> None:
         """A peer's session that the local engines know has been replaced."""
         text = f"{link} joined again: its earlier session is over"
         if session.joined_at:
@@ -261,7 +263,7 @@ class Dispatch:
         else:
             self._sessions.ends.refuse(session, PeerLost(text))
 
-    def _goodbye(self, session: Session, link: Link, goodbye: Goodbye) -> None:
+    def _goodbye(self, session: LocalSession, link: Link, goodbye: Goodbye) -> None:
         if session.joined_at:
             if session.membership.concerns(link, goodbye):
                 self._gone(session, link, goodbye.text)
@@ -270,7 +272,7 @@ class Dispatch:
         elif session.membership.joining_goodbye(link, goodbye):
             self._sessions.ends.refuse(session, _join_error(link, goodbye))
 
-    def _leaving(self, session: Session, link: Link, said: Leaving) -> None:
+    def _leaving(self, session: LocalSession, link: Link, said: Leaving) -> None:
         known = session.opened and said.engine < session.membership.engines_used
         if not known or not session.membership.concerns(link, said):
             self._counters["peer_stale"] += 1
@@ -281,7 +283,7 @@ class Dispatch:
         left = PeerLeft(session.number, link.rank, said.text, said.begun, said.last)
         self._engines.send(said.engine, left)
 
-    def _abort(self, session: Session, link: Link, abort: Abort) -> None:
+    def _abort(self, session: LocalSession, link: Link, abort: Abort) -> None:
         membership = session.membership
         known = session.opened and abort.engine < membership.engines_used
         if not known or not membership.concerns(link, abort):
@@ -292,14 +294,14 @@ class Dispatch:
             engine = session.engines[abort.engine]
             self._aborts.add(session.number, session.aborts, engine, aborted)
 
-    def _gone(self, session: Session, link: Link, text: str) -> None:
+    def _gone(self, session: LocalSession, link: Link, text: str) -> None:
         log.info("peer_gone", session=session, peer=link, text=text)  # its effects log warnings
         link.step(LinkInput.LEAVE)
         link.end_reason = text
         self._engines.send_all(PeerGone(session.number, link.rank, text))
 
 
-def _severity(session: Session, rank: int, code: str) -> Callable[..., Any]:
+def _severity(session: LocalSession, rank: int, code: str) -> Callable[..., Any]:
     """The log function for a broken session: info after a peer's goodbye, a job's usual end."""
     if code == ReplicaDivergence.code:
         return log.error

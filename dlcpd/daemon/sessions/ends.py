@@ -11,7 +11,7 @@ from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link, LinkState
 from dlcpd.daemon.peers.peer_messages import AbortedRow
 from dlcpd.daemon.peers.peers import Peers
-from dlcpd.daemon.sessions.session import Session, address_of, cancel_timers, close_descriptors
+from dlcpd.daemon.sessions.session import LocalSession, address_of, cancel_timers, close_descriptors
 from dlcpd.daemon.sessions.table import SessionTable
 from dlcpd.io.commands import MAX_ABORT_TEXT, CloseSession, LeaveSession
 from dlcpd.io.control_events import FailedOperation, SessionLeft
@@ -34,13 +34,13 @@ class Ends:
         self.stopped = False  # no engine is left that could deliver anything
         self.on_forgotten: Callable[[], None] = lambda: None  # called after each end
 
-    def refuse(self, session: Session, error: DlcpError) -> None:
+    def refuse(self, session: LocalSession, error: DlcpError) -> None:
         """The join failed: tell peers and client, and forget the session."""
         log.warning("join_refused", session=session, code=error.code, text=error)
         self._forget(session, error)
         session.client.refused(error)
 
-    def leave(self, session: Session, error: DlcpError) -> None:
+    def leave(self, session: LocalSession, error: DlcpError) -> None:
         """The client is gone. An open session still delivers the operations that it began; peers
         are told at once that it begins no more."""
         if self.stopped or not session.joined_at or session.broken or session.leaving:
@@ -56,7 +56,7 @@ class Ends:
         late = DELIVERY + DELIVERY_MARGIN
         session.timers["late"] = self._loop.call_later(late, self.close, session, error)
 
-    def left(self, session: Session, engine: int, left: SessionLeft) -> None:
+    def left(self, session: LocalSession, engine: int, left: SessionLeft) -> None:
         """An engine says after which operations the client of a session left."""
         session.silent = False
         link = session.membership.links.get(left.rank)
@@ -66,7 +66,7 @@ class Ends:
                 address_of(link), session.membership.leaving_to(link, engine, why, left)
             )
 
-    def delivered(self, session: Session, engine: int, lacking: str) -> None:
+    def delivered(self, session: LocalSession, engine: int, lacking: str) -> None:
         """An engine ended its delivery of a session; `lacking`: what peers did not get, or "".
 
         Its client may still be connected here, though it has closed its lanes.
@@ -80,7 +80,7 @@ class Ends:
         if not session.delivering:
             self.close(session, session.leaving)
 
-    def close(self, session: Session, error: DlcpError) -> None:
+    def close(self, session: LocalSession, error: DlcpError) -> None:
         """Close a session everywhere.
 
         Events of engines come first: if the client left because of one, peers must get that reason.
@@ -90,14 +90,14 @@ class Ends:
             return
         self._forget(session, error)
 
-    def abandon(self, session: Session, error: DlcpError) -> None:
+    def abandon(self, session: LocalSession, error: DlcpError) -> None:
         """End an open session: close it everywhere and tell the client why."""
         leaving = session.leaving
         self.close(session, error)
         if not leaving:  # else no client is connected
             session.client.lost(error)
 
-    def end(self, session: Session, error: DlcpError) -> None:
+    def end(self, session: LocalSession, error: DlcpError) -> None:
         """End a session that is joining or open."""
         if session.joined_at:
             self.abandon(session, error)
@@ -118,7 +118,7 @@ class Ends:
             if here and session.begun and engine in session.engines:
                 self.end(session, error)
 
-    def part(self, session: Session, code: str, text: str) -> None:
+    def part(self, session: LocalSession, code: str, text: str) -> None:
         """Tell the peers, once, that no further operation of this rank will succeed."""
         if session.parted:
             return
@@ -128,7 +128,7 @@ class Ends:
                 goodbye = session.membership.goodbye_to(link, code, text)
                 self._peers.send(address_of(link), goodbye)
 
-    def abort(self, session: Session, engine: int, failures: list[FailedOperation]) -> None:
+    def abort(self, session: LocalSession, engine: int, failures: list[FailedOperation]) -> None:
         """Tell the peers that wait for operations of an engine that this rank aborted them."""
         membership = session.membership
         for link in membership.links.values():
@@ -145,7 +145,7 @@ class Ends:
             for message in membership.aborts_to(link, session.engines.index(engine), rows):
                 self._peers.send(address_of(link), message)
 
-    def _forget(self, session: Session, error: DlcpError) -> None:
+    def _forget(self, session: LocalSession, error: DlcpError) -> None:
         """Tell engines and peers, and free the session's resources."""
         if session.opened:
             self._engines.send_all(CloseSession(session.number, error.code, str(error)))

@@ -12,15 +12,15 @@ from typing import Final
 from dlcpd.contract.errors import DlcpError, TooMany
 from dlcpd.contract.messages import Join
 from dlcpd.daemon.clients.join_request import links_of, token_prefix
-from dlcpd.daemon.engine_slot import State
+from dlcpd.daemon.engine_slot import SlotState
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link, Membership
 from dlcpd.daemon.peers.peers import Peers
 from dlcpd.daemon.sessions.admission import Admission, SessionSettings
 from dlcpd.daemon.sessions.ends import Ends
 from dlcpd.daemon.sessions.session import (
-    Client,
-    Session,
+    JoinedClient,
+    LocalSession,
     address_of,
     cancel_timers,
     close_descriptors,
@@ -55,7 +55,7 @@ class Joining:
         self._peers, self._engines = peers, engines
         self._token_prefix = token_prefix()
 
-    def join(self, request: Join, client: Client) -> Session:
+    def join(self, request: Join, client: JoinedClient) -> LocalSession:
         """Begin to join; `client.joined` or `client.refused` follows.
 
         Raises: LocalError; nothing changed.
@@ -76,7 +76,7 @@ class Joining:
             seed=secrets.randbits(64),
             proof=request.proof,
         )
-        session = Session(
+        session = LocalSession(
             number,
             membership,
             client,
@@ -97,10 +97,10 @@ class Joining:
         self._begin(session)
         return session
 
-    def _begin(self, session: Session) -> None:
+    def _begin(self, session: LocalSession) -> None:
         """Announce a session to peers once its engines are up; until then it waits."""
         states = [self._engines.state(engine) for engine in session.engines]
-        if session.begun or any(state is not State.UP for state in states):
+        if session.begun or any(state is not SlotState.UP for state in states):
             return
         session.begun = True
         session.membership.endpoints = [self._engines.endpoints(e) for e in session.engines]
@@ -114,19 +114,19 @@ class Joining:
         for session in self._table:
             if session.begun or engine not in session.engines:
                 continue
-            if self._engines.state(engine) is State.FAILING:
+            if self._engines.state(engine) is SlotState.FAILING:
                 self._ends.refuse(session, self._admission.without_engines(session.engines))
             else:
                 self._begin(session)
 
-    def hello(self, session: Session, link: Link) -> None:
+    def hello(self, session: LocalSession, link: Link) -> None:
         """Send a hello to one peer; not before peers know that an earlier session leaves: they
         would count it as lost."""
         if any(other.silent and other.name == session.name for other in self._table):
             return  # it is repeated
         self._peers.send(address_of(link), session.membership.hello_to(link))
 
-    def advance(self, session: Session) -> None:
+    def advance(self, session: LocalSession) -> None:
         """Have the engines serve a session whose links are all up; once all ranks' engines do,
         tell the client."""
         if session.joined_at:
@@ -136,7 +136,7 @@ class Joining:
         elif session.membership.complete:
             self._joined(session)
 
-    def serves(self, session: Session, engine: int) -> None:
+    def serves(self, session: LocalSession, engine: int) -> None:
         """An engine serves the session."""
         session.opening.discard(engine)
         if session.opening or session.membership.serving:
@@ -146,7 +146,7 @@ class Joining:
             self.hello(session, link)
         self.advance(session)
 
-    def _open(self, session: Session) -> None:
+    def _open(self, session: LocalSession) -> None:
         used = session.membership.engines_used
         commands = [open_command(session, position) for position in range(used)]
         if (size := max(len(pack(command)) for command in commands)) > MAX_COMMAND:
@@ -167,20 +167,20 @@ class Joining:
         close_all(ends[2 * used :])
         session.descriptors = [arena, *lanes[1::2]]
 
-    def _joined(self, session: Session) -> None:
+    def _joined(self, session: LocalSession) -> None:
         cancel_timers(session)
         session.joined_at = self._loop.time()
         descriptors, session.descriptors = session.descriptors, []
         session.client.joined(session.number, session.arena_bytes, descriptors)
 
-    def _retry(self, session: Session, delay: float) -> None:
+    def _retry(self, session: LocalSession, delay: float) -> None:
         for link in session.membership.waiting:
             self.hello(session, link)
         session.timers["retry"] = self._loop.call_later(
             delay, self._retry, session, min(2 * delay, RETRY_MAX)
         )
 
-    def _expire(self, session: Session) -> None:
+    def _expire(self, session: LocalSession) -> None:
         error: DlcpError = session.membership.timed_out(session.timeout)
         if not session.begun:
             error = self._admission.without_engines(session.engines)

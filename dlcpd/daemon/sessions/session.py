@@ -17,7 +17,7 @@ from dlcpd.io.commands import EnginePeer, OpenSession
 from dlcpd.ipc.seqpacket import close_all
 
 
-class Client(Protocol):
+class JoinedClient(Protocol):
     """Interface of the connection that joined."""
 
     uid: int  # user at the other end
@@ -33,12 +33,12 @@ class Client(Protocol):
 
 
 @dataclass(slots=True)
-class Session:
+class LocalSession:
     """One local rank."""
 
     number: int
     membership: Membership
-    client: Client
+    client: JoinedClient
     arena_bytes: int
     timeout: float  # seconds, of the join
     proof: Proof  # of its peers
@@ -114,20 +114,20 @@ def duplicates(descriptor: int, count: int) -> list[int]:
     return made
 
 
-def cancel_timers(session: Session) -> None:
+def cancel_timers(session: LocalSession) -> None:
     """Repeat no more hellos, and let no join time out."""
     for timer in session.timers.values():
         timer.cancel()
     session.timers.clear()
 
 
-def close_descriptors(session: Session) -> None:
+def close_descriptors(session: LocalSession) -> None:
     """Close what was not handed on."""
     close_all(session.descriptors)
     session.descriptors = []
 
 
-def open_command(session: Session, engine: int) -> OpenSession:
+def open_command(session: LocalSession, engine: int) -> OpenSession:
     """The command for the engine at position `engine` of the session, once every link is up."""
     membership = session.membership
     keyed = bool(membership.agreed["checksum"] or membership.agreed["data_encryption"])

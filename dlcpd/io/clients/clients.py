@@ -190,7 +190,7 @@ class Clients:
             self._control.emit(control_events.OperationsFailed(session, rows))
         for event in events:
             if isinstance(event, SessionBroken):
-                self._control.emit(control_events.SessionBroken(*event[:4]))
+                self._control.emit(control_events.SessionFailed(*event[:4]))
 
     def _tell(self, client: Client, event: Event) -> None:
         match event:

@@ -9,13 +9,14 @@ from typing import Final
 import numpy as np
 
 from dlcpd.collectives.loss.accounts import Accounts
+from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.messages import Message
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.io.clients.committed import Committed
 from dlcpd.io.clients.unmapping import give_back
 from dlcpd.io.udp.mmsg import address
-from dlcpd.ipc.kernel_errors import Failures
-from dlcpd.ipc.seqpacket import close_all, decode_untrusted, encode, receive_now, send_now
+from dlcpd.ipc.kernel_errors import CallFailures
+from dlcpd.ipc.seqpacket import close_all, receive_now, send_now
 
 MAX_BACKLOG: Final = 8192  # frames a client may leave unread: two per operation it may have open
 MAX_WAITING: Final = 32 << 20  # bytes of those: texts of failures may be long
@@ -44,7 +45,7 @@ class Lane:
         def count(reason: str) -> None:
             counted[reason] += 1
 
-        self._reads, self._writes = Failures(count, "lane"), Failures(count, "lane")
+        self._reads, self._writes = CallFailures(count, "lane"), CallFailures(count, "lane")
         self.broken = ""  # why the lane cannot be written any more; empty: it can
         self.socket = _socket_of(lane, arena)
         self.backlog: deque[bytes] = deque()

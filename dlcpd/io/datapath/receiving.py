@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlcpd.core.wire.checksum import Keyring
-from dlcpd.core.wire.datagram import Group, Placed, Target
+from dlcpd.core.wire.datagram import DatagramGroup, Placed, Target
 from dlcpd.core.wire.header import HEADER_SIZE, Flag, Header, Kind
 from dlcpd.core.wire.header_batch import parse
 from dlcpd.core.wire.rows import RowGroup
@@ -17,7 +17,7 @@ from dlcpd.core.wire.sizes import MAX_SEGMENT
 from dlcpd.io.datapath.key_table import KeyTable
 from dlcpd.io.datapath.library import CONTROL, DATAGRAM, GROUP, NONE, REJECTS, RING, STRAY, Library
 from dlcpd.io.datapath.open_transfers import OpenTransfers
-from dlcpd.io.udp.loss import NO_CORRUPTION, Corrupt, Loss
+from dlcpd.io.udp.loss import NO_CORRUPTION, Corrupt, RandomLoss
 from dlcpd.io.udp.mmsg import MSGHDR, address
 
 RECEIVE_BYTES: Final = 2 << 20  # per call; with more, the first leave the cache before their use
@@ -40,7 +40,7 @@ class CompiledRing:
         table: OpenTransfers,
         *,
         gro: bool,
-        loss: Loss,
+        loss: RandomLoss,
         corrupt: Corrupt = NO_CORRUPTION,
         keys: Keyring | None = None,
     ) -> None:
@@ -76,7 +76,7 @@ class CompiledRing:
         messages["control"] = address(self.control) + number * CONTROL
         return messages
 
-    def _fill_in(self, loss: Loss, corrupt: Corrupt) -> None:
+    def _fill_in(self, loss: RandomLoss, corrupt: Corrupt) -> None:
         ring = self._ring[0]
         ring["data"], ring["messages"] = address(self.data), address(self.messages)
         ring["table"] = self.table.at
@@ -183,7 +183,7 @@ class CompiledBatch:
     def count(self) -> int:
         return len(self._groups)
 
-    def groups(self, counters: Counter[str]) -> list[Group]:
+    def groups(self, counters: Counter[str]) -> list[DatagramGroup]:
         for reason, count in zip(REJECTS, self._rejects, strict=True):
             if count and reason is not None:
                 counters[reason] += count
@@ -194,7 +194,7 @@ class CompiledBatch:
 
 
 class CompiledGroup:
-    """A `Group`: number `number` of the ring."""
+    """A `DatagramGroup`: number `number` of the ring."""
 
     __slots__ = (
         "_arrived", "_begin", "_number", "_opened", "_placed", "_ring", "_row", "asks", "count",

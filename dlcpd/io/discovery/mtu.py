@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.core.endpoint import Endpoint
-from dlcpd.core.paths.path_mtu import PathMtu, State
+from dlcpd.core.paths.path_mtu import PathMtu, SearchState
 from dlcpd.core.paths.pieces import MAX_OF_ALL, Reassembly
 from dlcpd.core.paths.route_search import Address
 from dlcpd.core.room import Room
@@ -28,7 +28,7 @@ _KINDS: Final = frozenset(  # second byte of a datagram
 )
 
 
-class Path(Protocol):
+class ProbedPath(Protocol):
     """The part of UdpPath that this needs."""
 
     index: int
@@ -51,11 +51,11 @@ class MtuNews:
 
 
 @dataclass(slots=True, eq=False)
-class Way:
+class FlowPath:
     """One path of a flow, towards the peer."""
 
     search: PathMtu
-    path: Path
+    path: ProbedPath
     host: str  # the peer's address
     told: int = 0  # mtu of the last news
     told_blocked: bool = False
@@ -81,7 +81,7 @@ class Towards:
 
     session: int
     flow: Flow
-    ways: list[Way]
+    ways: list[FlowPath]
     pieces: Reassembly
 
 
@@ -92,7 +92,7 @@ class MtuDiscovery:
     def __init__(
         self,
         endpoint: Endpoint,
-        paths: Sequence[Path],
+        paths: Sequence[ProbedPath],
         largest: int,
         tell: Callable[[MtuNews], None],
         *,
@@ -106,7 +106,7 @@ class MtuDiscovery:
     def begin(self, session: int, flow: Flow, endpoints: Sequence[Address], now: float) -> None:
         """Search each path of a new flow. It uses the base size until an answer comes."""
         ways = [
-            Way(self._search(path, host), path, host)
+            FlowPath(self._search(path, host), path, host)
             for path, (host, _) in zip(self._paths, endpoints, strict=False)
         ]
         towards = Towards(session, flow, ways, Reassembly(self._pieces))
@@ -126,11 +126,11 @@ class MtuDiscovery:
         for number in range(len(towards.ways)):
             self._endpoint.timers.cancel((self, Timer.MTU_SEARCH, (flow.index, number)))
 
-    def _search(self, path: Path, host: str) -> PathMtu:
+    def _search(self, path: ProbedPath, host: str) -> PathMtu:
         headers = (48 if ":" in host else 28) + self._trailer
         return PathMtu(headers, self._most(path, host, headers))
 
-    def _most(self, path: Path, host: str, headers: int) -> int:
+    def _most(self, path: ProbedPath, host: str, headers: int) -> int:
         """The largest segment that this host's own interface lets out towards the peer."""
         fits = segment_within(mmsg.route_mtu(path.address[0], host), headers) or MAX_SEGMENT
         # Forged ICMP may have told the kernel less than LEAST_MTU. Transfers are counted in
@@ -153,7 +153,7 @@ class MtuDiscovery:
     def _search_on(self, towards: Towards, number: int, now: float) -> None:
         way = towards.ways[number]
         search = way.search
-        if search.state is State.COMPLETE:
+        if search.state is SearchState.COMPLETE:
             search.most = self._most(way.path, way.host, search.headers)
         for probe in search.on_timer(now):
             data = probes.pack_probe(
@@ -180,7 +180,7 @@ class MtuDiscovery:
 
     # --- answers and reports --------------------------------------------------------------
 
-    def take(self, path: Path, strays: list[bytes], now: float) -> list[bytes]:
+    def take(self, path: ProbedPath, strays: list[bytes], now: float) -> list[bytes]:
         """Answer probes, take in answers, reassemble pieces; returns all other datagrams."""
         if not any(data[1:2] in _KINDS for data in strays):
             return strays
@@ -191,7 +191,7 @@ class MtuDiscovery:
                 rest.append(other)
         return rest
 
-    def _take_one(self, path: Path, data: bytes, now: float) -> bytes | None:
+    def _take_one(self, path: ProbedPath, data: bytes, now: float) -> bytes | None:
         """Handle one datagram. Returns a datagram for the endpoint: one of a stranger, to refuse,
         or a reassembled one; else None."""
         flow = None
@@ -214,7 +214,9 @@ class MtuDiscovery:
             self._endpoint.fault(flow.session.number if flow else 0, exc)
         return None
 
-    def _on_probe(self, towards: Towards, path: Path, number: int, data: bytes, now: float) -> None:
+    def _on_probe(
+        self, towards: Towards, path: ProbedPath, number: int, data: bytes, now: float
+    ) -> None:
         probe = probes.unpack_probe_untrusted(data)
         answer = probes.pack_answer(towards.flow.token_out, number, probe, len(data))
         path.send_control(Control(towards.flow.index, path.index, answer))
@@ -230,7 +232,7 @@ class MtuDiscovery:
             self._endpoint.counters["probe"] += 1
         self._after(towards, number)
 
-    def on_icmp(self, path: Path, news: IcmpNews, now: float) -> None:
+    def on_icmp(self, path: ProbedPath, news: IcmpNews, now: float) -> None:
         """A router dropped a datagram as too big. Only a quoted token shows that this engine sent
         it."""
         try:
@@ -244,7 +246,7 @@ class MtuDiscovery:
         search.on_too_big(MAX_SEGMENT + UNIT, segment_within(news.mtu, search.headers), now)
         self._after(towards, path.index)
 
-    def on_refused(self, path: Path, now: float) -> None:
+    def on_refused(self, path: ProbedPath, now: float) -> None:
         """Take in the datagrams that this host's own kernel found too big for the interface."""
         refused, path.too_big[:] = set(path.too_big), []
         for index, size in refused:
@@ -272,7 +274,7 @@ class MtuDiscovery:
         self._endpoint.timers.set((self, Timer.MTU_SEARCH, (flow.index, number)), search.timer)
         way.path.limit(flow.index, 0 if search.blocked else HEADER_SIZE + search.size)
         self.refresh(flow)
-        ended = search.blocked or search.state is State.COMPLETE
+        ended = search.blocked or search.state is SearchState.COMPLETE
         if ended and (search.packet, search.blocked) != (way.told, way.told_blocked):
             before, way.told, way.told_blocked = way.told, search.packet, search.blocked
             self._tell(MtuNews(towards.session, flow.rank, number, search.packet, before))

@@ -14,7 +14,7 @@ from dlcpd.io.discovery.icmp import IcmpNews, RouteProbe
 INTERVAL: Final = 0.1  # seconds between consecutive hops: spares the ICMP limits of routers
 
 
-class Path(Protocol):
+class RoutedPath(Protocol):
     """The part of UdpPath that discovery needs."""
 
     probe: RouteProbe
@@ -26,7 +26,7 @@ class Path(Protocol):
 class Discovery:
     """A search per flow, one hop at a time, driven by the endpoint's timers."""
 
-    def __init__(self, endpoint: Endpoint, paths: Sequence[Path]) -> None:
+    def __init__(self, endpoint: Endpoint, paths: Sequence[RoutedPath]) -> None:
         self._endpoint, self._paths = endpoint, paths
         self._searches: dict[int, RouteSearch] = {}  # by flow, finished ones too
         self._busy: set[int] = set()  # indices of the flows being searched

@@ -11,7 +11,7 @@ from dlcpd.core.wire.datagram import Bytes
 
 
 @dataclass(slots=True)
-class Loss:
+class RandomLoss:
     """Discards `fraction` of the arriving datagrams, at random from `seed`."""
 
     fraction: float

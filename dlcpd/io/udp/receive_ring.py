@@ -18,7 +18,7 @@ from dlcpd.core.wire.header import HEADER_SIZE, Kind
 from dlcpd.core.wire.rows import Received
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 from dlcpd.io.udp import mmsg
-from dlcpd.io.udp.loss import NO_CORRUPTION, Corrupt, Loss
+from dlcpd.io.udp.loss import NO_CORRUPTION, Corrupt, RandomLoss
 from dlcpd.io.udp.raster import Raster
 
 RECEIVE_BYTES: Final = 2 << 20  # per receive call: half or twice as many is no faster
@@ -47,7 +47,7 @@ class ReceiveRing:
         width: int,
         *,
         gro: bool,
-        loss: Loss,
+        loss: RandomLoss,
         corrupt: Corrupt = NO_CORRUPTION,
         keys: Keyring | None = None,
     ) -> None:

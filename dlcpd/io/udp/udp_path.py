@@ -28,7 +28,7 @@ from dlcpd.io.datapath.receiving import CompiledRing
 from dlcpd.io.datapath.sending import CompiledSender
 from dlcpd.io.discovery.icmp import RouteProbe
 from dlcpd.io.udp import mmsg, stranger_filter
-from dlcpd.io.udp.loss import Corrupt, Loss
+from dlcpd.io.udp.loss import Corrupt, RandomLoss
 from dlcpd.io.udp.receive_ring import ReceiveRing
 from dlcpd.io.udp.send_ring import MAX_UDP, SendRing
 from dlcpd.ipc import kernel_errors
@@ -85,7 +85,7 @@ class UdpPath:
         self._receive_tos()
         seed = config.inject_seed, index, config.engine
         self._loss, self._corrupt = (
-            Loss(config.inject_loss, seed),
+            RandomLoss(config.inject_loss, seed),
             Corrupt(config.inject_corrupt, seed),
         )
         self._keys = keys

@@ -1,6 +1,6 @@
 """Broadcast: every rank gets the data of the root."""
 
-from dlcpd.schedules.builders.tree import Family, binomial
+from dlcpd.schedules.builders.tree import TreeNeighbours, binomial
 from dlcpd.schedules.draft import PROGRAMS, Draft, Steps, cut, of_input, of_output
 from dlcpd.schedules.model import Program
 
@@ -9,7 +9,7 @@ from dlcpd.schedules.model import Program
 def direct(rank: int, world: int, size: int, root: int, chunk_bytes: int) -> Program:
     """The root sends to every rank. Only the root has an INPUT."""
     draft = Draft(rank, world)
-    family = Family(None, draft.others) if rank == root else Family(root, ())
+    family = TreeNeighbours(None, draft.others) if rank == root else TreeNeighbours(root, ())
     return _pass_down(draft, family, size, chunk_bytes)
 
 
@@ -19,7 +19,7 @@ def tree(rank: int, world: int, size: int, root: int, chunk_bytes: int) -> Progr
     return _pass_down(Draft(rank, world), binomial(rank, world, root), size, chunk_bytes)
 
 
-def _pass_down(draft: Draft, family: Family, size: int, chunk_bytes: int) -> Program:
+def _pass_down(draft: Draft, family: TreeNeighbours, size: int, chunk_bytes: int) -> Program:
     for piece, result in enumerate(cut(of_output(0, size), chunk_bytes)):
         source, known = of_input(result.start, result.size), Steps()
         if family.parent is not None:

@@ -26,7 +26,7 @@ def hierarchical(rank: int, hosts: Hosts, size: int, chunk_bytes: int) -> Progra
     host = next(at for at, ranks in enumerate(hosts) if rank in ranks)
     shards = layout(size, lanes * len(hosts), chunk_bytes)
     owned = [shards.owned_by(owner) for owner in range(lanes * len(hosts))]
-    write = _Writer(Draft(rank, world), hosts, host, lanes)
+    write = _HierarchicalWriter(Draft(rank, world), hosts, host, lanes)
     rows = max(map(len, owned))
     # every stage is one chunk behind the stage it waits for
     stages = (write.gather_here, write.reduce_between, write.return_between, write.return_here)
@@ -40,7 +40,7 @@ def hierarchical(rank: int, hosts: Hosts, size: int, chunk_bytes: int) -> Progra
 
 
 @dataclass(slots=True)
-class _Writer:
+class _HierarchicalWriter:
     """Writes the program of one rank. `owner` of a chunk is its lane and its host in one number."""
 
     draft: Draft

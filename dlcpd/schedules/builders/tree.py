@@ -7,21 +7,21 @@ from dlcpd.schedules.model import NOT_REPLICATED, Program, Span
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class TreeNeighbours:
     """The neighbours of a rank in a tree."""
 
     parent: int | None  # None: the root
     children: tuple[int, ...]  # in the order of the ranks below them
 
 
-def binomial(rank: int, world: int, root: int = 0) -> Family:
+def binomial(rank: int, world: int, root: int = 0) -> TreeNeighbours:
     """The tree in which the child at distance 2**k has a subtree of 2**k ranks at most."""
     place = (rank - root) % world
     reach = place & -place or world  # ranks of its subtree, at most
     distances = [1 << k for k in range(world.bit_length())]
     children = [place + d for d in distances if d < reach and place + d < world]
     parent = None if not place else (place - reach + root) % world
-    return Family(parent, tuple((child + root) % world for child in children))
+    return TreeNeighbours(parent, tuple((child + root) % world for child in children))
 
 
 @PROGRAMS
@@ -40,7 +40,7 @@ def tree(rank: int, world: int, size: int, chunk_bytes: int) -> Program:
     return draft.program()
 
 
-def climb(draft: Draft, family: Family, own: Span, *, piece: int = NOT_REPLICATED) -> Steps:
+def climb(draft: Draft, family: TreeNeighbours, own: Span, *, piece: int = NOT_REPLICATED) -> Steps:
     """Add a chunk of INPUT to those of the children; the root's sum is OUTPUT's.
 
     Returns the last step: the sum, or its Send to the parent.
@@ -58,7 +58,7 @@ def climb(draft: Draft, family: Family, own: Span, *, piece: int = NOT_REPLICATE
     return draft.send(family.parent, parts[0], after=added, origin=own.start)
 
 
-def _down(draft: Draft, family: Family, own: Span, piece: int, known: Steps) -> None:
+def _down(draft: Draft, family: TreeNeighbours, own: Span, piece: int, known: Steps) -> None:
     result = of_output(own.start, own.size)
     if family.parent is not None:
         known = draft.receive(family.parent, result, implies=known, piece=piece)

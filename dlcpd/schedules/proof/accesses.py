@@ -8,7 +8,7 @@ from dlcpd.schedules.model import Buffer, Encode, Program, Reduce, Send, Span, r
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Access:
+class MemoryAccess:
     """Bytes [start, stop) of a memory, as a step reads or writes them."""
 
     memory: int  # a Buffer; OUTPUT for INPUT as well where they share memory
@@ -18,12 +18,12 @@ class Access:
     writes: bool
 
 
-def accesses(program: Program, input_at: int | None) -> list[Access]:
+def accesses(program: Program, input_at: int | None) -> list[MemoryAccess]:
     """All accesses, by memory and start. `input_at`: where INPUT lies in OUTPUT; None: apart.
 
     A copy of bytes to their own place is no access.
     """
-    out: list[Access] = []
+    out: list[MemoryAccess] = []
     for position, step in enumerate(program.steps):
         reads = [place(span, input_at, position) for span in read(step)]
         if isinstance(step, Send):
@@ -37,17 +37,17 @@ def accesses(program: Program, input_at: int | None) -> list[Access]:
     return sorted(out)
 
 
-def place(span: Span, input_at: int | None, position: int, *, writes: bool = False) -> Access:
+def place(span: Span, input_at: int | None, position: int, *, writes: bool = False) -> MemoryAccess:
     """Where a span lies in memory."""
     memory, start = span.buffer, span.start
     if memory == Buffer.INPUT and input_at is not None:
         memory, start = Buffer.OUTPUT, start + input_at
-    return Access(memory, start, start + span.size, position, writes)
+    return MemoryAccess(memory, start, start + span.size, position, writes)
 
 
-def conflicts(found: list[Access]) -> Iterator[tuple[Access, Access]]:
+def conflicts(found: list[MemoryAccess]) -> Iterator[tuple[MemoryAccess, MemoryAccess]]:
     """Pairs that overlap in at least one byte, which one of them writes."""
-    open_: list[Access] = []
+    open_: list[MemoryAccess] = []
     for access in found:
         open_ = [o for o in open_ if o.memory == access.memory and o.stop > access.start]
         for other in open_:
@@ -57,12 +57,12 @@ def conflicts(found: list[Access]) -> Iterator[tuple[Access, Access]]:
             open_.append(access)
 
 
-def overlap_in_part(one: Access, two: Access) -> bool:
+def overlap_in_part(one: MemoryAccess, two: MemoryAccess) -> bool:
     """Whether two accesses that overlap are not of the same bytes."""
     return (one.start, one.stop) != (two.start, two.stop)
 
 
-def uncovered(read: Access, written: list[Access]) -> int | None:
+def uncovered(read: MemoryAccess, written: list[MemoryAccess]) -> int | None:
     """The first byte of `read` that none of `written` wrote; None if all are written."""
     at = read.start
     for access in sorted(written):
@@ -71,7 +71,7 @@ def uncovered(read: Access, written: list[Access]) -> int | None:
     return at if at < read.stop else None
 
 
-def by_memory(found: list[Access]) -> defaultdict[int, list[Access]]:
+def by_memory(found: list[MemoryAccess]) -> defaultdict[int, list[MemoryAccess]]:
     """Accesses by memory, in their order."""
     out = defaultdict(list)
     for access in found:

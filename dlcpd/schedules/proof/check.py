@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dlcpd.schedules.errors import BadSchedule, Stuck
 from dlcpd.schedules.model import Buffer, Program, Receive
 from dlcpd.schedules.proof.accesses import (
-    Access,
+    MemoryAccess,
     accesses,
     by_memory,
     conflicts,
     overlap_in_part,
     uncovered,
 )
-from dlcpd.schedules.proof.order import Order
+from dlcpd.schedules.proof.order import PartialOrder
 from dlcpd.schedules.proof.structure import check_structure
 
 
@@ -38,7 +38,7 @@ def check(
     Raises: BadSchedule; Stuck if steps wait for each other.
     """
     check_structure(programs, input_sizes, output_sizes)
-    order = Order(programs)
+    order = PartialOrder(programs)
     for rank, position in order.stuck[:1]:
         step = programs[rank].steps[position]
         raise Stuck(rank, position, step, "waits, by way of others, for itself")
@@ -50,7 +50,7 @@ def check(
         _check_reads(rank, program, order, found, _given(input_sizes[rank], at))
 
 
-def _check_implied(rank: int, program: Program, order: Order) -> None:
+def _check_implied(rank: int, program: Program, order: PartialOrder) -> None:
     """The peer must have received the implied sends before it sends."""
     for position, step in enumerate(program.steps):
         if not isinstance(step, Receive):
@@ -62,7 +62,9 @@ def _check_implied(rank: int, program: Program, order: Order) -> None:
                 raise BadSchedule(rank, position, step, why)
 
 
-def _check_races(rank: int, program: Program, order: Order, found: list[Access]) -> None:
+def _check_races(
+    rank: int, program: Program, order: PartialOrder, found: list[MemoryAccess]
+) -> None:
     for one, two in conflicts(found):
         first, second = sorted((one.position, two.position))
         if first == second:
@@ -78,7 +80,7 @@ def _check_races(rank: int, program: Program, order: Order, found: list[Access])
 
 
 def _check_reads(
-    rank: int, program: Program, order: Order, found: list[Access], given: Access
+    rank: int, program: Program, order: PartialOrder, found: list[MemoryAccess], given: MemoryAccess
 ) -> None:
     written = by_memory([access for access in found if access.writes])
     for memory, reads in by_memory([access for access in found if not access.writes]).items():
@@ -91,8 +93,8 @@ def _check_reads(
                 raise BadSchedule(rank, read.position, step, f"reads byte {at}, not written yet")
 
 
-def _given(input_size: int, input_at: int | None) -> Access:
+def _given(input_size: int, input_at: int | None) -> MemoryAccess:
     """The access by which the caller wrote INPUT."""
     if input_at is None:
-        return Access(Buffer.INPUT, 0, input_size, -1, writes=True)
-    return Access(Buffer.OUTPUT, input_at, input_at + input_size, -1, writes=True)
+        return MemoryAccess(Buffer.INPUT, 0, input_size, -1, writes=True)
+    return MemoryAccess(Buffer.OUTPUT, input_at, input_at + input_size, -1, writes=True)

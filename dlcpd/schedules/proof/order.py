@@ -14,7 +14,7 @@ Node = tuple[int, int]  # rank, position
 
 
 @dataclass(slots=True, eq=False)
-class Order:
+class PartialOrder:
     """For every moment (a begin or an end), the set of moments before it, as bits of an int.
 
     Every transfer of `programs` must have both of its ends.

@@ -55,7 +55,7 @@ def memory_is_ours(intent: Intent, present: State) -> bool:
     return there == POOLS and not pfc_of_others(intent, present)
 
 
-class Beside:
+class NvueFit:
     """The wanted state, adapted to a switch's PFC: `state`, `gives_way` and `problems`."""
 
     def __init__(self, intent: Intent, device: Device, state: State, present: State) -> None:

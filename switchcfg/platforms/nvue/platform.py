@@ -179,7 +179,7 @@ class Nvue(CommandPlatform):
                             f"kept: queue {tc} is kept, and ports of {rendered[bound]!r} differ "
                             f"in its {place.kind}: give {port} its own `group`"
                         )
-        beside = nvue_lossless.Beside(intent, device, {**found.state, **kept}, present)
+        beside = nvue_lossless.NvueFit(intent, device, {**found.state, **kept}, present)
         problems += beside.problems
         return Fit(beside.state, beside.gives_way, tuple(dict.fromkeys(problems)))
 

@@ -37,7 +37,7 @@ REFERRED: Final = {
 }
 
 
-class Beside:
+class SonicFit:
     """The wanted state, adapted to a switch's PFC: `state`, `gives_way` and `problems`. `tables`:
     the switch's present state."""
 

@@ -13,7 +13,7 @@ from switchcfg.plan.kept import kept, lossless
 from switchcfg.plan.state import Place, State
 from switchcfg.plan.state import tables as tables_of
 from switchcfg.platforms.platform import Fit
-from switchcfg.platforms.sonic.coexist import Beside
+from switchcfg.platforms.sonic.coexist import SonicFit
 from switchcfg.platforms.sonic.lossless import pfc_is_ours
 
 DSCP_MAP: Final = "DSCP_TO_TC_MAP"
@@ -40,7 +40,7 @@ def fit(intent: Intent, device: Device, rendered: State, present: State) -> Fit:
                     "another on a port of the same group: give the port its own `group`"
                 )
             state[place] = str(queue)
-    beside = Beside(intent, device, state, tables)
+    beside = SonicFit(intent, device, state, tables)
     state = beside.state
     problems += beside.problems
     pool = _pool(device, tables)

@@ -7,8 +7,8 @@ import torch
 
 from dlcp_client import Session, Work
 from dlcp_lab.device.fake import FakeDevice
+from dlcpd.contract.frames import decode_untrusted
 from dlcpd.contract.messages import Completed, Failed, Message, Submit
-from dlcpd.ipc.seqpacket import decode_untrusted
 from tests.client.stand_in import StandIn
 
 Lent = dict[int, Any]

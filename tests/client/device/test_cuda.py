@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dlcp_client import Work
-from dlcp_client.operations.ask import PIECE
+from dlcp_client.operations.operation import PIECE
 from tests.client.device.engines import reduce_all
 from tests.client.stand_in import StandIn
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dlcp_client import Session
-from dlcp_client.operations.ask import PIECE
+from dlcp_client.operations.operation import PIECE
 from dlcp_lab.device.fake import IN, OUT, FakeDevice
 from tests.client.device.conftest import ARENA
 from tests.client.device.engines import reduce_all, seen, watched

@@ -62,7 +62,7 @@ def test_where_it_is_required_its_lack_is_an_error(
     world = StandIn(arena_bytes=ARENA)
     device.lockable = 0
     work = world.sessions[0].all_reduce(device.tensor(torch.ones(4)))
-    with pytest.raises(ArenaFull, match="DLCPD_PINNED=require asks for it"):
+    with pytest.raises(ArenaFull, match="DLCPD_PINNED=require demands it"):
         work.wait()
     world.close()
 
@@ -76,7 +76,9 @@ def test_who_wants_none_gets_none(monkeypatch: pytest.MonkeyPatch, device: FakeD
 
 
 def test_a_wish_that_is_none() -> None:
-    with pytest.raises(BadConfig, match="DLCPD_PINNED=maybe: use one of prefer, require, never"):
+    with pytest.raises(
+        BadConfig, match="DLCPD_PINNED=maybe is not valid: use one of prefer, require, never"
+    ):
         Environment.read({"DLCPD_PINNED": "maybe"})
 
 
@@ -93,10 +95,12 @@ def test_unlocking_under_a_copy_is_found(device: FakeDevice) -> None:
 def test_cuda_without_cuda_is_one_clear_error() -> None:
     from dlcp_client.device.cuda import cuda  # noqa: PLC0415
 
-    with pytest.raises(BadTensor, match=r"a tensor on cuda:0, and torch .* of this process"):
+    with pytest.raises(BadTensor, match=r"a tensor is on cuda:0, and torch .* of this process"):
         cuda(0)
 
 
 def test_other_devices_are_refused_by_name() -> None:
-    with pytest.raises(BadTensor, match="the tensor is on meta; dlcpd takes tensors of the CPU"):
+    with pytest.raises(
+        BadTensor, match="the tensor is on meta, and dlcpd supports the CPU and CUDA"
+    ):
         device_of(torch.empty(1, device="meta"))

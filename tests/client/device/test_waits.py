@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from dlcp_client.arena.landings import Landings
+from dlcp_client.arena.pending_copies import PendingCopies
 from dlcp_lab.device import fake
 from dlcp_lab.device.fake import IN, OUT, FakeDevice
 from dlcp_lab.device.happens import HOST, History, UseBeforeEvent
@@ -77,7 +77,7 @@ def test_a_submission_that_does_not_wait_for_the_copy_is_found(
 def test_memory_that_is_given_away_under_a_copy_to_the_device_is_found(
     world: StandIn, device: FakeDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Landings, "add", lambda self, event, kept: None)
+    monkeypatch.setattr(PendingCopies, "add", lambda self, event, kept: None)
     reduce_all(world, [device.tensor(torch.ones(1000)) for _ in range(2)])
     while device.copied[IN] < 2 * 4000:  # nobody waits, so nobody knows when that is over
         time.sleep(0.001)

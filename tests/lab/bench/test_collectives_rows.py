@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dlcp_lab.bench.collectives import COLLECTIVES, factor, rows_of, verdicts
-from dlcp_lab.bench.collectives_rank import CASES, Problem
+from dlcp_lab.bench.collectives_rank import CASES, CollectiveProblem
 
 MB = 10**6
 
@@ -51,7 +51,7 @@ def test_every_collective_that_can_be_asked_for_has_a_case() -> None:
 
 
 def test_what_the_calls_must_give() -> None:
-    one = Problem(1, [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 5.0])])
+    one = CollectiveProblem(1, [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 5.0])])
 
     def expected(name: str) -> list[float] | None:
         value = CASES[name].expected(one)

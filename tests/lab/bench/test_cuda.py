@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dlcp_lab.bench import cuda_rank
-from dlcp_lab.bench.cuda import reasons, shown
+from dlcp_lab.bench.cuda import HEADER, cells, rows_of
 from dlcp_lab.bench.cuda_rank import Run, measure, nccl_refuses
 from dlcp_lab.device.fake import FakeDevice
 from dlcp_lab.replay.architectures import resnet50
@@ -38,9 +38,10 @@ def test_a_row_for_each_transport(tmp_path: Path) -> None:
     assert all(row["step"] > 0 and 0 <= row["hidden"] <= 1 for row in (dlcp, gloo))
     assert nccl["step"] is None
     assert "NCCL" in nccl["reason"]
-    head, lines = shown(rows)
-    assert all(len(line) == len(head) for line in lines)
-    assert list(reasons(rows)) == [f"small over nccl: not measured: {nccl['reason']}"]
+    table = rows_of(rows)
+    assert all(len(cells(row)) == len(HEADER) for row in table)
+    assert list(table.reasons()) == [f"small nccl: not measured: {nccl['reason']}"]
+    assert [row.get("not_measured") for row in table.document()] == [None, nccl["reason"], None]
 
 
 def _failing(rank: int, store: str) -> list[dict[str, Any]]:

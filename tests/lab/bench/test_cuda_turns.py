@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from functools import partial
 
-from dlcp_lab.bench.cuda_turns import Lane, attempt, take_turns
+from dlcp_lab.bench.cuda_turns import MeasuredTransport, attempt, take_turns
 
 
-def _lane(name: str, log: list[str], more: Callable[[], None] = lambda: None) -> Lane:
+def _lane(name: str, log: list[str], more: Callable[[], None] = lambda: None) -> MeasuredTransport:
     def call(what: str) -> float:
         log.append(f"{name} {what}")
         more()
         return float(len(log))
 
-    return Lane(name, {what: partial(call, what) for what in ("step", "reduce")})
+    return MeasuredTransport(name, {what: partial(call, what) for what in ("step", "reduce")})
 
 
 def _own(reason: str) -> str:
@@ -42,7 +42,7 @@ def test_a_lane_that_fails_leaves_and_the_others_go_on() -> None:
 
 
 def test_a_failure_of_another_rank_counts() -> None:
-    lane = Lane("dlcp")
+    lane = MeasuredTransport("dlcp")
     assert attempt(lane, lambda: 1, lambda _: "rank 1: RuntimeError: a fault") is None
     assert lane.reason == "rank 1: RuntimeError: a fault"
 

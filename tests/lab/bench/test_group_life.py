@@ -23,5 +23,5 @@ def test_ranks_say_what_they_saw() -> None:
 
 def test_a_run_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_life, "RANK", "no_such_module")
-    with pytest.raises(RuntimeError, match="gloo: exit status 1"):
+    with pytest.raises(RuntimeError, match="gloo ended with status 1"):
         measured("gloo")

@@ -15,7 +15,7 @@ from dlcp_lab.bench.training_rows import (
     SPEED,
     TRANSPORTS,
     WARMUP,
-    Row,
+    TrainingRow,
     honesty,
     judge,
     learning,
@@ -23,7 +23,7 @@ from dlcp_lab.bench.training_rows import (
     speed,
 )
 from dlcp_lab.report.checks import BROKEN, HELD, OPEN, Check
-from dlcpd.ctl import table
+from dlcpd.cli import table
 
 Run = list[dict[str, Any]]
 Task = dict[str, list[Run]]
@@ -126,7 +126,7 @@ def test_replicas_apart_are_named() -> None:
     assert "cross-step, seed 1" in one.detail
 
 
-def rows(**seconds: float) -> list[Row]:
+def rows(**seconds: float) -> list[TrainingRow]:
     found = {
         transport: [training(transport, 0.9, seconds=seconds.get(transport.split()[-1], 1.0))]
         for transport in TRANSPORTS
@@ -138,10 +138,10 @@ def rows(**seconds: float) -> list[Row]:
 def test_where_nothing_is_gained_the_numbers_say_why() -> None:
     lines = list(honesty(rows(gloo=0.5)))
     assert len(lines) == 5
-    assert "20.0 Mbit/s went to the flow beside it, and 40.0 Mbit/s beside dlcpd" in lines[0]
-    assert "dlcpd sent 2.00% of its segments again" in lines[1]
-    assert "only 0.50% was waived" in lines[3]
-    assert "a forward pass is 10 ms of a step of 1000 ms" in lines[4]
+    assert "it carried 20.0 Mbit/s with Gloo, and 40.0 Mbit/s with dlcpd" in lines[0]
+    assert "dlcpd retransmitted 2.00% of its segments" in lines[1]
+    assert "only 0.50% of the segments were waived" in lines[3]
+    assert "a forward pass takes 10 ms of a step of 1000 ms" in lines[4]
 
 
 def test_where_all_is_gained_nothing_is_said() -> None:

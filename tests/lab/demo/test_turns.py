@@ -65,7 +65,7 @@ def test_the_slowest_rank_counts_and_the_first_steps_do_not() -> None:
 
 def test_without_a_network_no_time_is_shown() -> None:
     found = turns(fair=False)
-    assert header(found) == ["over", "waived", "came back", "accuracy"]
+    assert header(found) == ["over", "waived", "reapplied", "accuracy"]
     assert [len(row) for row in rows(found)] == [4, 4]
     text = html(found, list(judge(found)), "loopback")
     assert "times as fast" not in text and "Milliseconds of each step" not in text
@@ -108,7 +108,7 @@ def test_without_namespaces_promises_are_judged_on_loopback(
     file = tmp_path / "demo.html"
     assert main(["demo", "--seconds", "1", "--report", str(file)]) == 0
     said = capsys.readouterr().out
-    assert "no emulated fabric here (nft not found)" in said
+    assert "this host cannot create the emulated fabric (nft not found)" in said
     assert "is broken" in said or "all promises held" in said
     assert "times as fast" not in said
     assert file.stat().st_size > 50_000

@@ -25,23 +25,23 @@ LEAF_SPINE = Plan(hosts=4, leaves=2, spines=2)
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"hosts": 0}, r"hosts 0: need 1\.\.250"),
+        ({"hosts": 0}, r"hosts 0 is out of range: use 1\.\.250"),
         ({"hosts": 251}, "hosts 251"),
-        ({"rails": 9}, r"rails 9: need 1\.\.8"),
-        ({"leaves": 3}, r"leaves 3: need 1\.\.2"),
-        ({"leaves": 2}, "spines 0: need 1"),
-        ({"spines": 1}, r"spines 1: need 0\.\.0"),
+        ({"rails": 9}, r"rails 9 is out of range: use 1\.\.8"),
+        ({"leaves": 3}, r"leaves 3 is out of range: use 1\.\.2"),
+        ({"leaves": 2}, "spines 0 is out of range: use 1"),
+        ({"spines": 1}, r"spines 1 is out of range: use 0\.\.0"),
         ({"hosts": 40, "leaves": 20, "spines": 13}, r"leaves \* spines 260"),
-        ({"host_rate": "fast"}, "rate 'fast': write it as"),
+        ({"host_rate": "fast"}, "rate 'fast' is not valid: write it as"),
         ({"spine_rate": "0mbit"}, "rate '0mbit'"),
         ({"buffer_bytes": 1500}, "buffer_bytes 1500"),
         ({"ecn_bytes": 1 << 20}, "ecn_bytes"),
         ({"loss": -0.1}, "loss -0.1"),
-        ({"loss": 1.0}, "loss 1.0: need 0 <= loss < 1"),
+        ({"loss": 1.0}, "loss 1.0 is out of range: use 0 <= loss < 1"),
         ({"burst_length": 0.5}, "burst_length 0.5"),
         ({"seed": 0}, "seed 0"),
-        ({"bare": True, "classes": True}, "bare: no classes"),
-        ({"bare": True, "ecn_bytes": 9000}, "bare: no classes"),
+        ({"bare": True, "classes": True}, "bare: a bare fabric has no classes"),
+        ({"bare": True, "ecn_bytes": 9000}, "bare: a bare fabric has no classes"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(wrong: dict[str, Any], says: str) -> None:
@@ -116,7 +116,7 @@ def test_a_name_means_a_link_a_direction_or_everything() -> None:
     assert [way.name for way in chosen(LEAF_SPINE, "l0-s1")] == ["l0:s1", "s1:l0"]
     assert [way.name for way in chosen(LEAF_SPINE, "l0:h2")] == ["l0:h2"]
     assert len(chosen(LEAF_SPINE, "")) == 2 * len(links(LEAF_SPINE))
-    with pytest.raises(FabricError, match="no link 's1-l0': write one of h0-l0"):
+    with pytest.raises(FabricError, match="the fabric has no link 's1-l0': use one of h0-l0"):
         chosen(LEAF_SPINE, "s1-l0")
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from dlcp_lab.emulation import Plan
-from dlcp_lab.emulation.condition import Condition, Cut
+from dlcp_lab.emulation.condition import Condition, LinkCut
 from dlcp_lab.emulation.congestion import virtual_queues
 from dlcp_lab.emulation.early_drop import definitions
 from dlcp_lab.emulation.plan import FabricError
@@ -87,7 +87,7 @@ def test_the_program_of_a_port_knows_each_queue_and_when_each_dscp_is_dropped() 
 
 
 def test_what_drops_by_rank_is_one_of_two() -> None:
-    with pytest.raises(FabricError, match="early_drop 'red': need bpf, nft or nothing"):
+    with pytest.raises(FabricError, match="early_drop 'red' is not known: use bpf, nft or nothing"):
         Plan(early_drop="red")
 
 
@@ -105,7 +105,7 @@ def test_a_chain_is_replaced_in_one_transaction_and_its_counters_go_on() -> None
 
 
 def test_only_ip_meets_the_faults() -> None:
-    text = rules(Condition("1gbit", cut=Cut.SILENT))
+    text = rules(Condition("1gbit", cut=LinkCut.SILENT))
     assert text.index("meta protocol != ip accept") < text.index("counter name cut_out_h1 drop")
 
 

@@ -42,19 +42,14 @@ def test_lab_down_all_removes_what_a_killed_bench_left() -> None:
 
 def test_folders_of_the_living_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    dead = subprocess.Popen(["true"])
-    dead.wait()
-    (tmp_path / f"dlcp-lab-{dead.pid}-abc").mkdir()
+    left = f"dlcp-lab-1-{'0' * 16}"  # of process 1, which lives, but has not claimed it
+    (tmp_path / left).mkdir(0o700)
     (tmp_path / "dlcp-lab-notes").mkdir()
-    if os.getuid() == 0:  # who else could give a folder away
-        (tmp_path / f"dlcp-lab-{dead.pid}-other").mkdir()
-        os.chown(tmp_path / f"dlcp-lab-{dead.pid}-other", 12345, -1)
     with scratch.scratch_folder() as ours:
-        assert scratch.cleanup() == [tmp_path / f"dlcp-lab-{dead.pid}-abc"]
-        left = {"dlcp-lab-notes", Path(ours).name}
-        if os.getuid() == 0:
-            left.add(f"dlcp-lab-{dead.pid}-other")
-        assert set(os.listdir(tmp_path)) == left
+        assert set(os.listdir(tmp_path)) == {"dlcp-lab-notes", Path(ours).name}
+        (tmp_path / left).mkdir(0o700)
+        assert scratch.cleanup() == [left]
+        assert set(os.listdir(tmp_path)) == {"dlcp-lab-notes", Path(ours).name}
 
 
 def test_a_program_that_makes_no_fabric_makes_no_folder(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ class TestMade:
     def test_a_broken_state_says_so(self, capsys: pytest.CaptureFixture[str]) -> None:
         (labs.FOLDER / f"{NAME}.json").write_text("{}")
         assert lab("status") == command.USAGE
-        assert "take the lab down and up again" in capsys.readouterr().err
+        assert "remove the lab and create it again" in capsys.readouterr().err
 
 
 @pytest.mark.netns
@@ -125,9 +125,9 @@ def test_a_failure_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("status --name nowhere", "no lab 'nowhere'; there are:"),
         ("run --name nowhere -- true", "no lab 'nowhere'"),
-        ("up --name ../etc", "a name is 1..16 of a-z and 0-9"),
-        ("status --name ../etc", "a name is 1..16"),
-        ("down --name a-b", "a name is 1..16"),
+        ("up --name ../etc", "a name has 1..16 characters of a-z and 0-9"),
+        ("status --name ../etc", "a name has 1..16"),
+        ("down --name a-b", "a name has 1..16"),
         ("run", "give a program after --"),
         ("up --leaves 2", "spines 0: need 1"),
         ("up --rate fast", "rate 'fast'"),
@@ -144,4 +144,7 @@ def test_without_the_rights_the_reason_is_named(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert command.main(["lab", *action.split()]) == command.USAGE
-    assert "no emulated fabric here: ip, tc, nft, ethtool not found" in capsys.readouterr().err
+    assert (
+        "this host cannot create the emulated fabric: this host lacks ip, tc, nft, ethtool"
+        in capsys.readouterr().err
+    )

@@ -14,9 +14,9 @@ from dlcp_lab.ranks.processes import Place
 from dlcpd import starter
 from dlcpd.contract.errors import DaemonUnavailable
 from dlcpd.ctl.main import FAILED, INTERRUPTED, main
-from dlcpd.ctl.status import query
 from dlcpd.daemon.config.file import parse
 from dlcpd.daemon.config.tables import NetworkTable
+from dlcpd.inspection.report import query
 
 
 def test_a_plan_becomes_a_configuration_that_the_daemon_takes(tmp_path: Path) -> None:

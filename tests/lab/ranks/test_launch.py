@@ -75,7 +75,7 @@ def test_a_killed_rank_is_named_with_its_signal(hosts: Hosts) -> None:
 
 
 def test_a_hanging_rank_ends_with_the_deadline(hosts: Hosts) -> None:
-    with pytest.raises(DeadlineExceeded, match=r"rank\(s\) 2 did not finish"):
+    with pytest.raises(DeadlineExceeded, match=r"rank\(s\) 2 did not end"):
         run(hosts, 2.0, all="about", _2="hang")
 
 

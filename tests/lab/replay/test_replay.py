@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from dlcp_lab.replay.pace import paces
-from dlcp_lab.replay.replay import GRADIENT, Clock, WaitingTable, replayed
+from dlcp_lab.replay.replay import GRADIENT, SleepClock, WaitingTable, replayed
 from dlcp_lab.replay.shapes import Layer
 
 TINY = (
@@ -39,7 +39,7 @@ def test_gradients_are_those_of_the_rank_and_ties_add_up() -> None:
 
 
 def test_a_clock_makes_up_for_sleeping_too_long() -> None:
-    clock = Clock()
+    clock = SleepClock()
     clock.wait(0.001)
     late = clock._late  # noqa: SLF001
     assert late >= 0

@@ -10,7 +10,7 @@ from dlcp_lab.replay.step_rows import (
     ABOUT,
     HEADER,
     SYSTEMS,
-    Case,
+    ReplayedNetwork,
     about,
     cells,
     honesty,
@@ -18,7 +18,7 @@ from dlcp_lab.replay.step_rows import (
     rows,
 )
 from dlcp_lab.report.checks import broken
-from dlcpd.ctl import table
+from dlcpd.cli import table
 
 Ranks = list[dict[str, Any]]
 COUNTS = {"sent": 100, "retransmitted": 1, "waived": 0}
@@ -36,9 +36,9 @@ def run(gloo: float, hook: float, crossed: float) -> dict[str, Ranks]:
     return dict(zip(SYSTEMS, (ranks(gloo), ranks(hook), ranks(crossed)), strict=True))
 
 
-def case() -> Case:
+def case() -> ReplayedNetwork:
     network = NETWORKS["vgg16"]()
-    return Case("vgg16", network, paces(network, 1.0, 1.5), 1.0)
+    return ReplayedNetwork("vgg16", network, paces(network, 1.0, 1.5), 1.0)
 
 
 def test_ratios_are_of_the_same_seed() -> None:
@@ -64,15 +64,15 @@ def test_gains_need_no_excuse() -> None:
 def test_what_does_not_gain_is_said_with_its_reason() -> None:
     lines = list(honesty(case(), rows("vgg16", [run(1.0, 2.0, 2.0)])))
     assert len(lines) == 3
-    assert "ideal order is worth go into" in lines[0]
+    assert "overheads use up the" in lines[0]
     assert "takes 0.50 of the time of hook" in lines[1]
-    assert "1.0% of its segments sent again" in lines[2]
+    assert "1.0% of its segments retransmitted" in lines[2]
 
 
 def test_idle_lines_are_called_unexplained() -> None:
     lines = list(honesty(case(), rows("vgg16", [run(1.3, 1.3, 1.0)])))
     assert len(lines) == 1
-    assert "nothing is lost here" in lines[0]
+    assert "the network loses nothing" in lines[0]
     slow = list(honesty(case(), rows("vgg16", [run(1.3, 4.0, 1.0)])))
     assert len(slow) == 1
     assert "neither line nor computation explain" in slow[0]
@@ -80,9 +80,9 @@ def test_idle_lines_are_called_unexplained() -> None:
 
 def test_where_no_order_could_gain_that_is_the_reason() -> None:
     front = [Pace(0.0, 0.0, 4.0), *(Pace(1e-3, 1e-3, 0.0) for _ in range(15))]
-    hopeless = Case("vgg16", NETWORKS["vgg16"](), front, 4.0)
+    hopeless = ReplayedNetwork("vgg16", NETWORKS["vgg16"](), front, 4.0)
     [line] = honesty(hopeless, rows("vgg16", [run(3.0, 2.0, 2.0)]))
-    assert "an ideal order is worth 1.00 at most" in line
+    assert "an ideal order gains 1.00 at most" in line
 
 
 def test_equal_weights_hold() -> None:

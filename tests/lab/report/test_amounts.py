@@ -15,7 +15,7 @@ def test_size(text: str, bytes_: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "4T", "4.5K", "K", "4K,", "1" * 13])
 def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="no size"):
+    with pytest.raises(argparse.ArgumentTypeError, match="not a size"):
         size(text)
 
 
@@ -32,7 +32,7 @@ def test_fraction(text: str, value: float) -> None:
 
 @pytest.mark.parametrize("text", ["-0.1", "1.01", "101%", "nan", "five", "%"])
 def test_what_is_no_fraction(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="no fraction"):
+    with pytest.raises(argparse.ArgumentTypeError, match="not a fraction"):
         fraction(text)
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from dlcp_lab.bench.all_reduce import rows_of
-from dlcp_lab.replay.step_rows import Row
+from dlcp_lab.replay.step_rows import StepRow
 from dlcp_lab.report.section import of_document, versus
 from dlcp_lab.report.statistic import Spread, quotient
 from dlcp_lab.scenarios.claims import Findings
 from dlcpd import __version__
+from dlcpd.cli.output import Output
 from dlcpd.contract.errors import PeerLost
-from dlcpd.ctl.output import Output
 from dlcpd.ctl.report.inputs import sections
 from dlcpd.ctl.report.parts import spread
 from tests.lab.report.bench_documents import OPTIONS, SAMPLES, bench, block, measured, series
@@ -154,7 +154,7 @@ def test_verdicts_of_demo_and_verify_are_said() -> None:
 
 
 def test_steps_by_seed_are_compared_by_their_median() -> None:
-    row = Row("vgg16", "hook", Spread.of(SAMPLES), [0.9, 1.2, 3.0], [1.0] * 3, {"sent": 3}, [])
+    row = StepRow("vgg16", "hook", Spread.of(SAMPLES), [0.9, 1.2, 3.0], [1.0] * 3, {"sent": 3}, [])
     found = {"command": "bench step", "rows": [asdict(row), asdict(row) | {"system": "gloo"}]}
     assert of_document(found).sentences[0] == "vgg16 hook: 1.20 times as fast as Gloo."
     assert len(of_document(found).sentences) == 2, "Gloo is not compared with itself"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dlcp_lab.scenarios.claims import Claim, Findings
-from dlcpd.ctl.output import Output
+from dlcpd.cli.output import Output
 
 
 @pytest.mark.parametrize(

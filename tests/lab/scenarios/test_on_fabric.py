@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dlcp_lab.scenarios.job import OURS, Job, Operation, Phase, on_fabric, reports, run
-from dlcpd.ctl.output import Output
+from dlcp_lab.scenarios.job import DLCPD, Job, JobPhase, Operation, on_fabric, reports, run
+from dlcpd.cli.output import Output
 
 pytestmark = pytest.mark.netns
 
@@ -62,11 +62,11 @@ def reduced(
     fabric: Fabric, plan: dict[str, Any], network: dict[str, Any], *, rounds: int = 6
 ) -> list[float]:
     """Seconds of a few rounds."""
-    phase = Phase("work", (Operation(2 << 20),), rounds=rounds, warmup=1)
+    phase = JobPhase("work", (Operation(2 << 20),), rounds=rounds, warmup=1)
     with on_fabric(plan, network) as (net, hosts):
         fabric.hosts = hosts
         result = run(net, hosts, Job((phase,)), seed=1, output=Output(None), at=fabric.at)
-    return result["work"][OURS].totals
+    return result["work"][DLCPD].totals
 
 
 def test_routes_are_found_and_links_carry_equal_shares() -> None:
@@ -98,7 +98,7 @@ def test_marks_of_a_queue_reach_the_sender() -> None:
 
 def test_a_gray_link_raises_the_alarm_although_the_bound_hides_it() -> None:
     fabric = Fabric()
-    phase = Phase("work", (Operation(8 << 20, bound=0.1),), rounds=3, warmup=0)
+    phase = JobPhase("work", (Operation(8 << 20, bound=0.1),), rounds=3, warmup=0)
     plan = {"hosts": 2, "host_rate": "500mbit", "loss": 0.02}
     with on_fabric(plan, {}) as (net, hosts):
         fabric.hosts = hosts

@@ -3,7 +3,6 @@
 import itertools
 import json
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from dlcp_lab.emulation.patience import patience
 from dlcp_lab.emulation.plan import FabricError, bits_per_second
+from dlcp_lab.emulation.scratch import scratch_folder
 from dlcpd import starter
 
 TCP: Final = "dlcp_lab.emulation.traffic.tcp"
@@ -24,7 +24,7 @@ READY_TIMEOUT: Final = 10.0  # seconds on an idle machine, where Python alone ta
 _ports: Final = itertools.count(FIRST_PORT)
 
 
-class Hosts(Protocol):
+class FlowHosts(Protocol):
     """The hosts on which flows run; a `Fabric`."""
 
     def address(self, host: int, rail: int = 0) -> str: ...
@@ -147,7 +147,7 @@ class Running:
             if len(reports) > 1 and reports[-1] == reports[-2]:
                 return self.datagrams()
             time.sleep(0.05)
-        raise FabricError(f"{self.flow}: datagrams still arrive; wait for its end first")
+        raise FabricError(f"{self.flow}: its datagrams still arrive; wait until the flow has ended")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,16 +168,16 @@ def _status(running: Running) -> int:
     try:
         return running.sender.wait(running.flow.seconds + patience(READY_TIMEOUT))
     except subprocess.TimeoutExpired as exc:
-        raise FabricError(f"{running.flow}: its sender does not end") from exc
+        raise FabricError(f"{running.flow}: its sender does not end; end the process") from exc
 
 
 @contextmanager
-def background(net: Hosts, flows: Sequence[Flow]) -> Iterator[Background]:
+def background(net: FlowHosts, flows: Sequence[Flow]) -> Iterator[Background]:
     """Run flows while the block runs. Results can be read until its end.
 
     Raises: FabricError.
     """
-    with tempfile.TemporaryDirectory(prefix="dlcpd-fabric-") as folder:
+    with scratch_folder() as folder:
         begun = Background()
         try:
             for number, flow in enumerate(flows):
@@ -187,7 +187,7 @@ def background(net: Hosts, flows: Sequence[Flow]) -> Iterator[Background]:
             net.end([process for flow in begun.flows for process in (flow.sender, flow.receiver)])
 
 
-def _begin(net: Hosts, flow: Flow, log: Path) -> Running:
+def _begin(net: FlowHosts, flow: Flow, log: Path) -> Running:
     port, address = next(_ports), net.address(flow.target)
     variables = starter.environment()
     with log.open("wb") as output:

@@ -89,7 +89,7 @@ def main() -> None:
     sender.add_argument("address")
     sender.add_argument("port", type=int)
     sender.add_argument("--flows", type=int, default=1)
-    sender.add_argument("--congestion", default="cubic", help="of those in tcp(7)")
+    sender.add_argument("--congestion", default="cubic", help="congestion control, as in tcp(7)")
     sender.add_argument("--seconds", type=float, default=10.0)
     receiver = roles.add_parser("receive")
     receiver.add_argument("port", type=int)

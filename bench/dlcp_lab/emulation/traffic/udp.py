@@ -23,7 +23,7 @@ RECEIVE_BUFFER: Final = 4 * 1024 * 1024  # bytes; a slow reader must not look li
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class DatagramStream:
     """A stream of datagrams."""
 
     rate: int  # bits of payload per second, while on
@@ -34,7 +34,7 @@ class Stream:
     seconds: float  # duration of the stream
 
 
-def send(address: str, port: int, stream: Stream) -> None:
+def send(address: str, port: int, stream: DatagramStream) -> None:
     """Send datagrams. A host that is too slow for the rate sends less."""
     bytes_per_second = stream.rate / 8
     batch = min(MAX_SEGMENTS, max(1, int(bytes_per_second * TICK / stream.payload)))
@@ -111,7 +111,7 @@ def main() -> None:
     if options.role == "receive":
         receive(options.port, interval=options.interval)
         return
-    stream = Stream(
+    stream = DatagramStream(
         options.rate, options.payload, tuple(options.tos), options.on, options.off, options.seconds
     )
     send(options.address, options.port, stream)
@@ -125,9 +125,13 @@ def _parser() -> argparse.ArgumentParser:
     sender.add_argument("port", type=int)
     sender.add_argument("--rate", type=int, default=10_000_000, help="bits of payload per second")
     sender.add_argument("--payload", type=int, default=1400, help="bytes")
-    sender.add_argument("--tos", type=int, nargs="+", default=[0], help="bytes that take turns")
+    sender.add_argument(
+        "--tos", type=int, nargs="+", default=[0], help=("bytes; the flow sends sizes in turn")
+    )
     sender.add_argument("--on", type=float, default=1.0, help="seconds per burst")
-    sender.add_argument("--off", type=float, default=0.0, help="seconds between; 0: constant")
+    sender.add_argument(
+        "--off", type=float, default=0.0, help=("seconds between bursts; 0: constant")
+    )
     sender.add_argument("--seconds", type=float, default=10.0)
     receiver = roles.add_parser("receive")
     receiver.add_argument("port", type=int)

@@ -1,0 +1,78 @@
+"""What the methods of a process group have in common: any form of the arguments, and the errors."""
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Final, cast
+
+import torch
+
+from dlcp_client.device.registry import kind_of
+from dlcp_client.ranges import RANGES
+from dlcpd.contract.policy import LossPolicy
+
+from . import transport
+from .dispatch import count
+from .errors import torch_errors
+from .overloads import FORMS, CallOptions
+from .work import GroupWork
+
+MESSAGES: Final = ("send", "recv", "recv_anysource")
+
+
+class GroupCalls:
+    """The members of the process group that the collectives use."""
+
+    group: transport.TransportGroup
+    getGroupName: Callable[[], str]  # as PyTorch calls it
+    other: Callable[[str], Any]  # the group that serves a device type; None: this one
+
+    def policy(self, asked: CallOptions) -> LossPolicy:
+        """The policy of an operation: exact, with the call's timeout."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Check that the group is open. Raises: the error that ended it."""
+        raise NotImplementedError
+
+    def begun(self, work: GroupWork, *, message: bool) -> None:
+        """Register a work that is handed to the caller."""
+        raise NotImplementedError
+
+
+def operation(method: Callable[..., GroupWork]) -> Callable[..., GroupWork]:
+    """Wrap a method that PyTorch calls: bind any documented form of its arguments, require an open
+    group, and raise errors as PyTorch expects them."""
+    name = method.__name__
+    form, message = FORMS[name], name in MESSAGES
+
+    def shown(self: GroupCalls, first: list[Any], asked: CallOptions) -> GroupWork:
+        if not RANGES.on():
+            return method(self, *first, asked)
+        with RANGES.collective(name, self.group, self.getGroupName(), first, form.depths):
+            return method(self, *first, asked)
+
+    @wraps(method)
+    def call(self: GroupCalls, /, *args: Any, **kwargs: Any) -> GroupWork:
+        with torch_errors():
+            self.begin()
+            first, asked = form.bind(name, args, kwargs)
+            other = self.other(_device_of(first) if first else asked.device)
+            if other is None:
+                work = shown(self, first, asked)
+        if other is not None:
+            return cast("GroupWork", getattr(other, name)(*args, **kwargs))
+        self.begun(work, message=message)
+        count(name)
+        return work
+
+    return call
+
+
+def _device_of(tensors: Sequence[Any]) -> str:
+    """The type of the first tensor's device, in nested lists too; "": no tensor."""
+    for each in tensors:
+        if isinstance(each, torch.Tensor):
+            return kind_of(each)
+        if isinstance(each, list | tuple) and (found := _device_of(each)):
+            return found
+    return ""

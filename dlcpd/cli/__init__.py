@@ -1,0 +1,1 @@
+"""Command lines: their grammar, commands of other packages, and output as text and JSON."""

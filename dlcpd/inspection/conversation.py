@@ -1,0 +1,87 @@
+"""Requests of `dlcpctl` to a daemon, over its session socket."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted, error_for
+from dlcpd.contract.frames import decode_untrusted, encode
+from dlcpd.contract.messages import MAX_FRAME, VERSION, Hello, Message, Refused, Welcome
+from dlcpd.daemon.config.tables import DaemonTable
+from dlcpd.inspection.private import reach
+from dlcpd.ipc.seqpacket import connect
+
+TIMEOUT: Final = 5.0  # seconds per answer; a daemon waits one for its engine
+Answer = TypeVar("Answer", bound=Message)
+
+
+class Conversation:
+    """With the daemon that listens at `path`. None: at the usual socket, or, if none listens there,
+    with a private daemon of this user. Sends Hello. Use as a context manager.
+
+    Raises, here and in `ask`: DaemonUnavailable, NotPermitted, BadMessage, or the daemon's refusal;
+    here, BadConfig if there are several private ones.
+    """
+
+    def __init__(self, path: str | None) -> None:
+        self._path, self._any = path or DaemonTable().socket, path is None
+        with self._named():
+            self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with self._named():
+                connect(self._sock, reach(path), TIMEOUT)
+            self.ask(Hello(VERSION, f"dlcpctl[{os.getpid()}]"), Welcome)
+        except BaseException:
+            self._sock.close()
+            raise
+
+    def ask(self, request: Message, wanted: type[Answer]) -> Answer:
+        """The answer to a request, of the type `wanted`."""
+        with self._named():
+            self._sock.sendall(encode(request))
+            data = self._sock.recv(MAX_FRAME + 1)
+        if not data:
+            raise DaemonUnavailable("the daemon closed the connection; see its log")
+        answer = decode_untrusted(data)
+        if isinstance(answer, Refused):
+            raise error_for(answer.code, answer.text)
+        if not isinstance(answer, wanted):
+            raise BadMessage(
+                f"the daemon answered {type(request).__name__} with {type(answer).__name__}"
+            )
+        return answer
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Errors of the socket as DlcpErrors, which name the path."""
+        path = self._path
+        try:
+            yield
+        except PermissionError as exc:
+            raise NotPermitted(f"{path}: user id {os.getuid()} may not connect") from exc
+        except TimeoutError as exc:
+            raise DaemonUnavailable(
+                f"{path}: the daemon did not answer within {TIMEOUT:g} s; see its log"
+            ) from exc
+        except OSError as exc:
+            private = (
+                ", nor a private daemon of this user in this network namespace" if self._any else ""
+            )
+            raise DaemonUnavailable(
+                f"{path}: no daemon answers ({exc.strerror}){private}; start it (dlcpd --config "
+                f"FILE), or give its socket with --socket"
+            ) from exc
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _exc: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self._sock.close()

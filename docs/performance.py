@@ -1,0 +1,63 @@
+"""Writes docs/performance.md from performance.json: one section per measured question.
+
+`make configuration-reference` runs it. To add or replace a measurement, run its command, put its
+figures into the JSON with the date, and run this.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import fill
+from typing import Any, Final
+
+PAGE: Final = Path(__file__).with_name("performance.md")
+MEASURED: Final = PAGE.with_suffix(".json")
+WIDTH: Final = 100
+HEAD: Final = """\
+# Performance
+
+Medians of the slowest rank, p10..p90 in brackets; dlcpd and Gloo ran alternately. "Ratio" is Gloo's
+time divided by dlcpd's: above 1, dlcpd is faster. † marks figures of an earlier version, the date
+is that of the record. `make configuration-reference` writes this page from `performance.json`.
+
+**Machine**, unless a section names another: virtual, 2 cores shared by all hosts of a run, Linux
+6.18, Python 3.11, torch 2.13 CPU, 32 MB UDP buffers, 1,408 B segments.
+
+**Limits.** Absolute times vary by a factor of two with the load of the machine: compare ratios, and
+run the commands on your hosts. RDMA and links above 1 Gb/s were not measured; [cuda.md](cuda.md)
+has a GPU. Except on sixteen cores, sections before
+[checksums](#what-do-checksums-and-encryption-cost) ran without checksums.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return HEAD + "".join(map(_section, json.loads(MEASURED.read_text())))
+
+
+def _section(found: dict[str, Any]) -> str:
+    return "".join(f"\n{part}\n" for part in _parts(found))
+
+
+def _parts(found: dict[str, Any]) -> Iterator[str]:
+    yield f"## {found['question']}"
+    yield _filled(found["verdict"])
+    if found["command"]:
+        yield "\n".join(("```sh", *found["command"], "```"))
+    machine = f"Machine: {found['machine']}." if "machine" in found else ""
+    yield _filled(f"{found['setup']} {machine} ({found['date']})")
+    columns = found["columns"]
+    yield "\n".join((_row(columns), f"|{'---|' * len(columns)}", *map(_row, found["rows"])))
+    yield _filled(f"Limit: {found['limit']}")
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |".replace("|  |", "| |").replace("|  |", "| |")
+
+
+def _filled(text: str) -> str:
+    return fill(" ".join(text.split()), WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
