@@ -1,6 +1,7 @@
 """torchft's manager over dlcpd: a replica is killed, the other goes on, and it comes back.
 
-Skipped where torchft is not installed: `pip install torchft-nightly`.
+Skipped where torchft is not installed: its nightly builds, an extra of `dev`, are for Linux on
+x86-64.
 """
 
 import os
@@ -14,7 +15,7 @@ import pytest
 
 from tests.daemon.kit import ROOT
 
-pytest.importorskip("torchft", reason="torchft is not installed: pip install torchft-nightly")
+pytest.importorskip("torchft", reason="torchft-nightly is for Linux on x86-64")
 
 EXAMPLE = ROOT / "examples" / "recipes" / "train_torchft.py"
 LIMIT = 200.0  # seconds

@@ -41,14 +41,18 @@ def install(backend: str) -> None:
         function = getattr(distributed_c10d, name)
         _replace(name, function, _asking(function, backend))
     _replace("ProcessGroupGloo", dist.ProcessGroupGloo, Group)
+    group: Any = c10d.ProcessGroup
+    group.create_device = Group.create_device  # tests make one of the group's backend, and drop it
 
 
 class Group:
     """In the place of the class ProcessGroupGloo: makes groups of dlcp, whose options are those of
     Gloo."""
 
-    def __new__(cls, store: Any, rank: int, size: int, options: Any = None) -> Any:
-        limit = getattr(options, "_timeout", options) or timedelta(minutes=30)
+    def __new__(
+        cls, store: Any, rank: int, size: int, options: Any = None, timeout: Any = None
+    ) -> Any:
+        limit = getattr(options, "_timeout", options) or timeout or timedelta(minutes=30)
         return c10d.process_group(store, rank, size, limit)
 
     _Options = _GLOO._Options  # noqa: SLF001  # tests make some
