@@ -123,13 +123,13 @@ def test_a_failure_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("status --name nowhere", "no lab 'nowhere'; there are:"),
+        ("status --name nowhere", "no lab 'nowhere'; the labs are:"),
         ("run --name nowhere -- true", "no lab 'nowhere'"),
         ("up --name ../etc", "a name has 1..16 characters of a-z and 0-9"),
         ("status --name ../etc", "a name has 1..16"),
         ("down --name a-b", "a name has 1..16"),
         ("run", "give a program after --"),
-        ("up --leaves 2", "spines 0: need 1"),
+        ("up --leaves 2", "spines 0 is out of range: use 1"),
         ("up --rate fast", "rate 'fast'"),
     ],
 )
