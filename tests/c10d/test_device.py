@@ -1,7 +1,7 @@
 """The backend and the hooks of FSDP2 with tensors of a fake device, over real daemons."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -11,6 +11,9 @@ import torch.distributed as dist
 from dlcp_lab.device.fake import FakeDevice
 from tests.c10d import collectives, fsdp_programs, programs
 from tests.c10d.worlds import Program, on_each_rank, over
+
+# A build of PyTorch without CUDA has no such device for "dlcp" alone.
+DLCP: Final = "cpu:dlcp,cuda:dlcp"
 
 
 def held(rank: int, size: int, *chosen: Program) -> list[Any]:
@@ -26,19 +29,19 @@ def both_ways(rank: int, size: int, *chosen: Program) -> list[Any]:
 
 
 def test_every_collective_is_what_it_defines(tmp_path: Path) -> None:
-    over("dlcp", held, 2, tmp_path, *collectives.ALL.values(), _refused)
+    over(DLCP, held, 2, tmp_path, *collectives.ALL.values(), _refused)
 
 
 def test_unmodified_training_is_that_on_the_cpu_bit_for_bit(tmp_path: Path) -> None:
     chosen = (programs.ddp, programs.fsdp, programs.pipeline)
-    for rank in over("dlcp", both_ways, 2, tmp_path, *chosen):
+    for rank in over(DLCP, both_ways, 2, tmp_path, *chosen):
         for there, here in rank:
             assert there.keys() == here.keys()
             assert all(np.array_equal(there[name], here[name]) for name in there)
 
 
 def test_hooks_of_fsdp_change_no_bit_and_show_whole_gradients(tmp_path: Path) -> None:
-    over("dlcp", held, 2, tmp_path, fsdp_programs.exact_hooks, fsdp_programs.seen_by_hooks)
+    over(DLCP, held, 2, tmp_path, fsdp_programs.exact_hooks, fsdp_programs.seen_by_hooks)
 
 
 def test_a_group_for_cuda_alone(tmp_path: Path) -> None:
