@@ -220,7 +220,7 @@ def test_no_signal_but_sigkill_ends_a_shard_and_that_is_named_by_all(training: T
 
 def test_who_started_the_shard_is_killed_and_the_others_go_on(training: Training) -> None:
     training.ranks[0].kill()
-    said = training.until(1, "warned: worker 0 is lost")
+    said = training.until(1, "warned: the server lost worker 0")
     assert "failed" not in said
     training.progress(1)
     (training.folder / "stop").touch()

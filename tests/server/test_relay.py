@@ -61,7 +61,7 @@ def test_bytes_that_are_no_text_come_as_they_are(pair: Pair, job: PrefixStore) -
 
 
 def test_a_wait_in_vain_and_an_error_of_the_store_are_runtime_errors(pair: Pair) -> None:
-    with pytest.raises(RuntimeError, match="waited"):
+    with pytest.raises(RuntimeError, match="did not appear in the store"):
         pair.store.wait(["never"], timedelta(seconds=0.05))
     pair.store.set("text", "x")
     with pytest.raises(RuntimeError):
