@@ -69,7 +69,7 @@ def test_a_state_of_something_else_is_refused_and_changes_nothing(group_of_one: 
 
 def test_leftovers_that_are_not_the_daemons_are_refused(group_of_one: None) -> None:
     net = nn.parallel.DistributedDataParallel(nn.Linear(2, 2))
-    with pytest.raises(BadConfig, match="low_rank does not work with state_dict"):
+    with pytest.raises(BadConfig, match="low_rank does not support state_dict"):
         ddp.register(net, low_rank=PowerSGD()).state_dict()
 
 

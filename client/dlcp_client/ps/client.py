@@ -24,7 +24,7 @@ _log: Final = logging.getLogger("dlcp_client")
 
 @dataclass(frozen=True, slots=True)
 class NamedTensor:
-    """A tensor as the servers know it. `group`: index of its settings in Spec.groups."""
+    """A tensor as the servers know it. `group`: index of its settings in OptimizerSpec.groups."""
 
     name: str
     shape: tuple[int, ...]
