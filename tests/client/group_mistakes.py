@@ -66,9 +66,9 @@ def local(rank: int, store: str, world: int) -> list[str]:
                 "broadcast: rank 2 is not in this group of 2",
                 lambda: ours.broadcast(four, world),
             ),
-            ("root below", BadTensor, "no rank -2", lambda: ours.reduce(four, -2)),
+            ("root below", BadTensor, "rank -2 is not in", lambda: ours.reduce(four, -2)),
             ("no root", BadMessage, "needs the rank of a root", lambda: ours.broadcast(four, -1)),
-            ("receiver", BadTensor, "send: no rank 7", lambda: ours.send(four, 7)),
+            ("receiver", BadTensor, "send: rank 7 is not in", lambda: ours.send(four, 7)),
             (
                 "no receiver",
                 BadMessage,

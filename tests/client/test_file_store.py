@@ -50,7 +50,7 @@ def test_waiting_ends_with_the_value_or_with_the_time(tmp_path: Path) -> None:
         waiting.result(60)
     with pytest.raises(RuntimeError, match=r"did not appear within 0\.1 s"):
         store.wait(["a", "never"], timedelta(seconds=0.1))
-    with pytest.raises(RuntimeError, match="no never"):
+    with pytest.raises(RuntimeError, match="has no key never"):
         store.get("never")
 
 
