@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec import structs
 from torch._C._distributed_c10d import HashStore, Store, TCPStore
 
 from dlcp_client import Session, connect
@@ -142,7 +143,7 @@ def elsewhere() -> str:
 def pair_joins(clients: list[Client], proofs: list[str]) -> None:
     requests = joins("job", [client.greet() for client in clients])
     for client, request, proof in zip(clients, requests, proofs, strict=True):
-        client.send(replace(request, proof=proof))
+        client.send(structs.replace(request, proof=proof))
 
 
 def warnings(daemon: Daemon) -> list[Any]:
