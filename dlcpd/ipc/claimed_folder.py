@@ -17,7 +17,11 @@ from typing import Final
 
 from dlcpd.ipc.held_folder import PRIVATE_FOLDER, HeldFolder
 
-RANDOM: Final = "[0-9a-f]{16}"  # end of each name
+# The end of each name: short, for a socket's path in the folder has 107 B at most; with a letter,
+# for a user may name a folder by a date.
+_MARK: Final = "x"
+_BYTES: Final = 4
+RANDOM: Final = f"{_MARK}[0-9a-f]{{{2 * _BYTES}}}"
 MAX_LOOKS: Final = 4096  # entries of a folder in which all users may create some
 MAX_SWEPT: Final = 64  # folders removed by one sweep
 TRIES: Final = 8  # another process that sweeps may take a new folder for an abandoned one
@@ -27,9 +31,10 @@ def claim(parent: HeldFolder, prefix: str) -> HeldFolder:
     """A new folder in `parent`, of mode 0700, claimed until the returned object is closed in every
     process that has it. Raises: OSError."""
     for _ in range(TRIES):
-        name = f"{prefix}{secrets.token_hex(8)}"
-        os.mkdir(name, PRIVATE_FOLDER, dir_fd=parent.descriptor)
-        with suppress(FileNotFoundError, BlockingIOError):  # taken for an abandoned one
+        name = f"{prefix}{_MARK}{secrets.token_hex(_BYTES)}"
+        # It exists, or another process takes it for an abandoned one.
+        with suppress(FileExistsError, FileNotFoundError, BlockingIOError):
+            os.mkdir(name, PRIVATE_FOLDER, dir_fd=parent.descriptor)
             made = parent.folder(name)
             try:
                 fcntl.flock(made.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -38,7 +43,7 @@ def claim(parent: HeldFolder, prefix: str) -> HeldFolder:
                 made.close()
                 raise
             return made
-    raise OSError(f"{parent}: what is made there is removed at once")
+    raise OSError(f"{parent}: new folders are removed at once, or exist")
 
 
 def sweep(parent: HeldFolder, prefix: str) -> list[str]:

@@ -34,7 +34,7 @@ class SocketFolder:
     def make(cls, root: str) -> Self:
         """A new folder in `root`. Raises: OSError that names the reason."""
         with HeldFolder.open(root, shared=True) as parent:
-            path = parent.path / f"dlcp-{'0' * 16}" / SOCKET
+            path = parent.path / f"dlcp-x{'0' * 8}" / SOCKET
             if len(os.fsencode(path)) > MAX_PATH or not str(path).isprintable():
                 raise OSError(f"{root}: the path of a socket has {MAX_PATH} B at most")
             made = claim(parent, PREFIX)

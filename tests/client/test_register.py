@@ -74,7 +74,7 @@ def test_gradients_say_the_loss_scale_that_they_carry(far: StandIn, call: str) -
 def test_a_scaler_is_a_grad_scaler() -> None:
     net = DistributedDataParallel(nn.Linear(2, 2))
     wrong: Any = 1024.0
-    with pytest.raises(BadConfig, match=r"scaler 1024.0 is not a GradScaler: pass the torch.amp.GradScaler"):
+    with pytest.raises(BadConfig, match=r"scaler 1024.0 is not a GradScaler: pass the"):
         ddp.register(net, scaler=wrong)
 
 

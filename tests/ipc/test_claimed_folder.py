@@ -14,7 +14,7 @@ from dlcpd.ipc.claimed_folder import claim, sweep
 from dlcpd.ipc.held_folder import HeldFolder
 from dlcpd.ipc.scratch import Scratch
 
-NAME = f"ours-{'0' * 16}"
+NAME = f"ours-x{'0' * 8}"
 
 
 @pytest.fixture
@@ -64,6 +64,7 @@ def test_what_only_looks_like_one_stays(root: HeldFolder) -> None:
     (root.path / NAME).symlink_to(there)
     (root.path / f"{NAME[:-1]}1").touch()
     (root.path / f"{NAME}0").mkdir()
+    (root.path / "ours-20261127").mkdir()  # a user's
     before = sorted(root.names())
     assert not sweep(root, "ours-")
     assert sorted(root.names()) == before and (there / "file").exists()

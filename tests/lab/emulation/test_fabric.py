@@ -220,6 +220,6 @@ def test_ranks_that_hang_are_lost() -> None:
 
 def test_without_the_tools_the_reason_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert unavailable().startswith("ip, tc, nft, ethtool not found")
-    with pytest.raises(FabricError, match="not found"), fabric():
+    assert unavailable().startswith("this host lacks ip, tc, nft, ethtool")
+    with pytest.raises(FabricError, match="this host lacks"), fabric():
         pytest.fail("a fabric was made without tools")

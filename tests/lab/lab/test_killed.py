@@ -42,7 +42,7 @@ def test_lab_down_all_removes_what_a_killed_bench_left() -> None:
 
 def test_folders_of_the_living_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    left = f"dlcp-lab-1-{'0' * 16}"  # of process 1, which lives, but has not claimed it
+    left = f"dlcp-lab-1-x{'0' * 8}"  # of process 1, which lives, but has not claimed it
     (tmp_path / left).mkdir(0o700)
     (tmp_path / "dlcp-lab-notes").mkdir()
     with scratch.scratch_folder() as ours:
