@@ -34,6 +34,7 @@ venv: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP_INSTALL) -e '.[client,demo,dev,docs,encryption,eos,gnmi,metrics,netconf,nxos,recipes,ssh,yang]'
+	$(PIP_INSTALL) torchft-nightly || echo "without torchft: its test is skipped"
 	touch $(DEMO_STAMP) $@
 
 # The requirements of the demo only, without tools for development and switches.

@@ -1,6 +1,6 @@
 """torchft's manager over dlcpd: a replica is killed, the other goes on, and it comes back.
 
-Skipped where torchft is not installed: its nightly builds, an extra of `dev`, are for Linux on
+Skipped where torchft is not installed: its nightly builds, the extra `torchft`, are for Linux on
 x86-64.
 """
 
