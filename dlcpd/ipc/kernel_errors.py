@@ -25,7 +25,12 @@ class CallFailures:
         self._count, self._what, self._in_a_row = count, what, 0
 
     def noted(self, why: OSError) -> bool:
-        """Count a failure. True: the socket is gone, by this error or after TRIES in a row."""
+        """Count a failure. True: the socket is gone, by this error or after TRIES in a row.
+
+        Not counted: an error that says no more than that the other end has closed.
+        """
+        if isinstance(why, ConnectionError):
+            return True
         self._in_a_row += 1
         self._count(f"{self._what}_{name(why.errno)}")
         return is_gone(why) or self._in_a_row >= TRIES

@@ -1,5 +1,6 @@
 """A private daemon: a child process that serves this process and its host peers, then ends."""
 
+import atexit
 import ipaddress
 import os
 import signal
@@ -33,7 +34,10 @@ _DISCARD_PORT: Final = 9  # RFC 863; connecting a UDP socket sends nothing anywa
 
 class Embedded:
     """Owns the child process until other ranks share it; a shared one ends with its last rank.
-    `what`: its name in errors. `sockets`: the folder of its socket folder."""
+    If it is killed, this process removes its socket folder, at its own exit at the latest.
+
+    `what`: its name in errors. `sockets`: the folders in which its socket folder may be.
+    """
 
     def __init__(
         self,
@@ -41,11 +45,13 @@ class Embedded:
         *,
         shared: bool = False,
         what: str = "the embedded daemon",
-        sockets: Path | None = None,
+        sockets: Sequence[Path] = (),
     ) -> None:
         self._process: subprocess.Popen[str] | None = process
         self._shared, self._what, self._sockets = shared, what, sockets
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
+        self._sweeping = threading.Lock()
+        atexit.register(self._sweep, process)
         self._relay = threading.Thread(
             target=self._relay_lines, args=(process,), name="dlcpd-stderr", daemon=True
         )
@@ -89,12 +95,12 @@ class Embedded:
     def abandon(self) -> None:
         """In a forked child: the daemon belongs to the parent."""
         if self._process is not None:
+            atexit.unregister(self._sweep)
             self._process.returncode = 0  # or its finalizer would warn, and try to reap it
             self._process = None
 
     def _relay_lines(self, process: "subprocess.Popen[str]") -> None:
-        """Copy the daemon's messages to this process's stderr, and keep the last ones; then remove
-        its socket folder if it was killed."""
+        """Copy the daemon's messages to this process's stderr, and keep the last ones."""
         if process.stderr is None:
             return
         with process.stderr as lines:
@@ -103,8 +109,15 @@ class Embedded:
                 with suppress(OSError, ValueError):  # a full disk, or closed: continue reading
                     sys.stderr.write(line)
         process.wait()  # a shared one may outlive the session; leave no zombie
-        if self._sockets is not None:
-            sweep([self._sockets])
+        self._sweep(process)
+        atexit.unregister(self._sweep)
+
+    def _sweep(self, process: "subprocess.Popen[str]") -> None:
+        """Remove the socket folder of a daemon that was killed. The exit of this process waits for
+        it: a thread that sweeps ends with the process."""
+        with self._sweeping:
+            if process.poll() is not None:
+                sweep(self._sockets)
 
 
 def start(
@@ -151,7 +164,7 @@ def start(
             os.close(text)
     if private_socket is not None:
         private_socket.give()
-    sockets = private_socket.place.folder.path.parent if private_socket is not None else None
+    sockets = [private_socket.place.folder.path.parent] if private_socket is not None else []
     shared = private_socket is not None and ranks > 1
     daemon = Embedded(process, shared=shared, sockets=sockets)
     return daemon, ControlConnection(client_end, daemon.how_it_ended)
