@@ -25,23 +25,27 @@ PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=dlcpd.requests --cov=switchcfg \
 	--cov-branch --cov-report=term --cov-fail-under=95
 
-.PHONY: venv test test-all cov e2e-switch e2e-deploy screenshots attack faults drill fuzz soak conformance demo docs configuration-reference lint format types contracts check system-deps clean
+.PHONY: venv compiled test test-all cov e2e-switch e2e-deploy screenshots attack faults drill fuzz soak conformance demo docs configuration-reference lint format types contracts check system-deps clean
 
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 venv: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml setup.py constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP_INSTALL) -e '.[client,demo,dev,docs,encryption,eos,gnmi,metrics,netconf,nxos,recipes,ssh,yang]'
 	$(PIP_INSTALL) torchft-nightly || echo "without torchft: its test is skipped"
 	touch $(DEMO_STAMP) $@
 
 # The requirements of the demo only, without tools for development and switches.
-$(DEMO_STAMP): pyproject.toml constraints.txt
+$(DEMO_STAMP): pyproject.toml setup.py constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP_INSTALL) -e '.[demo]'
 	touch $@
+
+# Compiles the transfer layer again, after a change of its source: until then it is interpreted.
+compiled: $(STAMP)
+	$(PIP_INSTALL) --no-deps -e .
 
 # Everything that needs no processes, namespaces, root, browser or switches, and the main paths.
 test: $(STAMP)
@@ -49,11 +53,13 @@ test: $(STAMP)
 
 # Every test. CI runs it.
 test-all: cov e2e-switch e2e-deploy
+	$(BIN)/pytest -q -n auto -m "not heavy" tests/core tests/collectives
 	$(BIN)/pytest -n auto --dist worksteal --durations 25 $(addprefix --ignore=,$(PURE_TESTS) $(SERIAL_TESTS) tests/switches tests/deploy tests/page)
 	$(BIN)/pytest $(SERIAL_TESTS)
 
+# Interpreted: coverage does not see compiled code. `make test` and the heavy ones run it compiled.
 cov: $(STAMP)
-	$(BIN)/pytest -n auto -m "not heavy" $(PURE_COVERAGE) $(PURE_TESTS)
+	DLCPD_TRANSFER=interpreted $(BIN)/pytest -n auto -m "not heavy" $(PURE_COVERAGE) $(PURE_TESTS)
 	$(BIN)/pytest -n auto -m heavy $(PURE_TESTS)
 
 # Emulated switches: Linux behind sshd, SONiC's CONFIG_DB in Redis, gNMI. The tests mostly wait and

@@ -33,6 +33,11 @@ OTHERS: Final = (
         "([datapath.md](datapath.md))",
     ),
     (
+        "DLCPD_TRANSFER",
+        '"interpreted" runs the transfer layer from its source even where it was compiled '
+        "([datapath.md](datapath.md))",
+    ),
+    (
         "DLCPD_COUNT_CALLS",
         "if set, engines count their function calls for `dlcpctl bench all-reduce --account`; slow",
     ),

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from dlcpd import transfer_form
 from dlcpd.contract.errors import BadConfig, DlcpError, TooMany
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.paths.pacing import Pacer
@@ -84,6 +85,7 @@ class Engine:
         self.network.watch()
         self.features = {
             "data_path": COMPILED if sockets.compiled else NUMPY,
+            "transfer": transfer_form.form(),
             "data_encryption": config.data_encryption,
             "gso": all(path.gso for path in sockets.paths),
             "gro": all(path.gro for path in sockets.paths),

@@ -97,6 +97,7 @@ def test_the_source_distribution_can_be_read_tested_and_pinned(built: Built) -> 
         "Makefile",
         "README.md",
         "constraints.txt",
+        "setup.py",
         ".ci/run",
         ".ci/system-deps",
         "docs/wire.md",
@@ -110,6 +111,7 @@ def test_the_source_distribution_can_be_read_tested_and_pinned(built: Built) -> 
         "deploy/systemd/dlcpd.service",
         "bench/dlcp_lab/emulation/early_drop.bpf.c",
         "dlcpd/io/datapath/datapath.h",
+        "dlcpd/core/paths/space.pxd",
         "dlcpd/io/datapath/receive.c",
         "dlcpd/page/web/uplot.js",
     }
@@ -124,8 +126,17 @@ def test_the_compiled_data_path_is_there_where_a_compiler_was(installed: Install
     assert installed.run("python", "-c", CHOICE).stdout.strip() == str(has_compiler)
 
 
+FORM: Final = "from dlcpd.transfer_form import form; print(form())"
+
+
+def test_the_transfer_layer_is_compiled_where_a_compiler_was(installed: Installed) -> None:
+    expected = "compiled" if shutil.which("gcc") is not None else "interpreted"
+    assert installed.run("python", "-c", FORM).stdout.strip() == expected
+
+
 def test_a_wheel_made_without_a_compiler_works(built: Built, tmp_path: Path) -> None:
-    """The extension is optional: numpy does its work, and who asks for C is told."""
+    """The extensions are optional: numpy and the interpreter do their work, and a setting that
+    demands C is refused."""
     without = {"CC": "/bin/false", "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(tmp_path), str(built.sdist)],
@@ -144,6 +155,7 @@ def test_a_wheel_made_without_a_compiler_works(built: Built, tmp_path: Path) -> 
     from_wheel = os.environ | {"PYTHONPATH": str(libraries)}
     for program, says in (
         (CHOICE, "False"),
+        (FORM, "interpreted"),
         (
             "from dlcpd.contract.errors import BadConfig\n"
             "from dlcpd.io.datapath.library import choose\n"

@@ -11,7 +11,7 @@ transport is for, and a full drop-tail queue shows in the delay first.
 """
 
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from dlcpd.core.paths.delivery import DeliveryRate
 
@@ -39,7 +39,8 @@ LONGEST_ROUND_TRIP: Final = 0.2  # seconds; keeps the pace above 80 packets per 
 ROUNDING: Final = 1e-6  # packets; so that a timer set for a whole burst finds it
 
 
-class Feedback(NamedTuple):
+@dataclass
+class Feedback:
     """The report of one CREDIT on a space."""
 
     delay: float | None  # seconds through the fabric, of arbitrary origin; None: not measured
@@ -54,7 +55,7 @@ class Feedback(NamedTuple):
     marked: int = 0  # of those that arrived
 
 
-@dataclass(slots=True)
+@dataclass
 class Round:
     """The measurements of one round trip."""
 
@@ -75,7 +76,7 @@ class Round:
         return self.lost / total if total else 0.0
 
 
-@dataclass(slots=True)
+@dataclass
 class Least:
     """The minimum over this span of time and the one before."""
 
@@ -92,7 +93,7 @@ class Least:
         self.value, self._of_span = self._of_span, float("inf")
 
 
-@dataclass(slots=True)
+@dataclass
 class CongestionControl:
     """Feed it one `on_credit` per CREDIT; read `window`, and before sending `allowance`.
 

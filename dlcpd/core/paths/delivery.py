@@ -15,7 +15,7 @@ LEAST_SAMPLE: Final = 4  # packets; the spacing of fewer says little
 _WRAP: Final = 4294.967296  # seconds after which 32 bits of microseconds wrap
 
 
-@dataclass(slots=True)
+@dataclass
 class DeliveryRate:
     """Feed it every CREDIT; call `end_round` once per round trip."""
 

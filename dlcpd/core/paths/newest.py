@@ -18,7 +18,7 @@ def microseconds(now: float) -> int:
     return int(now * 1e6) % WRAP
 
 
-@dataclass(slots=True)
+@dataclass
 class Newest:
     """The newest stamp so far, and when it came here. 0 = none."""
 

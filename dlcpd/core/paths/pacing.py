@@ -7,7 +7,7 @@ BURST: Final = 0.0003  # seconds of rate that may go out at once: too short to m
 MIN_BURST: Final = 16 << 10  # bytes; below 65 Mb/s a burst must still hold some datagrams
 
 
-@dataclass(slots=True)
+@dataclass
 class Pacer:
     """`rate_bps` 0 means no cap."""
 

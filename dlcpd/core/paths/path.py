@@ -13,7 +13,7 @@ from dlcpd.core.paths.space import SpaceReceiver, SpaceSender
 _UNKNOWN: Final = Rtt()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class PathSender:
     """The sending half. `share` is this path's part of the flow's initial window: 1 / paths."""
 
@@ -73,6 +73,9 @@ class PathSender:
         own = self.spaces.get(traffic_class)
         if own is not None and own.rtt.measured:
             return own.rtt
+        return self._fastest()
+
+    def _fastest(self) -> Rtt:
         known = [space.rtt for space in self.spaces.values() if space.rtt.measured]
         return min(known, key=lambda rtt: rtt.smoothed, default=_UNKNOWN)
 
@@ -115,7 +118,7 @@ class PathSender:
             space.abandon()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class PathReceiver:
     """The receiving half."""
 

@@ -25,7 +25,7 @@ MAX_WEIGHT: Final = 19.0  # a path that works keeps at least a twentieth, to mea
 LOAD_MEMORY: Final = 1 << 16  # datagrams after which old load counts half
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Paths:
     """Both directions of every path, by index. A peer may name indices that do not exist."""
 
@@ -78,7 +78,8 @@ class Paths:
 
     def space(self, path: int, traffic_class: int) -> SpaceSender:
         """The space of a class on a path."""
-        return self.tx[path].space(traffic_class)
+        sender = self.tx[path]
+        return sender.space(traffic_class)
 
     def in_flight(self, traffic_class: int | None = None) -> int:
         """Datagrams in flight on all paths; with a class, only those of it and of more urgent ones:
@@ -119,15 +120,18 @@ class Paths:
         datagrams that the peer takes in all. Prefers paths with room for a burst, and takes none
         whose socket is full."""
         if len(self.tx) == 1 and not self.full:
-            space = self.tx[0].space(traffic_class)
+            sender = self.tx[0]
+            space = sender.space(traffic_class)
             return 0, space.room(now), min(run, space.worthwhile(credit))
         offers = []
         for index in self._open_carriers:
-            space = self.tx[index].space(traffic_class)
+            sender = self.tx[index]
+            space = sender.space(traffic_class)
             enough = min(run, space.worthwhile(credit), SPRAY_QUANTUM)
             offers.append((index, min(space.room(now), SPRAY_QUANTUM), enough))
-        if not offers:
-            return self._carriers[0], 0, 1
+        return self._best(offers) if offers else (self._carriers[0], 0, 1)
+
+    def _best(self, offers: list[tuple[int, int, int]]) -> tuple[int, int, int]:
         roomy = [offer for offer in offers if offer[1] >= offer[2]]
         if roomy:
             return min(
@@ -167,7 +171,7 @@ class Paths:
         """A burst left on `path`. It weighs more on a path that loses more than the best."""
         if len(self.tx) == 1:
             return
-        excess = self.health[path].loss - min(health.loss for health in self.health)
+        excess = self.health[path].loss - min([health.loss for health in self.health])
         self._load[self._route[path]] += datagrams * (1 + min(excess * LOSS_WEIGHT, MAX_WEIGHT))
         if sum(self._load) > LOAD_MEMORY:
             self._load = [load / 2 for load in self._load]
@@ -189,8 +193,10 @@ class Paths:
         if len(self._carriers) == 1:  # the usual case, and asked for every control datagram
             return self._carriers[0]
         able = self._open_carriers or self._carriers
-        order = sorted(able, key=lambda p: (self.tx[p].suspect, self.tx[p].smoothed_rtt))
-        return order[attempt % len(order)]
+        return self._by_round_trip(able)[attempt % len(able)]
+
+    def _by_round_trip(self, able: list[int]) -> list[int]:
+        return sorted(able, key=lambda p: (self.tx[p].suspect, self.tx[p].smoothed_rtt))
 
     def for_credit(self) -> int:
         """A random route. The return route may differ from the forward one, and the next CREDIT

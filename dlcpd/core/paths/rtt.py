@@ -10,7 +10,7 @@ LEAST_REORDERING: Final = 2e-4  # seconds
 MOST_REORDERING: Final = 5e-3  # seconds
 
 
-@dataclass(slots=True)
+@dataclass
 class Rtt:
     """Smoothed estimates, seconds."""
 

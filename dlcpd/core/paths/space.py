@@ -31,7 +31,7 @@ def unwrap(number: int, near: int) -> int:
     return near + (step if step < _HALF else step - _WRAP)
 
 
-@dataclass(slots=True)
+@dataclass
 class SpaceSender:
     """The packets sent in a space, and what the peer reported. Packet numbers start at 1."""
 
@@ -155,7 +155,7 @@ class SpaceSender:
         self.acked = self.sent
 
 
-@dataclass(slots=True)
+@dataclass
 class SpaceReceiver:
     """The packets that arrived in a space."""
 
