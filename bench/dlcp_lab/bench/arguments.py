@@ -132,6 +132,11 @@ def _add_engine(operations: Commands) -> None:
     made.add_argument(
         "--checksums", choices=("on", "off"), help="checksums of datagrams (as in the settings: on)"
     )
+    made.add_argument(
+        "--priority",
+        action="store_true",
+        help="run at the highest priority (root), so that other processes disturb less",
+    )
     add_rounds(made, 100)
     add_settings(made)
 

@@ -1,13 +1,15 @@
 """`dlcpctl bench engine`: CPU time of an engine per operation, without the scheduler in it.
 
 Two engines run in this process, stepped in turn, so that neither waits for a CPU or is displaced by
-the other. Time on a busy machine depends on its load; this figure does so only by the caches.
+the other. Other processes still matter: they take caches, and a pause of this process is a slow
+network to the pace of the engines, which then send in smaller batches.
 """
 
 import argparse
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -16,6 +18,7 @@ import numpy as np
 
 from dlcp_lab.bench.engine_pair import EnginePair, engine_pair
 from dlcp_lab.bench.engine_task import MAX_SIZE, RANKS, EngineTask
+from dlcp_lab.bench.priority import highest_priority
 from dlcp_lab.emulation.patience import patience, runnable
 from dlcp_lab.ranks.hosts import network_table
 from dlcp_lab.report.amounts import show_size
@@ -86,6 +89,18 @@ class EngineSetup:
 def engine(options: argparse.Namespace, output: Output) -> int:
     """Measure and print. Exit code 1 when a result was wrong."""
     setup, before = setup_of(options), runnable()
+    with highest_priority() if options.priority else nullcontext():
+        rows = _rows(setup, options, output)
+    loads = before, runnable()
+    output.line(heading(setup, loads, options))
+    output.line(rows.render(HEADER, cells, left=1))
+    for line in (*rows.reasons(), *lines(rows)):
+        output.line(line)
+    output.document(_document(options, setup, loads, rows))
+    return 1 if any(row.wrong for row in rows) else 0
+
+
+def _rows(setup: EngineSetup, options: argparse.Namespace, output: Output) -> Rows[EngineRow]:
     rows = Rows(EngineRow)
     for name, size in _calls(options):
         shown = show_size(size) if size else None
@@ -95,13 +110,7 @@ def engine(options: argparse.Namespace, output: Output) -> int:
             partial(measured, EngineTask(name, size), setup, options),
             (name, shown),
         )
-    loads = before, runnable()
-    output.line(heading(setup, loads))
-    output.line(rows.render(HEADER, cells, left=1))
-    for line in (*rows.reasons(), *lines(rows)):
-        output.line(line)
-    output.document(_document(options, setup, loads, rows))
-    return 1 if any(row.wrong for row in rows) else 0
+    return rows
 
 
 def _calls(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
@@ -114,8 +123,10 @@ def setup_of(options: argparse.Namespace) -> EngineSetup:
     """The engines that a daemon would start. Raises: BadConfig."""
     if (most := max(options.sizes)) > MAX_SIZE:
         raise BadConfig(f"--sizes: {show_size(most)} is too much: at most {show_size(MAX_SIZE)}")
+    if any(line.partition("=")[0].strip() == "engines" for line in options.set):
+        raise BadConfig("--set engines: this benchmark has an engine per host")
     checksum = [f'checksum = "{options.checksums}"'] if options.checksums else []
-    network = replace(network_table([*options.set, *checksum]), engines=1)
+    network = network_table([*options.set, *checksum])  # `engines` is 1, the default
     configs = [
         resolved(
             Config(
@@ -235,7 +246,7 @@ def _function_calls(
     return {event: count / done / RANKS for event, count in calls.items()} if done else {}
 
 
-def heading(setup: EngineSetup, loads: tuple[float, float]) -> str:
+def heading(setup: EngineSetup, loads: tuple[float, float], options: argparse.Namespace) -> str:
     """Heading: the measurement and the machine in words."""
     machine = properties()
     return (
@@ -244,6 +255,7 @@ def heading(setup: EngineSetup, loads: tuple[float, float]) -> str:
         f"data path {setup.data_path}, {setup.protection}, exact sums of float32 in the arena\n"
         f"{machine['cpus']} CPUs ({machine['model']}), Linux {machine['kernel']}, "
         f"Python {machine['python']}, load {loads[0]:.1f} to {loads[1]:.1f}"
+        f"{', highest priority' if options.priority else ''}"
     )
 
 
@@ -296,6 +308,7 @@ def _document(
         "hosts": RANKS,
         "conditions": f"data path {setup.data_path}, {setup.protection}, one thread",
         "settings": list(options.set),
+        "priority": options.priority,
         "repeat": options.repeat,
         "warmup": options.warmup,
         "rows": rows.document(),

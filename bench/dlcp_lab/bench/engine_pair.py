@@ -21,7 +21,7 @@ from dlcpd.io.heap import collect_rarely, keep_warm
 from dlcpd.io.poll import EngineBroken, Poll
 
 LOOK: Final = 0.05  # seconds after which a time limit is checked though nothing happens
-CLOSING: Final = 2.0  # seconds for the end of the session, and to unmap its arenas
+CLOSING: Final = 5.0  # seconds for the end of the session, and to unmap its arenas
 SECRET: Final = 32  # bytes
 
 
@@ -164,13 +164,12 @@ def _collected_as_in_an_engine() -> Iterator[None]:
 
 @contextmanager
 def _memory_freed() -> Iterator[None]:
-    """Arenas are unmapped at the end, so that they do not disturb the next measurement."""
+    """Arenas are unmapped at the end, so that they do not disturb the next measurement. After an
+    error its traceback uses them: they are unmapped later."""
     gc.collect()
-    try:
-        yield
-    finally:
-        gc.collect()
-        until = time.monotonic() + CLOSING
-        for thread in threading.enumerate():
-            if thread.name == "unmapping":
-                thread.join(max(until - time.monotonic(), 0.0))
+    yield
+    gc.collect()
+    until = time.monotonic() + CLOSING
+    for thread in threading.enumerate():
+        if thread.name == "unmapping":
+            thread.join(max(until - time.monotonic(), 0.0))
