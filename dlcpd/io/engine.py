@@ -106,7 +106,10 @@ class Engine:
         self.clients.delivery.end_all()
 
     def step(self) -> None:
-        """One wake-up: wait until something is due, and do all that is."""
+        """One wake-up: wait until something is due, and do all that is.
+
+        Raises: ControlGone, EngineBroken.
+        """
         failures = self._failures
         self._run((self._wait,))
         self.endpoint.effort["wakes"] += 1
