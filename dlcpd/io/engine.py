@@ -6,7 +6,6 @@ command socket closes.
 """
 
 import argparse
-import gc
 import os
 import signal
 import socket
@@ -33,7 +32,7 @@ from dlcpd.io.control_events import EngineFailed, EngineReady, PeerChanged
 from dlcpd.io.control_frames import pack
 from dlcpd.io.control_link import ControlGone, ControlLink
 from dlcpd.io.datapath.choices import COMPILED, NUMPY
-from dlcpd.io.heap import keep_warm
+from dlcpd.io.heap import collect_rarely, keep_warm
 from dlcpd.io.network import Network, Sockets
 from dlcpd.io.poll import EngineBroken, Poll
 from dlcpd.io.session_opener import SessionOpener
@@ -91,23 +90,38 @@ class Engine:
             "gro": all(path.gro for path in sockets.paths),
             "receive_buffer": min(path.receive_buffer for path in sockets.paths),
         }
+        self._steps = (  # of a wake-up, once the handlers have run
+            self.endpoint.handle_timeout,
+            self.endpoint.exchange,
+            self.network.send,
+            self._tell_outcomes,
+        )
+
+    def fileno(self) -> int:
+        """A descriptor that can be read when `step` has something to read or write."""
+        return self._poll.fileno()
 
     def run(self) -> None:
         """Run until Stop, or until the command socket closes."""
-        endpoint = self.endpoint
-        steps = endpoint.handle_timeout, endpoint.exchange, self.network.send, self._tell_outcomes
         while self._stop_at is None or not self._drained():
-            failures = self._failures
-            self._run((self._wait,))
-            endpoint.effort["wakes"] += 1
-            if self.clients.busy:
-                self._run((self.clients.work,))
-            self._run(steps, time.monotonic())
-            self._poll.watch_writing(self.control, bool(self.control.backlog))
-            failed = self._failures != failures
-            if failed or self._in_a_row:
-                self._rest(failed=failed)
+            self.step()
         self.clients.delivery.end_all()
+
+    def step(self) -> None:
+        """One wake-up: wait until something is due, and do all that is.
+
+        Raises: ControlGone, EngineBroken.
+        """
+        failures = self._failures
+        self._run((self._wait,))
+        self.endpoint.effort["wakes"] += 1
+        if self.clients.busy:
+            self._run((self.clients.work,))
+        self._run(self._steps, time.monotonic())
+        self._poll.watch_writing(self.control, bool(self.control.backlog))
+        failed = self._failures != failures
+        if failed or self._in_a_row:
+            self._rest(failed=failed)
 
     def _run(self, steps: Iterable[Callable[..., None]], *arguments: Any) -> None:
         """Run the steps of a wake-up in order. A bug in one does not stop the others."""
@@ -131,13 +145,13 @@ class Engine:
         """Wait for descriptors or timers, and call their handlers. A method, so that the last
         handler is dropped at its end: it may belong to a client that is gone, and hold the
         arena."""
-        for handler, mask in self._poll.wait(self._timeout(time.monotonic())):
+        for handler, mask in self._poll.wait(self.timeout(time.monotonic())):
             try:
                 handler(mask, time.monotonic())
             except Exception as exc:  # a bug: the other handlers run
                 self._failed(exc)
 
-    def _timeout(self, now: float) -> float:
+    def timeout(self, now: float) -> float:
         """Seconds for which nothing is due; below 0: no limit."""
         endpoint = self.endpoint
         if self.clients.busy or endpoint.more_here or endpoint.scheduler.more:
@@ -251,8 +265,7 @@ def main() -> int:
     if os.environ.get(COUNT_CALLS):
         _count_calls(engine.endpoint.effort)
     keep_warm()
-    gc.freeze()  # these objects live to the end: keep them out of collections
-    gc.set_threshold(20_000, 20, 20)  # the data path makes no cycles
+    collect_rarely()
     try:
         engine.run()
     except ControlGone:

@@ -39,6 +39,9 @@ class Poll:
         self._late: dict[int, int] = {}  # masks that the kernel has yet to get: the call failed
         self._in_a_row = 0  # waits that failed
 
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
     def watch(self, source: Source, handler: Handler) -> None:
         """Call `handler` whenever `source` can be read. Raises: OSError, and it is not watched."""
         descriptor = source.fileno()

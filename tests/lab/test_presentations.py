@@ -13,7 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlcp_lab.bench import all_reduce, codecs, collectives, group_life, trace, training_rows
+from dlcp_lab.bench import (
+    all_reduce,
+    codecs,
+    collectives,
+    engine,
+    group_life,
+    trace,
+    training_rows,
+)
 from dlcp_lab.bench.cuda import HEADER, rows_of
 from dlcp_lab.bench.cuda import cells as cuda_cells
 from dlcp_lab.bench.cuda_turns import FIGURES
@@ -23,6 +31,7 @@ from dlcp_lab.replay import step_rows
 from dlcp_lab.replay.architectures import NETWORKS
 from dlcp_lab.replay.pace import paces
 from dlcp_lab.report.measured import Rows
+from dlcp_lab.report.statistic import Spread
 from dlcp_lab.scenarios import ablation, drop, fairness, incast, loss, priority, ps, spray
 from dlcp_lab.scenarios.job import DLCPD, GLOO, Result
 from dlcp_lab.training.traffic_seen import NEWS
@@ -72,6 +81,23 @@ def test_all_reduce_and_collectives(ours: list[float], theirs: list[float]) -> N
     assert len(calls.render(collectives.HEADER, collectives.cells, left=1).splitlines()) == 3
     assert all(map(str, collectives.verdicts(calls)))
     document(calls.document())
+
+
+@given(cpu=TIMES, size=st.sampled_from([0, 4096]))
+def test_engine(cpu: list[float], size: int) -> None:
+    rows = Rows(engine.EngineRow)
+
+    def row() -> engine.EngineRow:
+        spread = Spread.of(cpu)
+        counts = {"READY": 1.0, "wakes": 2.0} if size else {}
+        return engine.EngineRow(
+            "broadcast", size, len(cpu), spread, 0, None, 3.0, 0.0, counts, 8896, {}, cpu
+        )
+
+    rows.add({"collective": "broadcast", "size": size}, row, ("broadcast", None))
+    assert len(rows.render(engine.HEADER, engine.cells, left=1).splitlines()) == 2
+    assert len([*rows.reasons(), *engine.lines(rows)]) == 1
+    document(rows.document())
 
 
 @given(on=TIMES, off=TIMES)

@@ -8,6 +8,8 @@ from dlcp_lab.bench.all_reduce import bench
 from dlcp_lab.bench.codecs import codecs
 from dlcp_lab.bench.collectives import COLLECTIVES, collectives
 from dlcp_lab.bench.cuda import cuda
+from dlcp_lab.bench.engine import engine
+from dlcp_lab.bench.engine_task import NAMES
 from dlcp_lab.bench.places import add_places
 from dlcp_lab.bench.trace import trace
 from dlcp_lab.bench.training import training
@@ -60,6 +62,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
         _add_scenarios,
         _add_all_reduce,
         _add_collectives,
+        _add_engine,
         _add_trace,
         _add_step,
         _add_cuda,
@@ -119,6 +122,23 @@ def _add_collectives(operations: Commands) -> None:
     add_rounds(made)
     add_seed(made)
     add_places(made)
+
+
+def _add_engine(operations: Commands) -> None:
+    text = "CPU time and counts of an engine per operation, without other processes. On loopback."
+    made = command(operations, "engine", engine, text)
+    add_some(made, "--collectives", NAMES, "all_reduce")
+    add_sizes(made, "4K,1M,16M,64M")
+    made.add_argument(
+        "--checksums", choices=("on", "off"), help="checksums of datagrams (as in the settings: on)"
+    )
+    made.add_argument(
+        "--priority",
+        action="store_true",
+        help="run at the highest priority (root), so that other processes disturb less",
+    )
+    add_rounds(made, 100)
+    add_settings(made)
 
 
 def _add_trace(operations: Commands) -> None:

@@ -1,8 +1,6 @@
 """Where the hosts of a benchmark run: on loopback, on an emulated switch, in namespaces."""
 
 import argparse
-import os
-import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +10,7 @@ from dlcp_lab.ranks.hosts import MAX_HOSTS, HostPlan, apart, network_table, on_l
 from dlcp_lab.ranks.switched import in_namespaces, switched
 from dlcp_lab.report.amounts import fraction, injected, show_fraction, show_size, size
 from dlcp_lab.report.arguments import add_settings
-from dlcp_lab.report.machine import tcp_congestion_control
+from dlcp_lab.report.machine import properties, tcp_congestion_control
 from dlcpd import __version__
 from dlcpd.cli.grammar import whole
 from dlcpd.contract.errors import BadConfig
@@ -129,12 +127,7 @@ def document(
     return {
         "command": command,
         "version": __version__,
-        "machine": {
-            "cpus": len(os.sched_getaffinity(0)),
-            "kernel": platform.release(),
-            "python": platform.python_version(),
-            "tcp_congestion_control": tcp_congestion_control(),
-        },
+        "machine": properties(),
         "hosts": len(plans),
         "cpus_per_host": len(plans[0].place.cpus),  # 0 = hosts share all
         "switch": options.switch,

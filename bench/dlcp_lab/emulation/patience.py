@@ -17,7 +17,7 @@ def patience(seconds: float) -> float:
     start, to import torch or to answer. The number is the mean of the last minute, at most MOST.
     """
     cpus = len(os.sched_getaffinity(0))
-    return seconds * min(max(1.0, _runnable() / cpus), MOST)
+    return seconds * min(max(1.0, runnable() / cpus), MOST)
 
 
 def peer_timeout(seconds: float = PEER_TIMEOUT) -> float:
@@ -29,7 +29,7 @@ def peer_timeout(seconds: float = PEER_TIMEOUT) -> float:
     return min(patience(seconds), HIGHEST)
 
 
-def _runnable() -> float:
+def runnable() -> float:
     """Runnable processes, mean of the last minute; 0 where the system does not say."""
     try:
         return os.getloadavg()[0]

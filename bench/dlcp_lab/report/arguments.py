@@ -80,10 +80,14 @@ def add_steps(made: argparse.ArgumentParser, default: int, per: str) -> None:
     )
 
 
-def add_rounds(made: argparse.ArgumentParser) -> None:
+def add_rounds(made: argparse.ArgumentParser, repeat: int = 20) -> None:
     """`--repeat` and `--warmup`: rounds that count, and rounds before them."""
     made.add_argument(
-        "--repeat", type=whole(1, 100_000), default=20, metavar="N", help="rounds (%(default)s)"
+        "--repeat",
+        type=whole(1, 100_000),
+        default=repeat,
+        metavar="N",
+        help="rounds (%(default)s)",
     )
     made.add_argument(
         "--warmup",

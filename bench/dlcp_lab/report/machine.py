@@ -1,6 +1,9 @@
 """Properties of this machine that affect a measurement."""
 
+import os
+import platform
 from pathlib import Path
+from typing import Any
 
 
 def tcp_congestion_control() -> str:
@@ -9,3 +12,24 @@ def tcp_congestion_control() -> str:
         return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
     except OSError:
         return "of unknown congestion control"
+
+
+def properties() -> dict[str, Any]:
+    """Properties that do not change during a measurement, for --json."""
+    return {
+        "cpus": len(os.sched_getaffinity(0)),
+        "model": _model(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "tcp_congestion_control": tcp_congestion_control(),
+    }
+
+
+def _model() -> str:
+    """The name of the CPU; its architecture where the kernel tells no name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
