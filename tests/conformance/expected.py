@@ -76,14 +76,23 @@ def reason(outcome: Outcome) -> str:
 
 
 def differences(
-    name: str, ours: Mapping[str, Outcome], gloo: Mapping[str, Outcome], only: Sequence[str]
+    name: str,
+    ours: Mapping[str, Outcome],
+    gloo: Mapping[str, Outcome],
+    only: Sequence[str],
+    files: Sequence[str] = (),
 ) -> list[str]:
     """What is not as expected, in words. Without verdicts of Gloo, dlcp's alone are compared.
 
-    A test of which nothing is written is expected to pass where Gloo passes.
+    `only`, `files`: the tests, and the files of a checkout, that were to run; none: all. A test of
+    which nothing is written is expected to pass where Gloo passes.
     """
     said = []
-    wanted = {t: row for t, row in read(expected_file(name)).items() if not only or t in only}
+    wanted = {
+        test: row
+        for test, row in read(expected_file(name)).items()
+        if (not only or test in only) and (not files or test.partition("::")[0] in files)
+    }
     for test in sorted(wanted.keys() | ours.keys()):
         row = wanted.get(test) or _unwritten(test, ours, gloo)
         for who, found, expect in (("dlcp", ours, row.ours), ("gloo", gloo, row.gloo)):

@@ -79,6 +79,8 @@ class Part:
             "TMPDIR": str(self.folder),
             "PYTHONPATH": str(ROOT),
             "PYTHONHASHSEED": "0",  # torchft numbers its tests in the order of a set
+            # As torchrun sets it: idle threads of several ranks would spin on the same processors.
+            "OMP_NUM_THREADS": "1",
         }
         with self.log.open("a") as output:
             process = subprocess.Popen(

@@ -79,7 +79,8 @@ def _suite(name: str, asked: argparse.Namespace) -> int:
         made = {row.test: row for row in expected.rows(ours, gloo, before)}
         expected.write(file, (before | made if asked.keep or asked.tests else made).values())
         return 0
-    said = expected.differences(name, ours, gloo, asked.tests)
+    files = (asked.parts or ()) if suite.of_checkout else ()
+    said = expected.differences(name, ours, gloo, asked.tests, files)
     print("\n".join(said) or "as expected", flush=True)
     return 1 if said else 0
 

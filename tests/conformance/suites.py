@@ -47,7 +47,7 @@ SUITES: Final = {
     "tensor": Suite(
         "`test/distributed/tensor`", "checkout",
         ("tensor/test_*.py", "tensor/parallel/test_*.py", "tensor/experimental/test_*.py",
-         "test_device_mesh.py", "test_functional_api.py")),
+         "tensor/debug/test_*.py", "test_device_mesh.py", "test_functional_api.py")),
     "c10d": Suite(
         "`test/distributed/test_c10d_*`", "checkout",
         ("test_c10d_gloo.py", "test_c10d_common.py", "test_c10d_object_collectives.py",

@@ -93,3 +93,14 @@ def test_a_test_of_which_nothing_is_written_has_to_pass_where_gloo_does(
     gloo = {"a": Outcome("a", "fail"), "b": Outcome("b", "pass"), "c": Outcome("c", "fail")}
     [said] = expected.differences("fsdp", ours, gloo, [])
     assert said.startswith("b: dlcp: fail, expected pass")
+
+
+def test_of_a_file_that_does_not_run_nothing_is_expected(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(expected, "expected_file", lambda name: tmp_path / name)
+    expected.write(tmp_path / "c10d", [expected.Row(f"{f}.py::T.t", "pass", "pass") for f in "ab"])
+    ours = {"a.py::T.t": Outcome("a.py::T.t", "pass")}
+    assert not expected.differences("c10d", ours, {}, [], ["a.py"])
+    [said] = expected.differences("c10d", ours, {}, [])
+    assert said == "b.py::T.t: dlcp: absent, expected pass"

@@ -10,6 +10,7 @@ from dlcp_client import backend
 from dlcp_client.backend import NAME
 from dlcp_client.joining.torch_ranks import connect
 
+from . import functional  # noqa: F401  # registers kernels
 from .device_backends import ALL_DEVICES, DeviceBackends, devices_of
 from .errors import torch_errors
 from .process_group import ProcessGroup
