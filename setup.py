@@ -65,13 +65,13 @@ def is_current(folder: Path, source: Path) -> bool:
 def transfer_layer() -> list[Extension]:
     """One extension per module, in the folder of compiled modules."""
     extensions = [
-        Extension(module(source), [str(source)], extra_compile_args=FLAGS, optional=True)
-        for source in sources()
+        Extension(module(source), [str(source)], extra_compile_args=FLAGS) for source in sources()
     ]
     built = cythonize(
         extensions, build_dir="build/cython", compiler_directives=DIRECTIVES, quiet=True
     )
     for extension in built:
+        extension.optional = True  # cythonize drops it
         extension.name = f"{PACKAGE}.{BUILT}.{extension.name.removeprefix(PACKAGE + '.')}"
     return list(built)
 

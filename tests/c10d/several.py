@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
 
 import dlcp_client
 from dlcpd.contract.errors import BadOperation, BadTensor, DaemonUnavailable, SessionClosed
@@ -65,8 +66,13 @@ def unreachable(rank: int, size: int, backend: str, store: str) -> tuple[str, in
         raise DaemonUnavailable("no daemon")
 
     dlcp_client.c10d.register(refuse)
+    said, left = "", -1
     try:
         dist.init_process_group(backend, f"file://{store}", rank=rank, world_size=size)
     except DaemonUnavailable as exc:
-        return str(exc), len(c10d._world.pg_names)
-    return "", -1
+        said, left = str(exc), len(c10d._world.pg_names)
+    # Gloo's connections end with the process: the other rank may be still making them.
+    ends = FileStore(f"{store}-ends", size)
+    ends.set(str(rank), "")
+    ends.wait([str(each) for each in range(size)])
+    return said, left

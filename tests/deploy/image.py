@@ -27,10 +27,11 @@ RUN: Final = (
     "run", "--pull=never", "--cgroups=disabled", "--no-healthcheck",
     "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024",
 )  # fmt: skip
-# What an image like python:3-slim has beside Debian's essential packages, and gcc, whose
-# installation in the build is then none.
+# What an image like python:3-slim has beside Debian's essential packages, with Python's headers;
+# and gcc, whose installation in the build is then none.
 PACKAGES: Final = (
-    "apt", "ca-certificates", "gcc", "libc6-dev", "passwd", "python3-pip", "python3-venv",
+    "apt", "ca-certificates", "gcc", "libc6-dev", "libpython3-dev", "passwd", "python3-pip",
+    "python3-venv",
 )  # fmt: skip
 # What those packages make when they are installed, and how an index is reached from here.
 MADE: Final = (
