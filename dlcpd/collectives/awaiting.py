@@ -1,5 +1,6 @@
 """The peers that an operation waits for, and the text that says for what."""
 
+from collections.abc import Container
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ class Awaiting(NamedTuple):
     members: tuple[int, ...]  # rank in the session, by rank in the group
     peers: frozenset[int]  # ranks that must submit the operation
     ready_ranks: AbstractSet[int]  # ranks that did
+    staged: Container[int]  # open receives whose data are here and wait for their place
 
     def needs(self, rank: int) -> bool:
         """Whether the operation cannot end without `rank`."""
@@ -43,8 +45,9 @@ class Awaiting(NamedTuple):
         return what.format(ranks=f"rank(s) {listed}", label=label)
 
     def _open(self) -> list[tuple[int, Step]]:
+        """The steps that need something of a peer, or of another step."""
         steps = self.progress.program.steps
-        return [(position, steps[position]) for position in self.progress.open]
+        return [(at, steps[at]) for at in self.progress.open if at not in self.staged]
 
     def _first(self) -> tuple[frozenset[int], str]:
         """Ranks that must act first, and a text with places for them and for the operation."""

@@ -116,7 +116,8 @@ class Execution:
 
     def _awaiting(self) -> Awaiting:
         members = self.order.group.members
-        return Awaiting(self.progress, members, self.peers, self.ready_ranks)
+        staged = self.receives.staged
+        return Awaiting(self.progress, members, self.peers, self.ready_ranks, staged)
 
     # --- beginning ---------------------------------------------------------------------------
 

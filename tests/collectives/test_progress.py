@@ -65,11 +65,13 @@ def test_every_step_of_a_schedule_gets_its_turn_once(world: int) -> None:
     assert (progress.results, progress.holding, progress.open) == (0, 0, set())
 
 
-def awaiting(*done: int, ready: frozenset[int] = PEERS) -> Awaiting:
+def awaiting(
+    *done: int, ready: frozenset[int] = PEERS, staged: frozenset[int] = frozenset()
+) -> Awaiting:
     progress = Progress(PROGRAM)
     for position in done:
         progress.close(position)
-    return Awaiting(progress, MEMBERS, PEERS, ready)
+    return Awaiting(progress, MEMBERS, PEERS, ready, staged)
 
 
 @pytest.mark.parametrize(
@@ -103,3 +105,9 @@ def test_a_rank_owes_data_until_they_are_here() -> None:
     assert awaiting().owed_by(11) and awaiting().owed_by(12)
     assert not awaiting(1).owed_by(11)
     assert not awaiting(1, 4).owed_by(12)
+
+
+def test_data_that_wait_for_their_place_are_here() -> None:
+    found = awaiting(0, 2, staged=frozenset({1, 4}))
+    assert not found.owed_by(11) and not found.owed_by(12)
+    assert not found.ranks() & {11}, "another step must end first"
