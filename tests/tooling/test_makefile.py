@@ -14,7 +14,7 @@ ROOT: Final = Path(__file__).parents[2]
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """What a target looks at, without .venv."""
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+    for name in ("Makefile", "pyproject.toml", "setup.py", "constraints.txt"):
         (tmp_path / name).write_text((ROOT / name).read_text())
     return tmp_path
 
