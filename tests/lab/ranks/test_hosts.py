@@ -5,6 +5,7 @@ import signal
 import subprocess
 import tomllib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,8 @@ def test_an_interrupted_command_stops_what_it_started(tmp_path: Path, number: in
         stderr=subprocess.PIPE,
         text=True,
         env=starter.environment() | {"TMPDIR": str(tmp_path)},
+        # A shell ignores SIGINT for what it runs in the background, such as these tests.
+        preexec_fn=partial(signal.signal, number, signal.SIG_DFL),  # noqa: PLW1509  # no threads
     )
     with process:
         assert process.stderr
