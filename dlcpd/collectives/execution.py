@@ -58,6 +58,7 @@ class Execution:
     buffers: Buffers = field(init=False)
     contribution: Contribution = field(init=False)
     progress: Progress = field(init=False)
+    _staged: dict[int, Incoming] = field(default_factory=dict)  # see `Receives`
     _strangers: list[int] = field(init=False)  # peers without data that would acknowledge READY
     _session: Session = field(init=False)  # this and the rest since `start`
     sends: Sends = field(init=False)
@@ -116,8 +117,7 @@ class Execution:
 
     def _awaiting(self) -> Awaiting:
         members = self.order.group.members
-        staged = self.receives.staged
-        return Awaiting(self.progress, members, self.peers, self.ready_ranks, staged)
+        return Awaiting(self.progress, members, self.peers, self.ready_ranks, self._staged)
 
     # --- beginning ---------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class Execution:
         loss, flows = contribution.loss, session.flows
         local = LocalSteps(order, progress, buffers, None if loss is None else loss.encoded)
         self.sends = Sends(id_, order, self.program, buffers, flows, sizes, self.ready_ranks, loss)
-        self.receives = Receives(id_, order, progress, buffers, local, loss)
+        self.receives = Receives(id_, order, progress, buffers, local, loss, self._staged)
         self._replica = (
             ReplicaDigest(id_, order, session.rank, session.digester, buffers)
             if order.digest_every

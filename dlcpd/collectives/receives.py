@@ -26,8 +26,8 @@ class Receives:
     buffers: Buffers
     local: LocalSteps
     loss: Bounded | None
+    staged: dict[int, Incoming]  # complete; their place is not free
     segment_sizes: dict[int, int] = field(default_factory=dict)  # by rank whose READY agreed
-    staged: dict[int, Incoming] = field(default_factory=dict)  # complete; their place is not free
     _aside: set[int] = field(default_factory=set)  # receives whose data go to scratch memory first
 
     def implied(self, rank: int, key: Key) -> tuple[int, ...]:
