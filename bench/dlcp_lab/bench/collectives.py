@@ -14,7 +14,7 @@ from dlcp_lab.bench.all_reduce import BASE_TIMEOUT, DLCPD, GLOO, PER_ROUND
 from dlcp_lab.bench.places import check_places, document, places, where
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import HostPlan, running
-from dlcp_lab.report.amounts import show_size
+from dlcp_lab.report.amounts import show_call, show_size
 from dlcp_lab.report.measured import Rows, figure
 from dlcp_lab.report.statistic import Spread, algorithm_bandwidth, ratios, slowest
 from dlcpd.cli.output import Output
@@ -155,9 +155,7 @@ def verdicts(rows: Sequence[CollectiveRow]) -> Iterator[str]:
     """Collectives in which Gloo is faster, and wrong results."""
     slower = [row for row in rows if row.ratio and row.ratio.p50 < 1.0]
     if slower:
-        names = ", ".join(
-            f"{row.collective} {show_size(row.size) if row.size else ''}".strip() for row in slower
-        )
+        names = ", ".join(show_call(row.collective, row.size) for row in slower)
         yield f"Gloo is faster in: {names}"
     for row in rows:
         if row.wrong:

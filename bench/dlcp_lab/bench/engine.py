@@ -21,7 +21,7 @@ from dlcp_lab.bench.engine_task import MAX_SIZE, RANKS, EngineTask
 from dlcp_lab.bench.priority import highest_priority
 from dlcp_lab.emulation.patience import patience, runnable
 from dlcp_lab.ranks.hosts import network_table
-from dlcp_lab.report.amounts import show_size
+from dlcp_lab.report.amounts import show_call, show_size
 from dlcp_lab.report.machine import properties
 from dlcp_lab.report.measured import Rows
 from dlcp_lab.report.statistic import NotMeasured, Spread
@@ -103,12 +103,12 @@ def engine(options: argparse.Namespace, output: Output) -> int:
 def _rows(setup: EngineSetup, options: argparse.Namespace, output: Output) -> Rows[EngineRow]:
     rows = Rows(EngineRow)
     for name, size in _calls(options):
-        shown = show_size(size) if size else None
-        output.progress(f"{name} {shown or ''}: {options.warmup} + {options.repeat} operations")
+        rounds = f"{options.warmup} + {options.repeat} operations"
+        output.progress(f"{show_call(name, size)}: {rounds}")
         rows.add(
             {"collective": name, "size": size},
             partial(measured, EngineTask(name, size), setup, options),
-            (name, shown),
+            (name, show_size(size) if size else None),
         )
     return rows
 
@@ -285,7 +285,7 @@ def cells(row: EngineRow) -> list[object]:
 def lines(rows: Sequence[EngineRow]) -> Iterator[str]:
     """Counts by kind, and wrong results."""
     for row in rows:
-        name = f"{row.collective} {show_size(row.size) if row.size else ''}".strip()
+        name = show_call(row.collective, row.size)
         yield f"{name}: {_listed(row.datagrams)}; {_listed(row.effort, CALLS)}"
         if row.wrong:
             yield f"WRONG RESULT of {name}: {row.wrong} elements (promise P1)"

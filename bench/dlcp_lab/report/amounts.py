@@ -116,6 +116,11 @@ def show_size(count: int) -> str:
     return str(count)
 
 
+def show_call(collective: str, size: int) -> str:
+    """A collective with its size; a barrier, of size 0, has none."""
+    return f"{collective} {show_size(size)}" if size else collective
+
+
 def show_fraction(value: float) -> str:
     """0.0125 -> "1.25 %"."""
     return f"{value * 100:.3g} %"
