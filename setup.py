@@ -22,14 +22,16 @@ from dlcpd.transfer_form import BUILT, SOURCES, digest  # noqa: E402  # of this 
 
 PACKAGE: Final = "dlcpd"
 NOTE: Final = Path(PACKAGE, BUILT, SOURCES)
-Options.emit_code_comments = False  # a third of the generated code
+# The modules that have a compiled form; relative to ROOT, the working directory of every build.
+MODULES: Final = sorted(path.with_suffix(".py") for path in Path(PACKAGE, "core").rglob("*.pxd"))
+Options.emit_code_comments = False  # the generated C is not read
 DIRECTIVES: Final = {
     "language_level": 3,
     "annotation_typing": False,  # types of attributes and arguments are in the .pxd files
     "auto_pickle": False,
     "binding": False,
 }
-# O2: as fast as O3 here, and built in half the time. Without contraction, sums are those of Python.
+# Generated C is long: -O2 without debug information. Without contraction, sums are those of Python.
 FLAGS: Final = ["-O2", "-g0", "-ffp-contract=off"]
 
 
@@ -43,11 +45,6 @@ def data_path() -> Extension:
         extra_compile_args=["-std=c99", "-O3", "-fvisibility=default"],
         optional=True,
     )
-
-
-def sources() -> list[Path]:
-    """The modules that have a compiled form."""
-    return sorted(path.with_suffix(".py") for path in Path(PACKAGE).rglob("*.pxd"))
 
 
 def module(source: Path) -> str:
@@ -65,7 +62,7 @@ def is_current(folder: Path, source: Path) -> bool:
 def transfer_layer() -> list[Extension]:
     """One extension per module, in the folder of compiled modules."""
     extensions = [
-        Extension(module(source), [str(source)], extra_compile_args=FLAGS) for source in sources()
+        Extension(module(source), [str(source)], extra_compile_args=FLAGS) for source in MODULES
     ]
     built = cythonize(
         extensions, build_dir="build/cython", compiler_directives=DIRECTIVES, quiet=True
@@ -89,13 +86,13 @@ class Build(build_ext):
         folders = [Path(self.build_lib), *([ROOT] if self.inplace else [])]
         for folder in folders:
             (folder / NOTE).unlink(missing_ok=True)
-            for source in sources():  # setuptools makes the folders of packages only
+            for source in MODULES:  # setuptools makes the folders of packages only
                 folder.joinpath(PACKAGE, BUILT, source.relative_to(PACKAGE)).parent.mkdir(
                     parents=True, exist_ok=True
                 )
         super().run()
-        if all(is_current(Path(self.build_lib), source) for source in sources()):
-            lines = [f"{module(source)} {digest(ROOT / source)}\n" for source in sources()]
+        if all(is_current(Path(self.build_lib), source) for source in MODULES):
+            lines = [f"{module(source)} {digest(source)}\n" for source in MODULES]
             for folder in folders:
                 (folder / NOTE).write_text("".join(lines), "ascii")
 

@@ -1,16 +1,17 @@
 """The form of the transfer layer: interpreted, or compiled from the same source.
 
-A module with a .pxd file beside it has two forms: plain Python, and an extension that `setup.py`
-builds with Cython into dlcpd/_compiled. A process imports the compiled form of all of them if each
-is there and was built from the present source. Otherwise it imports none: a compiled class holds
-objects of compiled classes only, and a build that is older than its source must have no effect.
+A module of dlcpd.core with a .pxd file beside it has two forms: plain Python, and an extension that
+`setup.py` builds with Cython into dlcpd/_compiled. A process imports the compiled form of all of
+them if each is there and was built from the present source. Otherwise it imports none: a compiled
+class holds objects of compiled classes only, and a build that is older than its source must have no
+effect. The package dlcpd.core imports this module before any of them.
 
 Environment: DLCPD_TRANSFER=interpreted imports the sources in any case.
 """
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from importlib.util import source_hash, spec_from_file_location
 from pathlib import Path
@@ -26,31 +27,17 @@ SOURCES: Final = "sources"  # file in it: a line per module, "name hash-of-its-s
 
 
 class _Finder:
-    """Finds the compiled modules, before the sources. Reads the folder at the first import from
-    dlcpd.core, so that commands without the transfer layer do not."""
+    """Finds the compiled modules, before the sources."""
 
-    def __init__(self) -> None:
-        self._found: dict[str, Path] | None = None
-
-    @property
-    def compiled(self) -> bool:
-        """Whether this process imports compiled modules."""
-        return bool(self._modules())
+    def __init__(self, found: Mapping[str, Path]) -> None:
+        self.found = found  # extensions by module
 
     def find_spec(
         self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """As finders in sys.meta_path do."""
-        if not name.startswith("dlcpd.core."):
-            return None
-        at = self._modules().get(name)
+        at = self.found.get(name)
         return spec_from_file_location(name, at) if at is not None else None
-
-    def _modules(self) -> dict[str, Path]:
-        if self._found is None:
-            wanted = os.environ.get(SETTING) != INTERPRETED
-            self._found = _built(PACKAGE) if wanted else {}
-        return self._found
 
 
 def _built(package: Path) -> dict[str, Path]:
@@ -80,8 +67,8 @@ def digest(source: Path) -> str:
 
 def form() -> str:
     """COMPILED or INTERPRETED: the form that this process imports."""
-    return COMPILED if _FINDER.compiled else INTERPRETED
+    return COMPILED if _FINDER.found else INTERPRETED
 
 
-_FINDER: Final = _Finder()
+_FINDER: Final = _Finder({} if os.environ.get(SETTING) == INTERPRETED else _built(PACKAGE))
 sys.meta_path.insert(0, _FINDER)

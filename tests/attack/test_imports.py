@@ -104,6 +104,17 @@ def test_a_command_beside_files_of_any_name(tmp_path: Path, command: str, how: s
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_nothing_is_imported_before_the_path_is_in_order() -> None:
+    """A module that a user's Python has not loaded yet could be the user's."""
+    program = (
+        "import __future__, os, site, sys; before = set(sys.modules); sys.path.insert(0, "
+        f"{str(ROOT)!r}); import dlcpd.starter; print(*sorted(set(sys.modules) - before))"
+    )
+    isolated = [sys.executable, "-I", "-S", "-c", program]  # without files of installed packages
+    done = subprocess.run(isolated, text=True, capture_output=True, check=True, timeout=PATIENCE)
+    assert done.stdout.split() == ["dlcpd", "dlcpd.starter"]
+
+
 def console_script(folder: Path, command: str) -> Path:
     """As pip makes it."""
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]

@@ -107,5 +107,5 @@ def test_both_forms_send_the_same_datagrams() -> None:
         pytest.skip("there was no compiler: the transfer layer is interpreted only")
     interpreted = run(INTERPRETED, "-m", "tests.sim.scenarios")
     compiled = run(COMPILED, "-m", "tests.sim.scenarios")
-    assert (interpreted[0], compiled[0]) == (INTERPRETED, COMPILED)
+    assert (interpreted[0], compiled[0]) == (INTERPRETED, COMPILED), "`make compiled` builds again"
     assert interpreted[1:] == compiled[1:] and len(compiled) > 8

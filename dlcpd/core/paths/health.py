@@ -18,7 +18,7 @@ class PathState(Enum):
     CLEAR = "path_clear"  # no longer gray
 
 
-@dataclass
+@dataclass(slots=True)
 class PathHealth:
     """Loss of one path, sample by sample. Two samples in a row change the verdict."""
 

@@ -21,7 +21,7 @@ SPAN: Final = 10e-3  # seconds of a measurement; bursts even out
 MEMORY: Final = 5.0  # seconds; the best of the last one or two such spans counts
 
 
-@dataclass
+@dataclass(slots=True)
 class ArrivalRate:
     """Bytes per second that this host has taken in while data came without a gap."""
 
