@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import FileStore
 
 import dlcp_client
 from dlcpd.contract.errors import BadOperation, BadTensor, DaemonUnavailable, SessionClosed
@@ -71,8 +70,26 @@ def unreachable(rank: int, size: int, backend: str, store: str) -> tuple[str, in
         dist.init_process_group(backend, f"file://{store}", rank=rank, world_size=size)
     except DaemonUnavailable as exc:
         said, left = str(exc), len(c10d._world.pg_names)
-    # Gloo's connections end with the process: the other rank may be still making them.
-    ends = FileStore(f"{store}-ends", size)
-    ends.set(str(rank), "")
-    ends.wait([str(each) for each in range(size)])
     return said, left
+
+
+def other_backend_fails(rank: int, size: int, store: str) -> tuple[str, int, float]:
+    """A group whose other backend cannot be made: the error, how many groups are left, and a sum
+    over the group that is made after it."""
+
+    def broken(*_: Any) -> Any:
+        raise OSError("no network")
+
+    dist.Backend.register_backend("broken", broken, devices=["cuda"])
+    dlcp_client.c10d.register()
+    said, left = "", -1
+    place: Any = {"rank": rank, "world_size": size}
+    try:
+        dist.init_process_group("cpu:dlcp,cuda:broken", f"file://{store}", **place)
+    except OSError as exc:
+        said, left = str(exc), len(c10d._world.pg_names)
+    dist.init_process_group("dlcp", f"file://{store}-again", **place)
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    return said, left, tensor.item()

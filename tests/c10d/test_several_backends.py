@@ -42,3 +42,9 @@ def test_a_device_without_a_backend_is_named(tmp_path: Path) -> None:
 def test_a_group_that_cannot_be_made_leaves_none_behind(backend: str, tmp_path: Path) -> None:
     store = str(tmp_path / "store")
     assert on_each_rank(several.unreachable, 2, backend, store) == [("no daemon", 0)] * 2
+
+
+def test_a_session_ends_if_the_other_backend_fails(tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    found = on_each_rank(several.other_backend_fails, 2, store)
+    assert found == [("no network", 0, 2.0)] * 2

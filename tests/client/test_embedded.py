@@ -3,6 +3,9 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
+import time
 import tomllib
 from contextlib import suppress
 from pathlib import Path
@@ -14,9 +17,10 @@ from torch._C._distributed_c10d import HashStore
 
 from dlcp_client import connect, exact
 from dlcp_client.environment import Environment
-from dlcp_client.ipc.embedded import default_config, local_address, start
+from dlcp_client.ipc.embedded import Embedded, default_config, local_address, start
 from dlcp_client.job.host_peers import machine
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable, DlcpError
+from dlcpd.ipc.socket_folder import SocketFolder
 from tests.client.real import connected, reduce_all
 
 pytestmark = pytest.mark.processes
@@ -146,6 +150,36 @@ def test_a_killed_daemon_is_said_to_be_killed() -> None:
         control.hello(30.0)
     control.close()
     daemon.close()
+
+
+# Its first thread has ended: the kernel is ending the process, its descriptors are still open.
+ENDING = """
+import ctypes, os, threading, time
+threading.Thread(target=lambda: (time.sleep(0.5), os._exit(0))).start()
+print("ends", flush=True)
+ctypes.CDLL(None).syscall(60, 0)  # exit, of one thread
+"""
+
+
+def test_an_exit_waits_for_a_daemon_that_is_ending_and_removes_its_folder(tmp_path: Path) -> None:
+    place = SocketFolder.make(str(tmp_path))
+    claimed = place.folder.descriptor
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENDING], pass_fds=[claimed], stdout=subprocess.PIPE, text=True
+    )
+    place.let_go()
+    assert process.stdout is not None
+    with process.stdout as lines:
+        lines.readline()
+        await_ending(process.pid)
+        assert process.poll() is None and list(tmp_path.iterdir())
+        Embedded(process, sockets=[tmp_path])._sweep_at_exit(process)  # noqa: SLF001
+    assert not list(tmp_path.iterdir())
+
+
+def await_ending(pid: int) -> None:
+    while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.001)
 
 
 def test_a_daemon_that_cannot_be_started_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from torch._C._distributed_c10d import PrefixStore
@@ -39,24 +40,25 @@ def creator(connect: Connect = connect_session) -> Callable[[Any, Any], ProcessG
     """The function that makes a group from torch.distributed's description and backend options."""
     sessions = Sessions(connect)
 
-    def opened(member: GroupMember, devices: DeviceBackends = ALL_DEVICES) -> ProcessGroup:
+    def opened(
+        member: GroupMember, devices: Callable[[], DeviceBackends] = lambda: ALL_DEVICES
+    ) -> ProcessGroup:
         def split(name: str, ranks: list[int], timeout: timedelta) -> ProcessGroup:
             store = PrefixStore(f"{name}/", member.store)
             chosen = tuple(member.ranks[rank] for rank in ranks)
             rank = ranks.index(member.rank)
             return opened(GroupMember(store, name, chosen, rank, timeout, whole=False))
 
+        # First the session: where no daemon answers, no rank has begun to connect the others.
+        group, end = sessions.open(member)
         try:
-            group, end = sessions.open(member)
+            made = devices()
         except BaseException:
-            devices.end(politely=True)  # or its name would stay taken
+            end(False)
             raise
-        return ProcessGroup(
-            member.store, group, member.timeout, split=split, end=end, devices=devices
-        )
+        return ProcessGroup(member.store, group, member.timeout, split=split, end=end, devices=made)
 
     def create(asked: Any, options: Any) -> ProcessGroup:
-        devices = devices_of(asked, options)
         ranks = asked.global_ranks_in_group
         with torch_errors():
             return opened(
@@ -68,7 +70,7 @@ def creator(connect: Connect = connect_session) -> Callable[[Any, Any], ProcessG
                     timeout=asked.timeout,
                     whole=not ranks,  # PyTorch names no ranks for the job's own group
                 ),
-                devices,
+                partial(devices_of, asked, options),
             )
 
     return create

@@ -29,6 +29,8 @@ MAX_LINES: Final = 20  # kept of the daemon's output
 MAX_LINE: Final = 1024  # characters kept of a line
 DEFAULT_SESSIONS: Final = 64  # default of [daemon] max_sessions
 MOST_SESSIONS: Final = 1024  # limit of [daemon] max_sessions
+_PF_EXITING: Final = 0x4  # flag of Linux's include/linux/sched.h
+_FLAGS: Final = 6  # position in /proc/PID/stat, after the name
 _DISCARD_PORT: Final = 9  # RFC 863; connecting a UDP socket sends nothing anyway
 
 
@@ -51,7 +53,7 @@ class Embedded:
         self._shared, self._what, self._sockets = shared, what, sockets
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
         self._sweeping = threading.Lock()
-        atexit.register(self._sweep, process)
+        atexit.register(self._sweep_at_exit, process)
         self._relay = threading.Thread(
             target=self._relay_lines, args=(process,), name="dlcpd-stderr", daemon=True
         )
@@ -95,7 +97,7 @@ class Embedded:
     def abandon(self) -> None:
         """In a forked child: the daemon belongs to the parent."""
         if self._process is not None:
-            atexit.unregister(self._sweep)
+            atexit.unregister(self._sweep_at_exit)
             self._process.returncode = 0  # or its finalizer would warn, and try to reap it
             self._process = None
 
@@ -109,15 +111,21 @@ class Embedded:
                 with suppress(OSError, ValueError):  # a full disk, or closed: continue reading
                     sys.stderr.write(line)
         process.wait()  # a shared one may outlive the session; leave no zombie
-        self._sweep(process)
-        atexit.unregister(self._sweep)
+        self._sweep()
+        atexit.unregister(self._sweep_at_exit)
 
-    def _sweep(self, process: "subprocess.Popen[str]") -> None:
-        """Remove the socket folder of a daemon that was killed. The exit of this process waits for
-        it: a thread that sweeps ends with the process."""
+    def _sweep_at_exit(self, process: "subprocess.Popen[str]") -> None:
+        """Sweep before this process exits: a thread that sweeps ends with the process. The kernel
+        closes the sockets of a killed daemon before its end can be awaited."""
+        if _is_ending(process.pid):
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(OBITUARY_TIMEOUT)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove the socket folder of a daemon that was killed; that of a live one is claimed."""
         with self._sweeping:
-            if process.poll() is not None:
-                sweep(self._sockets)
+            sweep(self._sockets)
 
 
 def start(
@@ -250,6 +258,16 @@ def _memory_file(text: str) -> int:
     descriptor = os.memfd_create("dlcpd.toml")
     os.write(descriptor, text.encode())
     return descriptor
+
+
+def _is_ending(pid: int) -> bool:
+    """Whether a process ends or has ended, though it may not have been waited for: `flags` of
+    proc_pid_stat(5). The kernel sets the flag before it closes the descriptors."""
+    try:
+        _, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+        return bool(int(fields.split()[_FLAGS]) & _PF_EXITING)
+    except (OSError, ValueError, IndexError):  # no such process, or no such /proc
+        return False
 
 
 def _status(status: int) -> str:
