@@ -14,7 +14,7 @@ from dlcpd.core.inbox import Inbox
 from dlcpd.core.paths.incast import ArrivalRate
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
-from dlcpd.core.wire import control
+from dlcpd.core.wire import bundle, control
 from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Batch, DatagramGroup
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
@@ -22,7 +22,6 @@ from dlcpd.core.wire.rows import alone
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 
 MOST_CONTROL: Final = 256  # control datagrams handled per wake-up; some milliseconds
-_READY: Final = bytes([Kind.READY])  # second byte of a datagram
 
 Fault = tuple[int, Exception]  # number of the session, 0: of none in particular; the bug
 
@@ -61,15 +60,30 @@ class Demultiplexer:
         READY comes first, since data may have travelled with it; all other control refers to data
         that left before it, and comes last.
         """
-        groups = self._groups(batch)
-        later = [data for data in batch.strays if data[1:2] != _READY]
-        for data in batch.strays:
-            if data[1:2] == _READY:
-                self._control(data, batch.stray_arrival, now)
+        groups, at = self._groups(batch), batch.stray_arrival
+        strays = [stray for data in batch.strays for stray in self._genuine(data)]
+        for header, data in strays:
+            if header.kind is Kind.READY:
+                self._stray(header, data, at, now)
         for group in groups:
             self._group(group, now)
-        for data in later:
-            self._control(data, batch.stray_arrival, now)
+        for header, data in strays:
+            if header.kind is not Kind.READY:
+                self._stray(header, data, at, now)
+
+    def _genuine(self, data: bytes) -> list[tuple[Header, bytes]]:
+        """A datagram with its header, or the parts of a BUNDLE; nothing if it is refused."""
+        try:
+            header = Header.unpack_untrusted(data)
+            self.check(header, data)
+            if header.kind is not Kind.BUNDLE:
+                return [(header, data)]
+            if header.token not in self.by_token:
+                raise MalformedDatagram("token")
+            return bundle.unpack_untrusted(data)
+        except MalformedDatagram as exc:
+            self.counters[exc.reason] += 1
+            return []
 
     def _groups(self, batch: Batch) -> Sequence[DatagramGroup]:
         try:
@@ -97,10 +111,8 @@ class Demultiplexer:
             flow.heard(now)
             self.arriving.on_bytes(group.size, now)
 
-    def _control(self, data: bytes, arrived_at: float, now: float) -> None:
+    def _stray(self, header: Header, data: bytes, arrived_at: float, now: float) -> None:
         try:
-            header = Header.unpack_untrusted(data)
-            self.check(header, data)
             if header.kind is Kind.DATA:
                 self._stray_data(header, data, arrived_at, now)
             elif header.kind is Kind.PING or (not self.inbox and self._handled < MOST_CONTROL):

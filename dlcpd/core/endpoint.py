@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 from dlcpd.contract.traffic import DROP_PRECEDENCES
@@ -22,6 +23,7 @@ from dlcpd.core.paths.paths import Paths
 from dlcpd.core.room import Room
 from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.session.agenda import Agenda
+from dlcpd.core.session.bundling import bundled
 from dlcpd.core.session.digests import Digester, HashRows
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
@@ -34,9 +36,12 @@ from dlcpd.core.transfer.incoming import NoPlacement, Placement
 from dlcpd.core.wire import nh
 from dlcpd.core.wire.checksum import Keyring
 from dlcpd.core.wire.datagram import Batch, Control, Transmit
-from dlcpd.core.wire.header import Header
+from dlcpd.core.wire.header import Header, Kind
 
 MAX_FLOWS: Final = 4096  # of all sessions of an engine
+MOST_SMALL: Final = 64  # batches of one segment that may join control, per wake-up
+_KIND: Final = 1  # offset in a datagram
+_NAMES: Final = {int(kind): kind.name for kind in Kind}  # of control datagrams, for `effort`
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,16 +311,30 @@ class Endpoint:
             out += self._flush(flow, now)
         return out
 
-    def controls(self, now: float) -> list[Control]:
-        """Control datagrams to send now."""
-        out: list[Control] = []
+    def departures(self, now: float) -> tuple[list[Control], Iterator[Transmit]]:
+        """All that is to be sent now: control, with which small data may travel, and other data."""
+        batches, small = self.transmit(now), list[Transmit]()
+        for batch in batches:
+            small.append(batch)
+            if len(batch.segments) > 1 or len(small) == MOST_SMALL:
+                break
+        out, joined = list[Control](), list[Transmit]()
         self._touched.sort()
         for flow in self._touched.there.values():
             if flow.outbox.answers(now):
                 self._grants.update(flow, len(self.flows), len(self._agenda.expecting))
-            out += self._flush(flow, now)
+            controls = self._flush(flow, now)
+            for each in controls:
+                self.effort[_NAMES[each.data[_KIND]]] += 1
+            mine = [batch for batch in small if batch.peer == flow.index]
+            bundles, taken = bundled(controls, mine, flow.paths, flow.token_out, flow.segment_size)
+            self.effort["bundled"] += len(controls) + len(taken) - len(bundles)
+            out += bundles
+            joined += taken
         self._touched.there.clear()
-        return out
+        self.effort["data_out"] += len(joined)
+        alone = (batch for batch in small if not any(batch is each for each in joined))
+        return out, chain(alone, batches)
 
     def _flush(self, flow: Flow, now: float) -> list[Control]:
         try:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from dlcpd.io.udp.encrypted_path import Encryption  # needs an extra
 
 BATCHES_PER_WAKE: Final = 4  # receive calls with data, per socket, before the next socket
+_BUNDLE: Final = bytes([Kind.BUNDLE])  # its second byte: all that left at once, data included
 READS_PER_WAKE: Final = 64  # receive calls per socket, including those that bring only control
-KINDS: Final = {int(kind): kind.name for kind in Kind}  # of control datagrams, for `effort`
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,14 @@ class Network:
 
     def send(self, now: float) -> None:
         """Send all that may leave now."""
-        batches = self._endpoint.transmit(now)
-        batch = next(batches, None)
-        self._send_controls(now)  # just before the data: the peer wakes up once for both
-        if batch is not None:
-            self._send_data(batch, batches, now)
+        controls, batches = self._endpoint.departures(now)
+        for control in controls:  # just before the data: the peer wakes up once for both
+            self.paths[control.path].send_control(control)
+            if control.data[1] == Kind.BUNDLE:
+                self.mtu.watch(control.peer, now)
+        first = next(batches, None)
+        if first is not None:
+            self._send_data(first, batches, now)
 
     def _send_data(self, first: Transmit, others: Iterator[Transmit], now: float) -> None:
         began, size = time.monotonic(), 0
@@ -117,11 +120,6 @@ class Network:
                 self._endpoint.full.add(path.index)
                 self._poll.watch_writing(path, wanted=True)
         self._endpoint.scheduler.took(size, time.monotonic() - began)
-
-    def _send_controls(self, now: float) -> None:
-        for control in self._endpoint.controls(now):
-            self._endpoint.effort[KINDS[control.data[1]]] += 1
-            self.paths[control.path].send_control(control)
 
     def _path_handler(self, path: UdpPath) -> Handler:
         def handle(mask: int, now: float) -> None:
@@ -146,7 +144,7 @@ class Network:
                 return
             with_data = False
             for batch in batches:
-                with_data |= batch.count > 0
+                with_data |= batch.count > 0 or any(data[1:2] == _BUNDLE for data in batch.strays)
                 batch.strays = self.mtu.take(path, batch.strays, now)
                 self._endpoint.receive(batch, now)
             left -= with_data

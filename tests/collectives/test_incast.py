@@ -4,6 +4,7 @@ Virtual time: ports of 100 Mb/s with 128 KiB, and 64 KiB from each host to each 
 """
 
 from functools import partial
+from statistics import median
 
 import numpy as np
 import pytest
@@ -37,7 +38,9 @@ def test_many_senders_keep_the_link_busy_and_its_buffer_whole(senders: int) -> N
     reduce(net, 1)  # measures what comes in
     dropped, carried = net.dropped, net.carried
     limit = 2 * senders * PART * (1408 + HEADERS) / 1408 / RATE
-    assert max(reduce(net, operation) for operation in range(2, 5)) < 1.2 * limit
+    times = [reduce(net, operation) for operation in range(2, 7)]
+    assert median(times) < 1.1 * limit
+    assert max(times) < 1.3 * limit, "a loss at the end of an operation is repaired later"
     assert net.dropped - dropped < 0.003 * (net.carried - carried)
 
 

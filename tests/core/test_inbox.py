@@ -102,7 +102,7 @@ def test_pings_do_not_wait() -> None:
     ping = control.datagram(Header(Kind.PING, net.token(0, 1), sent_at=1 << 20), b"")
     endpoint.receive(as_received([ping], 0, net), net.now)
     assert len(endpoint.inbox) == waiting
-    answers = [Header.unpack_untrusted(each.data).kind for each in endpoint.controls(net.now)]
+    answers = [Header.unpack_untrusted(each.data).kind for each in endpoint.departures(net.now)[0]]
     assert Kind.CREDIT in answers
 
 

@@ -16,7 +16,7 @@ from dlcpd.core.transfer.incoming import Incoming
 from dlcpd.core.transfer.receiver import TransferReceiver
 from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Bytes
-from dlcpd.core.wire.header import HEADER_SIZE, Key, Kind
+from dlcpd.core.wire.header import HEADER_SIZE, VERSION, Key, Kind
 from dlcpd.io.datapath.choices import COMPILED
 from dlcpd.io.datapath.compiled import Compiled
 from dlcpd.io.datapath.library import HEADER
@@ -32,7 +32,8 @@ SECRET: Final = Checksum(b"a secret of this test")
 OPERATIONS: Final = 6
 # Values at which something changes, of each field; beside them any value comes now and then.
 FIELDS: Final[dict[str, list[int]]] = {
-    "version": [0xD4] * 30 + [0, 0xD3, 0xFF], "kind": [int(Kind.DATA)] * 30 + [0, 2, 9, 0xFF],
+    "version": [VERSION] * 30 + [0, VERSION - 1, 0xFF],
+    "kind": [int(Kind.DATA)] * 30 + [0, 2, 9, 0xFF],
     "flags": [0] * 12 + [1, 2, 4, 7, 8], "path": [0] * 12 + [1, 15, 16],
     "stream": [0] * 15 + [1, 0xFFFF],
     "operation": [*range(1, OPERATIONS + 1)] * 2 + [0, 0xFFFFFFFF],

@@ -22,7 +22,7 @@ from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.messages import Join
 from dlcpd.contract.traffic import parse_traffic_classes
 from dlcpd.core.paths.pieces import Reassembly, cut
-from dlcpd.core.wire import control, probes
+from dlcpd.core.wire import bundle, control, probes
 from dlcpd.core.wire.control import DigestRow
 from dlcpd.core.wire.header import Header
 from dlcpd.daemon.config.file import parse as parse_config
@@ -164,6 +164,13 @@ TARGETS: Final = {
             MalformedDatagram,
             (b"\x0c\x00\xff\x0f", b"\x00\x10" + bytes(512)),
             ("dlcpd.core.wire.control:unpack_bits_untrusted",),
+        ),
+        Target(
+            "bundle",
+            bundle.unpack_untrusted,
+            MalformedDatagram,
+            (bundle.pack(seeds.TOKEN, 1, 18, [seeds.HEADERS[0] + b"xyz", seeds.HEADERS[1]]),),
+            ("dlcpd.core.wire.bundle:unpack_untrusted",),
         ),
         Target("body", _body, (), seeds.HEADERS[:1], ("dlcpd.core.wire.control:body_untrusted",)),
         Target(

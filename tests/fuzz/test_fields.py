@@ -61,6 +61,7 @@ LAYOUTS: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "digests": {"operation": (0, 4), "known": (4, 1), "digest": (8, 8)},
     "bitmap": {"segments": (0, 2), "bits": (2, 2)}, "probe": HEADER | {"number": (40, 4)},
     "probe_answer": HEADER | {"number": (40, 4), "received": (44, 2)}, "pieces": PIECE,
+    "bundle": {"length": (40, 2), "version": (42, 1), "kind": (43, 1), "path": (45, 1)},
     "called": CALLED, "calling": CALLING,
     "cipher": {"name": (0, 1), "counter": (8, 8), "box": (16, 1)},
     "doctor_probe": {"magic": (0, 4), "kind": (4, 1), "tos": (5, 1), "reply": (6, 2),

@@ -94,8 +94,8 @@ class LaneMachine(RuleBasedStateMachine):
     def after(self) -> None:
         """Let the endpoint work, and note what has ended."""
         self.endpoint.exchange(self.now)
-        self.endpoint.controls(self.now)
-        list(self.endpoint.transmit(self.now))
+        _, batches = self.endpoint.departures(self.now)
+        list(batches)
         for event in self.session.outcomes.take():
             if isinstance(event, OperationDone | OperationFailed):
                 self.ended[event.ticket] += 1

@@ -23,6 +23,7 @@ from dlcpd.core.session.events import Event, OperationDone, OperationFailed, Ope
 from dlcpd.core.session.session import Session
 from dlcpd.core.session.stream_ids import EVERYBODY
 from dlcpd.core.transfer.layers import Layers
+from dlcpd.core.wire import bundle
 from dlcpd.core.wire.datagram import Bytes, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from dlcpd.core.wire.rows import Received
@@ -332,21 +333,32 @@ class SimNetwork:
             endpoint.exchange(self.now)
             while endpoint.more_here:  # an engine would look at its other sources in between
                 endpoint.exchange(self.now)
-            for control in endpoint.controls(self.now):
+            controls, batches = endpoint.departures(self.now)
+            for control in controls:
                 self._carry(rank, self.where[rank, control.peer], control.path, control.data)
-            for batch in endpoint.transmit(self.now):
+            for batch in batches:
                 for data in datagrams(batch):
                     self._carry(rank, self.where[rank, batch.peer], batch.path, data)
             for session in endpoint.sessions.values():
                 self.events[session.rank] += session.outcomes.take()
 
     def _carry(self, source: int, target: int, path: int, data: bytes) -> None:
+        """A BUNDLE is lost as a whole; `recorded` and `tamper` see its parts, as if each of them
+        had been sent alone."""
         self.carried += 1
+        parts = [data]
+        if data[KIND] == Kind.BUNDLE and (self.recorded is not None or self.tamper is not None):
+            parts = [part for _, part in bundle.unpack_untrusted(data)]
         if self.recorded is not None:
-            self.recorded.append(Carried(source, target, path, data))
+            self.recorded += [Carried(source, target, path, part) for part in parts]
         if source in self.cut or target in self.cut:
             return
-        for arriving in [data] if self.tamper is None else self.tamper(source, target, data):
+        tamper = self.tamper
+        for arriving in (
+            [data]
+            if tamper is None
+            else [each for part in parts for each in tamper(source, target, part)]
+        ):
             for _ in range(1 + (self._rng.random() < self.link.duplicate)):
                 if self._rng.random() >= self.link.loss:
                     self.inject(target, arriving, path)

@@ -40,10 +40,11 @@ MEASUREMENT: Final = 60.0  # seconds on an idle machine after which no operation
 COUNTED: Final = 5  # operations, at most, whose function calls are counted
 CALLS: Final = ("send_calls", "control_calls", "receive_calls")  # system calls on UDP sockets
 DATA: Final = "data_out"
+BUNDLED: Final = "bundled"  # datagrams fewer, since several left as one
 WAKES: Final = "wakes"
 HEADER: Final = (
     "collective", "size", "operations", "p10(ms)", "p50(ms)", "s/GB", "wake-ups", "UDP calls",
-    "Python calls", "C calls", "DATA", "control", "data(B)", "#wrong",
+    "Python calls", "C calls", "datagrams", "DATA", "control", "data(B)", "#wrong",
 )  # fmt: skip
 
 
@@ -71,7 +72,7 @@ class EngineRow:
 
     @property
     def datagrams(self) -> dict[str, float]:
-        """Datagrams sent, by kind."""
+        """Datagrams sent alone or in a BUNDLE, by kind."""
         control = {kind: count for kind, count in self.effort.items() if kind.isupper()}
         return {"DATA": self.effort.get(DATA, 0.0)} | control
 
@@ -261,13 +262,15 @@ def heading(setup: EngineSetup, loads: tuple[float, float], options: argparse.Na
 
 def cells(row: EngineRow) -> list[object]:
     """Cells of a row of the table."""
+    sent = sum(row.datagrams.values())
     counts = (
         row.effort.get(WAKES, 0.0),
         row.calls,
         row.python_calls,
         row.c_calls,
+        sent - row.effort.get(BUNDLED, 0.0),
         row.datagrams["DATA"],
-        sum(row.datagrams.values()) - row.datagrams["DATA"],
+        sent - row.datagrams["DATA"],
     )
     return [
         row.collective,

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.contract.traffic import DROP_PRECEDENCES, MAX_CLASSES
 
-VERSION: Final = 0xD4  # high nibble: "this is dlcpd", low nibble: version
+VERSION: Final = 0xD5  # high nibble: "this is dlcpd", low nibble: version
 HEADER_SIZE: Final = 40
 SEALED: Final = 32  # bytes before the checksum, which covers them; see `checksum`
 MAX_SEGMENTS: Final = 4096  # per transfer; bounds every bitmap that a peer can have made here
@@ -42,6 +42,7 @@ class Kind(IntEnum):
     PROBE = 14  # padded: tests whether a datagram of this length passes; see `probes`
     PROBE_ACK = 15  # the PROBE arrived
     PIECE = 16  # part of a datagram too long for its path; see `pieces`
+    BUNDLE = 17  # several datagrams of one flow, path and tag; see `bundle`
 
 
 class Flag(IntFlag):

@@ -14,7 +14,7 @@
 enum { /* docs/wire.md */
     HEADER = 40,
     SEALED = 32, /* bytes before the checksum, which covers them */
-    VERSION = 0xD4,
+    VERSION = 0xD5,
     DATA = 1,
     FLAGS = 1 | 2 | 4,
     MAX_PATHS = 16,
