@@ -21,11 +21,13 @@ def told(kind: Kind, path: int = 0, tag: int = CONTROL, body: int = 8) -> Contro
     return Control(PEER, path, Header(kind, TOKEN, path=path, tag=tag).pack() + bytes(body), tag)
 
 
-def batch(*segments: int, path: int = 0, tag: int = DATA_TAG, number: int = 1) -> Transmit:
+def batch(
+    *segments: int, path: int = 0, tag: int = DATA_TAG, number: int = 1, size: int = 64
+) -> Transmit:
     header = Header(Kind.DATA, TOKEN, 1, path=path, packet_number=number)
     tags, flags = np.full(len(segments), tag, np.uint8), np.zeros(len(segments), np.uint8)
-    payload = np.arange(256, dtype=np.uint8)
-    return Transmit(PEER, path, header, flags, payload, np.array(segments), 64, tags)
+    payload = np.zeros(4 * size, np.uint8)
+    return Transmit(PEER, path, header, flags, payload, np.array(segments), size, tags)
 
 
 def bundles(
@@ -59,8 +61,22 @@ def test_a_tag_is_kept() -> None:
 def test_a_bundle_is_no_larger_than_a_segment() -> None:
     found, _ = bundles([told(Kind.NACK, body=400) for _ in range(7)], size=1000)
     assert [len(kinds) for _, _, kinds in found] == [2, 2, 2, 1]
-    found, _ = bundles([told(Kind.ACK, body=0) for _ in range(2 * bundle.MAX_PARTS + 1)], size=8896)
-    assert [len(kinds) for _, _, kinds in found] == [bundle.MAX_PARTS, bundle.MAX_PARTS, 1]
+
+
+def test_a_bundle_of_control_fits_the_least_mtu_and_with_data_the_segment() -> None:
+    """Of its path, only the size of segments is known to arrive, and at first not even that."""
+    controls = [told(Kind.NACK, body=400) for _ in range(3)]
+    found, _ = bundles(controls, size=8896)
+    assert [len(kinds) for _, _, kinds in found] == [2, 1]
+    found, _ = bundles(controls[:2], batch(0, size=4096), size=8896)
+    assert [kinds for _, _, kinds in found] == [[Kind.NACK, Kind.NACK, Kind.DATA]]
+
+
+def test_a_bundle_has_no_more_parts_than_its_receiver_takes() -> None:
+    controls = [told(Kind.ACK, body=0) for _ in range(100)]
+    out, _ = bundled(controls, [], Paths.new(1), TOKEN, SIZE)
+    parts = [bundle.unpack_untrusted(each.data) for each in out]
+    assert sum(map(len, parts)) == 100 and max(map(len, parts)) <= bundle.MAX_PARTS
 
 
 def test_small_data_follow_the_control_of_their_path_in_their_class() -> None:

@@ -7,20 +7,23 @@ from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.paths.paths import CONTROL, Paths
 from dlcpd.core.wire import bundle
 from dlcpd.core.wire.datagram import Control, Transmit
+from dlcpd.core.wire.header import Kind
+from dlcpd.core.wire.sizes import BASE
 
 # Packets of its class in flight on a path up to which a datagram of data joins control there. The
 # bundle leaves in the class of the data, and a queue of that class would delay the control.
 FEW: Final = 32
+_DATA: Final = bytes([Kind.DATA])  # second byte of a datagram
 
 
 def bundled(
     controls: Sequence[Control], batches: Iterable[Transmit], paths: Paths, token: int, size: int
 ) -> tuple[list[Control], list[Transmit]]:
-    """The control of one flow in bundles of up to `size` bytes behind the header; and the batches
-    that joined them. `paths`, `token`: of the flow.
+    """The control of one flow in bundles, and the batches that joined them. `paths`, `token`,
+    `size`: of the flow; `size` is that of its segments, in bytes.
 
-    Control for one path with one tag shares a bundle. Batches of one segment and one tag follow the
-    control of their path, since a READY before them lets them in.
+    Control for one path with one tag shares a bundle, which fits the least MTU. Batches of one
+    segment and one tag follow the control of their path, since a READY before them lets them in.
     """
     groups = dict[tuple[int, int], list[Control]]()
     for each in controls:
@@ -60,7 +63,8 @@ def _bundles(
     parts, filled = list[bytes](), 0
     for each in group:
         more = len(each.data) - bundle.PART_SAVES
-        if parts and (filled + more > size or len(parts) == bundle.MAX_PARTS):
+        most = size if each.data[1:2] == _DATA else min(size, BASE)
+        if parts and (filled + more > most or len(parts) == bundle.MAX_PARTS):
             yield _bundle(group[0].peer, path, tag, token, parts)
             parts, filled = [], 0
         parts.append(each.data)
