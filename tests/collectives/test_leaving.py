@@ -40,10 +40,10 @@ def events(net: SimNetwork, rank: int, kind: type) -> list[object]:
     return [event for event in net.events[rank] if isinstance(event, kind)]
 
 
-def let_go(net: SimNetwork, gone: Leavers, over: Leavers) -> None:
-    """Every rank with its result leaves; peers hear of it, and again when all was delivered."""
+def let_go(net: SimNetwork, gone: Leavers, over: Leavers, operations: int = 1) -> None:
+    """Every rank with its results leaves; peers hear of it, and again when all was delivered."""
     for rank, session in enumerate(net.sessions):
-        if rank not in gone and events(net, rank, OperationDone):
+        if rank not in gone and len(events(net, rank, OperationDone)) == operations:
             gone.add(rank)
             session.leave(ENDED)
             for peer in session.flows:
@@ -58,44 +58,55 @@ def let_go(net: SimNetwork, gone: Leavers, over: Leavers) -> None:
             net.cut.add(rank)
 
 
-def run(net: SimNetwork, seconds: float, gone: Leavers, over: Leavers) -> None:
+def run(net: SimNetwork, seconds: float, gone: Leavers, over: Leavers, operations: int = 1) -> None:
     """Let ranks leave as soon as they can."""
     until = net.now + seconds
     while net.now < until:
         net.run(until=0.02)
-        let_go(net, gone, over)
+        let_go(net, gone, over, operations)
         net.now += 0.02 if net.now + 1.0 > until or len(gone) < len(net.sessions) - 1 else 1.0
 
 
-def leave_early(net: SimNetwork, collective: str, schedule: str, late: int, size: int) -> None:
-    """Each rank leaves once it has its result, and rank `late` submits after the others."""
+def leave_early(
+    net: SimNetwork,
+    collective: str,
+    schedule: str,
+    late: int,
+    size: int,
+    *,
+    operations: int = 1,
+    wait: float = LATE,
+) -> None:
+    """Each rank leaves once it has its results; rank `late` submits `wait` seconds later."""
     gone: Leavers = set()
     over: Leavers = set()
+    world = net.world_size
 
     def submit(rank: int) -> None:
-        arrays = [np.full(4 * size, rank, np.uint8).view(np.float32) for _ in range(2)]
-        made = net.operation(
-            rank,
-            1,
-            arrays[0],
-            output=arrays[1],
-            terms="the same",
-            in_place=False,
-            program=program(collective, schedule, rank, 4, size),
-        )
-        net.sessions[rank].submit(made, 0, net.now)
+        for number in range(1, operations + 1):
+            arrays = [np.full(world * size, rank, np.uint8).view(np.float32) for _ in range(2)]
+            made = net.operation(
+                rank,
+                number,
+                arrays[0],
+                output=arrays[1],
+                terms="the same",
+                in_place=False,
+                program=program(collective, schedule, rank, world, size),
+            )
+            net.sessions[rank].submit(made, 0, net.now)
 
-    for rank in range(4):
+    for rank in range(world):
         if rank != late:
             submit(rank)
-    run(net, 0.5, gone, over)
-    net.now += LATE
+    run(net, 0.5, gone, over, operations)
+    net.now += wait
     submit(late)
-    run(net, 2.0, gone, over)
-    for rank in range(4):
+    run(net, 4.0, gone, over, operations)
+    for rank in range(world):
         assert not events(net, rank, OperationFailed), rank
-        assert events(net, rank, OperationDone), (rank, gone, over)
-    assert over == {0, 1, 2, 3}
+        assert len(events(net, rank, OperationDone)) == operations, (rank, gone, over)
+    assert over == set(range(world))
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.1])
