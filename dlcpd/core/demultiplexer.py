@@ -1,7 +1,7 @@
 """Passes each datagram that arrived to the flow that its token names.
 
-Control beyond MOST_CONTROL datagrams per wake-up waits in an `Inbox`, so that a flood of control
-does not keep the engine from its other sources.
+Datagrams outside groups of data, beyond MOST_STRAYS per wake-up, wait in an `Inbox`, so that a
+flood of them does not keep the engine from its other sources.
 """
 
 from collections import Counter
@@ -21,7 +21,11 @@ from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from dlcpd.core.wire.rows import alone
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 
-MOST_CONTROL: Final = 256  # control datagrams handled per wake-up; some milliseconds
+MOST_STRAYS: Final = 256  # handled per wake-up, parts of a BUNDLE included: some milliseconds
+
+# Never wait: the sender of a PING, and of data that no CREDIT acknowledges, soon takes this engine,
+# or the peer, for dead.
+URGENT: Final = frozenset({Kind.PING, Kind.CREDIT})
 
 Fault = tuple[int, Exception]  # number of the session, 0: of none in particular; the bug
 
@@ -39,7 +43,7 @@ class Demultiplexer:
     arriving: ArrivalRate
     faults: list[Fault]
     by_token: dict[int, Flow] = field(default_factory=dict)
-    _handled: int = 0  # control datagrams, since `work_off` was called
+    _handled: int = 0  # strays, since `work_off` was called
 
     def add(self, flow: Flow, secret: bytes) -> None:
         """A flow was opened; `secret` keys the checksums of the peer's datagrams. Empty: they have
@@ -113,11 +117,9 @@ class Demultiplexer:
 
     def _stray(self, header: Header, data: bytes, arrived_at: float, now: float) -> None:
         try:
-            if header.kind is Kind.DATA:
-                self._stray_data(header, data, arrived_at, now)
-            elif header.kind is Kind.PING or (not self.inbox and self._handled < MOST_CONTROL):
-                self._on_control(header, data, arrived_at, now)
+            if header.kind in URGENT or (not self.inbox and self._handled < MOST_STRAYS):
                 self._handled += 1
+                self._handle(header, data, arrived_at, now)
             elif header.token not in self.by_token:
                 raise MalformedDatagram("token")
             else:
@@ -125,13 +127,21 @@ class Demultiplexer:
         except MalformedDatagram as exc:
             self.counters[exc.reason] += 1
 
+    def _handle(self, header: Header, data: bytes, arrived_at: float, now: float) -> None:
+        """Raises: MalformedDatagram."""
+        if header.kind is Kind.DATA:
+            self._stray_data(header, data, arrived_at, now)
+        else:
+            self._on_control(header, data, arrived_at, now)
+
     def check(self, header: Header, data: bytes) -> None:
         """Raises: MalformedDatagram where the checksum does not match."""
         if not self.keys.is_genuine(header.token, header.checksum, data):
             raise MalformedDatagram("checksum")
 
     def _stray_data(self, header: Header, data: bytes, arrived_at: float, now: float) -> None:
-        """Data of a small operation, which the kernel joined with others of its size."""
+        """Data of a small operation: part of a BUNDLE, or joined by the kernel with others of its
+        size. Raises: MalformedDatagram."""
         if len(data) > HEADER_SIZE + MAX_SEGMENT:
             raise MalformedDatagram("length", f"data of {len(data)} bytes")
         self._group(alone(header, data, arrived_at), now)
@@ -167,12 +177,12 @@ class Demultiplexer:
             self.counters[exc.reason] += 1
 
     def work_off(self, now: float) -> None:
-        """Handle up to MOST_CONTROL datagrams of `inbox`."""
+        """Handle up to MOST_STRAYS datagrams of `inbox`."""
         self._handled = 0
-        while self.inbox and self._handled < MOST_CONTROL:
+        while self.inbox and self._handled < MOST_STRAYS:
             self._handled += 1
             header, data, arrived_at = self.inbox.take()
             try:
-                self._on_control(header, data, arrived_at, now)
+                self._handle(header, data, arrived_at, now)
             except MalformedDatagram as exc:
                 self.counters[exc.reason] += 1

@@ -77,7 +77,7 @@ class Endpoint:
     sessions: dict[int, Session] = field(default_factory=dict)
     flows: dict[int, Flow] = field(default_factory=dict)  # by index
     own_time: OwnTime = field(default_factory=OwnTime)
-    inbox: Inbox = field(default_factory=Inbox)  # control datagrams beyond MOST_CONTROL
+    inbox: Inbox = field(default_factory=Inbox)  # datagrams beyond MOST_STRAYS
     full: set[int] = field(default_factory=set)  # paths whose sockets are full now
     _agenda: Agenda = field(default_factory=Agenda)
     _faults: list[Fault] = field(default_factory=list)
@@ -202,8 +202,8 @@ class Endpoint:
     # --- datagrams in ----------------------------------------------------------------
 
     def receive(self, batch: Batch, now: float) -> None:
-        """Take in all datagrams of one receive call. Control beyond MOST_CONTROL datagrams waits in
-        `inbox` for `handle_timeout`, which is due then."""
+        """Take in all datagrams of one receive call. Those outside groups of data, beyond
+        MOST_STRAYS, wait in `inbox` for `handle_timeout`, which is due then."""
         self._demultiplexer.receive(batch, now)
 
     def flow_of(self, token: int) -> Flow | None:

@@ -1,4 +1,4 @@
-"""Control datagrams that wait until there is time to handle them.
+"""Control datagrams and small data that wait until there is time to handle them.
 
 Peers repeat datagrams that are not answered in time. When more arrive than can be handled, most are
 repetitions, and each takes the place of the datagram that it repeats.

@@ -142,13 +142,14 @@ class Network:
             batches = path.receive()
             if not batches:
                 return
-            with_data = False
+            with_data = bundled = False
             for batch in batches:
-                with_data |= batch.count > 0 or any(data[1:2] == _BUNDLE for data in batch.strays)
+                with_data |= batch.count > 0
+                bundled |= any(data[1:2] == _BUNDLE for data in batch.strays)
                 batch.strays = self.mtu.take(path, batch.strays, now)
                 self._endpoint.receive(batch, now)
             left -= with_data
-            if left <= 0 or (path.drained and with_data):
+            if left <= 0 or (path.drained and (with_data or bundled)):
                 return  # else it was control alone, and data after it may have come
 
     def _lose(self, path: UdpPath) -> None:

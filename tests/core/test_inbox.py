@@ -3,11 +3,11 @@
 import pytest
 
 from dlcpd.core import inbox as inbox_module
-from dlcpd.core.demultiplexer import MOST_CONTROL
+from dlcpd.core.demultiplexer import MOST_STRAYS
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.inbox import Inbox
 from dlcpd.core.paths.newest import WRAP
-from dlcpd.core.wire import control
+from dlcpd.core.wire import bundle, control
 from dlcpd.core.wire.header import Header, Kind
 from tests.sim.network import SimNetwork, as_received
 
@@ -85,11 +85,11 @@ def flooded(count: int, kind: Kind = Kind.READY_ACK) -> tuple[SimNetwork, Endpoi
 
 
 def test_what_is_too_much_for_one_wake_up_waits_for_the_next() -> None:
-    net, endpoint = flooded(3 * MOST_CONTROL)
-    assert len(endpoint.inbox) == 2 * MOST_CONTROL
+    net, endpoint = flooded(3 * MOST_STRAYS)
+    assert len(endpoint.inbox) == 2 * MOST_STRAYS
     assert (endpoint.next_timeout() or 0.0) <= net.now
     endpoint.handle_timeout(net.now)
-    assert len(endpoint.inbox) == MOST_CONTROL
+    assert len(endpoint.inbox) == MOST_STRAYS
     endpoint.handle_timeout(net.now)
     assert not endpoint.inbox
     assert endpoint.next_timeout() is None
@@ -97,7 +97,7 @@ def test_what_is_too_much_for_one_wake_up_waits_for_the_next() -> None:
 
 def test_pings_do_not_wait() -> None:
     """A peer that gets no answer within a second takes this engine for dead."""
-    net, endpoint = flooded(2 * MOST_CONTROL)
+    net, endpoint = flooded(2 * MOST_STRAYS)
     waiting = len(endpoint.inbox)
     ping = control.datagram(Header(Kind.PING, net.token(0, 1), sent_at=1 << 20), b"")
     endpoint.receive(as_received([ping], 0, net), net.now)
@@ -106,8 +106,23 @@ def test_pings_do_not_wait() -> None:
     assert Kind.CREDIT in answers
 
 
+def test_parts_of_bundles_wait_as_if_each_had_come_alone() -> None:
+    """Small data, too: a bundle has up to 64 parts, and a receive call brings hundreds of them."""
+    net, endpoint = flooded(0)
+    data = Header(Kind.DATA, net.token(0, 1), 1, packet_number=1, tag=18).pack() + bytes(8)
+    said = Header(Kind.READY_ACK, net.token(0, 1), GONE).pack()
+    sent = bundle.pack(net.token(0, 1), 0, 18, [said, *[data] * 31])
+    count = 1 + MOST_STRAYS // 32
+    endpoint.receive(as_received([sent] * count, 0, net), net.now)
+    assert endpoint.effort["data_in"] == MOST_STRAYS // 32 * 31
+    assert len(endpoint.inbox) == 32
+    endpoint.handle_timeout(net.now)
+    assert endpoint.effort["data_in"] == count * 31
+    assert not endpoint.inbox
+
+
 def test_strangers_do_not_wait_either() -> None:
-    net, endpoint = flooded(2 * MOST_CONTROL)
+    net, endpoint = flooded(2 * MOST_STRAYS)
     waiting = len(endpoint.inbox)
     data = control.datagram(Header(Kind.READY_ACK, 99, 1), b"")
     endpoint.receive(as_received([data], 0, net), net.now)
@@ -116,8 +131,8 @@ def test_strangers_do_not_wait_either() -> None:
 
 
 def test_what_waits_for_a_session_that_ends_is_refused() -> None:
-    net, endpoint = flooded(2 * MOST_CONTROL)
+    net, endpoint = flooded(2 * MOST_STRAYS)
     endpoint.close_session(net.sessions[0].number)
     endpoint.handle_timeout(net.now)
     assert not endpoint.inbox
-    assert endpoint.counters["token"] == MOST_CONTROL
+    assert endpoint.counters["token"] == MOST_STRAYS
