@@ -2,16 +2,18 @@
 
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Unpack
+
+from msgspec.structs import replace
 
 from dlcp_client.arena.blocks import A, Block
 from dlcp_client.operations.operation import Operation
-from dlcp_client.operations.requests import ANY, ReductionOptions, request
+from dlcp_client.operations.prepared import PreparedRequests
+from dlcp_client.operations.requests import ANY, ReductionOptions
 from dlcp_client.operations.submission import Submission
 from dlcp_client.operations.work import Work
-from dlcpd.contract.errors import BadPolicy, BadTensor, SessionClosed
-from dlcpd.contract.messages import CloseGroup, Counts, Submit
+from dlcpd.contract.errors import BadTensor, SessionClosed
+from dlcpd.contract.messages import CloseGroup
 from dlcpd.contract.policy import EXACT, LossPolicy
 
 if TYPE_CHECKING:
@@ -37,7 +39,9 @@ class Group(Generic[A]):
         self.session, self.number, self.ranks, self.name = session, number, tuple(ranks), name
         self._submission = submission
         self.rank, self.size = self.ranks.index(session.rank), len(self.ranks)
-        self._nowhere = session.library.block(session.library.nothing)
+        self._block = session.library.block
+        self._request = PreparedRequests(session.library).request
+        self._nowhere = self._block(session.library.nothing)
         self._ranges = session.library.ranges
         self._closed = False
         self._closing = threading.Lock()
@@ -54,8 +58,11 @@ class Group(Generic[A]):
     ) -> Work[A]:
         """Reduce `tensor` over all ranks, in place. See `Session.all_reduce`."""
         given = self._block(tensor)
-        message = request("all_reduce", given, self._operation(op), schedule=schedule, **options)
-        output = self._block(into) if into is not None else self._result_of(given)
+        message = self._request("all_reduce", given, op, schedule=schedule, **options)
+        if into is not None:
+            output = self._block(into)
+        else:
+            output = given if given.writable else self._new_like(given)
         return self._run(Operation(message, output, given, result_only))
 
     def reduce(
@@ -63,14 +70,17 @@ class Group(Generic[A]):
     ) -> Work[A]:
         """Reduce `tensor` over all ranks into that of `root`; on other ranks it is unchanged."""
         given = self._block(tensor)
-        message = _exactly("reduce", given, policy, op=self._operation(op), peer=root)
-        output = self._result_of(given) if self.rank == root else self._none_of(given)
+        message = self._request("reduce", given, op, policy=policy, peer=root)
+        if self.rank != root:
+            output = self._none_of(given)
+        else:
+            output = given if given.writable else self._new_like(given)
         return self._run(Operation(message, output, given))
 
     def broadcast(self, tensor: A, root: int, *, policy: LossPolicy = EXACT) -> Work[A]:
         """Copy the `tensor` of `root` into that of every rank."""
         block = self._block(tensor)
-        message = _exactly("broadcast", block, policy, peer=root)
+        message = self._request("broadcast", block, policy=policy, peer=root)
         return self._run(Operation(message, block, block, reads=self.rank == root))
 
     def all_gather(
@@ -78,8 +88,8 @@ class Group(Generic[A]):
     ) -> Work[A]:
         """Concatenate every rank's `input` in `output`, by rank; `sizes` in elements if unequal."""
         given = self._block(input)
-        rows = [Counts(given.count, size) for size in sizes or ()]
-        message = _exactly("all_gather", given, policy, sizes=rows)
+        rows = [(given.count, size) for size in sizes or ()]
+        message = self._request("all_gather", given, policy=policy, sizes=rows)
         return self._run(Operation(message, self._block(output), given))
 
     def gather(
@@ -88,7 +98,7 @@ class Group(Generic[A]):
         """Concatenate every rank's `input`, of equal size, in the `output` of `root`, by rank."""
         given = self._block(input)
         target = self._none_of(given) if output is None else self._block(output)
-        message = _exactly("gather", given, policy, peer=root)
+        message = self._request("gather", given, policy=policy, peer=root)
         return self._run(Operation(message, target, given))
 
     def scatter(
@@ -97,7 +107,7 @@ class Group(Generic[A]):
         """Copy part r of `root`'s `input` to `output` of rank r; parts are of equal size."""
         target = self._block(output)
         given = self._none_of(target) if input is None else self._block(input)
-        message = _exactly("scatter", target, policy, peer=root)
+        message = self._request("scatter", target, policy=policy, peer=root)
         return self._run(Operation(message, target, given))
 
     def reduce_scatter(
@@ -112,8 +122,8 @@ class Group(Generic[A]):
         by part, if they differ. A bounded operation adds its residual to an `input` of
         `Session.empty`."""
         given, target = self._block(input), self._block(output)
-        rows = [Counts(size, target.count) for size in sizes or ()]
-        message = request("reduce_scatter", given, self._operation(op), sizes=rows, **options)
+        rows = [(size, target.count) for size in sizes or ()]
+        message = self._request("reduce_scatter", given, op, sizes=rows, **options)
         return self._run(Operation(message, target, given))
 
     def all_to_all(
@@ -135,19 +145,20 @@ class Group(Generic[A]):
                 f"all_to_all: {len(in_parts)} input splits, {len(out_parts)} output splits: "
                 "give one per rank"
             )
-        rows = [Counts(*pair) for pair in zip(in_parts, out_parts, strict=True)]
-        message = _exactly("all_to_all", given, policy, sizes=rows)
+        rows = zip(in_parts, out_parts, strict=True)
+        message = self._request("all_to_all", given, policy=policy, sizes=rows)
         return self._run(Operation(message, target, given))
 
     def barrier(self, *, policy: LossPolicy = EXACT) -> Work[A]:
         """Done after every rank of the group has called it."""
         nowhere = self._nowhere
-        return self._run(Operation(_exactly("barrier", nowhere, policy), nowhere, nowhere))
+        message = self._request("barrier", nowhere, policy=policy)
+        return self._run(Operation(message, nowhere, nowhere))
 
     def send(self, tensor: A, peer: int, tag: int = 0, *, policy: LossPolicy = EXACT) -> Work[A]:
         """Send a message. Done when its bytes are copied, whether or not `peer` receives."""
         given = self._block(tensor)
-        message = _exactly("send", given, policy, peer=peer, tag=tag)
+        message = self._request("send", given, policy=policy, peer=peer, tag=tag)
         return self._run(Operation(message, self._none_of(given), given))
 
     def receive(
@@ -155,7 +166,9 @@ class Group(Generic[A]):
     ) -> Work[A]:
         """Receive the next message with `tag` from `peer`, or from any rank: see `Work.source`."""
         target = self._block(tensor)
-        message = _exactly("receive", target, policy, peer=ANY if peer is None else peer, tag=tag)
+        message = self._request(
+            "receive", target, policy=policy, peer=ANY if peer is None else peer, tag=tag
+        )
         return self._run(Operation(message, target, self._none_of(target)))
 
     def close(self) -> None:
@@ -166,22 +179,14 @@ class Group(Generic[A]):
             self._closed = True
         self._submission.say(CloseGroup(self.number))
 
-    def _block(self, array: A) -> Block[A]:
-        return self.session.library.block(array)
-
     def _none_of(self, like: Block[A]) -> Block[A]:
         """An empty block, for a rank without input or output."""
         return replace(self._nowhere, dtype=like.dtype, itemsize=like.itemsize)
 
-    def _result_of(self, given: Block[A]) -> Block[A]:
-        """The output of an in-place operation: `given`, or a new array if it is read-only."""
-        if given.writable:
-            return given
+    def _new_like(self, given: Block[A]) -> Block[A]:
+        """A new output, for an input that is read-only."""
         array: Any = given.array
         return self._block(self.session.empty(array.shape, array.dtype))
-
-    def _operation(self, op: Any) -> Any:
-        return self.session.library.operation(op)
 
     def _even(self, block: Block[A]) -> list[int]:
         part, rest = divmod(block.count, self.size)
@@ -194,6 +199,7 @@ class Group(Generic[A]):
 
     def _run(self, operation: Operation[A]) -> Work[A]:
         message, ranges = operation.message, self._ranges
+        message.input_count, message.output_count = operation.input.count, operation.output.count
         if self._closed:
             raise SessionClosed(f"group {self.name or self.number} is closed: create a new group")
         if not -1 <= message.peer < self.size:
@@ -206,12 +212,3 @@ class Group(Generic[A]):
             return self._submission.run(operation)
         with ranges.operation(self, operation):
             return self._submission.run(operation)
-
-
-def _exactly(collective: str, block: Block[Any], policy: LossPolicy, **options: Any) -> Submit:
-    """The message of an exact collective. Raises: as `request`."""
-    if not getattr(policy, "is_plain", True):  # `request` refuses a value that is no policy
-        raise BadPolicy(
-            "only all_reduce and reduce_scatter support bounded loss and codecs: use exact()"
-        )
-    return request(collective, block, policy=policy, **options)

@@ -35,18 +35,17 @@ class Arena:
         Raises: ArenaFull; nothing is changed then.
         """
         need = aligned(max(size, 1))
-        index = next((i for i, (_, length) in enumerate(self._free) if length >= need), None)
-        if index is None:
-            raise ArenaFull(
-                f"arena of {self.size} B has no room for {size} B: {self.used} B in use by "
-                f"{len(self._used)} tensors; wait for operations, drop tensors, or connect "
-                f"with a larger arena_bytes"
-            )
-        offset, length = self._free[index]
-        rest = [(offset + need, length - need)] if length > need else []
-        self._free[index : index + 1] = rest
-        self._used[offset] = need
-        return offset
+        for index, (offset, length) in enumerate(self._free):
+            if length >= need:
+                rest = [(offset + need, length - need)] if length > need else []
+                self._free[index : index + 1] = rest
+                self._used[offset] = need
+                return offset
+        raise ArenaFull(
+            f"arena of {self.size} B has no room for {size} B: {self.used} B in use by "
+            f"{len(self._used)} tensors; wait for operations, drop tensors, or connect "
+            f"with a larger arena_bytes"
+        )
 
     def free(self, offset: int) -> None:
         """Free a region. Raises: KeyError if `offset` is not in use."""

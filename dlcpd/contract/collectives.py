@@ -5,7 +5,7 @@ is carried out.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
@@ -38,27 +38,24 @@ class Collective:
     root: Root = Root.NONE
     reduces: bool = False  # combines values: sum, max, ...
     may_lose: bool = False  # carries gradients: a bounded policy and a codec are possible
+    # Whether each engine may take a range of the tensor, and input and output may share memory.
+    # Otherwise each takes every n-th transfer, and input and output are separate.
+    by_range: bool = field(init=False)
+    divisible: bool = field(init=False)  # may be split into operations on ranges of the tensor
+    message: bool = field(init=False)  # two ranks take part, and the group's others do not
+    # Whether `peer` must be a rank. A receiver may take a message of any rank.
+    names_a_rank: bool = field(init=False)
 
-    @property
-    def by_range(self) -> bool:
-        """Whether each engine may take a range of the tensor, and input and output may share
-        memory. Otherwise each takes every n-th transfer, and input and output are separate."""
-        return self.shape is Shape.ELEMENTS
-
-    @property
-    def divisible(self) -> bool:
-        """Whether an operation can be split into several, each on a range of the tensor."""
-        return self.by_range and self.root is not Root.TARGET
-
-    @property
-    def message(self) -> bool:
-        """Whether two ranks take part, and the group's other ranks do not."""
-        return self.shape in (Shape.SENT, Shape.RECEIVED)
-
-    @property
-    def names_a_rank(self) -> bool:
-        """Whether `peer` must be a rank. A receiver may take a message of any rank."""
-        return self.root is not Root.NONE or self.shape is Shape.SENT
+    def __post_init__(self) -> None:
+        shape, root = self.shape, self.root
+        found = {
+            "by_range": shape is Shape.ELEMENTS,
+            "divisible": shape is Shape.ELEMENTS and root is not Root.TARGET,
+            "message": shape in (Shape.SENT, Shape.RECEIVED),
+            "names_a_rank": root is not Root.NONE or shape is Shape.SENT,
+        }
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
 
     def per_rank(
         self, world: int, given: int, wanted: int

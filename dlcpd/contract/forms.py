@@ -57,6 +57,7 @@ class Form(Generic[S]):
             for name, (base, _) in parts.items()
             if get_origin(base) is list and (columns := _text_columns(get_args(base)[0]))
         ]
+        self.has_texts: Final = bool(self._texts or self._rows)  # whether `clean` has any effect
 
     def clean(self, value: S) -> None:
         """Escape control characters in the texts of `value`, within their limits."""

@@ -15,6 +15,7 @@ from dlcpd.contract.messages import MAX_FRAME, Message
 
 # By kind. A kind's number is the `tag` of its class.
 FORMS: Final = {kind: Form(kind) for kind in get_args(Message)}
+_WITH_TEXTS: Final = {kind: form for kind, form in FORMS.items() if form.has_texts}
 _BY_NUMBER: Final = {kind.__struct_config__.tag: form for kind, form in FORMS.items()}
 
 
@@ -44,7 +45,9 @@ def decode_untrusted(data: bytes | memoryview) -> Message:
         raise BadMessage(_problem(data, exc)) from exc
     except (DecodeError, UnicodeDecodeError) as exc:
         raise BadMessage(f"{len(data)} B are no msgpack value: {type(exc).__name__}") from exc
-    FORMS[type(message)].clean(message)
+    form = _WITH_TEXTS.get(type(message))
+    if form is not None:
+        form.clean(message)
     return message
 
 

@@ -149,7 +149,7 @@ class StandInWork:
     """What a table needs of a work."""
 
     begun, expires = 0.0, float("inf")
-    label, bounded_as, ended = "all_reduce", "", False
+    label, bounded_as, settled, copied = "all_reduce", "", False, False
 
     def __init__(self) -> None:
         self.outcome: Completed | DlcpError | None = None

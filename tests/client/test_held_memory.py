@@ -11,7 +11,7 @@ class Ended:
     """The part of a work that the memory of an operation needs."""
 
     def __init__(self, *, ended: bool) -> None:
-        self.ended, self.released = ended, False
+        self.ended, self.released, self.copied = ended, False, True
 
 
 def test_memory_is_held_until_its_release_which_the_work_learns() -> None:

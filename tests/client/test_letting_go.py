@@ -3,6 +3,7 @@ at once, and not when the garbage collector comes by."""
 
 import gc
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from dlcp_client.joining.data_path import prove
 from dlcp_client.session import Session
 from dlcpd.contract.errors import BadTensor, DeadlineExceeded, DlcpError
 from dlcpd.contract.policy import exact
+from dlcpd.ipc.seqpacket import send_now
 from tests.client.stand_in import StandIn
 
 
@@ -72,13 +74,19 @@ def test_a_result_for_which_there_is_no_room_any_more(alone: StandIn) -> None:
 
 
 def test_an_operation_that_one_engine_of_two_takes(alone: StandIn) -> None:
-    def fails(session: Session[Any]) -> None:
-        def late(engine: int, packet: bytes, until: float) -> None:
-            if engine:
-                raise DeadlineExceeded("late")
+    second, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
-        session._connection.lanes._send = late  # type: ignore[method-assign]  # noqa: SLF001
+    def fails(session: Session[Any]) -> None:
+        def late(lane: socket.socket, until: float) -> None:
+            raise DeadlineExceeded("late")
+
+        while send_now(second, b"x"):
+            pass
+        lanes = session._connection.lanes  # noqa: SLF001
+        lanes._wait_writable = late  # type: ignore[method-assign]  # noqa: SLF001
+        lanes._lanes = (*lanes._lanes, second)  # noqa: SLF001
         session._connection.engines.count = 2  # noqa: SLF001
         session.all_reduce(torch.ones(1 << 20), policy=exact(deadline=5.0))
 
     let_go(alone, fails, DeadlineExceeded)
+    far.close()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dlcp_client.arena import tensors
-from dlcp_client.arena.tensors import TENSORS, check, copy
+from dlcp_client.arena.tensors import TENSORS, copy
 from dlcpd.contract.errors import BadTensor
 from dlcpd.contract.messages import DTYPES
 
@@ -31,7 +31,7 @@ BAD: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("tensor", "text"), BAD, ids=[text for _, text in BAD])
 def test_a_bad_tensor_is_refused_and_described(tensor: Any, text: str) -> None:
     with pytest.raises(BadTensor) as caught:
-        check(tensor)
+        TENSORS.block(tensor)
     assert text in str(caught.value)
 
 
@@ -41,7 +41,7 @@ def test_a_negated_view_is_refused() -> None:
     assert lazy.is_neg()
     assert lazy.is_contiguous()
     with pytest.raises(BadTensor):
-        check(lazy)
+        TENSORS.block(lazy)
 
 
 def test_a_conjugated_view_is_refused() -> None:
@@ -50,14 +50,14 @@ def test_a_conjugated_view_is_refused() -> None:
     assert lazy.is_conj()
     assert lazy.is_contiguous()
     with pytest.raises(BadTensor, match=r"resolve_conj"):
-        check(lazy)
+        TENSORS.block(lazy)
 
 
 def test_too_many_elements_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensors, "MAX_ELEMENTS", 7)  # the real one is 4 GiB of float32
-    check(torch.zeros(7))
+    TENSORS.block(torch.zeros(7))
     with pytest.raises(BadTensor, match="8 elements is too large: one operation takes at most 7"):
-        check(torch.zeros(8))
+        TENSORS.block(torch.zeros(8))
 
 
 def test_tensors_overlap_where_they_share_bytes() -> None:
@@ -85,7 +85,7 @@ def test_every_dtype_of_the_contract_is_taken_and_copied(name: str) -> None:
 
 def test_parameters_and_single_numbers_are_taken() -> None:
     parameter = torch.nn.Parameter(torch.tensor(3.0))
-    check(parameter)
+    TENSORS.block(parameter)
     target = torch.zeros(())
     copy(target, parameter)
     assert target == 3.0

@@ -1,8 +1,9 @@
 """A dense array as the client describes it to the engine, for any array library."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol
+
+from msgspec import Struct
 
 from dlcp_client.arena.memory import SharedArena
 from dlcp_client.device.seam import Device
@@ -20,8 +21,7 @@ else:
     A = TypeVar("A")
 
 
-@dataclass(frozen=True, slots=True)
-class Block(Generic[A]):
+class Block(Struct, Generic[A], frozen=True, eq=False):
     """A dense array: its address, size and dtype."""
 
     array: A  # keeps the memory

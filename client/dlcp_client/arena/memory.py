@@ -48,7 +48,7 @@ class SharedArena:
         """`left`: the memory that the control groups leave this process now."""
         self._left = left
         self._lock = threading.Lock()
-        self._arena = Arena(size)
+        self._arena, self._size = Arena(size), size
         self._committed = 0
         # Filled by finalizers, which the garbage collector may run inside the lock: no lock there.
         self._dead: deque[int] = deque()
@@ -68,7 +68,7 @@ class SharedArena:
     @property
     def size(self) -> int:
         """Bytes."""
-        return self._arena.size
+        return self._size
 
     @property
     def used(self) -> int:
@@ -110,23 +110,22 @@ class SharedArena:
         with self._lock:
             if self._map is None:
                 raise ArenaFull("the session is closed: its arena takes no new tensors")
-            self._bury()
+            if self._dead:
+                self._bury()
             offset = self._arena.allocate(size)
             try:
-                self._commit(self._map, offset + aligned(size))
+                if offset + size > self._committed:  # that is a multiple of a page
+                    self._commit(self._map, offset + aligned(size))
             except BaseException:
                 self._arena.free(offset)
                 raise
         return offset
 
-    def can_reduce(self, address: int) -> bool:
-        """Whether the array at `address` lies in the arena, aligned as the engine requires."""
-        offset = self.offset_of(address)
-        return 0 <= offset < self._arena.size and not offset % OFFSET_UNIT
-
     def offset_of(self, address: int) -> int:
-        """Bytes from the start of the arena; meaningless for an address outside it."""
-        return address - self._base
+        """Bytes from the start of the arena to the array at `address`; -1 if the engine cannot work
+        there: it is outside the arena, or not aligned."""
+        offset = address - self._base
+        return offset if 0 <= offset < self._size and not offset % OFFSET_UNIT else -1
 
     def close(self) -> None:
         """Release the memory; it stays mapped until the last array in it is gone.
@@ -188,13 +187,10 @@ class SharedArena:
             )
 
 
-def copy_bytes(target: int, source: int, size: int) -> None:
-    """Copy `size` bytes from one address to another.
-
-    memmove, not Tensor.copy_: streaming stores and no OpenMP team. Two OpenMP threads that
-    share cores with the engine took 10 ms for 64 MB, this 3.5 ms.
-    """
-    ctypes.memmove(target, source, size)
+# copy_bytes(target, source, size): copies `size` bytes from one address to another.
+# memmove, not Tensor.copy_: streaming stores and no OpenMP team. Two OpenMP threads that share
+# cores with the engine took 10 ms for 64 MB, this 3.5 ms.
+copy_bytes: Final[Callable[[int, int, int], object]] = ctypes.memmove
 
 
 def _advise(memory: mmap.mmap, advice: int, start: int, length: int) -> bool:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from dlcp_client.arena.blocks import Block
 from dlcp_client.arena.memory import Region, SharedArena
@@ -23,11 +23,7 @@ class Staging:
     def __init__(self, arena: SharedArena, pinned: Pinning) -> None:
         self._pinned = PinnedMemory(arena, pinned)
         self._landings, self._submitter = PendingCopies(), Submitter()
-
-    @property
-    def idle(self) -> bool:
-        """Whether no operation waits for a device, or behind one that does."""
-        return self._submitter.idle
+        self.jobs: Final = self._submitter.jobs  # operations that wait for a device, or behind one
 
     def put(self, job: Callable[[], None]) -> None:
         """Queue `job`, which raises nothing and may block."""

@@ -19,19 +19,14 @@ class Submitter:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._jobs: deque[Callable[[], None]] = deque()  # the first one may be running
+        self.jobs: Final = deque[Callable[[], None]]()  # not done; the first one may be running
         self._thread: threading.Thread | None = None
         self._closing = False
-
-    @property
-    def idle(self) -> bool:
-        """Whether all jobs are done."""
-        return not self._jobs
 
     def put(self, job: Callable[[], None]) -> None:
         """Queue `job`, which raises nothing."""
         with self._changed:
-            self._jobs.append(job)
+            self.jobs.append(job)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._serve, name="dlcp-staging", daemon=True
@@ -52,16 +47,17 @@ class Submitter:
 
     def abandon(self) -> None:
         """In a forked child: the thread does not exist."""
-        self._changed, self._thread, self._jobs = threading.Condition(), None, deque()
+        self._changed, self._thread = threading.Condition(), None
+        self.jobs.clear()
 
     def _serve(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._jobs or self._closing)
-                if not self._jobs:
+                self._changed.wait_for(lambda: self.jobs or self._closing)
+                if not self.jobs:
                     return
-                job = self._jobs[0]
+                job = self.jobs[0]
             job()
             del job  # an idle thread holds no tensors
             with self._changed:
-                self._jobs.popleft()
+                self.jobs.popleft()

@@ -1,20 +1,20 @@
 """torch tensors as Blocks, and the check that dlcpd can reduce them."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import torch
 import torch.distributed as dist
+from msgspec.structs import replace
 
 from dlcp_client.arena.blocks import Block
 from dlcp_client.arena.memory import SharedArena, copy_bytes
 from dlcp_client.device.registry import device_of
-from dlcp_client.device.seam import Device
 from dlcp_client.ranges import RANGES
 from dlcpd.contract.errors import BadTensor
 from dlcpd.contract.messages import DTYPES, MAX_ELEMENTS, REDUCE_OPS
 
+_PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 _NAMES: Final = {getattr(torch, name): name for name in DTYPES}
 _OPS: Final[dict[Hashable, str]] = {getattr(dist.ReduceOp, op.upper()): op for op in REDUCE_OPS}
 
@@ -27,10 +27,11 @@ class TorchLibrary:
 
     def block(self, tensor: Any) -> Block[torch.Tensor]:
         """Raises: BadTensor."""
-        where, dtype = check(tensor), _NAMES[tensor.dtype]
-        return Block(
-            tensor, tensor.data_ptr(), tensor.numel(), tensor.itemsize, dtype, device=where
-        )
+        problem = _problem(tensor)
+        if problem:
+            raise BadTensor(problem)
+        address, count, dtype = tensor.data_ptr(), tensor.numel(), _NAMES[tensor.dtype]
+        return Block(tensor, address, count, tensor.itemsize, dtype, device=device_of(tensor))
 
     def part(self, block: Block[torch.Tensor], start: int, stop: int) -> Block[torch.Tensor]:
         part: torch.Tensor = block.array.detach().view(-1)[start:stop]
@@ -53,28 +54,14 @@ class TorchLibrary:
 TENSORS: Final = TorchLibrary()
 
 
-def check(tensor: Any) -> Device | None:
-    """The tensor's device; None: host memory.
-
-    Raises: BadTensor, which says what was found and what to do.
-    """
-    problem = _kind_problem(tensor) or _layout_problem(tensor)
-    if problem:
-        raise BadTensor(problem)
-    return device_of(tensor)
-
-
-def _kind_problem(tensor: Any) -> str:
+def _problem(tensor: Any) -> str:
+    """The reason why dlcpd cannot reduce `tensor`, and what to do; "": it can."""
     if not isinstance(tensor, torch.Tensor):
         return f"{type(tensor).__name__} is not a torch.Tensor"
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+    if type(tensor) not in _PLAIN:
         return f"{type(tensor).__name__} is a tensor subclass; pass the plain tensor inside it"
     if tensor.dtype not in _NAMES:
         return f"dtype {tensor.dtype} cannot be reduced; convert to one of {', '.join(DTYPES)}"
-    return ""
-
-
-def _layout_problem(tensor: torch.Tensor) -> str:
     if tensor.layout is not torch.strided:
         return f"layout {tensor.layout} is not dense; use .to_dense()"
     if tensor.is_conj():

@@ -44,9 +44,9 @@ class Collectives(GroupCalls):
 
     @operation
     def allreduce(self, tensors: Tensors, asked: CallOptions) -> GroupWork:
-        check_alike(tensors)
         if len(tensors) == 1:
             return self._all_reduce(tensors, asked)
+        check_alike(tensors)
         whole = reduced_here(tensors, Reduction.of(asked.op, tensors[0].dtype))
         return copied_to_all(self._all_reduce([whole], asked), whole, tensors)
 
@@ -67,7 +67,8 @@ class Collectives(GroupCalls):
         # The transport may use the tensor as scratch memory: copy it except at the root.
         stage = lent if root == self.group.rank else copied
         buffer = stage(tensors, reduction.carried)
-        reduction.scale(buffer.flat)
+        if reduction.factor is not None:
+            reduction.scale(buffer.flat)
         part = self.group.reduce(buffer.flat, root, reduction.op, policy=self.policy(asked))
         return GroupWork([part], tensors, buffer.copy_back if root == self.group.rank else None)
 
@@ -97,8 +98,11 @@ class Collectives(GroupCalls):
     @operation
     def broadcast(self, tensors: Tensors, asked: CallOptions) -> GroupWork:
         root = check_root(asked.root, self.group.size)
-        chosen = tensors[check_root_tensor(asked.root_tensor, len(tensors))]
-        check_alike(tensors)
+        if len(tensors) == 1 and not asked.root_tensor:
+            chosen = tensors[0]
+        else:
+            chosen = tensors[check_root_tensor(asked.root_tensor, len(tensors))]
+            check_alike(tensors)
         buffer = lent([chosen], BYTES)
         part = self.group.broadcast(buffer.flat, root, policy=self.policy(asked))
         work = GroupWork([part], tensors, buffer.copy_back)
@@ -214,7 +218,8 @@ class Collectives(GroupCalls):
     def _all_reduce(self, tensors: Tensors, asked: CallOptions) -> GroupWork:
         reduction = Reduction.of(asked.op, tensors[0].dtype)
         buffer = lent(tensors, reduction.carried)
-        reduction.scale(buffer.flat)
+        if reduction.factor is not None:
+            reduction.scale(buffer.flat)
         part = self.group.all_reduce(buffer.flat, reduction.op, policy=self.policy(asked))
         return GroupWork([part], tensors, buffer.copy_back)
 
@@ -255,7 +260,8 @@ class Collectives(GroupCalls):
             check_same(source.sizes[self.group.rank], target.flat.numel())
         else:
             check_same(source.flat.numel(), target.flat.numel() * self.group.size)
-        reduction.scale(source.flat)
+        if reduction.factor is not None:
+            reduction.scale(source.flat)
         part = self.group.reduce_scatter(
             target.flat, source.flat, reduction.op, sizes, policy=self.policy(asked)
         )
@@ -271,7 +277,8 @@ class Collectives(GroupCalls):
         reduction = Reduction.of(asked.op, outputs[0].dtype)
         source = copied(by_rank(inputs, self.group.size), reduction.carried)
         target = room(outputs, reduction.carried)
-        reduction.scale(source.flat)
+        if reduction.factor is not None:
+            reduction.scale(source.flat)
         part = self.group.reduce_scatter(
             target.flat, source.flat, reduction.op, None, policy=self.policy(asked)
         )

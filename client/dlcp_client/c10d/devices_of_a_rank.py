@@ -5,11 +5,11 @@ of the list too, and a broadcast fills all of them.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import reduce
 from typing import Final
 
 import torch
+from msgspec.structs import replace
 
 from dlcpd.contract.errors import BadOperation
 

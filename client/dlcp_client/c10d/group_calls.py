@@ -8,11 +8,12 @@ import torch
 
 from dlcp_client.device.registry import kind_of
 from dlcp_client.ranges import RANGES
+from dlcpd.contract.errors import DlcpError
 from dlcpd.contract.policy import LossPolicy
 
 from . import transport
 from .dispatch import count
-from .errors import torch_errors
+from .errors import as_torch
 from .overloads import FORMS, CallOptions
 from .work import GroupWork
 
@@ -46,19 +47,19 @@ def operation(method: Callable[..., GroupWork]) -> Callable[..., GroupWork]:
     form, message = FORMS[name], name in MESSAGES
 
     def shown(self: GroupCalls, first: list[Any], asked: CallOptions) -> GroupWork:
-        if not RANGES.on():
-            return method(self, *first, asked)
         with RANGES.collective(name, self.group, self.getGroupName(), first, form.depths):
             return method(self, *first, asked)
 
     @wraps(method)
     def call(self: GroupCalls, /, *args: Any, **kwargs: Any) -> GroupWork:
-        with torch_errors():
+        try:  # not torch_errors(): a context manager is six calls
             self.begin()
             first, asked = form.bind(name, args, kwargs)
             other = self.other(_device_of(first) if first else asked.device)
             if other is None:
-                work = shown(self, first, asked)
+                work = shown(self, first, asked) if RANGES.on() else method(self, *first, asked)
+        except (DlcpError, TimeoutError) as exc:
+            raise as_torch(exc) from exc
         if other is not None:
             return cast("GroupWork", getattr(other, name)(*args, **kwargs))
         self.begun(work, message=message)
@@ -71,8 +72,9 @@ def operation(method: Callable[..., GroupWork]) -> Callable[..., GroupWork]:
 def _device_of(tensors: Sequence[Any]) -> str:
     """The type of the first tensor's device, in nested lists too; "": no tensor."""
     for each in tensors:
-        if isinstance(each, torch.Tensor):
-            return kind_of(each)
+        first = each[0] if isinstance(each, list | tuple) and each else each
+        if isinstance(first, torch.Tensor):
+            return kind_of(first)
         if isinstance(each, list | tuple) and (found := _device_of(each)):
             return found
     return ""

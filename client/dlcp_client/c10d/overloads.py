@@ -7,9 +7,11 @@ name. A single tensor may stand for a list of one (torch/_C/_distributed_c10d.py
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import repeat
 from typing import Any, Final
 
 import torch
+from msgspec import Struct
 from torch._C import _distributed_c10d as torch_c10d
 
 from dlcpd.contract.errors import BadOperation
@@ -25,8 +27,7 @@ _ATTRIBUTES: Final = {
 Names = tuple[str, ...]  # names of one argument: they differ by overload and PyTorch version
 
 
-@dataclass(frozen=True, slots=True)
-class CallOptions:
+class CallOptions(Struct, frozen=True):
     """Options of one call."""
 
     root: int = 0
@@ -46,15 +47,32 @@ class CallForm:
     depths: tuple[int, ...] = ()  # nesting of tensors in `first`: 0 a tensor, 1 a list of tensors,
     # 2 a list of lists. If all are one level less deep, each stands for a list of one.
     known: tuple[Names, ...] = field(init=False)  # all arguments, by position
+    kind: Any = field(init=False)  # the class of the options; None: there are none
 
     def __post_init__(self) -> None:
         words = tuple((word,) for word in self._options())
         object.__setattr__(self, "known", self.first + words)
+        object.__setattr__(self, "kind", getattr(torch_c10d, self.options, None))
 
     def bind(
         self, name: str, positional: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[list[Any], CallOptions]:
         """The arguments before the options, and the options. Raises: BadOperation."""
+        # First the form in which torch.distributed calls: tensors nested as they should be, and an
+        # options object.
+        count = len(self.first)
+        if not named and len(positional) == count + (self.kind is not None):
+            first = list(positional[:count])
+            if all(map(_is_nested, first, self.depths)):
+                if self.kind is None:
+                    return first, _DEFAULTS
+                if type(positional[count]) is self.kind:
+                    return first, _read(positional[count])
+        return self._bind(name, positional, named)
+
+    def _bind(
+        self, name: str, positional: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[list[Any], CallOptions]:
         left = dict(named)
         values: dict[str, Any] = {}
         if len(positional) > len(self.known):
@@ -124,14 +142,35 @@ class CallForm:
 _DEPTHS: Final = ("a tensor", "a list of tensors", "a list of lists of tensors")
 
 
+_DEFAULTS: Final = CallOptions()
+
+
+def _read(options: Any) -> CallOptions:
+    """The options of an object of the right class."""
+    root, root_tensor, op, timeout, device = map(
+        getattr, repeat(options), _ATTRIBUTES.values(), repeat(None)
+    )
+    return CallOptions(
+        root or 0,
+        root_tensor or 0,
+        _SUM if op is None else op,
+        None if timeout == UNSET else timeout,
+        "" if device is None else device.type,
+    )
+
+
 def _nested(values: Sequence[Any], depths: Sequence[int]) -> bool:
-    return all(_is_nested(value, depth) for value, depth in zip(values, depths, strict=True))
+    return all(map(_is_nested, values, depths))
 
 
 def _is_nested(value: Any, depth: int) -> bool:
     if not depth:
         return isinstance(value, torch.Tensor)
-    return isinstance(value, list | tuple) and all(_is_nested(each, depth - 1) for each in value)
+    if not isinstance(value, list | tuple):
+        return False
+    if depth == 1:
+        return all(map(isinstance, value, repeat(torch.Tensor)))
+    return all(map(_is_nested, value, repeat(depth - 1)))
 
 
 def _values(name: str, options: Any, wanted: str) -> dict[str, Any]:

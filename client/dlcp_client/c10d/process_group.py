@@ -90,7 +90,7 @@ class ProcessGroup(Collectives, PerDevice):
     # --- operations -------------------------------------------------------------------
 
     def policy(self, asked: CallOptions) -> LossPolicy:
-        return exact(deadline=self._timeout if asked.timeout is None else asked.timeout)
+        return self._policy if asked.timeout is None else exact(deadline=asked.timeout)
 
     def begin(self) -> None:
         if not self._open:
@@ -163,7 +163,7 @@ class ProcessGroup(Collectives, PerDevice):
         """Set the timeout of later operations. Raises: BadConfig."""
         with torch_errors():
             checked_timeout(timeout)
-        self._timeout = timeout
+        self._timeout, self._policy = timeout, exact(deadline=timeout)
 
     def split_group(  # noqa: PLR0917  # PyTorch's order
         self,

@@ -1,6 +1,8 @@
 """Maps a ReduceOp and a dtype to the transport's reduction and dtype."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -60,15 +62,10 @@ class Reduction:
                 f"{op!r} is not a reduction of dlcpd: use dist.ReduceOp.SUM, or another member "
                 "of ReduceOp"
             )
-        if dtype not in _CARRIED:
-            known = ", ".join(str(d).removeprefix("torch.") for d in _CARRIED)
-            raise BadTensor(f"{dtype} cannot be reduced; convert to one of {known}")
-        name = _NAMES[kind]
-        _check(name, dtype, scaled=kind == _OP.PREMUL_SUM)
-        if dtype == torch.bool:
-            name = _OF_BOOL.get(name, name)
-        factor = op.__getstate__()[1] if kind == _OP.PREMUL_SUM else None
-        return cls(name, _CARRIED[dtype], factor)
+        if kind != _OP.PREMUL_SUM:
+            return _unscaled(kind, dtype)
+        _check(_NAMES[kind], dtype, scaled=True)
+        return cls(_NAMES[kind], _CARRIED[dtype], op.__getstate__()[1])
 
     def scale(self, values: torch.Tensor) -> None:
         """Multiply `values` by the factor of PREMUL_SUM, in place."""
@@ -76,7 +73,17 @@ class Reduction:
             values.mul_(self.factor)
 
 
+@cache  # one for each operation and dtype
+def _unscaled(kind: Hashable, dtype: torch.dtype) -> Reduction:
+    name = _NAMES[kind]
+    _check(name, dtype, scaled=False)
+    return Reduction(_OF_BOOL.get(name, name) if dtype == torch.bool else name, _CARRIED[dtype])
+
+
 def _check(name: str, dtype: torch.dtype, *, scaled: bool) -> None:
+    if dtype not in _CARRIED:
+        known = ", ".join(str(d).removeprefix("torch.") for d in _CARRIED)
+        raise BadTensor(f"{dtype} cannot be reduced; convert to one of {known}")
     if (name == "avg" or scaled) and not (dtype.is_floating_point or dtype.is_complex):
         raise BadOperation(
             f"dlcpd would round an average or scaled sum of {dtype}: use SUM and divide, or a "

@@ -1,10 +1,10 @@
 """Converts tensors to the transport's form (1-D, contiguous, one dtype) and results back."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
+from msgspec import Struct
 
 from dlcp_client.device.registry import device_of
 from dlcpd.contract.errors import BadTensor
@@ -12,8 +12,7 @@ from dlcpd.contract.errors import BadTensor
 BYTES: Final = torch.uint8  # dtype of operations that copy; no reduction uses it
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(Struct, frozen=True, eq=False):
     """One flat tensor that holds the values of several tensors of the caller, concatenated."""
 
     flat: torch.Tensor
@@ -23,7 +22,10 @@ class Buffer:
     @property
     def shared(self) -> bool:
         """Whether `flat` is the caller's own memory."""
-        return len(self.tensors) == 1 and _overlays(self.flat, self.tensors[0])
+        flat, tensors = self.flat, self.tensors
+        if len(tensors) != 1:
+            return False
+        return flat.numel() == 0 or flat.data_ptr() == tensors[0].data_ptr()
 
     @property
     def uneven(self) -> tuple[int, ...] | None:
@@ -49,9 +51,11 @@ def lent(tensors: Sequence[torch.Tensor], carried: torch.dtype) -> Buffer:
     Raises: BadTensor.
     """
     given = _checked(tensors)
-    parts = [_encoded(_dense(tensor), carried) for tensor in given]
-    flat = parts[0] if len(parts) == 1 else torch.cat(parts)
-    return Buffer(flat, given, tuple(part.numel() for part in parts))
+    if len(given) == 1:
+        flat = _encoded(given[0], carried)
+        return Buffer(flat, given, (flat.numel(),))
+    parts = [_encoded(tensor, carried) for tensor in given]
+    return Buffer(torch.cat(parts), given, tuple(part.numel() for part in parts))
 
 
 def copied(tensors: Sequence[torch.Tensor], carried: torch.dtype) -> Buffer:
@@ -70,9 +74,9 @@ def room(tensors: Sequence[torch.Tensor], carried: torch.dtype) -> Buffer:
 
     Raises: BadTensor.
     """
+    if len(tensors) == 1:
+        return lent(tensors, carried)
     given = _checked(tensors)
-    if len(given) == 1:
-        return lent(given, carried)
     sizes = tuple(_size(tensor, carried) for tensor in given)
     flat = torch.empty(sum(sizes), dtype=carried, device=given[0].device)
     return Buffer(flat, given, sizes)
@@ -96,12 +100,9 @@ def _checked(tensors: Sequence[Any]) -> tuple[torch.Tensor, ...]:
                 f"invalid tensor type: {tensor.dtype} beside {tensors[0].dtype}: use one dtype per "
                 f"call"
             )
-    return tuple(tensor.detach() for tensor in tensors)
-
-
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous tensor whose memory holds its values: conjugation and negation are applied."""
-    return tensor.resolve_conj().resolve_neg().contiguous()
+    if len(tensors) == 1:
+        return (tensors[0].detach(),)
+    return tuple([tensor.detach() for tensor in tensors])
 
 
 def _size(tensor: torch.Tensor, carried: torch.dtype) -> int:
@@ -111,7 +112,9 @@ def _size(tensor: torch.Tensor, carried: torch.dtype) -> int:
 
 
 def _encoded(tensor: torch.Tensor, carried: torch.dtype) -> torch.Tensor:
-    """A dense tensor's values, flat; a view unless the dtype changes."""
+    """A tensor's values, flat; a view if it is contiguous and of that dtype. Conjugation and
+    negation are applied."""
+    tensor = tensor.resolve_conj().resolve_neg().contiguous()
     if carried is BYTES:
         return tensor.view(-1).view(torch.uint8)
     if tensor.is_complex():
@@ -126,7 +129,3 @@ def _decoded(flat: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     if like.is_complex():
         return torch.view_as_complex(flat.view(*like.shape, 2))
     return flat.view(like.shape)
-
-
-def _overlays(flat: torch.Tensor, tensor: torch.Tensor) -> bool:
-    return flat.numel() == 0 or flat.data_ptr() == tensor.data_ptr()

@@ -17,7 +17,7 @@ from dlcp_client.ranges import RANGES
 from dlcpd.contract.errors import DlcpError
 
 from . import transport
-from .errors import torch_errors
+from .errors import as_torch
 
 _NO_LIMIT: Final = timedelta(0)  # PyTorch passes it for "wait until the end"
 
@@ -66,7 +66,7 @@ class GroupWork(c10d.Work):
         """
         limited = timeout is not None and timeout > _NO_LIMIT
         until = time.monotonic() + timeout.total_seconds() if limited and timeout else None
-        with torch_errors():
+        try:  # not torch_errors(): a context manager is six calls
             try:
                 for part in self.parts:
                     part.wait(None if until is None else max(0.0, until - time.monotonic()))
@@ -74,6 +74,8 @@ class GroupWork(c10d.Work):
                 self._report_end()
                 raise
             self.conclude()
+        except (DlcpError, TimeoutError) as exc:
+            raise as_torch(exc) from exc
         return True
 
     def synchronize(self) -> None:
@@ -143,7 +145,8 @@ class GroupWork(c10d.Work):
             finish, self._finish = self._finish, None
             if finish is not None:
                 finish()
-        self._report_end()
+        if self.group is not None:
+            self._report_end()
 
     def _report_end(self) -> None:
         group, self.group = self.group, None

@@ -33,8 +33,10 @@ def device_of(tensor: torch.Tensor) -> Device | None:
 
 def kind_of(tensor: torch.Tensor) -> str:
     """The type of a tensor's device, as PyTorch names it; "cuda" if PyTorch does not know it."""
-    known = all(find(tensor) is None for find in _finders)
-    return tensor.device.type if known else "cuda"
+    for find in _finders:
+        if find(tensor) is not None:
+            return "cuda"
+    return tensor.device.type
 
 
 @contextmanager

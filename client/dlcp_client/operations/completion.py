@@ -60,14 +60,14 @@ class Completion:
         self._stopping = False
 
     def ended_locked(self, work: Work[Any]) -> None:
-        """Complete an ended work if it is watched. The caller holds the table's condition."""
+        """Complete an ended work if it is watched. The caller holds the table's lock."""
         if work in self._watched:
             self._watched.remove(work)
             self._callbacks.run(work)
 
     def watch(self, work: Work[Any], table: Operations, lanes: Lanes) -> None:
         """Complete `work` after its end, even if no thread waits for it."""
-        with table.changed:
+        with table.lock:
             if work.ended or self._stopping:
                 self._callbacks.run(work)
                 return
@@ -81,7 +81,7 @@ class Completion:
 
     def close(self, table: Operations) -> None:
         """End all threads. Every work must have an outcome."""
-        with table.changed:
+        with table.lock:
             self._stopping = True
             table.changed.notify_all()
         if self._reader is not None and self._reader is not threading.current_thread():
@@ -95,7 +95,7 @@ class Completion:
 
     def _read(self, table: Operations, lanes: Lanes) -> None:
         while not self._stopping:
-            with table.changed:
+            with table.lock:
                 table.changed.wait_for(lambda: self._watched or self._stopping)
             lanes.wait_until(lambda: not self._watched or self._stopping, table.next_expiry())
             table.expire(time.monotonic())

@@ -25,7 +25,9 @@ class Engines:
         """The engines for the next operation of a group, on elements of `item` bytes."""
         if self.count == 1:
             return range(1)
-        if not ask.sizes and self._worth_dividing(ask, item):
+        most = max(ask.input_count, ask.output_count) * item
+        large = most >= self.count * min(LEAST_RANGE, LEAST_TRANSFER)
+        if large and not ask.sizes and self._worth_dividing(ask, item):
             return range(self.count)
         if ask.name:
             one = crc32(ask.name.encode()) % self.count

@@ -36,6 +36,8 @@ LEAVE_TIMEOUT: Final = 1.0  # seconds; a stopped daemon must not block its clien
 REASON_TIMEOUT: Final = 1.0  # seconds for the control process to say why a lane has ended
 SEND_SLICE: Final = 0.05  # seconds between checks of the lane while the engine does not read
 _PEEK: Final = int(socket.MSG_PEEK | socket.MSG_DONTWAIT)  # int: enums are slow to combine
+_NOW: Final = int(socket.MSG_DONTWAIT)
+Done = Callable[[], bool]
 _GONE: Final = select.POLLHUP | select.POLLERR | select.POLLNVAL | select.POLLRDHUP
 
 
@@ -49,6 +51,8 @@ class Lanes:
         self._lanes, self._control, self._table = tuple(lanes), control, table
         self._leader: int | None = None  # thread id
         self._closed = False
+        self._engines = {lane.fileno(): engine for engine, lane in enumerate(lanes)}
+        self._ended: set[int] = set()  # engines whose lane has ended
         self._buffer = memoryview(bytearray(MAX_FRAME + 1))
         self._poll = select.poll()
         for lane in lanes:
@@ -62,40 +66,36 @@ class Lanes:
         if only some of the engines took the packet in time.
         """
         for position, engine in enumerate(engines):
-            try:
-                self._send(engine, packet, until)
-            except DeadlineExceeded as exc:
-                if position:
-                    self._table.fail(DeadlineExceeded(str(exc)))  # a new one without traceback,
-                    # which would keep the memory of the unsent operation alive
-                raise
-
-    def _send(self, engine: int, packet: bytes, until: float) -> None:
-        lane = self._lanes[engine]
-        while True:
-            try:
-                if send_now(lane, packet):
-                    return
-                self._wait_writable(lane, until)
-            except OSError:
-                self.pump()  # the engine's last message may still be in the lane
-                self._lost()
-                self._table.raise_if_over()
+            lane = self._lanes[engine]
+            while True:
+                try:
+                    if send_now(lane, packet):
+                        break
+                    self._wait_writable(lane, until)
+                except DeadlineExceeded as exc:
+                    if position:
+                        self._table.fail(DeadlineExceeded(str(exc)))  # a new one without traceback,
+                        # which would keep the memory of the unsent operation alive
+                    raise
+                except OSError:
+                    self.pump()  # the engine's last message may still be in the lane
+                    self._lost()
+                    self._table.raise_if_over()
 
     def pump(self) -> None:
         """Process the frames that have arrived, without waiting."""
-        self._lead(lambda: False, 0.0)
+        self._lead(None, 0.0)
 
-    def wait_until(self, done: Callable[[], bool], until: float) -> bool:
+    def wait_until(self, done: Done, until: float) -> bool:
         """Process frames until `done()`; False if the monotonic time `until` passed first.
 
-        `done` is called with the table's condition held.
+        `done` is called with the table's lock held.
         """
         while (left := until - time.monotonic()) > 0:
             if self._lead(done, min(left, MAX_POLL)):
                 return True
             self._patience.look(self._table.oldest())
-        with self._table.changed:
+        with self._table.lock:
             return done()
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class Lanes:
         """
         self._table.fail(SessionClosed("the session is closed; connect again to go on"))
         changed = self._table.changed
-        with changed:
+        with self._table.lock:
             if self._closed:
                 return
             self._closed = True
@@ -132,72 +132,79 @@ class Lanes:
         for engine, lane in enumerate(self._lanes):
             ended = select.poll()
             ended.register(lane, select.POLLIN)
-            while self._drain(engine) and (left := over - time.monotonic()) > 0:
+            self._drain(engine, None)
+            while engine not in self._ended and (left := over - time.monotonic()) > 0:
                 ended.poll(left * 1000)
+                self._drain(engine, None)
 
-    def _lead(self, done: Callable[[], bool], timeout: float) -> bool:
-        """Read once, or let another thread read, for at most `timeout` seconds. Returns done()."""
-        changed, me = self._table.changed, threading.get_ident()
-        if self._table.over:
-            self._table.end_late(time.monotonic())
+    def _lead(self, done: Done | None, timeout: float) -> bool:
+        """Read once, or let another thread read, for at most `timeout` seconds. Returns done();
+        None: it is never done."""
+        table, me = self._table, threading.get_ident()
+        if table.error is not None:
+            table.end_late(time.monotonic())
         try:
-            with changed:
-                if done():
+            with table.lock:
+                if done is not None and done():
                     return True
                 if self._leader is not None or self._closed:
                     if timeout > 0:
-                        changed.wait(timeout)
-                    return done()
+                        table.changed.wait(timeout)
+                    return done is not None and done()
                 self._leader = me
-            self._read(timeout, done)
+            return self._read(timeout, done)
         finally:
-            with changed:
+            with table.lock:
                 if self._leader == me:
                     self._leader = None
-                    changed.notify_all()
-        return False
+                    if table.changed.sleeping:
+                        table.changed.notify_all()
 
-    def _read(self, timeout: float, done: Callable[[], bool]) -> None:
-        ready = dict(self._poll.poll(timeout * 1000))
-        gone = False
-        for engine, lane in enumerate(self._lanes):
-            if lane.fileno() in ready and not self._drain(engine, done):
-                gone = True
-        if gone or ready.get(self._control.socket.fileno(), 0) & _GONE:
+    def _read(self, timeout: float, done: Done | None) -> bool:
+        """Read all sockets once. Whether done() was True after a frame."""
+        over = gone = False
+        for descriptor, events in self._poll.poll(timeout * 1000):
+            engine = self._engines.get(descriptor)
+            if engine is None:
+                gone = bool(events & _GONE)
+            else:
+                over = self._drain(engine, done) or over
+        if gone or self._ended:
             self._lost()
+        return over
 
-    def _drain(self, engine: int, done: Callable[[], bool] = lambda: False) -> bool:
-        """Process the frames that an engine sent, until `done()`. False: its lane ended.
+    def _drain(self, engine: int, done: Done | None) -> bool:
+        """Process the frames that an engine sent, until `done()`. False: it was not.
 
         A frame is peeked, processed, and only then removed from the socket: an interrupt (Ctrl-C)
         in between repeats a frame and never loses one.
         """
-        lane = self._lanes[engine]
+        lane, table = self._lanes[engine], self._table
         while True:
             try:
                 size = lane.recv_into(self._buffer, 0, _PEEK)
             except BlockingIOError:
-                return True
+                return False
             except OSError:
-                return False
+                break
             if not size:
-                return False
-            over = self._hand_over(engine, self._buffer[:size], done)
+                break
+            with table.lock:
+                try:
+                    table.handle_locked(decode_untrusted(self._buffer[:size]), engine)
+                except BadMessage as exc:
+                    table.fail(BadMessage(f"the engine sent a bad frame: {exc}"))
+                if table.changed.sleeping:
+                    table.changed.notify_all()
+                over = done is not None and done()
             try:
-                lane.recv_into(self._buffer, 1, socket.MSG_DONTWAIT)
+                lane.recv_into(self._buffer, 1, _NOW)
             except OSError:  # it ended in between, with unread data of this client
-                return False
+                break
             if over:
                 return True
-
-    def _hand_over(self, engine: int, packet: memoryview, done: Callable[[], bool]) -> bool:
-        with self._table.changed:
-            try:
-                self._table.handle_locked(decode_untrusted(packet), engine)
-            except BadMessage as exc:
-                self._table.fail(BadMessage(f"the engine sent a bad frame: {exc}"))
-            self._table.changed.notify_all()
-            return done()
+        self._ended.add(engine)
+        return False
 
     def _wait_writable(self, lane: socket.socket, until: float) -> None:
         if time.monotonic() >= until:

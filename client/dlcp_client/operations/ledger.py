@@ -1,8 +1,9 @@
 """Totals of the segments and losses of a session's operations."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from dlcpd.contract.messages import Completed
 
@@ -11,8 +12,7 @@ from dlcpd.contract.messages import Completed
 MAX_NAMES: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class Ledger(Struct, frozen=True, gc=False):
     """Totals of completed operations. Counts are segments, as in `Completed`."""
 
     operations: int = 0

@@ -1,7 +1,7 @@
 """The open operations of a session, from submission to outcome.
 
-No sockets here. Everything is guarded by `changed`, a condition that is notified when an operation
-ends.
+No sockets here. Everything is guarded by `lock`: that of `changed`, a condition that is notified
+when an operation ends.
 """
 
 import logging
@@ -36,18 +36,36 @@ MARGIN: Final = 2.0  # seconds after its deadline within which the engine must a
 GRACE: Final = 5.0
 
 
+class Changed(threading.Condition):
+    """A condition that wakes threads only if there are any."""
+
+    sleeping = 0  # number of threads in `wait`
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.sleeping += 1
+        try:
+            return super().wait(timeout)
+        finally:
+            self.sleeping -= 1
+
+    def notify_all(self) -> None:
+        if self.sleeping:
+            super().notify_all()
+
+
 class Operations:
-    """The table. For methods whose name ends in `_locked`, the caller holds `changed`."""
+    """The table. For methods whose name ends in `_locked`, the caller holds `lock`."""
 
     def __init__(
         self, on_ended_locked: Callable[[Work[Any]], None], pace: Pace | None = None
     ) -> None:
         self._on_ended_locked = on_ended_locked
         self.pace = pace or Pace()
-        self.changed = threading.Condition()
+        self.lock = threading.RLock()
+        self.changed = Changed(self.lock)  # a lock is taken in C, a condition in Python
         self.error: DlcpError | None = None  # the reason why no operation can succeed any more
         self.ledgers = Ledgers()
-        self.memory = HeldMemory()  # guarded by `changed`, too
+        self.memory = HeldMemory()  # guarded by `lock`, too
         self.left: dict[int, int] = {}  # unconfirmed results, by engine that compared them
         self._last = 0
         self._announced: dict[int, Work[Any]] = {}  # by id, in order of submission
@@ -75,14 +93,14 @@ class Operations:
 
         Raises: the error that ended the session.
         """
-        with self.changed:
+        with self.lock:
             self.raise_if_over()
             self._announced[id(work)] = work
 
     def refuse(self, work: Work[Any], error: DlcpError) -> None:
         """Fail an announced operation that cannot be submitted, and all others of the session:
         peers count it, and would mistake the next one for it."""
-        with self.changed:
+        with self.lock:
             self._announced.pop(id(work), None)
             if not work.ended:
                 self._end_locked(work, error)
@@ -93,11 +111,12 @@ class Operations:
 
         Raises: the error that ended the session; TooMany if the numbers are used up.
         """
-        with self.changed:
-            self.raise_if_over()
+        with self.lock:
+            if self.error is not None:
+                self.raise_if_over()
             if self._last == MAX_OPERATION:
                 raise TooMany(f"{MAX_OPERATION} operations, the most of a session; connect again")
-            if work.ended:  # announced, and expired
+            if work.settled:  # announced, and expired
                 raise _not_submitted(work)
             self._announced.pop(id(work), None)
             self._last += 1
@@ -109,7 +128,7 @@ class Operations:
 
     def forget(self, number: int) -> None:
         """Undo the last `begin`: nothing was sent."""
-        with self.changed:
+        with self.lock:
             self._last = number - 1
             self._waiting.pop(number, None)
             self.memory.forget(number)
@@ -122,7 +141,7 @@ class Operations:
 
     def fail(self, error: DlcpError) -> None:
         """End the session: every open and later operation raises the first `error`."""
-        with self.changed:
+        with self.lock:
             self.error = self.error or error
             self._fail_locked(self._waiting, self.error)
             self.changed.notify_all()
@@ -185,7 +204,7 @@ class Operations:
 
         Their memory stays held: a stopped engine that resumes may write to it.
         """
-        with self.changed:
+        with self.lock:
             for number, work in list(self._waiting.items()):
                 if work.expires <= now:
                     self._settle_locked(number, _unanswered(number, work))
@@ -195,14 +214,14 @@ class Operations:
 
     def next_expiry(self, idle: float = 3600.0) -> float:
         """Monotonic time at which `expire` has work; in `idle` seconds if nothing is open."""
-        with self.changed:
+        with self.lock:
             open_ = chain(self._waiting.values(), self._announced.values())
             soonest = min((work.expires for work in open_), default=None)
         return time.monotonic() + idle if soonest is None else soonest
 
     def oldest(self) -> tuple[int, Work[Any]] | None:
         """Number and work of the operation that has waited longest for an outcome."""
-        with self.changed:
+        with self.lock:
             return next(iter(self._waiting.items()), None)
 
     def copy_out(self) -> bool:
@@ -210,20 +229,21 @@ class Operations:
 
         False: there were none.
         """
-        with self.changed:
+        with self.lock:
             ended = self.memory.ended()
         copied = [work.copy_out() for work in ended]
         return any(copied)
 
     def let_go(self) -> None:
         """Release all memory: the session is closed, and its arena makes no new allocations."""
-        with self.changed:
+        with self.lock:
             self.memory.clear()
             self._parts.clear()
 
     def abandon(self, error: DlcpError) -> None:
         """In a forked child: end everything. A thread that held the lock does not exist here."""
-        self.changed = threading.Condition()
+        self.lock = threading.RLock()
+        self.changed = Changed(self.lock)
         self.error = error
         for work in (*self._waiting.values(), *self._announced.values()):
             work.settle(error)
@@ -239,7 +259,8 @@ class Operations:
         if isinstance(outcome, Completed):
             self.ledgers.add(work.bounded_as, outcome)
             self.pace.took(time.monotonic() - work.begun)
-        self._end_locked(work, outcome)
+        work.settle(outcome)
+        self._on_ended_locked(work)
         del self._waiting[number]
 
     def _end_locked(self, work: Work[Any], outcome: Completed | DlcpError) -> None:

@@ -1,8 +1,10 @@
 """One operation on its way to an engine: its message, its arrays and their places."""
 
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from dlcp_client.arena.blocks import A, Block, Library
 from dlcp_client.arena.memory import Region
@@ -17,8 +19,7 @@ from dlcpd.contract.messages import Submit
 PIECE: Final = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True, eq=False):
     """An array as the engine sees it."""
 
     offset: int  # bytes, in the arena
@@ -28,22 +29,18 @@ class Placed:
     ready: Event | None = None  # end of the copy to the region; None: it has ended
 
 
-@dataclass(slots=True, eq=False)
-class Operation(Generic[A]):
+class Operation(Struct, Generic[A], eq=False):
     """One operation of a group. `work`, `source` and `target` are set before it is sent."""
 
-    message: Submit  # number, engines, places and time are set when it is sent
+    message: Submit  # number, engines, places and time are set when it is sent; counts before
     output: Block[A]  # the same object as `input` for an in-place operation
     input: Block[A]
     result_only: bool = False
     reads: bool = True  # whether the input's values are read
     after: Event | None = None  # end of earlier work on the device
-    work: Work[A] = field(init=False)
-    source: Placed | None = field(default=None, init=False)
-    target: Placed | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        self.message.input_count, self.message.output_count = self.input.count, self.output.count
+    work: Work[A] = cast("Any", None)
+    source: Placed | None = None
+    target: Placed | None = None
 
     @property
     def label(self) -> str:
@@ -51,11 +48,6 @@ class Operation(Generic[A]):
         message = self.message
         count = message.input_count or message.output_count
         return f"{message.collective} of {count} {message.dtype} {message.name}".rstrip()
-
-    @property
-    def bounded_as(self) -> str:
-        """The operation's name if it is bounded; else ""."""
-        return self.message.name if self.message.max_loss else ""
 
     @property
     def placed(self) -> bool:
@@ -77,5 +69,6 @@ class Operation(Generic[A]):
             same = self.output is self.input
             out = given if same else library.part(self.output, start, stop)
             message = part(self.message, start * size, stop * size, number)
+            message.input_count, message.output_count = given.count, out.count
             cut.append(replace(self, message=message, output=out, input=given))
         return cut

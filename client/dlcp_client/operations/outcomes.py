@@ -1,6 +1,5 @@
 """The outcomes of a session's operations, as their works see them."""
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from dlcp_client.arena.blocks import Block, Library
@@ -30,18 +29,9 @@ class Outcomes:
         self._completion, self._staging = completion, staging
         self.library: Final = library
         self.number: Final = number  # the daemon's number of the session
-
-    def wait_until(self, done: Callable[[], bool], until: float) -> bool:
-        """Process frames until `done()`; False if the monotonic time `until` passed first."""
-        return self._lanes.wait_until(done, until)
-
-    def pump(self) -> None:
-        """Process the frames that have arrived."""
-        self._lanes.pump()
-
-    def expire(self, now: float) -> None:
-        """Abort operations whose answer is overdue."""
-        self._table.expire(now)
+        self.wait_until: Final = lanes.wait_until
+        self.pump: Final = lanes.pump
+        self.expire: Final = table.expire
 
     def watch(self, work: Work[Any]) -> None:
         """Complete a work's Future after its end, even if no thread waits."""

@@ -37,18 +37,23 @@ class Places:
         self._arena, self._staging, self._table, self._lanes = arena, staging, table, lanes
         self._ranges = ranges
 
-    def find(self, operation: Operation[A], until: float | None) -> None:
-        """Place the arrays in the arena. Waits for space until `until`; None: does not wait."""
+    def find(self, operation: Operation[A], until: float | None) -> tuple[Placed, Placed]:
+        """Place the arrays in the arena. Waits for space until `until`; None: does not wait.
+
+        Returns the places of input and output, which the operation keeps.
+        """
         row = COLLECTIVES[operation.message.collective]
         output, input = operation.output, operation.input
-        apart = not row.by_range
+        apart, after = not row.by_range, operation.after
         stage = row.shape is Shape.SENT or (apart and output.overlaps(input))
-        place = partial(self._place, after=operation.after, until=until)
+        target = None
         if apart or output is not input:
-            operation.target = place(output, stage=False, fill=False)
+            target = self._place(output, after=after, until=until, stage=False, fill=False)
+            operation.target = target
         # Last, because it starts a copy: no later failure may free its region.
-        operation.source = place(input, stage=stage, fill=operation.reads)
-        operation.target = operation.target or operation.source
+        source = self._place(input, after=after, until=until, stage=stage, fill=operation.reads)
+        operation.source, operation.target = source, target or source
+        return source, operation.target
 
     def _place(
         self, block: Block[A], *, after: Event | None, until: float | None, stage: bool, fill: bool
@@ -58,13 +63,18 @@ class Places:
         device = block.device
         if not block.count:
             return Placed(0, block.array)
-        if device is None and self._arena.can_reduce(block.address) and not stage:
-            return Placed(self._arena.offset_of(block.address), block.array, direct=True)
-        allocate = partial(self._arena.region, block.nbytes)
-        region = allocate() if until is None else self.room(allocate, until)
+        if device is None and not stage and (offset := self._arena.offset_of(block.address)) >= 0:
+            return Placed(offset, block.array, direct=True)
+        size = block.count * block.itemsize
+        try:
+            region = self._arena.region(size)
+        except ArenaFull:
+            if until is None:
+                raise
+            region = self.room(partial(self._arena.region, size), until)
         if device is None:
             if fill:
-                copy_bytes(region.address, block.address, block.nbytes)
+                copy_bytes(region.address, block.address, size)
             return Placed(region.offset, region, region)
         if not self._staging.locked(region, device) and until is None:
             raise ArenaFull("the copy would keep this thread waiting")

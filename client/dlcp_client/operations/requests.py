@@ -7,8 +7,10 @@ from typing import Any, Final, Generic, TypedDict
 from msgspec.structs import replace
 
 from dlcp_client.arena.blocks import A, Block
+from dlcp_client.long_times import noted
 from dlcp_client.operations.layers import Layer, rows
 from dlcpd.contract.codec import check_takes, parsed
+from dlcpd.contract.collectives import COLLECTIVES
 from dlcpd.contract.errors import BadPolicy, BadTensor
 from dlcpd.contract.messages import (
     MAX_EXEMPT,
@@ -95,6 +97,10 @@ def request(  # noqa: PLR0913  # all but the first four by keyword
     `peer`: rank in the group. `sizes`: by rank, if they differ.
     Raises: BadTensor or BadPolicy, saying what to do.
     """
+    if not COLLECTIVES[collective].may_lose and not getattr(policy, "is_plain", True):
+        raise BadPolicy(
+            "only all_reduce and reduce_scatter support bounded loss and codecs: use exact()"
+        )
     reduce = _reduce(op)
     if reduce == "avg" and block.dtype not in _REAL | _COMPLEX:
         raise BadTensor(f"avg of {block.dtype} would round; use sum and divide, or a float dtype")
@@ -120,7 +126,7 @@ def request(  # noqa: PLR0913  # all but the first four by keyword
         max_loss=policy.max_loss if found else policy.max_loss_of(policy.traffic_class),
         fill=policy.fill,
         traffic_class=traffic_classes()[policy.traffic_class].rank,
-        deadline=policy.deadline,
+        deadline=noted(policy.deadline),
         in_place=False,
         name=name or "",
         exempt=[ByteRange(*r) for r in merged(_within(exempt, block.nbytes), MAX_EXEMPT)],

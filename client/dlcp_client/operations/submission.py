@@ -2,20 +2,17 @@
 
 import threading
 import time
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, Generic, cast
 
 from dlcp_client.arena.blocks import A
 from dlcp_client.arena.staging import Staging, device_errors
 from dlcp_client.device.seam import Device
-from dlcp_client.long_times import noted
 from dlcp_client.operations.engines import Engines
-from dlcp_client.operations.held_memory import Memory
 from dlcp_client.operations.joined import Joined, Piece
 from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import MARGIN, Operations
-from dlcp_client.operations.operation import Operation, Placed
+from dlcp_client.operations.operation import Operation
 from dlcp_client.operations.places import Places
 from dlcp_client.operations.work import Progress, Work
 from dlcpd.contract.errors import (
@@ -27,7 +24,7 @@ from dlcpd.contract.errors import (
     error_for,
 )
 from dlcpd.contract.frames import encode
-from dlcpd.contract.messages import CloseGroup, OpenGroup, Submit
+from dlcpd.contract.messages import CloseGroup, OpenGroup
 
 MAX_HELD: Final = 512  # operations whose memory is held; half of the engine's limit
 SAY_TIMEOUT: Final = 10.0  # seconds for the engine to take a message about a group
@@ -77,15 +74,18 @@ class Submission(Generic[A]):
             raise BadTensor(f"{collective} into a read-only array; give one of Session.empty")
         if output.dtype != input.dtype:
             raise BadTensor(f"{collective} of {input.dtype} into {output.dtype}: use one type")
-        device = _device_of(operation)
+        # On the CPU this needs no call.
+        devices = output.device is not None or input.device is not None
+        device = _device_of(operation) if devices else None
         self._lanes.pump()  # outcomes of unawaited operations must not pile up
-        self._table.raise_if_over()
+        if self._table.error is not None:
+            self._table.raise_if_over()
         if collective == "all_reduce" and not input.count:
             return Work.over(self._progress, output)
         if device is not None:
             return self._run_staged(device, operation)
         self._begin(Work, operation)
-        if self._staging.idle:
+        if not self._staging.jobs:
             self._carry_out(operation)
         else:  # an earlier operation waits for a device
             self._submit_later(operation)
@@ -98,7 +98,7 @@ class Submission(Generic[A]):
         parts = whole.cut(self._progress.library)
         for part in parts:
             self._begin(Piece, part)
-            part.work.bounded_as = whole.bounded_as
+            part.work.bounded_as = whole.message.name if whole.message.max_loss else ""
         pieces = [cast("Piece[A]", part.work) for part in parts]
         work = Joined(self._progress, whole.output, pieces)
         try:
@@ -113,14 +113,16 @@ class Submission(Generic[A]):
 
     def _begin(self, kind: type[Work[A]], operation: Operation[A]) -> None:
         """Make the work of an operation; its time counts from now."""
+        message = operation.message
         work = operation.work = kind(
             self._progress,
             block=operation.output,
-            expires=time.monotonic() + noted(operation.message.deadline) + MARGIN,
+            expires=time.monotonic() + message.deadline + MARGIN,
             label=operation.label,
             after=operation.after,
         )
-        work.bounded_as = operation.bounded_as
+        if message.max_loss:
+            work.bounded_as = message.name
 
     def _submit_later(self, operation: Operation[A]) -> None:
         """Submit after all earlier operations, and once the input is in the arena.
@@ -160,45 +162,42 @@ class Submission(Generic[A]):
     def _carry_out(self, operation: Operation[A]) -> None:
         """Submit an operation. Blocks until there is space and its input is in the arena."""
         until = operation.work.expires - MARGIN
-        if not operation.placed:
-            self._places.find(operation, until)
-        source, target = cast("Placed", operation.source), cast("Placed", operation.target)
+        if operation.source is None or operation.target is None:
+            source, target = self._places.find(operation, until)
+        else:
+            source, target = operation.source, operation.target
         # First: if a later step fails, the memory is reused while the copy runs.
         if source.ready is not None:
             with device_errors(operation.input.device):
                 source.ready.wait()
-        memory = self._table.memory
-        if len(memory) >= MAX_HELD:
-            self._places.wait_for(lambda: len(memory) < MAX_HELD, until)
+        held = self._table.memory.held
+        if len(held) >= MAX_HELD:
+            self._places.wait_for(lambda: len(held) < MAX_HELD, until)
         work, message = operation.work, operation.message
-        work.lands_in(target.region)
+        if target.region is not None:
+            work.lands_in(target.region)
         message.input, message.output = source.offset, target.offset
         message.submitted = work.begun
         message.in_place = (source.direct or target.direct) and not operation.result_only
-        self._submit(work, (source.memory, target.memory), message, operation.output.itemsize)
-
-    def _submit(self, work: Work[A], memory: Memory, message: Submit, item: int) -> None:
+        memory, item = (source.memory, target.memory), operation.output.itemsize
         with self._submitting:
             engines = self._engines.of(message, item)
             number = work.number = self._table.begin(work, memory, engines)
             try:
                 message.operation, message.divided = number, len(engines) > 1
-                self._send(message, work.expires - MARGIN, engines, item)
-                self._engines.submitted(message)
+                if self._ranges is None or not self._ranges.on():
+                    self._lanes.send(encode(message), until, engines)
+                else:
+                    with self._ranges.submission(self._progress.number, message, item):
+                        self._lanes.send(encode(message), until, engines)
+                if self._engines.count > 1:
+                    self._engines.submitted(message)
             except DlcpError:
                 self._table.forget(number)  # nothing was sent
                 raise
             except BaseException:  # Ctrl-C: the message may have been sent
                 self._table.fail(_interrupted(f"operation {number}"))
                 raise
-
-    def _send(self, message: Submit, until: float, engines: Sequence[int], item: int) -> None:
-        ranges = self._ranges
-        if ranges is None or not ranges.on():
-            self._lanes.send(encode(message), until, engines)
-            return
-        with ranges.submission(self._progress.number, message, item):
-            self._lanes.send(encode(message), until, engines)
 
 
 def _device_of(operation: Operation[Any]) -> Device | None:

@@ -82,6 +82,8 @@ class Work(Generic[A]):
         self.number = 0  # in the session; 0: not yet submitted
         self.released = False  # no engine accesses its memory any more, and no peer needs it
         self.bounded_as = ""  # name for its losses in the totals; "": it is exact
+        self.settled = False  # whether it has an outcome
+        self.copied = False  # its result is copied from a region of the arena
         self._progress = progress
         self._region: Region | None = None  # region of the result; None: `tensor` itself
         self._device, self._after = block.device, after
@@ -101,7 +103,7 @@ class Work(Generic[A]):
     @property
     def ended(self) -> bool:
         """Whether there is an outcome."""
-        return self._outcome is not None
+        return self.settled
 
     @property
     def stats(self) -> Completed | None:
@@ -130,7 +132,7 @@ class Work(Generic[A]):
         now = time.monotonic()
         over = self.expires if now < self.expires else now + LATE
         limit = over if timeout is None else min(over, now + timeout)
-        if not self.ended and not self._progress.wait_until(lambda: self.ended, limit):
+        if not self.settled and not self._progress.wait_until(self._is_over, limit):
             if limit < over:
                 raise TimeoutError(f"{self.label}: not finished after {timeout:g} s; it goes on")
             self._progress.expire(time.monotonic())
@@ -179,11 +181,11 @@ class Work(Generic[A]):
 
     def lands_in(self, region: Region | None) -> None:
         """Set the region of the result, before the submission; None: `tensor` itself."""
-        self._region = region
+        self._region, self.copied = region, region is not None
 
     def settle(self, outcome: Completed | DlcpError) -> None:
         """Set the outcome. Called once."""
-        self._outcome = outcome
+        self._outcome, self.settled = outcome, True
         if isinstance(outcome, DlcpError):
             self._region = None
 
@@ -218,15 +220,19 @@ class Work(Generic[A]):
     def _copy(self, region: Region) -> None:
         """Copy `region` to the tensor. Raises: BadTensor, DeviceFailed."""
         target = self._progress.library.block(self.tensor)  # its memory may have changed since
-        if target.nbytes != len(region):
+        size = len(region.memory)
+        if target.count * target.itemsize != size:
             raise BadTensor(
-                f"{self.label}: of {len(region)} B when it was submitted, its target has "
+                f"{self.label}: of {size} B when it was submitted, its target has "
                 f"{target.nbytes} B now; leave it alone until the operation is done"
             )
         if target.device is None or self._after is None:
-            copy_bytes(target.address, region.address, len(region))
+            copy_bytes(target.address, region.address, size)
         else:
             self._landed = self._progress.deliver(target, region, self._after)
+
+    def _is_over(self) -> bool:  # for `wait_until`; a lambda would be made at each wait
+        return self.settled
 
     def _follow(self) -> None:
         if self._device is not None and self._landed is not None:
@@ -240,11 +246,12 @@ class Work(Generic[A]):
         return Future()
 
     def _raise_or_copy(self) -> None:
-        if self.stats is not None:
+        if self.copied and isinstance(self._outcome, Completed):
             self.copy_out()
         outcome = self._outcome
         if isinstance(outcome, DlcpError):  # a new one: each raise extends the traceback
             raise error_for(outcome.code, str(outcome), outcome.peer)
         if outcome is None:
             raise DlcpError(f"{self.label}: waited for, and yet without an outcome")
-        self._follow()
+        if self._device is not None:
+            self._follow()

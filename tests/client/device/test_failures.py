@@ -138,8 +138,7 @@ def test_an_error_on_the_thread_of_the_staging_is_named(
         raise ZeroDivisionError("a bug")
 
     session = world.sessions[0]
-    submission = session._connection.submission  # noqa: SLF001
-    monkeypatch.setattr(submission, "_submit", broken)
+    monkeypatch.setattr(session._connection.engines, "of", broken)  # noqa: SLF001
     work = session.all_reduce(device.tensor(torch.ones(4)))
     with pytest.raises(DeviceFailed, match="ZeroDivisionError: a bug"):
         work.wait()
