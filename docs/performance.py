@@ -17,8 +17,8 @@ HEAD: Final = """\
 # Performance
 
 Medians of the slowest rank, p10..p90 in brackets; dlcpd and Gloo ran alternately. "Ratio" is Gloo's
-time divided by dlcpd's: above 1, dlcpd is faster. † marks figures of an earlier version, the date
-is that of the record. `make configuration-reference` writes this page from `performance.json`.
+time divided by dlcpd's: above 1, dlcpd is faster. † marks figures of an earlier version.
+`make configuration-reference` writes this page from `performance.json`.
 
 **Machine**, unless a section names another: virtual, 2 cores shared by all hosts of a run, Linux
 6.18, Python 3.11, torch 2.13 CPU, 32 MB UDP buffers, 1,408 B segments.

@@ -2,7 +2,22 @@
 
 Format: "Trace Event Format" (Google, 2016). Spans of operations and transfers overlap, so they are
 nestable asynchronous events ("b", "e"); batches and arrivals are instants ("i"); reductions and
-steps complete events ("X"). Rows of events: docs/ipc.md, "Trace".
+steps complete events ("X").
+
+An event of an engine is `[microseconds, what, session, stream, peer of the stream, operation]`, and
+goes on, by `what`, with:
+
+    submitted   name, ticket, collective, bytes, client's stamp (microseconds or 0), bound
+                (millionths)
+    ready       rank whose READY agreed
+    sent        a batch: rank, transfer, path, traffic class, segments, round (0: first pass)
+    taken       rank, transfer, retransmitted segments: the rank has all that it wants
+    received    rank, transfer, bytes, segments that stay missing
+    agreed      rank, transfer, waived segments; repeated if an answer was lost
+    reduced     microseconds when the reduction began, bytes
+    result      nothing
+    failed      code
+    returned    ticket: the client has the result (stream and operation are 0)
 """
 
 from collections.abc import Iterable, Iterator

@@ -26,11 +26,12 @@ class Tool(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Voice:
     """A tool on a host. `lines`: regular expressions; each must match a line of its output, and
-    only these lines are shown."""
+    only these lines are shown. `shown`: False if the page leaves them out, being like others."""
 
     tool: Tool
     host: int
     lines: tuple[str, ...]
+    shown: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +51,10 @@ _HEAD: Final = r"host0: dlcpd \S+, serving for"
 _GONE: Final = r"host1.*no daemon answers \((Connection refused|No such file or directory)\)"
 _STEPS: Final = r"^step \d+$"
 _BROKEN_IN_STATUS: Final = Voice(
-    Tool.STATUS, 0, (_HEAD, r"control counters: .*broken_peer_lost \d")
+    Tool.STATUS, 0, (_HEAD, r"control counters: .*broken_peer_lost \d"), shown=False
 )
 _BROKEN_IN_METRICS: Final = Voice(
-    Tool.METRICS, 0, (r'^dlcpd_control_events_total{event="broken_peer_lost"} \d',)
+    Tool.METRICS, 0, (r'^dlcpd_control_events_total{event="broken_peer_lost"} \d',), shown=False
 )
 _PEER_LOST: Final = r"PeerLost: rank 1 .*on host1"
 
@@ -67,12 +68,12 @@ BREAKAGES: Final = (
             Voice(Tool.STATUS, 0, (_HEAD, "path 0 to rank 1 on host1 is down")),
             Voice(Tool.TOP, 0, (r"^PATH: drill, rank 0: path 0 to rank 1 is down",
                                 r"^drill +1 +host1 +0 +down ", r"^drill +1 +host1 +1 +up ")),
-            Voice(Tool.PAGE, 0, (r"^PATH: drill, rank 0: path 0 to rank 1 is down",)),
-            Voice(Tool.PEERS, 0, (r" 0 +127\S+ .* down", r" 1 +127\S+ .* up")),
+            Voice(Tool.PAGE, 0, (r"^PATH: drill, rank 0: path 0 to rank 1 is down",), shown=False),
+            Voice(Tool.PEERS, 0, (r" 0 +127\S+ .* down", r" 1 +127\S+ .* up"), shown=False),
             Voice(Tool.METRICS, 0, (r'^dlcpd_path_up{.*path="0".*} 0\.0',
                                     r'^dlcpd_path_up{.*path="1".*} 1\.0')),
             Voice(Tool.LOG, 0, (r"level=warning event=path_down .* peer=1 path=0",)),
-            Voice(Tool.TRAINER, 0, (_STEPS,)),
+            Voice(Tool.TRAINER, 0, (_STEPS,), shown=False),
         ),
         fault=Fault.CUT_PATH,
     ),
@@ -86,7 +87,8 @@ BREAKAGES: Final = (
         (
             Voice(Tool.STATUS, 0, (_HEAD, "rank 0 waits for rank 1 on host1 .*to submit")),
             Voice(Tool.TOP, 0, (r"^LATE: drill, rank 0 waits for rank 1 on host1 for",)),
-            Voice(Tool.PAGE, 0, (r"^LATE: drill, rank 0 waits for rank 1 on host1 for",)),
+            Voice(Tool.PAGE, 0, (r"^LATE: drill, rank 0 waits for rank 1 on host1 for",),
+                  shown=False),
             Voice(Tool.METRICS, 0, (r'^dlcpd_alarm{alarm="stall".*} 1\.0',
                                     r"^dlcpd_session_late_peers{.*} 1\.0")),
             Voice(Tool.TRAINER, 0, (r"^operation \d+ .* has waited for .*, for rank\(s\) 1 to",)),
@@ -102,8 +104,8 @@ BREAKAGES: Final = (
         (
             Voice(Tool.STATUS, 1, (_GONE,)),
             _BROKEN_IN_STATUS,
-            Voice(Tool.TOP, 1, (_GONE,)),
-            Voice(Tool.PAGE, 1, (_GONE,)),
+            Voice(Tool.TOP, 1, (_GONE,), shown=False),
+            Voice(Tool.PAGE, 1, (_GONE,), shown=False),
             _BROKEN_IN_METRICS,
             Voice(Tool.LOG, 0, (r"event=session_broken .*peer=1 code=peer_lost "
                                 r'text="rank 1 on host1 has not answered for',)),
@@ -146,7 +148,7 @@ BREAKAGES: Final = (
         "The error of rank 1 names the limit and the remedy, and the error of rank 0 names rank 1. "
         "No process hangs or remains, and the daemons continue.",
         (
-            Voice(Tool.STATUS, 0, (_HEAD, "^0 sessions$")),
+            Voice(Tool.STATUS, 0, (_HEAD, "^0 sessions$"), shown=False),
             Voice(Tool.LOG, 1, (r"event=client_left client=training_script",)),
             Voice(Tool.TRAINER, 1, ("ArenaFull: .*cannot map an arena of .*arena_bytes",)),
             Voice(Tool.TRAINER, 0, (r"(ArenaFull|PeerLost): ",)),

@@ -10,7 +10,7 @@ from dlcp_lab.faults.drill_tools import Heard
 
 BEGIN: Final = "<!-- drill: begin -->"
 END: Final = "<!-- drill: end -->"
-WIDTH: Final = 260  # characters of a line that is shown
+WIDTH: Final = 200  # characters of a line that is shown
 MARGIN: Final = 100  # characters of a line of prose
 
 
@@ -28,7 +28,7 @@ def render(breakage: Breakage, heard: Sequence[Heard]) -> str:
         "",
         "```text",
     ]
-    for one in heard:
+    for one in filter(lambda each: each.voice.shown, heard):
         where = (
             f"rank {one.voice.host}"
             if one.voice.tool is Tool.TRAINER

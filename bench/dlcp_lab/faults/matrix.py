@@ -31,6 +31,8 @@ BEGIN: Final = "<!-- matrix: begin -->"
 END: Final = "<!-- matrix: end -->"
 TIME: Final = re.compile(r" \((\d+\.\d+) s\)")  # of a cell
 SILENCE: Final = 1.0  # seconds until a silent peer is lost, on an idle machine
+WHILE_RUNNING: Final = ", ".join(phase for phase in Phase if phase is not Phase.JOINING)
+ALL: Final = "all"  # the name of these phases in the table
 HEADER: Final = ("fault", "phase", *Mode, "its own rank", "next works")
 
 
@@ -125,7 +127,8 @@ def render(times: dict[Key, list[float]], expected: dict[Key, Expected]) -> str:
             _entry(_medians(times, fault, phases, mode), modes[mode]) if mode in modes else "-"
             for mode in Mode
         ]
-        ends = (", ".join(phases), *entries, any_one.victim, any_one.then)
+        named = ", ".join(phases).replace(WHILE_RUNNING, ALL)
+        ends = (named, *entries, any_one.victim, any_one.then)
         fine = {end.survivors for end in modes.values()} == {RESULT}
         alike["" if fine else fault, *ends].append(fault)
     rows += [
@@ -177,7 +180,7 @@ def measured(table: str) -> dict[Key, list[float]]:
         fault, phases, *entries = (each.strip() for each in row.strip("|").split("|"))
         for mode, entry in zip(Mode, entries, strict=False):
             if time := TIME.search(entry):
-                for phase in phases.split(", "):
+                for phase in phases.replace(ALL, WHILE_RUNNING).split(", "):
                     found[Fault(fault), Phase(phase), mode] = [float(time[1])]
     return found
 

@@ -2,10 +2,22 @@
 
 Junos sets the drop precedence (loss priority) by DSCP; its thresholds are fill levels in percent of
 a queue's buffer. Only strict-high is certain to be served before the levels below it, and it has no
-ECN; plans list both as degraded. Sources: docs/switches-platforms.md names Juniper's pages.
+ECN; plans list both as degraded.
 
 A lossless class is a forwarding class with `no-loss`. A congestion notification profile turns on
 PFC for its code points on a port, and holds the cable length.
+
+Sources of the limits in docs/switches-platforms.md are Juniper's pages:
+
+    strict-high    "Example: Configuring ECN", "Understanding CoS Explicit Congestion Notification"
+    drop profiles  "Example: Configuring ECN", "Configuring CoS WRED Drop Profiles"
+    levels         "priority (Schedulers)"
+    dscp-ipv6      "Defining CoS BA Classifiers", "Applying DSCP and DSCP IPv6 Classifiers on ACX
+                   Series Routers"
+    PFC            "Configuring DSCP-based PFC for Layer 3 Untagged Traffic",
+                   "congestion-notification-profile", "cable-length", "class (Forwarding Classes)",
+                   "Defining CoS Forwarding Classes", "Configure CoS PFC with Congestion
+                   Notification Profiles"
 """
 
 from collections.abc import Iterator, Mapping, Sequence
