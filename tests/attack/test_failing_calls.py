@@ -41,10 +41,10 @@ class Scene:
         self.renew()
 
     def submit(self) -> int:
-        """The victim's next operation."""
+        """The victim's next operation, of several segments: one alone would leave with control."""
         self._submitted += 1
         for rank in self.victims:
-            rank.submit(self._submitted, count=1000)
+            rank.submit(self._submitted, count=20_000)
         return self._submitted
 
     def solo(self, beyond: int = 0) -> tuple[Rank, int]:

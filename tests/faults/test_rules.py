@@ -16,6 +16,7 @@ from dlcp_lab.faults.rules import (
     Rule,
     Way,
 )
+from dlcpd.core.wire import bundle
 from dlcpd.core.wire.header import Header, Kind
 
 SENT = [Passage(0, 1, 0, Header(Kind.DATA, 7, segment=number).pack()) for number in range(200)]
@@ -48,6 +49,16 @@ def test_the_first_that_is_meant_is_lost_and_comes_through_when_it_is_repeated()
     assert through(rule) == SENT
     assert rule.fired == 1
     assert through(Drop([Way()], lambda _: True), [Passage(0, 1, 0, b"none of ours")])
+
+
+def test_a_bundle_is_lost_with_any_part_that_is_meant() -> None:
+    def bundled(*segments: int) -> Passage:
+        parts = [Header(Kind.DATA, 7, segment=each).pack() for each in segments]
+        return Passage(0, 1, 0, bundle.pack(7, 0, 0, parts))
+
+    rule = Drop([Way()], lambda header: header.segment == 3)
+    assert through(rule, [bundled(1, 3), bundled(1, 2)]) == [bundled(1, 2)]
+    assert bundled(1, 3)._replace(data=bundled(1, 3).data[:-1]).headers == []
 
 
 def test_all_that_are_meant_are_lost_each_time() -> None:

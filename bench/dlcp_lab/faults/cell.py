@@ -181,16 +181,16 @@ def _is(transfer: int, segment: int | None, header: Header) -> bool:
 def _says(
     kind: Kind, source: int | None, target: int | None, transfer: int | None
 ) -> Callable[[Passage], bool]:
-    """A predicate: a datagram of the operation of this kind, way and transfer; None: any."""
+    """A predicate: a datagram, or a part of one, of the operation, of this kind, way and transfer;
+    None: any."""
 
     def look(passage: Passage) -> bool:
         if source not in (None, passage.source) or target not in (None, passage.target):
             return False
-        header = passage.header
-        return (
-            header is not None
-            and (header.kind, header.operation, header.stream) == (kind, OPERATION, 0)
+        return any(
+            (header.kind, header.operation, header.stream) == (kind, OPERATION, 0)
             and transfer in (None, header.transfer)
+            for header in passage.headers
         )
 
     return look

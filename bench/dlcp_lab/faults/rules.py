@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from dlcpd.contract.errors import MalformedDatagram
-from dlcpd.core.wire.header import Header
+from dlcpd.core.wire import bundle
+from dlcpd.core.wire.header import Header, Kind
 
 ANY: Final = -1  # host or path
 
@@ -21,12 +22,15 @@ class Passage(NamedTuple):
     data: bytes
 
     @property
-    def header(self) -> Header | None:
-        """Header of the datagram; None if it is malformed."""
+    def headers(self) -> list[Header]:
+        """Header of the datagram, or of each part of a BUNDLE; none if it is malformed."""
         try:
-            return Header.unpack_untrusted(self.data)
+            header = Header.unpack_untrusted(self.data)
+            if header.kind is not Kind.BUNDLE:
+                return [header]
+            return [part for part, _ in bundle.unpack_untrusted(self.data)]
         except MalformedDatagram:
-            return None
+            return []
 
 
 class Way(NamedTuple):
@@ -72,7 +76,7 @@ class Cut(Rule):
 
 
 class Drop(Rule):
-    """Drops the first `most` datagrams for whose header `wanted` is true; default: all."""
+    """Drops the first `most` datagrams for a header of which `wanted` is true; default: all."""
 
     def __init__(
         self, ways: Sequence[Way], wanted: Callable[[Header], bool], most: float = math.inf
@@ -81,8 +85,7 @@ class Drop(Rule):
         self._wanted, self._most = wanted, most
 
     def change(self, passage: Passage) -> Sequence[Passage]:
-        header = passage.header
-        if self.fired >= self._most or header is None or not self._wanted(header):
+        if self.fired >= self._most or not any(map(self._wanted, passage.headers)):
             return (passage,)
         self.fired += 1
         return ()
