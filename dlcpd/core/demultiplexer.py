@@ -23,8 +23,8 @@ from dlcpd.core.wire.sizes import MAX_SEGMENT
 
 MOST_STRAYS: Final = 256  # handled per wake-up, parts of a BUNDLE included: some milliseconds
 
-# Never wait: the sender of a PING, and of data that no CREDIT acknowledges, soon takes this engine,
-# or the peer, for dead.
+# Handled at once: an engine takes a peer for dead that does not answer PING in time, and CREDIT is
+# the answer.
 URGENT: Final = frozenset({Kind.PING, Kind.CREDIT})
 
 Fault = tuple[int, Exception]  # number of the session, 0: of none in particular; the bug

@@ -5,10 +5,10 @@ Drive it with `receive`, `handle_timeout` and `submit`; after each, drain `trans
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final
 
 from dlcpd.contract.traffic import DROP_PRECEDENCES
@@ -36,11 +36,10 @@ from dlcpd.core.transfer.incoming import NoPlacement, Placement
 from dlcpd.core.wire import nh
 from dlcpd.core.wire.checksum import Keyring
 from dlcpd.core.wire.datagram import Batch, Control, Transmit
-from dlcpd.core.wire.header import Header, Kind
+from dlcpd.core.wire.header import KIND, Header, Kind
 
 MAX_FLOWS: Final = 4096  # of all sessions of an engine
 MOST_SMALL: Final = 64  # batches of one segment that may join control, per wake-up
-_KIND: Final = 1  # offset in a datagram
 _NAMES: Final = {int(kind): kind.name for kind in Kind}  # of control datagrams, for `effort`
 
 
@@ -313,27 +312,29 @@ class Endpoint:
 
     def departures(self, now: float) -> tuple[list[Control], Iterator[Transmit]]:
         """All that is to be sent now: control, with which small data may travel, and other data."""
-        batches, small = self.transmit(now), list[Transmit]()
-        for batch in batches:
-            small.append(batch)
-            if len(batch.segments) > 1 or len(small) == MOST_SMALL:
+        batches, first = self.transmit(now), list[Transmit]()
+        small = defaultdict[int, list[Transmit]](list)  # by flow
+        for batch in islice(batches, MOST_SMALL):
+            first.append(batch)
+            if len(batch.segments) > 1:
                 break
-        out, joined = list[Control](), list[Transmit]()
+            small[batch.peer].append(batch)
+        out, joined = list[Control](), set[int]()
         self._touched.sort()
         for flow in self._touched.there.values():
             if flow.outbox.answers(now):
                 self._grants.update(flow, len(self.flows), len(self._agenda.expecting))
             controls = self._flush(flow, now)
             for each in controls:
-                self.effort[_NAMES[each.data[_KIND]]] += 1
-            mine = [batch for batch in small if batch.peer == flow.index]
+                self.effort[_NAMES[each.data[KIND]]] += 1
+            mine = small.get(flow.index, ())
             bundles, taken = bundled(controls, mine, flow.paths, flow.token_out, flow.segment_size)
             self.effort["bundled"] += len(controls) + len(taken) - len(bundles)
             out += bundles
-            joined += taken
+            joined.update(map(id, taken))
         self._touched.there.clear()
         self.effort["data_out"] += len(joined)
-        alone = (batch for batch in small if not any(batch is each for each in joined))
+        alone = (batch for batch in first if id(batch) not in joined)
         return out, chain(alone, batches)
 
     def _flush(self, flow: Flow, now: float) -> list[Control]:

@@ -15,7 +15,7 @@ from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Transmit
-from dlcpd.core.wire.header import Kind
+from dlcpd.core.wire.header import KIND, Kind
 from dlcpd.io.commands import EnginePeer, UdpAddress
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.control_events import PathChanged, PathMtuChanged
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from dlcpd.io.udp.encrypted_path import Encryption  # needs an extra
 
 BATCHES_PER_WAKE: Final = 4  # receive calls with data, per socket, before the next socket
-_BUNDLE: Final = bytes([Kind.BUNDLE])  # its second byte: all that left at once, data included
 READS_PER_WAKE: Final = 64  # receive calls per socket, including those that bring only control
+_BUNDLE: Final = bytes([Kind.BUNDLE])  # to compare with a slice: a stray may have no byte there
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Network:
         controls, batches = self._endpoint.departures(now)
         for control in controls:  # just before the data: the peer wakes up once for both
             self.paths[control.path].send_control(control)
-            if control.data[1] == Kind.BUNDLE:
+            if control.data[KIND] == Kind.BUNDLE:
                 self.mtu.watch(control.peer, now)
         first = next(batches, None)
         if first is not None:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from dlcpd.core.session.flow import Flow
-from dlcpd.core.wire.header import HEADER_SIZE, Kind
+from dlcpd.core.wire.header import HEADER_SIZE, KIND, Kind
 from dlcpd.schedules.builders.hierarchical import hierarchical
-from tests.sim.network import KIND, Link, SimNetwork
+from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import copies, draw, rank_ordered
 
 ROUND = 22  # offset of the round in a datagram

@@ -21,6 +21,7 @@ from dlcpd.core.wire.header import (
     MAX_STREAMS,
     MAX_TAGS,
     MAX_TRANSFERS,
+    VERSION,
     Flag,
     Header,
     Key,
@@ -146,6 +147,13 @@ def test_every_kind_and_flag_has_a_vector() -> None:
 
 
 # --- beyond the vectors ------------------------------------------------------------------
+
+
+def test_the_page_names_this_version() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "wire.md").read_text()
+    assert f"between engines, version {VERSION & 0xF}." in page
+    assert f"| 0 | 1 | version | `0x{VERSION:X}`:" in page
+
 
 headers = st.builds(
     Header,

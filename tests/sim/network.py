@@ -25,7 +25,7 @@ from dlcpd.core.session.stream_ids import EVERYBODY
 from dlcpd.core.transfer.layers import Layers
 from dlcpd.core.wire import bundle
 from dlcpd.core.wire.datagram import Bytes, Transmit
-from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
+from dlcpd.core.wire.header import HEADER_SIZE, KIND, Header, Kind
 from dlcpd.core.wire.rows import Received
 from dlcpd.numerics.codecs.codec import wire_size
 from dlcpd.numerics.codecs.names import codec_of
@@ -37,7 +37,6 @@ from tests.sim.port import Port
 
 FRAMING = 66  # bytes around a datagram on Ethernet: IP, UDP, frame, gap
 MAX_BATCH = 64  # datagrams handed over in one receive call
-KIND = 1  # offset of the kind in a datagram
 
 SMALL, MAX_FAN_IN = 16 << 10, 64 << 10  # bytes: below them one step does it (schedules.choose)
 

@@ -68,7 +68,7 @@ class Collectives(GroupCalls):
         stage = lent if root == self.group.rank else copied
         buffer = stage(tensors, reduction.carried)
         if reduction.factor is not None:
-            reduction.scale(buffer.flat)
+            buffer.flat.mul_(reduction.factor)
         part = self.group.reduce(buffer.flat, root, reduction.op, policy=self.policy(asked))
         return GroupWork([part], tensors, buffer.copy_back if root == self.group.rank else None)
 
@@ -219,7 +219,7 @@ class Collectives(GroupCalls):
         reduction = Reduction.of(asked.op, tensors[0].dtype)
         buffer = lent(tensors, reduction.carried)
         if reduction.factor is not None:
-            reduction.scale(buffer.flat)
+            buffer.flat.mul_(reduction.factor)
         part = self.group.all_reduce(buffer.flat, reduction.op, policy=self.policy(asked))
         return GroupWork([part], tensors, buffer.copy_back)
 
@@ -261,7 +261,7 @@ class Collectives(GroupCalls):
         else:
             check_same(source.flat.numel(), target.flat.numel() * self.group.size)
         if reduction.factor is not None:
-            reduction.scale(source.flat)
+            source.flat.mul_(reduction.factor)
         part = self.group.reduce_scatter(
             target.flat, source.flat, reduction.op, sizes, policy=self.policy(asked)
         )
@@ -278,7 +278,7 @@ class Collectives(GroupCalls):
         source = copied(by_rank(inputs, self.group.size), reduction.carried)
         target = room(outputs, reduction.carried)
         if reduction.factor is not None:
-            reduction.scale(source.flat)
+            source.flat.mul_(reduction.factor)
         part = self.group.reduce_scatter(
             target.flat, source.flat, reduction.op, None, policy=self.policy(asked)
         )

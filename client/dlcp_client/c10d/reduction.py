@@ -48,7 +48,7 @@ class Reduction:
 
     op: str
     carried: torch.dtype
-    factor: float | torch.Tensor | None = None  # each rank's input is multiplied by it first
+    factor: float | torch.Tensor | None = None  # of PREMUL_SUM: each input is multiplied by it
 
     @classmethod
     def of(cls, op: Any, dtype: torch.dtype) -> "Reduction":
@@ -66,11 +66,6 @@ class Reduction:
             return _unscaled(kind, dtype)
         _check(_NAMES[kind], dtype, scaled=True)
         return cls(_NAMES[kind], _CARRIED[dtype], op.__getstate__()[1])
-
-    def scale(self, values: torch.Tensor) -> None:
-        """Multiply `values` by the factor of PREMUL_SUM, in place."""
-        if self.factor is not None:
-            values.mul_(self.factor)
 
 
 @cache  # one for each operation and dtype

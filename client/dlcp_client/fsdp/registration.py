@@ -153,7 +153,8 @@ class GradientReduce(ArenaBuffers, ReduceScatter):
         self._registration.begin()
         with torch_errors():
             asked = Reduction.of(op, input_tensor.dtype)
-            asked.scale(input_tensor)
+            if asked.factor is not None:
+                input_tensor.mul_(asked.factor)
             request = self._terms(input_tensor)
             work = self.group.reduce_scatter(
                 output_tensor, input_tensor, asked.op, **request.keywords()

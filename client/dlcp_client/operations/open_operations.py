@@ -37,7 +37,7 @@ GRACE: Final = 5.0
 
 
 class Changed(threading.Condition):
-    """A condition that wakes threads only if there are any."""
+    """A condition that knows whether a thread sleeps: to wake none costs a call."""
 
     sleeping = 0  # number of threads in `wait`
 
@@ -47,10 +47,6 @@ class Changed(threading.Condition):
             return super().wait(timeout)
         finally:
             self.sleeping -= 1
-
-    def notify_all(self) -> None:
-        if self.sleeping:
-            super().notify_all()
 
 
 class Operations:

@@ -4,13 +4,12 @@ A message depends on the values of a call that `request` takes: of an array, on 
 call with equal values takes a copy of the message; any other is checked and prepared by `request`.
 """
 
-from collections.abc import Hashable, Iterable
-from typing import Any, Final
+from collections.abc import Hashable
+from typing import Any, Final, Unpack
 
 from dlcp_client.arena.blocks import Block, Library
-from dlcp_client.operations.layers import Layer
-from dlcp_client.operations.requests import ANY, Range, request
-from dlcpd.contract.messages import Counts, Submit
+from dlcp_client.operations.requests import RequestOptions, request
+from dlcpd.contract.messages import Submit
 from dlcpd.contract.policy import EXACT, LossPolicy
 
 # Of one group, in rows (sizes, exempt ranges, layers): a message takes 1 to 2 kB, a row some 100 B,
@@ -34,21 +33,14 @@ class PreparedRequests:
         """Number of prepared messages."""
         return len(self._messages)
 
-    def request(  # noqa: PLR0913  # as `request`
+    def request(
         self,
         collective: str,
         block: Block[Any],
         op: Any = "sum",
         *,
         policy: LossPolicy = EXACT,
-        peer: int = ANY,
-        tag: int = 0,
-        sizes: Iterable[tuple[int, int]] = (),
-        schedule: str = "",
-        name: str | None = None,
-        exempt: Iterable[Range] = (),
-        layers: Iterable[Layer] = (),
-        scale: float = 1.0,
+        **options: Unpack[RequestOptions],
     ) -> Submit:
         """A new message, as `requests.request` makes it. `op` may be the library's own object.
 
@@ -56,39 +48,28 @@ class PreparedRequests:
         """
         if op.__class__ is not str:
             op = self._library.operation(op)
+        if "sizes" in options:
+            options["sizes"] = tuple(options["sizes"])
+        if "exempt" in options:
+            options["exempt"] = tuple(options["exempt"])
+        if "layers" in options:
+            options["layers"] = tuple(options["layers"])
         key: Hashable = None
         message = None
-        # Checks may refuse a value and take an equal one of another type: `scale` of numpy, and a
-        # `peer` True. The values of a policy have been checked.
-        if policy.__class__ is LossPolicy:
-            sizes, exempt, layers = tuple(sizes), tuple(exempt), tuple(layers)
+        if policy.__class__ is LossPolicy:  # the values of a policy have been checked
             bound = policy.mode, policy.max_loss, tuple(policy.per_class.items()), policy.codec
             terms = policy.fill, policy.traffic_class, policy.deadline
-            array, types = (
-                (block.dtype, block.count),
-                (peer.__class__, tag.__class__, scale.__class__),
-            )
-            rows, values = (sizes, exempt, layers), (op, peer, tag, schedule, name, scale)
-            key = (collective, array, bound, terms, rows, values, types)
+            # With types: checks may refuse a value and take an equal one of another type, such as
+            # `scale` of numpy, and a `peer` True.
+            values = tuple(options.values())
+            given = tuple(options), values, tuple(map(type, values))
+            key = (collective, block.dtype, block.count, op, bound, terms, given)
             try:
                 message = self._messages.get(key)
             except TypeError:  # a value that cannot be a key, such as a row that is a list
                 key = None
         if message is None:
-            message = request(
-                collective,
-                block,
-                op,
-                policy,
-                peer=peer,
-                tag=tag,
-                schedule=schedule,
-                name=name,
-                sizes=[Counts(*row) for row in sizes],
-                exempt=exempt,
-                layers=layers,
-                scale=scale,
-            )
+            message = request(collective, block, op, policy, **options)
             if key is not None:
                 self._keep(key, message)
         copied: Submit = message.__copy__()  # type: ignore[attr-defined]  # msgspec's stubs lack it

@@ -59,14 +59,28 @@ def _numbered(name: str, number: int) -> str:
     return f"{blake2b(name.encode(), digest_size=16).hexdigest()}#{number}"
 
 
-class ReductionOptions(TypedDict, total=False):
-    """Options of a reduction of gradients, by keyword. `Session.all_reduce` describes them."""
+class GradientOptions(TypedDict, total=False):
+    """Options for gradients beside the policy, by keyword. `Session.all_reduce` describes them."""
 
-    policy: LossPolicy  # by default exact
     name: str | None
     exempt: Iterable[Range]
     layers: Iterable[Layer]
     scale: float
+
+
+class ReductionOptions(GradientOptions, total=False):
+    """Options of a reduction of gradients, by keyword. `Session.all_reduce` describes them."""
+
+    policy: LossPolicy  # by default exact
+
+
+class RequestOptions(GradientOptions, total=False):
+    """Options of `request` beside the policy, by keyword."""
+
+    peer: int  # rank in the group
+    tag: int
+    sizes: Iterable[tuple[int, int]]  # counts of input and output by rank, if they differ
+    schedule: str
 
 
 class AllReduceOptions(ReductionOptions, Generic[A], total=False):
@@ -85,7 +99,7 @@ def request(  # noqa: PLR0913  # all but the first four by keyword
     *,
     peer: int = ANY,
     tag: int = 0,
-    sizes: Iterable[Counts] = (),
+    sizes: Iterable[tuple[int, int]] = (),
     schedule: str = "",
     name: str | None = None,
     exempt: Iterable[Range] = (),
@@ -94,7 +108,7 @@ def request(  # noqa: PLR0913  # all but the first four by keyword
 ) -> Submit:
     """The message of an operation on `block`, without group, number, engines and places.
 
-    `peer`: rank in the group. `sizes`: by rank, if they differ.
+    The options are those of RequestOptions.
     Raises: BadTensor or BadPolicy, saying what to do.
     """
     if not COLLECTIVES[collective].may_lose and not getattr(policy, "is_plain", True):
@@ -120,7 +134,7 @@ def request(  # noqa: PLR0913  # all but the first four by keyword
         input_count=block.count,
         output=0,
         output_count=block.count,
-        sizes=list(sizes),
+        sizes=[Counts(*row) for row in sizes],
         dtype=block.dtype,
         reduce=reduce,
         max_loss=policy.max_loss if found else policy.max_loss_of(policy.traffic_class),

@@ -7,13 +7,12 @@ from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.paths.paths import CONTROL, Paths
 from dlcpd.core.wire import bundle
 from dlcpd.core.wire.datagram import Control, Transmit
-from dlcpd.core.wire.header import Kind
+from dlcpd.core.wire.header import KIND, Kind
 from dlcpd.core.wire.sizes import BASE
 
 # Packets of its class in flight on a path up to which a datagram of data joins control there. The
 # bundle leaves in the class of the data, and a queue of that class would delay the control.
 FEW: Final = 32
-_DATA: Final = bytes([Kind.DATA])  # second byte of a datagram
 
 
 def bundled(
@@ -63,7 +62,7 @@ def _bundles(
     parts, filled = list[bytes](), 0
     for each in group:
         more = len(each.data) - bundle.PART_SAVES
-        most = size if each.data[1:2] == _DATA else min(size, BASE)
+        most = size if each.data[KIND] == Kind.DATA else min(size, BASE)
         if parts and (filled + more > most or len(parts) == bundle.MAX_PARTS):
             yield _bundle(group[0].peer, path, tag, token, parts)
             parts, filled = [], 0

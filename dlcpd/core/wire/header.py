@@ -14,6 +14,7 @@ from dlcpd.contract.traffic import DROP_PRECEDENCES, MAX_CLASSES
 
 VERSION: Final = 0xD5  # high nibble: "this is dlcpd", low nibble: version
 HEADER_SIZE: Final = 40
+KIND: Final = 1  # offset of the kind in a datagram
 SEALED: Final = 32  # bytes before the checksum, which covers them; see `checksum`
 MAX_SEGMENTS: Final = 4096  # per transfer; bounds every bitmap that a peer can have made here
 MAX_TRANSFERS: Final = 1 << 16  # from one rank to another in one operation; u16
