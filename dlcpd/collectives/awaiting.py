@@ -16,6 +16,7 @@ class Awaiting(NamedTuple):
     peers: frozenset[int]  # ranks that must submit the operation
     ready_ranks: AbstractSet[int]  # ranks that did
     staged: Container[int]  # open receives whose data are here and wait for their place
+    unconfirmed: AbstractSet[int] = frozenset()  # ranks that may lack READY, and data that it carries
 
     def needs(self, rank: int) -> bool:
         """Whether the operation cannot end without `rank`."""
@@ -61,4 +62,4 @@ class Awaiting(NamedTuple):
             ranks = frozenset(members[step.peer] for _, step in first)
             return ranks, "data of {ranks} for {label}"
         taking = frozenset(members[step.peer] for _, step in open_ if isinstance(step, Send))
-        return taking, "{ranks} to take their data of {label}"
+        return taking | self.unconfirmed, "{ranks} to take their data of {label}"

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from dlcpd.collectives.awaiting import Awaiting
 from dlcpd.collectives.buffers import Buffers
 from dlcpd.collectives.local_steps import LocalSteps
@@ -59,7 +61,9 @@ class Execution:
     contribution: Contribution = field(init=False)
     progress: Progress = field(init=False)
     _staged: dict[int, Incoming] = field(default_factory=dict)  # see `Receives`
-    _strangers: list[int] = field(init=False)  # peers without data that would acknowledge READY
+    # peers that may not have this rank's READY, and are sent no data that would show that they do
+    _unconfirmed: set[int] = field(init=False)
+    _apart: set[int] = field(default_factory=set)  # open sends of data that READY did not bring
     _session: Session = field(init=False)  # this and the rest since `start`
     sends: Sends = field(init=False)
     receives: Receives = field(init=False)
@@ -76,7 +80,7 @@ class Execution:
         """The operation runs `program`, which has not begun."""
         self.program, members = program, self.order.group.members
         self.peers = frozenset(members[peer] for peer in program.peers)
-        self._strangers = [members[peer] for peer in program.strangers]
+        self._unconfirmed = {members[peer] for peer in program.strangers}
         self.progress = Progress(program)
         self.buffers.serve(program)
 
@@ -97,6 +101,7 @@ class Execution:
             order.tag,
             self.program.outgoing.get(peer, 0),
             self.program.incoming.get(peer, 0),
+            carried=self.sends.carried(rank),
         )
 
     def needs(self, rank: int) -> bool:
@@ -117,7 +122,14 @@ class Execution:
 
     def _awaiting(self) -> Awaiting:
         members = self.order.group.members
-        return Awaiting(self.progress, members, self.peers, self.ready_ranks, self._staged)
+        return Awaiting(
+            self.progress,
+            members,
+            self.peers,
+            self.ready_ranks,
+            self._staged,
+            frozenset(self._unconfirmed),
+        )
 
     # --- beginning ---------------------------------------------------------------------------
 
@@ -143,6 +155,7 @@ class Execution:
         loss, flows = contribution.loss, session.flows
         local = LocalSteps(order, progress, buffers, None if loss is None else loss.encoded)
         self.sends = Sends(id_, order, self.program, buffers, flows, sizes, self.ready_ranks, loss)
+        self._unconfirmed |= self.sends.carry(session.may_carry)
         self.receives = Receives(id_, order, progress, buffers, local, loss, self._staged)
         self._replica = (
             ReplicaDigest(id_, order, session.rank, session.digester, buffers)
@@ -170,17 +183,36 @@ class Execution:
         self._note("ready", rank)
         self.ready_ranks.add(rank)
         self.receives.segment_sizes[rank] = ready.segment_size
-        if rank in self._strangers:  # no transfer will show that READY arrived
+        stranger = self.order.group.index[rank] in self.program.strangers
+        if stranger or ready.carried is not None:  # no transfer will show that READY arrived
             self._session.flows[rank].outbox.heard_ready.add((self.id[0], self.id[2]))
         self.sends.on_ready(rank, late=late)
         self._finish_if_done(now)
 
+    def on_carried(self, rank: int, data: bytes, now: float) -> None:
+        """The READY of `rank` has brought all that it owes this operation."""
+        peer, at = self.order.group.index[rank], 0
+        for index, size in self.program.coming.get(peer, ()):
+            if self.id not in self._session.operations:
+                return  # there was no memory for the last one
+            opened = self.open_incoming(rank, Key(self.id[0], self.id[2], index))
+            if isinstance(opened, Incoming):
+                opened.fill(np.frombuffer(data, np.uint8, size, at), now)
+                self.on_received(opened, now)
+            at += size
+
+    def send_apart(self, rank: int) -> None:
+        """`rank` does not answer a READY that carries data: send them as DATA."""
+        self._apart.update(self.sends.send_apart(rank))
+
     def on_known(self, rank: int) -> None:
         """`rank` has this rank's READY."""
+        self._unconfirmed.discard(rank)
         self._end_if_unused()
 
     def on_left(self, rank: int, now: float) -> None:
         """`rank` takes nothing more, and needs nothing more."""
+        self._unconfirmed.discard(rank)
         for position in self.sends.withdraw(rank):
             self._runner.done(position)
             self._finish_if_done(now)
@@ -219,7 +251,12 @@ class Execution:
         """`rank` has received a transfer of this rank."""
         peer = self.order.group.index[rank]
         self._note("taken", rank, sender.key.transfer, sender.retransmitted)
-        self._runner.done(self.program.sends[peer, sender.key.transfer])
+        position = self.program.sends[peer, sender.key.transfer]
+        if position in self._apart:  # the step was done as it began
+            self._apart.remove(position)
+            self._end_if_unused()
+            return
+        self._runner.done(position)
         self._finish_if_done(now)
 
     def on_waived(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
@@ -270,8 +307,7 @@ class Execution:
         if not self.released and not self.progress.holding:
             self.released = True
             self._session.released(self)
-        open_ = self.progress.open
-        if not open_ and all(self._session.ready_acked(rank, self) for rank in self._strangers):
+        if not (self.progress.open or self._unconfirmed or self._apart):
             self._session.finished(self)
 
     def _note(self, what: str, *more: int) -> None:

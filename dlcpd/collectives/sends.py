@@ -1,6 +1,7 @@
 """The sends of one operation: their senders, and the sends that wait for a peer's READY."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from dlcpd.core.session.stream_ids import OperationId
 from dlcpd.core.transfer.packetizer import all_of_tag, by_tag, natural_order, segment_count
 from dlcpd.core.transfer.sender import SenderState, TransferSender
 from dlcpd.core.wire.bitmap import Segments
+from dlcpd.core.wire.datagram import Bytes
 from dlcpd.core.wire.header import Key
 from dlcpd.schedules.model import Buffer, Program, Send
 
@@ -39,17 +41,49 @@ class Sends:
     ready_ranks: set[int]  # of the operation, shared: ranks whose READY agreed
     loss: Bounded | None
     senders: dict[int, TransferSender] = field(default_factory=dict)  # of sends that began
+    _carried: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by rank: sends that READY
+    # replaces
+    _copies: dict[int, bytes] = field(default_factory=dict)  # of their data, by send
     _blocked: dict[int, list[tuple[int, Send]]] = field(default_factory=dict)  # by rank
 
-    def begin(self, position: int, step: Send) -> None:
+    def carry(self, may_carry: Callable[[int, str, int], bool]) -> AbstractSet[int]:
+        """Let READY carry the data to each peer that `may_carry(rank, terms, size)` names. They are
+        copied, so their sends are done as they begin. Returns the ranks of those peers."""
+        for peer, positions in self.program.carriable.items():
+            rank, size = self.order.group.members[peer], self.program.outgoing[peer]
+            if may_carry(rank, self.order.terms, size):
+                self._carried[rank] = positions
+        return self._carried.keys()
+
+    def carried(self, rank: int) -> bytes | None:
+        """The data that READY carries to `rank`, once their sends have begun; None: no data."""
+        positions = self._carried.get(rank)
+        if positions is None:
+            return None
+        return b"".join([self._copies[position] for position in positions])
+
+    def begin(self, position: int, step: Send) -> bool:
         """Send once the peer's READY agreed. Small transfers go out with READY: ranks of a job are
         mostly in step, so the peer can take them. A peer that cannot keeps them, or reports by a
-        LATE READY that it did not."""
+        LATE READY that it did not. True: READY carries the data, and the send is done."""
         rank = self.order.group.members[step.peer]
+        if rank in self._carried:
+            self._copies[position] = self.buffers.bytes_of(step.span).tobytes()
+            return True
         if self.program.outgoing[step.peer] <= SMALL or rank in self.ready_ranks:
-            self._send(position, step, rank)
+            self._send(position, step, rank, self.buffers.bytes_of(step.span))
         else:
             self._blocked.setdefault(rank, []).append((position, step))
+        return False
+
+    def send_apart(self, rank: int) -> tuple[int, ...]:
+        """READY did not bring its data to `rank`: send the copy as DATA. Returns the sends."""
+        positions = self._carried.pop(rank)
+        for position in positions:
+            step = self.program.steps[position]
+            assert isinstance(step, Send)  # noqa: S101  # Program.carriable holds no others
+            self._send(position, step, rank, np.frombuffer(self._copies[position], np.uint8))
+        return positions
 
     def on_ready(self, rank: int, *, late: bool) -> None:
         """The READY of `rank` agreed: send the transfers that waited for it. `late`: send again
@@ -61,7 +95,7 @@ class Sends:
                 if isinstance(step, Send) and step.peer == peer:
                     self.flows[rank].resend(sender)
         for position, step in self._blocked.pop(rank, []):
-            self._send(position, step, rank)
+            self._send(position, step, rank, self.buffers.bytes_of(step.span))
 
     def withdraw(self, rank: int) -> list[int]:
         """`rank` takes nothing more. Returns the sends that still waited for its READY."""
@@ -81,6 +115,7 @@ class Sends:
         """Counts of the operation's segments."""
         senders, loss = self.senders, self.loss
         sent = sum([senders[at].segments for at in self.program.own if at in senders])
+        sent += len([at for at in self._copies if at in self.program.own and at not in senders])
         retransmitted = sum([sender.retransmitted for sender in senders.values()])
         if loss is None:
             return Stats(sent, retransmitted)
@@ -88,11 +123,14 @@ class Sends:
         allowed = sum(s.budget.total for s in senders.values() if s.budget is not None)
         return Stats(sent, retransmitted, loss.waived, loss.reapplied, loss.lost, energy, allowed)
 
-    def _send(self, position: int, step: Send, rank: int) -> None:
-        sender = self.senders[position] = self._sender(position, step, self.segment_sizes[rank])
+    def _send(self, position: int, step: Send, rank: int, data: Bytes) -> None:
+        size = self.segment_sizes[rank]
+        sender = self.senders[position] = self._sender(position, step, data, size)
         self.flows[rank].send(sender)
 
-    def _sender(self, position: int, step: Send, segment_size: int) -> TransferSender:
+    def _sender(
+        self, position: int, step: Send, data: Bytes, segment_size: int
+    ) -> TransferSender:
         stretch, options = stretch_of(self.order, step), dict[str, Any]()
         if step.lossy and self.loss is not None and not self.order.layers.lossless:
             marks = self.loss.marks(position, stretch, segment_size)
@@ -105,7 +143,7 @@ class Sends:
         urgent = self.order.exclusive and step.span.buffer == Buffer.OUTPUT
         return TransferSender(
             Key(self.id[0], self.id[2], step.index),
-            self.buffers.bytes_of(step.span),
+            data,
             step.origin,
             segment_size,
             tags,

@@ -49,8 +49,7 @@ class StepRunner:
         """Begin a step that waits for no other. True: it is done."""
         step = self.progress.program.steps[position]
         if isinstance(step, Send):
-            self.sends.begin(position, step)
-            return False
+            return self.sends.begin(position, step)
         if isinstance(step, Receive):
             return self.receives.unstage(position, step)
         if isinstance(step, Encode | Decode):

@@ -15,7 +15,7 @@ from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.wire.checksum import Checksum, Keyring
 from dlcpd.core.wire.datagram import Transmit
-from dlcpd.core.wire.header import KIND, Kind
+from dlcpd.core.wire.header import KIND, Kind, brings_data
 from dlcpd.io.commands import EnginePeer, UdpAddress
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.control_events import PathChanged, PathMtuChanged
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 BATCHES_PER_WAKE: Final = 4  # receive calls with data, per socket, before the next socket
 READS_PER_WAKE: Final = 64  # receive calls per socket, including those that bring only control
-_BUNDLE: Final = bytes([Kind.BUNDLE])  # to compare with a slice: a stray may have no byte there
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ class Network:
         controls, batches = self._endpoint.departures(now)
         for control in controls:  # just before the data: the peer wakes up once for both
             self.paths[control.path].send_control(control)
-            if control.data[KIND] == Kind.BUNDLE:
+            if control.data[KIND] == Kind.BUNDLE:  # it may have data that count as in flight
                 self.mtu.watch(control.peer, now)
         first = next(batches, None)
         if first is not None:
@@ -142,14 +141,14 @@ class Network:
             batches = path.receive()
             if not batches:
                 return
-            with_data = bundled = False
+            with_data = among = False
             for batch in batches:
                 with_data |= batch.count > 0
-                bundled |= any(data[1:2] == _BUNDLE for data in batch.strays)
+                among |= any(map(brings_data, batch.strays))
                 batch.strays = self.mtu.take(path, batch.strays, now)
                 self._endpoint.receive(batch, now)
             left -= with_data
-            if left <= 0 or (path.drained and (with_data or bundled)):
+            if left <= 0 or (path.drained and (with_data or among)):
                 return  # else it was control alone, and data after it may have come
 
     def _lose(self, path: UdpPath) -> None:

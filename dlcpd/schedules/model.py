@@ -7,7 +7,7 @@ them over the transport, and `interpreter` computes their expected results in nu
 depends on the collective it belongs to.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -138,6 +138,10 @@ class Program:
     sends: dict[tuple[int, int], int] = field(init=False)  # (peer, index) -> position
     receives: dict[tuple[int, int], int] = field(init=False)
     strangers: tuple[int, ...] = field(init=False)  # peers without a transfer
+    # peer -> all sends to it, in the order of `index`, if none waits for a peer or may lose a part
+    carriable: dict[int, tuple[int, ...]] = field(init=False)
+    coming: dict[int, tuple[tuple[int, int], ...]] = field(init=False)  # peer -> (index, bytes) of all
+    # receives from it, in the order of `index`
     own: tuple[int, ...] = field(init=False)  # sends of this rank's contribution, not of a result
     outgoing: dict[int, int] = field(init=False)  # peer -> bytes that this rank owes it
     incoming: dict[int, int] = field(init=False)  # peer -> bytes that it owes this rank
@@ -157,6 +161,8 @@ class Program:
             "sends": _transfers(self.steps, Send),
             "receives": _transfers(self.steps, Receive),
             "strangers": tuple(sorted(self.peers - _partners(self.steps))),
+            "carriable": _carriable(self.steps),
+            "coming": _coming(self.steps),
             "own": tuple(at for at, step in enumerate(self.steps) if _contributes(step)),
             "outgoing": _totals(self.steps, Send),
             "incoming": _totals(self.steps, Receive),
@@ -251,6 +257,26 @@ def _transfers(steps: tuple[Step, ...], kind: type[Send | Receive]) -> dict[tupl
 
 def _partners(steps: tuple[Step, ...]) -> set[int]:
     return {step.peer for step in steps if isinstance(step, Transfer)}
+
+
+def _carriable(steps: tuple[Step, ...]) -> dict[int, tuple[int, ...]]:
+    sends, by_itself = defaultdict[int, list[tuple[int, int]]](list), set[int]()
+    for position, step in enumerate(steps):
+        alone = by_itself.issuperset(step.after)
+        if isinstance(step, Send):
+            sends[step.peer].append((step.index, position if alone and not step.lossy else -1))
+        elif alone and not isinstance(step, Receive):
+            by_itself.add(position)
+    ordered = {peer: tuple(at for _, at in sorted(mine)) for peer, mine in sends.items()}
+    return {peer: positions for peer, positions in ordered.items() if -1 not in positions}
+
+
+def _coming(steps: tuple[Step, ...]) -> dict[int, tuple[tuple[int, int], ...]]:
+    receives = defaultdict[int, list[tuple[int, int]]](list)
+    for step in steps:
+        if isinstance(step, Receive):
+            receives[step.peer].append((step.index, step.span.size))
+    return {peer: tuple(sorted(mine)) for peer, mine in receives.items()}
 
 
 def _totals(steps: tuple[Step, ...], kind: type[Send | Receive]) -> dict[int, int]:

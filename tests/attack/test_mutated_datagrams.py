@@ -156,7 +156,7 @@ def certain_refusal(data: bytes, known: set[int]) -> str:
     try:
         match header.kind:
             case Kind.READY:
-                control.unpack_ready_untrusted(body)
+                control.unpack_ready_untrusted(body, carries=bool(header.flags & Flag.CARRIES))
             case Kind.CREDIT:
                 control.unpack_credit_untrusted(body)
             case Kind.COMPLETE:

@@ -336,7 +336,7 @@ def test_a_message_arrives_whoever_comes_first(count: int, first: str, peer: int
     if first == "send":
         offer(net, 1, 1, 0, data.copy())
         net.run(until=0.5)
-        assert not net.done(1)
+        assert bool(net.done(1)) is (count == 4)  # its data left with READY
         place = wait(net, 0, 1, peer, count=count)
     else:
         place = wait(net, 0, 1, peer, count=count)
@@ -451,7 +451,7 @@ def test_a_message_that_nobody_receives_fails_at_its_deadline_by_name() -> None:
 
 def test_a_message_that_was_aborted_is_not_received_and_the_next_one_is() -> None:
     net = SimNetwork(2)
-    offer(net, 1, 1, 0, four(1), deadline=0.5)
+    offer(net, 1, 1, 0, np.ones(20_000, np.float32), deadline=0.5)
     net.run()
     failed = net.failed(1)[1]
     net.sessions[0].abort(
@@ -524,14 +524,26 @@ def test_a_receiver_of_a_rank_that_is_lost_fails_by_name() -> None:
 def test_a_message_of_another_size_is_told_on_both_sides() -> None:
     net = SimNetwork(2)
     wait(net, 0, 1, 1, count=5, deadline=5.0)
-    offer(net, 1, 1, 0, four(1), deadline=5.0)
+    offer(net, 1, 1, 0, np.ones(20_000, np.float32), deadline=5.0)
     net.run()
     for rank in range(2):
         failed = net.failed(rank)[1]
         assert failed.code == "ranks_disagree"
         assert "message 1" in failed.text
-    assert "sends 16 B" in net.failed(0)[1].text
+    assert "sends 80000 B" in net.failed(0)[1].text
     assert "awaits 20 B" in net.failed(0)[1].text
+    assert_idle(net)
+
+
+def test_a_small_message_of_another_size_is_told_to_its_receiver() -> None:
+    """Its data left with READY, so its sender is done."""
+    net = SimNetwork(2)
+    wait(net, 0, 1, 1, count=5, deadline=5.0)
+    offer(net, 1, 1, 0, four(1), deadline=5.0)
+    net.run()
+    assert net.failed(0)[1].code == "ranks_disagree"
+    assert "sends 16 B" in net.failed(0)[1].text
+    assert net.done(1)[1]
     assert_idle(net)
 
 

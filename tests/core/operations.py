@@ -56,6 +56,12 @@ class PlainOperation:
         self.ready_ranks.add(rank)
         self.calls.append(("ready", rank, late))
 
+    def on_carried(self, rank: int, data: bytes, now: float) -> None:
+        self.calls.append(("carried", rank, data))
+
+    def send_apart(self, rank: int) -> None:
+        self.calls.append(("apart", rank))
+
     def on_known(self, rank: int) -> None:
         self.calls.append(("known", rank))
 

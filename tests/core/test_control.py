@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,21 @@ def test_ready(vector: dict[str, Any]) -> None:
 def test_ready_rejected(vector: dict[str, Any]) -> None:
     with pytest.raises(MalformedDatagram) as caught:
         control.unpack_ready_untrusted(body(vector))
+    assert caught.value.reason == vector["reject"]
+
+
+@good("ready_carries")
+def test_ready_carries_data(vector: dict[str, Any]) -> None:
+    fields = vector["fields"]
+    ready = Ready(**fields | {"carried": bytes.fromhex(fields["carried"])})
+    assert ready.pack() == body(vector)
+    assert control.unpack_ready_untrusted(body(vector), carries=True) == ready
+
+
+@bad("ready_carries")
+def test_ready_carries_data_rejected(vector: dict[str, Any]) -> None:
+    with pytest.raises(MalformedDatagram) as caught:
+        control.unpack_ready_untrusted(body(vector), carries=True)
     assert caught.value.reason == vector["reject"]
 
 
@@ -164,6 +180,7 @@ def test_bitmap_rejected(vector: dict[str, Any]) -> None:
 def test_random_bodies_raise_only_malformed_datagram(data: bytes, segments: int) -> None:
     for parse in (
         control.unpack_ready_untrusted,
+        partial(control.unpack_ready_untrusted, carries=True),
         control.unpack_credit_untrusted,
         control.unpack_transfers_untrusted,
         lambda raw: control.unpack_bits_untrusted(raw, segments),

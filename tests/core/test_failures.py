@@ -24,7 +24,7 @@ def test_a_failed_operation_leaves_nothing_behind() -> None:
     assert operation.calls[-2:] == [("failed",), ("closed",)]
     assert not made.operations
     assert not made.timers.pending((made, Timer.DEADLINE, operation))
-    assert made.ready_acked(1, operation), "its READY is not repeated"
+    assert not made.timers.pending((made, Timer.READY, 1)), "its READY is not repeated"
     assert made.streams[0, -1].refusal(1) == "failed"
 
 

@@ -5,6 +5,7 @@ import numpy as np
 from dlcpd.contract.errors import OperationAborted
 from dlcpd.core.paths.health import PathState
 from dlcpd.core.session.events import PathNews
+from dlcpd.core.timers import Timer
 from dlcpd.core.wire.header import Key
 from tests.core.operations import NOW, begun, sender, session
 
@@ -25,7 +26,8 @@ def test_an_acknowledged_transfer_shows_that_the_peer_has_ready() -> None:
     operation = begun(made)
     made.callbacks.on_acknowledged(1, sender(1), NOW)
     assert operation.calls[1:] == [("known", 1), ("acknowledged", 1)]
-    assert made.ready_acked(1, operation) and not made.ready_acked(2, operation)
+    assert not made.timers.pending((made, Timer.READY, 1))
+    assert made.timers.pending((made, Timer.READY, 2))
 
 
 def test_the_reason_to_discard_data_without_an_operation() -> None:

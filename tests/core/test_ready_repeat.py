@@ -87,14 +87,12 @@ def test_it_is_repeated_ever_more_rarely_until_it_is_known() -> None:
 
 def test_it_is_unknown_until_the_peer_shows_otherwise() -> None:
     repeater, flow = begun()
-    assert repeater.is_pending(1, OPERATION)
-    assert not repeater.is_pending(2, OPERATION)
-    assert not repeater.is_pending(1, (3, EVERYBODY, 6))
     repeater.acked(2, OPERATION)
+    repeater.acked(1, (3, EVERYBODY, 6))
     repeater.acked(1, (3, 1, 5))
-    assert repeater.is_pending(1, OPERATION)
+    assert repeater.timers.pending(TIMER)
     repeater.acked(1, OPERATION)
-    assert not repeater.is_pending(1, OPERATION)
+    assert not repeater.timers.pending(TIMER)
     repeater.acked(1, OPERATION)  # told twice
     told(flow)
     repeater.repeat(flow, 11.0)  # a timer that was on its way

@@ -71,6 +71,7 @@ HEADERS: Final = tuple(
 READY: Final = Ready(
     "all_reduce sum of float32[500]", 99, 1408, 5, 2000, 2000, 1 << 20, 2, 1234
 ).pack()
+READY_CARRIES: Final = Ready("sum of u8[9]", 9, 1408, 0, 9, 9, carried=bytes(range(9))).pack()
 CREDIT_ROWS: Final = [SpaceCredit(0, 1, 2, 30, 31, 32, 33, 34), SpaceCredit(15, 7, *[0] * 6)]
 PROBE: Final = pack_probe(TOKEN, 1, 5, 100)
 ANSWER: Final = pack_answer(TOKEN, 1, 5, 100)

@@ -2,6 +2,7 @@
 
 import struct
 import time
+from functools import partial
 from typing import Any, Final
 from zlib import crc32
 
@@ -136,6 +137,13 @@ TARGETS: Final = {
             MalformedDatagram,
             (seeds.READY,),
             ("dlcpd.core.wire.control:unpack_ready_untrusted",),
+        ),
+        Target(
+            "ready_carries",
+            partial(control.unpack_ready_untrusted, carries=True),
+            MalformedDatagram,
+            (seeds.READY_CARRIES,),
+            (),  # as above
         ),
         Target(
             "credit",

@@ -57,7 +57,7 @@ CALLING: Final = GREETING | {
     "metadata": (260, 1),
 }
 LAYOUTS: Final[dict[str, dict[str, tuple[int, int]]]] = {
-    "header": HEADER, "ready": READY, "credit": CREDIT, "complete": {"first": (0, 2)},
+    "header": HEADER, "ready": READY, "ready_carries": READY, "credit": CREDIT, "complete": {"first": (0, 2)},
     "digests": {"operation": (0, 4), "known": (4, 1), "digest": (8, 8)},
     "bitmap": {"segments": (0, 2), "bits": (2, 2)}, "probe": HEADER | {"number": (40, 4)},
     "probe_answer": HEADER | {"number": (40, 4), "received": (44, 2)}, "pieces": PIECE,
@@ -117,7 +117,7 @@ def test_one_wrong_field_is_a_value_or_the_one_error(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("field", "most"),
-    [("flags", 7), ("path", 15), ("operation", (1 << 32) - 1), ("stream", (1 << 16) - 1),
+    [("flags", 15), ("path", 15), ("operation", (1 << 32) - 1), ("stream", (1 << 16) - 1),
      ("transfer", (1 << 16) - 1), ("segment", 4095), ("round", 255), ("tag", 31),
      ("packet_number", (1 << 32) - 1), ("sent_at", (1 << 32) - 1), ("token", (1 << 64) - 1)],
 )  # fmt: skip

@@ -62,7 +62,8 @@ def _bundles(
     parts, filled = list[bytes](), 0
     for each in group:
         more = len(each.data) - bundle.PART_SAVES
-        most = size if each.data[KIND] == Kind.DATA else min(size, BASE)
+        wide = each.data[KIND] == Kind.DATA or more > BASE
+        most = size if wide else min(size, BASE)
         if parts and (filled + more > most or len(parts) == bundle.MAX_PARTS):
             yield _bundle(group[0].peer, path, tag, token, parts)
             parts, filled = [], 0

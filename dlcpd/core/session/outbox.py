@@ -74,8 +74,10 @@ class Outbox:
         self.waiting.append(Control(self.flow, path, control.datagram(header, body), header.tag))
 
     def imply_complete(self, stream: int, operation: int) -> None:
-        """The READY that leaves now implies that an operation is complete."""
+        """The READY that leaves now implies that an operation is complete, and the peer's READY of
+        it here."""
         self.complete = [key for key in self.complete if key[:2] != (stream, operation)]
+        self.heard_ready.discard((stream, operation))
 
     # --- out ----------------------------------------------------------------------------
 

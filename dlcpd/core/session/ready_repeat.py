@@ -14,6 +14,13 @@ from dlcpd.core.wire.header import MAX_ROUND, Flag, Header, Kind
 # Repetitions at a time, to one peer; halved each time that the peer shows no knowledge of any. A
 # peer with more READYs than it can take in must not get the same ones over and over.
 MOST_AGAIN: Final = 16
+LATE: Final = int(Flag.LATE)
+CARRIES: Final = int(Flag.CARRIES)
+# Bytes that READYs without an answer may carry to one peer: no congestion control counts them, so
+# they stay under the smallest window.
+MOST_CARRIED: Final = 16 << 10
+APART: Final = 2  # unanswered repetitions after which the data of a READY are sent as DATA, whose
+# transfer finds out what does not pass
 
 
 @dataclass(slots=True)
@@ -27,6 +34,11 @@ class PendingReady:
     attempt: int = 0
     sent_at: float = 0.0
 
+    @property
+    def size(self) -> int:
+        """Bytes of data that it carries."""
+        return len(self.ready.carried or b"")
+
 
 @dataclass(slots=True)
 class Unacked:
@@ -34,6 +46,7 @@ class Unacked:
 
     readys: dict[OperationId, PendingReady] = field(default_factory=dict)
     attempt: int = 0  # times in a row that the peer knew nothing new when the timer expired
+    carried: int = 0  # bytes that they carry
 
 
 @dataclass(slots=True, eq=False)
@@ -49,54 +62,67 @@ class ReadyRepeater:
         flow.outbox.imply_complete(operation[0], ready.checked)
         unacked = self._unacked.setdefault(flow.rank, Unacked())
         unacked.readys[operation] = ready
+        unacked.carried += ready.size
         self._send(flow, operation, ready, now)
         if not self.timers.pending(self._timer(flow.rank)):
             self._check_later(flow, unacked, now)
 
-    def repeat(self, flow: Flow, now: float) -> None:
-        """The timer of a peer expired before it showed that it has all READYs."""
-        unacked = self._unacked.get(flow.rank)
+    def has_room(self, rank: int, size: int) -> bool:
+        """Whether a READY to `rank` may carry `size` bytes now."""
+        unacked = self._unacked.get(rank)
+        return size + (unacked.carried if unacked is not None else 0) <= MOST_CARRIED
+
+    def repeat(self, flow: Flow, now: float) -> list[OperationId]:
+        """The timer of a peer expired before it showed that it has all READYs. Returns operations
+        whose data READY carries no more."""
+        unacked, apart = self._unacked.get(flow.rank), list[OperationId]()
         if unacked is None or not unacked.readys:
-            return
+            return apart
         wait = flow.paths.timeout(CONTROL, unacked.attempt)
         due = [at for at, ready in unacked.readys.items() if now >= ready.sent_at + wait]
         for operation in due[: max(MOST_AGAIN >> unacked.attempt, 1)]:
             ready = unacked.readys.pop(operation)
             ready.attempt += 1
+            if ready.ready.carried is not None and ready.attempt > APART:
+                unacked.carried -= ready.size
+                ready.ready = ready.ready._replace(carried=None)
+                apart.append(operation)
             unacked.readys[operation] = ready  # the others come first next time
             self._send(flow, operation, ready, now)
         unacked.attempt += bool(due)
         self._check_later(flow, unacked, now)
+        return apart
 
     def acked(self, rank: int, operation: OperationId) -> None:
         """`rank` has this rank's READY: no need to repeat it."""
         unacked = self._unacked.get(rank)
-        if unacked is None or unacked.readys.pop(operation, None) is None:
+        ready = unacked.readys.pop(operation, None) if unacked is not None else None
+        if unacked is None or ready is None:
             return
+        unacked.carried -= ready.size
         unacked.attempt = 0
         if not unacked.readys:
             self.timers.cancel(self._timer(rank))
 
-    def is_pending(self, rank: int, operation: OperationId) -> bool:
-        """Whether this rank's READY may not have reached `rank`."""
-        unacked = self._unacked.get(rank)
-        return unacked is not None and operation in unacked.readys
-
     def _send(self, flow: Flow, operation: OperationId, pending: PendingReady, now: float) -> None:
         pending.sent_at = now
         stream, _, number = operation
+        carries = pending.ready.carried is not None
         ready = pending.ready.told(flow.opening, pending.checked, pending.digest)
+        flags = (LATE if pending.late else 0) | (CARRIES if carries else 0)
         header = Header(
             Kind.READY,
             flow.token_out,
             number,
             stream,
             round=min(pending.attempt, MAX_ROUND),
-            flags=Flag.LATE if pending.late else Flag.NONE,
+            flags=flags,
             sent_at=microseconds(now) or 1,
         )
-        # on every path: READY must precede the data on each of them
-        flow.outbox.put_everywhere(header, ready.pack())
+        if carries and not pending.attempt:
+            flow.outbox.put(header, ready.pack())
+        else:  # on every path: READY must precede the data on each of them
+            flow.outbox.put_everywhere(header, ready.pack())
 
     def _check_later(self, flow: Flow, unacked: Unacked, now: float) -> None:
         """Set the timer for when the oldest is due; not at once, where more are due than may be

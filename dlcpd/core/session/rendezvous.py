@@ -38,6 +38,7 @@ from dlcpd.core.wire.header import Flag, Header
 
 MAX_OPEN: Final = 1024  # operations in flight of one session
 LATE: Final = int(Flag.LATE)
+CARRIES: Final = int(Flag.CARRIES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,23 +140,34 @@ class Rendezvous:
     def on_ready(self, flow: Flow, header: Header, body: bytes, now: float) -> None:
         """A peer's READY. Raises MalformedDatagram."""
         wire, number = header.stream, header.operation
-        ready = control.unpack_ready_untrusted(body)
+        carries = bool(header.flags & CARRIES)
+        ready = control.unpack_ready_untrusted(body, carries=carries)
         stream = self.state.streams.of_peer(wire, flow.rank)
         flow.on_window(ready.window, header.sent_at, now)
         if not stream.digests.check(flow.rank, ready.checked, ready.digest):
             self.replicas.diverged(flow.rank, stream, ready.checked)
             return
-        # it has the result, and so this rank's part of it
-        flow.outgoing.acknowledge_all(wire, ready.checked, now)
+        if ready.checked:  # it has the result, and so this rank's part of it
+            self.state.on_ready_acked(flow.rank, (wire, stream.peer, ready.checked))
+            flow.outgoing.acknowledge_all(wire, ready.checked, now)
         operation = self.state.operations.get((wire, stream.peer, number))
         if operation is not None:
             self._on_ready_of_open(flow, operation, header, ready, now)
             return
-        if stream.near(number) and stream.room(flow.rank, number):
+        if stream.near(number):
+            if not self._has_room(flow, stream, number, ready):
+                return  # without an answer it will be repeated
             self._on_announcement(flow, stream, number, ready, now)
         elif not stream.has_begun(number):
-            return  # no room to remember it: without an answer it will be repeated
+            return  # too far ahead: likewise
         flow.outbox.heard_ready.add((wire, number))
+
+    def _has_room(self, flow: Flow, stream: Stream, number: int, ready: Ready) -> bool:
+        """Whether there is room to remember the READY of an operation that has not begun here."""
+        if not stream.room(flow.rank, number):
+            return False
+        early, carried = flow.arrivals.early, ready.carried
+        return carried is None or early.keep_carried((stream.wire, number), len(carried))
 
     def on_ready_ack(self, flow: Flow, header: Header) -> None:
         """The peer has this rank's READY."""
@@ -185,6 +197,10 @@ class Rendezvous:
             self.failures.fail(operation, RanksDisagree(text))
             return
         operation.on_peer_ready(flow.rank, ready, now, late=late)
+        if ready.carried is not None and operation.id in self.state.operations:
+            flow.heard(now)
+            flow.arrivals.expect_nothing(operation.id[0], operation.id[2])
+            operation.on_carried(flow.rank, ready.carried, now)
         flow.arrivals.replay(operation.id[0], operation.id[2], now)
 
     def _unexpected(self, flow: Flow, operation: Operation) -> None:

@@ -35,6 +35,7 @@ from dlcpd.core.session.stream import Streams
 from dlcpd.core.session.stream_ids import OperationId
 from dlcpd.core.timers import Timer, TimerTable
 from dlcpd.core.trace import Trace
+from dlcpd.core.wire.control import most_carried
 
 
 @dataclass(slots=True, eq=False)
@@ -148,9 +149,12 @@ class Session:
 
     # --- from operations ---------------------------------------------------------------------
 
-    def ready_acked(self, rank: int, operation: Operation) -> bool:
-        """Whether `rank` has this rank's READY of an operation."""
-        return not self._state.repeater.is_pending(rank, operation.id)
+    def may_carry(self, rank: int, terms: str, size: int) -> bool:
+        """Whether the READY of an operation of such `terms` may carry `size` bytes to `rank`: it
+        fits a datagram, and few others that carry data are on their way."""
+        flow = self.flows[rank]
+        fits = size <= most_carried(terms, flow.segment_size)
+        return fits and flow.twin is None and self._state.repeater.has_room(rank, size)
 
     def done(
         self,
@@ -190,7 +194,9 @@ class Session:
             case Timer.DEADLINE:
                 self._failures.on_deadline(subject)
             case Timer.READY:
-                self._state.repeater.repeat(self.flows[subject], now)
+                for id_ in self._state.repeater.repeat(self.flows[subject], now):
+                    if (operation := self.operations.get(id_)) is not None:
+                        operation.send_apart(subject)
             case Timer.ALIVE:
                 self.detector.check(self.flows[subject], now)
             case Timer.DIGESTS:

@@ -27,6 +27,7 @@ class EarlyData:
     _announced: set[Operation] = field(default_factory=set)
     _groups: dict[Operation, list[DatagramGroup]] = field(default_factory=dict)
     _cut: set[Operation] = field(default_factory=set)
+    _carried: dict[Operation, int] = field(default_factory=dict)  # bytes that READY brought
 
     def announce(self, operation: Operation) -> None:
         """The peer has submitted `operation`; this rank has not."""
@@ -45,9 +46,19 @@ class EarlyData:
         if self.size + held > self.limit:
             self._note_cut(operation)
             return False
-        self.size += held
-        self.session.used += held
+        self._add(held)
         self._groups.setdefault(operation, []).append(copied)
+        return True
+
+    def keep_carried(self, operation: Operation, size: int) -> bool:
+        """Count `size` bytes that the READY of `operation` brought, and that its keeper holds until
+        `take`. False: no room."""
+        if operation in self._carried:
+            return True
+        if self.size + size > self.limit or self.session.full:
+            return False
+        self._carried[operation] = size
+        self._add(size)
         return True
 
     def take(self, operation: Operation) -> list[DatagramGroup]:
@@ -55,11 +66,14 @@ class EarlyData:
         self._announced.discard(operation)
         self._cut.discard(operation)
         groups = self._groups.pop(operation, [])
-        if groups:
-            size = sum(map(_held, groups))
-            self.size -= size
-            self.session.used -= size
+        size = self._carried.pop(operation, 0) + sum(map(_held, groups))
+        if size:
+            self._add(-size)
         return groups
+
+    def _add(self, size: int) -> None:
+        self.size += size
+        self.session.used += size
 
     def was_cut(self, operation: Operation) -> bool:
         """Whether data of `operation` came and were discarded."""

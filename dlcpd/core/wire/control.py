@@ -38,6 +38,7 @@ class Ready(NamedTuple):
     window: int = 0  # bytes that this rank may be sent before its next CREDIT
     checked: int = 0  # an earlier operation of the stream whose replica digest follows; 0 = none
     digest: int = 0  # u64
+    carried: bytes | None = None  # the `outgoing` bytes; None: they come as DATA
 
     def pack(self) -> bytes:
         head = _READY.pack(
@@ -51,7 +52,7 @@ class Ready(NamedTuple):
             self.checked,
             self.digest,
         )
-        return head + self.text.encode("ascii")
+        return head + self.text.encode("ascii") + (self.carried or b"")
 
     def told(self, window: int, checked: int, digest: int) -> "Ready":
         """This operation with another window and digest."""
@@ -65,6 +66,7 @@ class Ready(NamedTuple):
             window,
             checked,
             digest,
+            self.carried,
         )
 
     def agrees_with(self, other: "Ready") -> bool:
@@ -107,26 +109,34 @@ class DigestRow(NamedTuple):
     digest: int  # u64
 
 
+def most_carried(text: str, segment_size: int) -> int:
+    """Bytes that a READY with `text` can carry in a datagram as long as one of DATA; may be
+    negative."""
+    return segment_size - _READY.size - len(text)
+
+
 def body_untrusted(data: bytes) -> bytes:
     """The bytes after the header."""
     return data[HEADER_SIZE:]
 
 
-def unpack_ready_untrusted(body: bytes) -> Ready:
-    """Raises MalformedDatagram."""
+def unpack_ready_untrusted(body: bytes, *, carries: bool = False) -> Ready:
+    """`carries`: data follow the text. Raises MalformedDatagram."""
     if len(body) < _READY.size:
         raise MalformedDatagram("length", f"READY body of {len(body)} bytes")
     (window, segment_size, size, tag, outgoing, incoming, mark, checked, digest) = (
         _READY.unpack_from(body)
     )
-    raw = body[_READY.size :]
-    if size > MAX_TEXT or len(raw) != size:
+    raw, carried = body[_READY.size : _READY.size + size], None
+    if carries:
+        carried = body[_READY.size + size :]
+    if size > MAX_TEXT or len(body) != _READY.size + size + (outgoing if carries else 0):
         raise MalformedDatagram("length", f"READY of {size} characters in {len(body)} bytes")
     if not raw.isascii() or not (text := raw.decode("ascii")).isprintable():
         raise MalformedDatagram("body", "READY text")
     if segment_size % UNIT or not UNIT <= segment_size <= MAX_SEGMENT:
         raise MalformedDatagram("body", f"READY of segments of {segment_size} bytes")
-    return Ready(text, mark, segment_size, tag, outgoing, incoming, window, checked, digest)
+    return Ready(text, mark, segment_size, tag, outgoing, incoming, window, checked, digest, carried)
 
 
 def pack_credit(window: int, rows: list[SpaceCredit]) -> bytes:

@@ -15,6 +15,7 @@ from dlcpd.contract.traffic import DROP_PRECEDENCES, MAX_CLASSES
 VERSION: Final = 0xD5  # high nibble: "this is dlcpd", low nibble: version
 HEADER_SIZE: Final = 40
 KIND: Final = 1  # offset of the kind in a datagram
+FLAGS: Final = 2  # likewise of the flags
 SEALED: Final = 32  # bytes before the checksum, which covers them; see `checksum`
 MAX_SEGMENTS: Final = 4096  # per transfer; bounds every bitmap that a peer can have made here
 MAX_TRANSFERS: Final = 1 << 16  # from one rank to another in one operation; u16
@@ -53,10 +54,20 @@ class Flag(IntFlag):
     ENDING = 1  # in the last burst of a pass: segments that are missing soon after may be lost
     LATE = 2  # of READY: data came before the sender submitted, and were not kept
     ASK = 4  # a quarter of the sender's window has gone out since it last asked: credit now
+    CARRIES = 8  # of READY: the bytes that its sender owes the peer follow the text
 
 
-KNOWN_FLAGS: Final = int(Flag.ENDING | Flag.LATE | Flag.ASK)
+KNOWN_FLAGS: Final = int(Flag.ENDING | Flag.LATE | Flag.ASK | Flag.CARRIES)
 _KINDS: Final = {int(kind): kind for kind in Kind}
+_BUNDLE: Final = bytes([Kind.BUNDLE])
+_READY: Final = bytes([Kind.READY])
+_CARRIES: Final = int(Flag.CARRIES)
+
+
+def brings_data(datagram: bytes) -> bool:
+    """Whether a control datagram may contain data of operations."""
+    kind = datagram[KIND : KIND + 1]
+    return kind == _BUNDLE or (kind == _READY and len(datagram) > FLAGS and bool(datagram[FLAGS] & _CARRIES))
 
 
 class Key(NamedTuple):
