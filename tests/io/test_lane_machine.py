@@ -221,7 +221,7 @@ class LaneMachine(RuleBasedStateMachine):
         self.socket.close()
         with pytest.raises(EOFError):
             self.lane.receive()
-        self.session.fail_all(0, PeerLost("the client ended"))
+        self.session.end(PeerLost("the client ended"))
         self.after()
         assert not self.running and not self.session.operations
         self.endpoint.close_session(1)
