@@ -195,11 +195,29 @@ class Execution:
         for index, size in self.program.coming.get(peer, ()):
             if self.id not in self._session.operations:
                 return  # there was no memory for the last one
+            self._take(rank, index, np.frombuffer(data, np.uint8, size, at), now)
+            at += size
+
+    def _take(self, rank: int, index: int, data: Bytes, now: float) -> None:
+        position = self.program.receives[self.order.group.index[rank], index]
+        step = self.program.steps[position]
+        assert isinstance(step, Receive)  # noqa: S101  # Program.receives holds no others
+        if self.progress.waits[position]:  # a transfer finds another place meanwhile
             opened = self.open_incoming(rank, Key(self.id[0], self.id[2], index))
             if isinstance(opened, Incoming):
-                opened.fill(np.frombuffer(data, np.uint8, size, at), now)
+                opened.fill(data, now)
                 self.on_received(opened, now)
-            at += size
+            return
+        try:
+            self.receives.place(position, step, data)
+        except ArenaFull as lacking:
+            self._session.fail(self, lacking)
+            return
+        self._note("received", rank, index, step.span.size, 0)
+        if step.implies:
+            self.sends.acknowledge(rank, step.implies, now, whole=True)
+        self._runner.done(position)
+        self._finish_if_done(now)
 
     def send_apart(self, rank: int) -> None:
         """`rank` does not answer a READY that carries data: send them as DATA."""

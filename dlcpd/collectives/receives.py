@@ -12,6 +12,7 @@ from dlcpd.core.session.stream_ids import OperationId
 from dlcpd.core.transfer.incoming import Incoming
 from dlcpd.core.transfer.packetizer import segment_count
 from dlcpd.core.transfer.receiver import TransferReceiver
+from dlcpd.core.wire.datagram import Bytes
 from dlcpd.core.wire.header import MAX_SEGMENTS, Key
 from dlcpd.schedules.model import Receive
 
@@ -67,6 +68,14 @@ class Receives:
         if part is not None and not (step.lossy and self.loss is not None):
             self.local.add_up(incoming, part)
         return incoming
+
+    def place(self, position: int, step: Receive, data: Bytes) -> None:
+        """A transfer came as a whole, beside its peer's READY: copy it to its place, which is free.
+
+        Raises: as `open`.
+        """
+        self._check_room(position, step)
+        self.buffers.bytes_of(step.span)[:] = data
 
     def put(self, position: int, step: Receive, incoming: Incoming) -> bool:
         """A transfer is complete. True: its data are in their place. False: they stay in scratch

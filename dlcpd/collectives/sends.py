@@ -128,9 +128,7 @@ class Sends:
         sender = self.senders[position] = self._sender(position, step, data, size)
         self.flows[rank].send(sender)
 
-    def _sender(
-        self, position: int, step: Send, data: Bytes, segment_size: int
-    ) -> TransferSender:
+    def _sender(self, position: int, step: Send, data: Bytes, segment_size: int) -> TransferSender:
         stretch, options = stretch_of(self.order, step), dict[str, Any]()
         if step.lossy and self.loss is not None and not self.order.layers.lossless:
             marks = self.loss.marks(position, stretch, segment_size)

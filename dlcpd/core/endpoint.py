@@ -262,6 +262,9 @@ class Endpoint:
 
     def transmit(self, now: float) -> Iterator[Transmit]:
         """Batches to send now, up to a turn."""
+        if not self._agenda.sending:
+            self.scheduler.idle()
+            return
         flows = [self.flows[index] for index in self._agenda.sending]
         yield from self.scheduler.batches(flows, now, self._batch)
         if self.scheduler.paced and self._agenda.sending:

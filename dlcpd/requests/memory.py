@@ -27,8 +27,9 @@ class Range(NamedTuple):
 class Claims:
     """Ranges of the operations of one client; `open_` tells whether an operation still runs.
 
-    The table is not told of an operation's end. It checks for it when another operation would use
-    the same memory, and when no row is left. So a submission costs two comparisons of short arrays.
+    The table is not told of an operation's end. It checks for it in its last rows, which is all if
+    operations do not overlap; when another operation would use the same memory; and when no row is
+    left. So a submission costs two comparisons of short arrays at most.
     """
 
     def __init__(self, open_: Callable[[Execution], bool]) -> None:
@@ -48,8 +49,12 @@ class Claims:
         Raises: BadOperation if one is in use; nothing is added then.
         """
         wanted = [each for each in ranges if each.start < each.stop]
-        for each in wanted:
-            self._check(operation, each)
+        holders = self._holders
+        while holders and not self._open(holders[-1]):
+            holders.pop()
+        if holders:
+            for each in wanted:
+                self._check(operation, each)
         for each in wanted:
             self._add(operation, each)
 

@@ -140,7 +140,9 @@ class Program:
     strangers: tuple[int, ...] = field(init=False)  # peers without a transfer
     # peer -> all sends to it, in the order of `index`, if none waits for a peer or may lose a part
     carriable: dict[int, tuple[int, ...]] = field(init=False)
-    coming: dict[int, tuple[tuple[int, int], ...]] = field(init=False)  # peer -> (index, bytes) of all
+    coming: dict[int, tuple[tuple[int, int], ...]] = field(
+        init=False
+    )  # peer -> (index, bytes) of all
     # receives from it, in the order of `index`
     own: tuple[int, ...] = field(init=False)  # sends of this rank's contribution, not of a result
     outgoing: dict[int, int] = field(init=False)  # peer -> bytes that this rank owes it

@@ -19,7 +19,7 @@ import pytest
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.contract.messages import Completed, Failed
 from dlcpd.core.wire import control, probes
-from dlcpd.core.wire.header import VERSION, Header, Kind
+from dlcpd.core.wire.header import VERSION, Flag, Header, Kind
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.io.config import EngineConfig
 from tests.attack.mutator import Mutator

@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np

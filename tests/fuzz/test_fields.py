@@ -57,7 +57,8 @@ CALLING: Final = GREETING | {
     "metadata": (260, 1),
 }
 LAYOUTS: Final[dict[str, dict[str, tuple[int, int]]]] = {
-    "header": HEADER, "ready": READY, "ready_carries": READY, "credit": CREDIT, "complete": {"first": (0, 2)},
+    "header": HEADER, "ready": READY, "ready_carries": READY, "credit": CREDIT,
+    "complete": {"first": (0, 2)},
     "digests": {"operation": (0, 4), "known": (4, 1), "digest": (8, 8)},
     "bitmap": {"segments": (0, 2), "bits": (2, 2)}, "probe": HEADER | {"number": (40, 4)},
     "probe_answer": HEADER | {"number": (40, 4), "received": (44, 2)}, "pieces": PIECE,

@@ -16,7 +16,7 @@ FEW: Final = 32
 
 
 def bundled(
-    controls: Sequence[Control], batches: Iterable[Transmit], paths: Paths, token: int, size: int
+    controls: Sequence[Control], batches: Sequence[Transmit], paths: Paths, token: int, size: int
 ) -> tuple[list[Control], list[Transmit]]:
     """The control of one flow in bundles, and the batches that joined them. `paths`, `token`,
     `size`: of the flow; `size` is that of its segments, in bytes.
@@ -24,6 +24,8 @@ def bundled(
     Control for one path with one tag shares a bundle, which fits the least MTU. Batches of one
     segment and one tag follow the control of their path, since a READY before them lets them in.
     """
+    if len(controls) == 1 and not batches:
+        return list(controls), []
     groups = dict[tuple[int, int], list[Control]]()
     for each in controls:
         groups.setdefault((each.path, each.tag), []).append(each)

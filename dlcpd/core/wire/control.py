@@ -136,7 +136,9 @@ def unpack_ready_untrusted(body: bytes, *, carries: bool = False) -> Ready:
         raise MalformedDatagram("body", "READY text")
     if segment_size % UNIT or not UNIT <= segment_size <= MAX_SEGMENT:
         raise MalformedDatagram("body", f"READY of segments of {segment_size} bytes")
-    return Ready(text, mark, segment_size, tag, outgoing, incoming, window, checked, digest, carried)
+    return Ready(
+        text, mark, segment_size, tag, outgoing, incoming, window, checked, digest, carried
+    )
 
 
 def pack_credit(window: int, rows: list[SpaceCredit]) -> bytes:

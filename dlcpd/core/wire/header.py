@@ -67,7 +67,9 @@ _CARRIES: Final = int(Flag.CARRIES)
 def brings_data(datagram: bytes) -> bool:
     """Whether a control datagram may contain data of operations."""
     kind = datagram[KIND : KIND + 1]
-    return kind == _BUNDLE or (kind == _READY and len(datagram) > FLAGS and bool(datagram[FLAGS] & _CARRIES))
+    return kind == _BUNDLE or (
+        kind == _READY and len(datagram) > FLAGS and bool(datagram[FLAGS] & _CARRIES)
+    )
 
 
 class Key(NamedTuple):
