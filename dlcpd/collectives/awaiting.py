@@ -37,15 +37,11 @@ class Awaiting(NamedTuple):
             for _, step in self._open()
         )
 
-    def ranks(self) -> frozenset[int]:
-        """Ranks that the operation waits for."""
-        return self._first()[0]
-
-    def text(self, label: str) -> str:
-        """For errors: which ranks owe what of the operation that `label` names."""
+    def ranks_and_text(self, label: str) -> tuple[frozenset[int], str]:
+        """Ranks that the operation that `label` names waits for, and which of them owe what."""
         ranks, what = self._first()
         listed = ", ".join(str(rank) for rank in sorted(ranks))
-        return what.format(ranks=f"rank(s) {listed}", label=label)
+        return ranks, what.format(ranks=f"rank(s) {listed}", label=label)
 
     def _open(self) -> list[tuple[int, Step]]:
         """The steps that need something of a peer, or of another step."""

@@ -60,7 +60,7 @@ class Execution:
     buffers: Buffers = field(init=False)
     contribution: Contribution = field(init=False)
     progress: Progress = field(init=False)
-    _staged: dict[int, Incoming] = field(default_factory=dict)  # see `Receives`
+    _staged: dict[int, Bytes] = field(default_factory=dict)  # see `Receives`
     # peers that may not have this rank's READY, and are sent no data that would show that they do
     _unconfirmed: set[int] = field(init=False)
     _apart: set[int] = field(default_factory=set)  # open sends of data that READY did not bring
@@ -104,21 +104,14 @@ class Execution:
             carried=self.sends.carried(rank),
         )
 
-    def needs(self, rank: int) -> bool:
-        """Whether this operation cannot end without `rank`."""
-        return self._awaiting().needs(rank)
+    def needs(self, rank: int, *, submitted: bool) -> bool:
+        """Whether this operation cannot end without more of `rank`, which has `submitted` it."""
+        awaiting = self._awaiting()
+        return awaiting.owed_by(rank) if submitted else awaiting.needs(rank)
 
-    def owed_by(self, rank: int) -> bool:
-        """Whether data of a rank have yet to arrive."""
-        return self._awaiting().owed_by(rank)
-
-    def awaited(self) -> frozenset[int]:
-        """Ranks that the operation waits for."""
-        return self._awaiting().ranks()
-
-    def waiting_for(self) -> str:
-        """For errors: which ranks owe what."""
-        return self._awaiting().text(self.label)
+    def awaited(self) -> tuple[frozenset[int], str]:
+        """Ranks that the operation waits for, and in words which of them owe what."""
+        return self._awaiting().ranks_and_text(self.label)
 
     def _awaiting(self) -> Awaiting:
         members = self.order.group.members
@@ -193,31 +186,21 @@ class Execution:
         """The READY of `rank` has brought all that it owes this operation."""
         peer, at = self.order.group.index[rank], 0
         for index, size in self.program.coming.get(peer, ()):
-            if self.id not in self._session.operations:
-                return  # there was no memory for the last one
-            self._take(rank, index, np.frombuffer(data, np.uint8, size, at), now)
-            at += size
-
-    def _take(self, rank: int, index: int, data: Bytes, now: float) -> None:
-        position = self.program.receives[self.order.group.index[rank], index]
-        step = self.program.steps[position]
-        assert isinstance(step, Receive)  # noqa: S101  # Program.receives holds no others
-        if self.progress.waits[position]:  # a transfer finds another place meanwhile
-            opened = self.open_incoming(rank, Key(self.id[0], self.id[2], index))
-            if isinstance(opened, Incoming):
-                opened.fill(data, now)
-                self.on_received(opened, now)
-            return
-        try:
-            self.receives.place(position, step, data)
-        except ArenaFull as lacking:
-            self._session.fail(self, lacking)
-            return
-        self._note("received", rank, index, step.span.size, 0)
-        if step.implies:
-            self.sends.acknowledge(rank, step.implies, now, whole=True)
-        self._runner.done(position)
-        self._finish_if_done(now)
+            self._note("received", rank, index, size, 0)
+            position = self.program.receives[peer, index]
+            step = self.program.steps[position]
+            assert isinstance(step, Receive)  # noqa: S101  # Program.receives holds no others
+            if step.implies:
+                self.sends.acknowledge(rank, step.implies, now, whole=True)
+            part, at = np.frombuffer(data, np.uint8, size, at), at + size
+            try:
+                placed = self.receives.take(position, step, part)
+            except ArenaFull as lacking:
+                self._session.fail(self, lacking)
+                return
+            if placed:
+                self._runner.done(position)
+                self._finish_if_done(now)
 
     def send_apart(self, rank: int) -> None:
         """`rank` does not answer a READY that carries data: send them as DATA."""

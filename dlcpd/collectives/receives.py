@@ -27,7 +27,7 @@ class Receives:
     buffers: Buffers
     local: LocalSteps
     loss: Bounded | None
-    staged: dict[int, Incoming]  # complete; their place is not free
+    staged: dict[int, Bytes]  # data of complete transfers whose place is not free
     segment_sizes: dict[int, int] = field(default_factory=dict)  # by rank whose READY agreed
     _aside: set[int] = field(default_factory=set)  # receives whose data go to scratch memory first
 
@@ -69,35 +69,37 @@ class Receives:
             self.local.add_up(incoming, part)
         return incoming
 
-    def place(self, position: int, step: Receive, data: Bytes) -> None:
-        """A transfer came as a whole, beside its peer's READY: copy it to its place, which is free.
-
-        Raises: as `open`.
-        """
+    def take(self, position: int, step: Receive, data: Bytes) -> bool:
+        """A peer's READY has carried a transfer. Returns as `put`; raises as `open`."""
         self._check_room(position, step)
+        if self.progress.waits[position]:
+            self.staged[position] = buffer = self.buffers.take(step.span.size)
+            buffer[:] = data
+            return False
         self.buffers.bytes_of(step.span)[:] = data
+        return True
 
     def put(self, position: int, step: Receive, incoming: Incoming) -> bool:
         """A transfer is complete. True: its data are in their place. False: they stay in scratch
         memory until `unstage`."""
         if self.progress.waits[position]:
-            self.staged[position] = incoming
+            self.staged[position] = incoming.buffer
             return False
         if position in self._aside:  # its place became free while it arrived
-            self._move(step, incoming)
+            self._move(step, incoming.buffer)
         return True
 
     def unstage(self, position: int, step: Receive) -> bool:
         """The place of a transfer is free now. True: its staged data have moved there."""
-        incoming = self.staged.pop(position, None)
-        if incoming is not None:
-            self._move(step, incoming)
-        return incoming is not None
+        buffer = self.staged.pop(position, None)
+        if buffer is not None:
+            self._move(step, buffer)
+        return buffer is not None
 
-    def _move(self, step: Receive, incoming: Incoming) -> None:
+    def _move(self, step: Receive, buffer: Bytes) -> None:
         """Move received data from scratch memory to their place."""
-        self.buffers.bytes_of(step.span)[:] = incoming.buffer
-        self.buffers.give(incoming.buffer)
+        self.buffers.bytes_of(step.span)[:] = buffer
+        self.buffers.give(buffer)
 
     def _check_room(self, position: int, step: Receive) -> None:
         """Raises: ArenaFull if the data would need memory that the daemon does not have."""

@@ -138,7 +138,7 @@ def _late(row: Straggler) -> dict[str, Any]:
 
 def _waiting(session: Session) -> list[str]:
     oldest = list(session.operations.values())[:MAX_WAITING]
-    return [op.waiting_for()[:MAX_TEXT] for op in oldest if not op.done]
+    return [op.awaited()[1][:MAX_TEXT] for op in oldest if not op.done]
 
 
 def _in_alarm(flow: Flow) -> bool:

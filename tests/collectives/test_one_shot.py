@@ -110,7 +110,7 @@ def test_what_is_owed_to_a_peer_is_named_and_dropped_at_the_deadline() -> None:
     net.submit_all(1, draw("float32", 2, COUNT, 1), deadline=0.4)
     net.run(until=0.1)
     operation = net.open(0, 1)
-    assert operation.waiting_for() == "rank(s) 1 to take their data of operation 1"
+    assert operation.awaited()[1] == "rank(s) 1 to take their data of operation 1"
     assert list(operation.buffers.scratch) == [0]  # the others' parts are given back
     net.run()
     assert net.released(0) == {1}

@@ -89,8 +89,7 @@ def test_the_ranks_that_must_act_first_are_named(
     done: tuple[int, ...], ready: frozenset[int], ranks: set[int], text: str
 ) -> None:
     found = awaiting(*done, ready=ready)
-    assert found.ranks() == ranks
-    assert found.text("operation 7") == text
+    assert found.ranks_and_text("operation 7") == (ranks, text)
 
 
 def test_an_operation_needs_a_rank_whose_data_it_lacks() -> None:
@@ -110,4 +109,4 @@ def test_a_rank_owes_data_until_they_are_here() -> None:
 def test_data_that_wait_for_their_place_are_here() -> None:
     found = awaiting(0, 2, staged=frozenset({1, 4}))
     assert not found.owed_by(11) and not found.owed_by(12)
-    assert not found.ranks() & {11}, "another step must end first"
+    assert not found.ranks_and_text("it")[0] & {11}, "another step must end first"

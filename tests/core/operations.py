@@ -91,17 +91,11 @@ class PlainOperation:
     def closed(self) -> None:
         self.calls.append(("closed",))
 
-    def needs(self, rank: int) -> bool:
-        return rank in self.needed
+    def needs(self, rank: int, *, submitted: bool) -> bool:
+        return rank in (self.owed if submitted else self.needed)
 
-    def owed_by(self, rank: int) -> bool:
-        return rank in self.owed
-
-    def awaited(self) -> frozenset[int]:
-        return self.peers
-
-    def waiting_for(self) -> str:
-        return f"{self.label} of ranks {sorted(self.peers)}"
+    def awaited(self) -> tuple[frozenset[int], str]:
+        return self.peers, f"{self.label} of ranks {sorted(self.peers)}"
 
 
 def session(world: int = 3) -> Session:

@@ -34,7 +34,7 @@ def test_an_error_about_a_peer_names_what_waits_for_it() -> None:
     made.fail(operation, PeerLost("rank 1 is silent", Peer(1, "host1")))
     [event] = made.outcomes.take()
     assert isinstance(event, OperationFailed)
-    assert event.peer == Peer(1, "host1", "", operation.waiting_for())
+    assert event.peer == Peer(1, "host1", "", operation.awaited()[1])
 
 
 def test_a_done_operation_is_released_and_not_failed() -> None:

@@ -51,4 +51,4 @@ def test_who_has_come_is_waited_for_no_more() -> None:
     net.submit(1, 1, np.zeros(1000, np.float32))
     net.run(until=0.1)
     first = net.open(0, 1)
-    assert first.awaited() == {2}
+    assert first.awaited()[0] == {2}

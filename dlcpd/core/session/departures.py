@@ -120,7 +120,7 @@ class Departures:
         promised = self.state.departed.promised(rank, operation.id[0], operation.id[2])
         if operation.done:
             self.release(rank, operation, now)
-        elif operation.owed_by(rank) if promised else operation.needs(rank):
+        elif operation.needs(rank, submitted=promised):
             self._lose(rank, operation, error)
         else:
             operation.ready_ranks.add(rank)

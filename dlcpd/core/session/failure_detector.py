@@ -41,7 +41,7 @@ class FailureDetector:
             self._tell(self._suspicions.end(flow, now))
             return
         if self.rules.is_lost(flow, now):
-            awaited = [operation.waiting_for() for operation in waiting]
+            awaited = [operation.awaited()[1] for operation in waiting]
             self.failures.fail_all(flow.rank, self.rules.loss(flow, awaited, now))
             for operation in [o for o in self.state.operations.values() if flow.rank in o.peers]:
                 self.departures.release(flow.rank, operation, now)

@@ -92,7 +92,7 @@ class Failures:
     def on_deadline(self, operation: Operation) -> None:
         """The deadline of an operation, or of a receiver, has passed."""
         error = DeadlineExceeded(
-            f"{operation.label} missed its deadline; waiting for {operation.waiting_for()}. "
+            f"{operation.label} missed its deadline; waiting for {operation.awaited()[1]}. "
             f"Where ranks may be that far apart, allow more by deadline= of the policy"
         )
         if any(wanted.receiver is operation for wanted in self.state.mailbox.receivers):
@@ -105,4 +105,4 @@ def _awaited(error: DlcpError, operation: Operation) -> DlcpError:
     """`error` with the data that the operation waits for, if it is about a peer and names none."""
     if error.peer.rank < 0 or error.peer.awaiting:
         return error
-    return made(type(error), str(error), error.peer._replace(awaiting=operation.waiting_for()))
+    return made(type(error), str(error), error.peer._replace(awaiting=operation.awaited()[1]))

@@ -26,7 +26,8 @@ def stragglers(session: Session, now: float) -> list[Straggler]:
     for operation in session.operations.values():  # in the order in which they began
         if operation.done or now - operation.begun < LATE:
             continue
-        for rank in sorted(operation.awaited() - found.keys()):
+        awaited, text = operation.awaited()
+        for rank in sorted(awaited - found.keys()):
             if len(found) == MAX_STRAGGLERS:
                 return list(found.values())
             flow = session.flows[rank]
@@ -37,6 +38,6 @@ def stragglers(session: Session, now: float) -> list[Straggler]:
                 now - operation.begun,
                 now - flow.heard_at,
                 tuple(at for at, path in enumerate(flow.paths.tx) if not path.up),
-                operation.waiting_for(),
+                text,
             )
     return list(found.values())

@@ -69,6 +69,6 @@ class Delivery:
 
 def lacking(session: Session) -> str:
     """The data that peers lack, in words; empty: none."""
-    waits = [operation.waiting_for() for operation in session.operations.values()]
+    waits = [operation.awaited()[1] for operation in session.operations.values()]
     rest = f"; and {len(waits) - MAX_LACKING} more operations" if len(waits) > MAX_LACKING else ""
     return "; ".join(waits[:MAX_LACKING]) + rest
