@@ -89,7 +89,12 @@ def test_the_ranks_that_must_act_first_are_named(
     done: tuple[int, ...], ready: frozenset[int], ranks: set[int], text: str
 ) -> None:
     found = awaiting(*done, ready=ready)
-    assert found.ranks_and_text("operation 7") == (ranks, text)
+    assert found.ranks_and_text("operation 7") == (frozenset(ranks), text)
+
+
+def test_a_rank_that_may_lack_ready_has_to_take_the_data_that_it_carries() -> None:
+    found = awaiting(0, 1, 2, 4, 3)._replace(unconfirmed=frozenset({11}))
+    assert found.ranks_and_text("it") == (frozenset({11}), "rank(s) 11 to take their data of it")
 
 
 def test_an_operation_needs_a_rank_whose_data_it_lacks() -> None:
