@@ -18,6 +18,10 @@ from dlcpd.schedules.model import Program
 
 SMALL: Final = 16 << 10  # bytes; under the smallest congestion window, so they leave at once
 MAX_FAN_IN: Final = 64 << 10  # bytes sent to one rank at once by all others: a port buffers more
+PAIR: Final = 2  # ranks
+# Bytes up to which each of two ranks reduces all of a tensor, not a half: as many bytes cross the
+# network in one step as in two. 256 KiB take 12 to 24 % less engine CPU so, 4 MiB 40 % more.
+MOST_OF_PAIR: Final = 256 << 10
 FEW: Final = 4  # ranks: among them a tree saves the root one copy of three at most
 
 
@@ -82,6 +86,8 @@ def _all_reduce(task: Task, place: Place) -> tuple[str, str]:
     fan_in = task.size * (place.world - 1)
     if task.size <= SMALL and fan_in <= MAX_FAN_IN and not task.lossy:
         return "one_shot", f"{task.size} B are too few to be worth a second network step"
+    if place.world == PAIR and task.size <= MOST_OF_PAIR and not task.lossy:
+        return "one_shot", f"{task.size} B: for two ranks, a second network step saves no byte"
     if len(place.hosts) > 1 and min(map(len, place.hosts)) > 1 and not task.lossy:
         return "hierarchical", f"{place.world} ranks share {len(place.hosts)} hosts"
     return "direct", "each byte crosses the network twice, whatever the number of ranks"

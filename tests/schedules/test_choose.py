@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.schedules.catalog import CATALOG, LEAST_CHUNK, Place, Task
-from dlcpd.schedules.choose import FEW, MAX_FAN_IN, SMALL, choose
+from dlcpd.schedules.choose import FEW, MAX_FAN_IN, MOST_OF_PAIR, SMALL, choose
 from dlcpd.schedules.draft import LONGEST
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import Reduce, Send
@@ -26,7 +26,9 @@ def place(world: int, each: int = 1, rank: int = 0) -> Place:
     ("world", "each", "size", "lossy", "expected"),
     [
         (2, 1, SMALL, False, "one_shot"),
-        (2, 1, SMALL + 4, False, "direct"),
+        (2, 1, MOST_OF_PAIR, False, "one_shot"),
+        (2, 1, MOST_OF_PAIR + 4, False, "direct"),
+        (3, 1, SMALL + 4, False, "direct"),
         (2, 1, SMALL, True, "direct"),  # each rank might miss another part
         (5, 1, MAX_FAN_IN // 4, False, "one_shot"),
         (6, 1, MAX_FAN_IN // 4, False, "direct"),
