@@ -20,9 +20,10 @@ from dlcpd.core.paths.pieces import MAX_OF_ALL, MAX_PARTIAL, Reassembly
 from dlcpd.core.room import Room
 from dlcpd.core.session import stream
 from dlcpd.core.session.stream_ids import EVERYBODY
-from dlcpd.core.transfer.early import MAX_SESSION, EarlyData
+from dlcpd.core.transfer.early import MAX_EARLY, MAX_SESSION, EarlyData
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.header import Header, Kind
+from dlcpd.core.wire.sizes import MAX_SEGMENT
 from dlcpd.io import control_events
 from dlcpd.io.clients import client
 from dlcpd.io.config import EngineConfig
@@ -166,6 +167,25 @@ def test_announcements_of_all_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not one.room(6, 1) and one.room(5, 1)
     assert one.take(5, 1) is READY
     assert one.room(6, 1)
+
+
+@pytest.mark.check(
+    123, "data that the READYs of 255 peers carry"
+)
+def test_carried_data_of_all_peers() -> None:
+    room = Room(MAX_SESSION)
+    flows = [EarlyData(session=room) for _ in range(255)]
+    kept = list[bytes]()
+    with within(MAX_SESSION * 2):
+        for flow in flows:
+            number = 0
+            while flow.keep_carried((3, number := number + 1), MAX_SEGMENT):
+                kept.append(bytes(MAX_SEGMENT))
+    assert MAX_SESSION < len(kept) * MAX_SEGMENT <= MAX_SESSION + MAX_SEGMENT
+    for flow in flows:
+        for number in range(1, MAX_EARLY // MAX_SEGMENT + 1):
+            flow.take((3, number))
+    assert room.used == 0
 
 
 @pytest.mark.check(123, "events that control does not read, of the largest size")
