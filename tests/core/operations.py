@@ -14,7 +14,7 @@ from dlcpd.core.transfer.incoming import Incoming
 from dlcpd.core.transfer.sender import TransferSender
 from dlcpd.core.wire.bitmap import Segments
 from dlcpd.core.wire.control import Ready
-from dlcpd.core.wire.header import Header, Key, Kind
+from dlcpd.core.wire.header import Flag, Header, Key, Kind
 
 NOW = 100.0
 SEGMENT = 128  # bytes
@@ -125,11 +125,19 @@ def begun(of: Session, ticket: int = 1, group: int = 0) -> PlainOperation:
 
 
 def hear(
-    of: Session, rank: int, number: int, text: str = TEXT, *, stream: int = 0, tag: int = 0
+    of: Session,
+    rank: int,
+    number: int,
+    text: str = TEXT,
+    *,
+    stream: int = 0,
+    tag: int = 0,
+    carried: bytes | None = None,
 ) -> None:
     """READY of `rank` for an operation."""
-    header = Header(Kind.READY, rank, number, stream)
-    body = Ready(text, 0, SEGMENT, tag=tag).pack()
+    flags = 0 if carried is None else int(Flag.CARRIES)
+    header = Header(Kind.READY, rank, number, stream, flags=flags)
+    body = Ready(text, 0, SEGMENT, tag, len(carried or b""), carried=carried).pack()
     of.rendezvous.on_ready(of.flows[rank], header, body, NOW)
 
 

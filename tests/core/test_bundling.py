@@ -72,6 +72,13 @@ def test_a_bundle_of_control_fits_the_least_mtu_and_with_data_the_segment() -> N
     assert [kinds for _, _, kinds in found] == [[Kind.NACK, Kind.NACK, Kind.DATA]]
 
 
+def test_a_ready_that_carries_much_follows_other_control_up_to_the_segment() -> None:
+    """Alone it is longer than the least MTU: the path has taken such datagrams before."""
+    carrying = told(Kind.READY, body=1300)
+    found, _ = bundles([told(Kind.COMPLETE), carrying, carrying])
+    assert [kinds for _, _, kinds in found] == [[Kind.COMPLETE, Kind.READY], [Kind.READY]]
+
+
 def test_a_bundle_has_no_more_parts_than_its_receiver_takes() -> None:
     controls = [told(Kind.ACK, body=0) for _ in range(100)]
     out, _ = bundled(controls, [], Paths.new(1), TOKEN, SIZE)

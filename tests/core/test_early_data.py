@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from dlcpd.core.room import Room
 from dlcpd.core.transfer.early import MAX_CUT, EarlyData
 from dlcpd.core.transfer.packetizer import natural_order
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
@@ -95,3 +96,44 @@ def test_operations_of_other_streams_are_others() -> None:
     assert early.keep(group(5))
     assert early.take((STREAM + 1, 5)) == []
     assert len(early.take(op(5))) == 1
+
+
+# --- data that READY brought ---------------------------------------------------------------------
+
+
+def test_data_of_ready_share_the_limit_with_those_that_came_alone() -> None:
+    early = EarlyData(limit=3 * (WIDTH + 32))
+    early.announce(op(1))
+    assert early.keep_carried(op(2), WIDTH)
+    assert early.keep(group(1))
+    assert early.size == early.session.used
+    left = early.limit - early.size
+    assert not early.keep_carried(op(3), left + 1)
+    assert early.keep_carried(op(3), left)
+    assert not early.keep_carried(op(4), 1)
+    assert early.take(op(2)) == []
+    assert early.keep_carried(op(4), WIDTH)
+    for number in (1, 3, 4):
+        early.take(op(number))
+    assert early.size == early.session.used == 0
+
+
+def test_a_ready_that_comes_again_counts_once_and_as_long_as_it_is_now() -> None:
+    early = EarlyData(limit=100)
+    assert early.keep_carried(op(1), 60)
+    assert early.keep_carried(op(1), 60)
+    assert early.size == 60
+    assert not early.keep_carried(op(1), 101)
+    assert early.size == 60
+    assert early.keep_carried(op(1), 100)
+    assert early.keep_carried(op(1), 100)  # there is no room for more, and it needs none
+    assert early.size == early.session.used == 100
+    early.take(op(1))
+    assert early.size == early.session.used == 0
+
+
+def test_a_session_without_room_keeps_no_data_of_ready() -> None:
+    early = EarlyData(session=Room(10, used=11))
+    assert not early.keep_carried(op(1), 1)
+    early.session.used = 0
+    assert early.keep_carried(op(1), 1)

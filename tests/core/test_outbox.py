@@ -91,6 +91,15 @@ def test_a_ready_says_that_its_operation_is_complete() -> None:
     assert box.complete == [Key(0, 2, 0), Key(5, 1, 0)]
 
 
+def test_a_ready_says_that_the_peers_ready_of_its_operation_has_come() -> None:
+    box = outbox()
+    box.heard_ready |= {(0, 1), (0, 2), (5, 1)}
+    box.imply_complete(0, 1)
+    assert box.heard_ready == {(0, 2), (5, 1)}
+    box.imply_complete(0, 9)  # no such
+    assert box.heard_ready == {(0, 2), (5, 1)}
+
+
 def complete_lists(box: Outbox) -> list[tuple[int, int, list[int]]]:
     """(stream, operation, transfers) of what COMPLETE tells."""
     told = []

@@ -3,8 +3,14 @@
 import pytest
 
 from dlcpd.core.session.flow import Flow
-from dlcpd.core.session.ready_repeat import MOST_AGAIN, PendingReady, ReadyRepeater
-from dlcpd.core.session.stream_ids import EVERYBODY
+from dlcpd.core.session.ready_repeat import (
+    APART,
+    MOST_AGAIN,
+    MOST_CARRIED,
+    PendingReady,
+    ReadyRepeater,
+)
+from dlcpd.core.session.stream_ids import EVERYBODY, OperationId
 from dlcpd.core.timers import Timer, TimerTable
 from dlcpd.core.wire.control import Ready, body_untrusted, unpack_ready_untrusted
 from dlcpd.core.wire.header import MAX_ROUND, Flag, Header, Key, Kind
@@ -32,10 +38,12 @@ def begun(*, paths: int = 1, late: bool = False) -> tuple[ReadyRepeater, Flow]:
 def told(flow: Flow) -> list[tuple[int, Header, Ready]]:
     """(path, header, READY) of what waits to go out; it is taken away."""
     waiting, flow.outbox.waiting = flow.outbox.waiting, []
-    return [
-        (c.path, Header.unpack_untrusted(c.data), unpack_ready_untrusted(body_untrusted(c.data)))
-        for c in waiting
+    headers = [Header.unpack_untrusted(c.data) for c in waiting]
+    bodies = [
+        unpack_ready_untrusted(body_untrusted(c.data), carries=bool(header.flags & Flag.CARRIES))
+        for c, header in zip(waiting, headers, strict=True)
     ]
+    return list(zip([c.path for c in waiting], headers, bodies, strict=True))
 
 
 def test_it_says_what_was_submitted_and_what_goes_along() -> None:
@@ -135,3 +143,91 @@ def test_a_peer_that_is_behind_is_told_less_and_less_at_a_time_and_all_in_turn()
     assert at is not None
     repeater.repeat(flow, at)
     assert len(told(flow)) == MOST_AGAIN, "what it shows to know is a sign that it keeps up"
+
+
+# --- with data -----------------------------------------------------------------------------------
+
+
+def carrying(data: bytes = b"seven b") -> PendingReady:
+    ready = READY._replace(outgoing=len(data), carried=data)
+    return PendingReady(ready, checked=4, digest=0xD1, late=False)
+
+
+def begun_with_data(paths: int = 3) -> tuple[ReadyRepeater, Flow]:
+    flow = SimNetwork(2, paths=paths).sessions[0].flows[1]
+    repeater = ReadyRepeater(OWNER, TimerTable())
+    repeater.send(flow, OPERATION, carrying(), 10.0)
+    return repeater, flow
+
+
+def repeat(repeater: ReadyRepeater, flow: Flow) -> list[OperationId]:
+    """Let the timer expire."""
+    at = repeater.timers.next_timeout()
+    assert at is not None
+    assert repeater.timers.pop_due(at) == [TIMER]
+    return repeater.repeat(flow, at)
+
+
+def test_data_go_on_one_path_at_first_and_on_all_with_each_repetition() -> None:
+    repeater, flow = begun_with_data()
+    ((path, header, ready),) = told(flow)
+    assert path == flow.paths.for_control(0)
+    assert (header.round, header.flags) == (0, Flag.CARRIES)
+    assert ready.carried == b"seven b"
+    for attempt in range(1, APART + 1):
+        assert repeat(repeater, flow) == []
+        again = told(flow)
+        assert sorted(path for path, _, _ in again) == [0, 1, 2]
+        assert {header.round for _, header, _ in again} == {attempt}
+        assert {ready.carried for _, _, ready in again} == {b"seven b"}
+
+
+def test_data_leave_ready_after_some_repetitions_once() -> None:
+    repeater, flow = begun_with_data()
+    for _ in range(APART):
+        repeat(repeater, flow)
+    told(flow)
+    assert repeat(repeater, flow) == [OPERATION]
+    for _, header, ready in told(flow):
+        assert header.flags == 0
+        assert ready.carried is None
+        assert (ready.outgoing, ready.checked, ready.digest) == (7, 4, 0xD1)
+    assert repeat(repeater, flow) == []
+    repeater.acked(1, OPERATION)
+    assert repeater.timers.next_timeout() is None
+
+
+def test_a_late_ready_may_carry_data() -> None:
+    flow = SimNetwork(2).sessions[0].flows[1]
+    pending_ready = carrying()
+    pending_ready.late = True
+    ReadyRepeater(OWNER, TimerTable()).send(flow, OPERATION, pending_ready, 10.0)
+    ((_, header, _),) = told(flow)
+    assert header.flags == Flag.CARRIES | Flag.LATE
+
+
+def test_readys_without_an_answer_carry_so_many_bytes_to_each_peer() -> None:
+    flow = SimNetwork(3).sessions[0].flows[1]
+    repeater = ReadyRepeater(OWNER, TimerTable())
+    assert repeater.has_room(1, MOST_CARRIED)
+    assert not repeater.has_room(1, MOST_CARRIED + 1)
+    for number in range(1, 5):
+        repeater.send(flow, (3, EVERYBODY, number), carrying(bytes(MOST_CARRIED // 4)), 10.0)
+    assert not repeater.has_room(1, 1)
+    assert repeater.has_room(2, MOST_CARRIED)
+    repeater.send(flow, (3, EVERYBODY, 5), pending(), 10.0)  # without data
+    repeater.acked(1, (3, EVERYBODY, 2))
+    repeater.acked(1, (3, EVERYBODY, 5))
+    assert repeater.has_room(1, MOST_CARRIED // 4)
+    assert not repeater.has_room(1, MOST_CARRIED // 4 + 1)
+
+
+def test_data_that_left_ready_take_no_room() -> None:
+    repeater, flow = begun_with_data()
+    for _ in range(APART + 1):
+        assert not repeater.has_room(1, MOST_CARRIED)
+        repeat(repeater, flow)
+    assert repeater.has_room(1, MOST_CARRIED)
+    repeater.acked(1, OPERATION)
+    assert repeater.has_room(1, MOST_CARRIED)
+    assert not repeater.has_room(1, MOST_CARRIED + 1)

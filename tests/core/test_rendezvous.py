@@ -9,8 +9,9 @@ from dlcpd.core.session.mailbox import ANY
 from dlcpd.core.session.session import Session
 from dlcpd.core.session.stream_ids import EVERYBODY, messages
 from dlcpd.core.timers import Timer
+from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.header import Header, Kind
-from tests.core.operations import NOW, TEXT, PlainOperation, begun, hear, session
+from tests.core.operations import NOW, SEGMENT, TEXT, PlainOperation, begun, hear, session
 
 
 def failures(of: Session) -> list[OperationFailed]:
@@ -110,3 +111,69 @@ def test_a_session_has_room_for_so_many_operations(monkeypatch: pytest.MonkeyPat
     made.fail_all(1, PeerLost("rank 1 is silent"))
     with pytest.raises(PeerLost):
         begun(made, 4)
+
+
+# --- READYs with data ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("carried", [b"", None])
+def test_the_first_ready_with_data_shows_that_the_peer_lives(carried: bytes | None) -> None:
+    made = session()
+    operation = begun(made)
+    flow = made.flows[1]
+    flow.heard_at = 0.0
+    hear(made, 1, 1, carried=carried)
+    assert (flow.heard_at == NOW) is (carried is not None)
+    assert (("carried", 1, b"") in operation.calls) is (carried is not None)
+    flow.heard_at = 0.0
+    hear(made, 1, 1, carried=carried)  # a replay
+    assert flow.heard_at == 0.0
+    assert operation.calls.count(("carried", 1, b"")) == (carried is not None)
+
+
+def test_a_ready_that_was_kept_does_not_show_that_the_peer_lives_now() -> None:
+    made = session()
+    begun(made)  # from now on the peers are watched
+    flow = made.flows[1]
+    flow.heard_at = 0.0
+    hear(made, 1, 2, carried=b"")
+    assert flow.heard_at == NOW
+    flow.heard_at = 0.0
+    hear(made, 1, 2, carried=b"")
+    operation = begun(made, 2)
+    assert ("carried", 1, b"") in operation.calls
+    assert flow.heard_at == 0.0
+
+
+def test_a_ready_whose_data_have_no_room_is_forgotten_and_not_answered() -> None:
+    made = session()
+    flow = made.flows[1]
+    flow.arrivals.early.limit = 10
+    hear(made, 1, 1, carried=bytes(11))
+    assert not flow.outbox.heard_ready
+    assert not made.streams[0, -1].announced.get(1)
+    hear(made, 1, 1, carried=bytes(10))
+    assert flow.outbox.heard_ready == {(0, 1)}
+    hear(made, 1, 2)  # without data it needs no room
+    assert flow.outbox.heard_ready == {(0, 1), (0, 2)}
+
+
+def test_a_rank_that_is_no_member_leaves_no_ready_and_no_data_behind() -> None:
+    made = session()
+    hear(made, 2, 1, carried=bytes(10))
+    assert made.flows[2].arrivals.early.size == 10
+    made.submit(PlainOperation(1, frozenset({1})), 0, NOW)
+    assert made.flows[2].arrivals.early.size == 0
+    assert not made.streams[0, -1].held[2]
+    (failed,) = failures(made)
+    assert failed.code == "ranks_disagree"
+
+
+def test_a_ready_of_a_later_operation_shows_that_the_peer_has_that_of_an_earlier_one() -> None:
+    made = session()
+    operation = begun(made)
+    ready = Ready(TEXT, 0, SEGMENT, checked=1)
+    made.rendezvous.on_ready(made.flows[1], Header(Kind.READY, 1, 2, 0), ready.pack(), NOW)
+    assert ("known", 1) in operation.calls
+    assert not made.timers.pending((made, Timer.READY, 1))
+    assert made.timers.pending((made, Timer.READY, 2))

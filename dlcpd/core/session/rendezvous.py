@@ -124,6 +124,8 @@ class Rendezvous:
             if known is not None and id_ in state.operations:
                 self._match(flow, operation, known, now, late=False)
         for rank in [r for r, early in stream.announced.items() if number in early]:
+            stream.take(rank, number)
+            state.flows[rank].arrivals.forget(stream.wire, number)
             if id_ in state.operations:
                 self._unexpected(state.flows[rank], operation)
         if state.departed:
@@ -180,6 +182,8 @@ class Rendezvous:
             self._unexpected(flow, operation)
         elif flow.rank not in operation.ready_ranks:
             self._match(flow, operation, ready, now, late=bool(header.flags & LATE))
+            if ready.carried is not None and flow.rank in operation.ready_ranks:
+                flow.heard(now)
         elif header.round:  # repeated: the peer does not know yet that its READY arrived
             flow.outbox.heard_ready.add((header.stream, header.operation))
 
@@ -198,7 +202,6 @@ class Rendezvous:
             return
         operation.on_peer_ready(flow.rank, ready, now, late=late)
         if ready.carried is not None and operation.id in self.state.operations:
-            flow.heard(now)
             flow.arrivals.expect_nothing(operation.id[0], operation.id[2])
             operation.on_carried(flow.rank, ready.carried, now)
         flow.arrivals.replay(operation.id[0], operation.id[2], now)
@@ -215,6 +218,8 @@ class Rendezvous:
         self, flow: Flow, stream: Stream, number: int, ready: Ready, now: float
     ) -> None:
         """A peer is ahead of this rank, or offers a message."""
+        if ready.carried is not None and number not in stream.announced.get(flow.rank, ()):
+            flow.heard(now)  # a replay is not the first of its operation
         stream.announce(flow.rank, number, ready)
         flow.arrivals.early.announce((stream.wire, number))
         self._offer(stream, now)

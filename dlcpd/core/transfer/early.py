@@ -53,12 +53,11 @@ class EarlyData:
     def keep_carried(self, operation: Operation, size: int) -> bool:
         """Count `size` bytes that the READY of `operation` brought, and that its keeper holds until
         `take`. False: no room."""
-        if operation in self._carried:
-            return True
-        if self.size + size > self.limit or self.session.full:
+        more = size - self._carried.get(operation, 0)  # a repetition replaces what is held
+        if more > 0 and (self.size + more > self.limit or self.session.full):
             return False
         self._carried[operation] = size
-        self._add(size)
+        self._add(more)
         return True
 
     def take(self, operation: Operation) -> list[DatagramGroup]:
