@@ -55,6 +55,16 @@ def test_what_comes_early_is_kept_up_to_the_limit_and_sent_again_beyond(
     assert_idle(net)
 
 
+def test_a_rank_whose_data_came_with_ready_owes_nothing_while_another_is_late() -> None:
+    net = wide(3)
+    for rank in (0, 1):
+        net.submit(rank, 1, draw("float32", 3, COUNT, 1)[rank])
+    net.run(until=0.1)
+    flows = net.sessions[0].flows
+    assert [flows[rank].arrivals.expected for rank in (1, 2)] == [False, True]
+    assert net.open(0, 1).waiting_for() == "rank(s) 2 to submit operation 1"
+
+
 @pytest.mark.parametrize("late", [0, 1])
 @pytest.mark.parametrize(("collective", "schedule"), COLLECTIVES)
 def test_a_rank_with_its_results_may_leave(collective: str, schedule: str, late: int) -> None:

@@ -177,3 +177,23 @@ def test_a_ready_of_a_later_operation_shows_that_the_peer_has_that_of_an_earlier
     assert ("known", 1) in operation.calls
     assert not made.timers.pending((made, Timer.READY, 1))
     assert made.timers.pending((made, Timer.READY, 2))
+
+
+class EndsWithReady(PlainOperation):
+    """Ends as the READY of a peer comes."""
+
+    def on_peer_ready(self, rank: int, ready: Ready, now: float, *, late: bool) -> None:
+        super().on_peer_ready(rank, ready, now, late=late)
+        self.owner.finished(self)
+
+    def start(self, session: Session, now: float) -> None:
+        super().start(session, now)
+        self.owner = session
+
+
+def test_an_operation_that_ended_gets_no_data() -> None:
+    made = session()
+    operation = EndsWithReady(1, frozenset(made.flows))
+    made.submit(operation, 0, NOW)
+    hear(made, 1, 1, carried=b"")
+    assert operation.calls[-2:] == [("ready", 1, False), ("closed",)]
