@@ -154,6 +154,13 @@ def test_sends_that_may_lose_a_part_are_not_carried() -> None:
     assert not kinds(net)[READY_DATA]
 
 
+def test_data_for_a_rank_of_the_same_engine_are_not_carried() -> None:
+    """They are copied to their place; READY would need two copies more."""
+    net = SimNetwork(3, CLEAN, segment_size=SEGMENT, hosts=((0, 1), (2,)))
+    session = net.sessions[0]
+    assert [session.may_carry(rank, "", 4) for rank in (1, 2)] == [False, True]
+
+
 # --- how much ------------------------------------------------------------------------------------
 
 
@@ -263,7 +270,7 @@ def test_data_that_were_sent_apart_count_once() -> None:
     net.run(until=0.1)
     sources = Counter(c.source for c in net.recorded or () if c.data[KIND] == Kind.DATA)
     assert set(sources) == {0}
-    assert net.open(0, 2).waiting_for() == "rank(s) 1 to take their data of operation 2"
+    assert net.open(0, 2).awaited()[1] == "rank(s) 1 to take their data of operation 2"
     net.tamper = None
     net.run()
     assert all((part == expected).all() for part in parts)
@@ -285,7 +292,7 @@ def test_an_operation_is_open_until_its_data_have_arrived() -> None:
     assert (parts[0] == expected).all()
     assert net.released(0) == {1}
     parts[0][:] = np.nan
-    assert net.open(0, 1).waiting_for() == "rank(s) 1 to take their data of operation 1"
+    assert net.open(0, 1).awaited()[1] == "rank(s) 1 to take their data of operation 1"
     net.tamper = None
     net.run()
     assert (parts[1] == expected).all()

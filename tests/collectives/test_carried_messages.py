@@ -59,6 +59,8 @@ def test_messages_of_which_some_were_not_kept_arrive_in_order() -> None:
     for ticket in tickets:
         offer(net, 1, ticket, 0, values(ticket))
     net.run(until=0.3)
+    still_open = list(net.sessions[1].operations)
+    assert len(still_open) == 90  # their DATA must be sent again, also where READY has arrived
     places = [wait(net, 0, ticket, 1, count=64) for ticket in tickets]
     net.run()
     assert [int(place[0]) for place in places] == list(tickets)

@@ -7,6 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dlcpd.collectives.execution import Execution
+from dlcpd.collectives.holdings import Holdings, MemoryBudget
 from dlcpd.schedules.model import Program, Reduce
 from dlcpd.schedules.proof.interpreter import interpret
 from tests.collectives.test_carried import (
@@ -62,7 +63,24 @@ def test_a_rank_whose_data_came_with_ready_owes_nothing_while_another_is_late() 
     net.run(until=0.1)
     flows = net.sessions[0].flows
     assert [flows[rank].arrivals.expected for rank in (1, 2)] == [False, True]
-    assert net.open(0, 1).waiting_for() == "rank(s) 2 to submit operation 1"
+    assert net.open(0, 1).awaited()[1] == "rank(s) 2 to submit operation 1"
+
+
+def test_an_operation_without_memory_for_its_data_fails_by_name() -> None:
+    net = wide(3)
+    holdings = net.accounts[0].holdings = Holdings(
+        MemoryBudget.of(total=100, session=100, sessions=1)
+    )
+    net.submit_all(1, draw("float32", 3, COUNT, 1))
+    net.run()
+    failed = net.failed(0)[1]
+    assert failed.code == "arena_full"
+    assert "what arrives for operation 1" in failed.text
+    assert holdings.held == 0
+    net.accounts[0].holdings = Holdings()
+    reduce(net, 2)
+    net.run()
+    assert_idle(net)
 
 
 @pytest.mark.parametrize("late", [0, 1])

@@ -137,3 +137,6 @@ def test_a_session_without_room_keeps_no_data_of_ready() -> None:
     assert not early.keep_carried(op(1), 1)
     early.session.used = 0
     assert early.keep_carried(op(1), 1)
+    early.session.used = 11
+    assert early.keep_carried(op(1), 1)  # it is held already
+    assert not early.keep_carried(op(1), 2)
