@@ -68,6 +68,21 @@ def test_messages_of_which_some_were_not_kept_arrive_in_order() -> None:
     assert_idle(net)
 
 
+def test_a_message_that_is_sent_apart_is_open_until_its_data_have_arrived() -> None:
+    """The peer knows of it, and has no room for its data."""
+    net = wide()
+    net.sessions[0].flows[1].arrivals.early.limit = 0
+    sent = offer(net, 1, 1, 0, values(1))
+    net.run(until=0.3)
+    assert kinds(net)["READY_ACK"]
+    assert sent.done
+    assert list(net.sessions[1].operations) == [sent.id]
+    place = wait(net, 0, 1, 1, count=64)
+    net.run()
+    assert (place == 1).all()
+    assert_idle(net)
+
+
 def test_a_message_is_one_datagram_and_its_answer() -> None:
     net = wide()
     place = wait(net, 0, 1, 1, count=64)
