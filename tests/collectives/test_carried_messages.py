@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from dlcpd.contract.errors import OperationAborted
+from dlcpd.contract.errors import OperationAborted, Peer, PeerLost, SessionClosed
 from dlcpd.core.session.mailbox import ANY
 from dlcpd.core.wire.control import Ready, datagram
 from dlcpd.core.wire.header import Flag, Header, Kind
@@ -118,6 +118,29 @@ def test_a_message_that_is_aborted_is_not_kept() -> None:
     stream, _, number = sent.id
     net.sessions[0].abort(1, stream, number, OperationAborted("aborted"), net.now)
     assert not early.size
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_a_message_outlives_the_session_of_its_sender(world: int) -> None:
+    net = wide(world)
+    for ticket in (1, 2):
+        offer(net, 1, ticket, 0, values(ticket))
+    net.run()
+    sender = net.sessions[1]
+    assert not list(sender.operations)
+    error = SessionClosed("the client ended")
+    sender.leave(error)
+    net.sessions[0].peer_left(1, sender.departures.begun_with(0), error, net.now)
+    net.sessions[0].peer_gone(1, PeerLost("it ended", Peer(1, "host1")), net.now)
+    net.cut.add(1)
+    net.run()
+    places = [wait(net, 0, ticket, 1, count=64) for ticket in (1, 2)]
+    net.run()
+    assert [int(place[0]) for place in places] == [1, 2]
+    wait(net, 0, 3, 1, count=64)
+    assert net.sessions[0].broken is not None
+    net.run()
+    assert net.failed(0)[3].code == "peer_lost"
 
 
 # --- from a peer that does not keep to the rules -----------------------------------------------

@@ -107,13 +107,15 @@ class Departures:
         )
 
     def _goes_on_without(self, rank: int) -> bool:
-        """Whether other peers are left, or promised operations have yet to begin."""
+        """Whether other peers are left, promised operations have yet to begin, or messages of the
+        rank wait here for a receiver."""
         departed = self.state.departed
         if rank not in departed:
             return False
         remain = not all(map(departed.is_over, self.state.flows))
         begun = {wire: stream.begun for (wire, _), stream in self.state.streams.items()}
-        return remain or departed.promise_more(begun)
+        waits = any(message.rank == rank for message in self.state.mailbox.messages)
+        return remain or waits or departed.promise_more(begun)
 
     def _let_go(self, rank: int, operation: Operation, error: DlcpError, now: float) -> None:
         """An operation gets nothing more from `rank`: it goes on without it, or fails."""
