@@ -1,4 +1,4 @@
-"""Where ranks and engines of tests fork from: a server that has imported what they need and run nothing.
+"""Where ranks and engines of tests fork from: a server that has imported modules and run nothing.
 
 Importing torch takes longer than most tests, and a fork of pytest itself would copy locks of
 threads that it does not copy. A process has one such server, so what it imports is listed here.
