@@ -1,5 +1,6 @@
 """Rules that hold for every test: one hypothesis profile, and the skip of `netns` by name."""
 
+import gc
 import os
 
 import pytest
@@ -17,6 +18,15 @@ pytest_plugins = ["tests.checks", "tests.kinds"]
 # No deadline per example: the two cores may be shared.
 settings.register_profile("dlcpd", derandomize=True, deadline=None)
 settings.load_profile("dlcpd")
+
+
+def pytest_configure() -> None:
+    gc.disable()  # what collection makes stays: a look at it all, again and again, frees nothing
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # nor are tests to look at it
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""Where ranks of tests fork from: a server that has imported what they need and run nothing.
+"""Where ranks and engines of tests fork from: a server that has imported modules and run nothing.
 
 Importing torch takes longer than most tests, and a fork of pytest itself would copy locks of
 threads that it does not copy. A process has one such server, so what it imports is listed here.
@@ -12,6 +12,7 @@ CONTEXT.set_forkserver_preload(
     [
         "dlcp_client.ddp",
         "dlcp_client.cross_step",
+        "dlcpd.io.engine",
         "tests.client.real",
         "tests.c10d.collectives",
         "tests.c10d.failures",

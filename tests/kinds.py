@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import pytest
 
+# What `make test` selects; test_makefile.py compares.
+QUICK: Final = "main_path or not (processes or netns or heavy)"
 ROOT: Final = Path(__file__).parents[1]
 STARTERS: Final = ("subprocess", "multiprocessing", "dlcpd.starter", "dlcp_lab.ranks",
                    "dlcp_lab.faults", "asyncio.subprocess")  # fmt: skip
@@ -31,6 +33,8 @@ MAIN_PATHS: Final = (
     "tooling/test_dashboards.py", "tooling/test_documents.py", "tooling/test_troubleshooting.py",
     "tooling/test_words.py",
 )  # fmt: skip
+# Fields of a syntax tree that hold statements, or what holds statements.
+BLOCKS: Final = ("body", "orelse", "finalbody", "handlers", "cases")
 OURS: Final = ("dlcpd", "dlcpctl", "switchcfg", "torchrun")  # commands that are Python
 STARTED: Final = "tests.process"  # audited: multiprocessing starts a process
 
@@ -41,14 +45,19 @@ class _Running:
     item: pytest.Item | None = None
 
 
-def _imports(file: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+@cache
+def _imports(file: Path) -> frozenset[str]:
+    found: set[str] = set()
+    left: list[ast.AST] = [ast.parse(file.read_text())]
+    while left:
+        node = left.pop()
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+        for block in BLOCKS:  # not into expressions: they import nothing, and are most nodes
+            left += getattr(node, block, ())
+    return frozenset(found)
 
 
 @cache
@@ -97,16 +106,35 @@ def pytest_configure() -> None:
     sys.addaudithook(_audit)
 
 
+@cache
+def _kind(module: Path) -> tuple[bool, bool]:
+    """Whether all tests of a module start processes, and whether it is a main path."""
+    place, conftest = module.relative_to(ROOT / "tests"), module.with_name("conftest.py")
+    starts = (
+        place.parts[0] in WHOLE
+        or _starts_processes(module)
+        or (conftest.is_file() and _starts_processes(conftest))
+    )
+    return starts, place.as_posix() in MAIN_PATHS
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`make test` does not import a module that it would leave out as a whole."""
+    if config.getoption("markexpr") != QUICK:
+        return None
+    if collection_path.parent == ROOT / "tests" and collection_path.name in WHOLE:
+        return True
+    if not collection_path.match("tests/*/**/test_*.py"):
+        return None
+    return _kind(collection_path) == (True, False) or None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        folder = item.path.relative_to(ROOT / "tests").parts[0]
-        conftest = item.path.with_name("conftest.py")
-        starts = _starts_processes(item.path) or (
-            conftest.is_file() and _starts_processes(conftest)
-        )
-        if folder in WHOLE or starts or item.get_closest_marker("processes"):
+        starts, main = _kind(item.path)
+        if starts or item.get_closest_marker("processes"):
             item.add_marker(pytest.mark.processes)
-            if item.path.relative_to(ROOT / "tests").as_posix() in MAIN_PATHS:
+            if main:
                 item.add_marker(pytest.mark.main_path)
 
 

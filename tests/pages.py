@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,7 @@ def shape(text: str) -> str:
     return re.sub(r"\d+(\.\d+)?", "0", re.sub(r"^[\w.-]+: dlcpd", "HOST: dlcpd", text))
 
 
+@cache
 def _blocks(page: str, text: str) -> list[Block]:
     return [
         Block(page, token.info.strip(), token.content)

@@ -86,6 +86,23 @@ def over(
     return on_each_rank(_in_job, size, place, program, *arguments, dying=dying)
 
 
+def in_turn(backend: str, programs: dict[str, Program], size: int, folder: Path) -> str:
+    """All programs in one job, in their order: a job costs more than most of them.
+
+    Returns: what failed, "" if nothing did.
+    """
+    try:
+        over(backend, _in_turn, size, folder, programs)
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+def _in_turn(rank: int, size: int, programs: dict[str, Program]) -> None:
+    for program in programs.values():
+        program(rank, size)
+
+
 def _in_job(
     rank: int, size: int, place: tuple[str, str, dict[str, str]], program: Program, *arguments: Any
 ) -> Any:

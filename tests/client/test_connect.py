@@ -38,6 +38,14 @@ def pair() -> Iterator[list[Session]]:
     each_rank(lambda rank: sessions[rank].close())
 
 
+@pytest.fixture(scope="module")
+def healthy() -> Iterator[list[Session]]:
+    """Sessions of several tests, none of which harms them."""
+    sessions = connected()
+    yield sessions
+    each_rank(lambda rank: sessions[rank].close())
+
+
 ORDERED = frozenset({"sum", "product", "min", "max"})
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 OPERATIONS = dict.fromkeys(DTYPES, frozenset({*ORDERED, "band", "bor", "bxor"}))
@@ -63,7 +71,7 @@ WANTED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("op", WANTED)
-def test_every_operation_over_real_daemons(pair: list[Session], op: str) -> None:
+def test_every_operation_over_real_daemons(healthy: list[Session], op: str) -> None:
     for dtype in DTYPES:
         kind = getattr(torch, dtype)
         if op not in OPERATIONS[dtype]:
@@ -71,16 +79,20 @@ def test_every_operation_over_real_daemons(pair: list[Session], op: str) -> None
         tensors = [torch.arange(100_003).remainder(50).add(rank).to(kind) for rank in range(2)]
         stacked = torch.stack(tensors)
         want = WANTED[op](stacked)
-        works = [s.all_reduce(t, op) for s, t in zip(pair, tensors, strict=True)]
+        works = [s.all_reduce(t, op) for s, t in zip(healthy, tensors, strict=True)]
         for work in works:
             work.wait()
         assert torch.equal(tensors[0], tensors[1])
         assert torch.equal(tensors[0], want.to(kind))
 
 
-def test_arena_tensors_and_many_in_flight(pair: list[Session]) -> None:
-    tensors = [[s.empty(50_000).fill_(i + rank) for i in range(20)] for rank, s in enumerate(pair)]
-    works = [s.all_reduce(tensor) for s, mine in zip(pair, tensors, strict=True) for tensor in mine]
+def test_arena_tensors_and_many_in_flight(healthy: list[Session]) -> None:
+    tensors = [
+        [s.empty(50_000).fill_(i + rank) for i in range(20)] for rank, s in enumerate(healthy)
+    ]
+    works = [
+        s.all_reduce(tensor) for s, mine in zip(healthy, tensors, strict=True) for tensor in mine
+    ]
     for work in works:
         work.wait()
     for mine in tensors:

@@ -125,7 +125,8 @@ def test_exempt_ranges_always_arrive(seed: int) -> None:
 def test_a_wholly_silent_sender_never_completes() -> None:
     net = network(Link(), 1)
     net.tamper = lambda s, t, data: [] if s == 1 and net.is_contribution(s, t, data) else [data]
-    net.submit_all(1, draw_whole(3, 6000, 1), max_loss=0.5, name=NAME, deadline=5.0)
+    # Two seconds: 20,000 round trips, and twice as long as a peer may be silent.
+    net.submit_all(1, draw_whole(3, 6000, 1), max_loss=0.5, name=NAME, deadline=2.0)
     net.run()
     assert not any(net.done(rank) for rank in (0, 2))
     for rank in (0, 2):

@@ -32,7 +32,7 @@ def reduce(net: SimNetwork, operation: int) -> float:
     return net.now - begun
 
 
-@pytest.mark.parametrize("senders", [4, 8])
+@pytest.mark.parametrize("senders", [4, pytest.param(8, marks=pytest.mark.heavy)])
 def test_many_senders_keep_the_link_busy_and_its_buffer_whole(senders: int) -> None:
     net = fabric(senders + 1)
     reduce(net, 1)  # measures what comes in
@@ -44,6 +44,7 @@ def test_many_senders_keep_the_link_busy_and_its_buffer_whole(senders: int) -> N
     assert net.dropped - dropped < 0.003 * (net.carried - carried)
 
 
+@pytest.mark.heavy
 def test_a_share_below_a_datagram_still_ends() -> None:
     """On a jumbo network, where many peers share small receive buffers."""
     net = fabric(17, segment_size=8896, grant=16 * 8000)

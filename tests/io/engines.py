@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,24 +21,66 @@ from dlcpd.io import commands, control_events
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.control_frames import MAX_COMMAND, pack, unpack
+from dlcpd.io.engine import main as run_engine
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.requests.memory import ranges_of
+from tests.forking import CONTEXT
 
 ENGINE = tuple(starter.command("dlcpd.io.engine"))
+FORKED = ("forked",)
 ROOT = Path(__file__).parents[2]
 PATIENCE = 20.0  # seconds after which a test fails; never waited for when all is well
 ARENA = 4 << 20  # bytes
+
+
+def _started(
+    config: EngineConfig, control: socket.socket, start: Sequence[str]
+) -> "subprocess.Popen[bytes]":
+    environment = dict(os.environ, DLCPD_ENGINE_CONFIG=config.to_json(), PYTHONPATH=str(ROOT))
+    number = control.fileno()
+    return subprocess.Popen([*start, "--fd", str(number)], env=environment, pass_fds=[number])
+
+
+class Forked:
+    """A process of an engine without its start: a fork of one that has imported the engine.
+
+    Has of `subprocess.Popen` as much as tests of engines use.
+    """
+
+    def __init__(self, config: EngineConfig, control: socket.socket) -> None:
+        self._process = CONTEXT.Process(target=_run_engine, args=(config.to_json(), control))
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("engine", timeout)
+        return self._process.exitcode
+
+
+def _run_engine(config: str, control: socket.socket) -> None:
+    os.environ["DLCPD_ENGINE_CONFIG"] = config
+    sys.argv[1:] = ["--fd", str(control.detach())]
+    sys.exit(run_engine())
 
 
 class Engine:
     """One child process and control's end of its command socket."""
 
     def __init__(self, config: EngineConfig, start: Sequence[str] = ENGINE) -> None:
+        """`start`: the command; FORKED takes no second of CPU to import the engine."""
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.settimeout(PATIENCE)
-        environment = dict(os.environ, DLCPD_ENGINE_CONFIG=config.to_json(), PYTHONPATH=str(ROOT))
-        self.process = subprocess.Popen(
-            [*start, "--fd", str(theirs.fileno())], env=environment, pass_fds=[theirs.fileno()]
+        self.process = (
+            Forked(config, theirs) if start == FORKED else _started(config, theirs, start)
         )
         theirs.close()
 
@@ -167,9 +210,10 @@ class Job:
         *,
         keyed: bool = False,
     ) -> None:
-        """`start` runs another engine as rank 0's. With `keyed` datagrams have checksums."""
+        """`start` runs another engine as rank 0's; FORKED, all. With `keyed` datagrams have
+        checksums."""
         self.keyed = keyed
-        starts = [start] + [ENGINE] * (world_size - 1)
+        starts = [start] + [FORKED if start == FORKED else ENGINE] * (world_size - 1)
         self.engines = [Engine(configure(rank), each) for rank, each in enumerate(starts)]
         self.ranks: list[Rank] = []
         self._lanes: list[socket.socket] = []

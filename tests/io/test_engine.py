@@ -18,7 +18,7 @@ from dlcpd.core.wire.header import Header, Kind
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.io import commands, control_events
 from dlcpd.io.config import EngineConfig
-from tests.io.engines import ARENA, PATIENCE, Engine, Job, failure, token
+from tests.io.engines import ARENA, FORKED, PATIENCE, Engine, Job, failure, token
 from tests.sim.reference import draw, rank_ordered
 
 Jobs = Callable[..., Job]
@@ -41,7 +41,7 @@ def job() -> Iterator[Jobs]:
                 **options,
             )
 
-        jobs.append(Job(world_size, configure))
+        jobs.append(Job(world_size, configure, FORKED))
         return jobs[-1]
 
     yield start
@@ -320,7 +320,8 @@ def test_a_sign_from_control_and_silence_end_the_session(job: Jobs) -> None:
 def test_what_control_learned_reaches_the_client(job: Jobs) -> None:
     started = job()
     first, second = started.ranks
-    first.submit(1)
+    large = 200_000  # elements: more than a READY carries, so it needs both ranks at once
+    first.submit(1, count=large)
     started.engines[0].send(abort(1, 0, 1, "rank 1 aborted"))
     assert failure(first.outcome(1)) == (1, "operation_aborted", "rank 1 aborted")
     assert [row.peer for row in failures(started.engines[0])] == [-1]
@@ -332,7 +333,7 @@ def test_what_control_learned_reaches_the_client(job: Jobs) -> None:
     assert lost.awaiting.startswith("rank(s) 1 to submit")
     [row] = failures(started.engines[0])
     assert (row.code, row.peer) == ("operation_aborted", 1), "or it would be told for ever"
-    second.submit(1)
+    second.submit(1, count=large)
     started.engines[1].send(commands.CloseSession(1, "session_closed", "told to"))
     assert failure(second.outcome(1))[1:] == ("session_closed", "told to")
     assert started.engines[1].report()["sessions"] == {}

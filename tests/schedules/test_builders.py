@@ -1,5 +1,7 @@
 """Every collective, 1 to 9 ranks: well-formed, and equal to its plain meaning in any order."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -119,15 +121,19 @@ def test_transfers_of_an_all_reduce_know_where_in_the_tensor_they_belong(world: 
                     assert step.origin == step.span.start, name
 
 
-@pytest.mark.parametrize("name", ["all_gather", "exchange", "one_shot", "gather", "all_to_all"])
-def test_what_is_longer_than_a_transfer_is_several(name: str) -> None:
+@cache
+def cases_beyond_a_transfer() -> dict[str, Case]:
     much = LONGEST + 64
-    cases = {
+    return {
         **all_reduces(3, much, LONGEST),
         **of_parts((much, 0, 64), 1),
         **between_pairs([(much, 64, 0), (much, much, 64), (0, 0, 64)]),
     }
-    case = cases[name]
+
+
+@pytest.mark.parametrize("name", ["all_gather", "exchange", "one_shot", "gather", "all_to_all"])
+def test_what_is_longer_than_a_transfer_is_several(name: str) -> None:
+    case = cases_beyond_a_transfer()[name]
     check(case.programs, case.inputs, case.outputs)
     sends = [s for program in case.programs for s in program.steps if isinstance(s, Send)]
     assert max(send.span.size for send in sends) == LONGEST

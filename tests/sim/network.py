@@ -1,6 +1,7 @@
 """N endpoints, a lossy network with a seed, a virtual clock. No sockets, no sleeping."""
 
 import heapq
+import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -267,7 +268,10 @@ class SimNetwork:
 
     def ended(self, ticket: int) -> bool:
         """Whether the operation is done on all ranks."""
-        return all(ticket in self.done(rank) for rank in range(self.world_size))
+        return all(
+            any(isinstance(e, OperationDone) and e.ticket == ticket for e in reversed(events))
+            for events in self.events
+        )
 
     def released(self, rank: int) -> set[int]:
         """Operations whose memory no peer needs any more."""
@@ -299,21 +303,25 @@ class SimNetwork:
             self._drain(awake)
             if enough():
                 return
-            wakes = [t for e in self._running().values() if (t := e.next_timeout()) is not None]
-            wakes += [self._queue[0][0]] if self._queue else []
+            running = self._running()
+            due = {rank: t for rank, e in running if (t := e.next_timeout()) is not None}
+            wakes = [*due.values(), *([self._queue[0][0]] if self._queue else [])]
             if not wakes or min(wakes) > stop:
                 return
             self.now = max(self.now, min(wakes))
             awake = self._deliver()
-            for rank, endpoint in self._running().items():
-                due = endpoint.next_timeout()
-                if due is not None and due <= self.now:
+            reached = {id(self.endpoints[rank]) for rank in awake}
+            for rank, endpoint in running:
+                if due.get(rank, math.inf) > self.now and id(endpoint) not in reached:
+                    continue  # nothing has changed when it is due
+                timeout = endpoint.next_timeout()
+                if timeout is not None and timeout <= self.now:
                     endpoint.handle_timeout(self.now)
                     awake.add(rank)
         raise AssertionError(f"livelock: {max_steps} steps, now={self.now}")
 
-    def _running(self) -> dict[int, Endpoint]:
-        return {rank: e for rank, e in enumerate(self.endpoints) if rank not in self.stopped}
+    def _running(self) -> list[tuple[int, Endpoint]]:
+        return [(rank, e) for rank, e in enumerate(self.endpoints) if rank not in self.stopped]
 
     def stop(self, rank: int) -> None:
         """Stop the process of a rank, as SIGSTOP does."""
@@ -449,9 +457,8 @@ def as_received(batch: list[bytes], path: int, net: SimNetwork) -> Received:
     for position, data in enumerate(batch):
         is_row = (len(data) == width and _is_data(data)) or (len(data) <= width and position % 2)
         (rows if is_row else strays).append(data)
-    memory = np.zeros((max(len(rows), 1), width), np.uint8)
-    for row, data in zip(memory, rows, strict=False):
-        row[: len(data)] = np.frombuffer(data, np.uint8)
+    padded = [data.ljust(width, b"\0") for data in rows or [b""]]
+    memory = np.frombuffer(bytearray().join(padded), np.uint8).reshape(len(padded), width)
     return Received(
         path,
         [net.now],

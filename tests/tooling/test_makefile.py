@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.kinds import MAIN_PATHS
+from tests.kinds import MAIN_PATHS, QUICK
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -51,7 +51,7 @@ def test_the_tests_install_all_even_after_the_demo(checkout: Path) -> None:
 
 def test_the_fast_tests_are_some_of_all_tests(checkout: Path) -> None:
     fast, every = commands(checkout, "test"), commands(checkout, "test-all")
-    assert '-m "main_path or not (processes or netns or heavy)"' in fast
+    assert f'-m "{QUICK}"' in fast  # tests/kinds.py makes use of it
     assert "--cov" not in fast
     assert "-m" not in every.partition("--durations")[2].split()
     assert "--cov-fail-under=95" in every

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -34,12 +35,15 @@ def printed() -> Iterator[str]:
                     yield re.sub(r"%[.\d]*[a-z]", GAP, node.value)
 
 
-TEXTS: Final = frozenset(printed())
+@cache
+def texts() -> frozenset[str]:
+    """All of them; not made while tests are collected, which each worker does."""
+    return frozenset(printed())
 
 
 @pytest.mark.parametrize("message", explained())
 def test_a_message_that_is_explained_can_be_printed(message: str) -> None:
-    assert [text for text in TEXTS if text.endswith(message)]
+    assert [text for text in texts() if text.endswith(message)]
 
 
 def test_the_page_explains_something() -> None:

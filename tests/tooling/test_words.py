@@ -34,8 +34,6 @@ MESSAGES = (
     "dlcpd/inspection",
     "dlcpd/page",
     "dlcpd/daemon/config",
-    "client",
-    "bench",
 )
 WIDTH = 100
 
