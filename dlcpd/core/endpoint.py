@@ -262,9 +262,6 @@ class Endpoint:
 
     def transmit(self, now: float) -> Iterator[Transmit]:
         """Batches to send now, up to a turn."""
-        if not self._agenda.sending:
-            self.scheduler.idle()
-            return
         flows = [self.flows[index] for index in self._agenda.sending]
         yield from self.scheduler.batches(flows, now, self._batch)
         if self.scheduler.paced and self._agenda.sending:
@@ -304,6 +301,11 @@ class Endpoint:
 
     def handle_timer(self, timer: Timer, subject: Any, now: float) -> None:
         """The pacer lets datagrams out again: `transmit` follows every timer, and sends them."""
+
+    @property
+    def unanswered(self) -> set[int]:
+        """Flows, by index, whose READYs with data get no answer. Io clears it."""
+        return self._agenda.unanswered
 
     def final_controls(self, number: int, now: float) -> list[Control]:
         """Control datagrams that the peers of a session still wait for, before it closes."""

@@ -32,10 +32,6 @@ class SendScheduler:
     _least: int = 0  # the least of `_sent`, of sessions that want to send
     _number: int = 0  # of the turn
 
-    def idle(self) -> None:
-        """A turn without flows that have data."""
-        self.more = self.paced = False
-
     def batches(
         self, flows: Iterable[Flow], now: float, next_batch: NextBatch
     ) -> Iterator[Transmit]:

@@ -97,6 +97,8 @@ class Network:
 
     def send(self, now: float) -> None:
         """Send all that may leave now."""
+        while self._endpoint.unanswered:
+            self.mtu.suspect(self._endpoint.unanswered.pop(), now)
         controls, batches = self._endpoint.departures(now)
         for control in controls:  # just before the data: the peer wakes up once for both
             self.paths[control.path].send_control(control)

@@ -169,9 +169,7 @@ def test_announcements_of_all_peers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert one.room(6, 1)
 
 
-@pytest.mark.check(
-    123, "data that the READYs of 255 peers carry"
-)
+@pytest.mark.check(123, "data that the READYs of 255 peers carry")
 def test_carried_data_of_all_peers() -> None:
     room = Room(MAX_SESSION)
     flows = [EarlyData(session=room) for _ in range(255)]

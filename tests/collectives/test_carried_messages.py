@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dlcpd.contract.errors import OperationAborted, Peer, PeerLost, SessionClosed
+from dlcpd.core.session.events import MessageWithdrawn
 from dlcpd.core.session.mailbox import ANY
 from dlcpd.core.wire.control import Ready, datagram
 from dlcpd.core.wire.header import Flag, Header, Kind
@@ -91,6 +92,24 @@ def test_a_message_is_one_datagram_and_its_answer() -> None:
     assert (place == 1).all()
     assert kinds(net) == {READY_DATA: 1, "READY": 1, "READY_ACK": 1}
     assert [net.done(rank)[1].stats.sent for rank in range(2)] == [0, 1]
+
+
+def test_a_message_that_missed_its_deadline_does_not_hold_up_the_next() -> None:
+    net = wide()
+    net.peer_timeout = 60.0
+    net.cut.add(0)
+    offer(net, 1, 1, 0, values(1), deadline=0.5)
+    net.run(until=0.9)
+    net.cut.clear()
+    (event,) = [e for e in net.events[1] if isinstance(e, MessageWithdrawn)]
+    assert (event.ranks, event.number) == ((0,), 1)
+    assert "rank(s) 0 to submit message 1" in event.text
+    net.sessions[0].abort(1, event.stream, event.number, OperationAborted(event.text), net.now)
+    offer(net, 1, 2, 0, values(2))
+    place = wait(net, 0, 1, 1, count=64)
+    net.run()
+    assert (place == 2).all()
+    assert_idle(net)
 
 
 def test_a_message_that_is_kept_is_counted_until_it_is_received() -> None:

@@ -133,6 +133,21 @@ def test_a_black_hole_in_mid_operation(tmp_path: Path) -> None:
         assert all("path_mtu_fell" in both.log(rank) for rank in (0, 1))
 
 
+def test_a_black_hole_between_small_operations(tmp_path: Path) -> None:
+    """READY with the data of an operation is too large for it, and DATA alone would pass."""
+    best, size = segment_within(1300, headers(v6=False)), 1200
+    with network(1500, 1500) as net, hosts(net, tmp_path, SLOW) as both:
+        both.all_reduce(SIZE)
+        for rank in (0, 1):
+            until(lambda r=rank: both.path(r)["segment"] == 1408, "it is found")  # type: ignore[misc]
+        net.silence()
+        net.set_router_mtu(1300)
+        both.all_reduce(size)
+        until(lambda: both.path(0)["segment"] == best, "rank 0 falls")
+        until(lambda: both.path(1)["segment"] in (best, best + 64), "rank 1 falls")
+        both.all_reduce(size)
+
+
 def test_below_the_least_mtu_it_works_and_the_log_says_what_is_wrong(tmp_path: Path) -> None:
     with network(1500, 1000) as net, hosts(net, tmp_path) as both:
         net.drop_fragments()

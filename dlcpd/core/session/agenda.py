@@ -15,9 +15,12 @@ class Agenda:
     sending: dict[int, None] = field(default_factory=dict)  # have data to send, in the order in
     # which they began
     expecting: set[int] = field(default_factory=set)  # their peers have data to send to this rank
+    unanswered: set[int] = field(default_factory=set)  # READYs with data got no answer: their
+    # datagrams may be too long for a path
 
     def forget(self, flow: int) -> None:
         """A flow has ended."""
         self.touched.discard(flow)
         self.sending.pop(flow, None)
         self.expecting.discard(flow)
+        self.unanswered.discard(flow)

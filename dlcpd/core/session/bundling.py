@@ -61,16 +61,16 @@ def _alone(batch: Transmit) -> Control:
 def _bundles(
     group: Sequence[Control], path: int, tag: int, token: int, size: int
 ) -> Iterator[Control]:
-    parts, filled = list[bytes](), 0
+    parts, filled, long = list[bytes](), 0, False
     for each in group:
         more = len(each.data) - bundle.PART_SAVES
-        wide = each.data[KIND] == Kind.DATA or more > BASE
-        most = size if wide else min(size, BASE)
+        lengthens = each.data[KIND] == Kind.DATA or more > BASE
+        most = size if long or lengthens else min(size, BASE)
         if parts and (filled + more > most or len(parts) == bundle.MAX_PARTS):
             yield _bundle(group[0].peer, path, tag, token, parts)
-            parts, filled = [], 0
+            parts, filled, long = [], 0, False
         parts.append(each.data)
-        filled += more
+        filled, long = filled + more, long or lengthens
     yield _bundle(group[0].peer, path, tag, token, parts)
 
 

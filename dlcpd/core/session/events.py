@@ -56,6 +56,19 @@ class OperationFailed(NamedTuple):
     peer: Peer = NOBODY
 
 
+class MessageWithdrawn(NamedTuple):
+    """A message that is done here has not reached `ranks` by its deadline, and never will: to them
+    it is `number` of `stream`."""
+
+    session: int
+    code: str
+    text: str
+    stream: int
+    number: int
+    ranks: tuple[int, ...]
+    peer: Peer = NOBODY
+
+
 class SessionBroken(NamedTuple):
     """`rank` is lost or has diverged; every open operation failed just before."""
 
@@ -105,6 +118,7 @@ Event = (
     OperationDone
     | OperationReleased
     | OperationFailed
+    | MessageWithdrawn
     | SessionBroken
     | PathNews
     | PeerNews

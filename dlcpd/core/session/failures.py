@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from dlcpd.contract.errors import DeadlineExceeded, DlcpError, RanksDisagree, made
+from dlcpd.core.session.events import MessageWithdrawn
 from dlcpd.core.session.operation import Operation
 from dlcpd.core.session.state import SessionState
-from dlcpd.core.session.stream_ids import MESSAGES
+from dlcpd.core.session.stream_ids import MESSAGES, messages
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +99,19 @@ class Failures:
         if any(wanted.receiver is operation for wanted in self.state.mailbox.receivers):
             self.fail_receiver(operation, error)
         else:
+            if operation.done:
+                self._withdraw(operation, error)
             self.fail(operation, error)
+
+    def _withdraw(self, operation: Operation, error: DlcpError) -> None:
+        """A message that left with READY is done before its receiver has it. Without its number,
+        the receiver would not take the messages behind it."""
+        wire, peer, number = operation.id
+        if wire == messages(wire & ~MESSAGES, self.state.rank, peer):
+            event = MessageWithdrawn(
+                self.state.number, error.code, str(error), wire, number, (peer,)
+            )
+            self.state.outcomes.events.append(event)
 
 
 def _awaited(error: DlcpError, operation: Operation) -> DlcpError:

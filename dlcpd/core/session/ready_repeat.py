@@ -87,6 +87,7 @@ class ReadyRepeater:
                 unacked.carried -= ready.size
                 ready.ready = ready.ready._replace(carried=None)
                 apart.append(operation)
+                flow.agenda.unanswered.add(flow.index)
             unacked.readys[operation] = ready  # the others come first next time
             self._send(flow, operation, ready, now)
         unacked.attempt += bool(due)

@@ -32,6 +32,7 @@ from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.session.events import (
     Concluded,
     Event,
+    MessageWithdrawn,
     OperationDone,
     OperationFailed,
     OperationReleased,
@@ -182,7 +183,9 @@ class Clients:
 
     def _tell_control(self, session: int, events: Sequence[Event]) -> None:
         """Failures go in common frames, since most operations fail together."""
-        failed = [e for e in events if isinstance(e, OperationFailed) and e.ranks]
+        failed = [
+            e for e in events if isinstance(e, OperationFailed | MessageWithdrawn) and e.ranks
+        ]
         for first in range(0, len(failed), control_events.MAX_FAILURES):
             rows = [
                 _for_peers(event) for event in failed[first : first + control_events.MAX_FAILURES]
@@ -311,7 +314,7 @@ def _as_lost(event: Event, session: Session) -> Event:
     return event
 
 
-def _for_peers(failed: OperationFailed) -> control_events.FailedOperation:
+def _for_peers(failed: OperationFailed | MessageWithdrawn) -> control_events.FailedOperation:
     return control_events.FailedOperation(
         failed.stream,
         failed.number,

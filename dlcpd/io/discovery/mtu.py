@@ -169,6 +169,14 @@ class MtuDiscovery:
         if not self._endpoint.timers.pending(key):
             self._endpoint.timers.set(key, now + LOOK)
 
+    def suspect(self, index: int, now: float) -> None:
+        """Datagrams of flow `index` that no packet number counts have got no answer: probe whether
+        their size is the cause."""
+        if (towards := self._towards.get(index)) is not None:
+            for number, way in enumerate(towards.ways):
+                way.search.suspect(now)
+                self._after(towards, number)
+
     def _look(self, towards: Towards, now: float) -> None:
         paths = towards.flow.paths
         for number, way in enumerate(towards.ways):
