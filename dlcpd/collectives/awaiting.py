@@ -16,9 +16,7 @@ class Awaiting(NamedTuple):
     peers: frozenset[int]  # ranks that must submit the operation
     ready_ranks: AbstractSet[int]  # ranks that did
     staged: Container[int]  # open receives whose data are here and wait for their place
-    unconfirmed: AbstractSet[int] = (
-        frozenset()
-    )  # ranks that may lack READY, and data that it carries
+    unconfirmed: AbstractSet[int] = frozenset()  # ranks that may lack READY and the data in it
 
     def needs(self, rank: int) -> bool:
         """Whether the operation cannot end without `rank`."""
