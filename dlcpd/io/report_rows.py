@@ -208,7 +208,9 @@ CLASS: Final[tuple[ReportValue["SpaceSender"], ...]] = (
     ReportValue(
         "sent",
         lambda of: of.sent,
-        Metric(COUNTER, "datagrams_sent", "Data datagrams sent."),
+        Metric(
+            COUNTER, "datagrams_sent", "DATA datagrams sent; data that READY carries do not count."
+        ),
     ),
     ReportValue(
         "bytes",
