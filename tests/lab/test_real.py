@@ -55,7 +55,7 @@ def test_bench_without_a_rival(tmp_path: Path) -> None:
 
 
 def test_bench_with_an_account(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, document = result("bench all-reduce --sizes 4K --repeat 20 --account", tmp_path)
+    code, document = result("bench all-reduce --sizes 64K --repeat 20 --account", tmp_path)
     assert code == 0
     found = {(cost["transport"], cost["process"]): cost for cost in document["account"]}
     engine = found["dlcpd", "engine"]
