@@ -21,11 +21,11 @@ settings.load_profile("dlcpd")
 
 
 def pytest_configure() -> None:
-    gc.disable()  # what collection makes stays: a look at it all, again and again, frees nothing
+    gc.disable()  # the objects that pytest collects stay: garbage collections would free none
 
 
 def pytest_collection_finish() -> None:
-    gc.freeze()  # nor are tests to look at it
+    gc.freeze()  # garbage collections of tests skip those objects
     gc.enable()
 
 

@@ -115,14 +115,8 @@ class Execution:
 
     def _awaiting(self) -> Awaiting:
         members = self.order.group.members
-        return Awaiting(
-            self.progress,
-            members,
-            self.peers,
-            self.ready_ranks,
-            self._staged,
-            frozenset(self._unconfirmed),
-        )
+        ready, unconfirmed = self.ready_ranks, self._unconfirmed
+        return Awaiting(self.progress, members, self.peers, ready, self._staged, unconfirmed)
 
     # --- beginning ---------------------------------------------------------------------------
 
@@ -185,11 +179,11 @@ class Execution:
     def on_carried(self, rank: int, data: bytes, now: float) -> None:
         """The READY of `rank` has brought all that it owes this operation."""
         peer, at = self.order.group.index[rank], 0
-        for index, size in self.program.coming.get(peer, ()):
-            self._note("received", rank, index, size, 0)
-            position = self.program.receives[peer, index]
+        for position in self.program.arriving.get(peer, ()):
             step = self.program.steps[position]
-            assert isinstance(step, Receive)  # noqa: S101  # Program.receives holds no others
+            assert isinstance(step, Receive)  # noqa: S101  # Program.arriving holds no others
+            size = step.span.size
+            self._note("received", rank, step.index, size, 0)
             if step.implies:
                 self.sends.acknowledge(rank, step.implies, now, whole=True)
             part, at = np.frombuffer(data, np.uint8, size, at), at + size

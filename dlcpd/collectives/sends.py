@@ -114,8 +114,10 @@ class Sends:
     def stats(self) -> Stats:
         """Counts of the operation's segments."""
         senders, loss = self.senders, self.loss
-        sent = sum([senders[at].segments for at in self.program.own if at in senders])
-        sent += len([at for at in self._copies if at in self.program.own and at not in senders])
+        sent = 0
+        for at in self.program.own:
+            sender = senders.get(at)
+            sent += at in self._copies if sender is None else sender.segments
         retransmitted = sum([sender.retransmitted for sender in senders.values()])
         if loss is None:
             return Stats(sent, retransmitted)

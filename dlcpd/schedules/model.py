@@ -140,10 +140,7 @@ class Program:
     strangers: tuple[int, ...] = field(init=False)  # peers without a transfer
     # peer -> all sends to it, in the order of `index`, if none waits for a peer or may lose a part
     carriable: dict[int, tuple[int, ...]] = field(init=False)
-    coming: dict[int, tuple[tuple[int, int], ...]] = field(
-        init=False
-    )  # peer -> (index, bytes) of all
-    # receives from it, in the order of `index`
+    arriving: dict[int, tuple[int, ...]] = field(init=False)  # peer -> all receives, likewise
     own: tuple[int, ...] = field(init=False)  # sends of this rank's contribution, not of a result
     outgoing: dict[int, int] = field(init=False)  # peer -> bytes that this rank owes it
     incoming: dict[int, int] = field(init=False)  # peer -> bytes that it owes this rank
@@ -164,7 +161,7 @@ class Program:
             "receives": _transfers(self.steps, Receive),
             "strangers": tuple(sorted(self.peers - _partners(self.steps))),
             "carriable": _carriable(self.steps),
-            "coming": _coming(self.steps),
+            "arriving": _by_peer(self.steps, Receive),
             "own": tuple(at for at, step in enumerate(self.steps) if _contributes(step)),
             "outgoing": _totals(self.steps, Send),
             "incoming": _totals(self.steps, Receive),
@@ -261,24 +258,24 @@ def _partners(steps: tuple[Step, ...]) -> set[int]:
     return {step.peer for step in steps if isinstance(step, Transfer)}
 
 
+def _by_peer(steps: tuple[Step, ...], kind: type[Send | Receive]) -> dict[int, tuple[int, ...]]:
+    """Transfers with each peer, in the order of `index`."""
+    found = defaultdict[int, list[int]](list)
+    for (peer, _), position in sorted(_transfers(steps, kind).items()):
+        found[peer].append(position)
+    return {peer: tuple(positions) for peer, positions in found.items()}
+
+
 def _carriable(steps: tuple[Step, ...]) -> dict[int, tuple[int, ...]]:
-    sends, by_itself = defaultdict[int, list[tuple[int, int]]](list), set[int]()
+    local, sends = set[int](), set[int]()  # steps that wait for no peer, and sends after those
     for position, step in enumerate(steps):
-        alone = by_itself.issuperset(step.after)
-        if isinstance(step, Send):
-            sends[step.peer].append((step.index, position if alone and not step.lossy else -1))
-        elif alone and not isinstance(step, Receive):
-            by_itself.add(position)
-    ordered = {peer: tuple(at for _, at in sorted(mine)) for peer, mine in sends.items()}
-    return {peer: positions for peer, positions in ordered.items() if -1 not in positions}
-
-
-def _coming(steps: tuple[Step, ...]) -> dict[int, tuple[tuple[int, int], ...]]:
-    receives = defaultdict[int, list[tuple[int, int]]](list)
-    for step in steps:
-        if isinstance(step, Receive):
-            receives[step.peer].append((step.index, step.span.size))
-    return {peer: tuple(sorted(mine)) for peer, mine in receives.items()}
+        if isinstance(step, Receive) or not local.issuperset(step.after):
+            continue
+        if not isinstance(step, Send):
+            local.add(position)
+        elif not step.lossy:
+            sends.add(position)
+    return {peer: mine for peer, mine in _by_peer(steps, Send).items() if sends.issuperset(mine)}
 
 
 def _totals(steps: tuple[Step, ...], kind: type[Send | Receive]) -> dict[int, int]:

@@ -8,6 +8,7 @@ import pytest
 from dlcpd.core.session.ready_repeat import APART, MOST_CARRIED
 from dlcpd.core.wire.control import most_carried
 from dlcpd.core.wire.header import KIND, Flag, Header, Kind
+from tests.collectives.test_groups import assert_idle as assert_at_rest
 from tests.collectives.test_leaving import program
 from tests.sim.network import Link, SimNetwork
 from tests.sim.reference import draw, rank_ordered
@@ -54,10 +55,8 @@ def reduce(net: SimNetwork, number: int, count: int = COUNT, until: float = 30.0
 
 def assert_idle(net: SimNetwork) -> None:
     """Nothing is open, due or kept."""
-    for session, endpoint in zip(net.sessions, net.endpoints, strict=True):
-        assert session.broken is None
-        assert not session.operations
-        assert endpoint.next_timeout() is None
+    assert_at_rest(net)
+    for session in net.sessions:
         for rank, flow in session.flows.items():
             assert not flow.outgoing
             assert not flow.arrivals.expected

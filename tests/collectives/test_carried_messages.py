@@ -96,7 +96,6 @@ def test_a_message_is_one_datagram_and_its_answer() -> None:
 
 def test_a_message_that_missed_its_deadline_does_not_hold_up_the_next() -> None:
     net = wide()
-    net.peer_timeout = 60.0
     net.cut.add(0)
     offer(net, 1, 1, 0, values(1), deadline=0.5)
     net.run(until=0.9)

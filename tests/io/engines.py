@@ -44,7 +44,7 @@ def _started(
 class Forked:
     """A process of an engine without its start: a fork of one that has imported the engine.
 
-    Has of `subprocess.Popen` as much as tests of engines use.
+    Implements the part of `subprocess.Popen` that tests of engines use.
     """
 
     def __init__(self, config: EngineConfig, control: socket.socket) -> None:
@@ -76,7 +76,7 @@ class Engine:
     """One child process and control's end of its command socket."""
 
     def __init__(self, config: EngineConfig, start: Sequence[str] = ENGINE) -> None:
-        """`start`: the command; FORKED takes no second of CPU to import the engine."""
+        """`start`: the command, or FORKED, which saves the second that importing takes."""
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.settimeout(PATIENCE)
         self.process = (
@@ -210,7 +210,7 @@ class Job:
         *,
         keyed: bool = False,
     ) -> None:
-        """`start` runs another engine as rank 0's; FORKED, all. With `keyed` datagrams have
+        """`start` is that of rank 0's engine; FORKED, that of all. With `keyed` datagrams have
         checksums."""
         self.keyed = keyed
         starts = [start] + [FORKED if start == FORKED else ENGINE] * (world_size - 1)

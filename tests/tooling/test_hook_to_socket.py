@@ -33,8 +33,7 @@ from tests.tooling.files_passed import Passage
 
 MOST: Final = 101  # files, as of today. Lower it when there are fewer
 TRACED: Final = Path(__file__).with_name("files_passed.py")
-COUNT: Final = 3000  # elements: too many for a READY, and so few that the data leave beside it,
-# before the peer submits
+COUNT: Final = 3000  # elements, 12 KB: more than READY carries, and less than waits for a peer's
 
 
 def train(model: DistributedDataParallel) -> None:

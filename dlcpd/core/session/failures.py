@@ -104,8 +104,8 @@ class Failures:
             self.fail(operation, error)
 
     def _withdraw(self, operation: Operation, error: DlcpError) -> None:
-        """A message that left with READY is done before its receiver has it. Without its number,
-        the receiver would not take the messages behind it."""
+        """Have the receiver of a message that is done, and did not reach it, give its number free:
+        else it would not take the messages behind it."""
         wire, peer, number = operation.id
         if wire == messages(wire & ~MESSAGES, self.state.rank, peer):
             event = MessageWithdrawn(

@@ -9,13 +9,11 @@ from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.stream_ids import OperationId
 from dlcpd.core.timers import Timer, TimerTable
 from dlcpd.core.wire.control import Ready
-from dlcpd.core.wire.header import MAX_ROUND, Flag, Header, Kind
+from dlcpd.core.wire.header import CARRIES, LATE, MAX_ROUND, Header, Kind
 
 # Repetitions at a time, to one peer; halved each time that the peer shows no knowledge of any. A
 # peer with more READYs than it can take in must not get the same ones over and over.
 MOST_AGAIN: Final = 16
-LATE: Final = int(Flag.LATE)
-CARRIES: Final = int(Flag.CARRIES)
 # Bytes that READYs without an answer may carry to one peer: no congestion control counts them, so
 # they stay under the smallest window.
 MOST_CARRIED: Final = 16 << 10

@@ -34,11 +34,9 @@ from dlcpd.core.session.stream_ids import (
 )
 from dlcpd.core.wire import control
 from dlcpd.core.wire.control import Ready
-from dlcpd.core.wire.header import Flag, Header
+from dlcpd.core.wire.header import CARRIES, LATE, Header
 
 MAX_OPEN: Final = 1024  # operations in flight of one session
-LATE: Final = int(Flag.LATE)
-CARRIES: Final = int(Flag.CARRIES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,15 +155,16 @@ class Rendezvous:
             self._on_ready_of_open(flow, operation, header, ready, now)
             return
         if stream.near(number):
-            if not self._has_room(flow, stream, number, ready):
+            if not self._reserve(flow, stream, number, ready):
                 return  # without an answer it will be repeated
             self._on_announcement(flow, stream, number, ready, now)
         elif not stream.has_begun(number):
             return  # too far ahead: likewise
         flow.outbox.heard_ready.add((wire, number))
 
-    def _has_room(self, flow: Flow, stream: Stream, number: int, ready: Ready) -> bool:
-        """Whether there is room to remember the READY of an operation that has not begun here."""
+    def _reserve(self, flow: Flow, stream: Stream, number: int, ready: Ready) -> bool:
+        """Count the data of a READY whose operation has not begun here. False: there is no room to
+        remember it."""
         if not stream.room(flow.rank, number):
             return False
         early, carried = flow.arrivals.early, ready.carried

@@ -127,10 +127,9 @@ def unpack_ready_untrusted(body: bytes, *, carries: bool = False) -> Ready:
     (window, segment_size, size, tag, outgoing, incoming, mark, checked, digest) = (
         _READY.unpack_from(body)
     )
-    raw, carried = body[_READY.size : _READY.size + size], None
-    if carries:
-        carried = body[_READY.size + size :]
-    if size > MAX_TEXT or len(body) != _READY.size + size + (outgoing if carries else 0):
+    end = _READY.size + size
+    raw, carried = body[_READY.size : end], body[end:] if carries else None
+    if size > MAX_TEXT or len(body) != end + (outgoing if carries else 0):
         raise MalformedDatagram("length", f"READY of {size} characters in {len(body)} bytes")
     if not raw.isascii() or not (text := raw.decode("ascii")).isprintable():
         raise MalformedDatagram("body", "READY text")

@@ -61,14 +61,15 @@ KNOWN_FLAGS: Final = int(Flag.ENDING | Flag.LATE | Flag.ASK | Flag.CARRIES)
 _KINDS: Final = {int(kind): kind for kind in Kind}
 _BUNDLE: Final = bytes([Kind.BUNDLE])
 _READY: Final = bytes([Kind.READY])
-_CARRIES: Final = int(Flag.CARRIES)
+LATE: Final = int(Flag.LATE)  # for READY: members of enums are slow to combine
+CARRIES: Final = int(Flag.CARRIES)
 
 
 def brings_data(datagram: bytes) -> bool:
     """Whether a control datagram may contain data of operations."""
     kind = datagram[KIND : KIND + 1]
     return kind == _BUNDLE or (
-        kind == _READY and len(datagram) > FLAGS and bool(datagram[FLAGS] & _CARRIES)
+        kind == _READY and len(datagram) > FLAGS and bool(datagram[FLAGS] & CARRIES)
     )
 
 
