@@ -107,6 +107,14 @@ class Engine:
             self.step()
         self.clients.delivery.end_all()
 
+    def close(self) -> None:
+        """Close all lanes and UDP sockets, and unmap the arenas, whatever state the sessions are
+        in. For an engine in a process that goes on: a process that ends needs no call."""
+        for client in self.clients:
+            client.close()
+        for path in self.network.paths:
+            path.socket.close()
+
     def step(self) -> None:
         """One wake-up: wait until something is due, and do all that is.
 

@@ -150,9 +150,8 @@ class EngineHost:
         self.tell(commands.CloseSession(SESSION, "session_closed", "the benchmark has ended"))
 
     def close(self) -> None:
-        """Close all sockets."""
-        for path in self.engine.network.paths:
-            path.socket.close()
+        """Close all sockets, also those of a session that the engine still has."""
+        self.engine.close()
         self._close_sockets()
 
     def _close_sockets(self) -> None:

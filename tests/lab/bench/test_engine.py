@@ -173,6 +173,29 @@ def test_an_engine_that_ends_is_not_measured(monkeypatch: pytest.MonkeyPatch) ->
         measured(EngineTask("all_reduce", 4096))
 
 
+@pytest.mark.parametrize("step", [2, 5, 8, 12])
+def test_an_engine_that_ends_at_any_time_leaves_no_socket(
+    step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, orderly, before = 0, EngineHost.step, len(os.listdir("/proc/self/fd"))
+
+    def ends(host: EngineHost) -> None:
+        nonlocal steps
+        steps += 1
+        if steps >= step:
+            raise NotMeasured("a failure made on purpose")
+        orderly(host)
+
+    monkeypatch.setattr(EngineHost, "step", ends)
+    with pytest.raises(NotMeasured, match="on purpose"):
+        measured(EngineTask("all_reduce", 4096))
+    gc.collect()  # a socket that is open raises here
+    until = time.monotonic() + PATIENCE
+    while len(os.listdir("/proc/self/fd")) > before and time.monotonic() < until:
+        time.sleep(0.01)  # the arenas are unmapped in a thread
+    assert len(os.listdir("/proc/self/fd")) <= before  # those of earlier tests may be gone
+
+
 def test_sizes_that_fail_are_rows_without_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
