@@ -25,8 +25,8 @@ time divided by dlcpd's: above 1, dlcpd is faster. † marks figures of an earli
 
 **Limits.** Absolute times vary by a factor of two with the load of the machine: compare ratios, and
 run the commands on your hosts. RDMA and links above 1 Gb/s were not measured; [cuda.md](cuda.md)
-has a GPU. Except on sixteen cores, sections before
-[checksums](#what-do-checksums-and-encryption-cost) ran without checksums.
+has a GPU. Of the sections before [checksums](#what-do-checksums-and-encryption-cost), those of
+2026-11-26 and earlier ran without checksums.
 """
 
 

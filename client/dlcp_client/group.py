@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from msgspec.structs import replace
 
-from dlcp_client.arena.blocks import A, Block
+from dlcp_client.arena.blocks import A, Arrays, Block
 from dlcp_client.operations.operation import Operation
 from dlcp_client.operations.prepared import PreparedRequests
 from dlcp_client.operations.requests import ANY, ReductionOptions
@@ -25,8 +25,9 @@ class Group(Generic[A]):
     order; send and receive involve two of them. Every method returns before its operation ends.
     Tensors are contiguous, of one dtype, on the CPU or on one CUDA device (the same kind on all
     ranks), and must not be touched until the work is done. One from `Session.empty` is used in
-    place; any other is copied to the arena and back. Roots, peers and sources are ranks in the
-    group. All raise the errors of `Session.all_reduce`."""
+    place; any other is copied to the arena and back. A tuple of CPU tensors stands for their
+    values, one after another. Roots, peers and sources are ranks in the group. All raise the errors
+    of `Session.all_reduce`."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class Group(Generic[A]):
 
     def all_reduce(
         self,
-        tensor: A,
+        tensor: Arrays[A],
         op: Any = "sum",
         *,
         into: A | None = None,
@@ -62,11 +63,11 @@ class Group(Generic[A]):
         if into is not None:
             output = self._block(into)
         else:
-            output = given if given.writable else self._new_like(given)
+            output = given if given.writable or given.parts else self._new_like(given)
         return self._run(Operation(message, output, given, result_only))
 
     def reduce(
-        self, tensor: A, root: int, op: Any = "sum", *, policy: LossPolicy = EXACT
+        self, tensor: Arrays[A], root: int, op: Any = "sum", *, policy: LossPolicy = EXACT
     ) -> Work[A]:
         """Reduce `tensor` over all ranks into that of `root`; on other ranks it is unchanged."""
         given = self._block(tensor)
@@ -74,46 +75,55 @@ class Group(Generic[A]):
         if self.rank != root:
             output = self._none_of(given)
         else:
-            output = given if given.writable else self._new_like(given)
+            output = given if given.writable or given.parts else self._new_like(given)
         return self._run(Operation(message, output, given))
 
-    def broadcast(self, tensor: A, root: int, *, policy: LossPolicy = EXACT) -> Work[A]:
+    def broadcast(self, tensor: Arrays[A], root: int, *, policy: LossPolicy = EXACT) -> Work[A]:
         """Copy the `tensor` of `root` into that of every rank."""
         block = self._block(tensor)
         message = self._request("broadcast", block, policy=policy, peer=root)
-        return self._run(Operation(message, block, block, reads=self.rank == root))
+        at_root = self.rank == root
+        return self._run(Operation(message, block, block, reads=at_root, writes=not at_root))
 
     def all_gather(
-        self, output: A, input: A, sizes: Sequence[int] | None = None, *, policy: LossPolicy = EXACT
+        self,
+        output: Arrays[A],
+        input: Arrays[A],
+        sizes: Sequence[int] | None = None,
+        *,
+        policy: LossPolicy = EXACT,
     ) -> Work[A]:
         """Concatenate every rank's `input` in `output`, by rank; `sizes` in elements if unequal."""
         given = self._block(input)
         rows = [(given.count, size) for size in sizes or ()]
         message = self._request("all_gather", given, policy=policy, sizes=rows)
-        return self._run(Operation(message, self._block(output), given))
+        own = sum(sizes[: self.rank]) if sizes else self.rank * given.count
+        return self._run(Operation(message, self._block(output), given, own=own))
 
     def gather(
-        self, output: A | None, input: A, root: int, *, policy: LossPolicy = EXACT
+        self, output: Arrays[A] | None, input: Arrays[A], root: int, *, policy: LossPolicy = EXACT
     ) -> Work[A]:
         """Concatenate every rank's `input`, of equal size, in the `output` of `root`, by rank."""
         given = self._block(input)
         target = self._none_of(given) if output is None else self._block(output)
         message = self._request("gather", given, policy=policy, peer=root)
-        return self._run(Operation(message, target, given))
+        own = self.rank * given.count if self.rank == root else -1
+        return self._run(Operation(message, target, given, own=own))
 
     def scatter(
-        self, output: A, input: A | None, root: int, *, policy: LossPolicy = EXACT
+        self, output: Arrays[A], input: Arrays[A] | None, root: int, *, policy: LossPolicy = EXACT
     ) -> Work[A]:
         """Copy part r of `root`'s `input` to `output` of rank r; parts are of equal size."""
         target = self._block(output)
         given = self._none_of(target) if input is None else self._block(input)
         message = self._request("scatter", target, policy=policy, peer=root)
-        return self._run(Operation(message, target, given))
+        own = self.rank * target.count if self.rank == root else -1
+        return self._run(Operation(message, target, given, own=own))
 
     def reduce_scatter(
         self,
-        output: A,
-        input: A,
+        output: Arrays[A],
+        input: Arrays[A],
         op: Any = "sum",
         sizes: Sequence[int] | None = None,
         **options: Unpack[ReductionOptions],
@@ -128,8 +138,8 @@ class Group(Generic[A]):
 
     def all_to_all(
         self,
-        output: A,
-        input: A,
+        output: Arrays[A],
+        input: Arrays[A],
         output_splits: Sequence[int] | None = None,
         input_splits: Sequence[int] | None = None,
         *,
@@ -155,14 +165,21 @@ class Group(Generic[A]):
         message = self._request("barrier", nowhere, policy=policy)
         return self._run(Operation(message, nowhere, nowhere))
 
-    def send(self, tensor: A, peer: int, tag: int = 0, *, policy: LossPolicy = EXACT) -> Work[A]:
+    def send(
+        self, tensor: Arrays[A], peer: int, tag: int = 0, *, policy: LossPolicy = EXACT
+    ) -> Work[A]:
         """Send a message. Done when its bytes are copied, whether or not `peer` receives."""
         given = self._block(tensor)
         message = self._request("send", given, policy=policy, peer=peer, tag=tag)
         return self._run(Operation(message, self._none_of(given), given))
 
     def receive(
-        self, tensor: A, peer: int | None = None, tag: int = 0, *, policy: LossPolicy = EXACT
+        self,
+        tensor: Arrays[A],
+        peer: int | None = None,
+        tag: int = 0,
+        *,
+        policy: LossPolicy = EXACT,
     ) -> Work[A]:
         """Receive the next message with `tag` from `peer`, or from any rank: see `Work.source`."""
         target = self._block(tensor)

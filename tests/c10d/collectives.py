@@ -74,6 +74,9 @@ def scaled_reductions(rank: int, size: int) -> None:
             dist.reduce_scatter_tensor(part, given, op)
             assert torch.equal(given, tensor)  # the input stays as it is
             torch.testing.assert_close(part, torch.full((2,), expected).to(dtype))
+            dist.reduce(given, 0, op)
+            reduced = torch.full_like(tensor, expected) if rank == 0 else tensor
+            torch.testing.assert_close(given, reduced)  # on other ranks it stays as it is
             if not dtype.is_complex:
                 dist.all_reduce(tensor, op)
                 torch.testing.assert_close(tensor, torch.full_like(tensor, expected))

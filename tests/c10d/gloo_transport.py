@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ class GlooWork:
         *,
         receives: bool = False,
     ) -> None:
-        self.works, self._finish = works, finish
+        self.works, self._finish = works, [finish] if finish else []
         self._deadline = time.monotonic() + policy.deadline
         self._lock, self._receives = threading.Lock(), receives
         self.source = -1
@@ -53,10 +54,14 @@ class GlooWork:
         for work in self.works:
             self._wait_for(work, until)
         with self._lock:
-            finish, self._finish = self._finish, None
-            if finish is not None:
-                finish()
+            steps, self._finish = self._finish, []
+            for step in steps:
+                step()
         return True
+
+    def then(self, step: Callable[[], object]) -> None:
+        """Run `step` at the end, after those before."""
+        self._finish.append(step)
 
     def done(self) -> bool:
         return all(work.is_completed() for work in self.works)
@@ -88,6 +93,27 @@ class GlooWork:
             self.source = int(work._source_rank())  # noqa: SLF001  # torch's own way to it
 
 
+def of_one_tensor(method: Callable[..., GlooWork]) -> Callable[..., GlooWork]:
+    """Wrap an operation, as Gloo takes one tensor: tuples are concatenated, and copied back."""
+
+    @wraps(method)
+    def call(self: "GlooGroup", *given: Any, **options: Any) -> GlooWork:
+        joined = [torch.cat(each) if isinstance(each, tuple) else each for each in given]
+        work = method(self, *joined, **options)
+        for each, whole in zip(given, joined, strict=True):
+            if isinstance(each, tuple):
+                work.then(partial(_copy_back, each, whole))
+        return work
+
+    return call
+
+
+def _copy_back(parts: tuple[torch.Tensor, ...], whole: torch.Tensor) -> None:
+    with torch.inference_mode():
+        for part, values in zip(parts, torch.split(whole, [p.numel() for p in parts]), strict=True):
+            part.copy_(values)
+
+
 class GlooGroup:
     """A transport.Group."""
 
@@ -96,24 +122,29 @@ class GlooGroup:
         self._gloo: Any = dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=60))
         self._open = True
 
-    def all_reduce(self, tensor: torch.Tensor, op: str, *, policy: LossPolicy) -> GlooWork:
+    @of_one_tensor
+    def all_reduce(self, tensor: Any, op: str, *, policy: LossPolicy) -> GlooWork:
         opts = dist.AllreduceOptions()
         opts.reduceOp, opts.timeout = OPS[op], self._left(policy)
         average = (lambda: tensor.div_(self.size)) if op == "avg" else None
         return GlooWork([self._gloo.allreduce([tensor], opts)], policy, average)
 
-    def reduce(self, tensor: torch.Tensor, root: int, op: str, *, policy: LossPolicy) -> GlooWork:
-        return self.all_reduce(tensor, op, policy=policy)
+    @of_one_tensor
+    def reduce(self, tensor: Any, root: int, op: str, *, policy: LossPolicy) -> GlooWork:
+        scratch = tensor if root == self.rank else tensor.clone()
+        return self.all_reduce(scratch, op, policy=policy)
 
-    def broadcast(self, tensor: torch.Tensor, root: int, *, policy: LossPolicy) -> GlooWork:
+    @of_one_tensor
+    def broadcast(self, tensor: Any, root: int, *, policy: LossPolicy) -> GlooWork:
         opts = dist.BroadcastOptions()
         opts.rootRank, opts.timeout = root, self._left(policy)
         return GlooWork([self._gloo.broadcast([tensor], opts)], policy)
 
+    @of_one_tensor
     def all_gather(
         self,
-        output: torch.Tensor,
-        input: torch.Tensor,
+        output: Any,
+        input: Any,
         sizes: Sequence[int] | None,
         *,
         policy: LossPolicy,
@@ -127,26 +158,25 @@ class GlooGroup:
             works.append(self._gloo.broadcast([part], opts))
         return GlooWork(works, policy)
 
-    def gather(
-        self, output: torch.Tensor | None, input: torch.Tensor, root: int, *, policy: LossPolicy
-    ) -> GlooWork:
+    @of_one_tensor
+    def gather(self, output: Any, input: Any, root: int, *, policy: LossPolicy) -> GlooWork:
         opts = dist.GatherOptions()
         opts.rootRank, opts.timeout = root, self._left(policy)
         outputs = [list(output.chunk(self.size))] if output is not None else []
         return GlooWork([self._gloo.gather(outputs, [input], opts)], policy)
 
-    def scatter(
-        self, output: torch.Tensor, input: torch.Tensor | None, root: int, *, policy: LossPolicy
-    ) -> GlooWork:
+    @of_one_tensor
+    def scatter(self, output: Any, input: Any, root: int, *, policy: LossPolicy) -> GlooWork:
         opts = dist.ScatterOptions()
         opts.rootRank, opts.timeout = root, self._left(policy)
         inputs = [list(input.chunk(self.size))] if input is not None else []
         return GlooWork([self._gloo.scatter([output], inputs, opts)], policy)
 
+    @of_one_tensor
     def reduce_scatter(
         self,
-        output: torch.Tensor,
-        input: torch.Tensor,
+        output: Any,
+        input: Any,
         op: str,
         sizes: Sequence[int] | None,
         *,
@@ -164,10 +194,11 @@ class GlooGroup:
 
         return GlooWork(work.works, policy, finish)
 
+    @of_one_tensor
     def all_to_all(
         self,
-        output: torch.Tensor,
-        input: torch.Tensor,
+        output: Any,
+        input: Any,
         output_splits: Sequence[int] | None,
         input_splits: Sequence[int] | None,
         *,
@@ -178,13 +209,13 @@ class GlooGroup:
         splits = [list(output_splits or []), list(input_splits or [])]
         return GlooWork([self._gloo.alltoall_base(output, input, *splits, opts)], policy)
 
-    def send(self, tensor: torch.Tensor, peer: int, tag: int, *, policy: LossPolicy) -> GlooWork:
+    @of_one_tensor
+    def send(self, tensor: Any, peer: int, tag: int, *, policy: LossPolicy) -> GlooWork:
         self._left(policy)
         return GlooWork([self._gloo.send([tensor], peer, tag)], policy)
 
-    def receive(
-        self, tensor: torch.Tensor, peer: int | None, tag: int, *, policy: LossPolicy
-    ) -> GlooWork:
+    @of_one_tensor
+    def receive(self, tensor: Any, peer: int | None, tag: int, *, policy: LossPolicy) -> GlooWork:
         self._left(policy)
         if peer is None:
             return GlooWork([self._gloo.recv_anysource([tensor], tag)], policy, receives=True)
@@ -198,7 +229,7 @@ class GlooGroup:
     def close(self) -> None:
         self._open = False
 
-    def _even(self, tensor: torch.Tensor) -> list[int]:
+    def _even(self, tensor: Any) -> list[int]:
         return [tensor.numel() // self.size] * self.size
 
     def _left(self, policy: LossPolicy) -> timedelta:

@@ -65,6 +65,32 @@ def in_inference_mode(rank: int, size: int) -> None:
     assert [output.tolist() for output in outputs] == [[float(r)] * 2 for r in range(size)]
 
 
+def large(rank: int, size: int) -> None:
+    """Tensors that are not concatenated."""
+    count = 5_000  # elements, 20 KB
+    given = [torch.full((count,), 10.0 * rank + r) for r in range(size)]
+    outputs = [torch.zeros(count) for _ in range(size)]
+    places = [output.data_ptr() for output in outputs]
+    dist.all_to_all(outputs, given) if dist.get_backend() != "gloo" else dist.all_gather(
+        outputs, given[rank]
+    )
+    for r, output in enumerate(outputs):
+        wanted = 10.0 * r + (rank if dist.get_backend() != "gloo" else r)
+        assert torch.equal(output, torch.full((count,), wanted))
+    for root in range(size):
+        mine = torch.zeros(count)
+        dist.scatter(mine, given if rank == root else None, root)
+        assert torch.equal(mine, torch.full((count,), 10.0 * root + rank))
+        dist.gather(given[root], outputs if rank == root else None, root)
+        if rank == root:
+            assert [int(output[-1]) for output in outputs] == [10 * r + root for r in range(size)]
+    sums = [sum(10.0 * r + place for r in range(size)) for place in range(size)]
+    dist.reduce_scatter(outputs[0], given)
+    assert torch.equal(outputs[0], torch.full((count,), sums[rank]))
+    assert [output.data_ptr() for output in outputs] == places
+    assert [int(each[0]) for each in given] == [10 * rank + r for r in range(size)]
+
+
 def numbered(rank: int, size: int) -> None:
     """The sequence number counts the collectives of a group."""
     group: Any = dist.group.WORLD
@@ -135,5 +161,6 @@ def refused(rank: int, size: int) -> None:
 
 
 ALL: Final = {
-    each.__name__: each for each in (one_tensor_per_device, in_inference_mode, numbered, refused)
+    each.__name__: each
+    for each in (one_tensor_per_device, in_inference_mode, large, numbered, refused)
 }

@@ -15,7 +15,7 @@ from dlcp_client.c10d.errors import as_torch, torch_errors
 from dlcp_client.c10d.reduction import Reduction
 from dlcp_client.c10d.sessions import GroupMember, Sessions
 from dlcp_client.c10d.single_rank import SingleRankGroup
-from dlcp_client.c10d.staging import BYTES, copied, lent, room
+from dlcp_client.c10d.staging import APART, BYTES, copied, lent, room
 from dlcp_client.c10d.work import GroupWork, joined
 from dlcpd.contract.errors import (
     BadOperation,
@@ -144,16 +144,16 @@ def test_errors_from_the_daemon_stay_those_of_the_contract() -> None:
 def test_dense_tensors_are_moved_where_they_are(dtype: torch.dtype) -> None:
     tensor = torch.ones(2, 3).to(dtype)
     buffer = lent([tensor], BYTES)
-    assert buffer.shared
-    assert buffer.flat.numel() == tensor.nbytes
-    assert not copied([tensor], BYTES).shared
+    assert buffer.flats[0].data_ptr() == tensor.data_ptr()
+    assert buffer.count == tensor.nbytes
+    assert copied([tensor], BYTES).flats[0].data_ptr() != tensor.data_ptr()
 
 
 def test_others_are_copied_and_copied_back() -> None:
     tensor = torch.zeros(3, 4).t()
     buffer = lent([tensor], torch.float32)
-    assert not buffer.shared
-    buffer.flat.copy_(torch.arange(12.0))
+    assert buffer.flats[0].data_ptr() != tensor.data_ptr()
+    buffer.flats[0].copy_(torch.arange(12.0))
     buffer.copy_back()
     assert torch.equal(tensor, torch.arange(12.0).view(4, 3))
 
@@ -162,16 +162,46 @@ def test_lists_stand_one_after_the_other() -> None:
     tensors = [torch.zeros(2), torch.zeros(3)]
     buffer = room(tensors, BYTES)
     assert buffer.sizes == buffer.uneven == (8, 12)
-    buffer.flat.view(torch.float32).copy_(torch.arange(5.0))
+    (flat,) = buffer.flats
+    flat.view(torch.float32).copy_(torch.arange(5.0))
     buffer.copy_back()
     assert [t.tolist() for t in tensors] == [[0, 1], [2, 3, 4]]
+
+
+LARGE = APART // 4  # float32
+
+
+@pytest.mark.parametrize("stage", [lent, room])
+def test_large_tensors_of_a_list_are_moved_where_they_are(stage: Any) -> None:
+    tensors = [torch.zeros(LARGE), torch.zeros(LARGE, 2)]
+    buffer = stage(tensors, BYTES)
+    assert [flat.data_ptr() for flat in buffer.flats] == [t.data_ptr() for t in tensors]
+    assert (buffer.count, buffer.uneven) == (12 * LARGE, (4 * LARGE, 8 * LARGE))
+    assert copied(tensors, BYTES).count == 12 * LARGE
+    assert isinstance(copied(tensors, BYTES).whole, torch.Tensor)
+
+
+def test_a_list_with_a_tensor_that_is_not_contiguous() -> None:
+    tensors = [torch.zeros(LARGE), torch.zeros(2, LARGE).t()]
+    filled = torch.arange(3.0 * LARGE)
+    for stage in (lent, room):
+        buffer = stage(tensors, torch.float32)
+        at = 0
+        for flat in buffer.flats:
+            flat.copy_(filled[at : at + flat.numel()])
+            at += flat.numel()
+        buffer.copy_back()
+        found = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        assert torch.equal(found, filled)
+        for tensor in tensors:
+            tensor.zero_()
 
 
 def test_small_integers_wrap_around_as_in_their_own_dtype() -> None:
     asked = Reduction.of(dist.ReduceOp.SUM, torch.uint8)
     tensor = torch.tensor([200], dtype=torch.uint8)
     buffer = lent([tensor], asked.carried)
-    buffer.flat.mul_(2)
+    buffer.multiply(2)
     buffer.copy_back()
     assert tensor.item() == 400 % 256
 

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 
 from dlcp_client import Session, connect
+from dlcp_client.arena.memory import copy_bytes
 from dlcp_client.group import Group
 from dlcpd.contract.messages import DTYPES
 from tests.client.ddp_ranks import group
@@ -213,9 +215,38 @@ def one_memory(case: Case) -> Iterator[Pair]:
     yield "all_gather of a part of its output", whole, wanted
 
 
+def in_parts(case: Case) -> Iterator[Pair]:
+    """Tuples of tensors, one of them empty."""
+    world, count = case.size, case.count
+    mine, apart = case.given(count), _parts(case.new(count))
+    wanted = case.gathered(mine)
+    case.ours.all_reduce(_parts(mine)).wait()
+    yield "all_reduce of parts", mine, reduce(FOLD["sum"], wanted)
+    mine = case.given(count)
+    case.ours.broadcast(_parts(mine), world - 1).wait()
+    yield "broadcast of parts", mine, wanted[world - 1]
+
+    mine, output = case.given(count), case.new(world * count)
+    case.ours.all_gather(_parts(output), _parts(mine)).wait()
+    yield "all_gather of parts", output, torch.cat(wanted)
+
+    whole, output = case.given(world * count), case.new(world * count)
+    columns = [theirs.view(world, -1)[case.rank] for theirs in case.gathered(whole)]
+    case.ours.all_to_all(_parts(output), _parts(whole)).wait()
+    yield "all_to_all of parts", output, torch.cat(columns)
+    case.ours.reduce_scatter(apart, _parts(whole)).wait()
+    yield "reduce_scatter of parts", torch.cat(apart), reduce(FOLD["sum"], columns)
+    yield "an input of parts", whole, case.given(world * count)
+
+
+def _parts(whole: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    cut = len(whole) // 3
+    return whole[:cut], whole[cut:cut], whole[cut:]
+
+
 EVERY = [
     all_reduce, reduce_to_each, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all,
-    uneven, one_memory,
+    uneven, one_memory, in_parts,
 ]  # fmt: skip
 
 
@@ -246,11 +277,33 @@ def _methods(
     found = []
     with opened as session:
         for dtype in kinds:
-            for count in (0, 1, 7, 1000):
+            for count in (0, 1, 7, 1024):  # of the last, each part is aligned
                 found += wrong(Case(session.world, dist.group.WORLD, dtype, count, arena))
         for dtype in FEW:
             count = LARGE // dtype.itemsize
             found += wrong(Case(session.world, dist.group.WORLD, dtype, count, arena))
+    return found
+
+
+def copies_of_a_broadcast(rank: int, store: str) -> list[str]:
+    """The root's tensor goes to the arena, and the result from there to the other rank's."""
+    found, copied = [], list[int]()
+
+    def copy(target: int, source: int, size: int) -> None:
+        copied.append(size)
+        copy_bytes(target, source, size)
+
+    with session_of(rank, store, 2) as session:
+        tensor = torch.full((LARGE,), float(rank))
+        with (
+            mock.patch("dlcp_client.operations.places.copy_bytes", copy),
+            mock.patch("dlcp_client.operations.work.copy_bytes", copy),
+        ):
+            session.world.broadcast(tensor, 1).wait()
+        if copied != [tensor.nbytes]:
+            found.append(f"rank {rank} copied {copied}")
+        if not torch.equal(tensor, torch.ones(LARGE)):
+            found.append(f"rank {rank} has {tensor[:4].tolist()}")
     return found
 
 

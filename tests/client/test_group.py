@@ -20,6 +20,10 @@ def test_every_method_gives_what_gloo_gives(tmp_path: Path, world: int, arena: b
     assert found == [[]] * world
 
 
+def test_a_broadcast_copies_each_tensor_once(tmp_path: Path) -> None:
+    assert on_each_rank(group_ranks.copies_of_a_broadcast, tmp_path) == [[]] * 2
+
+
 def test_groups_of_some_ranks_and_in_other_orders(tmp_path: Path) -> None:
     assert on_each_rank(group_ranks.subgroups, tmp_path, world=3) == [[]] * 3
 

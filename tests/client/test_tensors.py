@@ -1,12 +1,15 @@
 """Which tensors are refused, and that copies keep every bit."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 
-from dlcp_client.arena import tensors
+from dlcp_client.arena import blocks, tensors
+from dlcp_client.arena.blocks import chained
 from dlcp_client.arena.tensors import TENSORS, copy
 from dlcpd.contract.errors import BadTensor
 from dlcpd.contract.messages import DTYPES
@@ -33,6 +36,41 @@ def test_a_bad_tensor_is_refused_and_described(tensor: Any, text: str) -> None:
     with pytest.raises(BadTensor) as caught:
         TENSORS.block(tensor)
     assert text in str(caught.value)
+
+
+FEW = torch.zeros(3)
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ((), "without tensors"),
+        ((FEW, FEW.double()), "a tuple of float32 and float64"),
+        ((FEW, FEW[::2]), "not contiguous"),
+        ((FEW, [FEW]), "list is not a torch.Tensor"),
+        ((FEW, FEW, FEW), "of 9 elements together are too large"),
+    ],
+)
+def test_a_bad_tuple_is_refused(parts: Any, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "MAX_ELEMENTS", 8)
+    with pytest.raises(BadTensor, match=text):
+        TENSORS.block(parts)
+
+
+def test_a_tuple_of_devices_is_refused() -> None:
+    device: Any = SimpleNamespace(name="cuda:0")
+    part = replace(TENSORS.block(FEW), device=device)
+    with pytest.raises(BadTensor, match="a tensor on cuda:0: concatenate"):
+        chained([TENSORS.block(FEW), part])
+
+
+def test_the_bytes_of_a_tuple() -> None:
+    tensor, ours = torch.zeros(8), TENSORS.block
+    tuple_of = ours((tensor[:2], tensor[4:6]))
+    assert (tuple_of.count, tuple_of.nbytes, tuple_of.dtype) == (4, 16, "float32")
+    assert tuple_of.overlaps(ours(tensor[5:6]))
+    assert ours(tensor[:1]).overlaps(tuple_of)
+    assert not tuple_of.overlaps(ours((tensor[2:4], tensor[6:])))
 
 
 def test_a_negated_view_is_refused() -> None:

@@ -24,19 +24,31 @@ _POPULATE_WRITE: Final = 23  # MADV_POPULATE_WRITE, Linux 5.14; Python 3.11 has 
 
 
 class Region:
-    """Bytes of the arena, freed with this object."""
+    """Bytes of the arena, freed with the last of this object and its parts."""
 
-    __slots__ = ("_dead", "address", "memory", "offset")
+    __slots__ = ("_dead", "_whole", "address", "memory", "offset")
 
-    def __init__(self, memory: memoryview, address: int, offset: int, dead: deque[int]) -> None:
+    def __init__(
+        self, memory: memoryview, address: int, offset: int, dead: deque[int] | None
+    ) -> None:
+        """`dead`: gets the offset at the end; None: of a part."""
         self.address, self.offset = address, offset
         self.memory, self._dead = memory, dead  # the memory stays mapped for as long
+        self._whole: Region | None = None
+
+    def part(self, start: int, size: int) -> "Region":
+        """`size` bytes from byte `start` on."""
+        memory = self.memory[start : start + size]
+        part = Region(memory, self.address + start, self.offset + start, None)
+        part._whole = self
+        return part
 
     def __len__(self) -> int:
         return len(self.memory)
 
     def __del__(self) -> None:
-        self._dead.append(self.offset)
+        if self._dead is not None:
+            self._dead.append(self.offset)
 
 
 class SharedArena:

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from msgspec.structs import replace
 
-from dlcp_client.arena.blocks import Block
+from dlcp_client.arena.blocks import Block, chained
 from dlcp_client.arena.memory import SharedArena, copy_bytes
 from dlcp_client.device.registry import device_of
 from dlcp_client.ranges import RANGES
@@ -27,6 +27,8 @@ class TorchLibrary:
 
     def block(self, tensor: Any) -> Block[torch.Tensor]:
         """Raises: BadTensor."""
+        if tensor.__class__ is tuple:
+            return chained([self.block(part) for part in tensor])
         problem = _problem(tensor)
         if problem:
             raise BadTensor(problem)

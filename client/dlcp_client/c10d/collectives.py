@@ -64,12 +64,11 @@ class Collectives(GroupCalls):
         root = check_root(asked.root, self.group.size)
         check_root_tensor(asked.root_tensor, len(tensors))
         reduction = Reduction.of(asked.op, only(tensors, "tensor list").dtype)
-        # The transport may use the tensor as scratch memory: copy it except at the root.
-        stage = lent if root == self.group.rank else copied
-        buffer = stage(tensors, reduction.carried)
+        scaled = reduction.factor is not None and root != self.group.rank
+        buffer = (copied if scaled else lent)(tensors, reduction.carried)
         if reduction.factor is not None:
-            buffer.flat.mul_(reduction.factor)
-        part = self.group.reduce(buffer.flat, root, reduction.op, policy=self.policy(asked))
+            buffer.multiply(reduction.factor)
+        part = self.group.reduce(buffer.whole, root, reduction.op, policy=self.policy(asked))
         return GroupWork([part], tensors, buffer.copy_back if root == self.group.rank else None)
 
     @operation
@@ -104,8 +103,8 @@ class Collectives(GroupCalls):
             chosen = tensors[check_root_tensor(asked.root_tensor, len(tensors))]
             check_alike(tensors)
         buffer = lent([chosen], BYTES)
-        part = self.group.broadcast(buffer.flat, root, policy=self.policy(asked))
-        work = GroupWork([part], tensors, buffer.copy_back)
+        part = self.group.broadcast(buffer.whole, root, policy=self.policy(asked))
+        work = GroupWork([part], tensors, None if root == self.group.rank else buffer.copy_back)
         return work if len(tensors) == 1 else copied_to_all(work, chosen, tensors)
 
     @operation
@@ -116,12 +115,12 @@ class Collectives(GroupCalls):
             return self._all_gather(outputs[0], inputs[0], asked)
         check_alike(inputs)
         source, targets = lent(inputs, BYTES), rooms_of_all(outputs, inputs, self.group.size)
-        flat = targets[0].flat
-        part = self.group.all_gather(flat, source.flat, None, policy=self.policy(asked))
+        target = targets[0].whole
+        part = self.group.all_gather(target, source.whole, None, policy=self.policy(asked))
 
         def finish() -> None:
-            for target in targets:
-                target.copy_back()
+            for each in targets:
+                each.copy_back()
 
         return GroupWork([part], outputs, finish)
 
@@ -158,10 +157,10 @@ class Collectives(GroupCalls):
         source, policy = lent(inputs, BYTES), self.policy(asked)
         if root != self.group.rank:
             check_empty(outputs, "output")
-            return GroupWork([self.group.gather(None, source.flat, root, policy=policy)], [])
+            return GroupWork([self.group.gather(None, source.whole, root, policy=policy)], [])
         target = room(only(outputs, "output list"), BYTES)
         check_parts(target, source, self.group.size, "output")
-        part = self.group.gather(target.flat, source.flat, root, policy=policy)
+        part = self.group.gather(target.whole, source.whole, root, policy=policy)
         return GroupWork([part], outputs[0], target.copy_back)
 
     @operation
@@ -176,7 +175,7 @@ class Collectives(GroupCalls):
         else:
             check_empty(inputs, "input")
         part = self.group.scatter(
-            target.flat, None if source is None else source.flat, root, policy=self.policy(asked)
+            target.whole, None if source is None else source.whole, root, policy=self.policy(asked)
         )
         return GroupWork([part], outputs, target.copy_back)
 
@@ -219,8 +218,8 @@ class Collectives(GroupCalls):
         reduction = Reduction.of(asked.op, tensors[0].dtype)
         buffer = lent(tensors, reduction.carried)
         if reduction.factor is not None:
-            buffer.flat.mul_(reduction.factor)
-        part = self.group.all_reduce(buffer.flat, reduction.op, policy=self.policy(asked))
+            buffer.multiply(reduction.factor)
+        part = self.group.all_reduce(buffer.whole, reduction.op, policy=self.policy(asked))
         return GroupWork([part], tensors, buffer.copy_back)
 
     def _all_gather(self, outputs: Tensors, given: torch.Tensor, asked: CallOptions) -> GroupWork:
@@ -231,8 +230,8 @@ class Collectives(GroupCalls):
             check_count(target, self.group.size, "output")
             check_same(target.sizes[self.group.rank], source.sizes[0])
         else:
-            check_same(target.flat.numel(), source.flat.numel() * self.group.size)
-        part = self.group.all_gather(target.flat, source.flat, sizes, policy=self.policy(asked))
+            check_same(target.count, source.count * self.group.size)
+        part = self.group.all_gather(target.whole, source.whole, sizes, policy=self.policy(asked))
         return GroupWork([part], outputs, target.copy_back)
 
     def _all_gather_together(self, pairs: Pairs, asked: CallOptions) -> GroupWork:
@@ -245,7 +244,7 @@ class Collectives(GroupCalls):
             check_same(output.nbytes, given.nbytes * self.group.size)
         source = lent(inputs, BYTES)
         target, copy_back = room_by_rank(outputs, self.group.size)
-        part = self.group.all_gather(target, source.flat, None, policy=self.policy(asked))
+        part = self.group.all_gather(target, source.whole, None, policy=self.policy(asked))
         return GroupWork([part], outputs, copy_back)
 
     def _reduce_scatter(
@@ -257,13 +256,13 @@ class Collectives(GroupCalls):
         sizes = None if len(inputs) == 1 else source.uneven
         if len(inputs) > 1:
             check_count(source, self.group.size, "input")
-            check_same(source.sizes[self.group.rank], target.flat.numel())
+            check_same(source.sizes[self.group.rank], target.count)
         else:
-            check_same(source.flat.numel(), target.flat.numel() * self.group.size)
+            check_same(source.count, target.count * self.group.size)
         if reduction.factor is not None:
-            source.flat.mul_(reduction.factor)
+            source.multiply(reduction.factor)
         part = self.group.reduce_scatter(
-            target.flat, source.flat, reduction.op, sizes, policy=self.policy(asked)
+            target.whole, source.whole, reduction.op, sizes, policy=self.policy(asked)
         )
         return GroupWork([part], [output], target.copy_back)
 
@@ -275,12 +274,13 @@ class Collectives(GroupCalls):
         for output, given in pairs:
             check_same(given.numel(), output.numel() * self.group.size)
         reduction = Reduction.of(asked.op, outputs[0].dtype)
-        source = copied(by_rank(inputs, self.group.size), reduction.carried)
+        stage = lent if reduction.factor is None else copied
+        source = stage(by_rank(inputs, self.group.size), reduction.carried)
         target = room(outputs, reduction.carried)
         if reduction.factor is not None:
-            source.flat.mul_(reduction.factor)
+            source.multiply(reduction.factor)
         part = self.group.reduce_scatter(
-            target.flat, source.flat, reduction.op, None, policy=self.policy(asked)
+            target.whole, source.whole, reduction.op, None, policy=self.policy(asked)
         )
         return GroupWork([part], outputs, target.copy_back)
 
@@ -294,6 +294,6 @@ class Collectives(GroupCalls):
     ) -> GroupWork:
         check_dtype(source.tensors[0], target.tensors[0])
         part = self.group.all_to_all(
-            target.flat, source.flat, output_sizes, input_sizes, policy=self.policy(asked)
+            target.whole, source.whole, output_sizes, input_sizes, policy=self.policy(asked)
         )
         return GroupWork([part], list(target.tensors), target.copy_back)

@@ -35,7 +35,7 @@ def reduced_here(tensors: Sequence[torch.Tensor], reduction: Reduction) -> torch
 def rooms_of_all(
     outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], ranks: int
 ) -> list[Buffer]:
-    """Buffers for the tensors of all ranks in each of `outputs`, which share one flat tensor.
+    """Buffers for the tensors of all ranks in each of `outputs`, which share their values.
 
     Raises: BadOperation, BadTensor.
     """
@@ -44,7 +44,7 @@ def rooms_of_all(
     for target in targets:
         check_count(target, ranks * len(inputs), "output")
         check_alike([inputs[0], *target.tensors])
-    return [replace(target, flat=targets[0].flat) for target in targets]
+    return [replace(target, whole=targets[0].whole) for target in targets]
 
 
 def copied_to_all(work: GroupWork, result: torch.Tensor, tensors: list[torch.Tensor]) -> GroupWork:

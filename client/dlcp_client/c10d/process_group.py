@@ -107,7 +107,7 @@ class ProcessGroup(Collectives, PerDevice):
     def send(self, tensors: Tensors, peer: int, tag: int, asked: CallOptions) -> GroupWork:
         check_message(peer, tag, self.group.size)
         buffer = lent(tensors, BYTES)
-        return GroupWork([self.group.send(buffer.flat, peer, tag, policy=self.policy(asked))], [])
+        return GroupWork([self.group.send(buffer.whole, peer, tag, policy=self.policy(asked))], [])
 
     @operation
     def recv(self, tensors: Tensors, peer: int, tag: int, asked: CallOptions) -> GroupWork:
@@ -219,5 +219,5 @@ def _received(
 ) -> GroupWork:
     """Receive a message of `peer`; None: of any rank."""
     buffer = room(tensors, BYTES)
-    part = group.receive(buffer.flat, peer, tag, policy=policy)
+    part = group.receive(buffer.whole, peer, tag, policy=policy)
     return GroupWork([part], tensors, buffer.copy_back)

@@ -9,7 +9,7 @@ from torch.futures import Future
 from dlcpd.contract.errors import BadOperation
 from dlcpd.contract.policy import EXACT, LossPolicy
 
-from .transport import TransportWork
+from .transport import Flat, TransportWork
 
 
 class CompletedWork:
@@ -34,21 +34,19 @@ class SingleRankGroup:
 
     rank, size = 0, 1
 
-    def all_reduce(self, tensor: torch.Tensor, op: str, *, policy: LossPolicy) -> TransportWork:
+    def all_reduce(self, tensor: Flat, op: str, *, policy: LossPolicy) -> TransportWork:
         return CompletedWork()
 
-    def reduce(
-        self, tensor: torch.Tensor, root: int, op: str, *, policy: LossPolicy
-    ) -> TransportWork:
+    def reduce(self, tensor: Flat, root: int, op: str, *, policy: LossPolicy) -> TransportWork:
         return CompletedWork()
 
-    def broadcast(self, tensor: torch.Tensor, root: int, *, policy: LossPolicy) -> TransportWork:
+    def broadcast(self, tensor: Flat, root: int, *, policy: LossPolicy) -> TransportWork:
         return CompletedWork()
 
     def all_gather(
         self,
-        output: torch.Tensor,
-        input: torch.Tensor,
+        output: Flat,
+        input: Flat,
         sizes: Sequence[int] | None,
         *,
         policy: LossPolicy,
@@ -56,19 +54,19 @@ class SingleRankGroup:
         return _copied(output, input)
 
     def gather(
-        self, output: torch.Tensor | None, input: torch.Tensor, root: int, *, policy: LossPolicy
+        self, output: Flat | None, input: Flat, root: int, *, policy: LossPolicy
     ) -> TransportWork:
         return _copied(output, input)
 
     def scatter(
-        self, output: torch.Tensor, input: torch.Tensor | None, root: int, *, policy: LossPolicy
+        self, output: Flat, input: Flat | None, root: int, *, policy: LossPolicy
     ) -> TransportWork:
         return _copied(output, input)
 
     def reduce_scatter(  # noqa: PLR0913  # as the Protocol says
         self,
-        output: torch.Tensor,
-        input: torch.Tensor,
+        output: Flat,
+        input: Flat,
         op: str,
         sizes: Sequence[int] | None,
         *,
@@ -80,8 +78,8 @@ class SingleRankGroup:
 
     def all_to_all(
         self,
-        output: torch.Tensor,
-        input: torch.Tensor,
+        output: Flat,
+        input: Flat,
         output_splits: Sequence[int] | None,
         input_splits: Sequence[int] | None,
         *,
@@ -89,13 +87,11 @@ class SingleRankGroup:
     ) -> TransportWork:
         return _copied(output, input)
 
-    def send(
-        self, tensor: torch.Tensor, peer: int, tag: int, *, policy: LossPolicy
-    ) -> TransportWork:
+    def send(self, tensor: Flat, peer: int, tag: int, *, policy: LossPolicy) -> TransportWork:
         self._refuse()
 
     def receive(
-        self, tensor: torch.Tensor, peer: int | None, tag: int, *, policy: LossPolicy
+        self, tensor: Flat, peer: int | None, tag: int, *, policy: LossPolicy
     ) -> TransportWork:
         self._refuse()
 
@@ -109,7 +105,11 @@ class SingleRankGroup:
         raise BadOperation("a group of one rank has no peer to send to or receive from")
 
 
-def _copied(output: torch.Tensor | None, given: torch.Tensor | None) -> TransportWork:
+def _copied(output: Flat | None, given: Flat | None) -> TransportWork:
     if output is not None and given is not None:
-        output.copy_(given)
+        targets = output if isinstance(output, tuple) else (output,)
+        values = torch.cat(given) if isinstance(given, tuple) else given
+        parts = torch.split(values, [target.numel() for target in targets])
+        for target, part in zip(targets, parts, strict=True):
+            target.copy_(part)
     return CompletedWork()

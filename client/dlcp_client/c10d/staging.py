@@ -9,44 +9,57 @@ from msgspec import Struct
 from dlcp_client.device.registry import device_of
 from dlcpd.contract.errors import BadTensor
 
+from .transport import Flat
+
 BYTES: Final = torch.uint8  # dtype of operations that copy; no reduction uses it
+APART: Final = 16 << 10  # bytes of a tensor, on average: copying less costs less than describing it
 
 
 class Buffer(Struct, frozen=True, eq=False):
-    """One flat tensor that holds the values of several tensors of the caller, concatenated."""
+    """The values of several tensors of the caller, concatenated, in the transport's form."""
 
-    flat: torch.Tensor
+    whole: Flat  # as the transport takes them: one of all tensors, or a tuple with one of each
     tensors: tuple[torch.Tensor, ...]  # of the caller, of one dtype
-    sizes: tuple[int, ...]  # elements of `flat` by tensor
+    sizes: tuple[int, ...]  # elements in that form by tensor
 
     @property
-    def shared(self) -> bool:
-        """Whether `flat` is the caller's own memory."""
-        flat, tensors = self.flat, self.tensors
-        if len(tensors) != 1:
-            return False
-        return flat.numel() == 0 or flat.data_ptr() == tensors[0].data_ptr()
+    def flats(self) -> tuple[torch.Tensor, ...]:
+        """The values: one tensor of all, or one of each."""
+        return self.whole if isinstance(self.whole, tuple) else (self.whole,)
+
+    @property
+    def count(self) -> int:
+        """Elements."""
+        return sum(self.sizes)
 
     @property
     def uneven(self) -> tuple[int, ...] | None:
         """The sizes if they differ; else None."""
         return None if len(set(self.sizes)) <= 1 else self.sizes
 
+    def multiply(self, factor: float | torch.Tensor) -> None:
+        """Multiply all values by `factor`."""
+        for flat in self.flats:
+            flat.mul_(factor)
+
     def copy_back(self) -> None:
-        """Copy the values of `flat` to the caller's tensors, unless they share memory."""
-        if self.shared:
+        """Copy the values to the caller's tensors, unless they share memory."""
+        tensors, flats = self.tensors, self.whole
+        if not isinstance(flats, tuple):
+            flats = (flats,) if len(tensors) == 1 else torch.split(flats, list(self.sizes))
+        if all(map(_share, flats, tensors)):
             return
         # On a thread without the caller's modes: results may be inference tensors, which only
         # inference mode changes in place.
         with torch.inference_mode():
-            for part, tensor in zip(
-                torch.split(self.flat, list(self.sizes)), self.tensors, strict=True
-            ):
-                tensor.copy_(_decoded(part, tensor))
+            for part, tensor in zip(flats, tensors, strict=True):
+                if not _share(part, tensor):
+                    tensor.copy_(_decoded(part, tensor))
 
 
 def lent(tensors: Sequence[torch.Tensor], carried: torch.dtype) -> Buffer:
-    """The values of `tensors`, without a copy for a single contiguous tensor of that dtype.
+    """The values of `tensors`, without a copy of one that is contiguous and of that dtype; small
+    ones are concatenated.
 
     Raises: BadTensor.
     """
@@ -54,8 +67,9 @@ def lent(tensors: Sequence[torch.Tensor], carried: torch.dtype) -> Buffer:
     if len(given) == 1:
         flat = _encoded(given[0], carried)
         return Buffer(flat, given, (flat.numel(),))
-    parts = [_encoded(tensor, carried) for tensor in given]
-    return Buffer(torch.cat(parts), given, tuple(part.numel() for part in parts))
+    flats = tuple([_encoded(tensor, carried) for tensor in given])
+    sizes = tuple([flat.numel() for flat in flats])
+    return Buffer(flats if _apart(given) else torch.cat(flats), given, sizes)
 
 
 def copied(tensors: Sequence[torch.Tensor], carried: torch.dtype) -> Buffer:
@@ -64,22 +78,38 @@ def copied(tensors: Sequence[torch.Tensor], carried: torch.dtype) -> Buffer:
     Raises: BadTensor.
     """
     buffer = lent(tensors, carried)
-    if not buffer.shared:
-        return buffer
-    return Buffer(buffer.flat.clone(), buffer.tensors, buffer.sizes)
+    whole, given = buffer.whole, buffer.tensors
+    if isinstance(whole, tuple):
+        return Buffer(torch.cat(whole), given, buffer.sizes)
+    if len(given) == 1 and _share(whole, given[0]):
+        return Buffer(whole.clone(), given, buffer.sizes)
+    return buffer
 
 
 def room(tensors: Sequence[torch.Tensor], carried: torch.dtype) -> Buffer:
-    """A buffer for results of `tensors`: a single tensor's own memory if possible.
+    """A buffer for results of `tensors`: their own memory if possible.
 
     Raises: BadTensor.
     """
     if len(tensors) == 1:
         return lent(tensors, carried)
     given = _checked(tensors)
-    sizes = tuple(_size(tensor, carried) for tensor in given)
+    if _apart(given) and all([tensor.is_contiguous() for tensor in given]):
+        return lent(tensors, carried)
+    sizes = tuple([_size(tensor, carried) for tensor in given])
     flat = torch.empty(sum(sizes), dtype=carried, device=given[0].device)
     return Buffer(flat, given, sizes)
+
+
+def _apart(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether the transport takes the tensors one by one: large ones on the CPU."""
+    size = sum([tensor.nbytes for tensor in tensors])
+    return tensors[0].device.type == "cpu" and size >= APART * len(tensors)
+
+
+def _share(flat: torch.Tensor, tensor: torch.Tensor) -> bool:
+    """Whether `flat`, which has the values of `tensor`, is its memory."""
+    return flat.numel() == 0 or flat.data_ptr() == tensor.data_ptr()
 
 
 def _checked(tensors: Sequence[Any]) -> tuple[torch.Tensor, ...]:

@@ -4,6 +4,7 @@ Rules for every operation:
 
 - Tensors are 1-D, contiguous and on one device, the CPU or another. Reductions take one of the
   REDUCED dtypes. All other operations take uint8, whatever the caller's dtype: elements are bytes.
+- A tuple of such tensors on the CPU stands for their values, one after another (`Flat`).
 - An operation returns before its end. Its tensors are not touched until the work is done.
 - Operations are exact, with the policy's deadline; only gradient hooks pass a bounded policy.
 - Collectives of one group are called in the same order on all its ranks. `send` and `receive`
@@ -14,12 +15,14 @@ Rules for every operation:
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import torch
 from torch.futures import Future
 
 from dlcpd.contract.policy import EXACT, LossPolicy
+
+Flat: TypeAlias = torch.Tensor | tuple[torch.Tensor, ...]
 
 REDUCED: Final = (
     torch.float32,
@@ -65,21 +68,19 @@ class TransportGroup(Protocol):
     rank: int  # of this process in the group
     size: int
 
-    def all_reduce(self, tensor: torch.Tensor, op: str, *, policy: LossPolicy) -> TransportWork:
+    def all_reduce(self, tensor: Flat, op: str, *, policy: LossPolicy) -> TransportWork:
         """Reduce over all ranks, in place."""
 
-    def reduce(
-        self, tensor: torch.Tensor, root: int, op: str, *, policy: LossPolicy
-    ) -> TransportWork:
-        """Reduce over all ranks to `tensor` of `root`. On other ranks it becomes undefined."""
+    def reduce(self, tensor: Flat, root: int, op: str, *, policy: LossPolicy) -> TransportWork:
+        """Reduce over all ranks to `tensor` of `root`. On other ranks it is unchanged."""
 
-    def broadcast(self, tensor: torch.Tensor, root: int, *, policy: LossPolicy) -> TransportWork:
+    def broadcast(self, tensor: Flat, root: int, *, policy: LossPolicy) -> TransportWork:
         """Copy the root's tensor to all ranks."""
 
     def all_gather(
         self,
-        output: torch.Tensor,
-        input: torch.Tensor,  # torch's own name
+        output: Flat,
+        input: Flat,  # torch's own name
         sizes: Sequence[int] | None,
         *,
         policy: LossPolicy,
@@ -91,8 +92,8 @@ class TransportGroup(Protocol):
 
     def gather(
         self,
-        output: torch.Tensor | None,
-        input: torch.Tensor,
+        output: Flat | None,
+        input: Flat,
         root: int,
         *,
         policy: LossPolicy,
@@ -101,8 +102,8 @@ class TransportGroup(Protocol):
 
     def scatter(
         self,
-        output: torch.Tensor,
-        input: torch.Tensor | None,
+        output: Flat,
+        input: Flat | None,
         root: int,
         *,
         policy: LossPolicy,
@@ -111,8 +112,8 @@ class TransportGroup(Protocol):
 
     def reduce_scatter(  # noqa: PLR0913  # all but four by keyword
         self,
-        output: torch.Tensor,
-        input: torch.Tensor,
+        output: Flat,
+        input: Flat,
         op: str,
         sizes: Sequence[int] | None,
         *,
@@ -128,8 +129,8 @@ class TransportGroup(Protocol):
 
     def all_to_all(
         self,
-        output: torch.Tensor,
-        input: torch.Tensor,
+        output: Flat,
+        input: Flat,
         output_splits: Sequence[int] | None,
         input_splits: Sequence[int] | None,
         *,
@@ -140,13 +141,11 @@ class TransportGroup(Protocol):
         Splits are elements by rank; None: equal for all.
         """
 
-    def send(
-        self, tensor: torch.Tensor, peer: int, tag: int, *, policy: LossPolicy
-    ) -> TransportWork:
+    def send(self, tensor: Flat, peer: int, tag: int, *, policy: LossPolicy) -> TransportWork:
         """Send to one rank. Done when the peer has the data or `tensor` may be changed."""
 
     def receive(
-        self, tensor: torch.Tensor, peer: int | None, tag: int, *, policy: LossPolicy
+        self, tensor: Flat, peer: int | None, tag: int, *, policy: LossPolicy
     ) -> TransportWork:
         """Receive from `peer`; None: from the first rank that sends, which `TransportWork.source`
         names."""

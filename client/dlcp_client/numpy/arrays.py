@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dlcp_client.arena.blocks import Block
+from dlcp_client.arena.blocks import Block, chained
 from dlcp_client.arena.memory import Region, SharedArena
 from dlcpd.contract.errors import BadTensor
 from dlcpd.contract.messages import DTYPES, MAX_ELEMENTS
@@ -33,6 +33,8 @@ class NumpyLibrary:
 
     def block(self, array: Any) -> Block[Array]:
         """Raises: BadTensor."""
+        if array.__class__ is tuple:
+            return chained([self.block(part) for part in array])
         own = isinstance(array, np.ndarray)
         found: Array = array if own else _look_into(array)
         dtype = _checked(found)

@@ -37,6 +37,8 @@ class Operation(Struct, Generic[A], eq=False):
     input: Block[A]
     result_only: bool = False
     reads: bool = True  # whether the input's values are read
+    writes: bool = True  # whether the output's values change
+    own: int = -1  # first element of this rank's part of the larger array, the other one; -1: none
     after: Event | None = None  # end of earlier work on the device
     work: Work[A] = cast("Any", None)
     source: Placed | None = None

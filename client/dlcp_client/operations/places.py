@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from dlcp_client.arena.blocks import A, Block
-from dlcp_client.arena.memory import SharedArena, copy_bytes
+from dlcp_client.arena.memory import OFFSET_UNIT, Region, SharedArena, copy_bytes
 from dlcp_client.arena.staging import Staging
 from dlcp_client.device.seam import Event
 from dlcp_client.operations.lanes import Lanes
@@ -42,6 +42,9 @@ class Places:
 
         Returns the places of input and output, which the operation keeps.
         """
+        if operation.own >= 0 and (together := self._place_together(operation, until)):
+            operation.source, operation.target = together
+            return together
         row = COLLECTIVES[operation.message.collective]
         output, input = operation.output, operation.input
         apart, after = not row.by_range, operation.after
@@ -55,6 +58,42 @@ class Places:
         operation.source, operation.target = source, target or source
         return source, operation.target
 
+    def _place_together(
+        self, operation: Operation[A], until: float | None
+    ) -> tuple[Placed, Placed] | None:
+        """Place both arrays in one region, the smaller one as this rank's part of the larger one:
+        the engine then copies no part of this rank. None: one of them is in place, on a device or
+        empty, or the part is not aligned or not within the larger one."""
+        output, input = operation.output, operation.input
+        gathers = output.nbytes >= input.nbytes
+        large, small = (output, input) if gathers else (input, output)
+        start, size = operation.own * small.itemsize, small.nbytes
+        if start % OFFSET_UNIT or start + size > large.nbytes:
+            return None
+        if not (self._is_copied(output) and self._is_copied(input)):
+            return None
+        try:
+            region = self._arena.region(large.nbytes)
+        except ArenaFull:
+            region = self._region_later(large.nbytes, until)
+        part = region.part(start, size)
+        if gathers:
+            _fill(part.address, input)
+            return Placed(part.offset, part), Placed(region.offset, region, region)
+        _fill(region.address, input)
+        return Placed(region.offset, region), Placed(part.offset, part, part)
+
+    def _is_copied(self, block: Block[A]) -> bool:
+        if not block.count or block.device is not None:
+            return False
+        return bool(block.parts) or self._arena.offset_of(block.address) < 0
+
+    def _region_later(self, size: int, until: float | None) -> Region:
+        """A region, once there is space. Raises: ArenaFull; the error that ended the session."""
+        if until is None:
+            raise ArenaFull(f"no space for {size} B now")
+        return self.room(partial(self._arena.region, size), until)
+
     def _place(
         self, block: Block[A], *, after: Event | None, until: float | None, stage: bool, fill: bool
     ) -> Placed:
@@ -63,17 +102,18 @@ class Places:
         device = block.device
         if not block.count:
             return Placed(0, block.array)
-        if device is None and not stage and (offset := self._arena.offset_of(block.address)) >= 0:
+        direct = device is None and not stage and not block.parts
+        if direct and (offset := self._arena.offset_of(block.address)) >= 0:
             return Placed(offset, block.array, direct=True)
         size = block.count * block.itemsize
         try:
             region = self._arena.region(size)
         except ArenaFull:
-            if until is None:
-                raise
-            region = self.room(partial(self._arena.region, size), until)
+            region = self._region_later(size, until)
         if device is None:
-            if fill:
+            if fill and block.parts:
+                _fill(region.address, block)
+            elif fill:
                 copy_bytes(region.address, block.address, size)
             return Placed(region.offset, region, region)
         if not self._staging.locked(region, device) and until is None:
@@ -114,3 +154,11 @@ class Places:
         with self._ranges.waiting_for_room() if self._ranges else nullcontext():
             self._lanes.wait_until(lambda: table.error is not None or done(), deadline)
         table.raise_if_over()
+
+
+def _fill(address: int, block: Block[A]) -> None:
+    """Copy the values of a block of this host to `address`."""
+    for part in block.parts or (block,):
+        size = part.count * part.itemsize
+        copy_bytes(address, part.address, size)
+        address += size

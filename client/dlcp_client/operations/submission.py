@@ -174,7 +174,7 @@ class Submission(Generic[A]):
         if len(held) >= MAX_HELD:
             self._places.wait_for(lambda: len(held) < MAX_HELD, until)
         work, message = operation.work, operation.message
-        if target.region is not None:
+        if target.region is not None and operation.writes:
             work.lands_in(target.region)
         message.input, message.output = source.offset, target.offset
         message.submitted = work.begun

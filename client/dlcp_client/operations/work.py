@@ -227,7 +227,11 @@ class Work(Generic[A]):
                 f"{target.nbytes} B now; leave it alone until the operation is done"
             )
         if target.device is None or self._after is None:
-            copy_bytes(target.address, region.address, size)
+            at = region.address
+            for part in target.parts or (target,):
+                size = part.count * part.itemsize
+                copy_bytes(part.address, at, size)
+                at += size
         else:
             self._landed = self._progress.deliver(target, region, self._after)
 
