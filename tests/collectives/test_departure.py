@@ -122,3 +122,34 @@ def test_nothing_more_can_be_submitted() -> None:
     net.sessions[1].fail_all(1, SessionClosed("the client ended"))
     net.run(until=0.01)
     assert kinds(net, 1) == [SessionBroken]
+
+
+def without_its_peers(*, over: bool) -> SimNetwork:
+    """Rank 2 ended, then rank 0, before rank 1 submitted the next operation."""
+    net = SimNetwork(3)
+    net.submit_all(1, [np.ones(600, np.float32) for _ in range(3)])
+    net.run()
+    for rank in (2, 0):
+        left = PeerLost(f"rank {rank} on host{rank} left", Peer(rank, f"host{rank}"))
+        begun = net.sessions[rank].departures.begun_with(1)
+        net.sessions[1].peer_left(rank, begun, left, net.now)
+        if over:
+            net.sessions[1].peer_gone(rank, left, net.now)
+    net.cut |= {0, 2}
+    return net
+
+
+def test_the_rank_that_left_first_is_named() -> None:
+    """The others may have left because of it."""
+    net = without_its_peers(over=True)
+    with pytest.raises(PeerLost, match="rank 2 on host2 left") as caught:
+        net.submit(1, 2, np.ones(600, np.float32))
+    assert caught.value.peer.rank == 2
+
+    net = without_its_peers(over=False)
+    net.submit(1, 2, np.ones(600, np.float32))
+    net.run(until=0.01)
+    failed = [e for e in net.events[1] if isinstance(e, OperationFailed)]
+    assert [(e.peer.rank, e.peer.awaiting) for e in failed] == [
+        (2, "rank(s) 0, 2 to submit operation 2")
+    ]

@@ -264,7 +264,10 @@ def test_a_killed_engine_is_named_to_the_other_rank(job: Jobs, host: str, paths:
         control_events.SessionFailed,
     ]
     started.ranks[0].submit(3)
-    assert failure(started.ranks[0].outcome(3))[1] == "peer_lost"
+    refused = started.ranks[0].outcome(3)
+    assert isinstance(refused, Failed)
+    assert (refused.code, refused.rank, refused.host) == ("peer_lost", 1, "host1")
+    assert refused.awaiting == "rank(s) 1 to submit operation 3 (all_reduce)"
 
 
 def test_an_engine_that_stands_still_is_suspected_and_goes_on(job: Jobs) -> None:

@@ -1,6 +1,6 @@
 """Peers that have left: when, and the operations that they submitted and still deliver."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from dlcpd.contract.errors import Peer, PeerLost
@@ -51,6 +51,11 @@ class DepartedPeers:
     def is_over(self, rank: int) -> bool:
         """Whether a peer has left and delivers nothing any more."""
         return rank in self._left and self._left[rank].over
+
+    def among(self, ranks: Container[int]) -> list[int]:
+        """Those of `ranks` that have left, in this order: later ones may have left because of the
+        first."""
+        return [rank for rank in self._left if rank in ranks]
 
     def promised(self, rank: int, wire: int, number: int) -> bool:
         """Whether a peer that has left had submitted an operation."""

@@ -59,8 +59,11 @@ class Departures:
         if rank in state.departed:
             error = state.departed.over_error(state.peer(rank))
         if state.outcomes.broken is None and not self._goes_on_without(rank):
-            state.outcomes.departs(rank, error)
-            self.failures.fail_receivers(error)
+            reason = error
+            if rank in state.departed:  # and so are all others
+                reason = state.departed.over_error(state.peer(state.departed.among(state.flows)[0]))
+            state.outcomes.departs(rank, reason)
+            self.failures.fail_receivers(reason)
         for operation in [op for op in state.operations.values() if rank in op.peers]:
             self._let_go(rank, operation, error, now)
         self.fail_hopeless_receivers(now)
@@ -77,7 +80,7 @@ class Departures:
         """An operation has begun here: peers that have left take part in it, or it fails."""
         wire, _, number = operation.id
         departed = self.state.departed
-        for rank in [rank for rank in operation.peers if rank in departed]:
+        for rank in departed.among(operation.peers):
             if operation.id not in self.state.operations:
                 return
             if departed.is_over(rank) or not departed.promised(rank, wire, number):

@@ -10,7 +10,7 @@ from dlcpd.collectives.execution import Execution
 from dlcpd.collectives.order import Group
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.collectives import COLLECTIVES, WHOLE, Shape, Share
-from dlcpd.contract.errors import BadMessage, DeadlineExceeded, DlcpError, SessionClosed
+from dlcpd.contract.errors import BadMessage, DeadlineExceeded, DlcpError, SessionClosed, made
 from dlcpd.contract.messages import CloseGroup, Leave, OpenGroup, Submit
 from dlcpd.core.session.mailbox import ANY
 from dlcpd.core.session.session import Session
@@ -126,7 +126,7 @@ class Client:
             return BadMessage(f"operation {ask.operation} after {self.submitted}")
         self.submitted = ask.operation
         if (reason := self.session.outcomes.reason) is not None:
-            return reason
+            return _awaited(reason, ask)
         group = self.groups.get(ask.group)
         if group is None:
             return BadMessage(f"operation {ask.operation}: group {ask.group} is not open")
@@ -236,3 +236,11 @@ def _is_open(session: Session, operation: Execution) -> bool:
     if session.operations.get(operation.id) is operation:
         return True
     return any(wanted.receiver is operation for wanted in session.mailbox.receivers)
+
+
+def _awaited(reason: DlcpError, ask: Submit) -> DlcpError:
+    """The error that ended the session, with what the operation awaits if it is about a peer."""
+    if reason.peer.rank < 0:
+        return reason
+    awaiting = f"rank(s) {reason.peer.rank} to submit operation {ask.operation} ({ask.collective})"
+    return made(type(reason), str(reason), reason.peer._replace(awaiting=awaiting))
