@@ -63,7 +63,7 @@ class Group(Generic[A]):
         if into is not None:
             output = self._block(into)
         else:
-            output = given if given.writable or given.parts else self._new_like(given)
+            output = given if given.writable else self._new_like(given)
         return self._run(Operation(message, output, given, result_only))
 
     def reduce(
@@ -75,7 +75,7 @@ class Group(Generic[A]):
         if self.rank != root:
             output = self._none_of(given)
         else:
-            output = given if given.writable or given.parts else self._new_like(given)
+            output = given if given.writable else self._new_like(given)
         return self._run(Operation(message, output, given))
 
     def broadcast(self, tensor: Arrays[A], root: int, *, policy: LossPolicy = EXACT) -> Work[A]:
@@ -201,7 +201,9 @@ class Group(Generic[A]):
         return replace(self._nowhere, dtype=like.dtype, itemsize=like.itemsize)
 
     def _new_like(self, given: Block[A]) -> Block[A]:
-        """A new output, for an input that is read-only."""
+        """A new output, for an input that is read-only. Of a tuple, itself: `run` refuses it."""
+        if given.parts:
+            return given
         array: Any = given.array
         return self._block(self.session.empty(array.shape, array.dtype))
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -32,10 +33,11 @@ def placed(
 ) -> tuple[Placed, Placed]:
     """The places of input and output."""
     nothing: Any = None  # no device, and no wait for room
-    places = Places(arena, nothing, nothing, nothing, None)
+    table: Any = SimpleNamespace(memory=SimpleNamespace(releases=0))
+    places = Places(arena, nothing, table, nothing, None)
     given, made = TENSORS.block(input), TENSORS.block(output)
     operation = Operation(request(collective, given, peer=0), made, given, own=own)
-    return places.find(operation, None)
+    return places.find(operation, 0.0)
 
 
 def values(place: Placed) -> list[float]:

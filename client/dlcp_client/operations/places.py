@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from dlcp_client.arena.blocks import A, Block
-from dlcp_client.arena.memory import OFFSET_UNIT, Region, SharedArena, copy_bytes
+from dlcp_client.arena.memory import OFFSET_UNIT, SharedArena, copy_bytes
 from dlcp_client.arena.staging import Staging
 from dlcp_client.device.seam import Event
 from dlcp_client.operations.lanes import Lanes
@@ -42,9 +42,11 @@ class Places:
 
         Returns the places of input and output, which the operation keeps.
         """
-        if operation.own >= 0 and (together := self._place_together(operation, until)):
-            operation.source, operation.target = together
-            return together
+        if operation.own >= 0 and until is not None:
+            together = self._place_together(operation, until)
+            if together is not None:
+                operation.source, operation.target = together
+                return together
         row = COLLECTIVES[operation.message.collective]
         output, input = operation.output, operation.input
         apart, after = not row.by_range, operation.after
@@ -59,7 +61,7 @@ class Places:
         return source, operation.target
 
     def _place_together(
-        self, operation: Operation[A], until: float | None
+        self, operation: Operation[A], until: float
     ) -> tuple[Placed, Placed] | None:
         """Place both arrays in one region, the smaller one as this rank's part of the larger one:
         the engine then copies no part of this rank. None: one of them is in place, on a device or
@@ -72,10 +74,7 @@ class Places:
             return None
         if not (self._is_copied(output) and self._is_copied(input)):
             return None
-        try:
-            region = self._arena.region(large.nbytes)
-        except ArenaFull:
-            region = self._region_later(large.nbytes, until)
+        region = self.room(partial(self._arena.region, large.nbytes), until)
         part = region.part(start, size)
         if gathers:
             _fill(part.address, input)
@@ -87,12 +86,6 @@ class Places:
         if not block.count or block.device is not None:
             return False
         return bool(block.parts) or self._arena.offset_of(block.address) < 0
-
-    def _region_later(self, size: int, until: float | None) -> Region:
-        """A region, once there is space. Raises: ArenaFull; the error that ended the session."""
-        if until is None:
-            raise ArenaFull(f"no space for {size} B now")
-        return self.room(partial(self._arena.region, size), until)
 
     def _place(
         self, block: Block[A], *, after: Event | None, until: float | None, stage: bool, fill: bool
@@ -109,7 +102,9 @@ class Places:
         try:
             region = self._arena.region(size)
         except ArenaFull:
-            region = self._region_later(size, until)
+            if until is None:
+                raise
+            region = self.room(partial(self._arena.region, size), until)
         if device is None:
             if fill and block.parts:
                 _fill(region.address, block)
