@@ -11,7 +11,7 @@ DEMO_STAMP := .venv/.installed-for-the-demo
 
 # The coverage of pure packages counts their own tests only: other tests must not hide a gap.
 PURE_TESTS := $(wildcard tests/contract tests/core tests/numerics tests/schedules tests/collectives \
-	tests/requests tests/sim tests/switchcfg)
+	tests/requests tests/switchcfg)
 # Attacks that do not disturb other tests: on files and stores, failing calls, ranks that leave.
 QUIET_ATTACKS := $(addprefix tests/attack/, test_store.py test_held_folders.py \
 	test_failing_calls.py test_failing_calls_of_control.py test_completed_is_delivered.py)

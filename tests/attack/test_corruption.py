@@ -6,6 +6,8 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimNetwork
+from dlcp_lab.simulation.reference import draw, rank_ordered
 from dlcpd.contract.messages import Completed
 from dlcpd.io.config import EngineConfig
 from tests.attack.tap import TappedJob, grown
@@ -13,8 +15,6 @@ from tests.attack.test_mutated_datagrams import Flood, all_reduce, counters
 from tests.checks import Measured
 from tests.collectives.test_divergence import PATIENCE, SwapSegments
 from tests.io.engines import Job
-from tests.sim.network import SimNetwork
-from tests.sim.reference import draw, rank_ordered
 
 COUNT = 700_000  # elements, 2.8 MB: 2,500 datagrams to each rank
 CORRUPTED = 10_000

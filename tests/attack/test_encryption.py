@@ -11,6 +11,7 @@ from typing import Final, Self
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.reference import draw, rank_ordered
 from dlcpd.contract.messages import Completed, Join, PeerRow
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from dlcpd.daemon.clients.join_request import links_of
@@ -22,7 +23,6 @@ from tests.checks import Measured
 from tests.daemon.kit import joins
 from tests.daemon.test_two_hosts import all_reduce, ranks_of, start
 from tests.io.engines import PATIENCE, token
-from tests.sim.reference import draw, rank_ordered
 
 SECTION = "security defaults"
 COUNT: Final = 100_000  # elements: 350 datagrams to each rank

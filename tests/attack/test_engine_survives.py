@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dlcp_lab.simulation.reference import draw, rank_ordered
 from dlcpd.contract.messages import Completed
 from dlcpd.core.endpoint import MAX_FLOWS
 from dlcpd.io import commands, control_events
@@ -17,7 +18,6 @@ from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.control_link import MAX_EVENTS
 from tests.io.engines import ENGINE, Job, Rank, failure, token
-from tests.sim.reference import draw, rank_ordered
 
 Jobs = Callable[..., Job]
 FAULTY = Path(__file__).with_name("faulty_engine.py")

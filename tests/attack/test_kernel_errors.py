@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from dlcp_lab.simulation.reference import draw, rank_ordered
 from dlcpd.contract.errors import ArenaFull
 from dlcpd.contract.messages import Completed
 from dlcpd.core.endpoint import Endpoint
@@ -48,7 +49,6 @@ from dlcpd.requests.memory import Range
 from tests.attack.test_engine_survives import works
 from tests.checks import Measured
 from tests.io.engines import Job
-from tests.sim.reference import draw, rank_ordered
 
 OUTSIDE = sorted(set(errno.errorcode) - kernel_errors.OURS)
 # type, codes: destination unreachable, source quench, redirect, time exceeded, bad parameter

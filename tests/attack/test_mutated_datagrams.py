@@ -16,6 +16,7 @@ from typing import Final, Self
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.reference import draw, rank_ordered
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.contract.messages import Completed, Failed
 from dlcpd.core.wire import control, probes
@@ -26,7 +27,6 @@ from tests.attack.mutator import Mutator
 from tests.attack.tap import BURST, Burst, TappedJob, anonymous_memory, grown, queued
 from tests.checks import Measured
 from tests.io.engines import PATIENCE, token
-from tests.sim.reference import draw, rank_ordered
 
 WORLD: Final = 3
 DATAGRAMS: Final = int(os.environ.get("DLCPD_MUTATED", "100000"))

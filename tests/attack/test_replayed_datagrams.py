@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 import pytest
 
-from tests.sim.network import SimNetwork
+from dlcp_lab.simulation.network import SimNetwork
 
 EVERY: Final = 0.05  # seconds: 20 times a second, all that was ever seen
 LATEST: Final = 1.5  # seconds of silence

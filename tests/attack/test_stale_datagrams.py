@@ -11,16 +11,16 @@ from typing import Any, Final
 
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork, as_received
+from dlcp_lab.simulation.reference import draw
+from dlcp_lab.simulation.state import frozen
 from dlcpd.core.paths.space import MAX_AHEAD
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
-from tests.sim.network import Link, SimNetwork, as_received
-from tests.sim.reference import draw
-from tests.sim.state import frozen
 
 OLD: Final = (1, 2, 3)  # operations whose datagrams are recorded
 NEW: Final = (4, 5, 6)
 ELEMENTS: Final = {1: 3000, 2: 40, 3: 700, 4: 3000, 5: 40, 6: 700}  # by operation, float32
-LINK: Final = Link(delay=50e-6, rate=400_000.0, queue=500)
+LINK: Final = SimLink(delay=50e-6, rate=400_000.0, queue=500)
 # What is answered, because its sender may not have heard. So are flags of DATA.
 ANSWERED: Final = {Kind.READY, Kind.END, Kind.PING}
 NOTES: Final = {"counters", "effort", "touched", "timers", "_heap", "_tiebreak"}

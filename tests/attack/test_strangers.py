@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from dlcp_lab.simulation.reference import draw, rank_ordered
 from dlcpd.io.config import EngineConfig
 from tests.attack.flood import flood
 from tests.checks import Measured
 from tests.io.engines import PATIENCE, Job
-from tests.sim.reference import draw, rank_ordered
 
 COUNT = 1_000_000  # float32: operations of 4 MB
 RATE = 300_000  # datagrams per second

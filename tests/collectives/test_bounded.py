@@ -7,24 +7,24 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import copies, draw, draw_whole, rank_ordered
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from dlcpd.numerics.elements import narrow, widen
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import copies, draw, draw_whole, rank_ordered
 
 NAME = "layer.weight"
 SEGMENT, CHUNK_SEGMENTS = 64, 40
 ELEMENTS = SEGMENT // 4  # of a segment of float32
 
 NETWORKS = [
-    pytest.param(Link(loss=0.01), 1, id="1 %"),
-    pytest.param(Link(loss=0.2), 1, id="20 %"),
-    pytest.param(Link(loss=0.05, jitter=40e-6, duplicate=0.02), 2, id="5 % on two paths"),
-    pytest.param(Link(loss=0.05, jitter=4e-3), 2, id="late arrivals"),
+    pytest.param(SimLink(loss=0.01), 1, id="1 %"),
+    pytest.param(SimLink(loss=0.2), 1, id="20 %"),
+    pytest.param(SimLink(loss=0.05, jitter=40e-6, duplicate=0.02), 2, id="5 % on two paths"),
+    pytest.param(SimLink(loss=0.05, jitter=4e-3), 2, id="late arrivals"),
 ]
 
 
-def network(link: Link, paths: int, *, world: int = 3, seed: int = 0) -> SimNetwork:
+def network(link: SimLink, paths: int, *, world: int = 3, seed: int = 0) -> SimNetwork:
     return SimNetwork(
         world, link, seed=seed, segment_size=SEGMENT, chunk_segments=CHUNK_SEGMENTS, paths=paths
     )
@@ -39,7 +39,7 @@ def header_of(data: bytes) -> Header:
 
 @pytest.mark.parametrize("fill", ["residual", "zero"])
 @pytest.mark.parametrize(("link", "paths"), NETWORKS)
-def test_all_ranks_hold_the_same_bits(link: Link, paths: int, fill: str) -> None:
+def test_all_ranks_hold_the_same_bits(link: SimLink, paths: int, fill: str) -> None:
     lost = 0
     for seed, dtype in enumerate(("float32", "float64", "float16", "bfloat16")):
         net = network(link, paths, world=2 + seed % 3, seed=seed)
@@ -56,7 +56,7 @@ def test_all_ranks_hold_the_same_bits(link: Link, paths: int, fill: str) -> None
 
 
 def test_zero_fill_forgets() -> None:
-    net = network(Link(loss=0.2), 1)
+    net = network(SimLink(loss=0.2), 1)
     net.submit_all(1, draw_whole(3, 4000, 1), max_loss=0.3, name=NAME, fill="zero")
     net.run()
     assert sum(net.done(rank)[1].stats.waived for rank in range(3))
@@ -68,7 +68,9 @@ def test_zero_fill_forgets() -> None:
 
 @pytest.mark.parametrize("max_loss", [0.03, 0.1, 0.5])
 @pytest.mark.parametrize(("link", "paths"), NETWORKS)
-def test_the_bound_holds_per_sender_and_transfer(link: Link, paths: int, max_loss: float) -> None:
+def test_the_bound_holds_per_sender_and_transfer(
+    link: SimLink, paths: int, max_loss: float
+) -> None:
     net = network(link, paths, seed=int(100 * max_loss))
     net.submit_all(1, draw_whole(3, 6000, 1), max_loss=max_loss, name=NAME)
     net.run()
@@ -81,7 +83,7 @@ def test_the_bound_holds_per_sender_and_transfer(link: Link, paths: int, max_los
 
 
 @pytest.mark.parametrize(("link", "paths"), NETWORKS)
-def test_both_ends_book_the_same_losses(link: Link, paths: int) -> None:
+def test_both_ends_book_the_same_losses(link: SimLink, paths: int) -> None:
     """P9. However often an offer was repeated, and on which path each segment had been sent."""
     net = network(link, paths, seed=3)
     net.submit_all(1, draw_whole(3, 9000, 1), max_loss=0.2, name=NAME)
@@ -99,7 +101,7 @@ def test_both_ends_book_the_same_losses(link: Link, paths: int) -> None:
 
 
 def test_exact_operations_lose_nothing_beside_bounded_ones() -> None:
-    net = network(Link(loss=0.1), 1)
+    net = network(SimLink(loss=0.1), 1)
     bounded, exact = draw_whole(3, 4000, 1), draw_whole(3, 4000, 2)
     expected = rank_ordered(exact, "float32", "sum")
     net.submit_all(1, bounded, max_loss=0.3, name=NAME)
@@ -110,7 +112,7 @@ def test_exact_operations_lose_nothing_beside_bounded_ones() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_exempt_ranges_always_arrive(seed: int) -> None:
-    net = network(Link(loss=0.2, jitter=40e-6), 1, seed=seed)
+    net = network(SimLink(loss=0.2, jitter=40e-6), 1, seed=seed)
     parts = draw_whole(3, 6000, seed)
     expected, held = rank_ordered(parts, "float32", "sum"), copies(parts)
     exempt = [[0, 100], [4000, 4004], [9000, 13_000]]  # bytes
@@ -123,7 +125,7 @@ def test_exempt_ranges_always_arrive(seed: int) -> None:
 
 
 def test_a_wholly_silent_sender_never_completes() -> None:
-    net = network(Link(), 1)
+    net = network(SimLink(), 1)
     net.tamper = lambda s, t, data: [] if s == 1 and net.is_contribution(s, t, data) else [data]
     # Two seconds: 20,000 round trips, and twice as long as a peer may be silent.
     net.submit_all(1, draw_whole(3, 6000, 1), max_loss=0.5, name=NAME, deadline=2.0)
@@ -137,7 +139,7 @@ def test_a_wholly_silent_sender_never_completes() -> None:
 
 def test_nothing_is_waived_without_the_senders_consent() -> None:
     """The sender's ACKs are lost: the owner must not go on alone."""
-    net = network(Link(loss=0.05), 1)
+    net = network(SimLink(loss=0.05), 1)
     net.tamper = lambda s, _t, data: [] if s == 1 and data[1] == Kind.ACK else [data]
     net.submit_all(1, draw_whole(3, 6000, 1), max_loss=0.5, name=NAME, deadline=5.0)
     net.run()
@@ -150,7 +152,7 @@ def test_nan_and_infinity_are_never_waived(dtype: str, bad: float) -> None:
     """Every rank's loss scaler must see the overflow, and no residual may carry it on."""
     kind = np.float64 if dtype == "float64" else np.float32
     for seed in range(3):
-        net = network(Link(loss=0.3), 1, world=2, seed=seed)
+        net = network(SimLink(loss=0.3), 1, world=2, seed=seed)
         parts = draw(dtype, 2, 3000, seed)
         where = np.random.default_rng(seed).choice(3000, 12, replace=False)
         for part in parts:
@@ -201,13 +203,13 @@ def test_the_same_bytes_are_not_always_the_victims() -> None:
 
 
 LOSSLESS = [
-    pytest.param({"link": Link(delay=d), "grant": g}, id=f"{d * 1e3:g} ms, {g} B of credit")
+    pytest.param({"link": SimLink(delay=d), "grant": g}, id=f"{d * 1e3:g} ms, {g} B of credit")
     for d in (50e-6, 2e-3, 20e-3)
     for g in (20 * (SEGMENT + HEADER_SIZE), 1 << 20)
 ] + [
-    pytest.param({"link": Link(), "rate_bps": 2e6}, id="capped"),
-    pytest.param({"link": Link(rate=5000.0, queue=10_000)}, id="slow"),
-    pytest.param({"link": Link(jitter=60e-6), "paths": 3}, id="reordered"),
+    pytest.param({"link": SimLink(), "rate_bps": 2e6}, id="capped"),
+    pytest.param({"link": SimLink(rate=5000.0, queue=10_000)}, id="slow"),
+    pytest.param({"link": SimLink(jitter=60e-6), "paths": 3}, id="reordered"),
 ]
 
 

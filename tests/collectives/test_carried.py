@@ -5,13 +5,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import draw, rank_ordered
 from dlcpd.core.session.ready_repeat import APART, MOST_CARRIED
 from dlcpd.core.wire.control import most_carried
 from dlcpd.core.wire.header import KIND, Flag, Header, Kind
 from tests.collectives.test_groups import assert_idle as assert_at_rest
 from tests.collectives.test_leaving import program
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import draw, rank_ordered
 
 DELAY = 200e-6  # seconds
 SEGMENT = 1408  # bytes
@@ -19,10 +19,10 @@ COUNT = 100  # elements of a contribution that READY carries
 READY_DATA = "READY with data"
 
 
-CLEAN = Link(delay=DELAY)
+CLEAN = SimLink(delay=DELAY)
 
 
-def wide(world: int = 2, link: Link = CLEAN) -> SimNetwork:
+def wide(world: int = 2, link: SimLink = CLEAN) -> SimNetwork:
     """Its segments have room for a READY and some data."""
     return SimNetwork(
         world, link, segment_size=SEGMENT, one_shot=True, recorded=[], peer_timeout=30.0
@@ -189,7 +189,7 @@ def test_many_operations_in_flight_carry_no_more_than_the_bound() -> None:
 @pytest.mark.parametrize("loss", [0.01, 0.05, 0.1, 0.2, 0.3])
 @pytest.mark.parametrize("world", [2, 3])
 def test_it_is_exact_on_a_lossy_network(loss: float, world: int) -> None:
-    net = wide(world, Link(loss, 0.05, DELAY, 3 * DELAY))
+    net = wide(world, SimLink(loss, 0.05, DELAY, 3 * DELAY))
     for number in range(1, 40):
         reduce(net, number)
     net.run()
@@ -200,7 +200,7 @@ def test_it_is_exact_on_a_lossy_network(loss: float, world: int) -> None:
 def test_a_path_that_carries_nothing_costs_a_repetition() -> None:
     """READY with data goes on one path at first, then on all."""
     net = SimNetwork(
-        2, Link(delay=DELAY), segment_size=SEGMENT, one_shot=True, recorded=[], paths=2
+        2, SimLink(delay=DELAY), segment_size=SEGMENT, one_shot=True, recorded=[], paths=2
     )
     reduce(net, 1)
     assert sorted(c.path for c in net.recorded or ()) == [0, 0]

@@ -5,6 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import draw, rank_ordered
 from dlcpd.contract.errors import OperationAborted, Peer, PeerLost, SessionClosed
 from dlcpd.core.session.events import MessageWithdrawn
 from dlcpd.core.session.mailbox import ANY
@@ -23,11 +25,9 @@ from tests.collectives.test_carried import (
 )
 from tests.collectives.test_groups import NONE, offer, wait
 from tests.collectives.test_untrusted import guarded, untouched
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import draw, rank_ordered
 
 TERMS = "sum of float32[100], max_loss 0, fill residual, class 4"
-BAD = Link(loss=0.1, duplicate=0.05, delay=DELAY, jitter=300e-6)
+BAD = SimLink(loss=0.1, duplicate=0.05, delay=DELAY, jitter=300e-6)
 
 
 def values(ticket: int, count: int = 64) -> np.ndarray:
@@ -39,7 +39,7 @@ def values(ticket: int, count: int = 64) -> np.ndarray:
 
 @pytest.mark.parametrize("peer", [1, ANY])
 @pytest.mark.parametrize("link", [CLEAN, BAD], ids=["good", "bad"])
-def test_messages_are_done_before_their_receiver_is_there(link: Link, peer: int) -> None:
+def test_messages_are_done_before_their_receiver_is_there(link: SimLink, peer: int) -> None:
     net, tickets = wide(link=link), range(1, 101)
     for ticket in tickets:
         offer(net, 1, ticket, 0, values(ticket))

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import draw, rank_ordered
 from dlcpd.collectives.execution import Execution
 from dlcpd.collectives.holdings import Holdings, MemoryBudget
 from dlcpd.schedules.model import Program, Reduce
@@ -23,8 +25,6 @@ from tests.collectives.test_carried import (
 from tests.collectives.test_leaving import COLLECTIVES, leave_early
 from tests.collectives.test_random_schedules import WatchedPool, assert_nothing_left, submit
 from tests.schedules.random_schedules import random_schedule
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import draw, rank_ordered
 
 # --- ranks that come late, and ranks that leave -----------------------------------------------
 
@@ -86,7 +86,7 @@ def test_an_operation_without_memory_for_its_data_fails_by_name() -> None:
 @pytest.mark.parametrize("late", [0, 1])
 @pytest.mark.parametrize(("collective", "schedule"), COLLECTIVES)
 def test_a_rank_with_its_results_may_leave(collective: str, schedule: str, late: int) -> None:
-    net = SimNetwork(3, Link(loss=0.1), seed=late, segment_size=SEGMENT, peer_timeout=60.0)
+    net = SimNetwork(3, SimLink(loss=0.1), seed=late, segment_size=SEGMENT, peer_timeout=60.0)
     leave_early(net, collective, schedule, late, 64, operations=2)
 
 
@@ -120,7 +120,7 @@ def test_any_program_on_any_network(  # noqa: PLR0917  # hypothesis passes them 
     paths: int,
     early: int,
 ) -> None:
-    link = Link(loss=loss, duplicate=duplicate, jitter=jitter)
+    link = SimLink(loss=loss, duplicate=duplicate, jitter=jitter)
     net = SimNetwork(world, link, seed=seed, segment_size=SEGMENT, paths=paths)
     net.scratch[:] = [WatchedPool(pool.size) for pool in net.scratch]
     for session in net.sessions:

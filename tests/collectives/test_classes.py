@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import draw, rank_ordered
 from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.numerics.magnitude import LIGHT, MEDIUM
 from dlcpd.numerics.residual import Hole
 from dlcpd.schedules.model import Buffer
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import draw, rank_ordered
 
 FRONT, BACK, BULK = 1, 3, 4
 RATE = 50_000.0  # datagrams per second into a host
-SLOW = Link(rate=RATE, queue=400, classes=True)
+SLOW = SimLink(rate=RATE, queue=400, classes=True)
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def time_of(net: SimNetwork, number: int) -> float:
 
 def slow(world: int = 2, **link: Any) -> SimNetwork:
     return SimNetwork(
-        world, Link(**{"rate": RATE, "queue": 400, "classes": True, **link}), grant=1 << 20
+        world, SimLink(**{"rate": RATE, "queue": 400, "classes": True, **link}), grant=1 << 20
     )
 
 
@@ -217,7 +217,7 @@ def test_exact_operations_and_results_are_protected() -> None:
 
 
 def test_retransmissions_are_protected() -> None:
-    net = SimNetwork(2, Link(loss=0.1), recorded=[])
+    net = SimNetwork(2, SimLink(loss=0.1), recorded=[])
     net.submit_all(1, uneven(net, 960, 1), max_loss=0.01, name="g")
     net.run()
     retransmissions = [one for one in contributions(net) if one.header.round]
@@ -252,7 +252,7 @@ def test_little_energy_is_lost_when_the_network_drops_by_rank() -> None:
 
 def test_bounds_hold_per_class() -> None:
     """The back layer may lose nothing, whatever the operation may."""
-    net = SimNetwork(3, Link(loss=0.2), segment_size=64, chunk_segments=40)
+    net = SimNetwork(3, SimLink(loss=0.2), segment_size=64, chunk_segments=40)
     parts = draw("float32", 3, 6000, 1)
     half = 12_032  # bytes, a multiple of the segment size
     net.submit_all(1, parts, max_loss=0.3, name="g", layers=[(0, FRONT, 300_000), (half, BACK, 0)])

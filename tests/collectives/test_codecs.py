@@ -8,25 +8,25 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import Tensor, copies, draw
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.numerics.codecs.names import codec_of
 from dlcpd.numerics.elements import NARROW, STORAGE, widen
 from dlcpd.numerics.returning import add_back
 from dlcpd.schedules.builders.reduce_scatter import reduce_scatter
 from dlcpd.schedules.proof.interpreter import interpret
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import Tensor, copies, draw
 
 NAME = "layer.weight"
 SEGMENT, CHUNK_SEGMENTS = 64, 160  # a chunk is 2,560 values: of int8 40 segments and their scales
 CODECS = ("bf16", "fp16", "int8", "fp8_e4m3", "fp8_e5m2", "topk:0.1")
 BYTE_CODECS = CODECS[2:]
 COUNT = 12_000
-LOSSY = Link(loss=0.05, jitter=40e-6, duplicate=0.02)
+LOSSY = SimLink(loss=0.05, jitter=40e-6, duplicate=0.02)
 Net = SimNetwork
 
 
-def network(link: Link = LOSSY, *, world: int = 3, seed: int = 0, **options: Any) -> Net:
+def network(link: SimLink = LOSSY, *, world: int = 3, seed: int = 0, **options: Any) -> Net:
     return SimNetwork(
         world, link, seed=seed, segment_size=SEGMENT, chunk_segments=CHUNK_SEGMENTS, **options
     )
@@ -104,7 +104,7 @@ def test_16_bit_floats(codec: str, dtype: str) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_was_put_in_comes_out_or_waits(codec: str, max_loss: float) -> None:
     """Sums of the inputs of all ranks = results + residuals, under loss scales that change."""
-    net = network(Link(loss=0.1, jitter=40e-6) if max_loss else Link())
+    net = network(SimLink(loss=0.1, jitter=40e-6) if max_loss else SimLink())
     produced, delivered = np.zeros(COUNT), np.zeros(COUNT)
     for number in range(1, 5):
         scale = 2.0**number
@@ -129,7 +129,7 @@ def test_what_was_put_in_comes_out_or_waits(codec: str, max_loss: float) -> None
 
 @pytest.mark.parametrize("codec", ["bf16", "int8", "topk:0.1"])
 def test_an_operation_without_the_codec_brings_all_home(codec: str) -> None:
-    net = network(Link(loss=0.1))
+    net = network(SimLink(loss=0.1))
     first, second = draw("float32", 3, COUNT, 1), draw("float32", 3, COUNT, 2)
     produced = sum_of([*first, *second], "float32")
     net.submit_all(1, first, max_loss=0.2, name=NAME, codec=codec)
@@ -143,7 +143,7 @@ def test_an_operation_without_the_codec_brings_all_home(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", ["fp16", "fp8_e4m3", "topk:0.1"])
 def test_a_failed_operation_keeps_what_it_brought_back(codec: str) -> None:
-    net = network(Link())
+    net = network(SimLink())
     net.submit_all(1, draw("float32", 3, COUNT, 1), name=NAME, codec=codec)
     net.run()
     before = kept(net)
@@ -164,7 +164,7 @@ def test_without_feedback_nothing_is_kept() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_lost_segment_takes_its_own_values_only(codec: str) -> None:
     """The results are the reference's where nothing was waived."""
-    net = network(Link(loss=0.2))
+    net = network(SimLink(loss=0.2))
     parts = draw("float32", 3, COUNT, 5)
     held = copies(parts)
     net.submit_all(1, held, max_loss=0.1, name=NAME, codec=codec)
@@ -181,7 +181,7 @@ def test_a_lost_segment_takes_its_own_values_only(codec: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_bound_holds_and_heads_and_exempt_ranges_arrive(codec: str) -> None:
-    net = network(Link(loss=0.2), seed=4)
+    net = network(SimLink(loss=0.2), seed=4)
     coder, losses = codec_of(codec), 0
     exempt = [[0, 400], [20_000, 24_000]]
     net.submit_all(
@@ -213,7 +213,7 @@ def test_the_bound_holds_and_heads_and_exempt_ranges_arrive(codec: str) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_no_number_arrives_as_no_number(codec: str, bad: float) -> None:
     """On every rank, whoever had it; and no residual carries it on."""
-    net = network(Link(loss=0.2))
+    net = network(SimLink(loss=0.2))
     parts = draw("float32", 3, COUNT, 6)
     where = [100, 5_000, 11_999]
     for part, at in zip(parts, where, strict=True):
@@ -230,7 +230,7 @@ def test_no_number_arrives_as_no_number(codec: str, bad: float) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_finite_values_stay_finite(codec: str) -> None:
     """What is beyond a codec's range is its largest value; the rest waits for the next step."""
-    net = network(Link())
+    net = network(SimLink())
     parts = draw("float32", 3, COUNT, 7)
     for part in parts:
         part[0], part[1] = 1e38, -1e38
@@ -246,7 +246,7 @@ def test_finite_values_stay_finite(codec: str) -> None:
 def test_less_crosses_the_network() -> None:
     sent = {}
     for codec in ("", *CODECS):
-        net = network(Link())
+        net = network(SimLink())
         net.recorded = []
         net.submit_all(1, draw("float32", 3, COUNT, 8), name=NAME, codec=codec)
         net.run()
@@ -262,7 +262,7 @@ def test_less_crosses_the_network() -> None:
 
 @pytest.mark.parametrize("codec", ["bf16", "int8", "topk:0.1"])
 def test_reduce_scatter_rounds_at_the_senders_only(codec: str) -> None:
-    net = network(Link(loss=0.1))
+    net = network(SimLink(loss=0.1))
     sizes = (16_000, 24_000, 8_000)
     parts = draw("float32", 3, COUNT, 9)
     produced = sum_of(parts, "float32")

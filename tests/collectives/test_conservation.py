@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import Tensor, copies, draw_whole
 from dlcpd.contract.errors import OperationAborted
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.numerics.returning import add_back
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import Tensor, copies, draw_whole
 
 NAME = "bucket0"
 
@@ -59,18 +59,18 @@ def produce(net: SimNetwork, operations: int, count: int, *, at_once: bool = Fal
 @pytest.mark.parametrize(
     "link",
     [
-        pytest.param(Link(loss=0.02), id="2 %"),
-        pytest.param(Link(loss=0.2, duplicate=0.05, jitter=40e-6), id="20 %, duplicates"),
-        pytest.param(Link(loss=0.05, jitter=5e-3), id="5 %, arrivals after the offer"),
+        pytest.param(SimLink(loss=0.02), id="2 %"),
+        pytest.param(SimLink(loss=0.2, duplicate=0.05, jitter=40e-6), id="20 %, duplicates"),
+        pytest.param(SimLink(loss=0.05, jitter=5e-3), id="5 %, arrivals after the offer"),
     ],
 )
-def test_several_operations_of_one_name(link: Link, seed: int) -> None:
+def test_several_operations_of_one_name(link: SimLink, seed: int) -> None:
     net = SimNetwork(3, link, seed=seed, segment_size=64, chunk_segments=20, paths=2)
     assert produce(net, 3, 2500)
 
 
 def test_operations_of_one_name_in_flight_at_once() -> None:
-    net = SimNetwork(3, Link(loss=0.1, jitter=1e-3), seed=1, segment_size=64, chunk_segments=20)
+    net = SimNetwork(3, SimLink(loss=0.1, jitter=1e-3), seed=1, segment_size=64, chunk_segments=20)
     assert produce(net, 4, 3000, at_once=True)
 
 
@@ -85,13 +85,13 @@ def test_operations_of_one_name_in_flight_at_once() -> None:
 def test_any_job_on_any_network(
     world: int, count: int, loss: float, jitter: float, seed: int
 ) -> None:
-    link = Link(loss=loss, jitter=jitter, duplicate=0.02)
+    link = SimLink(loss=loss, jitter=jitter, duplicate=0.02)
     net = SimNetwork(world, link, seed=seed, segment_size=64, chunk_segments=9)
     produce(net, 3, count)
 
 
 def test_an_exact_operation_brings_the_residual_home() -> None:
-    net = SimNetwork(2, Link(loss=0.2), seed=2, segment_size=64, chunk_segments=20)
+    net = SimNetwork(2, SimLink(loss=0.2), seed=2, segment_size=64, chunk_segments=20)
     first = draw_whole(2, 2000, 1)
     produced = np.sum(first, axis=0)
     net.submit_all(1, first, max_loss=0.3, name=NAME)
@@ -108,7 +108,7 @@ def test_an_exact_operation_brings_the_residual_home() -> None:
 
 
 def test_names_do_not_share_a_residual() -> None:
-    net = SimNetwork(2, Link(loss=0.2), seed=2, segment_size=64, chunk_segments=20)
+    net = SimNetwork(2, SimLink(loss=0.2), seed=2, segment_size=64, chunk_segments=20)
     net.submit_all(1, draw_whole(2, 2000, 1), max_loss=0.3, name="one")
     net.run()
     before = kept_by_all(net, "one", 2000)
@@ -119,7 +119,7 @@ def test_names_do_not_share_a_residual() -> None:
 
 
 def test_a_failed_operation_gives_the_residual_back() -> None:
-    net = SimNetwork(2, Link(loss=0.2), seed=2, segment_size=64, chunk_segments=20)
+    net = SimNetwork(2, SimLink(loss=0.2), seed=2, segment_size=64, chunk_segments=20)
     net.submit_all(1, draw_whole(2, 2000, 1), max_loss=0.3, name=NAME)
     net.run()
     before = [kept(net, rank, NAME, 2000) for rank in range(2)]
@@ -138,7 +138,7 @@ def without_complete(source: int, target: int, data: bytes) -> list[bytes]:
 
 def test_an_operation_that_is_done_does_not_give_it_back_twice() -> None:
     """Done but not released, then aborted by a peer: its residual was delivered."""
-    net = SimNetwork(2, Link(loss=0.2), seed=2, segment_size=64, chunk_segments=20)
+    net = SimNetwork(2, SimLink(loss=0.2), seed=2, segment_size=64, chunk_segments=20)
     net.submit_all(1, draw_whole(2, 2000, 1), max_loss=0.3, name=NAME)
     net.run()
     net.tamper = without_complete

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
 from dlcpd.contract.errors import Peer, PeerLost, SessionClosed
 from dlcpd.core.session.events import OperationDone, OperationFailed, SessionBroken
-from tests.sim.network import Link, SimNetwork
 
 GONE = PeerLost("rank 0 on host0 left", Peer(0, "host0"))
 
@@ -27,7 +27,7 @@ class DeafToEachOther:
 
 def finished_by_rank_0_only() -> SimNetwork:
     """Three ranks; rank 0 is through, the others still wait for each other's results."""
-    net = SimNetwork(3, Link(loss=0.1))
+    net = SimNetwork(3, SimLink(loss=0.1))
     net.tamper = DeafToEachOther(net)
     net.submit_all(1, [np.ones(600, np.float32) for _ in range(3)])
     net.run(until=0.3)

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import draw
 from dlcpd.contract.errors import PeerLost
 from dlcpd.core.session.digests import DigestBook
 from dlcpd.core.session.events import Concluded
 from dlcpd.core.session.stream_ids import EVERYBODY
 from dlcpd.core.wire.control import MAX_DIGEST_ROWS
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import draw
 
 PATIENCE = 2.0  # seconds
 
@@ -38,10 +38,12 @@ class FlipResult:
         return [bytes(changed)]
 
 
-PERFECT = Link()
+PERFECT = SimLink()
 
 
-def network(world: int, link: Link = PERFECT, *, tamper: FlipResult, seed: int = 0) -> SimNetwork:
+def network(
+    world: int, link: SimLink = PERFECT, *, tamper: FlipResult, seed: int = 0
+) -> SimNetwork:
     net = tamper.net = SimNetwork(world, link, seed=seed, tamper=tamper)
     return net
 
@@ -92,7 +94,7 @@ def test_sampled_chunks_find_a_rank_that_keeps_going_wrong() -> None:
 @pytest.mark.parametrize("loss", [0.0, 0.05])
 def test_any_of_many_operations_in_flight_is_compared(which: int, loss: float) -> None:
     """As in training: a step submits all its buckets before it waits for the first."""
-    net = network(2, Link(loss=loss), seed=which, tamper=FlipResult(which))
+    net = network(2, SimLink(loss=loss), seed=which, tamper=FlipResult(which))
     for step in range(2):
         for bucket in range(8):
             if not any(session.broken for session in net.sessions):
@@ -105,7 +107,7 @@ def test_any_of_many_operations_in_flight_is_compared(which: int, loss: float) -
 
 
 def test_equal_replicas_are_never_accused() -> None:
-    net = SimNetwork(3, Link(loss=0.1, jitter=50e-6), seed=5, paths=2)
+    net = SimNetwork(3, SimLink(loss=0.1, jitter=50e-6), seed=5, paths=2)
     for step in range(4):
         for bucket in range(6):
             number = 6 * step + bucket + 1
@@ -160,7 +162,7 @@ def concluded(net: SimNetwork, rank: int) -> list[Concluded]:
 def test_the_last_operation_is_compared_before_the_first_rank_leaves(
     world: int, loss: float
 ) -> None:
-    net = network(world, Link(loss=loss), tamper=FlipResult(3), seed=world)
+    net = network(world, SimLink(loss=loss), tamper=FlipResult(3), seed=world)
     run(net, [1, 2, 3])
     assert not any(session.broken for session in net.sessions)
     net.sessions[0].conclude(net.now, net.now + PATIENCE)
@@ -173,7 +175,7 @@ def test_the_last_operation_is_compared_before_the_first_rank_leaves(
 
 @pytest.mark.parametrize("loss", [0.0, 0.3])
 def test_equal_replicas_leave_in_peace(loss: float) -> None:
-    net = SimNetwork(3, Link(loss=loss), seed=3)
+    net = SimNetwork(3, SimLink(loss=loss), seed=3)
     run(net, range(1, 8))
     for session in net.sessions:
         session.conclude(net.now, net.now + PATIENCE)

@@ -2,18 +2,18 @@
 
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import copies, draw, rank_ordered
 from dlcpd.contract.errors import ArenaFull
 from dlcpd.core.session.outbox import ANSWER_DELAY
 from dlcpd.core.wire.header import Header, Kind
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import copies, draw, rank_ordered
 
 DELAY = 200e-6  # seconds
 
 
 def warm(world: int = 2, jitter: float = 0.0, *, one_shot: bool = False) -> SimNetwork:
     """After one operation every rank knows the others' windows."""
-    net = SimNetwork(world, Link(delay=DELAY, jitter=jitter), recorded=[], one_shot=one_shot)
+    net = SimNetwork(world, SimLink(delay=DELAY, jitter=jitter), recorded=[], one_shot=one_shot)
     net.submit_all(1, draw("float32", world, 100, 1))
     net.run()
     assert net.recorded
@@ -49,7 +49,7 @@ def test_in_step_a_small_operation_takes_one_round_trip() -> None:
 
 
 def test_the_first_operation_of_all_waits_for_the_peers_window() -> None:
-    net = SimNetwork(2, Link(delay=DELAY), recorded=[])
+    net = SimNetwork(2, SimLink(delay=DELAY), recorded=[])
     net.submit(0, 1, draw("float32", 2, 100, 1)[0])
     net.run(until=0.1)
     assert contributions(net) == 0
@@ -91,7 +91,7 @@ def test_what_is_kept_is_dropped_with_the_operation() -> None:
 
 def test_the_next_ready_says_that_the_last_operation_is_done() -> None:
     """No COMPLETE is needed between operations that follow each other."""
-    net = SimNetwork(2, Link(delay=DELAY), recorded=[])
+    net = SimNetwork(2, SimLink(delay=DELAY), recorded=[])
     for number in (1, 2, 3):
         net.submit_all(number, draw("float32", 2, 100, number), in_place=False)
         net.run(until=4 * DELAY)
@@ -102,7 +102,7 @@ def test_the_next_ready_says_that_the_last_operation_is_done() -> None:
 
 
 def test_answers_to_every_operation_come_before_they_are_asked_for() -> None:
-    net = SimNetwork(2, Link(delay=DELAY), recorded=[])
+    net = SimNetwork(2, SimLink(delay=DELAY), recorded=[])
     for number in (1, 2, 3):
         net.submit_all(number, draw("float32", 2, 100, number), digest_every=0)
         net.run()

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import copies, draw, rank_ordered
 from dlcpd.contract.messages import DTYPES, REDUCE_OPS
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.numerics.reduce import supports
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import copies, draw, rank_ordered
 
 WORLDS = (2, 3, 4, 7)
 LOSSES = (0.0, 0.01, 0.05, 0.2)
@@ -67,7 +67,7 @@ def check(net: SimNetwork, cases: list[tuple[str, str, int]], seed: int) -> None
 def test_every_size_and_type(world: int, loss: float, paths: int, one_shot: bool) -> None:
     net = SimNetwork(
         world,
-        Link(loss=loss, duplicate=0.02, jitter=40e-6),
+        SimLink(loss=loss, duplicate=0.02, jitter=40e-6),
         seed=world,
         segment_size=SEGMENT,
         chunk_segments=CHUNK_SEGMENTS,
@@ -88,7 +88,7 @@ def test_chunks_of_many_segments(loss: float, seed: int) -> None:
     """Longer than the marked end of a pass, than a window and than a receive call."""
     net = SimNetwork(
         2 + seed % 2,
-        Link(loss=loss, duplicate=0.01, jitter=100e-6),
+        SimLink(loss=loss, duplicate=0.01, jitter=100e-6),
         seed=seed,
         segment_size=64,
         chunk_segments=300,
@@ -124,7 +124,7 @@ def test_any_job_on_any_network(  # noqa: PLR0917  # hypothesis passes them by n
     seed: int,
     one_shot: bool,
 ) -> None:
-    link = Link(loss=loss, duplicate=duplicate, jitter=jitter)
+    link = SimLink(loss=loss, duplicate=duplicate, jitter=jitter)
     net = SimNetwork(
         world, link, seed=seed, segment_size=64, chunk_segments=6, paths=paths, one_shot=one_shot
     )
@@ -133,7 +133,7 @@ def test_any_job_on_any_network(  # noqa: PLR0917  # hypothesis passes them by n
 
 def test_the_same_seed_is_the_same_run() -> None:
     def run() -> tuple[int, float, list[object]]:
-        net = SimNetwork(3, Link(loss=0.1, jitter=50e-6), seed=4)
+        net = SimNetwork(3, SimLink(loss=0.1, jitter=50e-6), seed=4)
         net.submit_all(1, draw("float32", 3, 3000, 1), max_loss=0.1, name="n")
         net.run()
         return net.carried, net.now, [list(events) for events in net.events]
@@ -143,7 +143,7 @@ def test_the_same_seed_is_the_same_run() -> None:
 
 def test_a_bottleneck_with_a_short_queue_slows_but_does_not_stop() -> None:
     """Incast into a port of 20,000 datagrams per second that holds 32."""
-    link = Link(rate=20_000.0, queue=32)
+    link = SimLink(rate=20_000.0, queue=32)
     net = SimNetwork(4, link, segment_size=64, chunk_segments=64)
     check(net, [("float32", "sum", 12_000)], seed=1)
     assert net.dropped  # else this tested nothing

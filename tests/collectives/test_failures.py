@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import copies, draw, draw_whole, rank_ordered
 from dlcpd.contract.errors import (
     DeadlineExceeded,
     OperationAborted,
@@ -19,8 +21,6 @@ from dlcpd.core.session.rendezvous import MAX_OPEN
 from dlcpd.core.session.stream import MAX_AHEAD
 from dlcpd.core.session.stream_ids import EVERYBODY
 from dlcpd.core.wire.header import Kind
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import copies, draw, draw_whole, rank_ordered
 
 
 def zeros(count: int = 1000) -> np.ndarray:
@@ -33,7 +33,7 @@ def zeros(count: int = 1000) -> np.ndarray:
 @pytest.mark.parametrize("timeout", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("world", [2, 4])
 def test_a_silent_peer_is_named_within_about_its_timeout(world: int, timeout: float) -> None:
-    net = SimNetwork(world, Link(delay=2e-3, loss=0.02), peer_timeout=timeout)
+    net = SimNetwork(world, SimLink(delay=2e-3, loss=0.02), peer_timeout=timeout)
     net.submit_all(1, draw("float32", world, 20_000, 1))
     net.run(until=5e-3)  # in the middle of the exchange
     net.cut.add(1)
@@ -181,7 +181,7 @@ def test_what_was_waited_for_is_named(mute: str, told: str) -> None:
 
 
 def test_the_memory_of_a_failed_operation_is_left_alone() -> None:
-    net = SimNetwork(2, Link(delay=5e-3))
+    net = SimNetwork(2, SimLink(delay=5e-3))
     parts = draw("float32", 2, 5000, 1)
     net.submit_all(1, parts)
     net.run(until=12e-3)
@@ -323,7 +323,7 @@ def test_a_peer_far_ahead_is_not_told_that_it_was_understood() -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_a_lossy_network_is_no_dead_peer(seed: int) -> None:
     """Two ranks have nothing to tell each other for long, and lose a fifth of their pings."""
-    net = SimNetwork(3, Link(loss=0.2), seed=seed)
+    net = SimNetwork(3, SimLink(loss=0.2), seed=seed)
     parts = draw("float32", 3, 1000, 1)
     expected = rank_ordered(parts, "float32", "sum")
     for rank in (0, 1):
@@ -338,7 +338,7 @@ def test_a_lossy_network_is_no_dead_peer(seed: int) -> None:
 
 
 def test_without_in_place_the_result_comes_before_the_release() -> None:
-    net = SimNetwork(3, Link(loss=0.05, jitter=40e-6), seed=2)
+    net = SimNetwork(3, SimLink(loss=0.05, jitter=40e-6), seed=2)
     parts = draw("float32", 3, 9000, 1)
     expected = rank_ordered(parts, "float32", "sum")
     net.submit_all(1, parts, in_place=False)
@@ -365,7 +365,7 @@ def test_a_release_that_never_comes_is_given_by_the_deadline() -> None:
 
 
 def test_a_closed_session_leaves_nothing_behind() -> None:
-    net = SimNetwork(2, Link(delay=2e-3))
+    net = SimNetwork(2, SimLink(delay=2e-3))
     net.submit_all(1, draw("float32", 2, 20_000, 1))
     net.run(until=5e-3)
     net.endpoints[0].close_session(1)
@@ -377,7 +377,7 @@ def test_a_closed_session_leaves_nothing_behind() -> None:
 
 
 def test_sessions_of_one_engine_do_not_touch_each_other() -> None:
-    net = SimNetwork(2, Link(delay=2e-3))
+    net = SimNetwork(2, SimLink(delay=2e-3))
     parts = draw("float32", 2, 20_000, 1)
     expected = rank_ordered(parts, "float32", "sum")
     net.submit_all(1, parts)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import Tensor
 from dlcpd.numerics.elements import LARGEST, NARROW, STORAGE, narrow, wide, widen
 from dlcpd.numerics.residual import Hole
 from dlcpd.schedules.builders.hierarchical import hierarchical
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import Tensor
 
 NAME, WORLD, COUNT = "layer.weight", 3, 4000
 CODECS = ("", "bf16", "fp16", "int8", "fp8_e4m3", "fp8_e5m2", "topk:0.1")
@@ -27,7 +27,7 @@ CASES = [
 
 
 def network(loss: float, seed: int, **options: Any) -> SimNetwork:
-    link = Link(loss=loss, jitter=40e-6 if loss else 0.0)
+    link = SimLink(loss=loss, jitter=40e-6 if loss else 0.0)
     return SimNetwork(WORLD, link, seed=seed, segment_size=64, chunk_segments=80, **options)
 
 
@@ -160,7 +160,7 @@ def test_what_was_waived_at_the_limit_of_float16_comes_back_below_it() -> None:
 def test_what_hosts_pass_on_of_an_average_fits(dtype: str) -> None:
     """Between hosts it is a part of the sum of a host's ranks, which itself need not fit."""
     hosts = ((0, 1, 2), (3,))
-    link, top = Link(), LARGEST[dtype]
+    link, top = SimLink(), LARGEST[dtype]
     net = SimNetwork(4, link, segment_size=64, chunk_segments=80, hosts=hosts)
     parts = [narrow(np.full(500, top, wide(dtype)), dtype) for _ in range(4)]
     for part in parts:

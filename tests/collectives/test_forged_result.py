@@ -1,9 +1,9 @@
 """A datagram that claims to be of a result before its owner can have had what it is made of."""
 
+from dlcp_lab.simulation.network import SimNetwork, as_received
+from dlcp_lab.simulation.reference import draw, rank_ordered
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.schedules.model import Buffer, Receive
-from tests.sim.network import SimNetwork, as_received
-from tests.sim.reference import draw, rank_ordered
 
 NOWHERE = 4000  # a segment that no transfer here has: the result itself stays as it is
 

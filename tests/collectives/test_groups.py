@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import draw, rank_ordered
 from dlcpd.collectives.execution import Execution
 from dlcpd.collectives.order import Group
 from dlcpd.contract.errors import OperationAborted, SessionClosed, TooMany
@@ -18,10 +20,8 @@ from dlcpd.schedules.builders.all_to_all import all_to_all
 from dlcpd.schedules.builders.barrier import barrier
 from dlcpd.schedules.builders.point_to_point import receive, send
 from dlcpd.schedules.model import Program
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import draw, rank_ordered
 
-BAD = Link(loss=0.05, duplicate=0.02, jitter=100e-6)
+BAD = SimLink(loss=0.05, duplicate=0.02, jitter=100e-6)
 NONE = np.zeros(0, np.float32)
 
 
@@ -54,9 +54,9 @@ def assert_idle(net: SimNetwork) -> None:
 # --- collectives --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("link", [Link(), BAD], ids=["good", "bad"])
+@pytest.mark.parametrize("link", [SimLink(), BAD], ids=["good", "bad"])
 @pytest.mark.parametrize("seed", range(3))
-def test_groups_in_flight_at_once(link: Link, seed: int) -> None:
+def test_groups_in_flight_at_once(link: SimLink, seed: int) -> None:
     """All ranks, and two groups that share rank 2; each counts for itself."""
     net = SimNetwork(4, link, seed=seed, paths=1 + seed % 2)
     groups = {0: (0, 1, 2, 3), 3: (2, 0), 9: (1, 3, 2)}
@@ -216,9 +216,9 @@ def test_operations_of_a_closed_group_fail_and_others_go_on() -> None:
     assert_idle(net)
 
 
-@pytest.mark.parametrize("link", [Link(), BAD], ids=["good", "bad"])
+@pytest.mark.parametrize("link", [SimLink(), BAD], ids=["good", "bad"])
 @pytest.mark.parametrize("world", [2, 5])
-def test_nobody_leaves_a_barrier_before_all_are_there(world: int, link: Link) -> None:
+def test_nobody_leaves_a_barrier_before_all_are_there(world: int, link: SimLink) -> None:
     net = SimNetwork(world, link, seed=world)
     for rank in range(world):
         assert not any(net.done(other) for other in range(world))
@@ -234,7 +234,7 @@ def test_nobody_leaves_a_barrier_before_all_are_there(world: int, link: Link) ->
 
 def test_what_is_done_here_still_serves_peers_after_its_group_was_closed() -> None:
     """A member may close a group as soon as it has its own last result."""
-    net = SimNetwork(2, Link(loss=0.05), seed=4)
+    net = SimNetwork(2, SimLink(loss=0.05), seed=4)
     data = draw("float32", 1, 20_000, 1)[0]
     operation = net.operation(
         0,
@@ -466,7 +466,7 @@ def test_a_message_that_was_aborted_is_not_received_and_the_next_one_is() -> Non
 
 def test_an_offer_that_comes_after_an_abort_is_ignored() -> None:
     """Control may be quicker than the network."""
-    net = SimNetwork(2, Link(delay=5e-3))
+    net = SimNetwork(2, SimLink(delay=5e-3))
     sent = offer(net, 1, 1, 0, four(1))
     net.run(until=0.0)
     stream, _, number = sent.id

@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from tests.sim.network import FRAMING, Link, SimNetwork
+from dlcp_lab.simulation.network import FRAMING, SimLink, SimNetwork
 
 HEADERS = 32 + FRAMING  # bytes
 RATE = 100e6 / 8  # bytes per second
@@ -19,7 +19,7 @@ PART = 64 << 10  # bytes
 
 def fabric(hosts: int, segment_size: int = 1408, grant: int = 32 << 20) -> SimNetwork:
     packet = segment_size + HEADERS
-    link = Link(delay=100e-6, rate=RATE / packet, queue=BUFFER // packet)
+    link = SimLink(delay=100e-6, rate=RATE / packet, queue=BUFFER // packet)
     return SimNetwork(hosts, link, segment_size=segment_size, chunk_segments=1440, grant=grant)
 
 

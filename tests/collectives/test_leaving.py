@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
 from dlcpd.contract.errors import Peer, PeerLost, SessionClosed
 from dlcpd.core.session.events import OperationDone, OperationFailed, SessionBroken
 from dlcpd.schedules.catalog import CATALOG, Place, Task
 from dlcpd.schedules.model import Program
-from tests.sim.network import Link, SimNetwork
 
 ENDED = SessionClosed("the client ended")
 LATE = 25.0  # seconds until the last rank comes
@@ -116,14 +116,14 @@ def leave_early(
 def test_the_last_rank_gets_what_the_others_completed(
     collective: str, schedule: str, late: int, size: int, loss: float
 ) -> None:
-    net = SimNetwork(4, Link(loss=loss), seed=late, peer_timeout=LATE * 2)
+    net = SimNetwork(4, SimLink(loss=loss), seed=late, peer_timeout=LATE * 2)
     leave_early(net, collective, schedule, late, size)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_data_that_came_before_their_place_was_free_are_not_owed(seed: int) -> None:
     """In a ring, the neighbour's last data may wait for a send from the same place."""
-    net = SimNetwork(4, Link(loss=0.1), seed=seed, peer_timeout=LATE * 2)
+    net = SimNetwork(4, SimLink(loss=0.1), seed=seed, peer_timeout=LATE * 2)
     leave_early(net, "all_reduce", "ring", 3 * (seed % 2), 64)
 
 

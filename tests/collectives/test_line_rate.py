@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tests.sim.network import FRAMING, Link, SimNetwork
+from dlcp_lab.simulation.network import FRAMING, SimLink, SimNetwork
 
 SEGMENT, HEADERS = 1408, 32 + FRAMING  # bytes
 
@@ -16,7 +16,7 @@ def excess(mbit: float, megabytes: float, operations: int) -> list[float]:
     rate = mbit * 1e6 / 8 / (SEGMENT + HEADERS)  # datagrams per second
     net = SimNetwork(
         2,
-        Link(delay=100e-6, rate=rate, queue=(256 << 10) // (SEGMENT + HEADERS)),
+        SimLink(delay=100e-6, rate=rate, queue=(256 << 10) // (SEGMENT + HEADERS)),
         segment_size=SEGMENT,
         chunk_segments=1440,
         grant=32 << 20,

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.reference import copies, draw
 from dlcpd.contract.codec import KINDS, CodecKind, CodecName, parsed
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.codecs.codec import Grain, Numbers
 from dlcpd.numerics.codecs.names import codec_of
 from tests.collectives.test_codecs import COUNT, NAME, Net, network, reference
-from tests.sim.reference import copies, draw
 
 
 class Rounded:

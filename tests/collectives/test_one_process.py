@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import copies, draw, rank_ordered
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.wire.header import HEADER_SIZE, KIND, Kind
 from dlcpd.schedules.builders.hierarchical import hierarchical
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import copies, draw, rank_ordered
 
 ROUND = 22  # offset of the round in a datagram
 
@@ -37,7 +37,7 @@ def test_two_ranks_of_one_process_put_nothing_on_the_wire() -> None:
 @pytest.mark.parametrize("loss", [0.0, 0.05])
 @pytest.mark.parametrize("max_loss", [0.0, 0.05])
 def test_ranks_here_and_elsewhere_are_reduced_alike(loss: float, max_loss: float) -> None:
-    net = SimNetwork(4, Link(loss=loss, jitter=40e-6), seed=3, hosts=((0, 1), (2, 3)))
+    net = SimNetwork(4, SimLink(loss=loss, jitter=40e-6), seed=3, hosts=((0, 1), (2, 3)))
     net.recorded = []
     for number in range(1, 4):
         parts = draw("float32", 4, 3_000, number)
@@ -99,7 +99,7 @@ def test_a_rank_that_closes_its_session_is_missed_by_name() -> None:
 def test_between_hosts_each_rank_sends_its_share_of_the_bytes(loss: float) -> None:
     """Two hosts of two ranks: a rank exchanges half of the tensor, half of it each way."""
     hosts, count = ((0, 1), (2, 3)), 4_096
-    net = SimNetwork(4, Link(loss=loss, jitter=40e-6), seed=5, hosts=hosts)
+    net = SimNetwork(4, SimLink(loss=loss, jitter=40e-6), seed=5, hosts=hosts)
     net.recorded = []
     parts = draw("float32", 4, count, 1)
     held = copies(parts)

@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import copies, draw, rank_ordered
 from dlcpd.contract.errors import PeerLost
 from dlcpd.core.session.events import OperationFailed, SessionBroken
 from dlcpd.core.wire import control
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.schedules.builders.all_reduce import one_shot
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import copies, draw, rank_ordered
 
 DELAY = 200e-6  # seconds
 COUNT = 1000  # elements: 32 segments of the simulated network
 
 
 def small_net(world: int = 2, *, loss: float = 0.0, seed: int = 0) -> SimNetwork:
-    return SimNetwork(world, Link(delay=DELAY, loss=loss), seed=seed, one_shot=True, recorded=[])
+    return SimNetwork(world, SimLink(delay=DELAY, loss=loss), seed=seed, one_shot=True, recorded=[])
 
 
 @pytest.mark.parametrize("world", [2, 4])
@@ -160,7 +160,7 @@ def test_transfers_it_does_not_have_are_refused() -> None:
 
 
 def test_a_contribution_that_comes_twice_counts_once() -> None:
-    net = SimNetwork(2, Link(delay=DELAY, duplicate=1.0), one_shot=True)
+    net = SimNetwork(2, SimLink(delay=DELAY, duplicate=1.0), one_shot=True)
     parts = draw("float32", 2, COUNT, 1)
     expected, held = rank_ordered(parts, "float32", "sum"), copies(parts)
     net.submit_all(1, held)

@@ -5,9 +5,9 @@ from functools import partial
 
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import draw, rank_ordered
 from dlcpd.core.wire.header import Kind
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import draw, rank_ordered
 
 
 class DeadPath:
@@ -40,7 +40,7 @@ def test_data_is_spread_over_all_paths(paths: int) -> None:
 @pytest.mark.parametrize("after", [0, 300])
 @pytest.mark.parametrize("path", [0, 1])
 def test_a_dead_path_does_not_end_the_operation(path: int, after: int) -> None:
-    net = SimNetwork(2, Link(delay=200e-6), paths=2)
+    net = SimNetwork(2, SimLink(delay=200e-6), paths=2)
     net.tamper = DeadPath(net, path, after=after)
     parts = draw("float32", 2, 30_000, 1)
     expected = rank_ordered(parts, "float32", "sum")
@@ -55,7 +55,7 @@ def up(net: SimNetwork, path: int) -> list[bool]:
 
 
 def test_a_path_that_comes_back_carries_data_again() -> None:
-    net = SimNetwork(2, Link(delay=200e-6), paths=2)
+    net = SimNetwork(2, SimLink(delay=200e-6), paths=2)
     net.tamper = DeadPath(net, 1, after=100)
     for number in range(1, 16):
         parts = draw("float32", 2, 5_000 if number < 15 else 60_000, number)
@@ -81,7 +81,7 @@ def test_all_paths_dead_is_a_lost_peer() -> None:
 
 
 def test_a_path_is_not_taken_for_dead_because_the_job_is_idle() -> None:
-    net = SimNetwork(2, Link(loss=0.05), paths=3)
+    net = SimNetwork(2, SimLink(loss=0.05), paths=3)
     for number in range(1, 6):
         parts = draw("float32", 2, 100, number)
         net.submit(0, number, parts[0])
@@ -128,7 +128,7 @@ def test_paths_that_die_together_are_passed_over_within_some_round_trips(
 ) -> None:
     """A link carries several paths. It was found dead by a look that is taken four times in a
     peer timeout, and meanwhile questions went out on one dead path after the other: 0.65 s."""
-    net = SimNetwork(2, Link(delay=500e-6, rate=4000.0, queue=200), paths=2 * len(dead), seed=1)
+    net = SimNetwork(2, SimLink(delay=500e-6, rate=4000.0, queue=200), paths=2 * len(dead), seed=1)
     for number in range(1, 4):
         net.submit_all(number, draw("float32", 2, 12_000, number))
         net.run()

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import copies, draw, rank_ordered
 from dlcpd.core.session.events import PeerNews, PeerState
 from dlcpd.core.session.liveness import PINGS_BEFORE_LOST
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import copies, draw, rank_ordered
 
 WORLD = 4
 COUNT = 20_000
@@ -15,7 +15,7 @@ PATIENT = 30.0
 
 def network(*, paths: int = 1, loss: float = 0.0) -> SimNetwork:
     return SimNetwork(
-        WORLD, Link(delay=1e-3, loss=loss), paths=paths, peer_timeout=PATIENT, suspect_after=1.0
+        WORLD, SimLink(delay=1e-3, loss=loss), paths=paths, peer_timeout=PATIENT, suspect_after=1.0
     )
 
 

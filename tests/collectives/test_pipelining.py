@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import copies, draw, draw_whole, rank_ordered
 from dlcpd.core.session.events import OperationDone
 from dlcpd.core.wire.header import Header
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import copies, draw, draw_whole, rank_ordered
 
 
 def completed(net: SimNetwork, rank: int) -> list[int]:
@@ -16,7 +16,7 @@ def completed(net: SimNetwork, rank: int) -> list[int]:
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 def test_many_at_once(loss: float, in_place: bool) -> None:
-    net = SimNetwork(3, Link(loss=loss, jitter=40e-6), seed=1, segment_size=64, chunk_segments=8)
+    net = SimNetwork(3, SimLink(loss=loss, jitter=40e-6), seed=1, segment_size=64, chunk_segments=8)
     parts = {number: draw("float32", 3, 1 + number * 7, number) for number in range(1, 26)}
     held = {number: copies(tensors) for number, tensors in parts.items()}
     for number, tensors in held.items():

@@ -3,20 +3,20 @@
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
 from dlcpd.collectives.execution import Execution
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.schedules.proof.interpreter import interpret
 from tests.schedules.random_schedules import RandomSchedule, random_schedule
-from tests.sim.network import Link, SimNetwork
 
 EACH = 50  # schedules of one case
 NETWORKS = [
-    Link(),
-    Link(jitter=300e-6),
-    Link(loss=0.05, jitter=40e-6),
-    Link(duplicate=0.2, jitter=100e-6),
-    Link(loss=0.15, duplicate=0.05, jitter=1e-3),
+    SimLink(),
+    SimLink(jitter=300e-6),
+    SimLink(loss=0.05, jitter=40e-6),
+    SimLink(duplicate=0.2, jitter=100e-6),
+    SimLink(loss=0.15, duplicate=0.05, jitter=1e-3),
 ]
 CASES = [
     pytest.param(first, marks=[] if first < 2 * EACH else pytest.mark.heavy)

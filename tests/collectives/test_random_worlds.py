@@ -8,9 +8,9 @@ import random
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import copies, draw, rank_ordered
 from tests.collectives.test_leaving import COLLECTIVES, LATE, leave_early
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import copies, draw, rank_ordered
 
 SEEDS = range(int(os.environ.get("DLCPD_RANDOM_WORLDS", "16")))
 pytestmark = pytest.mark.heavy
@@ -21,7 +21,7 @@ def test_a_rank_with_its_results_may_leave(seed: int) -> None:
     draws = random.Random(seed)
     collective, schedule = draws.choice(COLLECTIVES)
     world = draws.choice([2, 3, 4, 5])
-    link = Link(
+    link = SimLink(
         loss=draws.choice([0.0, 0.05, 0.1, 0.2, 0.3]),
         jitter=draws.choice([0.0, 40e-6, 1e-3]),
         duplicate=draws.choice([0.0, 0.02]),
@@ -43,7 +43,7 @@ def test_a_rank_with_its_results_may_leave(seed: int) -> None:
 def test_all_reduces_are_the_same_on_all_ranks_and_exact_without_a_bound(seed: int) -> None:
     draws = random.Random(seed)
     world, rate = draws.choice([2, 3, 4, 5]), draws.choice([0.0, 0.0, 30_000.0])
-    link = Link(
+    link = SimLink(
         loss=draws.choice([0.0, 0.01, 0.05, 0.1, 0.2, 0.35]),
         jitter=draws.choice([0.0, 40e-6, 1e-3, 5e-3]),
         duplicate=draws.choice([0.0, 0.02]),

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from dlcp_lab.simulation.network import SimNetwork, as_received
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
-from tests.sim.network import SimNetwork, as_received
 
 WINDOW = slice(HEADER_SIZE + 4, HEADER_SIZE + 8)  # of a CREDIT
 

@@ -5,10 +5,10 @@ import struct
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import Carried, SimLink, SimNetwork
+from dlcp_lab.simulation.reference import Tensor, copies, draw, draw_whole, rank_ordered
 from dlcpd.contract.errors import OperationAborted
 from dlcpd.core.wire.header import Kind
-from tests.sim.network import Carried, Link, SimNetwork
-from tests.sim.reference import Tensor, copies, draw, draw_whole, rank_ordered
 
 
 def record(net: SimNetwork, number: int, **options: object) -> list[Carried]:
@@ -35,7 +35,7 @@ def data_datagrams(recorded: list[Carried]) -> int:
 @pytest.mark.parametrize("max_loss", [0.0, 0.2])
 @pytest.mark.parametrize("seed", range(3))
 def test_an_earlier_operation_replayed_into_a_later_one(seed: int, max_loss: float) -> None:
-    net = SimNetwork(2 + seed % 2, Link(loss=0.1, jitter=40e-6), seed=seed, paths=2)
+    net = SimNetwork(2 + seed % 2, SimLink(loss=0.1, jitter=40e-6), seed=seed, paths=2)
     world = net.world_size
     options = {"max_loss": max_loss, "name": "n"}
     recorded = record(net, 1, **options)
@@ -86,7 +86,7 @@ def test_another_life_of_the_daemon_has_other_tokens(during: bool) -> None:
 
 
 def test_a_failed_operation_stays_failed() -> None:
-    net = SimNetwork(2, Link(delay=2e-3), recorded=[])
+    net = SimNetwork(2, SimLink(delay=2e-3), recorded=[])
     net.submit_all(1, draw_whole(2, 6000, 1))
     net.run(until=5e-3)
     for rank in range(2):

@@ -6,8 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import draw, rank_ordered
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import draw, rank_ordered
 
 SIZES = (64, 128, 192, 512)
 
@@ -26,7 +26,7 @@ def change(net: SimNetwork, seed: int) -> set[int]:
 def test_results_are_exact_whatever_the_sizes(seed: int, one_shot: bool) -> None:
     net = SimNetwork(
         3,
-        Link(loss=0.05, duplicate=0.02, jitter=40e-6),
+        SimLink(loss=0.05, duplicate=0.02, jitter=40e-6),
         seed=seed,
         segment_size=128,
         chunk_segments=30,
@@ -45,7 +45,7 @@ def test_results_are_exact_whatever_the_sizes(seed: int, one_shot: bool) -> None
 
 
 def test_what_is_waived_at_one_size_comes_back_at_another() -> None:
-    net = SimNetwork(2, Link(loss=0.2), seed=2, segment_size=64, chunk_segments=20)
+    net = SimNetwork(2, SimLink(loss=0.2), seed=2, segment_size=64, chunk_segments=20)
     produced = delivered = np.zeros(4000)
     rng = np.random.default_rng(1)
     for number in range(1, 9):

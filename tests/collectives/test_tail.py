@@ -4,13 +4,13 @@ from functools import partial
 
 import numpy as np
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
 from dlcpd.core.paths.paths import Paths
 from dlcpd.core.paths.rtt import MIN_RTO
 from dlcpd.core.transfer.sender import ENDING_RUN
 from dlcpd.core.wire.header import Flag, Header, Kind
-from tests.sim.network import Link, SimNetwork
 
-LINK = Link(delay=50e-6)
+LINK = SimLink(delay=50e-6)
 ELEMENTS = 128 * 32  # 128 segments of 128 bytes: 64 to each of two ranks
 
 

@@ -2,15 +2,15 @@
 
 from collections import Counter
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import draw_whole
 from dlcpd.contract.errors import OperationAborted
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import draw_whole
 
 SEGMENT, CHUNK_SEGMENTS, COUNT = 64, 40, 4000
 
 
 def network(*, seed: int = 0) -> SimNetwork:
-    link = Link(loss=0.1)
+    link = SimLink(loss=0.1)
     return SimNetwork(2, link, seed=seed, segment_size=SEGMENT, chunk_segments=CHUNK_SEGMENTS)
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimNetwork
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.send_scheduler import LEAST_TURN, MOST_TURN
 from dlcpd.core.wire.datagram import Transmit
-from tests.sim.network import SimNetwork
 
 SEGMENT = 1408
 MEGABYTE = 1 << 20

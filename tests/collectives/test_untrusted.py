@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import draw, rank_ordered
 from dlcpd.core.wire.header import HEADER_SIZE, MAX_SEGMENTS, VERSION, Header, Kind
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import draw, rank_ordered
 
 REASONS = (
     "short", "version", "kind", "flags", "path", "segment", "tag", "token", "length", "body",
@@ -20,7 +20,7 @@ REASONS = (
 SEGMENT = 128
 MARGIN, CANARY = 1024, 1e30
 TRANSFERS = 6  # from either rank to the other in `all_reduce_exactly`
-ONE_BY_ONE = Link(rate=1e6, queue=1 << 20)  # no two datagrams in one receive call
+ONE_BY_ONE = SimLink(rate=1e6, queue=1 << 20)  # no two datagrams in one receive call
 
 Corruption = Callable[[bytearray], bytes]
 
@@ -162,7 +162,7 @@ def test_cut_retransmissions_are_repeated(kind: Kind, cut: int) -> None:
         made += data[1] == kind
         return [data[:cut]] if data[1] == kind and made % 2 else [data]
 
-    net = SimNetwork(2, Link(loss=0.1), tamper=tamper, seed=3)
+    net = SimNetwork(2, SimLink(loss=0.1), tamper=tamper, seed=3)
     parts = draw("float32", 2, 6000, 1)
     net.submit_all(1, parts, max_loss=0.1, name="n")
     net.run()
@@ -186,7 +186,7 @@ def test_any_corrupt_byte_ends_in_a_result_or_a_named_error(
         bad[offset] ^= flip
         return [bytes(bad), data]
 
-    net = SimNetwork(2, Link(loss=0.02), seed=seed, tamper=tamper)
+    net = SimNetwork(2, SimLink(loss=0.02), seed=seed, tamper=tamper)
     memory, views = guarded(draw("float32", 2, 1000, seed))
     net.submit_all(1, views, max_loss=0.1, name="n", deadline=2.0)
     net.run()
@@ -245,7 +245,7 @@ def test_a_claim_beyond_the_bound_is_not_agreed_to() -> None:
         return [bytes(greedy), data]
 
     for max_loss in (0.0, 0.1):
-        net = SimNetwork(2, Link(loss=0.3), tamper=tamper, seed=1)
+        net = SimNetwork(2, SimLink(loss=0.3), tamper=tamper, seed=1)
         parts = draw("float32", 2, 6000, 1)
         net.submit_all(1, parts, max_loss=max_loss, name="n")
         net.run()

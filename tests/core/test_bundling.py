@@ -6,12 +6,12 @@ from functools import partial
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimLink, SimNetwork
 from dlcpd.core.paths.paths import CONTROL, Paths
 from dlcpd.core.session.bundling import FEW, bundled
 from dlcpd.core.wire import bundle
 from dlcpd.core.wire.datagram import Control, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
-from tests.sim.network import Link, SimNetwork
 
 PEER, TOKEN, SIZE = 3, 0xABC, 1408
 DATA_TAG = 18  # class 4
@@ -129,7 +129,7 @@ def reduce(net: SimNetwork, operation: int, elements: int = 256) -> None:
 @pytest.mark.parametrize("world", [2, 4])
 def test_a_small_operation_is_a_datagram_for_each_peer(world: int) -> None:
     """And a few that no operation waits for: credit, and what completes the one before."""
-    net = SimNetwork(world, Link(), segment_size=1408, one_shot=True)
+    net = SimNetwork(world, SimLink(), segment_size=1408, one_shot=True)
     reduce(net, 1)
     before, operations = net.carried, 20
     for operation in range(2, operations + 2):
@@ -138,7 +138,7 @@ def test_a_small_operation_is_a_datagram_for_each_peer(world: int) -> None:
 
 
 def test_a_bundle_of_a_stranger_and_a_malformed_one_are_counted_and_change_nothing() -> None:
-    net = SimNetwork(2, Link(), segment_size=1408)
+    net = SimNetwork(2, SimLink(), segment_size=1408)
     reduce(net, 1)
     counters = net.endpoints[1].counters
     before = Counter(counters)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dlcp_lab.simulation.network import SimNetwork, as_received
 from dlcpd.core import inbox as inbox_module
 from dlcpd.core.demultiplexer import MOST_STRAYS
 from dlcpd.core.endpoint import Endpoint
@@ -9,7 +10,6 @@ from dlcpd.core.inbox import Inbox
 from dlcpd.core.paths.newest import WRAP
 from dlcpd.core.wire import bundle, control
 from dlcpd.core.wire.header import Header, Kind
-from tests.sim.network import SimNetwork, as_received
 
 TOKEN = 0xABCD_0000_0000_0001
 GONE = 7  # an operation that nobody knows

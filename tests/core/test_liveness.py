@@ -2,6 +2,7 @@
 
 import pytest
 
+from dlcp_lab.simulation.network import SimNetwork
 from dlcpd.core.session.events import PeerState
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.liveness import (
@@ -14,7 +15,6 @@ from dlcpd.core.session.liveness import (
 )
 from dlcpd.core.session.suspicions import Suspicions
 from dlcpd.core.wire.header import Header, Kind
-from tests.sim.network import SimNetwork
 
 TIMEOUT = 2.0
 RULES = Liveness(TIMEOUT, TIMEOUT)

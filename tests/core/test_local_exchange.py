@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from dlcp_lab.simulation.network import SimNetwork
 from dlcpd.core.demultiplexer import Demultiplexer, Fault
 from dlcpd.core.inbox import Inbox
 from dlcpd.core.local_exchange import LocalExchange
@@ -14,7 +15,6 @@ from dlcpd.core.touched_flows import TouchedFlows
 from dlcpd.core.wire.checksum import Keyring
 from dlcpd.core.wire.header import Header, Kind
 from tests.core.operations import NOW, session
-from tests.sim.network import SimNetwork
 
 
 def touched(here: int, there: int) -> TouchedFlows:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from dlcp_lab.simulation.network import SimNetwork
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.ready_repeat import (
     APART,
@@ -14,7 +15,6 @@ from dlcpd.core.session.stream_ids import EVERYBODY, OperationId
 from dlcpd.core.timers import Timer, TimerTable
 from dlcpd.core.wire.control import Ready, body_untrusted, unpack_ready_untrusted
 from dlcpd.core.wire.header import MAX_ROUND, Flag, Header, Key, Kind
-from tests.sim.network import SimNetwork
 
 READY = Ready("sum of float32[9]", 42, 128, outgoing=7, incoming=8)
 OPERATION = (3, EVERYBODY, 5)

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimNetwork
+from dlcp_lab.simulation.reference import draw, rank_ordered
 from dlcpd.collectives.loss.accounts import MAX_LEDGER, Accounts, LedgerRow
 from dlcpd.contract.errors import BadPolicy, MalformedDatagram, OperationAborted
 from dlcpd.core.session.digests import Digest
@@ -12,8 +14,6 @@ from dlcpd.core.session.stream_ids import EVERYBODY, MESSAGES, UPWARD
 from dlcpd.core.transfer.sender import TransferSender
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.header import Header, Key, Kind
-from tests.sim.network import SimNetwork
-from tests.sim.reference import draw, rank_ordered
 
 
 def row(number: int) -> LedgerRow:

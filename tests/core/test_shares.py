@@ -7,13 +7,13 @@ from typing import cast
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.network import SimNetwork
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.send_scheduler import SendScheduler
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.wire.datagram import Transmit
-from tests.sim.network import SimNetwork
 
 MOST = 100_000  # bytes of a batch
 LAST, URGENT = 4, 1  # traffic classes

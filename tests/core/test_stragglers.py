@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from dlcp_lab.simulation.network import SimNetwork
 from dlcpd.core.session.stragglers import LATE, MAX_STRAGGLERS, Straggler, stragglers
-from tests.sim.network import SimNetwork
 
 
 def waiting(world: int, *, paths: int = 1) -> SimNetwork:

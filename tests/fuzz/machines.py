@@ -12,6 +12,8 @@ from typing import Final
 
 import numpy as np
 
+from dlcp_lab.simulation.network import SimNetwork
+from dlcp_lab.simulation.reference import draw
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import BadMessage
 from dlcpd.core.endpoint import Endpoint, PeerSpec
@@ -31,8 +33,6 @@ from tests.datapath.ring import Message, both
 from tests.fuzz.seeds import TOKEN
 from tests.fuzz.target import apart
 from tests.io.batches import data_path
-from tests.sim.network import SimNetwork
-from tests.sim.reference import draw
 
 MARGIN, CANARY = 256, np.float32(1e30)
 ARENA: Final = 1 << 16  # bytes

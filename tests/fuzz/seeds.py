@@ -11,6 +11,8 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from dlcp_client.job.rendezvous import Meeting, Member
 from dlcp_client.job.secret import JobSecret
+from dlcp_lab.simulation.network import SimLink, SimNetwork
+from dlcp_lab.simulation.reference import draw
 from dlcpd.contract.frames import FORMS
 from dlcpd.contract.messages import ByteRange, CloseGroup, LayerRow, Message, OpenGroup, Submit
 from dlcpd.core.wire.control import Ready, SpaceCredit
@@ -30,8 +32,6 @@ from dlcpd.doctor.datagrams import Probe, ProbeAnswer
 from dlcpd.doctor.greeting import End, Greeting
 from dlcpd.io.commands import Begun, UdpAddress
 from tests.contract.frames import example, good_values, packet, rules
-from tests.sim.network import Link, SimNetwork
-from tests.sim.reference import draw
 
 TOKEN: Final = 7
 
@@ -190,7 +190,7 @@ def short_lists(kind: Any) -> dict[str, Any]:
 @cache
 def datagrams() -> tuple[bytes, ...]:
     """What rank 0 gets in an all-reduce that loses some, one of each kind at least."""
-    net = SimNetwork(2, Link(loss=0.1), seed=3, recorded=[])
+    net = SimNetwork(2, SimLink(loss=0.1), seed=3, recorded=[])
     net.submit_all(1, draw("float32", 2, 1000, 1), max_loss=0.1, name="n")
     net.run()
     return tuple(each.data for each in net.recorded or () if each.target == 0)

@@ -6,6 +6,9 @@ from typing import Any, Final
 
 import pytest
 
+from dlcp_lab.simulation.network import SimNetwork, as_received
+from dlcp_lab.simulation.reference import draw
+from dlcp_lab.simulation.state import frozen
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 from tests.attack.mutator import FIELDS as HEADER
@@ -13,9 +16,6 @@ from tests.fuzz import fields, seeds
 from tests.fuzz.fields import Case
 from tests.fuzz.target import ACCEPTED, joined
 from tests.fuzz.targets import TARGETS
-from tests.sim.network import SimNetwork, as_received
-from tests.sim.reference import draw
-from tests.sim.state import frozen
 
 READY: Final = {
     "window": (0, 4), "segment_size": (4, 2), "length": (6, 2), "tag": (8, 4), "outgoing": (12, 8),

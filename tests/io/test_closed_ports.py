@@ -4,10 +4,10 @@ from random import Random
 
 import numpy as np
 
+from dlcp_lab.simulation.network import SimNetwork
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.io.discovery.closed_ports import SIGN, ClosedPorts
 from dlcpd.io.discovery.icmp import IcmpNews
-from tests.sim.network import SimNetwork
 
 
 def waiting() -> SimNetwork:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.reference import draw, rank_ordered
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.messages import Completed
 from dlcpd.core.paths.pieces import LEAST_PIECE, Reassembly
@@ -27,7 +28,6 @@ from dlcpd.io.udp.udp_path import UdpPath
 from tests.io import test_udp
 from tests.io.batches import datagrams
 from tests.io.engines import ENGINE, Engine, Job, failure
-from tests.sim.reference import draw, rank_ordered
 
 PEER, TOKEN = 7, 0xABCDEF
 SIZE = 1408

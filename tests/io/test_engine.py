@@ -12,6 +12,7 @@ import msgpack
 import numpy as np
 import pytest
 
+from dlcp_lab.simulation.reference import draw, rank_ordered
 from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import Completed, Failed, Hello, Released
 from dlcpd.core.wire.header import Header, Kind
@@ -19,7 +20,6 @@ from dlcpd.core.wire.sizes import BASE
 from dlcpd.io import commands, control_events
 from dlcpd.io.config import EngineConfig
 from tests.io.engines import ARENA, FORKED, PATIENCE, Engine, Job, failure, token
-from tests.sim.reference import draw, rank_ordered
 
 Jobs = Callable[..., Job]
 

@@ -5,13 +5,13 @@ from typing import Any, cast
 
 import numpy as np
 
+from dlcp_lab.simulation.network import SimNetwork
 from dlcpd.collectives.loss.accounts import Accounts
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.collectives import WHOLE, Share
 from dlcpd.io.clients.client import Client
 from dlcpd.io.config import EngineConfig
 from dlcpd.numerics.residual import cut
-from tests.sim.network import SimNetwork
 
 KEY = ("gradient", "uint8", 64)
 

@@ -5,8 +5,8 @@ from functools import reduce as fold
 
 import numpy as np
 
+from dlcp_lab.simulation.reference import product
 from dlcpd.numerics.elements import COMPLEX, INTEGERS, LARGEST, STORAGE, narrow, widen
-from tests.sim.reference import product
 
 OPERATIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "sum": np.add, "avg": np.add, "product": product, "min": np.minimum, "max": np.maximum,

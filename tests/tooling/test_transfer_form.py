@@ -105,7 +105,7 @@ def test_both_forms_send_the_same_datagrams() -> None:
     """Of one seed, byte for byte, in every scenario."""
     if not (PACKAGE / BUILT / SOURCES).exists():
         pytest.skip("there was no compiler: the transfer layer is interpreted only")
-    interpreted = run(INTERPRETED, "-m", "tests.sim.scenarios")
-    compiled = run(COMPILED, "-m", "tests.sim.scenarios")
+    interpreted = run(INTERPRETED, "-m", "dlcp_lab.simulation.scenarios")
+    compiled = run(COMPILED, "-m", "dlcp_lab.simulation.scenarios")
     assert (interpreted[0], compiled[0]) == (INTERPRETED, COMPILED), "`make compiled` builds again"
     assert interpreted[1:] == compiled[1:] and len(compiled) > 8

@@ -10,7 +10,7 @@ LAST_RANK = 2  # what a full queue drops first; not ECN-capable
 
 
 @dataclass
-class Port:
+class SimPort:
     """Queues of up to `queue` datagrams, one per class; served one datagram at a time.
 
     With `ranks`, drop precedence r is refused beyond (1, 3/4, 1/2)[r] of the queue; from `mark`

@@ -1,0 +1,1 @@
+"""The core of many hosts in virtual time, with simulated networks between them."""
