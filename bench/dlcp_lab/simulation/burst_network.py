@@ -9,9 +9,16 @@ from dlcp_lab.simulation.fabric import LeafSpine, SimFabric
 from dlcp_lab.simulation.hosts import SimHosts
 from dlcp_lab.simulation.station import FREE, HostCost, Station
 from dlcp_lab.simulation.train import Train, of_batch, of_control
-from dlcpd.core.session.events import OperationDone
+from dlcpd.contract.errors import DlcpError
+from dlcpd.core.session.events import OperationDone, OperationFailed
 
 MOST = 64  # datagrams of a train
+
+
+class NotCompleted(DlcpError):
+    """A simulated operation has failed, or takes too long."""
+
+    code = "not_completed"
 
 
 @dataclass(repr=False)
@@ -31,6 +38,7 @@ class BurstNetwork(SimHosts):
     fabric: SimFabric = field(init=False)
     stations: list[Station] = field(init=False)
     done_at: dict[int, dict[int, float]] = field(default_factory=dict)  # by ticket and rank
+    failures: list[tuple[int, str]] = field(default_factory=list)  # rank, error
     carried: int = 0  # datagrams sent
 
     def __post_init__(self) -> None:
@@ -74,12 +82,14 @@ class BurstNetwork(SimHosts):
     def complete(self, ticket: int, until: float = 1000.0) -> float:
         """Run until all ranks have the result of an operation; returns when the last got it.
 
-        Raises: AssertionError where that takes more than `until` seconds.
+        Raises: NotCompleted if it failed on a rank, or takes more than `until` seconds.
         """
-        done = self.done_at.setdefault(ticket, {})
-        self.run(until, enough=lambda: len(done) == self.world_size)
+        done, failed = self.done_at.setdefault(ticket, {}), self.failures
+        self.run(until, enough=lambda: len(done) == self.world_size or bool(failed))
+        if failed:
+            raise NotCompleted(f"rank {failed[0][0]}: {failed[0][1]}")
         if len(done) < self.world_size:
-            raise AssertionError(f"operation {ticket} ended on {len(done)} ranks only")
+            raise NotCompleted(f"operation {ticket} ended on {len(done)} ranks in {until:g} s")
         return max(done.values())
 
     # --- hosts ------------------------------------------------------------------------
@@ -154,3 +164,5 @@ class BurstNetwork(SimHosts):
         for event in new:
             if isinstance(event, OperationDone):
                 self.done_at.setdefault(event.ticket, {})[rank] = now
+            elif isinstance(event, OperationFailed):
+                self.failures.append((rank, event.text))
