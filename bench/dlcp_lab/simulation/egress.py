@@ -56,6 +56,7 @@ class Egress:
     dropped: dict[int, int] = field(default_factory=dict)  # by tag
     most_held: float = 0.0  # bytes
     _queues: dict[int, _Queue] = field(default_factory=dict)
+    _waiting: int = 0  # trains
     _due: bool = False  # an event will serve the next train
 
     def accept(self, train: Train) -> None:
@@ -77,6 +78,7 @@ class Egress:
         queue.held += train.bytes
         self.most_held = max(self.most_held, queue.held)
         queue.waiting.append(train)
+        self._waiting += 1
         if self.free_at <= self.calendar.now and not self._due:
             self._serve()
         elif not self._due:
@@ -118,7 +120,7 @@ class Egress:
         occupied = np.full(train.count, queue.held)
         for first, last, rest in queue.arriving:
             occupied -= np.clip((last - times) / (last - first), 0.0, 1.0) * rest
-        if not any(each.waiting for each in self._queues.values() if each is not queue):
+        if self._waiting == len(queue.waiting):  # none in other queues
             occupied += (self.free_at - times) * self.wire.rate_bps / 8  # on the wire; then drained
         result: list[float] = np.maximum(occupied, 0.0).tolist()
         return result
@@ -136,10 +138,11 @@ class Egress:
     def _serve(self, _: object = None) -> None:
         """Send the next train, and come again when it has left, if others wait."""
         self._due = False
-        queue = self._next()
-        if queue is None:
+        if not self._waiting:
             return
+        queue = self._next()
         train = queue.waiting.popleft()
+        self._waiting -= 1
         queue.held -= train.bytes
         if self.shared is not None:
             self.shared.used -= train.bytes
@@ -147,7 +150,7 @@ class Egress:
         each = train.size * 8 / self.wire.rate_bps
         start = max(self.calendar.now, self.free_at)
         self.free_at = start + train.count * each
-        if any(other.waiting for other in self._queues.values()):
+        if self._waiting:
             self._due = True
             self.calendar.add(self.free_at, self._serve)
         train.first = start + each + self.wire.delay
@@ -159,10 +162,11 @@ class Egress:
             train = train.only(kept)
         self._onwards(train)
 
-    def _next(self) -> _Queue | None:
-        """The queue to serve: that of the most urgent class."""
-        number = min((n for n, queue in self._queues.items() if queue.waiting), default=None)
-        return None if number is None else self._queues[number]
+    def _next(self) -> _Queue:
+        """The queue to serve: that of the most urgent class in which a train waits."""
+        if len(self._queues) == 1:
+            return next(iter(self._queues.values()))
+        return self._queues[min(n for n, queue in self._queues.items() if queue.waiting)]
 
     def _onwards(self, train: Train) -> None:
         """A faster wire takes a train when it has arrived so far that no gap remains in it."""

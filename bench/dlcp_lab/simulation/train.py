@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from dlcp_lab.simulation.losses import Mask
 from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.wire.datagram import Bytes, Control, Transmit
-from dlcpd.core.wire.header import HEADER_SIZE
+from dlcpd.core.wire.header import HEADER_SIZE, MAX_SEGMENTS
 
 FRAMING = 66  # bytes around a datagram on Ethernet: IP, UDP, frame, gap
 TAG = 23  # offset of the tag in a datagram
+COUNTING = np.arange(MAX_SEGMENTS, dtype=np.float64)
 TAGS = np.arange(1 << 8, dtype=np.uint8)  # a tag is a byte
 
 
@@ -52,7 +53,9 @@ class Train:
 
     def arrivals(self) -> NDArray[np.float64]:
         """When each datagram arrives."""
-        return np.linspace(self.first, self.last, self.count)
+        if self.count == 1:
+            return np.array([self.first])
+        return self.first + (self.last - self.first) / (self.count - 1) * COUNTING[: self.count]
 
     def only(self, these: Mask) -> "Train":
         """The train of some of its datagrams, at least one."""
