@@ -107,13 +107,12 @@ def add_sweep(operations: Commands) -> None:
 
 def sweep(options: argparse.Namespace, output: Output) -> int:
     """Measure and print. Exit code 1 when a result was wrong."""
+    wanted = ("csv", options.csv, comma_separated), ("svg", options.svg, drawn)
     files = [
         (OutputFile(f"--{name}", Path(path)), make)
-        for name, path, make in (
-            ("csv", options.csv, comma_separated), ("svg", options.svg, drawn)
-        )
+        for name, path, make in wanted
         if path is not None
-    ]  # fmt: skip
+    ]
     for file, _ in files:
         file.check()
     rows = Rows(SweepRow)
