@@ -50,7 +50,7 @@ def build(name: str, plan: Plan, conditions: Mapping[str, Condition]) -> None:
     command("ip", "-batch", "-", stdin="\n".join(_links(name, plan, delayed)))
     for node in nodes(plan):
         namespace = f"{name}-{node}"
-        command(*inside(namespace, "sh", "-e"), stdin="\n".join(_settings(plan, node)))
+        command(*inside(namespace, "sh", "-e"), stdin="\n".join(_settings(plan, node, delayed)))
         ip_lines = [*_addresses(plan, node), *route_lines(plan, node)]
         command("ip", "-n", namespace, "-batch", "-", stdin="\n".join(ip_lines))
     for switch, ways in by_switch(plan).items():
@@ -101,8 +101,12 @@ def _links(name: str, plan: Plan, delayed: Collection[Link]) -> Iterator[str]:
         )
 
 
-def _settings(plan: Plan, node: str) -> Iterator[str]:
+def _settings(plan: Plan, node: str, delayed: Collection[Link]) -> Iterator[str]:
     """Shell commands for settings that only ethtool and /proc have."""
+    for link in delayed:
+        for port in (link.low, link.high):
+            if port.node == node:
+                yield cables.patience(port)
     for port in _ports(plan, node):
         yield f"ethtool -K {port.device} {OFF}"
     if is_host(node):

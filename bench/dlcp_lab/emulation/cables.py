@@ -12,15 +12,16 @@ from typing import Final
 
 from dlcp_lab.emulation.condition import Condition
 from dlcp_lab.emulation.namespaces import command, inside, owner
-from dlcp_lab.emulation.plan import FabricError, Plan
+from dlcp_lab.emulation.plan import MAX_DELAY, FabricError, Plan
 from dlcp_lab.emulation.scratch import scratch_folder
-from dlcp_lab.emulation.topology import Direction, Link, links
+from dlcp_lab.emulation.topology import Direction, Link, Port, links
 from dlcpd.ipc.scratch import Scratch
 
 SOURCE: Final = Path(__file__).with_name("cable.c")
 COMPILERS: Final = ("cc", "gcc", "clang")
 NODE: Final = "c0"  # the namespace of all cables of a fabric
 MTU: Final = 65535  # bytes: the ends of the link decide, not the cable
+ARP_WAIT: Final = int(MAX_DELAY * 3e3)  # ms between requests: more than a link there and back
 ROOM: Final = 8 << 20  # bytes that wait in a cable beyond the product of rate and delay
 FASTEST: Final = 125_000_000  # bytes per second: a cable holds a delay's bytes of 1 Gb/s
 MOST_ROOM: Final = 256 << 20  # bytes; a tenth of a second of 20 Gb/s, or 10 s of 200 Mb/s
@@ -40,6 +41,11 @@ def link_lines(name: str, link: Link) -> Iterator[str]:
             f"link add {port.device} netns {name}-{port.node} type veth "
             f"peer name {_end(way)} netns {name}-{NODE}"
         )
+
+
+def patience(port: Port) -> str:
+    """Shell command that lets a port wait for answers to ARP; three seconds are the default."""
+    return f"echo {ARP_WAIT} > /proc/sys/net/ipv4/neigh/{port.device}/retrans_time_ms"
 
 
 def settings(made: list[Link], off: str) -> Iterator[str]:
