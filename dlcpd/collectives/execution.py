@@ -29,7 +29,7 @@ from dlcpd.core.session.session import Session
 from dlcpd.core.session.stream_ids import MESSAGES, OperationId
 from dlcpd.core.transfer.incoming import Incoming
 from dlcpd.core.transfer.sender import TransferSender
-from dlcpd.core.wire.bitmap import Segments
+from dlcpd.core.wire.bitmap import Segments, bits_of
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.core.wire.header import Key
@@ -52,6 +52,7 @@ class Execution:
     id: OperationId = (0, 0, 0)
     begun: float = 0.0  # time of `start`
     ready_ranks: set[int] = field(default_factory=set)  # in the session, like all ranks here
+    unbooked: set[tuple[int, Key]] = field(default_factory=set)
     done: bool = False  # the result is complete
     released: bool = False  # no peer needs the memory
     ticket: int = field(init=False)  # the client's number for it
@@ -64,8 +65,6 @@ class Execution:
     # peers that may not have this rank's READY, and are sent no data that would show that they do
     _unconfirmed: set[int] = field(init=False)
     _apart: set[int] = field(default_factory=set)  # open sends of data that READY did not bring
-    # transfers that miss segments here under a permit, by their sender, which has not booked them
-    _unbooked: set[tuple[int, Key]] = field(default_factory=set)
     _session: Session = field(init=False)  # this and the rest since `start`
     sends: Sends = field(init=False)
     receives: Receives = field(init=False)
@@ -118,7 +117,7 @@ class Execution:
     def _awaiting(self) -> Awaiting:
         members = self.order.group.members
         ready = self.ready_ranks
-        unconfirmed = self._unconfirmed | {rank for rank, _ in self._unbooked}
+        unconfirmed = self._unconfirmed | {rank for rank, _ in self.unbooked}
         return Awaiting(self.progress, members, self.peers, ready, self._staged, unconfirmed)
 
     # --- beginning ---------------------------------------------------------------------------
@@ -211,7 +210,7 @@ class Execution:
     def on_left(self, rank: int, now: float) -> None:
         """`rank` takes nothing more, and needs nothing more."""
         self._unconfirmed.discard(rank)
-        self._unbooked = {each for each in self._unbooked if each[0] != rank}
+        self.unbooked = {each for each in self.unbooked if each[0] != rank}
         for position in self.sends.withdraw(rank):
             self._runner.done(position)
             self._finish_if_done(now)
@@ -238,7 +237,7 @@ class Execution:
         if missing and loss is not None:
             loss.book(self.id[2], incoming)
             if incoming.receiver.waived:
-                self._unbooked.add((rank, incoming.key))
+                self.unbooked.add((rank, incoming.key))
         position = self.program.receives[self.order.group.index[rank], transfer]
         step = self.program.steps[position]
         assert isinstance(step, Receive)  # noqa: S101  # Program.receives holds no others
@@ -260,10 +259,16 @@ class Execution:
         self._runner.done(position)
         self._finish_if_done(now)
 
-    def on_waived(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
-        """`rank` asks to waive `missing`, or has waived them under a permit. Returns the segments
-        that must arrive."""
+    def on_waived(
+        self, rank: int, sender: TransferSender, missing: Segments, *, told: bool
+    ) -> Segments:
+        """`rank` asks to waive `missing`, or tells that it has. Returns the segments that must
+        arrive; if it has waived more than it may, the operation fails."""
         loss = self.contribution.loss
+        if told and not sender.permits(bits_of(missing, sender.segments)):
+            text = f"{self.label}: rank {rank} went without data that this rank requires to arrive"
+            self._session.fail(self, RanksDisagree(text))
+            return missing[:0]
         if loss is None:
             return missing  # nothing may be waived, whatever a peer asks
         before, peer = loss.vetoed, self.order.group.index[rank]
@@ -274,16 +279,6 @@ class Execution:
         if len(missing) and not len(refused):
             self._note("agreed", rank, sender.key.transfer, len(missing))
         return refused
-
-    def on_breach(self, rank: int) -> None:
-        """`rank` has waived segments without a permit."""
-        text = f"{self.label}: rank {rank} went without data that this rank requires it to receive"
-        self._session.fail(self, RanksDisagree(text))
-
-    def on_booked(self, rank: int, key: Key) -> None:
-        """`rank` keeps what was waived here of its transfer."""
-        self._unbooked.discard((rank, key))
-        self._end_if_unused()
 
     # --- ends --------------------------------------------------------------------------------
 
@@ -322,7 +317,7 @@ class Execution:
         if not self.released and not self.progress.holding:
             self.released = True
             self._session.released(self)
-        if not (self.progress.open or self._unconfirmed or self._apart or self._unbooked):
+        if not (self.progress.open or self._unconfirmed or self._apart or self.unbooked):
             self._session.finished(self)
 
     def _note(self, what: str, *more: int) -> None:

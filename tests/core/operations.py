@@ -33,6 +33,7 @@ class PlainOperation:
     id: OperationId = (0, 0, 0)
     begun: float = NOW
     ready_ranks: set[int] = field(default_factory=set)
+    unbooked: set[tuple[int, Key]] = field(default_factory=set)
     done: bool = False
     released: bool = False
     needed: set[int] = field(default_factory=lambda: {1, 2})
@@ -81,15 +82,11 @@ class PlainOperation:
     def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None:
         self.calls.append(("acknowledged", rank))
 
-    def on_waived(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
+    def on_waived(
+        self, rank: int, sender: TransferSender, missing: Segments, *, told: bool
+    ) -> Segments:
         self.calls.append(("waived", rank))
         return missing
-
-    def on_breach(self, rank: int) -> None:
-        self.calls.append(("breach", rank))
-
-    def on_booked(self, rank: int, key: Key) -> None:
-        self.calls.append(("booked", rank))
 
     def on_failed(self) -> None:
         self.calls.append(("failed",))

@@ -17,7 +17,7 @@ def test_an_open_operation_gets_the_events_of_its_transfers() -> None:
     operation, callbacks = begun(made), made.callbacks
     callbacks.settle_implied(1, FIRST, NOW)
     assert callbacks.open_incoming(1, FIRST) == "duplicate"
-    assert list(callbacks.on_waived(2, sender(1), np.arange(1))) == [0]
+    assert list(callbacks.on_waived(2, sender(1), np.arange(1), told=False)) == [0]
     assert operation.calls[1:] == [("implied", 1, FIRST), ("open", 1, FIRST), ("waived", 2)]
 
 
@@ -47,7 +47,7 @@ def test_an_operation_that_is_over_gets_nothing() -> None:
     calls = list(operation.calls)
     made.callbacks.settle_implied(1, FIRST, NOW)
     made.callbacks.on_acknowledged(1, sender(1), NOW)
-    assert len(made.callbacks.on_waived(1, sender(1), np.arange(1))) == 0
+    assert len(made.callbacks.on_waived(1, sender(1), np.arange(1), told=False)) == 0
     assert operation.calls == calls
 
 

@@ -60,7 +60,7 @@ def test_consent_for_an_operation_that_is_over_keeps_nothing() -> None:
     sender = TransferSender(
         Key(0, 9, 0), np.zeros(64, np.uint8), 0, 64, np.zeros(1, np.uint8), np.arange(1)
     )
-    assert not len(net.sessions[0].callbacks.on_waived(1, sender, np.arange(1)))
+    assert not len(net.sessions[0].callbacks.on_waived(1, sender, np.arange(1), told=False))
     assert net.accounts[0].residuals.size == 0
 
 

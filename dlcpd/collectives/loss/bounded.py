@@ -26,7 +26,7 @@ from dlcpd.core.transfer.packetizer import exempt_segments, rotated_order, segme
 from dlcpd.core.transfer.permit import MUST_ARRIVE, Permit
 from dlcpd.core.transfer.sender import TransferSender
 from dlcpd.core.wire import control
-from dlcpd.core.wire.bitmap import Bits, Segments
+from dlcpd.core.wire.bitmap import Segments, bits_of
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.numerics.magnitude import Energies, OperationEnergy, energies
@@ -204,7 +204,7 @@ class Bounded:
         NaN and Inf must arrive, so that every rank's loss scaler sees the overflow; a residual
         with them would spoil the next step instead.
         """
-        bits = _bits(missing, sender.segments)
+        bits = bits_of(missing, sender.segments)
         if sender.budget is None or not sender.budget.covers(bits):
             return missing  # no more than the bound, whatever a peer asks
         place = rank, sender.key.transfer
@@ -293,9 +293,3 @@ class Bounded:
         """The operation failed: keep the residual that it had reapplied."""
         if self._reapplied:
             self.accounts.residuals.put(self._key, self._reapplied)
-
-
-def _bits(segments: Segments, count: int) -> Bits:
-    bits = np.zeros(count, bool)
-    bits[segments] = True
-    return bits

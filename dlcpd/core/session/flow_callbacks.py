@@ -51,21 +51,19 @@ class FlowCallbacks:
         if operation is not None:
             operation.on_acknowledged(rank, sender, now)
 
-    def on_waived(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
+    def on_waived(
+        self, rank: int, sender: TransferSender, missing: Segments, *, told: bool
+    ) -> Segments:
         operation = self.state.operations.get(operation_id(sender.key, rank))
         if operation is None:
             return np.empty(0, np.intp)
-        return operation.on_waived(rank, sender, missing)
-
-    def on_breach(self, rank: int, sender: TransferSender) -> None:
-        operation = self.state.operations.get(operation_id(sender.key, rank))
-        if operation is not None:
-            operation.on_breach(rank)
+        return operation.on_waived(rank, sender, missing, told=told)
 
     def on_booked(self, rank: int, key: Key) -> None:
         operation = self.state.operations.get(operation_id(key, rank))
         if operation is not None:
-            operation.on_booked(rank, key)
+            operation.unbooked.discard((rank, key))
+            operation.on_known(rank)
 
     def on_path(self, rank: int, path: int, state: PathState) -> None:
         self.counters[state.value] += 1

@@ -20,6 +20,8 @@ class Operation(Protocol):
     begun: float  # when it began
     ready_ranks: set[int]  # peers whose READY is in
     done: bool  # it has its result, though peers may still fetch parts of it
+    # transfers that miss segments here under a permit, by their sender, which has not booked them
+    unbooked: set[tuple[int, Key]]
     released: bool  # peers need no parts any more: its memory is free
 
     @property
@@ -43,9 +45,9 @@ class Operation(Protocol):
     def open_incoming(self, rank: int, key: Key) -> Incoming | str: ...
     def on_received(self, incoming: Incoming, now: float) -> None: ...
     def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None: ...
-    def on_waived(self, rank: int, sender: TransferSender, missing: Segments) -> Segments: ...
-    def on_breach(self, rank: int) -> None: ...  # it waived segments without a permit
-    def on_booked(self, rank: int, key: Key) -> None: ...  # it keeps what was waived here
+    def on_waived(
+        self, rank: int, sender: TransferSender, missing: Segments, *, told: bool
+    ) -> Segments: ...
     def on_failed(self) -> None: ...
     def closed(self) -> None: ...  # the session has forgotten it
     # whether it cannot end without more of a rank, which has `submitted` it

@@ -219,10 +219,7 @@ class Outgoing:
         sender, told = self._sender(key), bool(header.flags & WAIVED)
         if sender is not None:
             bits = control.unpack_bits_untrusted(body, sender.segments)
-            if told and not sender.permits(bits):
-                self.session.on_breach(self.rank, sender)
-                return
-            vetoed = self.session.on_waived(self.rank, sender, indices(bits))
+            vetoed = self.session.on_waived(self.rank, sender, indices(bits), told=told)
             if len(vetoed):
                 sender.on_veto(vetoed)
                 self._retransmit(sender)

@@ -180,12 +180,12 @@ class FlowOwner(Protocol):
     def on_acknowledged(self, rank: int, sender: TransferSender, now: float) -> None:
         """The peer has what `sender` sends."""
 
-    def on_waived(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
-        """The peer asks to waive `missing`, or has waived them under a permit. Keep them as
-        residual and return an empty array, or return those that must not be waived."""
-
-    def on_breach(self, rank: int, sender: TransferSender) -> None:
-        """The peer has waived segments without a permit: its result lacks them for good."""
+    def on_waived(
+        self, rank: int, sender: TransferSender, missing: Segments, *, told: bool
+    ) -> Segments:
+        """The peer asks to waive `missing`: keep them as residual and return an empty array, or
+        return those that must not be waived. `told`: it has waived them under a permit, and
+        nothing can be returned."""
 
     def on_booked(self, rank: int, key: Key) -> None:
         """The peer keeps what this rank waived of its transfer."""

@@ -15,3 +15,10 @@ def pack_bits(bits: Bits) -> bytes:
 def indices(bits: Bits) -> Segments:
     """Positions of the set bits, ascending."""
     return np.flatnonzero(bits)
+
+
+def bits_of(segments: Segments, count: int) -> Bits:
+    """Inverse of `indices`, of `count` segments."""
+    bits = np.zeros(count, bool)
+    bits[segments] = True
+    return bits
