@@ -41,7 +41,7 @@ from dlcp_lab.scenarios.incast import incast
 from dlcp_lab.scenarios.loss import loss
 from dlcp_lab.scenarios.priority import priority
 from dlcp_lab.scenarios.ps import ps
-from dlcp_lab.scenarios.rtt import rtt
+from dlcp_lab.scenarios.rtt import TCP, rtt
 from dlcp_lab.scenarios.spray import spray
 from dlcpd.cli.grammar import Commands, command, whole
 
@@ -124,6 +124,7 @@ def _add_rtt(operations: Commands) -> None:
         metavar="F",
         help="bound of the bounded mode (%(default)s)",
     )
+    add_some(made, "--against", TCP)
     add_rounds(made)
     add_seeds(made, SCENARIO_SEEDS)
 
