@@ -24,7 +24,7 @@ from dlcpd.collectives.replica_digest import ReplicaDigest
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.collectives.sends import Sends
 from dlcpd.collectives.step_runner import StepRunner
-from dlcpd.contract.errors import ArenaFull
+from dlcpd.contract.errors import ArenaFull, RanksDisagree
 from dlcpd.core.session.session import Session
 from dlcpd.core.session.stream_ids import MESSAGES, OperationId
 from dlcpd.core.transfer.incoming import Incoming
@@ -64,6 +64,8 @@ class Execution:
     # peers that may not have this rank's READY, and are sent no data that would show that they do
     _unconfirmed: set[int] = field(init=False)
     _apart: set[int] = field(default_factory=set)  # open sends of data that READY did not bring
+    # transfers that miss segments here under a permit, by their sender, which has not booked them
+    _unbooked: set[tuple[int, Key]] = field(default_factory=set)
     _session: Session = field(init=False)  # this and the rest since `start`
     sends: Sends = field(init=False)
     receives: Receives = field(init=False)
@@ -115,7 +117,8 @@ class Execution:
 
     def _awaiting(self) -> Awaiting:
         members = self.order.group.members
-        ready, unconfirmed = self.ready_ranks, self._unconfirmed
+        ready = self.ready_ranks
+        unconfirmed = self._unconfirmed | {rank for rank, _ in self._unbooked}
         return Awaiting(self.progress, members, self.peers, ready, self._staged, unconfirmed)
 
     # --- beginning ---------------------------------------------------------------------------
@@ -141,7 +144,7 @@ class Execution:
             deque(contribution.prepare(self.program, sizes), maxlen=0)
         loss, flows = contribution.loss, session.flows
         local = LocalSteps(order, progress, buffers, None if loss is None else loss.encoded)
-        self.sends = Sends(id_, order, self.program, buffers, flows, sizes, self.ready_ranks, loss)
+        self.sends = Sends(id_, order, progress, buffers, flows, sizes, self.ready_ranks, loss)
         self._unconfirmed |= self.sends.carry(session.may_carry)
         self.receives = Receives(id_, order, progress, buffers, local, loss, self._staged)
         self._replica = (
@@ -208,6 +211,7 @@ class Execution:
     def on_left(self, rank: int, now: float) -> None:
         """`rank` takes nothing more, and needs nothing more."""
         self._unconfirmed.discard(rank)
+        self._unbooked = {each for each in self._unbooked if each[0] != rank}
         for position in self.sends.withdraw(rank):
             self._runner.done(position)
             self._finish_if_done(now)
@@ -233,6 +237,8 @@ class Execution:
         self._note("received", rank, transfer, len(incoming.buffer), missing)
         if missing and loss is not None:
             loss.book(self.id[2], incoming)
+            if incoming.receiver.waived:
+                self._unbooked.add((rank, incoming.key))
         position = self.program.receives[self.order.group.index[rank], transfer]
         step = self.program.steps[position]
         assert isinstance(step, Receive)  # noqa: S101  # Program.receives holds no others
@@ -255,17 +261,29 @@ class Execution:
         self._finish_if_done(now)
 
     def on_waived(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
-        """`rank` asks to waive `missing`. Returns the segments that must arrive."""
+        """`rank` asks to waive `missing`, or has waived them under a permit. Returns the segments
+        that must arrive."""
         loss = self.contribution.loss
         if loss is None:
             return missing  # nothing may be waived, whatever a peer asks
-        before = loss.vetoed
-        refused = loss.on_waived(self.id[2], rank, sender, missing)
+        before, peer = loss.vetoed, self.order.group.index[rank]
+        position = self.program.sends[peer, sender.key.transfer]
+        refused = loss.on_waived(self.id[2], rank, position, sender, missing)
         if loss.vetoed > before:
             self._session.count("energy_veto", loss.vetoed - before)
         if len(missing) and not len(refused):
             self._note("agreed", rank, sender.key.transfer, len(missing))
         return refused
+
+    def on_breach(self, rank: int) -> None:
+        """`rank` has waived segments without a permit."""
+        text = f"{self.label}: rank {rank} went without data that this rank requires it to receive"
+        self._session.fail(self, RanksDisagree(text))
+
+    def on_booked(self, rank: int, key: Key) -> None:
+        """`rank` keeps what was waived here of its transfer."""
+        self._unbooked.discard((rank, key))
+        self._end_if_unused()
 
     # --- ends --------------------------------------------------------------------------------
 
@@ -284,6 +302,8 @@ class Execution:
         progress = self.progress
         if progress.results or (self.order.exclusive and progress.holding):
             return
+        if self.contribution.loss is not None and self.sends.unsettled:
+            return  # its residual is not known yet
         meets = not self.program.steps and not self.order.buffered
         if meets and self.ready_ranks < self.peers:
             return  # without steps, it is done when all peers have met
@@ -302,7 +322,7 @@ class Execution:
         if not self.released and not self.progress.holding:
             self.released = True
             self._session.released(self)
-        if not (self.progress.open or self._unconfirmed or self._apart):
+        if not (self.progress.open or self._unconfirmed or self._apart or self._unbooked):
             self._session.finished(self)
 
     def _note(self, what: str, *more: int) -> None:

@@ -14,6 +14,7 @@ class Progress:
     waits: list[int] = field(init=False)  # by step: number of open steps that it waits for
     results: int = field(init=False)  # open steps other than sends
     holding: int = field(init=False)  # open sends from the caller's memory
+    _held: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by send; see `hold`
 
     def __post_init__(self) -> None:
         program = self.program
@@ -24,6 +25,15 @@ class Progress:
         """Steps that wait for no other."""
         return [position for position, waits in enumerate(self.waits) if not waits]
 
+    def hold(self, send: int) -> None:
+        """The receives that imply an open send wait for its end, too: until then its values must
+        stay where the result goes. Call it before any of them can arrive."""
+        receives = self.program.implied_by.get(send, ())
+        if receives:
+            self._held[send] = receives
+            for position in receives:
+                self.waits[position] += 1
+
     def close(self, position: int) -> list[int]:
         """Mark an open step as done. Returns the steps that now wait for no other."""
         self.open.remove(position)
@@ -33,7 +43,7 @@ class Progress:
         else:
             self.results -= 1
         ready, waits = [], self.waits
-        for follower in self.program.followers[position]:
+        for follower in (*self.program.followers[position], *self._held.pop(position, ())):
             waits[follower] -= 1
             if not waits[follower]:
                 ready.append(follower)

@@ -12,6 +12,7 @@ from dlcpd.collectives.buffers import Buffers
 from dlcpd.collectives.loss.bounded import Bounded
 from dlcpd.collectives.loss.stretch import Stretch, stretch_of
 from dlcpd.collectives.order import Order
+from dlcpd.collectives.progress import Progress
 from dlcpd.contract.traffic import DROP_PRECEDENCES, PROTECTED
 from dlcpd.core.session.events import Stats
 from dlcpd.core.session.flow import Flow
@@ -34,17 +35,21 @@ class Sends:
 
     id: OperationId
     order: Order
-    program: Program
+    progress: Progress
     buffers: Buffers
     flows: Mapping[int, Flow]  # by rank in the session
     segment_sizes: Mapping[int, int]  # by receiver
     ready_ranks: set[int]  # of the operation, shared: ranks whose READY agreed
     loss: Bounded | None
+    program: Program = field(init=False)
     senders: dict[int, TransferSender] = field(default_factory=dict)  # of sends that began
     _carried: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by rank: sends that READY
     # replaces
     _copies: dict[int, bytes] = field(default_factory=dict)  # of their data, by send
     _blocked: dict[int, list[tuple[int, Send]]] = field(default_factory=dict)  # by rank
+
+    def __post_init__(self) -> None:
+        self.program = self.progress.program
 
     def carry(self, may_carry: Callable[[int, str, int], bool]) -> AbstractSet[int]:
         """Let READY carry the data to each peer that `may_carry(rank, terms, size)` names. They are
@@ -105,11 +110,22 @@ class Sends:
         self, rank: int, positions: tuple[int, ...], now: float, *, whole: bool
     ) -> None:
         """`rank` must have received these sends before the transfer that it sends now. Until that
-        has arrived as a `whole`, this is believed only of sends whose pass has ended."""
+        has arrived as a `whole`, this is believed only of sends whose pass has ended. `rank` says
+        itself what it has waived of those with a permit."""
         for position in positions:
             sender = self.senders.get(position)
-            if sender is not None and (whole or sender.state is SenderState.AWAITING):
+            if sender is None or sender.permit is not None:
+                continue
+            if whole or sender.state is SenderState.AWAITING:
                 self.flows[rank].outgoing.acknowledge(sender.key, now)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a peer may have waived segments, and has not said so yet."""
+        return any(
+            sender.permit is not None and sender.state is not SenderState.DONE
+            for sender in self.senders.values()
+        )
 
     def stats(self) -> Stats:
         """Counts of the operation's segments."""
@@ -128,6 +144,8 @@ class Sends:
     def _send(self, position: int, step: Send, rank: int, data: Bytes) -> None:
         size = self.segment_sizes[rank]
         sender = self.senders[position] = self._sender(position, step, data, size)
+        if sender.permit is not None:
+            self.progress.hold(position)
         self.flows[rank].send(sender)
 
     def _sender(self, position: int, step: Send, data: Bytes, segment_size: int) -> TransferSender:
@@ -137,7 +155,7 @@ class Sends:
             classes = stretch.layers.classes_of(stretch.start, stretch.size, segment_size)
             tags = classes * np.uint8(DROP_PRECEDENCES) + marks.drop_precedences
             order = by_tag(marks.order, tags)
-            options = {"weight": marks.weight, "budget": marks.budget}
+            options = {"weight": marks.weight, "budget": marks.budget, "permit": marks.permit}
         else:
             tags, order = _protected(stretch, segment_size)
         urgent = self.order.exclusive and step.span.buffer == Buffer.OUTPUT

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dlcpd.contract.traffic import PROTECTED
 from dlcpd.core.transfer.packetizer import segment_count
+from dlcpd.core.transfer.permit import MOST_COST, MOST_LIMIT, MUST_ARRIVE
 from dlcpd.core.wire.bitmap import Segments
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.elements import COMPLEX, INTEGERS, view, widen
@@ -21,6 +22,7 @@ Energies = NDArray[np.float64]
 # light segments is at most the number that the bound allows to waive, as many more are medium,
 # and neither is more than a third of an operation.
 MOST: Final = 1 / 3
+COSTS: Final = 16  # the mean cost of a segment; costs are rounded up
 NO_HEADS: Final[Mapping[int, int]] = {}
 LIGHT, MEDIUM = 2, 1  # drop precedences: the lightest are dropped first, the heavy ones protected
 
@@ -68,6 +70,11 @@ class OperationEnergy:
         self._all = np.concatenate([*counted, np.zeros(0)])
         self.total = float(self._all.sum())  # infinite with NaN or Inf
         self.spent = 0.0  # energy waived so far
+        # By chunk, energy that its peer waived or may waive under a permit. It only grows: what was
+        # refused once is refused again, however late it is asked for.
+        self._reserved = dict[int, float]()
+        self._waived = set[int]()  # chunks of which segments were waived
+        self._heads = heads
         few = int(min(bound, MOST) * len(self._all))
         self._low, self._high = -1.0, -1.0  # below any energy
         if few:
@@ -92,12 +99,35 @@ class OperationEnergy:
         np.random.default_rng((seed, chunk)).shuffle(ranks)
         return ranks
 
-    def beyond(self, segments: Segments, weight: Energies, bound: float) -> Segments:
-        """Those of `segments` that must not be waived: infinite ones, and the heaviest, as
-        far as they would raise the operation's waived energy above `bound` of its energy."""
+    def costs(self, chunk: int, bound: float) -> tuple[int, NDArray[np.uint8]]:
+        """A limit, and the cost of each segment of a chunk: those whose costs are within the limit
+        hold at most `bound` of the chunk's energy, so those of all chunks at most `bound` of the
+        operation's. Segments of infinite energy must arrive, as must those far above the mean.
+
+        From now on, that energy counts as reserved for the chunk.
+        """
+        energy = self._by_chunk[chunk]
+        if not np.isfinite(self.total):
+            return 0, np.where(np.isfinite(energy), 0, MUST_ARRIVE).astype(np.uint8)
+        counted = energy[self._heads.get(chunk, 0) :]
+        total = float(counted.sum())
+        self._reserved[chunk] = bound * total
+        limit = min(int(bound * COSTS * len(counted)), MOST_LIMIT)
+        if not total:
+            return limit, np.zeros(len(energy), np.uint8)
+        cost = np.ceil(energy * (COSTS * len(counted) / total))
+        cost[~(cost <= MOST_COST)] = MUST_ARRIVE
+        return limit, cost.astype(np.uint8)
+
+    def beyond(self, chunk: int, segments: Segments, weight: Energies, bound: float) -> Segments:
+        """Those of `segments` of a chunk that must not be waived: infinite ones, and the heaviest,
+        as far as they would raise the operation's waived energy, with all that other chunks
+        reserve, above `bound` of its energy."""
         heavy = weight[segments]
         by_weight = np.argsort(heavy, kind="stable")
-        total = self.spent + np.cumsum(heavy[by_weight])
+        own = 0.0 if chunk in self._waived else self._reserved.get(chunk, 0.0)
+        others = sum(self._reserved.values()) - own
+        total = others + np.cumsum(heavy[by_weight])
         allowed = bound * self.total
         fits = (
             int(np.searchsorted(total, allowed, side="right"))
@@ -106,9 +136,12 @@ class OperationEnergy:
         )
         return np.sort(segments[by_weight[fits:]])
 
-    def spend(self, weight: Energies) -> None:
-        """Count the energies `weight` of waived segments."""
-        self.spent += float(weight.sum())
+    def spend(self, chunk: int, weight: Energies) -> None:
+        """Count the energies `weight` of the waived segments of a chunk."""
+        energy = float(weight.sum())
+        self.spent += energy
+        self._waived.add(chunk)
+        self._reserved[chunk] = max(self._reserved.get(chunk, 0.0), energy)
 
     @property
     def spent_share(self) -> float:

@@ -145,6 +145,7 @@ class Program:
     outgoing: dict[int, int] = field(init=False)  # peer -> bytes that this rank owes it
     incoming: dict[int, int] = field(init=False)  # peer -> bytes that it owes this rank
     parts: dict[int, "Part"] = field(init=False)  # by receive that only a reduction uses
+    implied_by: dict[int, tuple[int, ...]] = field(init=False)  # by lossy send: receives
     alone: bool = field(init=False)  # computes all of its result, receives none
 
     def __post_init__(self) -> None:
@@ -166,6 +167,7 @@ class Program:
             "outgoing": _totals(self.steps, Send),
             "incoming": _totals(self.steps, Receive),
             "parts": _parts(self.steps),
+            "implied_by": _implied_by(self.steps),
             "alone": not any(map(_is_result, self.steps)),
         }
         for name, value in derived.items():
@@ -223,6 +225,16 @@ def _parts(steps: tuple[Step, ...]) -> dict[int, Part]:
                 for earlier, span in zip(step.after, coming, strict=True):
                     parts[earlier] = Part(position, step.operands.index(span), len(coming))
     return parts
+
+
+def _implied_by(steps: tuple[Step, ...]) -> dict[int, tuple[int, ...]]:
+    found = dict[int, tuple[int, ...]]()
+    for position, step in enumerate(steps):
+        for send in step.implies if isinstance(step, Receive) else ():
+            sent = steps[send] if 0 <= send < len(steps) else None  # `check` refuses the others
+            if isinstance(sent, Send) and sent.lossy:
+                found[send] = (*found.get(send, ()), position)
+    return found
 
 
 def _followers(steps: tuple[Step, ...]) -> tuple[tuple[int, ...], ...]:

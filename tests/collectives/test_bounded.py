@@ -138,9 +138,10 @@ def test_a_wholly_silent_sender_never_completes() -> None:
 
 
 def test_nothing_is_waived_without_the_senders_consent() -> None:
-    """The sender's ACKs are lost: the owner must not go on alone."""
+    """The sender's permits and ACKs are lost: the owner must not go on alone."""
     net = network(SimLink(loss=0.05), 1)
-    net.tamper = lambda s, _t, data: [] if s == 1 and data[1] == Kind.ACK else [data]
+    silent = (Kind.PERMIT, Kind.ACK)
+    net.tamper = lambda s, _t, data: [] if s == 1 and data[1] in silent else [data]
     net.submit_all(1, draw_whole(3, 6000, 1), max_loss=0.5, name=NAME, deadline=5.0)
     net.run()
     assert not any(row.sender == 1 for rank in (0, 2) for row in net.accounts[rank].ledger)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dlcp_lab.simulation.network import SimLink, SimNetwork
 from dlcp_lab.simulation.reference import Tensor, copies, draw_whole
 from dlcpd.contract.errors import OperationAborted
+from dlcpd.core.wire.control import body_untrusted, unpack_transfers_untrusted
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.numerics.returning import add_back
 
@@ -132,15 +133,22 @@ def test_a_failed_operation_gives_the_residual_back() -> None:
     assert (kept(net, 1, NAME, 2000) == before[1]).all()
 
 
-def without_complete(source: int, target: int, data: bytes) -> list[bytes]:
-    return [] if Header.unpack_untrusted(data).kind is Kind.COMPLETE else [data]
-
-
 def test_an_operation_that_is_done_does_not_give_it_back_twice() -> None:
     """Done but not released, then aborted by a peer: its residual was delivered."""
     net = SimNetwork(2, SimLink(loss=0.2), seed=2, segment_size=64, chunk_segments=20)
     net.submit_all(1, draw_whole(2, 2000, 1), max_loss=0.3, name=NAME)
     net.run()
+    results = set[tuple[int, int]]()  # (receiver, transfer) of what a rank has reduced
+
+    def without_complete(source: int, target: int, data: bytes) -> list[bytes]:
+        header = Header.unpack_untrusted(data)
+        if net.is_result(source, target, data):
+            results.add((target, header.transfer))
+        if header.kind is not Kind.COMPLETE:
+            return [data]
+        told = unpack_transfers_untrusted(body_untrusted(data))
+        return [] if any((source, transfer) in results for transfer in told) else [data]
+
     net.tamper = without_complete
     net.submit_all(2, draw_whole(2, 2000, 2), max_loss=0.3, name=NAME, in_place=False)
     net.run(until=1.0)

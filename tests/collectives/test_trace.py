@@ -31,7 +31,6 @@ def test_events_add_up_to_what_the_operation_counted() -> None:
     for endpoint in net.endpoints:
         endpoint.trace.start()
     all_reduce(net)
-    repeated = 0
     for rank, endpoint in enumerate(net.endpoints):
         events = endpoint.trace.take(100_000)
         stats = net.done(rank)[1].stats
@@ -42,13 +41,10 @@ def test_events_add_up_to_what_the_operation_counted() -> None:
         again = sum(event[10] for event in batches if event[11])
         assert again == stats.retransmitted > 0
         assert sum(event[8] for event in events if event[1] == "taken") == stats.retransmitted
-        agreed = {event[6:8]: event[8] for event in events if event[1] == "agreed"}
-        assert sum(agreed.values()) == stats.waived > 0
-        repeated += whats["agreed"] - len(agreed)
+        assert sum(event[8] for event in events if event[1] == "agreed") == stats.waived > 0
         missing = sum(event[9] for event in events if event[1] == "received")
         assert missing == stats.lost > 0
         assert whats["reduced"] >= 1
-    assert repeated, "an ACK was lost, and they agreed again"
 
 
 def test_a_failure_is_noted_with_its_code() -> None:

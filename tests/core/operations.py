@@ -85,6 +85,12 @@ class PlainOperation:
         self.calls.append(("waived", rank))
         return missing
 
+    def on_breach(self, rank: int) -> None:
+        self.calls.append(("breach", rank))
+
+    def on_booked(self, rank: int, key: Key) -> None:
+        self.calls.append(("booked", rank))
+
     def on_failed(self) -> None:
         self.calls.append(("failed",))
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.core.transfer.budget import Budget
+from dlcpd.core.transfer.permit import MUST_ARRIVE, Permit
 from dlcpd.core.transfer.receiver import (
     TRANSITIONS,
     Answer,
@@ -39,6 +40,12 @@ def receiver(budget: int = 2, exempt: list[int] | None = None) -> TransferReceiv
     bits[exempt or []] = True
     may = Budget(np.zeros(SEGMENTS, np.uint8), np.array([budget], np.intp), bits)
     return TransferReceiver(SEGMENTS, budget=may if budget else None, deadline=DEADLINE)
+
+
+def permitting(most: int, must: list[int]) -> Permit:
+    costs = np.ones(SEGMENTS, np.uint8)
+    costs[must] = MUST_ARRIVE
+    return Permit(most, costs)
 
 
 def receiving() -> TransferReceiver:
@@ -78,6 +85,11 @@ def apply(made: TransferReceiver, event: ReceiverInput) -> None:
             made.evaluate(LATER, QUIET)
         case ReceiverInput.AGREED:
             made.on_ack(made.offer)
+        case ReceiverInput.PERMITTED:
+            made.permit = permitting(2, [])
+            if made.state is ReceiverState.RECEIVING:
+                arrive(made, range(18), ending=1, round_=made.round)
+            made.evaluate(LATER, QUIET)
 
 
 # --- the machine ---------------------------------------------------------------------
@@ -103,6 +115,33 @@ def test_any_other_input_is_ignored(state: ReceiverState, event: ReceiverInput) 
     made = IN[state]()
     apply(made, event)
     assert made.state is state
+
+
+@pytest.mark.parametrize(
+    ("permit", "answer"),
+    [
+        (permitting(2, []), Answer.WAIVED),
+        (permitting(2, [0]), Answer.WAIVED),
+        (permitting(1, []), Answer.FINAL),
+        (permitting(2, [19]), Answer.FINAL),
+        (None, Answer.FINAL),
+    ],
+)
+def test_what_is_permitted_is_waived_without_asking(permit: Permit | None, answer: Answer) -> None:
+    made = receiver()
+    made.permit = permit
+    arrive(made, range(18), ending=1)
+    assert made.evaluate(SOON + 0.5 * QUIET, QUIET) is Answer.NOTHING  # data may still be flowing
+    assert made.evaluate(LATER, QUIET) is answer
+    assert made.waived is (answer is Answer.WAIVED)
+    assert arrive(made, [18, 19]) == 0  # it stays waived
+
+
+def test_no_permit_exceeds_the_budget() -> None:
+    made = receiver(budget=2)
+    made.permit = permitting(3, [])
+    arrive(made, range(17), ending=1)
+    assert made.evaluate(LATER, QUIET) is Answer.NACK
 
 
 def test_nothing_leaves_complete() -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from dlcp_lab.emulation import early_drop
+from dlcp_lab.emulation import cables, early_drop
 from tests.checks import Measured
 from tests.wheel import Built, Installed, beside_torch, environ, environment
 
@@ -109,6 +109,7 @@ def test_the_source_distribution_can_be_read_tested_and_pinned(built: Built) -> 
         "deploy/oci/Containerfile",
         "deploy/slurm/prolog",
         "deploy/systemd/dlcpd.service",
+        "bench/dlcp_lab/emulation/cable.c",
         "bench/dlcp_lab/emulation/early_drop.bpf.c",
         "dlcpd/io/datapath/datapath.h",
         "dlcpd/core/paths/space.pxd",
@@ -194,11 +195,13 @@ def test_what_was_measured_is_drawn(installed: Installed) -> None:
 def test_a_lab_comes_up_with_its_data_files_and_goes_down(installed: Installed) -> None:
     name = ("--name", f"w{os.getpid()}")
     try:
-        made = installed.document("lab", "up", *name, "--hosts", "2", "--ecn", "64K")
+        delay = ("--delay", "1ms") if cables.compiler() else ()
+        made = installed.document("lab", "up", *name, "--hosts", "2", "--ecn", "64K", *delay)
         dropper = "bpf queue count" if early_drop.available() else "nft virtual queue"
         assert made["features"]["early drops"] == dropper
+        assert made["features"]["delays"] == ("cables in user space" if delay else "none")
         inside = installed.run("dlcpctl", "lab", "run", *name, "--host", "0", "--", "true")
         assert inside.returncode == 0, inside.stderr
     finally:
         removed = installed.document("lab", "down", *name)
-    assert len(removed) == 3
+    assert len(removed) == 3 + bool(delay)  # two hosts, a switch and the cables

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Final
 from zlib import crc32
 
+import numpy as np
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from dlcp_client.job import transport_vote
@@ -64,6 +65,10 @@ def _body(data: bytes) -> object:
 
 def _bits(data: bytes) -> object:
     return control.unpack_bits_untrusted(data[2:], int.from_bytes(data[:2], "little"))
+
+
+def _permit(data: bytes) -> object:
+    return control.unpack_permit_untrusted(data[2:], int.from_bytes(data[:2], "little"))
 
 
 def _pieces(data: bytes) -> object:
@@ -172,6 +177,13 @@ TARGETS: Final = {
             MalformedDatagram,
             (b"\x0c\x00\xff\x0f", b"\x00\x10" + bytes(512)),
             ("dlcpd.core.wire.control:unpack_bits_untrusted",),
+        ),
+        Target(
+            "permit",
+            _permit,
+            MalformedDatagram,
+            (b"\x04\x00" + control.pack_permit(119, np.array([0, 16, 17, 255], np.uint8)),),
+            ("dlcpd.core.wire.control:unpack_permit_untrusted",),
         ),
         Target(
             "bundle",

@@ -32,7 +32,7 @@ from dlcp_lab.replay.architectures import NETWORKS
 from dlcp_lab.replay.pace import paces
 from dlcp_lab.report.measured import Rows
 from dlcp_lab.report.statistic import Spread
-from dlcp_lab.scenarios import ablation, drop, fairness, incast, loss, priority, ps, spray
+from dlcp_lab.scenarios import ablation, drop, fairness, incast, loss, priority, ps, rtt, spray
 from dlcp_lab.scenarios.job import DLCPD, GLOO, Result
 from dlcp_lab.training.traffic_seen import NEWS
 from dlcpd.cli.extensions import installed
@@ -49,6 +49,7 @@ SCENARIOS: dict[str, ModuleType] = {
     "loss": loss,
     "priority": priority,
     "ps": ps,
+    "rtt": rtt,
     "spray": spray,
 }
 
@@ -279,6 +280,7 @@ def _fakes(name: str, draw: Callable[[], list[float] | None]) -> dict[str, Calla
             "_measure": lambda *_, layers: {"solo": result(times(), 1), "both": result(times(), 2)}
         },
         "ps": {"_measure": lambda *_: {system: times() for system in ps.SYSTEMS}},
+        "rtt": {"_measure": lambda options, path, *_: _of_paths(options, path, times())},
         "spray": {
             "_measure": lambda *_: (result(times(), 1), _counters(0), _counters(len(times()))),
             "_over_both": lambda *_: times(),
@@ -286,6 +288,16 @@ def _fakes(name: str, draw: Callable[[], list[float] | None]) -> dict[str, Calla
         },
     }
     return by_scenario[name]
+
+
+def _of_paths(options: Any, path: rtt.Path, found: list[float]) -> rtt.Results:
+    count = len(found)
+    return {
+        path.name(loss): {
+            name: rtt.Measured(found, count, 0, count, int(loss * count)) for name in rtt.CONTENDERS
+        }
+        for loss in options.losses
+    }
 
 
 def _cut(found: list[float]) -> tuple[list[float], list[int]]:

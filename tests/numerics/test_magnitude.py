@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dlcpd.contract.traffic import PROTECTED
+from dlcpd.core.transfer.permit import MUST_ARRIVE, Permit
 from dlcpd.numerics.elements import STORAGE, narrow, view, widen
 from dlcpd.numerics.magnitude import LIGHT, MEDIUM, OperationEnergy, energies
 
@@ -42,7 +45,7 @@ def test_squares_beyond_float32_count_as_what_they_are(dtype: str, value: float)
     energy = energies(numbers.view(np.uint8), dtype, SEGMENT)
     assert energy == pytest.approx([per, *[per * value**2] * (64 // per - 1)], rel=0.02)
     made = OperationEnergy({0: energy}, 0.5)
-    made.spend(energy[:1])
+    made.spend(0, energy[:1])
     assert 0 < made.spent_share < 1e-60
 
 
@@ -103,7 +106,7 @@ def operation(*energy: float) -> OperationEnergy:
 
 
 def refused(made: OperationEnergy, segments: list[int], bound: float) -> list[int]:
-    out: list[int] = made.beyond(np.array(segments, np.intp), made.of(0), bound).tolist()
+    out: list[int] = made.beyond(0, np.array(segments, np.intp), made.of(0), bound).tolist()
     return out
 
 
@@ -112,7 +115,7 @@ def test_no_more_energy_is_waived_than_the_bound_allows() -> None:
     assert refused(made, [0, 1], 0.01) == []
     assert refused(made, [0, 1, 2], 0.01) == [2]
     assert refused(made, [0, 95], 0.01) == [95]  # the heaviest is refused
-    made.spend(np.ones(2))
+    made.spend(0, np.ones(2))
     assert refused(made, [2], 0.01) == [2]
     assert made.spent_share == pytest.approx(0.01)
 
@@ -135,5 +138,53 @@ def test_heads_weigh_more_than_any_and_count_for_nothing() -> None:
     assert (
         energy.drop_precedences(3).tolist() == [PROTECTED] * 2 + [LIGHT, MEDIUM] + [PROTECTED] * 4
     )
-    assert len(energy.beyond(np.array([2]), energies_[3], 0.04)) == 1  # 1 of 21 is more
-    assert not len(energy.beyond(np.array([2]), energies_[3], 0.05))
+    assert len(energy.beyond(3, np.array([2]), energies_[3], 0.04)) == 1  # 1 of 21 is more
+    assert not len(energy.beyond(3, np.array([2]), energies_[3], 0.05))
+
+
+# --- permits ----------------------------------------------------------------------------------
+
+ENERGY = st.one_of(st.floats(0, 1e6), st.sampled_from([0.0, 1.0, 1e12, float("inf")]))
+
+
+@given(
+    st.lists(st.lists(ENERGY, min_size=1, max_size=40), min_size=1, max_size=3),
+    st.floats(0.001, 0.9),
+)
+def test_whatever_peers_waive_under_permits_is_within_the_bound(
+    chunks: list[list[float]], bound: float
+) -> None:
+    made = OperationEnergy({n: np.array(chunk) for n, chunk in enumerate(chunks)}, bound)
+    worst = 0.0
+    for chunk in range(len(chunks)):
+        energy = made.of(chunk)
+        permit = Permit(*made.costs(chunk, bound))
+        heaviest = permit.first(np.argsort(-energy, kind="stable"))
+        assert np.isfinite(energy[heaviest]).all()
+        worst += float(energy[heaviest].sum())
+    if np.isfinite(made.total):
+        assert worst <= bound * made.total * (1 + 1e-9)
+
+
+def test_segments_of_like_energy_may_be_waived_up_to_the_bound() -> None:
+    energy = np.random.default_rng(1).uniform(0.9, 1.1, 400)
+    made = OperationEnergy({0: energy}, 0.02)
+    permit = Permit(*made.costs(0, 0.02))
+    assert len(permit.first(np.arange(400))) >= 7  # of 8
+
+
+def test_a_segment_far_above_the_others_must_arrive() -> None:
+    energy = np.ones(100)
+    energy[3] = 50.0
+    made = OperationEnergy({0: energy}, 0.5)
+    _, costs = made.costs(0, 0.5)
+    assert np.flatnonzero(costs == MUST_ARRIVE).tolist() == [3]
+
+
+def test_a_permit_leaves_less_for_other_chunks_and_a_refusal_stays_one() -> None:
+    made = OperationEnergy({0: np.ones(50), 1: np.ones(50)}, 0.04)
+    made.costs(0, 0.04)
+    asked = np.arange(3)
+    assert made.beyond(1, asked, made.of(1), 0.04).tolist() == [2]
+    made.spend(0, np.ones(1))  # less than was permitted
+    assert made.beyond(1, asked, made.of(1), 0.04).tolist() == [2]

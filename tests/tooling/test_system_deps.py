@@ -35,7 +35,7 @@ for word in "$@"; do
         nftables) tools="nft" ;;
         openssh-server) tools="sshd" ;;
         redis-tools) tools="redis-check-rdb" ;;
-        ethtool | chromium | clang | netconfd | podman) tools="$word" ;;
+        ethtool | chromium | clang | gcc | netconfd | podman) tools="$word" ;;
         chromium-driver) tools="chromedriver" ;;
         systemd-container) tools="systemd-nspawn" ;;
         libyang2-tools) exit 100 ;;
@@ -122,6 +122,7 @@ def test_where_all_is_there_nothing_is_installed(machine: Machine) -> None:
         "tc",
         "nft",
         "ethtool",
+        "gcc",
         "clang",
         "systemd-nspawn",
         "podman",

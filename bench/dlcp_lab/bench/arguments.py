@@ -14,10 +14,11 @@ from dlcp_lab.bench.places import add_places
 from dlcp_lab.bench.sweep import add_sweep
 from dlcp_lab.bench.trace import trace
 from dlcp_lab.bench.training import training
+from dlcp_lab.emulation.plan import FabricError, bits_per_second
 from dlcp_lab.ranks.reference import DTYPES, OPERATIONS
 from dlcp_lab.replay.architectures import NETWORKS
 from dlcp_lab.replay.step import step
-from dlcp_lab.report.amounts import ratio, scale, size
+from dlcp_lab.report.amounts import bound, duration, fraction, ratio, scale, several, size
 from dlcp_lab.report.arguments import (
     SCIKIT_LEARN,
     TORCH,
@@ -40,6 +41,7 @@ from dlcp_lab.scenarios.incast import incast
 from dlcp_lab.scenarios.loss import loss
 from dlcp_lab.scenarios.priority import priority
 from dlcp_lab.scenarios.ps import ps
+from dlcp_lab.scenarios.rtt import rtt
 from dlcp_lab.scenarios.spray import spray
 from dlcpd.cli.grammar import Commands, command, whole
 
@@ -61,6 +63,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
     for add in (
         _add_ps,
         _add_scenarios,
+        _add_rtt,
         _add_all_reduce,
         _add_collectives,
         _add_engine,
@@ -85,6 +88,44 @@ def _add_scenarios(operations: Commands) -> None:
             operations, name, run, f"{text} On an emulated fabric (root).", needs=(TORCH,)
         )
         add_seeds(made, SCENARIO_SEEDS)
+
+
+def _rate(text: str) -> str:
+    """A rate such as 100mbit. Raises: ArgumentTypeError."""
+    try:
+        bits_per_second(text)
+    except FabricError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from exc
+    return text
+
+
+def _add_rtt(operations: Commands) -> None:
+    text = "Long paths with and without loss: exact, bounded, and Gloo over TCP BBR and cubic."
+    made = command(operations, "rtt", rtt, f"{text} On an emulated fabric (root).", needs=(TORCH,))
+    made.add_argument("--hosts", type=whole(2, 16), default=2, help="hosts (%(default)s)")
+    rates, round_trips, losses = "50mbit,200mbit", "2ms,20ms,50ms", "0,0.01"
+    for option, kind, default, text in (
+        ("--rates", _rate, rates, "rates of the switch's ports"),
+        ("--round-trips", duration, round_trips, "round-trip times without queues"),
+        ("--losses", fraction, losses, "random loss of each direction between two hosts"),
+    ):
+        made.add_argument(
+            option,
+            type=several(kind),
+            default=default,
+            metavar="LIST",
+            help=f"{text} (%(default)s)",
+        )
+    made.add_argument("--size", type=size, default="2M", help="bytes of the tensor (%(default)s)")
+    made.add_argument(
+        "--max-loss",
+        type=bound,
+        default=0.05,
+        metavar="F",
+        help="bound of the bounded mode (%(default)s)",
+    )
+    add_rounds(made)
+    add_seeds(made, SCENARIO_SEEDS)
 
 
 def _add_all_reduce(operations: Commands) -> None:

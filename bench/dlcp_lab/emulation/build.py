@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from dlcp_lab.emulation import rules
+from dlcp_lab.emulation import cables, rules
 from dlcp_lab.emulation.condition import Condition
 from dlcp_lab.emulation.early_drop import early_drop_lines
 from dlcp_lab.emulation.namespaces import command, inside
@@ -12,6 +12,7 @@ from dlcp_lab.emulation.plan import Plan
 from dlcp_lab.emulation.queues import queue_lines
 from dlcp_lab.emulation.topology import (
     Direction,
+    Link,
     Port,
     Route,
     directions,
@@ -43,14 +44,21 @@ def build(name: str, plan: Plan, conditions: Mapping[str, Condition]) -> None:
 
     Raises: FabricError; the caller removes the parts that were made by then.
     """
-    command("ip", "-batch", "-", stdin="\n".join(_links(name, plan)))
+    delayed = cables.cabled(plan, conditions)
+    if delayed:
+        cables.compiled()  # refused before there is anything to remove
+    command("ip", "-batch", "-", stdin="\n".join(_links(name, plan, delayed)))
     for node in nodes(plan):
         namespace = f"{name}-{node}"
-        command(*inside(namespace, "sh", "-e"), stdin="\n".join(_settings(plan, node)))
+        command(*inside(namespace, "sh", "-e"), stdin="\n".join(_settings(plan, node, delayed)))
         ip_lines = [*_addresses(plan, node), *route_lines(plan, node)]
         command("ip", "-n", namespace, "-batch", "-", stdin="\n".join(ip_lines))
     for switch, ways in by_switch(plan).items():
         _equip(f"{name}-{switch}", plan, ways, conditions)
+    if delayed:
+        lines = "\n".join(cables.settings(delayed, OFF))
+        command(*inside(f"{name}-{cables.NODE}", "sh", "-e"), stdin=lines)
+        cables.start(name, delayed, conditions)
 
 
 def by_switch(plan: Plan) -> dict[str, list[Direction]]:
@@ -78,10 +86,14 @@ def _route(route: Route) -> str:
     return f"{route.subnet}{source} {ways}"
 
 
-def _links(name: str, plan: Plan) -> Iterator[str]:
-    for node in nodes(plan):
+def _links(name: str, plan: Plan, delayed: Collection[Link]) -> Iterator[str]:
+    for node in (*nodes(plan), *([cables.NODE] if delayed else [])):
         yield f"netns add {name}-{node}"
+    for link in delayed:
+        yield from cables.link_lines(name, link)
     for link in links(plan):
+        if link in delayed:
+            continue
         low, high = link.low, link.high
         yield (
             f"link add {low.device} netns {name}-{low.node} type veth "
@@ -89,8 +101,12 @@ def _links(name: str, plan: Plan) -> Iterator[str]:
         )
 
 
-def _settings(plan: Plan, node: str) -> Iterator[str]:
+def _settings(plan: Plan, node: str, delayed: Collection[Link]) -> Iterator[str]:
     """Shell commands for settings that only ethtool and /proc have."""
+    for link in delayed:
+        for port in (link.low, link.high):
+            if port.node == node:
+                yield cables.patience(port)
     for port in _ports(plan, node):
         yield f"ethtool -K {port.device} {OFF}"
     if is_host(node):

@@ -1,10 +1,10 @@
-"""Rate, loss and cut of one direction of a link: a value, changed by replacing it."""
+"""Rate, delay, loss and cut of one direction of a link: a value, changed by replacing it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dlcp_lab.emulation.plan import Plan, bits_per_second, check_loss
-from dlcp_lab.emulation.topology import Direction, directions, is_host
+from dlcp_lab.emulation.plan import Plan, bits_per_second, check_delay, check_loss
+from dlcp_lab.emulation.topology import Direction, chosen, directions, is_host
 
 
 class LinkCut(StrEnum):
@@ -27,21 +27,29 @@ class Condition:
     burst_loss: float = 0.0  # fraction dropped in bursts
     burst_length: float = 8.0  # mean packets per burst
     cut: LinkCut = LinkCut.NO
+    delay: float = 0.0  # seconds; fixed when the fabric is made
 
     def __post_init__(self) -> None:
         if self.rate:
             bits_per_second(self.rate)
         check_loss(self.loss)
         check_loss(self.burst_loss, self.burst_length)
+        check_delay(self.delay)
 
 
 def initial(plan: Plan) -> dict[str, Condition]:
-    """The condition of every direction as planned, by its name."""
-    return {name: _initial(plan, way) for name, way in directions(plan).items()}
+    """The condition of every direction as planned, by its name.
+
+    Raises: FabricError for a delay of an unknown link.
+    """
+    delays = {way.name: delay for link, delay in plan.delays for way in chosen(plan, link)}
+    return {
+        name: _initial(plan, way, delays.get(name, 0.0)) for name, way in directions(plan).items()
+    }
 
 
-def _initial(plan: Plan, way: Direction) -> Condition:
+def _initial(plan: Plan, way: Direction, delay: float) -> Condition:
     if way.from_host:
-        return Condition()
+        return Condition(delay=delay)
     rate = plan.host_rate if is_host(way.target.node) else plan.spine_rate
-    return Condition(rate, plan.loss, plan.burst_loss, plan.burst_length)
+    return Condition(rate, plan.loss, plan.burst_loss, plan.burst_length, delay=delay)

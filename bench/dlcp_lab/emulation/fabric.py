@@ -93,6 +93,7 @@ class Fabric:
             "queues": _queues(self.plan),
             "marks": "nft virtual queue" if self.plan.ecn_bytes else "none",
             "early drops": _DROPPERS[self.plan.early_drop] if self.plan.ecn_bytes else "none",
+            "delays": "cables in user space" if any(d for _, d in self.plan.delays) else "none",
             "ecmp": f"seed {self.plan.seed}" if seeded else "random seed",
         }
 

@@ -1,7 +1,8 @@
 """Network namespaces of fabrics: their requirements, names, owners and removal.
 
-A namespace is `dlcpd-OWNER-NODE`. The owner is `PID-NUMBER`, a process that removes it at its end
-(after a crash `cleanup` does), or `lab-NAME`, which stays until `dlcpctl lab down`.
+A namespace is `dlcpd-OWNER-NODE`. The node is a host, a leaf, a spine, or `c0` for the cables. The
+owner is `PID-NUMBER`, a process that removes it at its end (after a crash `cleanup` does), or
+`lab-NAME`, which stays until `dlcpctl lab down`.
 """
 
 import itertools
@@ -20,7 +21,7 @@ TOOLS: Final = ("ip", "tc", "nft", "ethtool")
 CAPABILITIES: Final = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}  # bits, linux/capability.h
 FOLDER: Final = Path("/run/netns")  # where ip-netns(8) keeps the names
 
-_NAMESPACE: Final = re.compile(r"(dlcpd-(?:(\d+)-\d+|lab-[a-z0-9]+))-[hls]\d+")
+_NAMESPACE: Final = re.compile(r"(dlcpd-(?:(\d+)-\d+|lab-[a-z0-9]+))-[chls]\d+")
 _numbers: Final = itertools.count()
 
 
@@ -66,6 +67,12 @@ def owners() -> list[int]:
     """Ids of the processes that own a fabric."""
     found = (_NAMESPACE.fullmatch(name) for name in namespaces())
     return sorted({int(match[2]) for match in found if match and match[2]})
+
+
+def owner(fabric: str) -> int:
+    """Id of the process that owns a fabric; 0 for a lab, which outlives its maker."""
+    found = _NAMESPACE.fullmatch(f"{fabric}-h0")
+    return int(found[2]) if found and found[2] else 0
 
 
 def remove(names: Sequence[str]) -> None:

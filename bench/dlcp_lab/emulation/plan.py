@@ -8,6 +8,7 @@ MAX_HOSTS: Final = 250  # one /24 of each rail's 10.x.0.0/16; switches have the 
 MAX_RAILS: Final = 8  # as many as a large training host has network cards
 MAX_PAIRS: Final = 256  # leaf-spine links per rail: two addresses each out of a /23
 SHALLOW_BUFFER: Final = 256 * 1024  # bytes
+MAX_DELAY: Final = 10.0  # seconds; the longest route to a satellite and back takes 0.6
 MIN_BUFFER: Final = 2 * 1514  # bytes; a queue that holds no full packet carries none
 
 _RATE: Final = re.compile(r"(\d{1,9})(k|m|g|)bit")
@@ -43,6 +44,9 @@ class Plan:
     ecn_bytes: int = 0  # backlog above which ECT packets are marked, droppable ones dropped; 0: off
     early_drop: str = ""  # mechanism of early drops: "bpf", "nft"; "" = the best available
     bare: bool = False  # switch ports have no queues and rates: switchcfg configures them
+    # Seconds that links delay a packet, each way. As in `topology.chosen` a name is that of a link,
+    # of a direction, or "" for all; a later pair replaces an earlier one.
+    delays: tuple[tuple[str, float], ...] = ()
     seed: int = 1  # of the ECMP hash
 
     def __post_init__(self) -> None:
@@ -87,6 +91,12 @@ def check_loss(fraction: float, burst_length: float = 1.0) -> None:
         raise FabricError(f"loss {fraction} is out of range: use 0 <= loss < 1")
     if not 1.0 <= burst_length <= 10_000.0:
         raise FabricError(f"burst_length {burst_length} is out of range: use 1..10000 packets")
+
+
+def check_delay(seconds: float) -> None:
+    """Raises: FabricError if a value is out of range."""
+    if not 0.0 <= seconds <= MAX_DELAY:
+        raise FabricError(f"delay of {seconds:g} s is out of range: use 0 to {MAX_DELAY:g} s")
 
 
 def _within(name: str, value: int, low: int, high: int) -> None:

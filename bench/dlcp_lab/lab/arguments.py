@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from dlcp_lab.emulation.plan import MAX_HOSTS, MAX_RAILS, SHALLOW_BUFFER
 from dlcp_lab.lab import command as lab
-from dlcp_lab.report.amounts import fraction, size
+from dlcp_lab.report.amounts import duration, fraction, size
 from dlcpd.cli.grammar import Commands, command, whole
 
 
@@ -40,8 +40,24 @@ def _add_lab_up(made: argparse.ArgumentParser) -> None:
     _add_queues(made)
     _add_losses(made)
     made.add_argument(
+        "--delay",
+        dest="delays",
+        action="append",
+        type=_delay,
+        default=[],
+        metavar="[LINK=]TIME",
+        help="delay each way of a link (l0-s1), of one direction of it (l0:s1), or of all links; "
+        "such as 2.5ms. Several are possible; the last one that names a link counts",
+    )
+    made.add_argument(
         "--seed", type=whole(1, 1 << 30), default=1, help="seed of the ECMP hash (%(default)s)"
     )
+
+
+def _delay(text: str) -> tuple[str, float]:
+    """A link, "" for all, and its delay in seconds. Raises: ArgumentTypeError."""
+    link, _, time = text.rpartition("=")
+    return link, duration(time)
 
 
 def _add_shape(made: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from dlcp_lab.emulation import Fabric, FabricError, Plan, namespaces, scratch
 from dlcp_lab.lab import labs, ranks
+from dlcp_lab.report.amounts import show_duration
 from dlcpd.cli import table
 from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
@@ -45,7 +46,7 @@ def up(options: argparse.Namespace, output: Output) -> int:
     wishes = {field: getattr(options, field) for field in fields}
     rates = {"host_rate": options.rate, "spine_rate": options.spine_rate or options.rate}
     with _refusals():
-        lab = labs.up(options.name, Plan(**wishes, **rates))
+        lab = labs.up(options.name, Plan(**wishes, **rates, delays=tuple(options.delays)))
         _show_hosts(lab, output)
         output.document(_description(options.name, lab))
     return 0
@@ -169,6 +170,8 @@ def _show_links(links: list[dict[str, Any]], output: Output) -> None:
 
 def _state(link: dict[str, Any]) -> str:
     faults = [f"{link[key]:.3g} {key}" for key in ("loss", "burst_loss") if link[key]]
+    if link["delay"]:
+        faults.insert(0, f"{show_duration(link['delay'])} delay")
     if link["cut"] != "no":
         faults.insert(0, f"cut ({link['cut']})")
     return ", ".join(faults) or "up"

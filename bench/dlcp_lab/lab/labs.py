@@ -53,7 +53,8 @@ def load(name: str) -> Fabric:
     namespaces.check_available()
     try:
         state = json.loads(_file(name).read_text())
-        plan = Plan(**state["plan"])
+        delays = tuple((link, seconds) for link, seconds in state["plan"].pop("delays"))
+        plan = Plan(**state["plan"], delays=delays)
         conditions = {
             way: Condition(**values | {"cut": LinkCut(values["cut"])})
             for way, values in state["conditions"].items()

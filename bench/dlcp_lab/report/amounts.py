@@ -1,13 +1,17 @@
-"""Parses and formats amounts: sizes, fractions, lists of them."""
+"""Parses and formats amounts: sizes, fractions, times, lists of them."""
 
 import argparse
 import re
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Callable, Collection
+from typing import Final, TypeVar
 
 from dlcpd.contract.policy import MAX_LOSS_LIMIT
 
+T = TypeVar("T")
+
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_TIME: Final = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(us|ms|s)")
+_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _SIZE: Final = re.compile(r"(\d{1,12})([KMG]?)(?:i?B)?", re.IGNORECASE)
 
 
@@ -42,6 +46,26 @@ def fraction(text: str) -> float:
     if not 0.0 <= value <= 1.0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a fraction; write 0.01 or 1%")
     return value
+
+
+def duration(text: str) -> float:
+    """Seconds in "250us", "2.5ms" or "1s".
+
+    Raises: ArgumentTypeError.
+    """
+    found = _TIME.fullmatch(text.strip())
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time; write 250us, 2.5ms or 1s")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def several(kind: Callable[[str], T]) -> Callable[[str], list[T]]:
+    """An argparse type: values of `kind`, with commas between them."""
+
+    def parse(text: str) -> list[T]:
+        return [kind(part) for part in text.split(",")]
+
+    return parse
 
 
 def some_of(known: Collection[str]) -> "type[list[str]]":
@@ -119,6 +143,11 @@ def show_size(count: int) -> str:
 def show_call(collective: str, size: int) -> str:
     """A collective with its size; a barrier, of size 0, has none."""
     return f"{collective} {show_size(size)}" if size else collective
+
+
+def show_duration(seconds: float) -> str:
+    """0.0025 -> "2.5 ms"."""
+    return f"{seconds * 1e3:g} ms"
 
 
 def show_fraction(value: float) -> str:

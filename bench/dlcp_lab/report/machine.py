@@ -14,6 +14,14 @@ def tcp_congestion_control() -> str:
         return "of unknown congestion control"
 
 
+def tcp_congestion_controls() -> list[str]:
+    """The TCP congestion controls that this kernel has loaded."""
+    try:
+        return Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+    except OSError:
+        return []
+
+
 def properties() -> dict[str, Any]:
     """Properties that do not change during a measurement, for --json."""
     return {

@@ -23,7 +23,9 @@ from dlcpd.core.transfer.budget import Budget
 from dlcpd.core.transfer.incoming import Incoming
 from dlcpd.core.transfer.layers import MILLION
 from dlcpd.core.transfer.packetizer import exempt_segments, rotated_order, segment_count
+from dlcpd.core.transfer.permit import MUST_ARRIVE, Permit
 from dlcpd.core.transfer.sender import TransferSender
+from dlcpd.core.wire import control
 from dlcpd.core.wire.bitmap import Bits, Segments
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.elements import STORAGE
@@ -43,6 +45,7 @@ class Marks:
     drop_precedences: NDArray[np.uint8] | np.uint8
     weight: Energies
     budget: Budget | None
+    permit: Permit | None
 
 
 @dataclass(slots=True, eq=False)
@@ -164,7 +167,15 @@ class Bounded:
         )
         budget = self.budget(stretch, segment_size)
         ranks = self._drop_precedences(position, seed, budget)
-        return Marks(turned, ranks, self._energy.of(position), budget)
+        fits = control.most_permitted(segment_size) >= len(turned)
+        permit = self._permit(position, budget) if budget is not None and fits else None
+        return Marks(turned, ranks, self._energy.of(position), budget, permit)
+
+    def _permit(self, position: int, budget: Budget) -> Permit:
+        """The segments that the receiver may waive without asking."""
+        limit, costs = self._energy.costs(position, self.order.loss.bound)
+        costs[budget.untouchable] = MUST_ARRIVE
+        return Permit(limit, costs)
 
     def _drop_precedences(
         self, position: int, seed: int, budget: Budget | None
@@ -184,26 +195,30 @@ class Bounded:
     # --- waived segments ---------------------------------------------------------------------
 
     def on_waived(
-        self, number: int, rank: int, sender: TransferSender, missing: Segments
+        self, number: int, rank: int, position: int, sender: TransferSender, missing: Segments
     ) -> Segments:
-        """`rank` asks to waive `missing`: keep them and return nothing; or return those that
-        are beyond the bound, of segments or of energy, or hold NaN or Inf.
+        """`rank` asks to waive `missing` of the send at `position`, or has waived them under its
+        permit: keep them and return nothing; or return those that are beyond the bound, of segments
+        or of energy, or hold NaN or Inf.
 
         NaN and Inf must arrive, so that every rank's loss scaler sees the overflow; a residual
         with them would spoil the next step instead.
         """
-        if sender.budget is None or not sender.budget.covers(_bits(missing, sender.segments)):
+        bits = _bits(missing, sender.segments)
+        if sender.budget is None or not sender.budget.covers(bits):
             return missing  # no more than the bound, whatever a peer asks
         place = rank, sender.key.transfer
         known = self._waived.get(place)
         if not len(missing) or (known and np.array_equal(known.segments, missing)):
             return NOTHING  # the ACK was lost: agree again, count once
         assert sender.weight is not None  # noqa: S101  # lossy transfers were measured
-        too_much = self._energy.beyond(missing, sender.weight, self.order.loss.bound)
-        if len(too_much):
-            self.vetoed += len(too_much)
-            return too_much
-        self._energy.spend(sender.weight[missing])
+        if not sender.permits(bits):
+            bound = self.order.loss.bound
+            too_much = self._energy.beyond(position, missing, sender.weight, bound)
+            if len(too_much):
+                self.vetoed += len(too_much)
+                return too_much
+        self._energy.spend(position, sender.weight[missing])
         self._waive(place, sender, missing)
         paths, counts = np.unique(sender.path_of[missing], return_counts=True)
         self._waived[place] = found = Missing(

@@ -7,18 +7,21 @@ from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.paths.paths import Paths
 from dlcpd.core.paths.rtt import MIN_RTO
 from dlcpd.core.session.agenda import Agenda
-from dlcpd.core.session.outbox import Outbox
+from dlcpd.core.session.outbox import ANSWER_DELAY, Outbox
 from dlcpd.core.timers import Timer
 from dlcpd.core.transfer.early import EarlyData
 from dlcpd.core.transfer.incoming import FlowOwner, Incoming, Placement
 from dlcpd.core.transfer.pass_time import PassTime
+from dlcpd.core.transfer.permit import Permit
 from dlcpd.core.transfer.receiver import Answer, TransferReceiver
+from dlcpd.core.wire import control
 from dlcpd.core.wire.bitmap import pack_bits
 from dlcpd.core.wire.datagram import DatagramGroup, Placed
-from dlcpd.core.wire.header import Header, Key, Kind
+from dlcpd.core.wire.header import WAIVED, Flag, Header, Key, Kind
 from dlcpd.core.wire.rows import RowGroup
 
 NOTHING: Final = Placed(0, 0, 0)
+ENDING: Final = int(Flag.ENDING)
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +40,8 @@ class Arrivals:
     pass_time: PassTime = field(default_factory=PassTime)
     early: EarlyData = field(default_factory=EarlyData)
     _incoming: dict[Key, Incoming] = field(default_factory=dict)
+    # complete, with segments waived under a permit; the peer has not said that it keeps them
+    _waived: dict[Key, TransferReceiver] = field(default_factory=dict)
     # Bytes that the peer has yet to send, begun or not, by stream and operation. None is 0.
     _expected: dict[tuple[int, int], int] = field(default_factory=dict)
 
@@ -149,25 +154,38 @@ class Arrivals:
         ending: bool,
         data: DatagramGroup | None = None,
     ) -> Incoming | None:
+        opened = self._try_open(key, now)
+        if isinstance(opened, Incoming):
+            return opened
+        if data is not None and opened == "early" and self.early.keep(data):
+            return None
+        self.session.count(opened, datagrams)
+        if ending and opened in ("duplicate", "stale") and key not in self._waived:
+            self.outbox.complete.append(key)  # the last COMPLETE was lost: send it again
+        return None
+
+    def _try_open(self, key: Key, now: float) -> Incoming | str:
+        """The transfer that begins to arrive, or the reason to refuse it."""
         self.session.settle_implied(self.rank, key, now)
         opened = self.session.open_incoming(self.rank, key)
         if isinstance(opened, Incoming):
             self._incoming[key] = opened
             self.placement.open(self.token_in, opened)
-            return opened
-        if data is not None and opened == "early" and self.early.keep(data):
-            return None
-        self.session.count(opened, datagrams)
-        if ending and opened in ("duplicate", "stale"):
-            self.outbox.complete.append(key)  # the last COMPLETE was lost: send it again
-        return None
+        return opened
 
     def _finish(self, incoming: Incoming, now: float) -> None:
-        del self._incoming[incoming.key]
+        key, receiver = incoming.key, incoming.receiver
+        del self._incoming[key]
         self.placement.close(incoming)
-        self.session.cancel_timer((self.owner, Timer.VERDICT, incoming.key))
-        self.outbox.complete.append(incoming.key)
-        stream, operation, _ = incoming.key
+        self.session.cancel_timer((self.owner, Timer.VERDICT, key))
+        if receiver.waived:
+            self._waived[key] = receiver
+            self._tell_waived(key, receiver, now)
+        elif receiver.permit is not None:
+            self.outbox.complete_now(key)  # no result implies it: see Outgoing.acknowledge_all
+        else:
+            self.outbox.complete.append(key)
+        stream, operation, _ = key
         left = self._expected.get((stream, operation), 0) - len(incoming.buffer)
         if left > 0:
             self._expected[stream, operation] = left
@@ -178,6 +196,9 @@ class Arrivals:
     def on_end(self, header: Header, now: float) -> None:
         """END of a pass came from the peer."""
         key = header.key
+        if (receiver := self._waived.get(key)) is not None:
+            self._tell_waived(key, receiver, now)
+            return
         incoming = self._incoming.get(key) or self._open(key, 1, now, ending=True)
         if incoming is not None and incoming.receiver.on_end(header.round, header.sent_at):
             # END may have overtaken data, as any datagram may
@@ -185,18 +206,58 @@ class Arrivals:
 
     def on_ack(self, key: Key, offer: int, now: float) -> None:
         """The peer agrees to waive the segments that this rank offered."""
-        incoming = self._incoming.get(key)
+        incoming, waived = self._incoming.get(key), self._waived.get(key)
         if incoming is not None and incoming.receiver.on_ack(offer):
             self._finish(incoming, now)
+        elif waived is not None and waived.offer == offer:
+            self._forget_waived(key)
+            self.session.on_booked(self.rank, key)
+
+    def on_permit(self, header: Header, body: bytes, now: float) -> None:
+        """The peer names the segments of a transfer that may be waived without asking. Raises
+        MalformedDatagram."""
+        key = header.key
+        incoming = self._incoming.get(key)
+        if incoming is None:
+            opened = self._try_open(key, now)
+            if not isinstance(opened, Incoming):
+                return  # complete, or early: the peer says it once more as its pass ends
+            incoming = opened
+            self._limit_wait(incoming, now)
+        receiver = incoming.receiver
+        receiver.permit = Permit(*control.unpack_permit_untrusted(body, receiver.segments))
+        if header.flags & ENDING and not receiver.round and not receiver.ended:
+            receiver.ended = True
+            self._judge_at(incoming, now + self._patience(receiver))
+
+    def _tell_waived(self, key: Key, receiver: TransferReceiver, now: float) -> None:
+        """Tell the peer what was waived, until it says that it keeps it; soon a second time, since
+        its operation waits for that."""
+        bits, attempt = pack_bits(~receiver.received), receiver.attempts
+        self.outbox.put_about(
+            Kind.FINAL, key, bits, round_=receiver.offer, flags=WAIVED, attempt=attempt
+        )
+        wait = self.paths.timeout(receiver.traffic_class, attempt) if attempt else ANSWER_DELAY
+        receiver.attempts += 1
+        self.session.set_timer((self.owner, Timer.VERDICT, key), now + wait)
+
+    def _forget_waived(self, key: Key) -> None:
+        del self._waived[key]
+        self.session.cancel_timer((self.owner, Timer.VERDICT, key))
 
     def on_quiet(self, key: Key, now: float) -> None:
         """Nothing of a transfer has come for long enough to judge what is missing."""
+        if (waived := self._waived.get(key)) is not None:
+            self._tell_waived(key, waived, now)
         incoming = self._incoming.get(key)
         if incoming is None:
             return
         receiver = incoming.receiver
         wait = self._patience(receiver)
         answer = receiver.evaluate(now, 0.9 * wait)
+        if answer is Answer.WAIVED:
+            self._finish(incoming, now)
+            return
         if answer is Answer.FINAL:
             self.placement.refresh(incoming)
         if answer is not Answer.NOTHING:
@@ -221,6 +282,8 @@ class Arrivals:
         for key in [k for k in self._incoming if k[:2] == (stream, operation)]:
             self.placement.close(self._incoming.pop(key))
             self.session.cancel_timer((self.owner, Timer.VERDICT, key))
+        for key in [k for k in self._waived if k[:2] == (stream, operation)]:
+            self._forget_waived(key)
 
     def close(self) -> None:
         """The session is over."""

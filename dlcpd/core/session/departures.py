@@ -73,7 +73,7 @@ class Departures:
         """Nothing of an operation has to reach `rank` any more."""
         wire, _, number = operation.id
         self.state.repeater.acked(rank, operation.id)
-        self.state.flows[rank].outgoing.acknowledge_all(wire, number, now)
+        self.state.flows[rank].outgoing.acknowledge_all(wire, number, now, left=True)
         operation.on_left(rank, now)
 
     def ask_departed(self, operation: Operation, now: float) -> None:

@@ -95,6 +95,7 @@ class Flow:
             self._local.append(sender)
             self.touch()
         else:
+            self.outgoing.permit(sender)
             self.outgoing.queue(sender)
 
     def resend(self, sender: TransferSender) -> None:
@@ -179,15 +180,12 @@ class Flow:
             case Kind.END:
                 if self._on_ping(header, arrived_at):
                     self.arrivals.on_end(header, now)
-            case Kind.NACK:
-                self.outgoing.on_nack(key, body, header.round)
-            case Kind.FINAL:
-                self.outgoing.on_final(key, body, header)
+            case Kind.NACK | Kind.FINAL | Kind.COMPLETE:
+                self.outgoing.on_verdict(header, body, now)
             case Kind.ACK:
                 self.arrivals.on_ack(key, header.round, now)
-            case Kind.COMPLETE:
-                for transfer in control.unpack_transfers_untrusted(body):
-                    self.outgoing.acknowledge(key._replace(transfer=transfer), now)
+            case Kind.PERMIT:
+                self.arrivals.on_permit(header, body, now)
 
     def _on_ping(self, header: Header, arrived_at: float) -> bool:
         """False: the peer sent it before another datagram that has come."""

@@ -57,6 +57,16 @@ class FlowCallbacks:
             return np.empty(0, np.intp)
         return operation.on_waived(rank, sender, missing)
 
+    def on_breach(self, rank: int, sender: TransferSender) -> None:
+        operation = self.state.operations.get(operation_id(sender.key, rank))
+        if operation is not None:
+            operation.on_breach(rank)
+
+    def on_booked(self, rank: int, key: Key) -> None:
+        operation = self.state.operations.get(operation_id(key, rank))
+        if operation is not None:
+            operation.on_booked(rank, key)
+
     def on_path(self, rank: int, path: int, state: PathState) -> None:
         self.counters[state.value] += 1
         loss = self.state.flows[rank].paths.health[path].loss

@@ -44,19 +44,22 @@ class Outbox:
         self.paths.tx[path].expecting = True
         self._put(header, body, path)
 
-    def put_about(
+    def put_about(  # noqa: PLR0913  # of the header, and of the choice of a path
         self,
         kind: Kind,
         key: Key,
         body: bytes = b"",
         *,
         round_: int = 0,
+        flags: int = 0,
         path: int | None = None,
         attempt: int = 0,
     ) -> None:
         """Queue one that refers to a transfer."""
         stream, operation, transfer = key
-        header = Header(kind, self.token_out, operation, stream, transfer, round=round_)
+        header = Header(
+            kind, self.token_out, operation, stream, transfer, round=round_, flags=flags
+        )
         self.put(header, body, path=path, attempt=attempt)
 
     def put_everywhere(self, header: Header, body: bytes) -> None:
@@ -72,6 +75,12 @@ class Outbox:
             header = header._replace(path=path)
         self.agenda.touched.add(self.flow)
         self.waiting.append(Control(self.flow, path, control.datagram(header, body), header.tag))
+
+    def complete_now(self, key: Key) -> None:
+        """Queue a COMPLETE of one transfer, which nothing else will imply."""
+        stream, operation, transfer = key
+        body = control.pack_transfers([transfer])
+        self.put_about(Kind.COMPLETE, Key(stream, operation, 0), body)
 
     def imply_complete(self, stream: int, operation: int) -> None:
         """The READY that leaves now implies that an operation is complete, and the peer's READY of

@@ -19,7 +19,7 @@ from dlcpd.core.transfer.sender import SenderState, TransferSender
 from dlcpd.core.wire import control
 from dlcpd.core.wire.bitmap import indices
 from dlcpd.core.wire.datagram import Transmit
-from dlcpd.core.wire.header import HEADER_SIZE, Flag, Header, Key, Kind
+from dlcpd.core.wire.header import HEADER_SIZE, WAIVED, Flag, Header, Key, Kind
 
 MAX_BATCH: Final = 1440  # datagrams of one system call: 32 GSO bursts, 2 MB
 ASKS_PER_WINDOW: Final = 4  # credits per window: fewer stall the sender, more wake it for nothing
@@ -78,8 +78,23 @@ class Outgoing:
                     self.agenda.sending.pop(self.index, None)
             sender.queued = None
 
+    def permit(self, sender: TransferSender, ended_on: int | None = None) -> None:
+        """Tell the peer which segments of a transfer it may waive without asking, if any; it asks
+        where this gets lost. `ended_on`: the path on which the first pass has just ended; there it
+        marks that end, too, as the last of the data do."""
+        if sender.permit is None:
+            return
+        stream, operation, transfer = sender.key
+        header = Header(Kind.PERMIT, self.token_out, operation, stream, transfer)
+        if ended_on is not None:  # in the class of the data, which it must not overtake
+            tag = sender.traffic_class * DROP_PRECEDENCES
+            header = header._replace(flags=ENDING, tag=tag)
+        body = control.pack_permit(sender.permit.limit, sender.permit.costs)
+        self.outbox.put(header, body, path=ended_on)
+
     def restart(self, sender: TransferSender) -> None:
         """Queue a transfer once more from its start."""
+        self.permit(sender)
         sender.restart()
         self.session.cancel_timer((self.owner, Timer.END, sender.key))
         self.queue(sender)
@@ -115,6 +130,8 @@ class Outgoing:
         batch = self._batch(sender, index, space, limit, credit=credit, now=now)
         if not sender.remaining:
             self._unqueue(sender)
+            if not sender.round and len(batch.segments) < sender.segments:
+                self.permit(sender, index)  # once more: the first may be lost
             sender.tail = (index, space.sent, space.acked)
             self._set_end(sender, now + self.paths.timeout(traffic_class))
         elif sender.traffic_class != traffic_class:
@@ -172,7 +189,19 @@ class Outgoing:
 
     # --- answers of the peer ------------------------------------------------------
 
-    def on_nack(self, key: Key, body: bytes, round_: int) -> None:
+    def on_verdict(self, header: Header, body: bytes, now: float) -> None:
+        """NACK, FINAL or COMPLETE. Raises MalformedDatagram; nothing changed."""
+        key = header.key
+        match header.kind:
+            case Kind.NACK:
+                self._on_nack(key, body, header.round)
+            case Kind.FINAL:
+                self._on_final(key, body, header, now)
+            case _:
+                for transfer in control.unpack_transfers_untrusted(body):
+                    self.acknowledge(key._replace(transfer=transfer), now)
+
+    def _on_nack(self, key: Key, body: bytes, round_: int) -> None:
         """The peer lacks segments. Raises MalformedDatagram."""
         sender = self._sender(key)
         if sender is None:
@@ -181,21 +210,27 @@ class Outgoing:
         if sender.on_nack(missing, round_):
             self._retransmit(sender)
 
-    def on_final(self, key: Key, body: bytes, header: Header) -> None:
-        """The peer asks to waive some segments: keep them and agree, or send them again.
+    def _on_final(self, key: Key, body: bytes, header: Header, now: float) -> None:
+        """The peer asks to waive some segments, or has waived them under a permit: keep them and
+        agree, or send them again.
 
         Raises: MalformedDatagram.
         """
-        sender = self._sender(key)
-        if sender is None:
-            return
-        missing = indices(control.unpack_bits_untrusted(body, sender.segments))
-        vetoed = self.session.on_waived(self.rank, sender, missing)
-        if len(vetoed):
-            sender.on_veto(vetoed)
-            self._retransmit(sender)
-            return
-        self.outbox.put_about(Kind.ACK, key, round_=header.round, path=header.path)
+        sender, told = self._sender(key), bool(header.flags & WAIVED)
+        if sender is not None:
+            bits = control.unpack_bits_untrusted(body, sender.segments)
+            if told and not sender.permits(bits):
+                self.session.on_breach(self.rank, sender)
+                return
+            vetoed = self.session.on_waived(self.rank, sender, indices(bits))
+            if len(vetoed):
+                sender.on_veto(vetoed)
+                self._retransmit(sender)
+                return
+        if sender is not None or told:  # without a sender, it is a repetition
+            self.outbox.put_about(Kind.ACK, key, round_=header.round, path=header.path)
+        if told:
+            self.acknowledge(key, now)
 
     def _retransmit(self, sender: TransferSender) -> None:
         """Queue a transfer before the others of its class."""
@@ -210,10 +245,15 @@ class Outgoing:
             self.session.cancel_timer((self.owner, Timer.END, key))
             self.session.on_acknowledged(self.rank, sender, now)
 
-    def acknowledge_all(self, stream: int, operation: int, now: float) -> None:
-        """The peer needs nothing more of this operation: it is done, or has left."""
-        for key in list(self._senders.get((stream, operation), ())):
-            self.acknowledge(key, now)
+    def acknowledge_all(self, stream: int, operation: int, now: float, *, left: bool) -> None:
+        """The peer needs nothing more of this operation: it is done or, with `left`, has left.
+
+        A peer that is done may have waived segments under a permit: only its COMPLETE or FINAL
+        settles such a transfer.
+        """
+        for key, sender in list(self._senders.get((stream, operation), {}).items()):
+            if left or sender.permit is None:
+                self.acknowledge(key, now)
 
     def forget(self, stream: int, operation: int) -> None:
         """The operation failed: drop its state."""

@@ -149,7 +149,7 @@ class Rendezvous:
             return
         if ready.checked:  # it has the result, and so this rank's part of it
             self.state.on_ready_acked(flow.rank, (wire, stream.peer, ready.checked))
-            flow.outgoing.acknowledge_all(wire, ready.checked, now)
+            flow.outgoing.acknowledge_all(wire, ready.checked, now, left=False)
         operation = self.state.operations.get((wire, stream.peer, number))
         if operation is not None:
             self._on_ready_of_open(flow, operation, header, ready, now)

@@ -181,8 +181,14 @@ class FlowOwner(Protocol):
         """The peer has what `sender` sends."""
 
     def on_waived(self, rank: int, sender: TransferSender, missing: Segments) -> Segments:
-        """The peer asks to waive `missing`. Keep them as residual and return an empty array, or
-        return those that must not be waived."""
+        """The peer asks to waive `missing`, or has waived them under a permit. Keep them as
+        residual and return an empty array, or return those that must not be waived."""
+
+    def on_breach(self, rank: int, sender: TransferSender) -> None:
+        """The peer has waived segments without a permit: its result lacks them for good."""
+
+    def on_booked(self, rank: int, key: Key) -> None:
+        """The peer keeps what this rank waived of its transfer."""
 
     def on_path(self, rank: int, path: int, state: PathState) -> None:
         """A path towards `rank` went down, came up, or became gray or clear."""

@@ -2,12 +2,13 @@
 
 A transfer is complete when every segment is in; or when no exempt segment is missing, the missing
 ones are within the sender's budget, its pass has ended (or the deadline passed) and nothing arrives
-any more, **and** the sender has agreed to keep those as residual. So no segment is waived unless
-its sender keeps it (P3, P4), and none while data flow (P5).
+any more, **and** the sender keeps those as residual: it has permitted beforehand to waive them, or
+agrees when asked. So no segment is waived unless its sender keeps it (P3, P4), and none while data
+flow (P5).
 
-An offer is binding: the receiver ignores segments that arrive after it, because the sender may keep
-them as residual already and would add them a second time. Only a veto of the sender re-opens the
-transfer: it sends in a later round.
+Segments waived under a permit stay waived. An offer is binding, too: the receiver ignores segments
+that arrive after it, because the sender may keep them as residual already and would add them a
+second time. Only a veto of the sender re-opens the transfer: it sends in a later round.
 """
 
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from typing import Final
 import numpy as np
 
 from dlcpd.core.transfer.budget import Budget
+from dlcpd.core.transfer.permit import Permit
 from dlcpd.core.wire.bitmap import Bits, Segments
 from dlcpd.core.wire.header import MAX_ROUND
 
@@ -36,12 +38,14 @@ class ReceiverInput(IntEnum):
     MORE = auto()  # some, not all, of the missing arrived
     SETTLED = auto()  # pass ended or deadline, quiet, loss within the budget
     AGREED = auto()  # the sender keeps what is missing
+    PERMITTED = auto()  # settled, and the sender has permitted to waive what is missing
 
 
 TRANSITIONS: Final[dict[tuple[ReceiverState, ReceiverInput], ReceiverState]] = {
     (ReceiverState.RECEIVING, ReceiverInput.FILLED): ReceiverState.COMPLETE,
     (ReceiverState.RECEIVING, ReceiverInput.MORE): ReceiverState.RECEIVING,
     (ReceiverState.RECEIVING, ReceiverInput.SETTLED): ReceiverState.OFFERED,
+    (ReceiverState.RECEIVING, ReceiverInput.PERMITTED): ReceiverState.COMPLETE,
     (ReceiverState.OFFERED, ReceiverInput.FILLED): ReceiverState.COMPLETE,
     (
         ReceiverState.OFFERED,
@@ -49,6 +53,7 @@ TRANSITIONS: Final[dict[tuple[ReceiverState, ReceiverInput], ReceiverState]] = {
     ): ReceiverState.RECEIVING,  # vetoed: the offer is void
     (ReceiverState.OFFERED, ReceiverInput.SETTLED): ReceiverState.OFFERED,  # repeat the offer
     (ReceiverState.OFFERED, ReceiverInput.AGREED): ReceiverState.COMPLETE,
+    (ReceiverState.OFFERED, ReceiverInput.PERMITTED): ReceiverState.COMPLETE,  # a late permit
 }
 
 
@@ -57,7 +62,8 @@ class Answer(IntEnum):
 
     NOTHING = auto()
     NACK = auto()
-    FINAL = auto()
+    FINAL = auto()  # asks
+    WAIVED = auto()  # FINAL, which tells
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +73,7 @@ class TransferReceiver:
     segments: int
     traffic_class: int = 0  # of the last segments: retransmissions and verdicts wait in its queue
     budget: Budget | None = None  # what may stay missing; None = exact
+    permit: Permit | None = None  # what may be waived without asking
     state: ReceiverState = ReceiverState.RECEIVING
     received: Bits = field(init=False)
     missing: int = field(init=False)
@@ -78,6 +85,7 @@ class TransferReceiver:
     began: float = 0.0  # first arrival, seconds
     holes: int = 0  # in the peer's packet numbers, when it began
     last_arrival: float = 0.0
+    waived: bool = False  # complete without the segments that the permit let it waive
     deadline: float = float("inf")  # after it, the receiver does not wait for the end of the pass
 
     def __post_init__(self) -> None:
@@ -138,6 +146,10 @@ class TransferReceiver:
         if self._within_budget() and (self.ended or now >= self.deadline):
             if self.state is ReceiverState.RECEIVING:
                 self.offer = (self.offer + 1) & 0xFF
+            if self.permit is not None and self.permit.covers(~self.received):
+                self.attempts, self.waived = 0, True
+                self._step(ReceiverInput.PERMITTED)
+                return Answer.WAIVED
             self._step(ReceiverInput.SETTLED)
             self.attempts += 1
             return Answer.FINAL

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dlcpd.contract.traffic import DROP_PRECEDENCES, PROTECTED
 from dlcpd.core.transfer.budget import Budget
+from dlcpd.core.transfer.permit import Permit
 from dlcpd.core.wire.bitmap import Bits, Segments, indices
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.core.wire.header import MAX_ROUND, Key
@@ -45,6 +46,7 @@ class TransferSender:
     urgent: bool = False  # the end of its pass carries ASK, for an early verdict
     weight: NDArray[np.float64] | None = None  # by segment: the heavier, the more important
     budget: Budget | None = None  # the segments that may be waived; None: none
+    permit: Permit | None = None  # those that the peer may waive without asking
     state: SenderState = SenderState.SENDING
     round: int = 0
     probes: int = 0  # END datagrams sent without an answer
@@ -119,11 +121,14 @@ class TransferSender:
         return self.round < round_ <= MAX_ROUND
 
     def _without_spare(self, missing: Segments) -> Segments:
-        """The segments to retransmit: `missing` without the lightest ones that the budget covers,
-        or all of `missing` if it covers all."""
+        """The segments to retransmit: `missing` without the lightest ones that the budget and the
+        permit cover, or all of `missing` if they cover all."""
         if self.budget is None:
             return missing
-        needed = np.setdiff1d(missing, self.budget.spare(missing, self.weight))
+        spare = self.budget.spare(missing, self.weight)
+        if self.permit is not None:
+            spare = self.permit.first(spare)
+        needed = np.setdiff1d(missing, spare)
         return needed if len(needed) else missing
 
     def on_veto(self, segments: Segments) -> None:
@@ -159,6 +164,13 @@ class TransferSender:
         changes = np.flatnonzero(classes[1:] != classes[:-1]).tolist()
         stops = [*(at + 1 for at in changes), len(order)]
         self._runs = [(stop, int(classes[stop - 1])) for stop in stops]
+
+    def permits(self, missing: Bits) -> bool:
+        """Whether the peer may waive `missing` without asking."""
+        permit, budget = self.permit, self.budget
+        if permit is None or budget is None:
+            return False
+        return permit.covers(missing) and budget.covers(missing)
 
     def on_done(self) -> bool:
         """The peer needs no more segments. True the first time."""

@@ -8,18 +8,20 @@ import struct
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.contract.traffic import MAX_CLASSES
 from dlcpd.core.wire.bitmap import Bits
 from dlcpd.core.wire.header import HEADER_SIZE, MAX_PATHS, Header
-from dlcpd.core.wire.sizes import MAX_SEGMENT, UNIT
+from dlcpd.core.wire.sizes import BASE, MAX_SEGMENT, UNIT
 
 MAX_LISTED: Final = 512  # transfers of one COMPLETE datagram: 1 KiB of body
 MAX_TEXT: Final = 256  # characters of READY
 _READY: Final = struct.Struct("<IHHIQQQIQ")
 _CREDIT: Final = struct.Struct("<BxxxI")
 _CREDIT_ROW: Final = struct.Struct("<BBHIIIII")
+_PERMIT: Final = struct.Struct("<H")
 _DIGEST_ROW: Final = struct.Struct("<IB3xQ")
 MAX_DIGEST_ROWS: Final = 64  # of one DIGESTS datagram: 1 KiB of body
 MAX_CREDIT_ROWS: Final = 48  # of one CREDIT datagram: 1,160 bytes, within every MTU
@@ -209,6 +211,24 @@ def unpack_bits_untrusted(body: bytes, segments: int) -> Bits:
     if bits[segments:].any():
         raise MalformedDatagram("body", "bitmap names segments beyond the transfer")
     return bits[:segments]
+
+
+def most_permitted(segment_size: int) -> int:
+    """Segments of the longest transfer whose PERMIT fits a datagram as long as one of DATA."""
+    return max(segment_size, BASE) - _PERMIT.size
+
+
+def pack_permit(limit: int, costs: NDArray[np.uint8]) -> bytes:
+    """Body of PERMIT; see `Permit` for its parts. `limit`: u16."""
+    return _PERMIT.pack(limit) + costs.tobytes()
+
+
+def unpack_permit_untrusted(body: bytes, segments: int) -> tuple[int, NDArray[np.uint8]]:
+    """Inverse of `pack_permit`, for a transfer of `segments`. Raises MalformedDatagram."""
+    if len(body) != _PERMIT.size + segments:
+        raise MalformedDatagram("length", f"PERMIT of {len(body)} bytes for {segments} segments")
+    limit: int = _PERMIT.unpack_from(body)[0]
+    return limit, np.frombuffer(body, np.uint8, segments, _PERMIT.size)
 
 
 def datagram(header: Header, body: bytes = b"") -> bytes:

@@ -37,10 +37,11 @@ class Kind(IntEnum):
     END = 5  # a pass over a transfer has ended; asks what is missing
     NACK = 6  # bitmap of missing segments, asks for the next round
     COMPLETE = 7  # list of transfers that are complete at the receiver
-    FINAL = 8  # bitmap of the segments that the receiver asks to waive
-    ACK = 9  # the sender agrees to FINAL and keeps those segments as residual
+    FINAL = 8  # bitmap of the segments that the receiver asks to waive, or, with WAIVED, waived
+    ACK = 9  # answer to FINAL: the sender keeps those segments as residual
     PING = 10  # asks whether the peer lives and what has arrived
     DIGESTS = 11  # digests of results of a stream; with ASK: asks for the peer's
+    PERMIT = 12  # segments of a transfer that its receiver may waive without asking
     PROBE = 14  # padded: tests whether a datagram of this length passes; see `probes`
     PROBE_ACK = 15  # the PROBE arrived
     PIECE = 16  # part of a datagram too long for its path; see `pieces`
@@ -55,14 +56,16 @@ class Flag(IntFlag):
     LATE = 2  # of READY: data came before the sender submitted, and were not kept
     ASK = 4  # a quarter of the sender's window has gone out since it last asked: credit now
     CARRIES = 8  # of READY: the bytes that its sender owes the peer follow the text
+    WAIVED = 16  # of FINAL: under a PERMIT, the receiver has waived these segments
 
 
-KNOWN_FLAGS: Final = int(Flag.ENDING | Flag.LATE | Flag.ASK | Flag.CARRIES)
+KNOWN_FLAGS: Final = int(Flag.ENDING | Flag.LATE | Flag.ASK | Flag.CARRIES | Flag.WAIVED)
 _KINDS: Final = {int(kind): kind for kind in Kind}
 _BUNDLE: Final = bytes([Kind.BUNDLE])
 _READY: Final = bytes([Kind.READY])
 LATE: Final = int(Flag.LATE)  # for READY: members of enums are slow to combine
 CARRIES: Final = int(Flag.CARRIES)
+WAIVED: Final = int(Flag.WAIVED)
 
 
 def brings_data(datagram: bytes) -> bool:

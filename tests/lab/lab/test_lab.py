@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dlcp_lab.emulation import Plan
+from dlcp_lab.emulation import Plan, cables
 from dlcp_lab.emulation.namespaces import cleanup, namespaces
 from dlcp_lab.lab import labs
 from dlcpd.ctl import main as command
@@ -110,6 +110,27 @@ class TestMade:
 
 
 @pytest.mark.netns
+@pytest.mark.skipif(not cables.compiler(), reason="no C compiler")
+def test_delays_are_remembered_and_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    delays = ("--delay", "2.5ms", "--delay", "l0:h1=0.1s", "--delay", "h0-l0=0us")
+    try:
+        assert lab("up", "--hosts", "2", *delays) == command.OK
+        [found] = document(tmp_path, "status")
+        assert found["plan"]["delays"] == [["", 0.0025], ["l0:h1", 0.1], ["h0-l0", 0.0]]
+        shown = {link["direction"]: link["delay"] for link in found["links"]}
+        assert shown == {"h0:l0": 0.0, "l0:h0": 0.0, "h1:l0": 0.0025, "l0:h1": 0.1}
+        lab("lose", "5%", "l0:h1")
+        capsys.readouterr()
+        lab("status")
+        assert "100 ms delay, 0.05 loss" in capsys.readouterr().out
+    finally:
+        removed = labs.down(NAME)
+    assert removed == [f"{PREFIX}-{node}" for node in ("c0", "h0", "h1", "l0")]
+
+
+@pytest.mark.netns
 def test_a_failure_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labs, "_store", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -131,6 +152,8 @@ def test_a_failure_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         ("run", "give a program after --"),
         ("up --leaves 2", "spines 0 is out of range: use 1"),
         ("up --rate fast", "rate 'fast'"),
+        ("up --delay h9-l0=1ms", "no link 'h9-l0'"),
+        ("up --delay 11s", "delay of 11 s is out of range"),
     ],
 )
 def test_wishes_that_cannot_be(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:

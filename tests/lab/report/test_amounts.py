@@ -2,7 +2,16 @@ import argparse
 
 import pytest
 
-from dlcp_lab.report.amounts import fraction, show_fraction, show_size, size, sizes
+from dlcp_lab.report.amounts import (
+    duration,
+    fraction,
+    several,
+    show_duration,
+    show_fraction,
+    show_size,
+    size,
+    sizes,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +43,26 @@ def test_fraction(text: str, value: float) -> None:
 def test_what_is_no_fraction(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="not a fraction"):
         fraction(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("250us", 0.00025), ("2.5ms", 0.0025), ("1s", 1.0), ("0ms", 0.0)]
+)
+def test_duration(text: str, seconds: float) -> None:
+    assert duration(text) == pytest.approx(seconds)
+    assert duration(show_duration(seconds).replace(" ", "")) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "2", "-1ms", "2 ms", "2min", ".5s", "1e3us"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="not a time"):
+        duration(text)
+
+
+def test_several_are_separated_by_commas() -> None:
+    assert several(fraction)("0,1%") == [0.0, 0.01]
+    with pytest.raises(argparse.ArgumentTypeError):
+        several(fraction)("0,,1%")
 
 
 @pytest.mark.parametrize(
