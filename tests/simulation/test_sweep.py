@@ -79,6 +79,30 @@ def test_the_colour_says_which_mode_is_faster() -> None:
     assert colour(9.0) == blue
 
 
+@pytest.mark.parametrize(
+    ("exact", "bounded", "verdict"),
+    [
+        ([2.0, 2.1, 2.2], [1.0, 1.1, 1.2], "bounded"),
+        ([1.0, 1.1, 1.2], [2.0, 2.1, 2.2], "exact"),
+        ([1.0, 2.0, 3.0], [1.1, 2.2, 3.3], "unclear"),
+        ([2.0, 2.0], [1.0, 1.0], "unclear"),
+    ],
+)
+def test_a_mode_is_faster_only_beyond_chance(
+    exact: list[float],
+    bounded: list[float],
+    verdict: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def made(_: object, max_loss: float, **__: object) -> SimTimes:
+        return SimTimes(bounded if max_loss else exact, 0, 10, 0, 0)
+
+    monkeypatch.setattr(sweep, "all_reduces", made)
+    assert command.main(SMALL.split()) == 0
+    assert all(verdict in line for line in capsys.readouterr().out.splitlines()[-2:])
+
+
 def test_conditions_are_all_combinations() -> None:
     made = list(sweep.conditions_of(parsed("bench sweep")))
     assert len(made) == len(set(made)) == 48

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from math import sqrt
 from pathlib import Path
+from statistics import fmean, variance
 from typing import Any, Final
 
-from dlcp_lab.bench.sweep_map import comma_separated, drawn
+from dlcp_lab.bench.sweep_map import UNCLEAR, comma_separated, drawn
 from dlcp_lab.emulation.plan import FabricError, bits_per_second
 from dlcp_lab.report.amounts import bound, injected, show_fraction, show_size
 from dlcp_lab.report.arguments import add_seed, add_sizes
@@ -35,7 +37,7 @@ HEADER: Final = (
     "hosts", "size", "round trip(ms)", "loss", "burst", "bound", "exact p50(ms)", "p90", "p99",
     "bounded p50(ms)", "p90", "p99", "exact/bounded", "p99", "faster", "#wrong",
 )  # fmt: skip
-WORTH: Final = 1.02  # a ratio below is no gain
+ENOUGH: Final = 3  # operations of each mode, for a verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +65,15 @@ class SweepRow:
 
     @property
     def faster(self) -> str:
-        """The mode that took less time in the median, if that is worth a word."""
-        if self.ratio >= WORTH:
-            return "bounded"
-        return "exact" if self.ratio <= 1 / WORTH else "equal"
+        """The mode whose mean time is lower by more than twice the standard error."""
+        exact, bounded = self.exact_samples, self.bounded_samples
+        if len(exact) < ENOUGH:
+            return UNCLEAR
+        chance = 2 * sqrt((variance(exact) + variance(bounded)) / len(exact))
+        gain = fmean(exact) - fmean(bounded)
+        if abs(gain) <= chance:
+            return UNCLEAR
+        return "bounded" if gain > 0 else "exact"
 
 
 def add_sweep(operations: Commands) -> None:

@@ -14,15 +14,16 @@ CELL: Final = (84, 36)  # pixels
 LEFT: Final = 96  # pixels, as the next
 TOP: Final = 68
 GAP: Final = 28
-WIDTH: Final = 620  # at least: that of the legend
+WIDTH: Final = 700  # at least: that of the legend
 TITLE: Final = 48  # above and below a panel
 FULL: Final = 2.0  # ratio from which on a cell has its full colour
 BOUNDED: Final = (31, 111, 178)  # red, green, blue
 EXACT: Final = (201, 111, 22)
 GREY: Final = 228
+UNCLEAR: Final = "unclear"  # verdict on two modes that may be equally fast
 HEADING: Final = "Exact / bounded: time of an all-reduce, median above, p99 below"
 LEGEND: Final = (
-    "Blue: bounded takes less time. Orange: exact does. "
+    "Blue: bounded takes less time. Orange: exact does. Grey: unclear. "
     "Loss grows upwards, the round trip to the right."
 )
 COLUMNS: Final = (
@@ -112,7 +113,7 @@ def _panel(
         y = top + 20 + (len(losses) - 1 - losses.index(row.loss)) * CELL[1]
         yield (
             f'<rect x="{x}" y="{y}" width="{CELL[0]}" height="{CELL[1]}" stroke="#f6f8fa" '
-            f'fill="{colour(row.ratio)}"/>'
+            f'fill="{colour(1.0 if row.faster == UNCLEAR else row.ratio)}"/>'
         )
         middle = x + CELL[0] // 2
         yield _text(middle, y + 15, f"{row.ratio:.2f}", 'text-anchor="middle" font-weight="bold"')

@@ -11,7 +11,7 @@ from dlcp_lab.simulation.reference import copies, draw, rank_ordered
 SEGMENT = 1408  # bytes
 CHUNK = 745  # segments: about a megabyte, as the setting `chunk_bytes`
 GRANT = 32 << 20  # bytes
-LEAST, MOST = 4, 16  # datagrams of a train; in this range, a hundredth of a round trip
+LEAST, MOST = 2, 16  # datagrams of a train; in this range, a hundredth of a round trip
 PEER_TIMEOUT = 30.0  # seconds
 
 
