@@ -281,6 +281,7 @@ class Outgoing:
         traffic_class = sender.traffic_class
         space = self.paths.space(path, traffic_class)
         if acked == space.acked or acked >= number:
+            self.permit(sender)  # the peer may have begun the operation only after the data came
             self._put_end(sender, path, now)
         sender.tail = (path, number, space.acked)
         self._set_end(sender, now + self.paths.timeout(traffic_class, sender.probes))
