@@ -1,6 +1,7 @@
 """Pace and window: they follow what the path delivers, give way to a standing queue and to
 marks, and ignore tolerable loss."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -72,9 +73,9 @@ class Path:
         )
 
 
-def settled(rate: float = RATE) -> Path:
+def settled(rate: float = RATE, path: Path | None = None) -> Path:
     """A path whose base delay and rate are known."""
-    path = Path(rate=rate)
+    path = path or Path(rate=rate)
     for _ in range(3):
         path.round()
     path.control.slow_start = False
@@ -161,6 +162,45 @@ def test_a_closed_loop_settles_at_the_target() -> None:
         queue = max(queue + (path.control.pace - RATE) * ROUND / RATE / 8, 0.0)
     assert path.control.pace == pytest.approx(RATE, rel=0.02)
     assert queue == pytest.approx(TARGET_DELAY, rel=0.1)
+
+
+def test_some_losses_of_a_few_packets_do_not_end_slow_start() -> None:
+    path = Path()
+    path.round()
+    assert path.round(size=16, loss=0.2).slow_start
+    assert not path.round(size=160, loss=0.2).slow_start
+
+
+class LongPath(Path):
+    """A path with a round trip of 100 ms."""
+
+    def news(self, queue: float, arrived: int, lost: int, marked: float = 0.0) -> Feedback:
+        news = super().news(queue, arrived, lost, marked)
+        return replace(news, round_trip=0.1 + queue, answered=0.1 + queue)
+
+
+def test_on_a_long_path_a_round_drains_the_queue_and_no_more() -> None:
+    path = settled(path=LongPath())
+    queue = 3 * path.control.target
+    assert path.round(queue=queue).gain == pytest.approx(1 - (queue - path.control.target) / 0.1)
+    assert path.round().gain == 1 + GAIN
+
+
+def test_after_a_pause_on_a_long_path_the_pace_is_the_rate() -> None:
+    path = settled(path=LongPath())
+    path.control.allowance(path.now)
+    path.round(queue=3 * path.control.target)
+    path.control.allowance(path.now + 0.05)
+    assert path.control.gain < 1
+    path.control.allowance(path.now + 0.2)
+    assert (path.control.gain, path.control.pace) == (1, path.control.rate)
+
+
+def test_on_a_long_path_the_window_lets_the_rate_grow_until_a_queue_stands() -> None:
+    path = settled(path=LongPath())
+    target = path.control.target
+    assert path.round().window == pytest.approx(RATE * (0.1 * (1 + GAIN) + target))
+    assert path.round(queue=target / 2).window == pytest.approx(RATE * (0.1 + ROOM * target))
 
 
 def test_the_window_holds_what_the_path_delivers_in_an_answer_and_some_queue() -> None:

@@ -10,6 +10,7 @@ from dlcpd.core.paths.incast import (
     LEAST_SHARE,
     MEMORY,
     MOST_EXCESS,
+    TARGETS,
     ArrivalRate,
     cover,
 )
@@ -39,6 +40,11 @@ def test_a_queue_that_the_senders_make_does_not_allow_a_longer_one() -> None:
     assert cover(20e-3, 1e-3) == 1e-3 + MOST_EXCESS
     assert cover(40e-3, 1e-3) == 1e-3 + MOST_EXCESS
     assert cover(40e-3, 40e-3) == 40e-3 + MOST_EXCESS, "a long path is covered"
+
+
+def test_a_slow_link_may_queue_a_target_each_way() -> None:
+    assert cover(40e-3, 20e-3, 1e-3) == 20e-3 + MOST_EXCESS
+    assert cover(40e-3, 20e-3, 5e-3) == 20e-3 + TARGETS * 5e-3
 
 
 def test_a_sender_gets_its_share_and_a_burst_at_least() -> None:

@@ -134,3 +134,19 @@ def test_ready_is_acknowledged_by_stream() -> None:
     told = [Header.unpack_untrusted(sent.data) for sent in box.take(5.0, GRANT)]
     acks = [(h.stream, h.operation) for h in told if h.kind is Kind.READY_ACK]
     assert acks == [(0, 7), (1, 7)]
+
+
+def test_complete_leaves_twice_on_a_long_path_that_loses() -> None:
+    box = outbox()
+    space = box.paths.space(0, 4)
+    space.rtt.update(0.02)
+    box.complete.append(Key(0, 1, 0))
+    box.answer(5.0, GRANT)
+    assert (taken(box, 5.0), box.answer_at) == ([(Kind.COMPLETE, 0)], None)
+    space.sent = space.acked = 1000
+    space.lost = 10
+    box.complete.append(Key(0, 1, 1))
+    box.answer(6.0, GRANT)
+    assert (taken(box, 6.0), box.answer_at) == ([(Kind.COMPLETE, 0)], 6.0 + ANSWER_DELAY)
+    box.answer(6.1, GRANT)
+    assert (taken(box, 6.1), box.answer_at) == ([(Kind.COMPLETE, 0)], None)

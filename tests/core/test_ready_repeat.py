@@ -3,6 +3,7 @@
 import pytest
 
 from dlcp_lab.simulation.network import SimNetwork
+from dlcpd.core.paths.rtt import MIN_RTO
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.ready_repeat import (
     APART,
@@ -91,6 +92,22 @@ def test_it_is_repeated_ever_more_rarely_until_it_is_known() -> None:
     assert max(waits) <= 0.2 + 1e-9  # docs/wire.md
     repeater.acked(1, OPERATION)
     assert repeater.timers.next_timeout() is None
+
+
+def test_it_leaves_once_more_before_data_unless_it_is_known_or_just_sent() -> None:
+    repeater, flow = begun()
+    told(flow)
+    repeater.remind(flow, OPERATION, 10.0 + MIN_RTO / 2)
+    assert told(flow) == []
+    repeater.remind(flow, OPERATION, 10.0 + MIN_RTO)
+    ((_, header, ready),) = told(flow)
+    assert (header.round, ready) == (0, READY.told(4096, 4, 0xD1)), "it needs no answer"
+    flow.paths.space(0, 4).lost = 1
+    repeater.remind(flow, OPERATION, 10.0 + 1e-4)
+    assert len(told(flow)) == 1
+    repeater.acked(1, OPERATION)
+    repeater.remind(flow, OPERATION, 11.0)
+    assert told(flow) == []
 
 
 def test_it_is_unknown_until_the_peer_shows_otherwise() -> None:

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcpd.core.paths.rtt import INITIAL_RTT, MAX_RTO, MIN_RTO, Rtt
+from dlcpd.core.paths.rtt import (
+    INITIAL_RTT,
+    LEAST_MARGIN,
+    LONGEST_RTO,
+    MAX_ROUND_TRIPS,
+    MAX_RTO,
+    MIN_RTO,
+    Rtt,
+)
 
 
 def test_the_first_sample_replaces_the_guess() -> None:
@@ -46,8 +54,18 @@ def test_any_samples_leave_sane_estimates(samples: list[float]) -> None:
         rtt.update(sample)
     assert rtt.smoothed > 0
     assert rtt.variation >= 0
-    assert MIN_RTO <= rtt.timeout() <= MAX_RTO
+    assert MIN_RTO <= rtt.timeout() <= LONGEST_RTO
     assert 2e-4 <= rtt.reordering <= 5e-3
+
+
+def test_no_timeout_is_shorter_than_a_long_path() -> None:
+    rtt = Rtt()
+    for _ in range(100):
+        rtt.update(0.25)
+    assert rtt.timeout() == pytest.approx(0.25 + LEAST_MARGIN, rel=1e-3)
+    assert rtt.timeout(5) == pytest.approx(MAX_ROUND_TRIPS * 0.25)
+    rtt.minimum = 10.0
+    assert rtt.timeout(16) == LONGEST_RTO
 
 
 def test_reordering_slack_is_half_a_round_trip() -> None:

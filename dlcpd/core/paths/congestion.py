@@ -158,6 +158,9 @@ class CongestionControl:
             self._begin_anew()
         saved = now - self._tokens_at
         self._tokens_at = now
+        if saved > self.round_trip > self.target / GAIN and self.gain < 1 and not self.slow_start:
+            self.gain = 1.0  # the queue of the last round is gone
+            self._set_pace()
         if self.worthwhile >= UNPACED or not self.enabled:
             return UNPACED
         most = max(self.pace * self.target, self.worthwhile)
@@ -227,7 +230,8 @@ class CongestionControl:
 
     def _start(self, this: Round, *, used: bool) -> None:
         """The window doubles, where it was used, until there is a queue or a sign of one."""
-        heavy = this.lost_part > HEAVY_LOSS
+        heavy = this.lost_part > HEAVY_LOSS and this.lost >= MIN_SHARE  # 3 of 16 may be by chance
+        self.target = _target(self.window / self.round_trip)
         if self.queue_delay > self.target / 2 or this.marked or heavy:
             self.slow_start = False
             self.marked = max(self.marked, this.marked_part)  # the first round is all the history
@@ -239,12 +243,22 @@ class CongestionControl:
     def _follow(self, this: Round) -> None:
         """Set the pace by the rate and the queue, and a window that leaves it room."""
         self.rate = max(self.delivery.rate, MIN_SHARE / self.round_trip)
-        self.target = min(max(TARGET_DELAY, TARGET_QUEUE / self.rate), MOST_TARGET)
+        self.target = _target(self.rate)
         excess = (self.queue_delay - self.target) / self.target
         self.gain = 1 - GAIN * min(excess, MOST_EXCESS)  # for an empty queue: 1 + GAIN
+        if excess > 0 and self._answer.value * GAIN > self.target:  # a round drains it, and no more
+            self.gain = 1 - min(GAIN * MOST_EXCESS, excess * self.target / self._answer.value)
         if this.marked:
             self.gain *= 1 - self.marked / 2
         if this.lost_part > HEAVY_LOSS:
             self.gain *= 1 - this.lost_part / 2
-        room = self.rate * (self._answer.value + ROOM * self.target)
+        answer = self._answer.value
+        room = self.rate * (answer + ROOM * self.target)
+        if self.queue_delay < NO_QUEUE * self.target:  # on a long path, let the rate grow
+            room = max(room, self.rate * (answer * self.gain + self.target))
         self.window = min(max(room, MIN_WINDOW * self.share, MIN_SHARE), MAX_WINDOW)
+
+
+def _target(rate: float) -> float:
+    """Seconds that the queue should take at `rate` packets per second."""
+    return min(max(TARGET_DELAY, TARGET_QUEUE / rate), MOST_TARGET)

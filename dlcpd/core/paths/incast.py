@@ -16,6 +16,7 @@ LEAST_SHARE: Final = 12 << 10  # bytes; smaller bursts of many senders cost the 
 GAIN: Final = 2.0  # bandwidth-delay products: one in flight, one queued or in the hosts
 LEAST_DELAY: Final = 2e-3  # seconds; two busy engines may take as long to answer
 MOST_EXCESS: Final = 6e-3  # seconds of arrivals beyond the minimum RTT; 75 KB at 100 Mb/s
+TARGETS: Final = 3.0  # target queues, likewise, where they take longer: links below 120 Mb/s
 GAP: Final = 5e-3  # seconds without data after which a measurement begins anew
 SPAN: Final = 10e-3  # seconds of a measurement; bursts even out
 MEMORY: Final = 5.0  # seconds; the best of the last one or two such spans counts
@@ -61,10 +62,11 @@ class ArrivalRate:
         return max(self.budget(seconds) // max(senders, 1), LEAST_SHARE)
 
 
-def cover(round_trip: float, quickest: float) -> float:
+def cover(round_trip: float, quickest: float, target: float = 0.0) -> float:
     """Seconds of arrivals to have in flight, so that the link is busy while answers travel.
 
     `round_trip`: seconds, smoothed; `quickest`: seconds, the recent minimum; both include the time
-    that the hosts take to answer.
+    that the hosts take to answer. `target`: seconds that a queue may take; there is one each way.
     """
-    return min(GAIN * max(round_trip, LEAST_DELAY), quickest + MOST_EXCESS)
+    excess = max(MOST_EXCESS, TARGETS * target)
+    return min(GAIN * max(round_trip, LEAST_DELAY), quickest + excess)

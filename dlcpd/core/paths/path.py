@@ -87,12 +87,13 @@ class PathSender:
     @property
     def cover(self) -> float:
         """Seconds of arrivals that it needs in flight; 0 = no round trip has been measured."""
-        longest, quickest = 0.0, inf
+        longest, quickest, target = 0.0, inf, 0.0
         for space in self.spaces.values():
             if space.rtt.measured:
                 longest = max(longest, space.rtt.smoothed)
                 quickest = min(quickest, space.congestion.quickest)
-        return incast.cover(longest, quickest) if longest else 0.0
+                target = max(target, space.congestion.target)
+        return incast.cover(longest, quickest, target) if longest else 0.0
 
     @property
     def suspect(self) -> bool:

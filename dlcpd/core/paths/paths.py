@@ -7,13 +7,14 @@ carry equal shares; where windows limit, a slow or lossy path has room less ofte
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from math import inf
 from random import Random
 from typing import Final, Self
 
 from dlcpd.core.paths.health import ALARM_LOSS, PathHealth, PathState
 from dlcpd.core.paths.path import PathReceiver, PathSender
 from dlcpd.core.paths.routes import Routes
-from dlcpd.core.paths.rtt import MOST_REORDERING, Rtt
+from dlcpd.core.paths.rtt import LONG, MOST_REORDERING, Rtt
 from dlcpd.core.paths.space import SpaceSender
 from dlcpd.core.wire.control import SpaceCredit
 
@@ -22,6 +23,7 @@ STALLS_BEFORE_DOWN: Final = 3  # checks, each with a ping: one or two may be los
 CONTROL: Final = 0  # traffic class of control datagrams
 LOSS_WEIGHT: Final = 40.0  # 5 % more loss than the best path: a third of its share
 MAX_WEIGHT: Final = 19.0  # a path that works keeps at least a twentieth, to measure its loss
+LOSSY: Final = 1e-3  # fraction; beyond it, single datagrams are lost too often to rely on one
 LOAD_MEMORY: Final = 1 << 16  # datagrams after which old load counts half
 
 
@@ -110,6 +112,21 @@ class Paths:
         known = [rtt.smoothed for rtt in rtts if rtt.measured]
         skew = max(known) - min(known) if known else 0.0  # all of it may lie on the forward path
         return max(*(rtt.reordering for rtt in rtts), min(1.5 * skew, MOST_REORDERING))
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a lost answer costs far more time than the answer sent again: the minimum RTT of
+        all paths is long."""
+        least = inf
+        for path in self.tx:
+            for space in path.spaces.values():
+                least = min(least, space.rtt.minimum)
+        return LONG <= least < inf
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether the peer has lost more than LOSSY of the datagrams sent to it."""
+        return sum([path.lost for path in self.tx]) > LOSSY * self.acked
 
     def _rtts(self, traffic_class: int) -> list[Rtt]:
         return [path.rtt(traffic_class) for path in self.tx]

@@ -269,7 +269,9 @@ class Arrivals:
                 round_=receiver.round if nack else receiver.offer,
                 attempt=receiver.attempts - 1,
             )
-            wait = self.paths.timeout(receiver.traffic_class, receiver.attempts)
+            twice = receiver.attempts == 1 and self.paths.is_long  # the sender ignores a repetition
+            if not twice:
+                wait = self.paths.timeout(receiver.traffic_class, receiver.attempts)
         if receiver.missing:
             self._judge_at(incoming, now + wait)
 

@@ -31,6 +31,7 @@ class Outbox:
     heard_ready: set[tuple[int, int]] = field(default_factory=set)  # (stream, operation) of READYs
     pinged: bool = False  # the peer has asked, and may be reached on some routes only
     answer_at: float | None = None
+    _again: list[Key] = field(default_factory=list)  # acknowledged once, on a path that loses
     waiting: list[Control] = field(default_factory=list)
 
     # --- in -----------------------------------------------------------------------------
@@ -116,7 +117,7 @@ class Outbox:
             for path in self._answer_paths():
                 header = Header(Kind.CREDIT, self.token_out, sent_at=microseconds(now) or 1)
                 self.put(header, body, path=path)
-        self._report_complete()
+        self._report_complete(now)
         self.pinged = False
         for stream, operation in sorted(self.heard_ready):
             self.put(Header(Kind.READY_ACK, self.token_out, operation, stream))
@@ -126,8 +127,12 @@ class Outbox:
         """One path for an answer that is repeated anyway; every route for an answer to a ping."""
         return self.paths.carriers if self.pinged else [self.paths.for_credit()]
 
-    def _report_complete(self) -> None:
-        told, self.complete = self.complete, []
+    def _report_complete(self, now: float) -> None:
+        """Twice on a long path that loses datagrams: the peer may wait for this to end."""
+        fresh, self.complete = self.complete, []
+        told, self._again = self._again + fresh, []
+        if fresh and self.paths.is_long and self.paths.is_lossy:
+            self._again, self.answer_at = fresh, now + ANSWER_DELAY
         for stream, operation in sorted({key[:2] for key in told}):
             transfers = [key.transfer for key in told if key[:2] == (stream, operation)]
             for at in range(0, len(transfers), control.MAX_LISTED):

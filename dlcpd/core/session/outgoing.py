@@ -24,6 +24,10 @@ from dlcpd.core.wire.header import HEADER_SIZE, WAIVED, Flag, Header, Key, Kind
 MAX_BATCH: Final = 1440  # datagrams of one system call: 32 GSO bursts, 2 MB
 ASKS_PER_WINDOW: Final = 4  # credits per window: fewer stall the sender, more wake it for nothing
 ASKING: Final = 8  # last datagrams of a batch that carry ASK: it survives some loss
+ASK_TIME: Final = 2e-3  # seconds of the pace between credits at most, on long paths: the window has
+# to cover this time beside the round trip
+LEAST_ASKED: Final = 16  # packets, least part of a window for which credit is asked then
+ASKING_OFTEN: Final = 2  # as ASKING, where credit is asked for so often: the next ASK is near
 ENDING: Final = int(Flag.ENDING)
 ASK: Final = int(Flag.ASK)
 
@@ -320,10 +324,14 @@ class Outgoing:
 
 
 def _ask(space: SpaceSender, flags: NDArray[np.uint8], credit: int) -> None:
-    """Mark the ends of the window's quarters that lie in this batch. `credit`: datagrams."""
+    """Mark the ends of the window's quarters that lie in this batch, or of shorter parts where a
+    quarter takes longer than ASK_TIME. `credit`: datagrams."""
     limit = space.limit(credit)
     every = min(max(limit // ASKS_PER_WINDOW, min(limit // 2, ASKING), 1), MAX_BATCH)
     marks = min(ASKING, max(every // 2, 1))  # all of a small window would carry ASK three times
+    often = max(int(space.congestion.pace * ASK_TIME), LEAST_ASKED)
+    if often < every:
+        every, marks = often, ASKING_OFTEN
     first = space.sent - len(flags)  # the packet before the batch
     for number in range(max(space.asked + every, first + 1), space.sent + 1, every):
         row = number - first

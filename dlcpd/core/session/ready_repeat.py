@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from dlcpd.core.paths.newest import microseconds
 from dlcpd.core.paths.paths import CONTROL
+from dlcpd.core.paths.rtt import MIN_RTO
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.stream_ids import OperationId
 from dlcpd.core.timers import Timer, TimerTable
@@ -17,6 +18,10 @@ MOST_AGAIN: Final = 16
 # Bytes that READYs without an answer may carry to one peer: no congestion control counts them, so
 # they stay under the smallest window.
 MOST_CARRIED: Final = 16 << 10
+LEAST_AGE: Final = (
+    5e-4  # seconds that a READY is older than the data that follow it, if it is to be
+)
+# sent before them once more
 APART: Final = 2  # unanswered repetitions after which the data of a READY are sent as DATA, whose
 # transfer finds out what does not pass
 
@@ -92,6 +97,21 @@ class ReadyRepeater:
         self._check_later(flow, unacked, now)
         return apart
 
+    def remind(self, flow: Flow, operation: OperationId, now: float) -> None:
+        """Data of an operation are about to leave for the peer of `flow`: send its READY once more
+        before them, if it may not have arrived. Without it, the peer would discard the data until
+        the timer expires.
+
+        On a short path, only if it loses datagrams: else the timer costs no more.
+        """
+        unacked = self._unacked.get(flow.rank)
+        ready = unacked.readys.get(operation) if unacked is not None else None
+        if ready is None or ready.ready.carried is not None or now == ready.sent_at:
+            return
+        if now < ready.sent_at + MIN_RTO and not flow.paths.is_lossy:
+            return
+        flow.outbox.put_everywhere(*self._datagram(flow, operation, ready, now))
+
     def acked(self, rank: int, operation: OperationId) -> None:
         """`rank` has this rank's READY: no need to repeat it."""
         unacked = self._unacked.get(rank)
@@ -105,6 +125,15 @@ class ReadyRepeater:
 
     def _send(self, flow: Flow, operation: OperationId, pending: PendingReady, now: float) -> None:
         pending.sent_at = now
+        header, body = self._datagram(flow, operation, pending, now)
+        if pending.ready.carried is not None and not pending.attempt:
+            flow.outbox.put(header, body)
+        else:  # on every path: READY must precede the data on each of them
+            flow.outbox.put_everywhere(header, body)
+
+    def _datagram(
+        self, flow: Flow, operation: OperationId, pending: PendingReady, now: float
+    ) -> tuple[Header, bytes]:
         stream, _, number = operation
         carries = pending.ready.carried is not None
         ready = pending.ready.told(flow.opening, pending.checked, pending.digest)
@@ -118,10 +147,7 @@ class ReadyRepeater:
             flags=flags,
             sent_at=microseconds(now) or 1,
         )
-        if carries and not pending.attempt:
-            flow.outbox.put(header, ready.pack())
-        else:  # on every path: READY must precede the data on each of them
-            flow.outbox.put_everywhere(header, ready.pack())
+        return header, ready.pack()
 
     def _check_later(self, flow: Flow, unacked: Unacked, now: float) -> None:
         """Set the timer for when the oldest is due; not at once, where more are due than may be

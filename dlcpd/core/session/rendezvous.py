@@ -199,6 +199,7 @@ class Rendezvous:
             )
             self.failures.fail(operation, RanksDisagree(text))
             return
+        self.state.repeater.remind(flow, operation.id, now)
         operation.on_peer_ready(flow.rank, ready, now, late=late)
         if ready.carried is not None and operation.id in self.state.operations:
             flow.arrivals.expect_nothing(operation.id[0], operation.id[2])
