@@ -113,7 +113,7 @@ class Demultiplexer:
             return
         if useful:
             flow.heard(now)
-            self.arriving.on_bytes(group.size, now)
+            self.arriving.on_bytes(group.size, now, group.arrived_at)
 
     def _stray(self, header: Header, data: bytes, arrived_at: float, now: float) -> None:
         try:

@@ -155,6 +155,7 @@ class Endpoint:
             if twin is not None:  # both ranks are in this process: their data stay in memory
                 flow.twin, twin.twin = twin, flow
         self.sessions[number] = session
+        self.scheduler.turn += rank  # or all engines would begin with the same peer
         self._grants.share(self.flows.values())
         return session
 

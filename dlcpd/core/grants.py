@@ -26,6 +26,6 @@ class Grants:
         `max_window`, and at most its part, among `senders`, of what arrives per round trip."""
         flow.grant = flow.opening = min(self.total // count, self.max_window)
         if self.congestion_control:
-            seconds = flow.paths.cover
-            flow.grant = min(self.arriving.share(seconds, senders), flow.grant)
-            flow.opening = min(self.arriving.share(seconds, count), flow.opening)
+            seconds, quickest = flow.paths.cover, flow.paths.quickest
+            flow.grant = min(self.arriving.share(seconds, quickest, senders), flow.grant)
+            flow.opening = min(self.arriving.share(seconds, quickest, count), flow.opening)

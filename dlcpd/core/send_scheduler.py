@@ -30,7 +30,7 @@ class SendScheduler:
     paced: bool = False  # it was limited by the pacer
     _sent: dict[int, int] = field(default_factory=dict)  # by session: bytes, since those began
     _least: int = 0  # the least of `_sent`, of sessions that want to send
-    _number: int = 0  # of the turn
+    turn: int = 0  # number; with it rotates the flow that comes first, see `Endpoint.open_session`
 
     def batches(
         self, flows: Iterable[Flow], now: float, next_batch: NextBatch
@@ -74,7 +74,7 @@ class SendScheduler:
 
     def _ready(self, flows: Iterable[Flow]) -> dict[int, dict[Flow, int]]:
         """By session: flows that may send, rotated by turn, and their classes."""
-        self._number += 1
+        self.turn += 1
         by_session: dict[int, list[tuple[Flow, int]]] = {}
         for flow in flows:
             traffic_class = flow.outgoing.next_class
@@ -82,7 +82,7 @@ class SendScheduler:
                 by_session.setdefault(flow.session.number, []).append((flow, traffic_class))
         ready: dict[int, dict[Flow, int]] = {}
         for number, waiting in by_session.items():
-            first = self._number % len(waiting)
+            first = self.turn % len(waiting)
             ready[number] = dict(waiting[first:] + waiting[:first])
             # a session that was idle does not catch up on what others have sent meanwhile
             self._sent[number] = max(self._sent.get(number, 0), self._least)

@@ -8,10 +8,13 @@ import pytest
 
 from dlcpd.core.paths.congestion import (
     BASE_SPAN,
+    FINEST_TIMER,
     GAIN,
+    GSO_BURST,
     HEAVY_LOSS,
     INITIAL_WINDOW,
     LEAST_BURST,
+    LEAST_TARGET,
     MARK_GAIN,
     MAX_WINDOW,
     MIN_SHARE,
@@ -225,12 +228,48 @@ def test_a_pause_says_nothing_of_the_rate() -> None:
     assert path.control.rate == pytest.approx(RATE)
 
 
+def test_a_round_that_the_credit_limited_says_nothing_of_the_rate() -> None:
+    """The pace and the window would have let more out: the peer's grant did not."""
+    path = settled()
+    for _ in range(30):
+        path.control.allowance(path.now + ROUND)
+        path.round(size=16, queue=TARGET_DELAY / 2)
+    assert path.control.rate == pytest.approx(RATE)
+
+
+def test_a_link_that_has_become_slow_is_found_out_though_the_pace_is_never_used_up() -> None:
+    path = settled()
+    for _ in range(30):
+        path.control.allowance(path.now + 10 * ROUND)
+        path.length = 10 * ROUND
+        path.round(size=int(path.control.window), queue=3 * TARGET_DELAY)
+    assert path.control.rate < RATE / 5
+
+
+def test_slow_start_that_the_credit_limited_ends_with_the_rate_of_its_window() -> None:
+    path = Path()
+    for queue in (0.0, 0.0, TARGET_DELAY):
+        path.control.allowance(path.now)
+        control = path.round(size=8, queue=queue)
+    assert not control.slow_start
+    assert control.rate == pytest.approx(INITIAL_WINDOW / control.round_trip)
+
+
 def test_on_a_slow_link_the_target_is_in_packets_and_has_a_limit() -> None:
     """40 Mb/s: a packet takes 0.3 ms, and some of them in a queue are no congestion; but where
     many flows share the queue, theirs together may be."""
     assert settled(rate=4000).control.target == pytest.approx(TARGET_QUEUE / 4000)
     assert settled(rate=2000).control.target == MOST_TARGET
     assert settled().control.target == TARGET_DELAY
+
+
+@pytest.mark.parametrize(
+    ("gbps", "target"), [(1, TARGET_DELAY), (10, 108e-6), (25, LEAST_TARGET), (100, LEAST_TARGET)]
+)
+def test_on_a_fast_link_the_target_is_that_of_a_port_in_packets(gbps: float, target: float) -> None:
+    """1 ms of 100 Gb/s is 12 MB; below LEAST_TARGET, a queue cannot be measured."""
+    rate = gbps * 1e9 / 8 / 1500
+    assert settled(rate=rate).control.target == pytest.approx(target, rel=0.01)
 
 
 def test_one_slow_packet_in_a_round_is_no_standing_queue() -> None:
@@ -372,8 +411,30 @@ def test_nothing_leaves_before_a_burst_is_worth_a_call() -> None:
     assert made.allowance(at) >= LEAST_BURST  # though rounding may have set the timer early
 
 
+@pytest.mark.parametrize("rate", [8e5, 3e6])
+def test_timers_of_a_fast_pace_are_no_finer_than_an_engine_can_keep(rate: float) -> None:
+    made = paced(rate=rate)
+    made.spend(made.allowance(5.0))
+    assert made.ready_at() - 5.0 >= 0.95 * FINEST_TIMER
+
+
+def test_a_gso_burst_leaves_without_a_timer() -> None:
+    made = paced(rate=3e6)
+    made.spend(made.allowance(5.0) - GSO_BURST)
+    assert made.worthwhile > GSO_BURST
+    assert made.allowance(5.0) == GSO_BURST
+
+
+@pytest.mark.parametrize("round_trip", [30e-6, 150e-6])
+def test_a_window_that_takes_less_than_a_timer_leaves_at_once(round_trip: float) -> None:
+    """Slow start on a fast fabric: the pace would hold back a message of fewer packets."""
+    control = CongestionControl()
+    control.on_credit(1.0, Feedback(0.0, round_trip, round_trip, 1.0, 8, 64, 8))
+    assert control.allowance(1.0) == UNPACED
+
+
 def test_a_pace_beyond_the_largest_batch_is_none() -> None:
-    made = paced(rate=2e6)
+    made = paced(rate=1e7)
     assert [made.allowance(5.0), made.allowance(5.0)] == [UNPACED, UNPACED]
     assert made.worthwhile == UNPACED
 

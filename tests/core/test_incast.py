@@ -4,36 +4,41 @@ import pytest
 
 from dlcpd.core.paths.incast import (
     GAIN,
+    HOSTS,
     INITIAL,
     LEAST,
     LEAST_DELAY,
     LEAST_SHARE,
     MEMORY,
     MOST_EXCESS,
+    PORT,
     TARGETS,
     ArrivalRate,
     cover,
 )
 
+FAST = 12.5e9  # bytes per second, 100 Gb/s
 
-def arriving(rate: float, seconds: float, *, start: float = 10.0) -> ArrivalRate:
+
+def arriving(rate: float, seconds: float, *, start: float = 10.0, lag: float = 0.0) -> ArrivalRate:
     made = ArrivalRate()
-    feed(made, rate, seconds, start)
+    feed(made, rate, seconds, start, lag)
     return made
 
 
-def feed(made: ArrivalRate, rate: float, seconds: float, start: float) -> None:
+def feed(made: ArrivalRate, rate: float, seconds: float, start: float, lag: float = 0.0) -> None:
     for number in range(int(seconds * 1000)):
-        made.on_bytes(int(rate / 1000), start + number / 1000)
+        now = start + number / 1000
+        made.on_bytes(int(rate / 1000), now, now - lag)
 
 
 def test_before_anything_is_known_it_is_a_guess() -> None:
-    assert ArrivalRate().budget(1e-3) == INITIAL
+    assert ArrivalRate().budget(1e-3, 1e-4) == INITIAL
 
 
 def test_it_is_two_bandwidth_delay_products() -> None:
     made = arriving(125e6, 0.1)
-    assert made.budget(cover(5e-3, 4.5e-3)) == pytest.approx(GAIN * 125e6 * 5e-3, rel=0.1)
+    assert made.budget(cover(5e-3, 4.5e-3), 4.5e-3) == pytest.approx(GAIN * 125e6 * 5e-3, rel=0.1)
 
 
 def test_a_queue_that_the_senders_make_does_not_allow_a_longer_one() -> None:
@@ -49,18 +54,42 @@ def test_a_slow_link_may_queue_a_target_each_way() -> None:
 
 def test_a_sender_gets_its_share_and_a_burst_at_least() -> None:
     made = arriving(125e6, 0.1)
-    assert made.share(5e-3, 4) == made.budget(5e-3) // 4
-    assert made.share(5e-3, 0) == made.share(5e-3, 1) == made.budget(5e-3)
-    assert made.share(5e-3, 1000) == LEAST_SHARE
+    assert made.share(5e-3, 1e-3, 4) == made.budget(5e-3, 1e-3) // 4
+    assert made.share(5e-3, 1e-3, 0) == made.share(5e-3, 1e-3, 1) == made.budget(5e-3, 1e-3)
+    assert made.share(5e-3, 1e-3, 1000) == LEAST_SHARE
 
 
 def test_a_short_round_trip_counts_as_an_engines_turn() -> None:
     made = arriving(125e6, 0.1)
-    assert made.budget(cover(1e-6, 1e-6)) == pytest.approx(GAIN * 125e6 * LEAST_DELAY, rel=0.1)
+    assert made.budget(cover(1e-6, 1e-6), 1e-6) == pytest.approx(
+        GAIN * 125e6 * LEAST_DELAY, rel=0.1
+    )
 
 
 def test_a_slow_link_still_lets_a_burst_through() -> None:
-    assert arriving(1e5, 0.1).budget(1e-3) == LEAST
+    assert arriving(1e5, 0.1).budget(1e-3, 1e-3) == LEAST
+
+
+def test_on_a_fast_link_the_buffer_of_a_port_is_the_limit() -> None:
+    """Milliseconds of 100 Gb/s are 50 MB."""
+    made = arriving(FAST, 0.1)
+    assert made.budget(cover(20e-6, 20e-6), 20e-6) == pytest.approx(FAST * 20e-6 + PORT, rel=0.1)
+    long = 10e-3  # seconds
+    assert made.budget(cover(long, long), long) == pytest.approx(FAST * long + PORT, rel=0.1)
+
+
+def test_data_that_wait_in_the_hosts_are_not_in_the_port() -> None:
+    lag = 200e-6  # seconds
+    made = arriving(FAST, 0.1, lag=lag)
+    expected = FAST * (20e-6 + HOSTS * lag) + PORT
+    assert made.budget(cover(20e-6, 20e-6), 20e-6) == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize("rate", [1.25e6, 12.5e6, 125e6])
+def test_up_to_1_gbps_the_buffer_of_a_port_is_no_limit(rate: float) -> None:
+    made = arriving(rate, 0.1)
+    seconds = cover(1e-3, 1e-3)
+    assert made.budget(seconds, 1e-3) == max(int(made.best * seconds), LEAST)
 
 
 def test_idle_time_does_not_count() -> None:

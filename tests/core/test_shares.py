@@ -77,6 +77,19 @@ def test_flows_of_a_session_get_equal_parts_and_the_urgent_ones_all(endpoint: En
     assert set(sent(endpoint, 10, "flow")) == {session.flows[2].index}
 
 
+def test_engines_do_not_all_begin_with_the_same_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = []
+    for rank in range(4):
+        monkeypatch.setattr(
+            Flow, "transmit", lambda flow, _now, _allowance: first.append(flow.rank)
+        )
+        made = Endpoint(1152, 1 << 20, SendScheduler(Pacer(0.0)))
+        specs = [PeerSpec(n, "h", 1 << 16 | n, 1 << 17 | n, 1) for n in range(4) if n != rank]
+        wants(made.open_session(1, rank, specs, peer_timeout=1.0), LAST)
+        list(made.transmit(0.0))
+    assert len(set(first)) > 2
+
+
 def test_who_was_away_does_not_come_back_with_a_claim(endpoint: Endpoint) -> None:
     endpoint.scheduler.size = 64 << 10
     opened(endpoint, 1, 1, LAST)

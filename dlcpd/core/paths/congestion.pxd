@@ -33,7 +33,7 @@ cdef class CongestionControl:
     cdef public double _span_since
     cdef public Round _round
     cdef public long long _round_end
-    cdef public bint _dry
+    cdef public bint _dry, _spare
     cdef public double _tokens, _tokens_at
 
     cpdef void _set_pace(self)

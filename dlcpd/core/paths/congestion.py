@@ -21,6 +21,9 @@ MIN_SHARE: Final = 8  # packets, least part of either for one of many routes: 40
 MAX_WINDOW: Final = 32768  # packets, ~46 MB: above any credit a receiver gives
 TARGET_DELAY: Final = 1e-3  # seconds of queue: 125 KB at 1 Gb/s, half of a small port buffer
 TARGET_QUEUE: Final = 20  # packets, if they take longer than TARGET_DELAY: a host may pause 1 ms
+MOST_QUEUE: Final = 90  # packets, if they take less than TARGET_DELAY: 125 KB of 1,408 B
+LEAST_TARGET: Final = 50e-6  # seconds; the time stamps of two kernels resolve no shorter queue
+FINEST_TIMER: Final = 1e-4  # seconds; an engine wakes up no more precisely
 MOST_TARGET: Final = 10e-3  # seconds, largest target: 128 KB at 100 Mb/s
 GAIN: Final = 0.25  # of the pace, per target by which the queue is off it; as large as BBR's probes
 NO_QUEUE: Final = 0.25  # targets; below it the link did not limit the round
@@ -33,10 +36,17 @@ BASE_SPAN: Final = 10.0  # seconds; the base delay is the minimum of this span a
 MARK_GAIN: Final = 1 / 16  # weight of a new round in the marked fraction (RFC 8257 section 4.2)
 START_GAIN: Final = 2.0  # pace above window / round trip while the window doubles
 LEAST_BURST: Final = 8  # packets; 2 took 12 % longer where twelve flows shared four slow links
+GSO_BURST: Final = 45  # packets; always worth a call, but not a timer
 UNPACED: Final = 1440  # packets; a pace that lets the largest batch out at once counts as none
 LEAST_ROUND_TRIP: Final = 50e-6  # seconds; shorter ones measure the clocks
 LONGEST_ROUND_TRIP: Final = 0.2  # seconds; keeps the pace above 80 packets per second
 ROUNDING: Final = 1e-6  # packets; so that a timer set for a whole burst finds it
+
+
+def target_queue(rate: float) -> float:
+    """Seconds of queue to aim at on a path that delivers `rate` packets per second."""
+    short = max(MOST_QUEUE / rate, LEAST_TARGET)
+    return min(max(min(TARGET_DELAY, short), TARGET_QUEUE / rate), MOST_TARGET)
 
 
 @dataclass
@@ -120,6 +130,7 @@ class CongestionControl:
     _round: Round = field(default_factory=Round)
     _round_end: int = 0  # packet number that ends the present round trip
     _dry: bool = False  # the sender was application-limited in a part of it
+    _spare: bool = False  # the pace would have let more out in it
     _tokens: float = 0.0  # packets that may leave
     _tokens_at: float = 0.0
 
@@ -145,12 +156,15 @@ class CongestionControl:
 
     def _set_pace(self) -> None:
         """Set the pace from the present estimates. Bursts are half the target queue: a longer one
-        is a queue of its own, a shorter one costs more in calls."""
+        is a queue of its own, a shorter one costs more in calls. Where a timer is too coarse for
+        that, they are as long as its grain, and the window is the limit that fits into a burst."""
         self.pace = self.gain * self.rate
         if self.slow_start:
-            self.pace = START_GAIN * self.window / min(self.round_trip, LONGEST_ROUND_TRIP)
-        burst = self.pace * self.target / 2
-        self.worthwhile = UNPACED if burst >= UNPACED / 2 else max(int(burst), LEAST_BURST)
+            rate = self.window / min(self.round_trip, LONGEST_ROUND_TRIP)
+            self.pace, self.target = START_GAIN * rate, target_queue(rate)
+        burst = self.pace * max(self.target / 2, FINEST_TIMER)
+        unpaced = burst >= min(self.window, UNPACED / 2)
+        self.worthwhile = UNPACED if unpaced else max(int(burst), LEAST_BURST)
 
     def allowance(self, now: float) -> int:
         """Packets that the pace lets out now: a batch worth a call, or 0."""
@@ -162,11 +176,14 @@ class CongestionControl:
             self.gain = 1.0  # the queue of the last round is gone
             self._set_pace()
         if self.worthwhile >= UNPACED or not self.enabled:
+            self._spare = True
             return UNPACED
         most = max(self.pace * self.target, self.worthwhile)
-        self._tokens = min(self._tokens + saved * self.pace, most)
+        self._tokens += saved * self.pace
+        if self._tokens >= most:
+            self._tokens, self._spare = most, True
         ready = self._tokens + ROUNDING
-        return int(ready) if ready >= self.worthwhile else 0
+        return int(ready) if ready >= min(self.worthwhile, GSO_BURST) else 0
 
     def spend(self, packets: int) -> None:
         """`packets` went out."""
@@ -205,10 +222,14 @@ class CongestionControl:
             self.queue_delay = this.delay - self.base_delay
             queue = self.queue_delay / self.target
             empty = queue < NO_QUEUE and not this.lost and not this.marked
-            self.delivery.end_round(at, dry=self._dry, empty=empty, standing=queue > 1)
+            used = news.sent - self._round_end >= self.window / 2
+            granted = self._spare and not used  # neither pace nor window was the limit: the credit
+            dry = self._dry or granted
+            self.delivery.end_round(at, dry=dry, empty=empty, standing=queue > 1)
             if self.enabled:
-                self._end_round(this, used=news.sent - self._round_end >= self.window / 2)
-            self._round, self._round_end, self._dry = Round(), news.sent, self.idle
+                self._end_round(this, used=used, granted=granted)
+            self._round, self._round_end = Round(), news.sent
+            self._dry, self._spare = self.idle, False
         if self.enabled:
             self._set_pace()
 
@@ -221,21 +242,22 @@ class CongestionControl:
         self._answer.see(news.answered)
         self.round_trip = max(news.round_trip, LEAST_ROUND_TRIP)
 
-    def _end_round(self, this: Round, *, used: bool) -> None:
+    def _end_round(self, this: Round, *, used: bool, granted: bool) -> None:
         if self.slow_start:
-            self._start(this, used=used)
+            self._start(this, used=used, granted=granted)
         self.marked += MARK_GAIN * (this.marked_part - self.marked)
         if not self.slow_start:
             self._follow(this)
 
-    def _start(self, this: Round, *, used: bool) -> None:
-        """The window doubles, where it was used, until there is a queue or a sign of one."""
+    def _start(self, this: Round, *, used: bool, granted: bool) -> None:
+        """The window doubles, where it was used, until there is a queue or a sign of one. Rounds in
+        which the peer's credit was the limit say too little of the rate."""
         heavy = this.lost_part > HEAVY_LOSS and this.lost >= MIN_SHARE  # 3 of 16 may be by chance
-        self.target = _target(self.window / self.round_trip)
+        self.target = max(target_queue(self.window / self.round_trip), TARGET_DELAY)
         if self.queue_delay > self.target / 2 or this.marked or heavy:
             self.slow_start = False
             self.marked = max(self.marked, this.marked_part)  # the first round is all the history
-            if not self.delivery.known:
+            if granted or not self.delivery.known:
                 self.delivery.assume(self.window / self.round_trip)
         elif used:
             self.window = min(self.window * 2, MAX_WINDOW)
@@ -243,7 +265,7 @@ class CongestionControl:
     def _follow(self, this: Round) -> None:
         """Set the pace by the rate and the queue, and a window that leaves it room."""
         self.rate = max(self.delivery.rate, MIN_SHARE / self.round_trip)
-        self.target = _target(self.rate)
+        self.target = target_queue(self.rate)
         excess = (self.queue_delay - self.target) / self.target
         self.gain = 1 - GAIN * min(excess, MOST_EXCESS)  # for an empty queue: 1 + GAIN
         if excess > 0 and self._answer.value * GAIN > self.target:  # a round drains it, and no more
@@ -257,8 +279,3 @@ class CongestionControl:
         if self.queue_delay < NO_QUEUE * self.target:  # on a long path, let the rate grow
             room = max(room, self.rate * (answer * self.gain + self.target))
         self.window = min(max(room, MIN_WINDOW * self.share, MIN_SHARE), MAX_WINDOW)
-
-
-def _target(rate: float) -> float:
-    """Seconds that the queue should take at `rate` packets per second."""
-    return min(max(TARGET_DELAY, TARGET_QUEUE / rate), MOST_TARGET)

@@ -4,19 +4,23 @@ Many senders meet at the receiver's own link, and only the receiver knows how ma
 would keep as much in that queue as a single sender may. So the receiver grants them shares of two
 measured bandwidth-delay products (as BBR sizes a window, for all senders together). Their own queue
 makes round trips longer, and longer round trips would allow a longer queue: so the grant beyond the
-minimum RTT is bounded.
+minimum RTT is bounded, in seconds, and by the bytes that a port may queue and the hosts hold: the
+datagrams that wait in this host's sockets are not in a port.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
-INITIAL: Final = 1 << 20  # bytes, before anything has been measured: 1 ms of 8 Gb/s
+PORT: Final = 768 << 10  # bytes that a port may queue: three quarters of 1 MB; binds above 1 Gb/s
+INITIAL: Final = PORT  # bytes, before anything has been measured
 LEAST: Final = 64 << 10  # bytes; a burst of one sender
 LEAST_SHARE: Final = 12 << 10  # bytes; smaller bursts of many senders cost the hosts too much
 GAIN: Final = 2.0  # bandwidth-delay products: one in flight, one queued or in the hosts
 LEAST_DELAY: Final = 2e-3  # seconds; two busy engines may take as long to answer
 MOST_EXCESS: Final = 6e-3  # seconds of arrivals beyond the minimum RTT; 75 KB at 100 Mb/s
 TARGETS: Final = 3.0  # target queues, likewise, where they take longer: links below 120 Mb/s
+HOSTS: Final = 2.0  # hosts that hold datagrams as long as this one does: it and the sender
+LAG_WEIGHT: Final = 1 / 16  # of new data in the smoothed lag
 GAP: Final = 5e-3  # seconds without data after which a measurement begins anew
 SPAN: Final = 10e-3  # seconds of a measurement; bursts even out
 MEMORY: Final = 5.0  # seconds; the best of the last one or two such spans counts
@@ -32,9 +36,11 @@ class ArrivalRate:
     _best: float = 0.0  # of this memory span
     _former: float = 0.0  # of the one before
     _since: float = 0.0
+    lag: float = 0.0  # seconds that data wait in this host's sockets, smoothed
 
-    def on_bytes(self, size: int, now: float) -> None:
-        """`size` bytes of data arrived."""
+    def on_bytes(self, size: int, now: float, arrived_at: float) -> None:
+        """`size` bytes of data, the first of which the kernel took in at `arrived_at`."""
+        self.lag += LAG_WEIGHT * (max(now - arrived_at, 0.0) - self.lag)
         if now - self._last > GAP:
             self._begin, self._bytes = now, 0
         else:
@@ -51,15 +57,18 @@ class ArrivalRate:
         """0 = not measured yet."""
         return max(self._best, self._former)
 
-    def budget(self, seconds: float) -> int:
-        """Bytes for all senders together: the arrivals of `seconds`, see `cover`."""
+    def budget(self, seconds: float, quickest: float) -> int:
+        """Bytes for all senders together: the arrivals of `seconds`, see `cover`; at most those of
+        the minimum RTT, `quickest`, and those that a port and the hosts hold."""
         if not self.best:
             return INITIAL
-        return max(int(self.best * max(seconds, GAIN * LEAST_DELAY)), LEAST)
+        wanted = self.best * max(seconds, GAIN * LEAST_DELAY)
+        most = self.best * (quickest + HOSTS * self.lag) + PORT
+        return max(int(min(wanted, most)), LEAST)
 
-    def share(self, seconds: float, senders: int) -> int:
+    def share(self, seconds: float, quickest: float, senders: int) -> int:
         """Bytes of the budget for each of `senders`; a few packets however many they are."""
-        return max(self.budget(seconds) // max(senders, 1), LEAST_SHARE)
+        return max(self.budget(seconds, quickest) // max(senders, 1), LEAST_SHARE)
 
 
 def cover(round_trip: float, quickest: float, target: float = 0.0) -> float:

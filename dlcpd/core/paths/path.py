@@ -96,6 +96,12 @@ class PathSender:
         return incast.cover(longest, quickest, target) if longest else 0.0
 
     @property
+    def quickest(self) -> float:
+        """Seconds, the minimum RTT of its fastest class; 0 = none has been measured."""
+        known = [s.congestion.quickest for s in self.spaces.values() if s.rtt.measured]
+        return min([each for each in known if each < inf], default=0.0)
+
+    @property
     def suspect(self) -> bool:
         """Whether it owed an answer at the last check: other paths are better."""
         return self.stalls > 0

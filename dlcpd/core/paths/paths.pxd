@@ -13,7 +13,7 @@ cdef class Paths:
     cdef public set _told_down
     cdef public long long holes
     cdef public bint asked, pending
-    cdef public double cover
+    cdef public double cover, quickest
     cdef public list _load
     cdef public object _random
 

@@ -44,6 +44,7 @@ class Paths:
     asked: bool = False  # the peer waits for credit
     pending: bool = False  # there are arrivals that were not credited
     cover: float = 0.0  # seconds of arrivals that the slowest path needs in flight; 0 = unknown
+    quickest: float = 0.0  # seconds, the minimum RTT of the slowest path; 0 = unknown
     _load: list[float] = field(init=False)  # by route: datagrams, old ones count less
     _random: Random = field(default_factory=lambda: Random(0))  # noqa: S311  # not for security
 
@@ -268,6 +269,7 @@ class Paths:
             if verdict := self.health[row.path].observe(path.acked, path.lost):
                 news.append((row.path, verdict))
         self.cover = max([path.cover for path in self.tx])
+        self.quickest = max([path.quickest for path in self.tx])
         return news, alive
 
     def _on_answer(self, index: int, path: PathSender) -> list[tuple[int, PathState]]:
