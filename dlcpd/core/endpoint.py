@@ -87,8 +87,7 @@ class Endpoint:
     _local: LocalExchange = field(init=False)
 
     def __post_init__(self) -> None:
-        arriving = ArrivalRate()
-        self._grants = Grants(self.grant, self.max_window, self.congestion_control, arriving)
+        self._grants = Grants(self.grant, self.max_window, self.congestion_control, ArrivalRate())
         self._touched = TouchedFlows(self._agenda, self.flows)
         self._demultiplexer = Demultiplexer(
             self.sessions,
@@ -96,7 +95,7 @@ class Endpoint:
             self.effort,
             self.keys,
             self.inbox,
-            arriving,
+            self._grants.arriving,
             self._faults,
         )
         self._local = LocalExchange(self._touched, self._demultiplexer, self._faults)
