@@ -7,6 +7,7 @@ from dlcpd.core.paths.rtt import MIN_RTO
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.ready_repeat import (
     APART,
+    LEAST_AGE,
     MOST_AGAIN,
     MOST_CARRIED,
     PendingReady,
@@ -103,7 +104,9 @@ def test_it_leaves_once_more_before_data_unless_it_is_known_or_just_sent() -> No
     ((_, header, ready),) = told(flow)
     assert (header.round, ready) == (0, READY.told(4096, 4, 0xD1)), "it needs no answer"
     flow.paths.space(0, 4).lost = 1
-    repeater.remind(flow, OPERATION, 10.0 + 1e-4)
+    repeater.remind(flow, OPERATION, 10.0 + 0.9 * LEAST_AGE)
+    assert told(flow) == []
+    repeater.remind(flow, OPERATION, 10.0 + 1.1 * LEAST_AGE)
     assert len(told(flow)) == 1
     repeater.acked(1, OPERATION)
     repeater.remind(flow, OPERATION, 11.0)

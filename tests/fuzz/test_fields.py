@@ -61,6 +61,7 @@ LAYOUTS: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "complete": {"first": (0, 2)},
     "digests": {"operation": (0, 4), "known": (4, 1), "digest": (8, 8)},
     "bitmap": {"segments": (0, 2), "bits": (2, 2)}, "probe": HEADER | {"number": (40, 4)},
+    "permit": {"segments": (0, 2), "limit": (2, 2), "cost": (4, 1)},
     "probe_answer": HEADER | {"number": (40, 4), "received": (44, 2)}, "pieces": PIECE,
     "bundle": {"length": (40, 2), "version": (42, 1), "kind": (43, 1), "path": (45, 1)},
     "called": CALLED, "calling": CALLING,
@@ -118,7 +119,7 @@ def test_one_wrong_field_is_a_value_or_the_one_error(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("field", "most"),
-    [("flags", 15), ("path", 15), ("operation", (1 << 32) - 1), ("stream", (1 << 16) - 1),
+    [("flags", 31), ("path", 15), ("operation", (1 << 32) - 1), ("stream", (1 << 16) - 1),
      ("transfer", (1 << 16) - 1), ("segment", 4095), ("round", 255), ("tag", 31),
      ("packet_number", (1 << 32) - 1), ("sent_at", (1 << 32) - 1), ("token", (1 << 64) - 1)],
 )  # fmt: skip

@@ -253,7 +253,6 @@ class CongestionControl:
         """The window doubles, where it was used, until there is a queue or a sign of one. Rounds in
         which the peer's credit was the limit say too little of the rate."""
         heavy = this.lost_part > HEAVY_LOSS and this.lost >= MIN_SHARE  # 3 of 16 may be by chance
-        self.target = max(target_queue(self.window / self.round_trip), TARGET_DELAY)
         if self.queue_delay > self.target / 2 or this.marked or heavy:
             self.slow_start = False
             self.marked = max(self.marked, this.marked_part)  # the first round is all the history

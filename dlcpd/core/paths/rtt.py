@@ -1,11 +1,13 @@
 """Round-trip time of one path (RFC 9002 section 5)."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 INITIAL_RTT: Final = 1e-3  # seconds, before the first sample: a generous data-centre RTT
 MIN_RTO: Final = 4e-3  # seconds; below this, scheduling of a busy host looks like loss
-LEAST_MARGIN: Final = 3e-3  # seconds above the smoothed RTT: a peer holds answers for up to 2 ms
+LEAST_MARGIN: Final = 3e-3  # seconds above the smoothed RTT of a long path, where one timer that
+# expires too early costs much: a peer holds answers for up to 2 ms
 MAX_RTO: Final = 0.2  # seconds; keeps a backed-off timer well inside the peer timeout
 MAX_ROUND_TRIPS: Final = 1.5  # minimum RTTs, where they take longer: answers come after one
 LONGEST_RTO: Final = 1.0  # seconds; on any path
@@ -36,7 +38,8 @@ class Rtt:
 
     def timeout(self, attempt: int = 0) -> float:
         """Seconds to wait for an answer; doubles with every attempt."""
-        base = max(self.smoothed + max(4 * self.variation, LEAST_MARGIN), MIN_RTO)
+        least = LEAST_MARGIN if LONG <= self.minimum < inf else 0.0
+        base = max(self.smoothed + max(4 * self.variation, least), MIN_RTO)
         most = max(MAX_RTO, MAX_ROUND_TRIPS * self.minimum) if self.measured else MAX_RTO
         return min(base * 2.0 ** min(attempt, 16), most, LONGEST_RTO)
 

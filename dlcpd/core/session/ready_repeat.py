@@ -18,10 +18,7 @@ MOST_AGAIN: Final = 16
 # Bytes that READYs without an answer may carry to one peer: no congestion control counts them, so
 # they stay under the smallest window.
 MOST_CARRIED: Final = 16 << 10
-LEAST_AGE: Final = (
-    5e-4  # seconds that a READY is older than the data that follow it, if it is to be
-)
-# sent before them once more
+LEAST_AGE: Final = 5e-4  # seconds; a younger READY is not sent again before the data that follow
 APART: Final = 2  # unanswered repetitions after which the data of a READY are sent as DATA, whose
 # transfer finds out what does not pass
 
@@ -106,9 +103,10 @@ class ReadyRepeater:
         """
         unacked = self._unacked.get(flow.rank)
         ready = unacked.readys.get(operation) if unacked is not None else None
-        if ready is None or ready.ready.carried is not None or now == ready.sent_at:
+        if ready is None or ready.ready.carried is not None:
             return
-        if now < ready.sent_at + MIN_RTO and not flow.paths.is_lossy:
+        age = now - ready.sent_at
+        if age < LEAST_AGE or (age < MIN_RTO and not flow.paths.is_lossy):
             return
         flow.outbox.put_everywhere(*self._datagram(flow, operation, ready, now))
 

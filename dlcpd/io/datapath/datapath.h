@@ -16,7 +16,7 @@ enum { /* docs/wire.md */
     SEALED = 32, /* bytes before the checksum, which covers them */
     VERSION = 0xD5,
     DATA = 1,
-    FLAGS = 1 | 2 | 4 | 8,
+    FLAGS = 1 | 2 | 4 | 8 | 16,
     MAX_PATHS = 16,
     MAX_SEGMENTS = 4096,
     DROP_PRECEDENCES = 4,
