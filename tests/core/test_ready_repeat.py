@@ -98,6 +98,9 @@ def test_it_is_repeated_ever_more_rarely_until_it_is_known() -> None:
 def test_it_leaves_once_more_before_data_unless_it_is_known_or_just_sent() -> None:
     repeater, flow = begun()
     told(flow)
+    repeater.remind(flow, OPERATION, 10.0 + 2 * MIN_RTO)
+    assert told(flow) == [], "the path is short, and loses nothing"
+    flow.paths.space(0, 4).rtt.update(MIN_RTO)
     repeater.remind(flow, OPERATION, 10.0 + MIN_RTO / 2)
     assert told(flow) == []
     repeater.remind(flow, OPERATION, 10.0 + MIN_RTO)

@@ -105,10 +105,9 @@ class ReadyRepeater:
         ready = unacked.readys.get(operation) if unacked is not None else None
         if ready is None or ready.ready.carried is not None:
             return
-        age = now - ready.sent_at
-        if age < LEAST_AGE or (age < MIN_RTO and not flow.paths.is_lossy):
-            return
-        flow.outbox.put_everywhere(*self._datagram(flow, operation, ready, now))
+        lossy, long = flow.paths.is_lossy, flow.paths.is_long
+        if (lossy or long) and now >= ready.sent_at + (LEAST_AGE if lossy else MIN_RTO):
+            flow.outbox.put_everywhere(*self._datagram(flow, operation, ready, now))
 
     def acked(self, rank: int, operation: OperationId) -> None:
         """`rank` has this rank's READY: no need to repeat it."""
