@@ -31,7 +31,9 @@ from tests.client.stand_in import StandIn
 from tests.io.engines import PATIENCE, Job
 from tests.tooling.files_passed import Passage
 
-MOST: Final = 101  # files, as of today. Lower it when there are fewer
+# Control that meets on its way is a BUNDLE: that depends on the moment, so these always count.
+SOMETIMES: Final = {"dlcpd/core/wire/bundle.py", "dlcpd/io/discovery/mtu.py"}
+MOST: Final = 103  # files, as of today. Lower it when there are fewer
 TRACED: Final = Path(__file__).with_name("files_passed.py")
 COUNT: Final = 3000  # elements, 12 KB: more than READY carries, and less than waits for a peer's
 
@@ -87,7 +89,7 @@ def group_of_one() -> Iterator[None]:
 @pytest.mark.usefixtures("group_of_one")
 def test_an_operation_passes_no_more_files_than_today(tmp_path: Path) -> None:
     trainer, engine = files_of_the_trainer(), files_of_the_engine(tmp_path / "files")
-    found = {*trainer, *engine}
+    found = {*trainer, *engine, *SOMETIMES}
     print(  # noqa: T201  # the number is asked for
         f"{len(found)} files from hook to socket: {len(trainer)} in the trainer, {len(engine)} in "
         f"the engine, {len(trainer) + len(engine) - len(found)} of them in both",
