@@ -4,6 +4,7 @@
 """
 
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Annotated, NamedTuple
 
 from dlcpd.contract.forms import between
@@ -21,6 +22,14 @@ class UdpAddress(NamedTuple):
 
     host: str  # IPv4 or IPv6 address
     port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether datagrams to it stay on this host."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:  # its socket will say what is wrong
+            return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,8 @@ class SessionOpener:
         client = Client(lane, session, self._config, self._scratch, share, recorder)
         self._clients.add(client, command.inherits)
         for peer in command.peers:
+            if all(address.is_loopback for address in peer.endpoints):
+                session.flows[peer.rank].paths.stay_here()
             self._network.add(command.session, session.flows[peer.rank], peer)
         self._control.emit(SessionOpened(command.session))
 

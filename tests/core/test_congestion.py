@@ -2,6 +2,7 @@
 marks, and ignore tolerable loss."""
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -27,7 +28,9 @@ from dlcpd.core.paths.congestion import (
     UNPACED,
     CongestionControl,
     Feedback,
+    target_queue,
 )
+from dlcpd.core.paths.paths import Paths
 
 BASE = 100e-6  # seconds, an idle fabric
 RATE = 80_000.0  # packets per second, of 1,408 B: a link of 1 Gb/s
@@ -261,6 +264,17 @@ def test_on_a_slow_link_the_target_is_in_packets_and_has_a_limit() -> None:
     assert settled(rate=4000).control.target == pytest.approx(TARGET_QUEUE / 4000)
     assert settled(rate=2000).control.target == MOST_TARGET
     assert settled().control.target == TARGET_DELAY
+
+
+def test_within_a_host_there_is_no_port_to_spare() -> None:
+    rate = 100e9 / 8 / 1474
+    assert target_queue(rate) < TARGET_DELAY
+    assert target_queue(rate, port=False) == TARGET_DELAY
+    paths = Paths.new(2)
+    paths.stay_here()
+    control = paths.space(1, 4).congestion
+    assert not control.port
+    assert paths.tx[0].quickest == inf
 
 
 @pytest.mark.parametrize(

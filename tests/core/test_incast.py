@@ -1,5 +1,7 @@
 """What all senders together may have in flight follows what this host takes in."""
 
+from math import inf
+
 import pytest
 
 from dlcpd.core.paths.incast import (
@@ -90,6 +92,11 @@ def test_up_to_1_gbps_the_buffer_of_a_port_is_no_limit(rate: float) -> None:
     made = arriving(rate, 0.1)
     seconds = cover(1e-3, 1e-3)
     assert made.budget(seconds, 1e-3) == max(int(made.best * seconds), LEAST)
+
+
+def test_within_a_host_the_limit_of_a_port_does_not_hold() -> None:
+    made = arriving(12.5e9, 0.1)
+    assert made.budget(4e-3, 1e-4) < made.budget(4e-3, inf) == int(made.best * 4e-3)
 
 
 def test_idle_time_does_not_count() -> None:

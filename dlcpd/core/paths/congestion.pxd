@@ -21,7 +21,7 @@ cdef class Least:
 
 cdef class CongestionControl:
     cdef public double share
-    cdef public bint enabled
+    cdef public bint enabled, port
     cdef public double window
     cdef public bint slow_start
     cdef public double queue_delay, target, round_trip, gain, rate, pace

@@ -43,9 +43,10 @@ LONGEST_ROUND_TRIP: Final = 0.2  # seconds; keeps the pace above 80 packets per 
 ROUNDING: Final = 1e-6  # packets; so that a timer set for a whole burst finds it
 
 
-def target_queue(rate: float) -> float:
-    """Seconds of queue to aim at on a path that delivers `rate` packets per second."""
-    short = max(MOST_QUEUE / rate, LEAST_TARGET)
+def target_queue(rate: float, *, port: bool = True) -> float:
+    """Seconds of queue to aim at on a path that delivers `rate` packets per second. `port`: it ends
+    in the port of a switch, whose memory is short."""
+    short = max(MOST_QUEUE / rate, LEAST_TARGET) if port else TARGET_DELAY
     return min(max(min(TARGET_DELAY, short), TARGET_QUEUE / rate), MOST_TARGET)
 
 
@@ -112,6 +113,7 @@ class CongestionControl:
 
     share: float = 1.0
     enabled: bool = True  # False: always open, in any state of the fabric
+    port: bool = True  # False: the path does not leave this host
     window: float = 0.0  # packets
     slow_start: bool = True
     queue_delay: float = 0.0  # seconds, of the last round
@@ -161,7 +163,7 @@ class CongestionControl:
         self.pace = self.gain * self.rate
         if self.slow_start:
             rate = self.window / min(self.round_trip, LONGEST_ROUND_TRIP)
-            self.pace, self.target = START_GAIN * rate, target_queue(rate)
+            self.pace, self.target = START_GAIN * rate, target_queue(rate, port=self.port)
         burst = self.pace * max(self.target / 2, FINEST_TIMER)
         unpaced = burst >= min(self.window, UNPACED / 2)
         self.worthwhile = UNPACED if unpaced else max(int(burst), LEAST_BURST)
@@ -183,7 +185,8 @@ class CongestionControl:
         if self._tokens >= most:
             self._tokens, self._spare = most, True
         ready = self._tokens + ROUNDING
-        return int(ready) if ready >= min(self.worthwhile, GSO_BURST) else 0
+        least = min(self.worthwhile, GSO_BURST) if self.port else self.worthwhile
+        return int(ready) if ready >= least else 0
 
     def spend(self, packets: int) -> None:
         """`packets` went out."""
@@ -264,7 +267,7 @@ class CongestionControl:
     def _follow(self, this: Round) -> None:
         """Set the pace by the rate and the queue, and a window that leaves it room."""
         self.rate = max(self.delivery.rate, MIN_SHARE / self.round_trip)
-        self.target = target_queue(self.rate)
+        self.target = target_queue(self.rate, port=self.port)
         excess = (self.queue_delay - self.target) / self.target
         self.gain = 1 - GAIN * min(excess, MOST_EXCESS)  # for an empty queue: 1 + GAIN
         if excess > 0 and self._answer.value * GAIN > self.target:  # a round drains it, and no more

@@ -6,7 +6,7 @@ from dlcpd.core.paths.space cimport SpaceReceiver, SpaceSender
 
 cdef class PathSender:
     cdef public double share
-    cdef public bint congestion_control, up, expecting, answered
+    cdef public bint congestion_control, port, up, expecting, answered
     cdef public long long stalls
     cdef public dict spaces
 

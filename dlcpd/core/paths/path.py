@@ -19,6 +19,7 @@ class PathSender:
 
     share: float = 1.0
     congestion_control: bool = True
+    port: bool = True  # False: the path does not leave this host
     up: bool = True  # carries data; a path that is down is only pinged
     expecting: bool = False  # control was sent on it since the last check
     answered: bool = False  # a credit for it arrived since the last check
@@ -29,8 +30,8 @@ class PathSender:
         """The space of a class, made on its first use."""
         found = self.spaces.get(traffic_class)
         if found is None:
-            found = SpaceSender(congestion=CongestionControl(self.share, self.congestion_control))
-            self.spaces[traffic_class] = found
+            control = CongestionControl(self.share, self.congestion_control, self.port)
+            found = self.spaces[traffic_class] = SpaceSender(congestion=control)
         return found
 
     def set_share(self, share: float) -> None:
@@ -97,7 +98,10 @@ class PathSender:
 
     @property
     def quickest(self) -> float:
-        """Seconds, the minimum RTT of its fastest class; 0 = none has been measured."""
+        """Seconds, the minimum RTT of its fastest class; 0 = none has been measured. Infinite
+        without a port: see `ArrivalRate.budget`."""
+        if not self.port:
+            return inf
         known = [s.congestion.quickest for s in self.spaces.values() if s.rtt.measured]
         return min([each for each in known if each < inf], default=0.0)
 

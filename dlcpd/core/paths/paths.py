@@ -77,6 +77,11 @@ class Paths:
     def __len__(self) -> int:
         return len(self.tx)
 
+    def stay_here(self) -> None:
+        """They do not leave this host, so no port of a switch limits them. Call it before use."""
+        for path in self.tx:
+            path.port = False
+
     # --- out ------------------------------------------------------------------------
 
     def space(self, path: int, traffic_class: int) -> SpaceSender:
