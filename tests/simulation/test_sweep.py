@@ -108,38 +108,3 @@ def test_conditions_are_all_combinations() -> None:
     assert len(made) == len(set(made)) == 48
     assert made[0] == SimCondition(4, 1e9, 1e-4, 1e-4, 1, 1 << 20)
     assert {each.round_trip for each in made} == {1e-4, 1e-3, 1e-2, 0.1}
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("bench sweep --hosts 1,4", "2..144"),
-        ("bench sweep --round-trips 0", "not a round trip"),
-        ("bench sweep --round-trips 1,,2", "not a round trip"),
-        ("bench sweep --losses 95%", "at most 0.9"),
-        ("bench sweep --bursts 0", "1..1000"),
-        ("bench sweep --repeat 0", "1..10000"),
-        ("bench sweep --max-loss 0.6", "up to 0.5"),
-    ],
-)
-def test_wrong_values(line: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        command.main(line.split())
-    assert ended.value.code == command.USAGE
-    assert says in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("bench sweep --rate fast", "--rate: rate 'fast' is not valid: write it as"),
-        ("bench sweep --rate 500gbit", "--rate: 500gbit is out of range"),
-        ("bench sweep --sizes 4K,5", "5 bytes are not a whole number of float32"),
-        ("bench sweep --csv /absent/map.csv", "--csv /absent/map.csv: there is no folder"),
-    ],
-)
-def test_wishes_that_cannot_be_met(
-    line: str, says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command.main(line.split()) == command.USAGE
-    assert says in capsys.readouterr().err

@@ -18,10 +18,11 @@ from dlcp_lab.emulation.plan import FabricError, bits_per_second
 from dlcp_lab.ranks.reference import DTYPES, OPERATIONS
 from dlcp_lab.replay.architectures import NETWORKS
 from dlcp_lab.replay.step import step
-from dlcp_lab.report.amounts import bound, duration, fraction, ratio, scale, several, size
+from dlcp_lab.report.amounts import bound, duration, fraction, ratio, scale, size
 from dlcp_lab.report.arguments import (
     SCIKIT_LEARN,
     TORCH,
+    add_list,
     add_mode,
     add_policy,
     add_repetition,
@@ -109,13 +110,7 @@ def _add_rtt(operations: Commands) -> None:
         ("--round-trips", duration, round_trips, "round-trip times without queues"),
         ("--losses", fraction, losses, "random loss of each direction between two hosts"),
     ):
-        made.add_argument(
-            option,
-            type=several(kind),
-            default=default,
-            metavar="LIST",
-            help=f"{text} (%(default)s)",
-        )
+        add_list(made, option, kind, default, text)
     made.add_argument("--size", type=size, default="2M", help="bytes of the tensor (%(default)s)")
     made.add_argument(
         "--max-loss",

@@ -13,12 +13,12 @@ from itertools import product
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, variance
-from typing import Any, Final
+from typing import Final
 
 from dlcp_lab.bench.sweep_map import UNCLEAR, comma_separated, drawn
 from dlcp_lab.emulation.plan import FabricError, bits_per_second
 from dlcp_lab.report.amounts import bound, injected, show_fraction, show_size
-from dlcp_lab.report.arguments import add_seed, add_sizes
+from dlcp_lab.report.arguments import add_list, add_seed, add_sizes
 from dlcp_lab.report.measured import Rows
 from dlcp_lab.report.statistic import Spread, quotient
 from dlcp_lab.simulation.cell import SimCondition, all_reduces
@@ -86,13 +86,7 @@ def add_sweep(operations: Commands) -> None:
         ("--losses", injected, "0.01%,0.1%,1%,5%", "fractions of the datagrams that are lost"),
         ("--bursts", whole(1, 1000), "1,8,64", "datagrams lost in sequence, on average"),
     ):
-        made.add_argument(
-            option,
-            type=_several(kind),
-            default=default,
-            metavar="LIST",
-            help=f"{text} (%(default)s)",
-        )
+        add_list(made, option, kind, default, text)
     add_sizes(made, "1M")
     made.add_argument("--rate", default="1gbit", help="rate of each wire (%(default)s)")
     made.add_argument(
@@ -210,11 +204,6 @@ def _milliseconds(text: str) -> float:
             f"{text!r} is not a round trip; write milliseconds, up to {MAX_ROUND_TRIP:g}"
         )
     return value / 1e3
-
-
-def _several(kind: Any) -> Any:
-    """An argparse type: values with commas between them."""
-    return lambda text: [kind(part) for part in text.split(",")]
 
 
 def _labels(condition: SimCondition) -> dict[str, object]:

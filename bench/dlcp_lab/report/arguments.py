@@ -1,10 +1,10 @@
 """Command-line arguments that several commands of this package share."""
 
 import argparse
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
-from dlcp_lab.report.amounts import bound, scale, sizes, some_of
+from dlcp_lab.report.amounts import bound, scale, several, sizes, some_of
 from dlcpd.cli.grammar import Need, whole
 from dlcpd.contract.policy import DEFAULT_MAX_LOSS
 
@@ -95,6 +95,23 @@ def add_rounds(made: argparse.ArgumentParser, repeat: int = 20) -> None:
         default=3,
         metavar="N",
         help="rounds before the measured ones (%(default)s)",
+    )
+
+
+def add_list(
+    made: argparse.ArgumentParser,
+    option: str,
+    kind: Callable[[str], object],
+    default: str,
+    text: str,
+) -> None:
+    """Add an option of several values of `kind`, with commas between them."""
+    made.add_argument(
+        option,
+        type=several(kind),
+        default=default,
+        metavar="LIST",
+        help=f"{text} (%(default)s)",
     )
 
 

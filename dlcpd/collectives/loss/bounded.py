@@ -198,8 +198,8 @@ class Bounded:
         self, number: int, rank: int, position: int, sender: TransferSender, missing: Segments
     ) -> Segments:
         """`rank` asks to waive `missing` of the send at `position`, or has waived them under its
-        permit: keep them and return nothing; or return those that are beyond the bound, of segments
-        or of energy, or hold NaN or Inf.
+        permit. Keeps them and returns nothing, or returns the segments that are beyond the bound,
+        of segments or of energy, or hold NaN or Inf.
 
         NaN and Inf must arrive, so that every rank's loss scaler sees the overflow; a residual
         with them would spoil the next step instead.

@@ -58,8 +58,9 @@ class ArrivalRate:
         return max(self._best, self._former)
 
     def budget(self, seconds: float, quickest: float) -> int:
-        """Bytes for all senders together: the arrivals of `seconds`, see `cover`; at most those of
-        the minimum RTT, `quickest`, and those that a port and the hosts hold."""
+        """Bytes for all senders together: the arrivals of `seconds`, see `cover`; but at
+        most the arrivals of the minimum RTT, `quickest`, and the bytes that a port and the hosts
+        can hold."""
         if not self.best:
             return INITIAL
         wanted = self.best * max(seconds, GAIN * LEAST_DELAY)

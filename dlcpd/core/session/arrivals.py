@@ -17,11 +17,10 @@ from dlcpd.core.transfer.receiver import Answer, TransferReceiver
 from dlcpd.core.wire import control
 from dlcpd.core.wire.bitmap import pack_bits
 from dlcpd.core.wire.datagram import DatagramGroup, Placed
-from dlcpd.core.wire.header import WAIVED, Flag, Header, Key, Kind
+from dlcpd.core.wire.header import ENDING, WAIVED, Header, Key, Kind
 from dlcpd.core.wire.rows import RowGroup
 
 NOTHING: Final = Placed(0, 0, 0)
-ENDING: Final = int(Flag.ENDING)
 
 
 @dataclass(slots=True, eq=False)

@@ -19,16 +19,15 @@ from dlcpd.core.transfer.sender import SenderState, TransferSender
 from dlcpd.core.wire import control
 from dlcpd.core.wire.bitmap import indices
 from dlcpd.core.wire.datagram import Transmit
-from dlcpd.core.wire.header import HEADER_SIZE, WAIVED, Flag, Header, Key, Kind
+from dlcpd.core.wire.header import ENDING, HEADER_SIZE, WAIVED, Flag, Header, Key, Kind
 
 MAX_BATCH: Final = 1440  # datagrams of one system call: 32 GSO bursts, 2 MB
 ASKS_PER_WINDOW: Final = 4  # credits per window: fewer stall the sender, more wake it for nothing
 ASKING: Final = 8  # last datagrams of a batch that carry ASK: it survives some loss
-ASK_TIME: Final = 2e-3  # seconds of the pace between credits at most, on long paths: the window has
-# to cover this time beside the round trip
+ASK_TIME: Final = 2e-3  # seconds of sending between two ASKs at most: the window covers the round
+# trip and this time
 LEAST_ASKED: Final = 16  # packets, least part of a window for which credit is asked then
 ASKING_OFTEN: Final = 2  # as ASKING, where credit is asked for so often: the next ASK is near
-ENDING: Final = int(Flag.ENDING)
 ASK: Final = int(Flag.ASK)
 
 

@@ -46,7 +46,7 @@ class TransferSender:
     urgent: bool = False  # the end of its pass carries ASK, for an early verdict
     weight: NDArray[np.float64] | None = None  # by segment: the heavier, the more important
     budget: Budget | None = None  # the segments that may be waived; None: none
-    permit: Permit | None = None  # those that the peer may waive without asking
+    permit: Permit | None = None  # the segments that the peer may waive without asking
     state: SenderState = SenderState.SENDING
     round: int = 0
     probes: int = 0  # END datagrams sent without an answer

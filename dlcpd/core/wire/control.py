@@ -214,7 +214,8 @@ def unpack_bits_untrusted(body: bytes, segments: int) -> Bits:
 
 
 def most_permitted(segment_size: int) -> int:
-    """Segments of the longest transfer whose PERMIT fits a datagram as long as one of DATA."""
+    """Segments of the longest transfer that a PERMIT can describe: it is no longer than DATA, or
+    than the least MTU allows."""
     return max(segment_size, BASE) - _PERMIT.size
 
 

@@ -63,7 +63,8 @@ KNOWN_FLAGS: Final = int(Flag.ENDING | Flag.LATE | Flag.ASK | Flag.CARRIES | Fla
 _KINDS: Final = {int(kind): kind for kind in Kind}
 _BUNDLE: Final = bytes([Kind.BUNDLE])
 _READY: Final = bytes([Kind.READY])
-LATE: Final = int(Flag.LATE)  # for READY: members of enums are slow to combine
+ENDING: Final = int(Flag.ENDING)  # and those below: members of enums are slow to combine
+LATE: Final = int(Flag.LATE)
 CARRIES: Final = int(Flag.CARRIES)
 WAIVED: Final = int(Flag.WAIVED)
 
