@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 
 from dlcp_lab.simulation.network import SimLink, SimNetwork
-from dlcpd.core.paths.paths import Paths
 from dlcpd.core.paths.rtt import MIN_RTO
+from dlcpd.core.session.outgoing import END_SOON
 from dlcpd.core.transfer.sender import ENDING_RUN
 from dlcpd.core.wire.header import Flag, Header, Kind
 
@@ -85,13 +85,39 @@ def test_the_last_datagrams_that_are_lost_are_asked_for() -> None:
     assert sum(lost) == 8
 
 
-def test_holes_are_counted_by_path_and_class() -> None:
-    paths = Paths.new(2)
-    paths.on_arrival(0, 4, 5, 5)
-    paths.on_arrival(1, 4, 2, 2)
-    assert paths.holes == 0
-    paths.on_arrival(1, 4, 3, 7)
-    paths.on_arrival(1, 5, 1, 2)
-    assert paths.holes == 3
-    paths.on_arrival(1, 4, 2, 6)  # they were only late
-    assert paths.holes == 1
+def test_on_a_path_that_loses_end_shows_the_lost_tail() -> None:
+    """It follows the pass, so nothing waits for a timeout."""
+    net, lost = network(), [0, 0]
+
+    def tamper(source: int, target: int, data: bytes) -> list[bytes]:
+        header = Header.unpack_untrusted(data)
+        tail = header.kind is Kind.DATA and header.segment >= 60
+        early = header.kind is Kind.DATA and header.operation == 5 and header.segment < 8
+        if (tail or early) and not header.round:
+            lost[source] += 1
+            return []
+        return [data]
+
+    net.tamper = tamper
+    reduce(net, 5)  # the peers learn that the path loses
+    assert reduce(net, 6) < MIN_RTO
+    assert min(lost) > 8
+
+
+def test_on_a_path_that_loses_end_waits_for_data_that_the_socket_did_not_take() -> None:
+    """Else END would call them lost."""
+    net, kinds = network(), list[Kind]()
+    flow = next(iter(net.endpoints[0].sessions.values())).flows[1]
+    flow.paths.tx[0].space(0).lost = 1000
+    assert flow.paths.is_lossy
+    flow.paths.full = {0}
+
+    def tamper(source: int, target: int, data: bytes) -> list[bytes]:
+        if source == 0:
+            kinds.append(Header.unpack_untrusted(data).kind)
+        return [data]
+
+    net.tamper = tamper
+    net.submit_all(5, [np.ones(ELEMENTS, np.float32) for _ in range(2)])
+    net.run(until=net.now + 3 * END_SOON)
+    assert Kind.END not in kinds

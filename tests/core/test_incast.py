@@ -13,8 +13,9 @@ from dlcpd.core.paths.incast import (
     LEAST_SHARE,
     MEMORY,
     MOST_EXCESS,
+    MOST_SLOW,
     PORT,
-    TARGETS,
+    SLOW,
     ArrivalRate,
     cover,
 )
@@ -49,9 +50,13 @@ def test_a_queue_that_the_senders_make_does_not_allow_a_longer_one() -> None:
     assert cover(40e-3, 40e-3) == 40e-3 + MOST_EXCESS, "a long path is covered"
 
 
-def test_a_slow_link_may_queue_a_target_each_way() -> None:
-    assert cover(40e-3, 20e-3, 1e-3) == 20e-3 + MOST_EXCESS
-    assert cover(40e-3, 20e-3, 5e-3) == 20e-3 + TARGETS * 5e-3
+@pytest.mark.parametrize(
+    ("rate", "excess"), [(125e6, MOST_EXCESS), (6.25e6, SLOW / 6.25e6), (1.25e6, MOST_SLOW)]
+)
+def test_all_senders_to_a_slow_link_may_queue_as_much_as_one(rate: float, excess: float) -> None:
+    made = arriving(rate, 0.1)
+    expected = max(made.best * (20e-3 + excess), LEAST)
+    assert made.budget(cover(40e-3, 20e-3), 20e-3) == pytest.approx(expected, rel=0.01)
 
 
 def test_a_sender_gets_its_share_and_a_burst_at_least() -> None:
@@ -91,7 +96,8 @@ def test_data_that_wait_in_the_hosts_are_not_in_the_port() -> None:
 def test_up_to_1_gbps_the_buffer_of_a_port_is_no_limit(rate: float) -> None:
     made = arriving(rate, 0.1)
     seconds = cover(1e-3, 1e-3)
-    assert made.budget(seconds, 1e-3) == max(int(made.best * seconds), LEAST)
+    slow = max(min(SLOW / made.best, MOST_SLOW) - MOST_EXCESS, 0.0)
+    assert made.budget(seconds, 1e-3) == max(int(made.best * (seconds + slow)), LEAST)
 
 
 def test_within_a_host_the_limit_of_a_port_does_not_hold() -> None:

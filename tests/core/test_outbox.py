@@ -41,7 +41,7 @@ def test_it_goes_along_with_what_leaves_once_that_is_worth_it() -> None:
 
 def test_a_peer_that_asks_is_answered_at_once() -> None:
     box = outbox()
-    box.paths.on_arrival(0, 4, 3, 3)
+    box.paths.on_arrival(0, 4, 3, 3, 0.0)
     box.paths.on_ask(0, 4)
     assert taken(box, 5.0) == [(Kind.CREDIT, 0)]
     assert taken(box, 5.1) == []
@@ -50,7 +50,7 @@ def test_a_peer_that_asks_is_answered_at_once() -> None:
 def test_credit_takes_all_routes_alike_also_for_a_peer_whose_bursts_take_turns() -> None:
     box, seen = outbox(paths=4), [Counter[int]() for _ in range(4)]
     for number in range(1, 401):
-        box.paths.on_arrival(0, 4, 1, number)
+        box.paths.on_arrival(0, 4, 1, number, 0.0)
         box.paths.on_ask(0, 4)
         seen[number % 4].update(path for _, path in taken(box, float(number)))
     for answers in seen:  # 25 on each route, give or take three times their deviation

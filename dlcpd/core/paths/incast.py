@@ -18,7 +18,8 @@ LEAST_SHARE: Final = 12 << 10  # bytes; smaller bursts of many senders cost the 
 GAIN: Final = 2.0  # bandwidth-delay products: one in flight, one queued or in the hosts
 LEAST_DELAY: Final = 2e-3  # seconds; two busy engines may take as long to answer
 MOST_EXCESS: Final = 6e-3  # seconds of arrivals beyond the minimum RTT; 75 KB at 100 Mb/s
-TARGETS: Final = 3.0  # target queues, likewise, where they take longer: links below 120 Mb/s
+SLOW: Final = 84 << 10  # bytes, likewise, where they take longer, below 117 Mb/s: three times 20
+MOST_SLOW: Final = 30e-3  # packets, a sender's target queue; and seconds that they may take at most
 HOSTS: Final = 2.0  # hosts that hold datagrams as long as this one does: it and the sender
 LAG_WEIGHT: Final = 1 / 16  # of new data in the smoothed lag
 GAP: Final = 5e-3  # seconds without data after which a measurement begins anew
@@ -63,7 +64,8 @@ class ArrivalRate:
         can hold."""
         if not self.best:
             return INITIAL
-        wanted = self.best * max(seconds, GAIN * LEAST_DELAY)
+        slow = max(min(SLOW / self.best, MOST_SLOW) - MOST_EXCESS, 0.0)
+        wanted = self.best * max(seconds + slow, GAIN * LEAST_DELAY)
         most = self.best * (quickest + HOSTS * self.lag) + PORT
         return max(int(min(wanted, most)), LEAST)
 
@@ -72,11 +74,10 @@ class ArrivalRate:
         return max(self.budget(seconds, quickest) // max(senders, 1), LEAST_SHARE)
 
 
-def cover(round_trip: float, quickest: float, target: float = 0.0) -> float:
+def cover(round_trip: float, quickest: float) -> float:
     """Seconds of arrivals to have in flight, so that the link is busy while answers travel.
 
     `round_trip`: seconds, smoothed; `quickest`: seconds, the recent minimum; both include the time
-    that the hosts take to answer. `target`: seconds that a queue may take; there is one each way.
+    that the hosts take to answer.
     """
-    excess = max(MOST_EXCESS, TARGETS * target)
-    return min(GAIN * max(round_trip, LEAST_DELAY), quickest + excess)
+    return min(GAIN * max(round_trip, LEAST_DELAY), quickest + MOST_EXCESS)

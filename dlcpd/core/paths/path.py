@@ -88,13 +88,12 @@ class PathSender:
     @property
     def cover(self) -> float:
         """Seconds of arrivals that it needs in flight; 0 = no round trip has been measured."""
-        longest, quickest, target = 0.0, inf, 0.0
+        longest, quickest = 0.0, inf
         for space in self.spaces.values():
             if space.rtt.measured:
                 longest = max(longest, space.rtt.smoothed)
                 quickest = min(quickest, space.congestion.quickest)
-                target = max(target, space.congestion.target)
-        return incast.cover(longest, quickest, target) if longest else 0.0
+        return incast.cover(longest, quickest) if longest else 0.0
 
     @property
     def quickest(self) -> float:

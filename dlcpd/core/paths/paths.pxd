@@ -1,5 +1,6 @@
 cimport cython
 
+from dlcpd.core.paths.holes cimport Holes
 from dlcpd.core.paths.path cimport PathReceiver, PathSender
 from dlcpd.core.paths.space cimport SpaceReceiver, SpaceSender
 
@@ -11,7 +12,7 @@ cdef class Paths:
     cdef public object full
     cdef public list _route, _carriers
     cdef public set _told_down
-    cdef public long long holes
+    cdef public Holes holes
     cdef public bint asked, pending
     cdef public double cover, quickest
     cdef public list _load

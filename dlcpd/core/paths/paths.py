@@ -12,9 +12,10 @@ from random import Random
 from typing import Final, Self
 
 from dlcpd.core.paths.health import ALARM_LOSS, PathHealth, PathState
+from dlcpd.core.paths.holes import Holes
 from dlcpd.core.paths.path import PathReceiver, PathSender
 from dlcpd.core.paths.routes import Routes
-from dlcpd.core.paths.rtt import LONG, MOST_REORDERING, Rtt
+from dlcpd.core.paths.rtt import LONG, Rtt
 from dlcpd.core.paths.space import SpaceSender
 from dlcpd.core.wire.control import SpaceCredit
 
@@ -24,6 +25,7 @@ CONTROL: Final = 0  # traffic class of control datagrams
 LOSS_WEIGHT: Final = 40.0  # 5 % more loss than the best path: a third of its share
 MAX_WEIGHT: Final = 19.0  # a path that works keeps at least a twentieth, to measure its loss
 LOSSY: Final = 1e-3  # fraction; beyond it, single datagrams are lost too often to rely on one
+MOST_SKEW: Final = 50e-3  # seconds; a queue of 190 KB at 30 Mb/s
 LOAD_MEMORY: Final = 1 << 16  # datagrams after which old load counts half
 
 
@@ -39,8 +41,7 @@ class Paths:
     _route: list[int] = field(init=False)  # by path: those with equal numbers share their links
     _carriers: list[int] = field(init=False)  # paths that data are sent on
     _told_down: set[int] = field(default_factory=set)  # paths that were reported down
-    # the peer's data datagrams that have not come, though later ones of their class and path have
-    holes: int = 0
+    holes: Holes = field(default_factory=Holes)
     asked: bool = False  # the peer waits for credit
     pending: bool = False  # there are arrivals that were not credited
     cover: float = 0.0  # seconds of arrivals that the slowest path needs in flight; 0 = unknown
@@ -117,7 +118,7 @@ class Paths:
         rtts = self._rtts(traffic_class)
         known = [rtt.smoothed for rtt in rtts if rtt.measured]
         skew = max(known) - min(known) if known else 0.0  # all of it may lie on the forward path
-        return max(*(rtt.reordering for rtt in rtts), min(1.5 * skew, MOST_REORDERING))
+        return max(*(rtt.reordering for rtt in rtts), min(1.5 * skew, MOST_SKEW))
 
     @property
     def is_long(self) -> bool:
@@ -289,24 +290,25 @@ class Paths:
 
     # --- in -------------------------------------------------------------------------
 
-    def on_arrival(
+    def on_arrival(  # noqa: PLR0913  # of one group of datagrams
         self,
         path: int,
         traffic_class: int,
         count: int,
         largest: int,
+        arrived_at: float,
         *,
         marked: int = 0,
         useful: bool = True,
     ) -> bool:
-        """`count` data datagrams of a class came, the newest numbered `largest`, `marked` of
-        them CE. See SpaceReceiver.on_datagrams."""
+        """`count` data datagrams of a class came at `arrived_at`, the newest numbered `largest`,
+        `marked` of them CE. See SpaceReceiver.on_datagrams."""
         if path >= len(self.rx):
             return False
         space = self.rx[path].space(traffic_class)
         before = space.largest - space.received
         news = space.on_datagrams(count, largest, marked, useful=useful)
-        self.holes += space.largest - space.received - before
+        self.holes.on_datagrams(count, space.largest - space.received - before, arrived_at)
         self.pending |= news
         return news
 
@@ -324,7 +326,7 @@ class Paths:
         space = self.rx[path].space(traffic_class)
         before = space.largest - space.received
         fresh = space.on_question(number, sent_at, arrived_at)
-        self.holes += space.largest - space.received - before
+        self.holes.on_datagrams(0, space.largest - space.received - before, arrived_at)
         self.on_ask(path, traffic_class)
         return fresh
 

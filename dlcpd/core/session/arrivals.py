@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.paths.paths import Paths
-from dlcpd.core.paths.rtt import MIN_RTO
+from dlcpd.core.paths.rtt import LEAST_REORDERING, MIN_RTO
 from dlcpd.core.session.agenda import Agenda
 from dlcpd.core.session.outbox import ANSWER_DELAY, Outbox
 from dlcpd.core.timers import Timer
@@ -17,7 +17,7 @@ from dlcpd.core.transfer.receiver import Answer, TransferReceiver
 from dlcpd.core.wire import control
 from dlcpd.core.wire.bitmap import pack_bits
 from dlcpd.core.wire.datagram import DatagramGroup, Placed
-from dlcpd.core.wire.header import ENDING, WAIVED, Header, Key, Kind
+from dlcpd.core.wire.header import WAIVED, Header, Key, Kind
 from dlcpd.core.wire.rows import RowGroup
 
 NOTHING: Final = Placed(0, 0, 0)
@@ -90,7 +90,13 @@ class Arrivals:
         header = group.header
         path, traffic_class = header.path, header.tag // DROP_PRECEDENCES
         news = self.paths.on_arrival(
-            path, traffic_class, group.count, group.newest, marked=group.marked, useful=useful
+            path,
+            traffic_class,
+            group.count,
+            group.newest,
+            group.arrived_at,
+            marked=group.marked,
+            useful=useful,
         )
         if news and group.asks:
             self.paths.on_ask(path, traffic_class)
@@ -123,15 +129,18 @@ class Arrivals:
 
         Until a hole in the packet numbers shows a loss, the missing segments are behind all that
         came: the sender may have been without a CPU for a moment, between two of the last
-        datagrams.
+        datagrams. On a path that keeps the order, none come after the END that followed them.
         """
+        holes = self.paths.holes
+        if receiver.followed and len(self.paths) == 1 and holes.are_losses:
+            return LEAST_REORDERING
         reordering = self.paths.reordering(receiver.traffic_class)
-        return reordering if self.paths.holes > receiver.holes else max(reordering, MIN_RTO)
+        return reordering if holes.count > receiver.holes else max(reordering, MIN_RTO)
 
     def _limit_wait(self, incoming: Incoming, now: float) -> None:
         """Set the time until which the receiver waits for the end of the first pass."""
         receiver = incoming.receiver
-        receiver.began, receiver.holes = now, self.paths.holes
+        receiver.began, receiver.holes = now, self.paths.holes.count
         wait = self.pass_time.allowance(receiver.segments)
         if receiver.budget and wait < float("inf"):
             receiver.deadline = now + wait
@@ -225,9 +234,6 @@ class Arrivals:
             self._limit_wait(incoming, now)
         receiver = incoming.receiver
         receiver.permit = Permit(*control.unpack_permit_untrusted(body, receiver.segments))
-        if header.flags & ENDING and not receiver.round and not receiver.ended:
-            receiver.ended = True
-            self._judge_at(incoming, now + self._patience(receiver))
 
     def _tell_waived(self, key: Key, receiver: TransferReceiver, now: float) -> None:
         """Tell the peer what was waived, until it says that it keeps it; soon a second time, since

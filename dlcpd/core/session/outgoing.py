@@ -26,6 +26,7 @@ ASKS_PER_WINDOW: Final = 4  # credits per window: fewer stall the sender, more w
 ASKING: Final = 8  # last datagrams of a batch that carry ASK: it survives some loss
 ASK_TIME: Final = 2e-3  # seconds of sending between two ASKs at most: the window covers the round
 # trip and this time
+END_SOON: Final = 5e-4  # seconds after a pass over a path that loses: END shows a lost tail
 LEAST_ASKED: Final = 16  # packets, least part of a window for which credit is asked then
 ASKING_OFTEN: Final = 2  # as ASKING, where credit is asked for so often: the next ASK is near
 ASK: Final = int(Flag.ASK)
@@ -81,19 +82,12 @@ class Outgoing:
                     self.agenda.sending.pop(self.index, None)
             sender.queued = None
 
-    def permit(self, sender: TransferSender, ended_on: int | None = None) -> None:
+    def permit(self, sender: TransferSender) -> None:
         """Tell the peer which segments of a transfer it may waive without asking, if any; it asks
-        where this gets lost. `ended_on`: the path on which the first pass has just ended; there it
-        marks that end, too, as the last of the data do."""
-        if sender.permit is None:
-            return
-        stream, operation, transfer = sender.key
-        header = Header(Kind.PERMIT, self.token_out, operation, stream, transfer)
-        if ended_on is not None:  # in the class of the data, which it must not overtake
-            tag = sender.traffic_class * DROP_PRECEDENCES
-            header = header._replace(flags=ENDING, tag=tag)
-        body = control.pack_permit(sender.permit.limit, sender.permit.costs)
-        self.outbox.put(header, body, path=ended_on)
+        where this gets lost."""
+        if sender.permit is not None:
+            body = control.pack_permit(sender.permit.limit, sender.permit.costs)
+            self.outbox.put_about(Kind.PERMIT, sender.key, body)
 
     def restart(self, sender: TransferSender) -> None:
         """Queue a transfer once more from its start."""
@@ -133,10 +127,11 @@ class Outgoing:
         batch = self._batch(sender, index, space, limit, credit=credit, now=now)
         if not sender.remaining:
             self._unqueue(sender)
-            if not sender.round and len(batch.segments) < sender.segments:
-                self.permit(sender, index)  # once more: the first may be lost
             sender.tail = (index, space.sent, space.acked)
-            self._set_end(sender, now + self.paths.timeout(traffic_class))
+            soon = self.paths.is_lossy
+            self._set_end(sender, now + (END_SOON if soon else self.paths.timeout(traffic_class)))
+            if soon and not sender.round and len(batch.segments) < sender.segments:
+                self.permit(sender)  # once more: the first may be lost
         elif sender.traffic_class != traffic_class:
             self.queue(sender)
         if self.next_class != traffic_class:
@@ -283,9 +278,13 @@ class Outgoing:
         path, number, acked = sender.tail
         traffic_class = sender.traffic_class
         space = self.paths.space(path, traffic_class)
-        if acked == space.acked or acked >= number:
+        if not sender.followed and self.paths.is_lossy:
+            sender.followed = True
+            if path not in self.paths.full:  # else data still wait, and END would overtake them
+                self._put_end(sender, path, now)
+        elif acked == space.acked or acked >= number:
             self.permit(sender)  # the peer may have begun the operation only after the data came
-            self._put_end(sender, path, now)
+            self._probe(sender, path, now)
         sender.tail = (path, number, space.acked)
         self._set_end(sender, now + self.paths.timeout(traffic_class, sender.probes))
 
@@ -295,13 +294,17 @@ class Outgoing:
         for sender in [each for senders in self._senders.values() for each in senders.values()]:
             if sender.state is SenderState.AWAITING:
                 sender.probes = 1  # the best path instead of that of its data
-                self._put_end(sender, sender.tail[0], now)
+                self._probe(sender, sender.tail[0], now)
                 self._set_end(sender, now + self.paths.timeout(sender.traffic_class))
 
-    def _put_end(self, sender: TransferSender, path: int, now: float) -> None:
-        """Queue an END in the class of the data, which it must not overtake."""
+    def _probe(self, sender: TransferSender, path: int, now: float) -> None:
+        """Queue an END, first on the path of the data, then on others."""
         via = path if not sender.probes else self.paths.for_control(sender.probes - 1)
         sender.probes += 1
+        self._put_end(sender, via, now)
+
+    def _put_end(self, sender: TransferSender, via: int, now: float) -> None:
+        """Queue an END in the class of the data, which it must not overtake."""
         traffic_class = sender.traffic_class
         stream, operation, transfer = sender.key
         header = Header(

@@ -79,6 +79,7 @@ class TransferReceiver:
     missing: int = field(init=False)
     round: int = 0  # the pass that is awaited
     ended: bool = False  # the end of that pass was seen
+    followed: bool = False  # END of that pass came
     end_at: int = 0  # time stamp of the last END
     offer: int = 0  # number of the present offer, u8 on the wire
     attempts: int = 0  # answers since the sender last sent something for it
@@ -112,7 +113,7 @@ class TransferReceiver:
             return
         if fresh:
             if self.state is ReceiverState.OFFERED:
-                self.round, self.ended = round_, False
+                self._await(round_)
             self.last_arrival, self.attempts = now, 0
             self._step(ReceiverInput.MORE if self.missing else ReceiverInput.FILLED)
         self.ended |= ending and round_ == self.round
@@ -128,7 +129,8 @@ class TransferReceiver:
         if sent_at == self.end_at:
             return False
         self.end_at = sent_at
-        self.ended |= round_ == self.round
+        if round_ == self.round:
+            self.ended = self.followed = True
         self.attempts = 0
         return True
 
@@ -154,11 +156,14 @@ class TransferReceiver:
             self.attempts += 1
             return Answer.FINAL
         if self.ended and self.round < MAX_ROUND:
-            self.round, self.ended = self.round + 1, False
+            self._await(self.round + 1)
         if self.round == 0:
             return Answer.NOTHING  # the first pass is still going on: END will come
         self.attempts += 1
         return Answer.NACK
+
+    def _await(self, round_: int) -> None:
+        self.round, self.ended, self.followed = round_, False, False
 
     def _within_budget(self) -> bool:
         return self.budget is not None and self.budget.covers(~self.received)

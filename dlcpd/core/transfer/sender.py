@@ -49,7 +49,8 @@ class TransferSender:
     permit: Permit | None = None  # the segments that the peer may waive without asking
     state: SenderState = SenderState.SENDING
     round: int = 0
-    probes: int = 0  # END datagrams sent without an answer
+    followed: bool = False  # an END has followed this pass
+    probes: int = 0  # later ENDs, without an answer
     sent: int = 0  # segments of the first pass
     retransmitted: int = 0  # segments sent again
     queued: int | None = None  # class of the queue that it waits in
@@ -155,7 +156,7 @@ class TransferSender:
         self._begin(segments[by_urgency], classes[by_urgency] * DROP_PRECEDENCES + PROTECTED)
 
     def _begin(self, order: Segments, tags: Tags) -> None:
-        self.order, self._cursor, self.probes = order, 0, 0
+        self.order, self._cursor, self.probes, self.followed = order, 0, 0, False
         self._order_tags, self.state = tags, SenderState.SENDING
         if not np.count_nonzero(tags != tags[0]):
             self._runs = [(len(order), int(tags[0]) // DROP_PRECEDENCES)]
