@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
-from dlcp_client import Guard, bounded, exact
+from dlcp_client import DaemonLost, Guard, bounded, exact
 from dlcp_client.auto.calibration import STEPS, Calibration
 from dlcp_client.guard.sampler import GuardSampler
 from dlcp_client.hooks.buckets import PlacedGradient
@@ -17,6 +18,7 @@ from dlcp_client.report.exchange_times import MIN_STEPS
 from dlcpd.contract.policy import LossPolicy
 from tests.client import exact_steps_ranks
 from tests.client.exact_steps_ranks import OFTEN, WARMUP, samples_of
+from tests.client.stand_in import StandIn
 from tests.client.test_ddp import on_each_rank
 
 LAST = WARMUP + 4 * EVERY
@@ -139,6 +141,28 @@ def test_no_step_of_a_calibration_is_exact_and_none_that_decides() -> None:
         if steps.rules.exact_step:
             found.append(step)
     assert found and not set(found) & set(measured)
+
+
+def test_an_operation_is_timed_once_before_its_end_or_after_it(world: StandIn) -> None:
+    seconds: list[float] = []
+    works = [session.all_reduce(torch.ones(4)) for session in world.sessions]
+    works[0].time(seconds, watch=True)
+    for work in works:
+        work.wait()
+    works[1].time(seconds, watch=False)  # its result has arrived
+    assert seconds == [work.took for work in works]
+    assert min(seconds) > 0
+
+
+def test_an_operation_that_failed_has_no_time(world: StandIn) -> None:
+    seconds: list[float] = []
+    work = world.sessions[0].all_reduce(torch.ones(4))
+    work.time(seconds, watch=False)
+    world.far[0].close()
+    with pytest.raises(DaemonLost):
+        work.wait()
+    work.time(seconds, watch=False)
+    assert not seconds
 
 
 @pytest.fixture
