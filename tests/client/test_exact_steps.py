@@ -81,7 +81,7 @@ def test_exact_steps_of_a_guard_reapply_residuals_and_are_timed() -> None:
 
 
 def test_exact_steps_keep_the_codec_and_what_is_exempt_from_it() -> None:
-    steps = Steps(bounded(0.1, codec="int8", **CLASSED), Guard(every=3))
+    steps = Steps(bounded(0.1, codec="int8", **CLASSED), Guard(every=5))
     requests = steps.all()
     [first, *_] = exact_steps(requests)
     assert requests[first - 1].policy.codec == "int8"

@@ -127,6 +127,16 @@ def test_operations_that_took_no_time_are_no_division_by_zero() -> None:
     assert deviations([], [1.0]) == 0.0
 
 
+def test_exact_steps_most_of_which_took_no_time_are_no_division_by_zero() -> None:
+    times = ExchangeTimes()
+    steps = [*[{LARGE: 1.0, SMALL: 1.0}] * 3, *[{LARGE: 0.0}] * 2, *[{SMALL: 0.0}] * 2]
+    for seconds in steps:
+        add(times, seconds, exact=True)
+        add(times, seconds, exact=False)
+    comparison = times.compared()
+    assert comparison is not None and comparison.enough and comparison.saved == 0.0
+
+
 def test_memory_is_bounded_in_steps_and_in_operations() -> None:
     times = ExchangeTimes()
     many = {(str(number), 1): 1.0 for number in range(MAX_OPERATIONS + 1)}

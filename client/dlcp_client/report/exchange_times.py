@@ -127,7 +127,7 @@ def _usual(
     for step in exact:
         for key in step.keys() & known:
             seconds.setdefault(key, []).append(step[key])
-    return {key: usual for key, found in seconds.items() if (usual := median(found)) > 0}
+    return {key: median(found) for key, found in seconds.items()}
 
 
 def _relative(
