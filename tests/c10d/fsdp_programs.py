@@ -2,6 +2,7 @@
 
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from dlcp_client import Guard, bounded, exact, fsdp
+from dlcp_client.hooks import exact_steps as schedule
 from dlcpd.contract.errors import BadConfig, BadPolicy
 from tests.c10d.programs import Arrays, model, parameters, sharded, train
 
@@ -72,6 +74,22 @@ def watched(rank: int, size: int) -> list[dict[str, Any]]:
         descend(net)
         reports.append(handle.guard.report())
     return reports
+
+
+def compared(rank: int, size: int) -> dict[str, Any]:
+    """Exact steps among those of a guarded training, more often than usual."""
+    net, exact_steps = large(size), []
+    with patch.object(schedule, "EVERY", 5):
+        guard = Guard(every=100, max_error=10.0)
+        handle = fsdp.register(net, bounded(0.2), warmup_steps=2, guard=guard)
+        for number in range(28):
+            step(net, rank, number)
+            descend(net)
+            if handle.rules.exact_step:
+                exact_steps.append(handle.step)
+    said, found = handle.summary(), handle.totals.exchange
+    assert found is not None and str(found) in said.splitlines()
+    return {"exact": exact_steps, "bounded": found.bounded, "compared": found.exact}
 
 
 def overlapped(rank: int, size: int) -> None:

@@ -69,6 +69,13 @@ def test_a_guard_looks_at_what_is_scattered_and_tightens_on_all_ranks(tmp_path: 
     assert first[-1]["excesses"] == 1 and first[-1]["samples"] <= 3
 
 
+def test_exact_steps_are_compared_with_bounded_ones(tmp_path: Path) -> None:
+    first, second = over("dlcp", fsdp_programs.compared, 2, tmp_path)
+    assert first == second
+    assert first["exact"] == [5, 10, 15, 20, 25]
+    assert (first["compared"], first["bounded"]) == (5, 20)  # of 21, one is sampled
+
+
 def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
     over("dlcp", fsdp_programs.refused, 2, tmp_path)
 

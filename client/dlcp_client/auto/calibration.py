@@ -71,6 +71,11 @@ class Calibration:
         self._measured = TURNS[at // TURN] if 0 <= at < STEPS else None
         self._counted = at >= 0 and at % TURN >= SKIPPED
 
+    def is_between(self, step: int) -> bool:
+        """Whether `step`, which is about to begin, is part of no calibration, or of its decision.
+        Equal on all ranks."""
+        return step < self.next
+
     def way(self, size: int) -> Way:
         """The transport of a bucket of `size` bytes in this step."""
         return self._measured or self.transports.of(size)

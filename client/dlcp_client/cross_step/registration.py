@@ -145,7 +145,8 @@ class CrossStepRegistration(Resumable):
         given = buffer.view(-1)[start // unit : (start + size) // unit]
         result = self._apart(session, given)
         request = self.rules.request(run, start, size)
-        piece = AveragedPiece(averaged(session, result, request, self.guard), self.account.waiting)
+        work = averaged(session, result, request, self.guard, watch=True)
+        piece = AveragedPiece(work, self.account.waiting)
         for one in run:
             shape, strides = one.gradient.shape, one.gradient.stride()
             offset = result.storage_offset() + (one.start - start) // unit

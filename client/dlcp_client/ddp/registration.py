@@ -58,6 +58,8 @@ class DDPRegistration(Resumable):
         self.guard = GuardSampler(guard, rules) if guard else None
         self._owned = owned
         self._calibration, self._process_group = calibration, process_group
+        if calibration is not None:
+            rules.compare(calibration.is_between)
         self._low_rank = LowRank(low_rank, rules) if low_rank else None
         self._local, self._results = local, ResultTensors()
         self.hook: HeldHook | None = None  # the communication hook that calls `average`
@@ -188,14 +190,16 @@ def register(  # noqa: PLR0913  # all but the first two by keyword
             residuals of one scale are then reapplied in the present one.
         guard: compares sampled steps with exact ones, and tightens the policy or stops. Results:
             `guard.report()` of the returned registration. Every rank passes the same. On the CPU.
+            One step in 50 is exact, so that `summary()` says what bounded mode saves.
         low_rank: PowerSGD(rank=4) sends the gradients of matrices as products of two narrow ones,
             after the warm-up; with exact(), and without a codec. The trainer keeps the error of the
             products, of the size of those gradients. On the CPU.
         transport: "dlcp": all gradients go through dlcpd. "auto": those of each bucket size go
             through dlcpd or the framework's own all-reduce, whichever is faster in this job, as
             `Calibration` measures at times; the logger "dlcp_client" and `transports` of the
-            registration report the choice; on the CPU. "backend": the framework's own, and no
-            session is opened. Every rank passes the same, whatever the policy.
+            registration report the choice; on the CPU; exact steps as with a guard. "backend": the
+            framework's own, and no session is opened. Every rank passes the same, whatever the
+            policy.
         fallback: if any rank cannot connect, or no data gets through, all warn and use the
             framework's own all-reduce. Later failures raise in any case.
         job: as in `connect`, which opens the session.

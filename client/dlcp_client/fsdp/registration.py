@@ -159,6 +159,9 @@ class GradientReduce(ArenaBuffers, ReduceScatter):
             work = self.group.reduce_scatter(
                 output_tensor, input_tensor, asked.op, **request.keywords()
             )
+            sampler = self._registration.guard
+            if sampler is not None and not sampler.samples(request):
+                request.time(work, watch=True)
             if self._only_viewed(output_tensor, asked.op):
                 self._registration.add(work)
             else:

@@ -13,7 +13,8 @@ OnExcess = Literal["tighten", "exact", "stop", "warn"]
 @dataclass(frozen=True, slots=True)
 class Guard:
     """Compares averages with exact ones. A sampled step averages its bounded gradients, and those
-    with a codec, exactly as well.
+    with a codec, exactly as well. And if `every` is 2 or more, one bounded step in 50 is exact
+    instead: `summary()` of the registration says what bounded mode saves.
 
     `every`: bounded steps from one sample to the next; the first one is sampled. `max_error`: the
     largest relative error, ||bounded - exact|| / ||exact|| over all bounded gradients of a step.

@@ -42,6 +42,8 @@ class GuardSampler:
         self._step = 0  # number of that pass
         self._counts = {"samples": 0, "excesses": 0, "overflows": 0}
         self._last: dict[str, Any] = {}
+        if guard.every > 1:  # else no step is without a sample, and its exact operations
+            rules.compare()
 
     @property
     def exact(self) -> LossPolicy:
@@ -59,8 +61,9 @@ class GuardSampler:
 
     def samples(self, request: GradientRequest) -> bool:
         """Whether to sample a reduction that is about to be submitted."""
-        bounded_steps = self._rules.step - self._rules.warmup_steps - 1
-        return not request.policy.is_plain and bounded_steps % self._guard.every == 0
+        if request.policy.is_plain or self._rules.exact_step:
+            return False
+        return self._rules.inexact_steps % self._guard.every == 0
 
     def add(self, group: Group, sample: BoundedSample) -> None:
         """Called in a backward pass: compare the sample at the end of the pass."""
@@ -137,14 +140,22 @@ class GuardSampler:
 
 
 def averaged(
-    session: Session, result: torch.Tensor, request: GradientRequest, sampler: GuardSampler | None
+    session: Session,
+    result: torch.Tensor,
+    request: GradientRequest,
+    sampler: GuardSampler | None,
+    *,
+    watch: bool = False,
 ) -> Work:
-    """Average `result`, a tensor of `session.empty`, over all ranks; sampled if due.
+    """Average `result`, a tensor of `session.empty`, over all ranks; sampled if due, else timed if
+    due. `watch`: the caller makes no Future of it.
 
     Raises: the error that prevents the submission of an operation.
     """
     if sampler is None or not sampler.samples(request):
-        return session.all_reduce(result, "avg", result_only=True, **request.keywords())
+        work = session.all_reduce(result, "avg", result_only=True, **request.keywords())
+        request.time(work, watch=watch)
+        return work
     group, policy = session.world, request.policy
     given = session.empty(result.shape, result.dtype, wait=policy.deadline)
     copy(given, result)

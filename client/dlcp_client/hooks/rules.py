@@ -1,7 +1,7 @@
 """The terms of a model's gradients: policy, name, exempt ranges and traffic classes."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
@@ -11,12 +11,14 @@ from torch._C._distributed_c10d import GradBucket
 from torch.amp import GradScaler
 
 from dlcp_client.group import Group
+from dlcp_client.hooks import exact_steps
 from dlcp_client.hooks.buckets import PlacedGradient, contents
 from dlcp_client.hooks.exempt import bucket_name, exempt_parameters
 from dlcp_client.hooks.forward_order import ForwardOrder
 from dlcp_client.hooks.resumed_gradients import ResumedGradients
 from dlcp_client.operations.layers import Layer
 from dlcp_client.operations.requests import Range
+from dlcp_client.operations.work import Work
 from dlcp_client.report.account import Account
 from dlcpd.contract.errors import BadConfig, BadPolicy
 from dlcpd.contract.policy import LossPolicy, checked
@@ -38,6 +40,12 @@ class GradientRequest:
     exempt: list[Range]
     layers: list[Layer]
     scale: float  # loss scale
+    seconds: list[float] | None = None  # receives the time of the operation; None: it is not timed
+
+    def time(self, work: Work[Any], *, watch: bool = False) -> None:
+        """Time its operation, if it is to be timed. `watch`: as of `Work.time`."""
+        if self.seconds is not None:
+            work.time(self.seconds, watch=watch)
 
     def keywords(self) -> dict[str, Any]:
         """The keyword arguments."""
@@ -102,12 +110,16 @@ class Rules:
                 "training"
             )
         self._scaler, self._scale = scaler, 1.0  # scale of this step's loss
+        self.account = Account()
         self.policy, self.exact = policy, _exactly(policy)
+        self._use(policy)
         self._next: LossPolicy | None = None  # policy from the next step on
         self.warmup_steps = max(warmup_steps, MIN_WARMUP)
         self.step = 0
         self.before = 0  # steps of the training before the checkpoint
-        self.account = Account()
+        self._compares: Callable[[int], bool] | None = None  # whether a step may be exact, or timed
+        self.exact_step = False  # whether this step is exact to be compared with bounded ones
+        self.inexact_steps = 0  # number of earlier steps after the warm-up without those
         self.resumed = ResumedGradients(dict(model.named_parameters()))
         # By name, in the order of their first submission. At most twice the model's number of
         # buckets or pieces: DDP regroups its buckets once, before any has a name.
@@ -129,19 +141,41 @@ class Rules:
         The first one waits for rank 0, whose forward order gives the classes of all ranks: branches
         may run in a different order on each. Raises: the error that ended that operation.
         """
+        if self.step > self.warmup_steps and not self.exact_step:
+            self.inexact_steps += 1
         self.step += 1
         self.account.begin()
         if self._next is not None:
             self._take(self._next)
+        self._compare()
         if self._scaler:  # once per step: on a device it waits for all queued work
             self._scale = self._scaler.get_scale()
         self.resumed.rescale(self._scale)
         if self.step == 1 and self.policy.traffic_class == UNCLASSED:
             self._order.agree(group, self.exact)
 
+    def compare(self, may: Callable[[int], bool] = lambda _: True) -> None:
+        """From now on run a bounded step in exact mode at times, and compare their times.
+
+        `may(step)`: whether that step may be one of those; equal on all ranks.
+        """
+        self._compares = may
+
+    def _compare(self) -> None:
+        """Begin a step as one that is compared, or not. It depends on the number of the step, so
+        all ranks do alike."""
+        number = self.step - self.warmup_steps - 1
+        compares = self._compares is not None and number >= 0 and self._compares(self.step)
+        compares = compares and self.policy.mode == "bounded"
+        self.exact_step = compares and exact_steps.is_exact(number)
+        timed = compares and exact_steps.is_timed(number)
+        self.account.exchanges.begin(timed=timed, exact=self.exact_step)
+
     def policy_now(self, size: int) -> LossPolicy:
         """The policy for `size` bytes in this step."""
-        return self.policy if self._may_be_inexact(size) else self.exact
+        if not self._may_be_inexact(size):
+            return self.exact
+        return self._lossless if self.exact_step else self.policy
 
     def _may_be_inexact(self, size: int) -> bool:
         return self.step > self.warmup_steps and size >= EXACT_BELOW
@@ -160,7 +194,15 @@ class Rules:
     def _take(self, policy: LossPolicy) -> None:
         # Residuals under the present policy are reapplied in operations of the same names.
         self._ended = policy.is_plain and (self._ended or not self.policy.is_plain)
-        self.policy, self.exact, self._next = policy, _exactly(policy), None
+        self.exact, self._next = _exactly(policy), None
+        self._use(policy)
+
+    def _use(self, policy: LossPolicy) -> None:
+        if policy.mode == "bounded" and policy != self.policy:
+            self.account.exchanges.forget()  # of another bound
+        self.policy = policy
+        # With the codec of the policy: in a comparison only the loss differs.
+        self._lossless = replace(policy, mode="exact", max_loss=0.0, per_class={})
 
     def limit(self, max_loss: float) -> None:
         """Lower the bound for later operations, on all ranks in the same step. 0: nothing more is
@@ -168,7 +210,7 @@ class Rules:
         self._ended = not max_loss
         per_class = {name: min(b, max_loss) for name, b in self.policy.per_class.items()}
         lower = replace(self.policy, max_loss=max_loss, per_class=per_class) if max_loss else None
-        self.policy = lower or self.exact
+        self._use(lower or self.exact)
 
     def resume(self, step: int) -> None:
         """Count `step` steps of the training before the first one here."""
@@ -192,8 +234,10 @@ class Rules:
         scale = self._scale
         self.account.handed(size, bounded=policy.mode == "bounded" and not bring_home)
         layers = [(one.start - start, self.class_of(one.parameter)) for one in placed]
-        bring_home = bring_home or (self._ended and self._may_be_inexact(size))
-        if policy.is_plain and not bring_home:
+        inexact = self._may_be_inexact(size)
+        bring_home = bring_home or (self._ended and inexact)
+        compared = self.exact_step and inexact  # it reapplies residuals, as a bounded one does
+        if policy.is_plain and not (bring_home or compared):
             return GradientRequest(policy, "", [], layers, scale)
         names = [self._names[id(one.parameter)] for one in placed]
         counts = [one.parameter.numel() for one in placed]
@@ -210,7 +254,8 @@ class Rules:
         self.account.label(
             name, names[0] if names[0] == names[-1] else f"{names[0]} to {names[-1]}"
         )
-        return GradientRequest(policy, name, exempt, layers, scale)
+        seconds = self.account.exchanges.place(name, size)
+        return GradientRequest(policy, name, exempt, layers, scale, seconds)
 
     def is_exempt(self, parameter: nn.Parameter) -> bool:
         """Whether no part of its gradient is ever waived."""

@@ -254,7 +254,10 @@ class Operations:
         # may read the totals at once.
         if isinstance(outcome, Completed):
             self.ledgers.add(work.bounded_as, outcome)
-            self.pace.took(time.monotonic() - work.begun)
+            work.took = time.monotonic() - work.begun
+            self.pace.took(work.took)
+            if work.seconds is not None:
+                work.seconds.append(work.took)
         work.settle(outcome)
         self._on_ended_locked(work)
         del self._waiting[number]

@@ -37,6 +37,14 @@ class Outcomes:
         """Complete a work's Future after its end, even if no thread waits."""
         self._completion.watch(work, self._table, self._lanes)
 
+    def time(self, work: Work[Any], seconds: list[float]) -> None:
+        """Append the time of `work` to `seconds`, when its result arrives, or now if it has."""
+        with self._table.lock:
+            if not work.settled:
+                work.seconds = seconds
+            elif work.took:
+                seconds.append(work.took)
+
     def deliver(self, target: Block[Any], region: Region, after: Event) -> Event:
         """Begin to copy a result to its device. Raises: DeviceFailed."""
         return self._staging.deliver(target, region, after)

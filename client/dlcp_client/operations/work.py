@@ -52,6 +52,9 @@ class Progress(Protocol):
     def expire(self, now: float) -> None:
         """Abort operations whose answer is overdue."""
 
+    def time(self, work: "Work[Any]", seconds: list[float]) -> None:
+        """Append the time of `work` to `seconds`, at its end."""
+
     def watch(self, work: "Work[Any]") -> None:
         """Call `work.complete` on another thread after its end, even if no thread waits."""
 
@@ -84,6 +87,8 @@ class Work(Generic[A]):
         self.bounded_as = ""  # name for its losses in the totals; "": it is exact
         self.settled = False  # whether it has an outcome
         self.copied = False  # its result is copied from a region of the arena
+        self.took = 0.0  # seconds from submission to a result
+        self.seconds: list[float] | None = None  # receives `took`; `time` sets it
         self._progress = progress
         self._region: Region | None = None  # region of the result; None: `tensor` itself
         self._device, self._after = block.device, after
@@ -178,6 +183,16 @@ class Work(Generic[A]):
         if first:
             self._progress.watch(self)
         return chained
+
+    def time(self, seconds: list[float], *, watch: bool) -> None:
+        """Append the seconds from submission to result, when it arrives; none after a failure.
+
+        `watch`: let a thread of the session notice the end at once. Otherwise the caller's Future
+        does: without either, it would be noticed when a thread next waits or submits.
+        """
+        self._progress.time(self, seconds)
+        if watch:
+            self._progress.watch(self)
 
     def lands_in(self, region: Region | None) -> None:
         """Set the region of the result, before the submission; None: `tensor` itself."""

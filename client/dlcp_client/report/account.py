@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from dlcp_client.report.exchange_times import ExchangeTimes
 from dlcp_client.report.totals import Totals
 from dlcp_client.session import Session
 
@@ -24,6 +25,7 @@ class Account:
         self.now: Final = clock  # seconds
         self.labels: dict[str, str] = {}  # by name of a bounded operation: the parameters in it
         self.on_step: list[Callable[[int], None]] = []  # called with the number of completed steps
+        self.exchanges = ExchangeTimes()
         self._adding = threading.Lock()
         self._steps = self._whole_steps = 0
         self._bytes = self._bounded_bytes = 0
@@ -77,4 +79,5 @@ class Account:
         )
         if session is None:
             return Totals(*own)
-        return Totals(*own, session.ledger, session.bounded(self.labels))
+        bounded = session.bounded(self.labels)
+        return Totals(*own, session.ledger, bounded, self.exchanges.compared())

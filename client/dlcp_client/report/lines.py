@@ -48,6 +48,8 @@ def end(session: Session, totals: Totals, policy: LossPolicy, how: str, *, waits
     parts = [amounts(totals)]
     if policy.mode == "bounded" or totals.by_name:
         parts.append(losses(totals, policy))
+    if totals.exchange is not None:
+        parts.append(str(totals.exchange))
     if waits:
         parts.append(waiting(totals))
     # Do not look for losses: a peer that has left since the last operation is no error.

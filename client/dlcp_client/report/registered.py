@@ -88,12 +88,15 @@ class Registered:
         `steps`; `bytes` handed to dlcpd, `bounded_bytes` of them under a bounded policy; of the
         session `operations`, `segments` sent, `retransmitted` and `reapplied`; of this model's
         bounded operations `waived`, `loss` (a fraction of their segments; `bound` is the present
-        limit) and `energy_lost` (of a contribution's sum of squares, on average); `exposed_s`:
-        seconds that a step waited for gradients, and `step_s`: seconds from one step to the next,
-        both on average; `paths`, and `paths_in_alarm`: down, or gray.
+        limit) and `energy_lost` (of a contribution's sum of squares, on average);
+        `exchange_saved`: the fraction of the exchange time that bounded mode saved in the last
+        steps compared, below 0 if it took longer; `exposed_s`: seconds that a step waited for
+        gradients, and `step_s`: seconds from one step to the next, both on average; `paths`, and
+        `paths_in_alarm`: down, or gray.
 
         Unknown values are omitted: waits of a model on a device, numbers of the network without a
-        session, those of paths if the daemon does not answer within a second.
+        session, those of paths if the daemon does not answer within a second, `exchange_saved`
+        without a guard or `transport="auto"`, and before five exact steps were compared.
         """
         totals = self.totals if since is None else self.totals.since(since)
         found = totals.scalars(waits=self.account.waits, network=self.session is not None)
@@ -136,7 +139,8 @@ class Registered:
             ) from exc
 
     def summary(self, *, all_ranks: bool = False) -> str:
-        """A summary of a few lines: losses against the bound, by layer, and the time spent waiting.
+        """A summary of a few lines: losses against the bound, by layer, the exchange time that
+        bounded mode saved if it was compared with exact steps, and the time spent waiting.
 
         `all_ranks`: every rank calls it at the same point, between two steps, and gets a line on
         all of them; it costs a small all-gather, within 30 s.

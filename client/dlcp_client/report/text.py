@@ -17,6 +17,8 @@ def summary(
     if policy.mode == "bounded" or totals.by_name:
         lines.append(losses(totals, policy))
         lines += layers(totals, labels)
+    if totals.exchange is not None:
+        lines.append(str(totals.exchange))
     if waits:
         lines.append(waiting(totals))
     return lines

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlcp_client.operations.ledger import Ledger
+from dlcp_client.report.exchange_times import ExchangeComparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class Totals:
     whole: float = 0.0  # seconds of those steps
     session: Ledger = field(default_factory=Ledger)  # all operations of the session
     by_name: Mapping[str, Ledger] = field(default_factory=dict)  # bounded operations
+    # Bounded steps against exact ones, so far; None: nothing was compared.
+    exchange: ExchangeComparison | None = None
 
     def since(self, earlier: "Totals") -> "Totals":
         """The totals since `earlier`."""
@@ -35,6 +38,7 @@ class Totals:
             self.whole - earlier.whole,
             self.session.minus(earlier.session),
             {name: ledger for name, ledger in names.items() if ledger.operations},
+            self.exchange,
         )
 
     @property
@@ -88,6 +92,8 @@ class Totals:
                 "loss": self.loss,
                 "energy_lost": self.energy_lost,
             }
+            if self.exchange is not None and self.exchange.enough:
+                found["exchange_saved"] = self.exchange.saved
         if waits:
             found["exposed_s"] = self.wait
         if self.whole_steps:
