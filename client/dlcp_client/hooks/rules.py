@@ -164,9 +164,10 @@ class Rules:
     def _compare(self) -> None:
         """Begin a step as one that is compared, or not. It depends on the number of the step, so
         all ranks do alike."""
+        if self._compares is None:
+            return
         number = self.step - self.warmup_steps - 1
-        compares = self._compares is not None and number >= 0 and self._compares(self.step)
-        compares = compares and self.policy.mode == "bounded"
+        compares = self.policy.mode == "bounded" and number >= 0 and self._compares(self.step)
         self.exact_step = compares and exact_steps.is_exact(number)
         timed = compares and exact_steps.is_timed(number)
         self.account.exchanges.begin(timed=timed, exact=self.exact_step)
