@@ -165,17 +165,6 @@ def test_an_operation_that_failed_has_no_time(world: StandIn) -> None:
     assert not seconds
 
 
-@pytest.fixture
-def lossy(tmp_path: Path) -> Path:
-    file = tmp_path / "dlcpd.toml"
-    file.write_text(
-        '[daemon]\ncontrol_address = "127.0.0.1"\n'
-        '[network]\npaths = [{ address = "127.0.0.1" }]\npeer_timeout = 10.0\n'
-        "[inject]\nloss = 0.1\nseed = 1\n"
-    )
-    return file
-
-
 @pytest.mark.parametrize("how", ["ddp", "cross_step"])
 def test_a_guarded_training_says_what_its_bound_saved(
     tmp_path: Path, lossy: Path, how: str, monkeypatch: pytest.MonkeyPatch

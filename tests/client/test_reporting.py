@@ -13,17 +13,6 @@ from tests.client.report_ranks import BOUND, STEPS, WARMUP
 from tests.client.test_ddp import on_each_rank
 
 
-@pytest.fixture
-def lossy(tmp_path: Path) -> Path:
-    file = tmp_path / "dlcpd.toml"
-    file.write_text(
-        '[daemon]\ncontrol_address = "127.0.0.1"\n'
-        '[network]\npaths = [{ address = "127.0.0.1" }]\npeer_timeout = 10.0\n'
-        "[inject]\nloss = 0.1\nseed = 1\n"
-    )
-    return file
-
-
 @pytest.mark.parametrize("how", ["ddp", "cross_step"])
 def test_metrics_and_summary_of_a_lossy_training(
     tmp_path: Path, lossy: Path, how: str, monkeypatch: pytest.MonkeyPatch

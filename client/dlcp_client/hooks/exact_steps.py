@@ -1,6 +1,6 @@
 """The steps that compare bounded mode with exact mode. Pure: the same on all ranks.
 
-One step in EVERY runs in exact mode, and the bounded steps beside it are timed. Neighbours, because
+One step in EVERY runs in exact mode. It is compared with the bounded steps next to it, because
 networks and batches change over a training. Only a guard and `transport="auto"` have such steps.
 """
 

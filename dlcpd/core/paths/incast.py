@@ -18,8 +18,9 @@ LEAST_SHARE: Final = 12 << 10  # bytes; smaller bursts of many senders cost the 
 GAIN: Final = 2.0  # bandwidth-delay products: one in flight, one queued or in the hosts
 LEAST_DELAY: Final = 2e-3  # seconds; two busy engines may take as long to answer
 MOST_EXCESS: Final = 6e-3  # seconds of arrivals beyond the minimum RTT; 75 KB at 100 Mb/s
-SLOW: Final = 84 << 10  # bytes, likewise, where they take longer, below 117 Mb/s: three times 20
-MOST_SLOW: Final = 30e-3  # packets, a sender's target queue; and seconds that they may take at most
+# Below 115 Mb/s, MOST_EXCESS is less than three target queues of one sender, of 20 packets each.
+SLOW: Final = 84 << 10  # bytes of those three
+MOST_SLOW: Final = 30e-3  # seconds that they may take
 HOSTS: Final = 2.0  # hosts that hold datagrams as long as this one does: it and the sender
 LAG_WEIGHT: Final = 1 / 16  # of new data in the smoothed lag
 GAP: Final = 5e-3  # seconds without data after which a measurement begins anew
