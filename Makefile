@@ -25,7 +25,7 @@ PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=dlcpd.requests --cov=switchcfg \
 	--cov-branch --cov-report=term --cov-fail-under=95
 
-.PHONY: venv compiled test test-all cov e2e-switch e2e-deploy screenshots attack faults drill fuzz soak conformance demo docs configuration-reference lint format types contracts check system-deps clean
+.PHONY: venv compiled test test-all cov switches-emulated e2e-switch e2e-deploy screenshots attack faults drill fuzz soak conformance demo docs configuration-reference lint format types contracts check system-deps clean
 
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -52,7 +52,9 @@ test: $(STAMP)
 	$(BIN)/pytest -q -n auto --dist worksteal -m "main_path or not (processes or netns or heavy)"
 
 # Every test. CI runs it.
-test-all: cov e2e-switch e2e-deploy
+test-all: cov
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target switches-emulated e2e-deploy
+	$(BIN)/pytest -v $(TRAFFIC_TESTS)
 	$(BIN)/pytest -q -n auto -m "not heavy" tests/core tests/collectives
 	$(BIN)/pytest -n auto --dist worksteal --durations 25 $(addprefix --ignore=,$(PURE_TESTS) $(SERIAL_TESTS) tests/switches tests/deploy tests/page)
 	$(BIN)/pytest $(SERIAL_TESTS)
@@ -63,10 +65,12 @@ cov: $(STAMP)
 	$(BIN)/pytest -n auto -m heavy $(PURE_TESTS)
 
 # Emulated switches: Linux behind sshd, SONiC's CONFIG_DB in Redis, gNMI. The tests mostly wait and
-# run in parallel; those that measure traffic run alone.
-e2e-switch: $(STAMP)
-	$(BIN)/pytest -v -n auto --dist worksteal tests/switches $(addprefix --ignore=,$(TRAFFIC_TESTS))
+# run in parallel, and beside those of installations; those that measure traffic run alone.
+e2e-switch: switches-emulated
 	$(BIN)/pytest -v $(TRAFFIC_TESTS)
+
+switches-emulated: $(STAMP)
+	$(BIN)/pytest -v -n auto --dist worksteal tests/switches $(addprefix --ignore=,$(TRAFFIC_TESTS))
 
 # Tests of all installations: wheel, .deb and its service in a machine that systemd boots, image,
 # Kubernetes manifests, Slurm scripts, Ansible role; and the status page and reports in a browser.

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
@@ -21,6 +22,7 @@ from dlcp_client.arena.tensors import TENSORS
 from dlcp_client.connection import JoinedJob
 from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.operations.lanes import Lanes
+from dlcp_client.operations.work import Work
 from dlcp_client.session import Session
 from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.messages import Completed, Failed, Leave, Left, Message, Released, Submit
@@ -180,6 +182,12 @@ def completed(number: int, **changes: Any) -> Completed:
         "also_released": [],
     }
     return Completed(operation=number, **(values | changes))
+
+
+def nothing(table: Any) -> Work[Any]:
+    """A work without data. `table` submits nothing: `begin` it."""
+    block: Any = SimpleNamespace(array=None, device=None)
+    return Work(table, block=block, expires=time.monotonic() + 60.0, label="nothing")
 
 
 def until_polling(thread_id: int) -> None:

@@ -13,14 +13,15 @@ import torch
 
 from dlcp_client import Session, bounded, exact
 from dlcp_client.ipc.handshake import ControlConnection
+from dlcp_client.numpy.arrays import ARRAYS
 from dlcp_client.operations.engines import LEAST_RANGE, LEAST_TRANSFER, Engines
 from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.parts import Parts
+from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import DaemonLost, DeadlineExceeded, DlcpError, PeerLost
 from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import (
-    Completed,
     Counts,
     Failed,
     Message,
@@ -33,7 +34,7 @@ from dlcpd.core.wire.sizes import MAX_SEGMENT
 from dlcpd.ipc.seqpacket import send_now
 from tests.client import group_ranks
 from tests.client.real import WORLD, connected, each_rank, kill
-from tests.client.stand_in import completed
+from tests.client.stand_in import completed, nothing
 from tests.client.test_ddp import on_each_rank
 
 RANGE = 3 * LEAST_RANGE // 4  # elements of float32: worth dividing among three engines
@@ -145,22 +146,11 @@ def test_counts_of_parts_are_added() -> None:
     assert parts.answer(0, one) == whole
 
 
-class StandInWork:
-    """What a table needs of a work."""
-
-    begun, expires = 0.0, float("inf")
-    label, bounded_as, settled, copied = "all_reduce", "", False, False
-
-    def __init__(self) -> None:
-        self.outcome: Completed | DlcpError | None = None
-
-    def settle(self, outcome: Completed | DlcpError) -> None:
-        self.outcome = outcome
-
-
-def begun(engines: int) -> tuple[Operations, StandInWork]:
-    table, work = Operations(lambda _work: None), StandInWork()
-    table.begin(work, (), range(engines))  # type: ignore[arg-type]
+def begun(engines: int) -> tuple[Operations, Work[Any]]:
+    table: Any = Operations(lambda _work: None)
+    table.library = ARRAYS  # as the session that works wait with
+    work = nothing(table)
+    table.begin(work, (), range(engines))
     return table, work
 
 
@@ -172,9 +162,9 @@ def say(table: Operations, message: Message, engine: int) -> None:
 def test_an_operation_ends_with_its_last_part() -> None:
     table, work = begun(2)
     say(table, completed(1, released=True), 1)
-    assert work.outcome is None and len(table.memory) == 1
+    assert not work.ended and len(table.memory) == 1
     say(table, completed(1, released=False), 0)
-    assert isinstance(work.outcome, Completed) and len(table.memory) == 1
+    assert work.stats is not None and len(table.memory) == 1
     say(table, Released(1), 1)  # once more, of the same engine
     assert len(table.memory) == 1
     say(table, Released(1), 0)
@@ -184,10 +174,12 @@ def test_an_operation_ends_with_its_last_part() -> None:
 def test_the_first_part_that_fails_fails_the_operation_and_the_others_keep_its_memory() -> None:
     table, work = begun(2)
     say(table, Failed(1, "deadline_exceeded", "late"), 0)
-    assert isinstance(work.outcome, DeadlineExceeded)
+    with pytest.raises(DeadlineExceeded, match="late"):
+        work.wait()
     assert len(table.memory) == 1, "the other engine may still write"
     say(table, completed(1, released=True), 1)
-    assert isinstance(work.outcome, DeadlineExceeded)
+    with pytest.raises(DeadlineExceeded, match="late"):
+        work.wait()
     assert len(table.memory) == 0
 
 

@@ -2,7 +2,6 @@
 
 import socket
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +10,10 @@ from dlcp_client.ipc.handshake import ControlConnection
 from dlcp_client.numpy.arrays import ARRAYS
 from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import GRACE, Operations
-from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import PeerLost
 from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import Failed, Released
-from tests.client.stand_in import completed
+from tests.client.stand_in import completed, nothing
 
 
 def test_a_lane_that_ends_between_two_reads_of_a_frame_is_an_end() -> None:
@@ -64,8 +62,3 @@ def test_a_peer_that_one_engine_lost_takes_no_result_of_another_engine() -> None
     lanes.close()
     for sock in (far_control, *(far for _, far in ends)):
         sock.close()
-
-
-def nothing(table: Any) -> Any:
-    block: Any = SimpleNamespace(array=None, device=None)
-    return Work(table, block=block, expires=time.monotonic() + 60.0, label="nothing")
