@@ -151,7 +151,9 @@ def _peer(flow: Flow, mtu: list[dict[str, Any]], accounts: Accounts) -> dict[str
     silent = time.monotonic() - flow.heard_at if flow.suspected else 0.0
     paths = [
         PathSource(sender, receiver, number, flow, accounts)
-        for number, (sender, receiver) in enumerate(zip(flow.paths.tx, flow.paths.rx, strict=True))
+        for number, (sender, receiver) in enumerate(
+            zip(flow.paths.tx, flow.paths.rx.paths, strict=True)
+        )
     ]
     return {
         "rank": flow.rank,

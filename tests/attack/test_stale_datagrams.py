@@ -69,7 +69,7 @@ class Run:
         return [
             {"window": flow.window}
             | {f"tx {c}": (s.sent, s.acked, s.arrived) for c, s in flow.paths.tx[0].spaces.items()}
-            | {f"rx {c}": (s.largest, s.received) for c, s in flow.paths.rx[0].spaces.items()}
+            | {f"rx {c}": (s.largest, s.received) for c, s in flow.paths.rx.paths[0].spaces.items()}
             for flow in flows
         ]
 

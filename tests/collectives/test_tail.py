@@ -104,6 +104,35 @@ def test_on_a_path_that_loses_end_shows_the_lost_tail() -> None:
     assert min(lost) > 8
 
 
+def test_a_pass_over_unequal_paths_ends_with_the_slowest() -> None:
+    """What a quick path lacks is asked for when the slow one has delivered: not sooner, for its
+    data are on the way, and not after a timer."""
+    slow, lost, asked = 10e-3, list[int](), list[float]()
+    net = SimNetwork(2, LINK, chunk_segments=128, paths=2, detour={1: slow})
+    for operation in range(1, 8):
+        reduce(net, operation)
+    for endpoint in net.endpoints:
+        for flow in next(iter(endpoint.sessions.values())).flows.values():
+            flow.paths.tx[0].space(0).lost = 100
+            assert flow.paths.is_lossy
+    begun = net.now
+
+    def tamper(source: int, target: int, data: bytes) -> list[bytes]:
+        header = Header.unpack_untrusted(data)
+        if header.kind is Kind.DATA and header.path == 0 and not header.round and len(lost) < 2:
+            lost.append(header.segment)
+            return []
+        if header.kind is Kind.NACK:
+            asked.append(net.now - begun)
+        return [data]
+
+    net.tamper = tamper
+    reduce(net, 8)
+    assert slow < asked[0] < slow + 1e-3
+    stats = [net.done(rank)[8].stats for rank in range(2)]
+    assert sum(each.retransmitted for each in stats) == len(lost) == 2
+
+
 def test_on_a_path_that_loses_end_waits_for_data_that_the_socket_did_not_take() -> None:
     """Else END would call them lost."""
     net, kinds = network(), list[Kind]()

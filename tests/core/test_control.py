@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.core.wire import control
 from dlcpd.core.wire.bitmap import pack_bits
-from dlcpd.core.wire.control import MAX_LISTED, MAX_TEXT, Ready, SpaceCredit
+from dlcpd.core.wire.control import MAX_END_ROWS, MAX_LISTED, MAX_TEXT, EndRow, Ready, SpaceCredit
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "header.json").read_text())
@@ -122,7 +122,7 @@ def test_the_longest_ready_fits_any_datagram() -> None:
     assert HEADER_SIZE + len(SUBMITTED._replace(text="x" * MAX_TEXT).pack()) < 1280  # RFC 8200
 
 
-# --- CREDIT, COMPLETE, bitmaps ----------------------------------------------------------
+# --- CREDIT, END, PERMIT, COMPLETE, bitmaps ----------------------------------------------
 
 
 @good("credit")
@@ -144,6 +144,34 @@ def test_a_count_of_packets_beyond_32_bits_wraps_into_its_field() -> None:
     assert control.unpack_credit_untrusted(packed)[1][0].received == 5
 
 
+@good("end")
+def test_end(vector: dict[str, Any]) -> None:
+    rows = [EndRow(*row) for row in vector["rows"]]
+    assert control.pack_ends(rows) == body(vector)
+    assert control.unpack_ends_untrusted(body(vector)) == rows
+
+
+@bad("end")
+def test_end_rejected(vector: dict[str, Any]) -> None:
+    with pytest.raises(MalformedDatagram) as caught:
+        control.unpack_ends_untrusted(body(vector))
+    assert caught.value.reason == vector["reject"]
+
+
+@good("permit")
+def test_permit(vector: dict[str, Any]) -> None:
+    limit, costs = control.unpack_permit_untrusted(body(vector), vector["segments"])
+    assert (limit, costs.tolist()) == (vector["limit"], vector["costs"])
+    assert control.pack_permit(limit, costs) == body(vector)
+
+
+@bad("permit")
+def test_permit_rejected(vector: dict[str, Any]) -> None:
+    with pytest.raises(MalformedDatagram) as caught:
+        control.unpack_permit_untrusted(body(vector), vector["segments"])
+    assert caught.value.reason == vector["reject"]
+
+
 @good("complete")
 def test_complete(vector: dict[str, Any]) -> None:
     assert control.pack_transfers(vector["transfers"]) == body(vector)
@@ -157,7 +185,9 @@ def test_complete_rejected(vector: dict[str, Any]) -> None:
     assert caught.value.reason == vector["reject"]
 
 
-def test_a_full_list_of_transfers_fits_any_datagram() -> None:
+def test_full_lists_fit_any_datagram() -> None:
+    rows = [EndRow(0, 0, 0)] * MAX_END_ROWS
+    assert HEADER_SIZE + len(control.pack_ends(rows)) < 1280
     assert HEADER_SIZE + 2 * MAX_LISTED < 1280  # IPv6 minimum link (RFC 8200)
 
 
@@ -182,8 +212,10 @@ def test_random_bodies_raise_only_malformed_datagram(data: bytes, segments: int)
         control.unpack_ready_untrusted,
         partial(control.unpack_ready_untrusted, carries=True),
         control.unpack_credit_untrusted,
+        control.unpack_ends_untrusted,
         control.unpack_transfers_untrusted,
         lambda raw: control.unpack_bits_untrusted(raw, segments),
+        lambda raw: control.unpack_permit_untrusted(raw, segments),
     ):
         assert reason_of(parse, data) in ("", "length", "body", "path")
 

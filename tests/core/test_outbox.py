@@ -41,8 +41,8 @@ def test_it_goes_along_with_what_leaves_once_that_is_worth_it() -> None:
 
 def test_a_peer_that_asks_is_answered_at_once() -> None:
     box = outbox()
-    box.paths.on_arrival(0, 4, 3, 3, 0.0)
-    box.paths.on_ask(0, 4)
+    box.paths.rx.on_arrival(0, 4, 3, 3, 0.0)
+    box.paths.rx.on_ask(0, 4)
     assert taken(box, 5.0) == [(Kind.CREDIT, 0)]
     assert taken(box, 5.1) == []
 
@@ -50,8 +50,8 @@ def test_a_peer_that_asks_is_answered_at_once() -> None:
 def test_credit_takes_all_routes_alike_also_for_a_peer_whose_bursts_take_turns() -> None:
     box, seen = outbox(paths=4), [Counter[int]() for _ in range(4)]
     for number in range(1, 401):
-        box.paths.on_arrival(0, 4, 1, number, 0.0)
-        box.paths.on_ask(0, 4)
+        box.paths.rx.on_arrival(0, 4, 1, number, 0.0)
+        box.paths.rx.on_ask(0, 4)
         seen[number % 4].update(path for _, path in taken(box, float(number)))
     for answers in seen:  # 25 on each route, give or take three times their deviation
         assert set(answers) == {0, 1, 2, 3}
@@ -62,7 +62,7 @@ def test_the_answer_to_a_ping_goes_out_on_every_route() -> None:
     box = outbox(paths=3)
     box.pinged = True
     box.complete.append(Key(0, 1, 4))
-    box.paths.on_ask(1, 0)
+    box.paths.rx.on_ask(1, 0)
     answers = taken(box, 5.0)
     for kind in (Kind.CREDIT, Kind.COMPLETE):
         assert sorted(path for k, path in answers if k is kind) == [0, 1, 2]

@@ -179,6 +179,13 @@ TARGETS: Final = {
             ("dlcpd.core.wire.control:unpack_bits_untrusted",),
         ),
         Target(
+            "end",
+            control.unpack_ends_untrusted,
+            MalformedDatagram,
+            (control.pack_ends([control.EndRow(1, 4, 1000), control.EndRow(0, 0, 1)]),),
+            ("dlcpd.core.wire.control:unpack_ends_untrusted",),
+        ),
+        Target(
             "permit",
             _permit,
             MalformedDatagram,

@@ -61,6 +61,7 @@ LAYOUTS: Final[dict[str, dict[str, tuple[int, int]]]] = {
     "complete": {"first": (0, 2)},
     "digests": {"operation": (0, 4), "known": (4, 1), "digest": (8, 8)},
     "bitmap": {"segments": (0, 2), "bits": (2, 2)}, "probe": HEADER | {"number": (40, 4)},
+    "end": {"path": (0, 1), "class": (1, 1), "number": (4, 4)},
     "permit": {"segments": (0, 2), "limit": (2, 2), "cost": (4, 1)},
     "probe_answer": HEADER | {"number": (40, 4), "received": (44, 2)}, "pieces": PIECE,
     "bundle": {"length": (40, 2), "version": (42, 1), "kind": (43, 1), "path": (45, 1)},

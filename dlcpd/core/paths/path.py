@@ -8,7 +8,7 @@ from typing import Final
 from dlcpd.core.paths import incast
 from dlcpd.core.paths.congestion import CongestionControl
 from dlcpd.core.paths.rtt import Rtt
-from dlcpd.core.paths.space import SpaceReceiver, SpaceSender
+from dlcpd.core.paths.space import SpaceReceiver, SpaceSender, unwrap
 
 _UNKNOWN: Final = Rtt()
 
@@ -140,6 +140,11 @@ class PathReceiver:
         if found is None:
             found = self.spaces[traffic_class] = SpaceReceiver()
         return found
+
+    def has(self, traffic_class: int, number: int) -> bool:
+        """Whether a datagram of a class with this 32-bit packet number, or a newer one, came."""
+        space = self.spaces.get(traffic_class)
+        return space is not None and unwrap(number, space.largest) <= space.largest
 
     def owing(self) -> Iterable[tuple[int, SpaceReceiver]]:
         """(class, space) of those with arrivals that were not credited, or a request for credit."""

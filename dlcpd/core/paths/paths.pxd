@@ -1,19 +1,18 @@
 cimport cython
 
-from dlcpd.core.paths.holes cimport Holes
-from dlcpd.core.paths.path cimport PathReceiver, PathSender
-from dlcpd.core.paths.space cimport SpaceReceiver, SpaceSender
+from dlcpd.core.paths.path cimport PathSender
+from dlcpd.core.paths.receiving cimport ReceivingPaths
+from dlcpd.core.paths.space cimport SpaceSender
 
 
 cdef class Paths:
-    cdef public list tx, rx
+    cdef public list tx
+    cdef public ReceivingPaths rx
     cdef public object routes
     cdef public list health
     cdef public object full
     cdef public list _route, _carriers
     cdef public set _told_down
-    cdef public Holes holes
-    cdef public bint asked, pending
     cdef public double cover, quickest
     cdef public list _load
     cdef public object _random
@@ -27,9 +26,3 @@ cdef class Paths:
     cpdef void on_sent(self, long long path, long long datagrams)
     cpdef long long for_control(self, long long attempt)
     cpdef long long for_credit(self)
-    @cython.locals(space=SpaceReceiver)
-    cpdef void on_ask(self, long long path, long long traffic_class)
-    cpdef void on_stamp(
-        self, long long path, long long traffic_class, long long sent_at, double arrived_at
-    )
-    cpdef list credits(self, double now)

@@ -1,4 +1,4 @@
-"""All paths of one flow: the choice for the next burst, silent paths, and what to credit.
+"""All paths of one flow: the choice for the next burst, silent paths, what the peer credits.
 
 Rules of a single path are in `path` and `space`. Spraying balances the load: of the paths that have
 room, the one whose route carried least takes the next burst, so links that are not the bottleneck
@@ -12,8 +12,8 @@ from random import Random
 from typing import Final, Self
 
 from dlcpd.core.paths.health import ALARM_LOSS, PathHealth, PathState
-from dlcpd.core.paths.holes import Holes
 from dlcpd.core.paths.path import PathReceiver, PathSender
+from dlcpd.core.paths.receiving import ReceivingPaths
 from dlcpd.core.paths.routes import Routes
 from dlcpd.core.paths.rtt import LONG, Rtt
 from dlcpd.core.paths.space import SpaceSender
@@ -31,19 +31,16 @@ LOAD_MEMORY: Final = 1 << 16  # datagrams after which old load counts half
 
 @dataclass(eq=False)
 class Paths:
-    """Both directions of every path, by index. A peer may name indices that do not exist."""
+    """By index. A peer may name indices that do not exist."""
 
     tx: list[PathSender]
-    rx: list[PathReceiver]
+    rx: ReceivingPaths
     routes: Routes = field(init=False)
     health: list[PathHealth] = field(init=False)  # by path
     full: Collection[int] = ()  # paths of this host whose sockets are full now
     _route: list[int] = field(init=False)  # by path: those with equal numbers share their links
     _carriers: list[int] = field(init=False)  # paths that data are sent on
     _told_down: set[int] = field(default_factory=set)  # paths that were reported down
-    holes: Holes = field(default_factory=Holes)
-    asked: bool = False  # the peer waits for credit
-    pending: bool = False  # there are arrivals that were not credited
     cover: float = 0.0  # seconds of arrivals that the slowest path needs in flight; 0 = unknown
     quickest: float = 0.0  # seconds, the minimum RTT of the slowest path; 0 = unknown
     _load: list[float] = field(init=False)  # by route: datagrams, old ones count less
@@ -68,7 +65,7 @@ class Paths:
         the same random paths. `full`: a set that io keeps up to date."""
         made = cls(
             [PathSender(1 / count, congestion_control) for _ in range(count)],
-            [PathReceiver() for _ in range(count)],
+            ReceivingPaths([PathReceiver() for _ in range(count)]),
         )
         made.health = [PathHealth(alarm_loss) for _ in range(count)]
         made._random = Random(seed)  # noqa: S311  # not for security
@@ -82,8 +79,6 @@ class Paths:
         """They do not leave this host, so no port of a switch limits them. Call it before use."""
         for path in self.tx:
             path.port = False
-
-    # --- out ------------------------------------------------------------------------
 
     def space(self, path: int, traffic_class: int) -> SpaceSender:
         """The space of a class on a path."""
@@ -287,60 +282,3 @@ class Paths:
                 self._told_down.discard(index)
                 return [(index, PathState.UP)]
         return []
-
-    # --- in -------------------------------------------------------------------------
-
-    def on_arrival(  # noqa: PLR0913  # of one group of datagrams
-        self,
-        path: int,
-        traffic_class: int,
-        count: int,
-        largest: int,
-        arrived_at: float,
-        *,
-        marked: int = 0,
-        useful: bool = True,
-    ) -> bool:
-        """`count` data datagrams of a class came at `arrived_at`, the newest numbered `largest`,
-        `marked` of them CE. See SpaceReceiver.on_datagrams."""
-        if path >= len(self.rx):
-            return False
-        space = self.rx[path].space(traffic_class)
-        before = space.largest - space.received
-        news = space.on_datagrams(count, largest, marked, useful=useful)
-        self.holes.on_datagrams(count, space.largest - space.received - before, arrived_at)
-        self.pending |= news
-        return news
-
-    def on_ask(self, path: int, traffic_class: int) -> None:
-        """The peer waits for credit of a class on an existing path."""
-        self.rx[path].space(traffic_class).asked = self.asked = True
-
-    def on_question(
-        self, path: int, traffic_class: int, number: int, sent_at: int, arrived_at: float
-    ) -> bool:
-        """The peer asks for credit of a class on a path, on which it has sent `number` packets.
-        Returns whether the question is new; it is answered in any case."""
-        if path >= len(self.rx):
-            return False
-        space = self.rx[path].space(traffic_class)
-        before = space.largest - space.received
-        fresh = space.on_question(number, sent_at, arrived_at)
-        self.holes.on_datagrams(0, space.largest - space.received - before, arrived_at)
-        self.on_ask(path, traffic_class)
-        return fresh
-
-    def on_stamp(self, path: int, traffic_class: int, sent_at: int, arrived_at: float) -> None:
-        """The time stamp of a useful datagram, microseconds of the peer's clock, and when it
-        came."""
-        if path < len(self.rx):
-            self.rx[path].space(traffic_class).on_stamp(sent_at, arrived_at)
-
-    def credits(self, now: float) -> list[SpaceCredit]:
-        """Rows of a CREDIT; their arrivals are no longer pending."""
-        self.asked = self.pending = False
-        return [
-            space.credit(index, traffic_class, now)
-            for index, path in enumerate(self.rx)
-            for traffic_class, space in path.owing()
-        ]

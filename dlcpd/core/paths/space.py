@@ -10,10 +10,14 @@ of that class's congestion.
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dlcpd.core.paths.congestion import CongestionControl, Feedback
 from dlcpd.core.paths.newest import Newest, microseconds
 from dlcpd.core.paths.rtt import Rtt
 from dlcpd.core.wire.control import SpaceCredit
+from dlcpd.core.wire.header import ASK
 
 _WRAP: Final = 1 << 32
 _HALF: Final = 1 << 31
@@ -22,6 +26,12 @@ OLDEST_ECHO: Final = 10.0  # seconds; a starved class may be this late, a forged
 # is not of this space; a nearer one that is forged only opens the window once.
 MAX_AHEAD: Final = 1 << 18
 _CE_WRAP: Final = 1 << 16
+ASKS_PER_WINDOW: Final = 4  # credits per window: fewer stall the sender, more wake it for nothing
+MARKS: Final = 8  # last datagrams of a part that carry ASK: it survives some loss
+ASK_TIME: Final = 2e-3  # seconds of sending between two ASKs at most: the window covers the round
+# trip and this time
+LEAST_ASKED: Final = 16  # packets, least part of a window for which credit is asked then
+MARKS_OFTEN: Final = 2  # as MARKS, where credit is asked for so often: the next ASK is near
 SMALL_SEND: Final = 12  # packets; fewer are not worth a system call while others are out
 
 
@@ -149,6 +159,22 @@ class SpaceSender:
         if self._offset is None:
             self._offset = transit
         return ((transit - self._offset + _HALF) % _WRAP - _HALF) * 1e-6
+
+    def ask(self, flags: NDArray[np.uint8], credit: int, most: int) -> None:
+        """Set ASK in the `flags` of a batch that has just been sent: at the quarters of the window
+        that end in it, or at shorter parts where a quarter takes longer than ASK_TIME. `credit`,
+        `most`: datagrams, that the peer takes, and of a batch."""
+        limit = self.limit(credit)
+        every = min(max(limit // ASKS_PER_WINDOW, min(limit // 2, MARKS), 1), most)
+        marks = min(MARKS, max(every // 2, 1))  # all of a small window would carry ASK three times
+        often = max(int(self.congestion.pace * ASK_TIME), LEAST_ASKED)
+        if often < every:
+            every, marks = often, MARKS_OFTEN
+        first = self.sent - len(flags)  # the packet before the batch
+        for number in range(max(self.asked + every, first + 1), self.sent + 1, every):
+            row = number - first
+            flags[max(row - marks, 0) : row] |= ASK
+            self.asked = number
 
     def abandon(self) -> None:
         """Count packets in flight as lost: the path is dead."""

@@ -17,7 +17,7 @@ from dlcpd.core.transfer.receiver import Answer, TransferReceiver
 from dlcpd.core.wire import control
 from dlcpd.core.wire.bitmap import pack_bits
 from dlcpd.core.wire.datagram import DatagramGroup, Placed
-from dlcpd.core.wire.header import WAIVED, Header, Key, Kind
+from dlcpd.core.wire.header import ASK, WAIVED, Header, Key, Kind
 from dlcpd.core.wire.rows import RowGroup
 
 NOTHING: Final = Placed(0, 0, 0)
@@ -89,7 +89,7 @@ class Arrivals:
     def _account(self, group: DatagramGroup, *, useful: bool) -> None:
         header = group.header
         path, traffic_class = header.path, header.tag // DROP_PRECEDENCES
-        news = self.paths.on_arrival(
+        news = self.paths.rx.on_arrival(
             path,
             traffic_class,
             group.count,
@@ -99,9 +99,9 @@ class Arrivals:
             useful=useful,
         )
         if news and group.asks:
-            self.paths.on_ask(path, traffic_class)
+            self.paths.rx.on_ask(path, traffic_class)
         if useful and header.sent_at:
-            self.paths.on_stamp(path, traffic_class, header.sent_at, group.arrived_at)
+            self.paths.rx.on_stamp(path, traffic_class, header.sent_at, group.arrived_at)
 
     def _on_placed(
         self, incoming: Incoming, group: DatagramGroup, placed: Placed, now: float
@@ -129,10 +129,10 @@ class Arrivals:
 
         Until a hole in the packet numbers shows a loss, the missing segments are behind all that
         came: the sender may have been without a CPU for a moment, between two of the last
-        datagrams. On a path that keeps the order, none come after the END that followed them.
+        datagrams. On paths that keep the order, none come after the ENDs that followed them.
         """
-        holes = self.paths.holes
-        if receiver.followed and len(self.paths) == 1 and holes.are_losses:
+        holes = self.paths.rx.holes
+        if receiver.followed and holes.are_losses:
             return LEAST_REORDERING
         reordering = self.paths.reordering(receiver.traffic_class)
         return reordering if holes.count > receiver.holes else max(reordering, MIN_RTO)
@@ -140,7 +140,7 @@ class Arrivals:
     def _limit_wait(self, incoming: Incoming, now: float) -> None:
         """Set the time until which the receiver waits for the end of the first pass."""
         receiver = incoming.receiver
-        receiver.began, receiver.holes = now, self.paths.holes.count
+        receiver.began, receiver.holes = now, self.paths.rx.holes.count
         wait = self.pass_time.allowance(receiver.segments)
         if receiver.budget and wait < float("inf"):
             receiver.deadline = now + wait
@@ -201,16 +201,23 @@ class Arrivals:
             self.expect_nothing(stream, operation)
         self.session.on_received(incoming, now)
 
-    def on_end(self, header: Header, now: float) -> None:
-        """END of a pass came from the peer."""
+    def on_end(self, header: Header, ends: list[control.EndRow], now: float) -> None:
+        """END of a pass came from the peer; `ends`: the last datagrams of that pass."""
         key = header.key
         if (receiver := self._waived.get(key)) is not None:
             self._tell_waived(key, receiver, now)
             return
-        incoming = self._incoming.get(key) or self._open(key, 1, now, ending=True)
-        if incoming is not None and incoming.receiver.on_end(header.round, header.sent_at):
-            # END may have overtaken data, as any datagram may
-            self._judge_at(incoming, now + self._patience(incoming.receiver))
+        asks = bool(header.flags & ASK)
+        incoming = self._incoming.get(key) or self._open(key, 1, now, ending=asks)
+        if incoming is None:
+            return
+        receiver = incoming.receiver
+        news = receiver.on_end(header.round, header.sent_at)
+        if header.round == receiver.round and not receiver.followed:
+            receiver.followed = self.paths.rx.have_delivered(ends)
+            news |= receiver.followed
+        if news:  # END may have overtaken data, as any datagram may
+            self._judge_at(incoming, now + self._patience(receiver))
 
     def on_ack(self, key: Key, offer: int, now: float) -> None:
         """The peer agrees to waive the segments that this rank offered."""

@@ -21,7 +21,7 @@ from dlcpd.core.transfer.incoming import FlowOwner, Incoming, NoPlacement, Place
 from dlcpd.core.transfer.sender import SenderState, TransferSender
 from dlcpd.core.wire import control
 from dlcpd.core.wire.datagram import Control, Transmit
-from dlcpd.core.wire.header import Header, Kind
+from dlcpd.core.wire.header import ASK, Header, Kind
 
 
 @dataclass(slots=True, eq=False)
@@ -178,8 +178,9 @@ class Flow:
             case Kind.PING:
                 self._on_ping(header, arrived_at)
             case Kind.END:
+                ends = control.unpack_ends_untrusted(body)
                 if self._on_ping(header, arrived_at):
-                    self.arrivals.on_end(header, now)
+                    self.arrivals.on_end(header, ends, now)
             case Kind.NACK | Kind.FINAL | Kind.COMPLETE:
                 self.outgoing.on_verdict(header, body, now)
             case Kind.ACK:
@@ -188,14 +189,16 @@ class Flow:
                 self.arrivals.on_permit(header, body, now)
 
     def _on_ping(self, header: Header, arrived_at: float) -> bool:
-        """False: the peer sent it before another datagram that has come."""
-        self.outbox.pinged = True
-        return self.paths.on_question(
+        """A PING or END. False: the peer sent it before another datagram that has come."""
+        asks = header.kind is Kind.PING or bool(header.flags & ASK)
+        self.outbox.pinged |= asks
+        return self.paths.rx.on_question(
             header.path,
             header.tag // DROP_PRECEDENCES,
             header.packet_number,
             header.sent_at,
             arrived_at,
+            asks=asks,
         )
 
     def on_window(self, window: int, sent_at: int, now: float) -> None:

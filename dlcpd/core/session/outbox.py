@@ -37,12 +37,18 @@ class Outbox:
     # --- in -----------------------------------------------------------------------------
 
     def put(
-        self, header: Header, body: bytes = b"", *, path: int | None = None, attempt: int = 0
+        self,
+        header: Header,
+        body: bytes = b"",
+        *,
+        path: int | None = None,
+        attempt: int = 0,
+        asks: bool = True,
     ) -> None:
-        """Queue one control datagram, on the best path by default."""
+        """Queue one control datagram, on the best path by default. `asks`: for an answer."""
         if path is None or path >= len(self.paths):
             path = self.paths.for_control(attempt)
-        self.paths.tx[path].expecting = True
+        self.paths.tx[path].expecting |= asks
         self._put(header, body, path)
 
     def put_about(  # noqa: PLR0913  # of the header, and of the choice of a path
@@ -94,7 +100,7 @@ class Outbox:
     def answers(self, now: float) -> bool:
         """Whether `take` sends all answers that the peer is owed: it asked, or a datagram goes out
         that they can go with."""
-        if self.paths.asked:
+        if self.paths.rx.asked:
             return True
         due = self.answer_at
         return due is not None and bool(self.waiting) and now >= due - ANSWER_DELAY + COMPANY
@@ -103,7 +109,9 @@ class Outbox:
         """Control datagrams to send now; `grant`: bytes the peer may have in flight."""
         if self.answers(now):
             self.answer(now, grant)
-        elif self.answer_at is None and (self.complete or self.heard_ready or self.paths.pending):
+        elif self.answer_at is None and (
+            self.complete or self.heard_ready or self.paths.rx.pending
+        ):
             self.answer_at = now + ANSWER_DELAY
         out, self.waiting = self.waiting, []
         return out
@@ -111,7 +119,7 @@ class Outbox:
     def answer(self, now: float, grant: int) -> None:
         """Queue all answers that the peer may wait for."""
         self.answer_at = None
-        rows = self.paths.credits(now)
+        rows = self.paths.rx.credits(now)
         for at in range(0, len(rows), control.MAX_CREDIT_ROWS):
             body = control.pack_credit(grant, rows[at : at + control.MAX_CREDIT_ROWS])
             for path in self._answer_paths():

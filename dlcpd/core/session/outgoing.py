@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.paths.newest import microseconds
 from dlcpd.core.paths.paths import Paths
-from dlcpd.core.paths.space import SpaceSender
+from dlcpd.core.paths.space import MARKS, SpaceSender
 from dlcpd.core.session.agenda import Agenda
 from dlcpd.core.session.outbox import Outbox
 from dlcpd.core.timers import Timer
@@ -19,17 +18,10 @@ from dlcpd.core.transfer.sender import SenderState, TransferSender
 from dlcpd.core.wire import control
 from dlcpd.core.wire.bitmap import indices
 from dlcpd.core.wire.datagram import Transmit
-from dlcpd.core.wire.header import ENDING, HEADER_SIZE, WAIVED, Flag, Header, Key, Kind
+from dlcpd.core.wire.header import ASK, ENDING, HEADER_SIZE, WAIVED, Header, Key, Kind
 
 MAX_BATCH: Final = 1440  # datagrams of one system call: 32 GSO bursts, 2 MB
-ASKS_PER_WINDOW: Final = 4  # credits per window: fewer stall the sender, more wake it for nothing
-ASKING: Final = 8  # last datagrams of a batch that carry ASK: it survives some loss
-ASK_TIME: Final = 2e-3  # seconds of sending between two ASKs at most: the window covers the round
-# trip and this time
 END_SOON: Final = 5e-4  # seconds after a pass over a path that loses: END shows a lost tail
-LEAST_ASKED: Final = 16  # packets, least part of a window for which credit is asked then
-ASKING_OFTEN: Final = 2  # as ASKING, where credit is asked for so often: the next ASK is near
-ASK: Final = int(Flag.ASK)
 
 
 @dataclass(slots=True, eq=False)
@@ -125,6 +117,7 @@ class Outgoing:
             return None
         space = self.paths.space(index, traffic_class)
         batch = self._batch(sender, index, space, limit, credit=credit, now=now)
+        sender.ends[index, traffic_class] = space.sent
         if not sender.remaining:
             self._unqueue(sender)
             sender.tail = (index, space.sent, space.acked)
@@ -179,8 +172,8 @@ class Outgoing:
         self.paths.on_sent(index, len(segments))
         if ending and sender.urgent:
             space.asked = space.sent
-            flags[-ASKING:] |= ASK
-        _ask(space, flags, credit)
+            flags[-MARKS:] |= ASK
+        space.ask(flags, credit, MAX_BATCH)
         return Transmit(
             self.index, index, first, flags, sender.payload, segments, sender.segment_size, tags
         )
@@ -280,8 +273,7 @@ class Outgoing:
         space = self.paths.space(path, traffic_class)
         if not sender.followed and self.paths.is_lossy:
             sender.followed = True
-            if path not in self.paths.full:  # else data still wait, and END would overtake them
-                self._put_end(sender, path, now)
+            self._follow(sender, now)
         elif acked == space.acked or acked >= number:
             self.permit(sender)  # the peer may have begun the operation only after the data came
             self._probe(sender, path, now)
@@ -301,12 +293,23 @@ class Outgoing:
         """Queue an END, first on the path of the data, then on others."""
         via = path if not sender.probes else self.paths.for_control(sender.probes - 1)
         sender.probes += 1
-        self._put_end(sender, via, now)
+        self._put_end(sender, via, sender.traffic_class, now)
 
-    def _put_end(self, sender: TransferSender, via: int, now: float) -> None:
+    def _follow(self, sender: TransferSender, now: float) -> None:
+        """Queue an END on every path behind the data of the pass; none where data still wait for
+        the socket, for it would overtake them."""
+        last = sender.tail[0], sender.traffic_class
+        for path, traffic_class in sender.ends:
+            if path not in self.paths.full:
+                asks = (path, traffic_class) == last
+                self._put_end(sender, path, traffic_class, now, asks=asks)
+
+    def _put_end(
+        self, sender: TransferSender, via: int, traffic_class: int, now: float, *, asks: bool = True
+    ) -> None:
         """Queue an END in the class of the data, which it must not overtake."""
-        traffic_class = sender.traffic_class
         stream, operation, transfer = sender.key
+        rows = [control.EndRow(*space, number) for space, number in sender.ends.items()]
         header = Header(
             Kind.END,
             self.token_out,
@@ -314,28 +317,15 @@ class Outgoing:
             stream,
             transfer,
             round=sender.round,
+            flags=ASK if asks else 0,
             path=via,
             tag=traffic_class * DROP_PRECEDENCES,
             packet_number=self.paths.space(via, traffic_class).sent & 0xFFFFFFFF,
             sent_at=microseconds(now) or 1,
         )
-        self.outbox.put(header, path=via)
+        self.outbox.put(
+            header, control.pack_ends(rows[: control.MAX_END_ROWS]), path=via, asks=asks
+        )
 
     def _set_end(self, sender: TransferSender, at: float) -> None:
         self.session.set_timer((self.owner, Timer.END, sender.key), at)
-
-
-def _ask(space: SpaceSender, flags: NDArray[np.uint8], credit: int) -> None:
-    """Mark the ends of the window's quarters that lie in this batch, or of shorter parts where a
-    quarter takes longer than ASK_TIME. `credit`: datagrams."""
-    limit = space.limit(credit)
-    every = min(max(limit // ASKS_PER_WINDOW, min(limit // 2, ASKING), 1), MAX_BATCH)
-    marks = min(ASKING, max(every // 2, 1))  # all of a small window would carry ASK three times
-    often = max(int(space.congestion.pace * ASK_TIME), LEAST_ASKED)
-    if often < every:
-        every, marks = often, ASKING_OFTEN
-    first = space.sent - len(flags)  # the packet before the batch
-    for number in range(max(space.asked + every, first + 1), space.sent + 1, every):
-        row = number - first
-        flags[max(row - marks, 0) : row] |= ASK
-        space.asked = number

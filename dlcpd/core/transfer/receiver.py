@@ -79,7 +79,7 @@ class TransferReceiver:
     missing: int = field(init=False)
     round: int = 0  # the pass that is awaited
     ended: bool = False  # the end of that pass was seen
-    followed: bool = False  # END of that pass came
+    followed: bool = False  # ENDs of that pass came behind its data, on all its paths
     end_at: int = 0  # time stamp of the last END
     offer: int = 0  # number of the present offer, u8 on the wire
     attempts: int = 0  # answers since the sender last sent something for it
@@ -130,7 +130,7 @@ class TransferReceiver:
             return False
         self.end_at = sent_at
         if round_ == self.round:
-            self.ended = self.followed = True
+            self.ended = True
         self.attempts = 0
         return True
 

@@ -55,6 +55,8 @@ class TransferSender:
     retransmitted: int = 0  # segments sent again
     queued: int | None = None  # class of the queue that it waits in
     tail: tuple[int, int, int] = (0, 0, 0)  # path, packet number and acked at the end of the pass
+    ends: dict[tuple[int, int], int] = field(default_factory=dict)  # by path and class: the last
+    # packet number of the pass
     path_of: NDArray[np.uint8] = field(init=False)  # path each segment was last sent on
     segments: int = field(init=False)
     order: Segments = field(init=False)  # of the present round
@@ -157,6 +159,7 @@ class TransferSender:
 
     def _begin(self, order: Segments, tags: Tags) -> None:
         self.order, self._cursor, self.probes, self.followed = order, 0, 0, False
+        self.ends.clear()
         self._order_tags, self.state = tags, SenderState.SENDING
         if not np.count_nonzero(tags != tags[0]):
             self._runs = [(len(order), int(tags[0]) // DROP_PRECEDENCES)]

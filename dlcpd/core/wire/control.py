@@ -21,6 +21,8 @@ MAX_TEXT: Final = 256  # characters of READY
 _READY: Final = struct.Struct("<IHHIQQQIQ")
 _CREDIT: Final = struct.Struct("<BxxxI")
 _CREDIT_ROW: Final = struct.Struct("<BBHIIIII")
+_END_ROW: Final = struct.Struct("<BBxxI")
+MAX_END_ROWS: Final = 128  # of one END datagram: 1 KiB of body
 _PERMIT: Final = struct.Struct("<H")
 _DIGEST_ROW: Final = struct.Struct("<IB3xQ")
 MAX_DIGEST_ROWS: Final = 64  # of one DIGESTS datagram: 1 KiB of body
@@ -103,6 +105,14 @@ class SpaceCredit(NamedTuple):
     arrived: int  # that arrival, microseconds of the receiver's clock
 
 
+class EndRow(NamedTuple):
+    """The last datagram that a pass sent on one path, of one traffic class."""
+
+    path: int
+    traffic_class: int
+    packet_number: int  # u32
+
+
 class DigestRow(NamedTuple):
     """A rank's digest of the result of an operation."""
 
@@ -173,6 +183,22 @@ def unpack_credit_untrusted(body: bytes) -> tuple[int, list[SpaceCredit]]:
         if credit.path >= MAX_PATHS or credit.traffic_class >= MAX_CLASSES:
             raise MalformedDatagram("path", "CREDIT row")
     return window, credits
+
+
+def pack_ends(rows: list[EndRow]) -> bytes:
+    """Body of END: at most MAX_END_ROWS."""
+    return b"".join(_END_ROW.pack(*row) for row in rows)
+
+
+def unpack_ends_untrusted(body: bytes) -> list[EndRow]:
+    """Inverse of `pack_ends`. Raises MalformedDatagram."""
+    if len(body) % _END_ROW.size or len(body) > MAX_END_ROWS * _END_ROW.size:
+        raise MalformedDatagram("length", f"END body of {len(body)} bytes")
+    rows = [EndRow(*row) for row in _END_ROW.iter_unpack(body)]
+    for row in rows:
+        if row.path >= MAX_PATHS or row.traffic_class >= MAX_CLASSES:
+            raise MalformedDatagram("path", "END row")
+    return rows
 
 
 def pack_digests(rows: list[DigestRow]) -> bytes:

@@ -64,6 +64,7 @@ _KINDS: Final = {int(kind): kind for kind in Kind}
 _BUNDLE: Final = bytes([Kind.BUNDLE])
 _READY: Final = bytes([Kind.READY])
 ENDING: Final = int(Flag.ENDING)  # and those below: members of enums are slow to combine
+ASK: Final = int(Flag.ASK)
 LATE: Final = int(Flag.LATE)
 CARRIES: Final = int(Flag.CARRIES)
 WAIVED: Final = int(Flag.WAIVED)
