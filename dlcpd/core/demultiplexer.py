@@ -159,7 +159,7 @@ class Demultiplexer:
             if header.kind is Kind.READY:
                 session.rendezvous.on_ready(flow, header, body, now)
             elif header.kind is Kind.READY_ACK:
-                session.rendezvous.on_ready_ack(flow, header)
+                session.rendezvous.on_ready_ack(flow, header, now)
             elif header.kind is Kind.DIGESTS:
                 session.replicas.on_digests(flow, header, body)
             else:

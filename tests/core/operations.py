@@ -136,10 +136,11 @@ def hear(
     stream: int = 0,
     tag: int = 0,
     carried: bytes | None = None,
+    attempt: int = 0,
 ) -> None:
     """READY of `rank` for an operation."""
     flags = 0 if carried is None else int(Flag.CARRIES)
-    header = Header(Kind.READY, rank, number, stream, flags=flags)
+    header = Header(Kind.READY, rank, number, stream, round=attempt, flags=flags)
     body = Ready(text, 0, SEGMENT, tag, len(carried or b""), carried=carried).pack()
     of.rendezvous.on_ready(of.flows[rank], header, body, NOW)
 

@@ -11,7 +11,7 @@ from dlcpd.core.session.stream_ids import EVERYBODY, messages
 from dlcpd.core.timers import Timer
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.header import Header, Kind
-from tests.core.operations import NOW, SEGMENT, TEXT, PlainOperation, begun, hear, session
+from tests.core.operations import NOW, SEGMENT, TEXT, PlainOperation, begun, hear, sender, session
 
 
 def failures(of: Session) -> list[OperationFailed]:
@@ -68,10 +68,33 @@ def test_a_ready_ack_ends_the_repetition() -> None:
     made = session()
     operation = begun(made)
     assert made.timers.pending((made, Timer.READY, 1))
-    made.rendezvous.on_ready_ack(made.flows[1], Header(Kind.READY_ACK, 1, 1, 0))
+    made.rendezvous.on_ready_ack(made.flows[1], Header(Kind.READY_ACK, 1, 1, 0), NOW)
     assert operation.calls[-1] == ("known", 1)
     assert not made.timers.pending((made, Timer.READY, 1))
     assert made.timers.pending((made, Timer.READY, 2))
+
+
+def test_a_ready_ack_asks_at_once_for_the_data_that_came_before_the_ready() -> None:
+    made = session()
+    begun(made)
+    flow, sent = made.flows[1], sender(1)
+    flow.outgoing.add(sent)
+    sent.take(1, 0)
+    flow.outbox.waiting.clear()
+    ack = Header(Kind.READY_ACK, 1, 1, 0)
+    for told in ([Kind.END], [Kind.END]):  # a replayed one asks for nothing
+        made.rendezvous.on_ready_ack(flow, ack, NOW)
+        assert [Header.unpack_untrusted(c.data).kind for c in flow.outbox.waiting] == told
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_a_ready_that_was_repeated_is_acknowledged_though_it_is_the_first_to_come(
+    attempt: int,
+) -> None:
+    made = session()
+    begun(made)
+    hear(made, 1, 1, attempt=attempt)
+    assert bool(made.flows[1].outbox.heard_ready) is bool(attempt)
 
 
 @pytest.mark.parametrize("rank", [1, ANY])

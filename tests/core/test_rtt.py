@@ -31,12 +31,13 @@ def test_later_samples_are_weighted_as_in_rfc_9002() -> None:
     assert rtt.minimum == 0.010
 
 
-def test_a_timeout_doubles_and_is_bounded() -> None:
+def test_a_timeout_doubles_from_the_second_repetition_and_is_bounded() -> None:
     rtt = Rtt()
     rtt.update(0.004)
     first = rtt.timeout()
     assert first == pytest.approx(0.004 + 4 * 0.002)
-    assert rtt.timeout(1) == pytest.approx(2 * first)
+    assert rtt.timeout(1) == first
+    assert rtt.timeout(2) == pytest.approx(2 * first)
     assert rtt.timeout(16) == rtt.timeout(10_000) == MAX_RTO
 
 

@@ -59,6 +59,9 @@ class FlowCallbacks:
             return np.empty(0, np.intp)
         return operation.on_waived(rank, sender, missing, told=told)
 
+    def on_passed(self, rank: int, key: Key, now: float) -> None:
+        self.state.repeater.remind(self.state.flows[rank], operation_id(key, rank), now)
+
     def on_booked(self, rank: int, key: Key) -> None:
         operation = self.state.operations.get(operation_id(key, rank))
         if operation is not None:

@@ -283,7 +283,13 @@ class Outgoing:
     def on_path_down(self, now: float) -> None:
         """A path died, and data or ENDs with it: send END for all transfers that wait, instead of
         when timers that have doubled expire."""
-        for sender in [each for senders in self._senders.values() for each in senders.values()]:
+        for operation in list(self._senders):
+            self.ask(*operation, now)
+
+    def ask(self, stream: int, operation: int, now: float) -> None:
+        """Send END for the transfers of an operation that wait, instead of when their timers
+        expire."""
+        for sender in list(self._senders.get((stream, operation), {}).values()):
             if sender.state is SenderState.AWAITING:
                 sender.probes = 1  # the best path instead of that of its data
                 self._probe(sender, sender.tail[0], now)
@@ -298,6 +304,7 @@ class Outgoing:
     def _follow(self, sender: TransferSender, now: float) -> None:
         """Queue an END on every path behind the data of the pass; none where data still wait for
         the socket, for it would overtake them."""
+        self.session.on_passed(self.rank, sender.key, now)
         last = sender.tail[0], sender.traffic_class
         for path, traffic_class in sender.ends:
             if path not in self.paths.full:

@@ -18,7 +18,6 @@ MOST_AGAIN: Final = 16
 # Bytes that READYs without an answer may carry to one peer: no congestion control counts them, so
 # they stay under the smallest window.
 MOST_CARRIED: Final = 16 << 10
-LEAST_AGE: Final = 5e-4  # seconds; a younger READY is not sent again before the data that follow
 APART: Final = 2  # unanswered repetitions after which the data of a READY are sent as DATA, whose
 # transfer finds out what does not pass
 
@@ -95,9 +94,9 @@ class ReadyRepeater:
         return apart
 
     def remind(self, flow: Flow, operation: OperationId, now: float) -> None:
-        """Data of an operation are about to leave for the peer of `flow`: send its READY once more
-        before them, if it may not have arrived. Without it, the peer would discard the data until
-        the timer expires.
+        """Data of an operation are about to leave for the peer of `flow`, or have left: send its
+        READY once more, if it may not have arrived. Without it, the peer would discard the data
+        until the timer expires.
 
         On a short path, only if it loses datagrams: else the timer costs no more.
         """
@@ -105,20 +104,21 @@ class ReadyRepeater:
         ready = unacked.readys.get(operation) if unacked is not None else None
         if ready is None or ready.ready.carried is not None:
             return
-        lossy, long = flow.paths.is_lossy, flow.paths.is_long
-        if (lossy or long) and now >= ready.sent_at + (LEAST_AGE if lossy else MIN_RTO):
+        paths = flow.paths
+        if paths.is_lossy or (paths.is_long and now >= ready.sent_at + MIN_RTO):
             flow.outbox.put_everywhere(*self._datagram(flow, operation, ready, now))
 
-    def acked(self, rank: int, operation: OperationId) -> None:
-        """`rank` has this rank's READY: no need to repeat it."""
+    def acked(self, rank: int, operation: OperationId) -> bool:
+        """`rank` has this rank's READY: no need to repeat it. Returns whether that is news."""
         unacked = self._unacked.get(rank)
         ready = unacked.readys.pop(operation, None) if unacked is not None else None
         if unacked is None or ready is None:
-            return
+            return False
         unacked.carried -= ready.size
         unacked.attempt = 0
         if not unacked.readys:
             self.timers.cancel(self._timer(rank))
+        return True
 
     def _send(self, flow: Flow, operation: OperationId, pending: PendingReady, now: float) -> None:
         pending.sent_at = now

@@ -170,21 +170,23 @@ class Rendezvous:
         early, carried = flow.arrivals.early, ready.carried
         return carried is None or early.keep_carried((stream.wire, number), len(carried))
 
-    def on_ready_ack(self, flow: Flow, header: Header) -> None:
-        """The peer has this rank's READY."""
-        self.state.on_ready_acked(flow.rank, operation_id(header, flow.rank))
+    def on_ready_ack(self, flow: Flow, header: Header, now: float) -> None:
+        """The peer has this rank's READY, which was repeated. It has discarded the data that came
+        before."""
+        if self.state.on_ready_acked(flow.rank, operation_id(header, flow.rank)):
+            flow.outgoing.ask(header.stream, header.operation, now)
 
     def _on_ready_of_open(
         self, flow: Flow, operation: Operation, header: Header, ready: Ready, now: float
     ) -> None:
+        if header.round:  # repeated: the peer does not know yet that its READY arrived
+            flow.outbox.heard_ready.add((header.stream, header.operation))
         if flow.rank not in operation.peers:
             self._unexpected(flow, operation)
         elif flow.rank not in operation.ready_ranks:
             self._match(flow, operation, ready, now, late=bool(header.flags & LATE))
             if ready.carried is not None and flow.rank in operation.ready_ranks:
                 flow.heard(now)
-        elif header.round:  # repeated: the peer does not know yet that its READY arrived
-            flow.outbox.heard_ready.add((header.stream, header.operation))
 
     def _match(
         self, flow: Flow, operation: Operation, ready: Ready, now: float, *, late: bool

@@ -71,11 +71,12 @@ class SessionState:
         operation.closed()
         self.timers.cancel((self.owner, Timer.DEADLINE, operation))
 
-    def on_ready_acked(self, rank: int, id_: OperationId) -> None:
-        """`rank` has this rank's READY of an operation."""
-        self.repeater.acked(rank, id_)
+    def on_ready_acked(self, rank: int, id_: OperationId) -> bool:
+        """`rank` has this rank's READY of an operation. Returns whether that is news."""
+        news = self.repeater.acked(rank, id_)
         if (operation := self.operations.get(id_)) is not None:
             operation.on_known(rank)
+        return news
 
     def tell_departure(self) -> None:
         """Report a peer that has left, once no operation is open that could still succeed."""

@@ -187,6 +187,9 @@ class FlowOwner(Protocol):
         return those that must not be waived. `told`: it has waived them under a permit, and
         nothing can be returned."""
 
+    def on_passed(self, rank: int, key: Key, now: float) -> None:
+        """A pass over a transfer of this rank ended: the peer may not even know its operation."""
+
     def on_booked(self, rank: int, key: Key) -> None:
         """The peer keeps what this rank waived of its transfer."""
 
