@@ -123,11 +123,13 @@ docs: $(STAMP)
 	$(BIN)/sphinx-build --quiet --nitpicky --fail-on-warning --keep-going --doctree-dir build/doctrees \
 		docs site
 
-# Writes the pages and tables that come from definitions of the programs or stored measurements.
+# Writes the pages, tables and the picture that come from definitions of the programs, stored
+# measurements or the simulated core.
 configuration-reference: $(STAMP)
 	$(BIN)/python docs/reference.py
 	$(BIN)/python docs/performance.py
 	$(BIN)/python docs/platforms.py
+	$(BIN)/python docs/timeline.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check
