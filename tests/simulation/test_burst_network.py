@@ -1,7 +1,7 @@
 """The core on a simulated fabric: results bit by bit, and times in both forms of the simulation."""
 
 from dataclasses import replace
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -14,7 +14,9 @@ from dlcp_lab.simulation.reference import draw, draw_whole, rank_ordered
 from dlcp_lab.simulation.station import HostCost
 from dlcp_lab.simulation.switch import SwitchRules
 from dlcp_lab.simulation.train import FRAMING
+from dlcpd.collectives.order import Group
 from dlcpd.core.wire.header import HEADER_SIZE
+from tests.simulation.agreement import agree
 
 SEGMENT = 1408
 GBPS = 1e9
@@ -92,6 +94,15 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert run(1) == run(1) != run(2)
 
 
+def test_only_ranks_that_take_part_are_waited_for() -> None:
+    net = network(star(3, GBPS, 1e-3))
+    parts = draw("float32", 2, 100, 1)
+    for rank, part in enumerate(parts):
+        net.submit(rank, 1, part, group=Group(1, (0, 1), rank, "two"))
+    net.complete(1, ranks=2)
+    assert set(net.done_at[1]) == {0, 1} and (parts[0] == parts[1]).all()
+
+
 def test_an_operation_that_cannot_end_is_an_error() -> None:
     net = network(star(2, GBPS, 1e-3))
     net.submit(0, 1, draw("float32", 2, 100, 1)[0])
@@ -127,14 +138,6 @@ def test_a_slow_cpu_and_a_small_receive_buffer_take_their_time() -> None:
 
 
 # --- against one event per datagram ---------------------------------------------------------
-
-
-def agree(one: list[float], other: list[float]) -> None:
-    """Means within 2 %, beyond the part that two samples of chance may differ by."""
-    chance = 2 * ((stdev(one) ** 2 + stdev(other) ** 2) / len(one)) ** 0.5
-    assert chance < 0.35 * fmean(one), "too few operations to say"
-    assert abs(fmean(one) - fmean(other)) <= 0.02 * fmean(one) + chance
-
 
 # Rate, round trip, loss, bytes, operations.
 CELLS = [

@@ -143,18 +143,29 @@ def sweep(options: argparse.Namespace, output: Output) -> int:
 
 def conditions_of(options: argparse.Namespace) -> Iterator[SimCondition]:
     """All combinations. Raises: BadConfig."""
-    try:
-        rate = float(bits_per_second(options.rate))
-    except FabricError as exc:
-        raise BadConfig(f"--rate: {exc}") from exc
-    if not 0 < rate <= MAX_RATE:
-        raise BadConfig(f"--rate: {options.rate} is out of range: at most {MAX_RATE / 1e9:g}gbit")
+    rate = wire_rate(options.rate)
     for hosts, size, burst, loss, round_trip in product(
         options.hosts, options.sizes, options.bursts, options.losses, options.round_trips
     ):
-        if size % 4:
-            raise BadConfig(f"--sizes: {size} bytes are not a whole number of float32")
+        check_whole(size)
         yield SimCondition(hosts, rate, round_trip, loss, burst, size)
+
+
+def wire_rate(text: str) -> float:
+    """Bits per second of `--rate`. Raises: BadConfig."""
+    try:
+        rate = float(bits_per_second(text))
+    except FabricError as exc:
+        raise BadConfig(f"--rate: {exc}") from exc
+    if not 0 < rate <= MAX_RATE:
+        raise BadConfig(f"--rate: {text} is out of range: at most {MAX_RATE / 1e9:g}gbit")
+    return rate
+
+
+def check_whole(size: int) -> None:
+    """Raises: BadConfig if `size` bytes are not a number of float32."""
+    if size % 4:
+        raise BadConfig(f"--sizes: {size} bytes are not a whole number of float32")
 
 
 def _row(condition: SimCondition, options: argparse.Namespace) -> SweepRow:

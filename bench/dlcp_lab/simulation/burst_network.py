@@ -79,16 +79,18 @@ class BurstNetwork(SimHosts):
             self.now = self.calendar.now
         raise AssertionError(f"livelock: {max_steps} events, now={self.now}")
 
-    def complete(self, ticket: int, until: float = 1000.0) -> float:
+    def complete(self, ticket: int, until: float = 1000.0, *, ranks: int = 0) -> float:
         """Run until all ranks have the result of an operation; returns when the last got it.
 
-        Raises: NotCompleted if it failed on a rank, or takes more than `until` seconds.
+        `ranks`: those that take part; 0: all. Raises: NotCompleted if it failed on a rank, or takes
+        more than `until` seconds.
         """
         done, failed = self.done_at.setdefault(ticket, {}), self.failures
-        self.run(until, enough=lambda: len(done) == self.world_size or bool(failed))
+        ranks = ranks or self.world_size
+        self.run(until, enough=lambda: len(done) == ranks or bool(failed))
         if failed:
             raise NotCompleted(f"rank {failed[0][0]}: {failed[0][1]}")
-        if len(done) < self.world_size:
+        if len(done) < ranks:
             raise NotCompleted(f"operation {ticket} ended on {len(done)} ranks in {until:g} s")
         return max(done.values())
 
