@@ -261,7 +261,7 @@ class Flow:
         for path in dead:
             self.session.on_path(self.rank, path, PathState.DOWN)
         if dead:
-            self.outgoing.on_path_down(now)
+            self.outgoing.ask(now)  # data, or ENDs, died with it
         for index in silent:
             self._ping(index, now)
         return bool(silent)

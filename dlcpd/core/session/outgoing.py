@@ -280,16 +280,11 @@ class Outgoing:
         sender.tail = (path, number, space.acked)
         self._set_end(sender, now + self.paths.timeout(traffic_class, sender.probes))
 
-    def on_path_down(self, now: float) -> None:
-        """A path died, and data or ENDs with it: send END for all transfers that wait, instead of
-        when timers that have doubled expire."""
-        for operation in list(self._senders):
-            self.ask(*operation, now)
-
-    def ask(self, stream: int, operation: int, now: float) -> None:
-        """Send END for the transfers of an operation that wait, instead of when their timers
-        expire."""
-        for sender in list(self._senders.get((stream, operation), {}).values()):
+    def ask(self, now: float, operation: tuple[int, int] | None = None) -> None:
+        """Send END for the transfers that wait, of one operation (its stream and number) or of all,
+        instead of when timers that have doubled expire."""
+        operations = list(self._senders) if operation is None else [operation]
+        for sender in [s for key in operations for s in self._senders.get(key, {}).values()]:
             if sender.state is SenderState.AWAITING:
                 sender.probes = 1  # the best path instead of that of its data
                 self._probe(sender, sender.tail[0], now)

@@ -174,7 +174,7 @@ class Rendezvous:
         """The peer has this rank's READY, which was repeated. It has discarded the data that came
         before."""
         if self.state.on_ready_acked(flow.rank, operation_id(header, flow.rank)):
-            flow.outgoing.ask(header.stream, header.operation, now)
+            flow.outgoing.ask(now, (header.stream, header.operation))
 
     def _on_ready_of_open(
         self, flow: Flow, operation: Operation, header: Header, ready: Ready, now: float
