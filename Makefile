@@ -11,7 +11,7 @@ DEMO_STAMP := .venv/.installed-for-the-demo
 
 # The coverage of pure packages counts their own tests only: other tests must not hide a gap.
 PURE_TESTS := $(wildcard tests/contract tests/core tests/numerics tests/schedules tests/collectives \
-	tests/requests tests/switchcfg)
+	tests/planning tests/requests tests/switchcfg)
 # Attacks that do not disturb other tests: on files and stores, failing calls, ranks that leave.
 QUIET_ATTACKS := $(addprefix tests/attack/, test_store.py test_held_folders.py \
 	test_failing_calls.py test_failing_calls_of_control.py test_completed_is_delivered.py)
@@ -22,8 +22,8 @@ SERIAL_TESTS := $(filter-out $(QUIET_ATTACKS),$(wildcard tests/attack/test_*.py)
 	tests/path_mtu tests/tooling/test_readme.py tests/tooling/test_quickstart.py
 TRAFFIC_TESTS := tests/switches/test_traffic.py tests/switches/test_fabric.py
 PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
-	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=dlcpd.requests --cov=switchcfg \
-	--cov-branch --cov-report=term --cov-fail-under=95
+	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=dlcpd.planning --cov=dlcpd.requests \
+	--cov=switchcfg --cov-branch --cov-report=term --cov-fail-under=95
 
 .PHONY: venv compiled test test-all cov switches-emulated e2e-switch e2e-deploy screenshots attack faults drill fuzz soak conformance demo docs configuration-reference lint format types contracts check system-deps clean
 
