@@ -1,0 +1,140 @@
+"""Network of a job: the capacities between its hosts, as integers that all engines share."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import Final
+
+DIGITS: Final = 2  # significant digits of a rate or cost: measurements are no better
+
+
+class BadNetwork(ValueError):
+    """A network is not valid; the text names host, rack or cost, and the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Capacity of a host, by rail and direction."""
+
+    name: str
+    out_bps: tuple[int, ...]  # to the network, of each rail
+    in_bps: tuple[int, ...]  # from the network, of each rail
+
+
+@dataclass(frozen=True, slots=True)
+class Rack:
+    """Hosts behind one switch, and the capacity of its uplink by direction."""
+
+    hosts: tuple[str, ...]
+    up_bps: int  # out of the rack
+    down_bps: int  # into it
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """CPU time of an engine, in nanoseconds, and the latency of one hop."""
+
+    transfer_ns: int
+    datagram_ns: int
+    wake_up_ns: int
+    latency_ns: int
+
+
+@dataclass(frozen=True)
+class JobNetwork:
+    """Hosts and racks of a job. Without racks, all hosts are on one switch.
+
+    All rates and costs are rounded to DIGITS significant digits, so that equal measurements give
+    equal networks. Raises: BadNetwork.
+    """
+
+    hosts: tuple[Host, ...]  # in an order that is equal on all engines
+    racks: tuple[Rack, ...]  # none, or racks that hold every host once
+    costs: Costs
+    version: int
+
+    def __post_init__(self) -> None:
+        names = [host.name for host in self.hosts]
+        if not names:
+            raise BadNetwork("a network needs at least one host")
+        for name in names:
+            if names.count(name) > 1:
+                raise BadNetwork(f"host {name} is named twice")
+        if self.version < 0:
+            raise BadNetwork(f"version {self.version} is negative")
+        for host in self.hosts:
+            _check_host(host)
+        for field in Costs.__slots__:
+            if getattr(self.costs, field) < 0:
+                raise BadNetwork(f"{field} is negative")
+        self._check_racks(set(names))
+        object.__setattr__(self, "hosts", tuple(map(_rounded_host, self.hosts)))
+        object.__setattr__(self, "racks", tuple(map(_rounded_rack, self.racks)))
+        costs = Costs(*(rounded(getattr(self.costs, field)) for field in Costs.__slots__))
+        object.__setattr__(self, "costs", costs)
+
+    def _check_racks(self, names: set[str]) -> None:
+        placed: set[str] = set()
+        for number, rack in enumerate(self.racks):
+            if not rack.hosts:
+                raise BadNetwork(f"rack {number} has no host")
+            if min(rack.up_bps, rack.down_bps) <= 0:
+                raise BadNetwork(f"rack {number} has an uplink without a positive rate")
+            for name in rack.hosts:
+                if name not in names:
+                    raise BadNetwork(f"rack {number} has an unknown host {name}")
+                if name in placed:
+                    raise BadNetwork(f"host {name} is in two racks, or twice in one")
+                placed.add(name)
+        for name in sorted(names - placed) if self.racks else ():
+            raise BadNetwork(f"host {name} is in no rack")
+
+    @property
+    def out_bps(self) -> tuple[int, ...]:
+        """Send rate of each host over all rails, in bit/s."""
+        return tuple(sum(host.out_bps) for host in self.hosts)
+
+    @property
+    def in_bps(self) -> tuple[int, ...]:
+        """Receive rate of each host over all rails, in bit/s."""
+        return tuple(sum(host.in_bps) for host in self.hosts)
+
+    @property
+    def rates(self) -> tuple[int, ...]:
+        """Capacity of each host over all rails, in bit/s: the lesser of the two directions."""
+        return tuple(map(min, self.out_bps, self.in_bps))
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """Positions of the hosts of each rack; one group without racks."""
+        if not self.racks:
+            return (tuple(range(len(self.hosts))),)
+        at = {host.name: position for position, host in enumerate(self.hosts)}
+        return tuple(tuple(sorted(at[name] for name in rack.hosts)) for rack in self.racks)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """16 bytes, equal for equal networks."""
+        text = repr((self.version, self.hosts, self.racks, self.costs))
+        return blake2b(text.encode(), digest_size=16).digest()
+
+
+def rounded(value: int) -> int:
+    """`value` with DIGITS significant digits, halves up."""
+    unit: int = 10 ** max(0, len(str(value)) - DIGITS)
+    return (value + unit // 2) // unit * unit
+
+
+def _check_host(host: Host) -> None:
+    if not host.out_bps or len(host.out_bps) != len(host.in_bps):
+        raise BadNetwork(f"host {host.name} needs as many rails in each direction, at least one")
+    if min(*host.out_bps, *host.in_bps) <= 0:
+        raise BadNetwork(f"host {host.name} has a rail without a positive rate")
+
+
+def _rounded_host(host: Host) -> Host:
+    return Host(host.name, tuple(map(rounded, host.out_bps)), tuple(map(rounded, host.in_bps)))
+
+
+def _rounded_rack(rack: Rack) -> Rack:
+    return Rack(rack.hosts, rounded(rack.up_bps), rounded(rack.down_bps))
