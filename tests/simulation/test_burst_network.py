@@ -55,7 +55,7 @@ PLANS = {
         2,
         2,
         Wire(GBPS / 2, 1e-5),
-        SwitchRules(40_000, 200_000, 1.0, True, True, 15_000, True),
+        SwitchRules(25_000, 200_000, 1.0, True, True, 15_000, True),
         Spines.SPRAY,
         {"h0>": Wire(GBPS / 4, 1e-4)},
     ),
