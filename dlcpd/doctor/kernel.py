@@ -12,7 +12,7 @@ from dlcpd.doctor.rows import Row, good, warn
 from dlcpd.doctor.rows import fail as failed
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.udp import mmsg
-from dlcpd.io.udp.udp_path import size_buffers
+from dlcpd.io.udp.sockets import size_buffers
 
 PIECE: Final = 1000  # bytes of each datagram of the test burst
 PIECES: Final = 4

@@ -19,7 +19,7 @@ from dlcpd.doctor import tos
 from dlcpd.doctor.datagrams import TOKEN, ProbeAnswer, probe_untrusted
 from dlcpd.doctor.greeting import End, Greeting
 from dlcpd.io.udp import mmsg
-from dlcpd.io.udp.udp_path import size_buffers
+from dlcpd.io.udp.sockets import size_buffers
 from dlcpd.ipc.accepting import REST, Short, accept
 
 MAX_PEERS: Final = 64  # connected at once: one more replaces the oldest

@@ -25,7 +25,7 @@ from dlcpd.doctor.reach import (
 )
 from dlcpd.doctor.rows import Row, fail, good
 from dlcpd.doctor.way import Way, judge
-from dlcpd.io.udp.udp_path import tos_of_tags
+from dlcpd.io.udp.sockets import tos_of_tags
 
 CONNECT: Final = 3.0  # seconds for TCP: the first try and one more
 FIRST: Final = 1.0  # seconds for an answer while the round trip is not known

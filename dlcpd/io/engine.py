@@ -87,7 +87,7 @@ class Engine:
             "transfer": transfer_form.form(),
             "data_encryption": config.data_encryption,
             "gso": all(path.gso for path in sockets.paths),
-            "gro": all(path.gro for path in sockets.paths),
+            "gro": all(path.receiver.gro for path in sockets.paths),
             "receive_buffer": min(path.receive_buffer for path in sockets.paths),
         }
         self._steps = (  # of a wake-up, once the handlers have run

@@ -132,7 +132,7 @@ class Network:
             try:
                 self._receive(path, now)
             finally:
-                if path.lost:
+                if path.receiver.lost:
                     self._lose(path)
 
         return handle
@@ -140,7 +140,7 @@ class Network:
     def _receive(self, path: UdpPath, now: float) -> None:
         left = BATCHES_PER_WAKE
         for _ in range(READS_PER_WAKE):
-            batches = path.receive()
+            batches = path.receiver.receive()
             if not batches:
                 return
             with_data = among = False
@@ -150,14 +150,14 @@ class Network:
                 batch.strays = self.mtu.take(path, batch.strays, now)
                 self._endpoint.receive(batch, now)
             left -= with_data
-            if left <= 0 or (path.drained and (with_data or among)):
+            if left <= 0 or (path.receiver.drained and (with_data or among)):
                 return  # else it was control alone, and data after it may have come
 
     def _lose(self, path: UdpPath) -> None:
         """Stop using a path whose socket is gone. Raises: EngineBroken if it was the last."""
         self._poll.forget(path)
         self._endpoint.full.add(path.index)
-        if all(each.lost for each in self.paths):
+        if all(each.receiver.lost for each in self.paths):
             raise EngineBroken
 
     def _on_icmp(self, path: UdpPath, now: float) -> None:
@@ -194,7 +194,7 @@ class Network:
         some path it refuses more than those."""
         flows, gone = self._endpoint.flows.values(), without and without.callbacks
         tokens = [flow.token_in for flow in flows if flow.session is not gone]
-        return all([path.admit(tokens) for path in self.paths])
+        return all([path.strangers.admit(tokens) for path in self.paths])
 
     def add(self, session: int, flow: Flow, peer: EnginePeer) -> None:
         """Send to and receive from a peer. Raises: AddressUnavailable."""

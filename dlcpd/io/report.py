@@ -75,7 +75,7 @@ def bounded_report(
             {
                 "address": list(path.address),
                 "gso": path.gso,
-                "gro": path.gro,
+                "gro": path.receiver.gro,
                 "receive_buffer": path.receive_buffer,
             }
             for path in paths
@@ -111,7 +111,7 @@ def bounded_report(
 
 def _counters(endpoint: Endpoint, paths: list[UdpPath]) -> dict[str, int]:
     elsewhere = {
-        "kernel_dropped": sum(path.kernel_dropped for path in paths),
+        "kernel_dropped": sum(path.strangers.dropped for path in paths),
         "repeated": endpoint.inbox.repeated,
         "inbox_full": endpoint.inbox.lost,
     }

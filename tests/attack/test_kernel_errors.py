@@ -68,15 +68,15 @@ def path() -> Iterator[UdpPath]:
 @pytest.mark.check(102, "each errno, once, at receive: counted by name, and the engine goes on")
 @pytest.mark.parametrize("number", OUTSIDE, ids=errno.errorcode.get)
 def test_a_receive_that_fails(path: UdpPath, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, left = path._ring.receive, [number]  # noqa: SLF001  # the seam
+    real, left = path.receiver._ring.receive, [number]  # noqa: SLF001  # the seam
 
     def receive(fd: int) -> object:
         if left:
             raise OSError(left.pop(), "injected")
         return real(fd)
 
-    monkeypatch.setattr(path._ring, "receive", receive)  # noqa: SLF001
-    assert not path.receive()
+    monkeypatch.setattr(path.receiver._ring, "receive", receive)  # noqa: SLF001
+    assert not path.receiver.receive()
     assert path.counters[f"receive_{errno.errorcode[number]}"] == 1
 
 
@@ -85,8 +85,8 @@ def test_a_receive_that_always_fails(path: UdpPath, monkeypatch: pytest.MonkeyPa
     def receive(_fd: int) -> object:
         raise OSError(errno.ENONET, "injected")
 
-    monkeypatch.setattr(path._ring, "receive", receive)  # noqa: SLF001
-    assert not path.receive()
+    monkeypatch.setattr(path.receiver._ring, "receive", receive)  # noqa: SLF001
+    assert not path.receiver.receive()
     assert path.counters["receive_ENONET"] == 64
 
 
@@ -301,16 +301,16 @@ TOKEN = 0x1234 << 48
 @pytest.mark.check(102, "each errno, once, at a socket's filter: what peers send still comes")
 @EACH
 def test_a_filter_that_fails(path: UdpPath, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert path.admit([])
+    assert path.strangers.admit([])
     real = stranger_filter.attach
     monkeypatch.setattr(stranger_filter, "attach", Once(number, real))
-    assert path.admit([TOKEN])
+    assert path.strangers.admit([TOKEN])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.sendto(Header(Kind.PING, TOKEN).pack(), path.address)
     assert select.select([path], [], [], 5.0)[0]
     monkeypatch.setattr(stranger_filter, "attach", Once(number))
     monkeypatch.setattr(stranger_filter, "detach", Once(number))
-    assert not path.admit([2 * TOKEN])
+    assert not path.strangers.admit([2 * TOKEN])
     assert path.counters[f"filter_{errno.errorcode[number]}"] == 3
 
 
@@ -319,10 +319,10 @@ def test_a_filter_that_fails(path: UdpPath, number: int, monkeypatch: pytest.Mon
 def test_gro_that_cannot_be_switched(
     path: UdpPath, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = path.gro
-    monkeypatch.setattr(path, "socket", SimpleNamespace(setsockopt=Once(number), close=ignore))
-    path._join(wanted=not before)  # noqa: SLF001  # the seam
-    assert path.gro == before
+    before = path.receiver.gro
+    monkeypatch.setattr(path.receiver, "_socket", SimpleNamespace(setsockopt=Once(number)))
+    path.receiver._join(wanted=not before)  # noqa: SLF001  # the seam
+    assert path.receiver.gro == before
     assert path.counters[f"gro_{errno.errorcode[number]}"] == 1
 
 

@@ -159,7 +159,7 @@ def test_what_is_in_clear_too_short_of_a_stranger_or_repeated_is_counted() -> No
     until_quiet = select.poll()
     until_quiet.register(sink, select.POLLIN)
     while sum(sink.counters.values()) < 17 and until_quiet.poll(PATIENCE * 1000):
-        assert not [data for each in sink.receive() for data in datagrams(each)]
+        assert not [data for each in sink.receiver.receive() for data in datagrams(each)]
     assert sink.counters == {reason: len(some) for reason, some in refused.items()}
 
 
@@ -200,7 +200,7 @@ def test_a_key_that_is_spent_sends_no_more_and_is_told() -> None:
     source.send_control(Control(PEER, 0, Header(Kind.PING, TOKEN).pack()))
     assert keys.spent == {PEER}
     assert select.select([sink], [], [], PATIENCE)[0]
-    assert not [data for each in sink.receive() for data in datagrams(each)]
+    assert not [data for each in sink.receiver.receive() for data in datagrams(each)]
     assert sink.counters == {"checksum": 1}, "one went out; and it is too far ahead for the sink"
 
 

@@ -25,7 +25,8 @@ from dlcpd.io.config import EngineConfig
 from dlcpd.io.datapath.choices import COMPILED, NUMPY
 from dlcpd.io.discovery.icmp import RouteProbe
 from dlcpd.io.udp import mmsg
-from dlcpd.io.udp.udp_path import JOIN_AGAIN, UdpPath
+from dlcpd.io.udp.udp_path import UdpPath
+from dlcpd.io.udp.udp_receiver import JOIN_AGAIN
 from tests.io.batches import data_path, datagrams
 
 SIZE = 1408  # payload of a segment
@@ -116,7 +117,7 @@ def receive(sink: UdpPath, count: int) -> list[bytes]:
     poll = select.poll()
     poll.register(sink, select.POLLIN)
     while len(got) < count and poll.poll(PATIENCE * 1000):
-        while batches := sink.receive():
+        while batches := sink.receiver.receive():
             got += [data for each in batches for data in datagrams(each)]
     assert len(got) == count
     return got
@@ -202,13 +203,13 @@ def test_sizes_that_wait_together(sends: bool, receives: bool) -> None:
 def test_the_raster_follows_what_comes_most() -> None:
     """Copies out of the raster are for the odd one; a peer with jumbo frames is not odd."""
     source, sink = pair()
-    if not sink.gro:
+    if not sink.receiver.gro:
         pytest.skip("no raster: this kernel has no UDP_GRO")
     for rows in ([8928], [1440], [8928]):
         for _ in range(3):
             size = rows[0] - HEADER_SIZE
             source.send(batch(data(60, segment=size), list(range(60)), size=size))
-            got = [each for each in sink.receive() if isinstance(each, Received)]
+            got = [each for each in sink.receiver.receive() if isinstance(each, Received)]
             seen = [each.rows.shape[1] for each in got if each.count]
         assert seen == rows
 
@@ -261,14 +262,14 @@ def test_every_burst_has_its_time() -> None:
     begin = time.monotonic()
     seen = 0
     while seen < 200:
-        for received in sink.receive():
+        for received in sink.receiver.receive():
             for group in received.groups(Counter()):
                 assert begin - PATIENCE < group.arrived_at <= time.monotonic()
                 seen += group.count
 
 
 def test_nothing_waits() -> None:
-    assert path().receive() == []
+    assert path().receiver.receive() == []
 
 
 def test_what_was_disconnected_is_not_sent_to() -> None:
@@ -277,7 +278,7 @@ def test_what_was_disconnected_is_not_sent_to() -> None:
     source.disconnect(PEER)
     source.send_control(Control(PEER, 0, Header(Kind.PING, 1).pack()))
     assert not source.backlog
-    assert sink.receive() == []
+    assert sink.receiver.receive() == []
 
 
 @HOSTS
@@ -348,7 +349,7 @@ def test_congestion_experienced_is_counted(host: str, offload: bool, mark: int) 
     poll = select.poll()
     poll.register(sink, select.POLLIN)
     poll.poll(PATIENCE * 1000)
-    [received] = sink.receive()
+    [received] = sink.receiver.receive()
     assert [group.marked for group in received.groups(Counter())] == [int(mark == 3)]
 
 
@@ -365,7 +366,7 @@ def deliver(sink: UdpPath, target: Endpoint) -> None:
     poll = select.poll()
     poll.register(sink, select.POLLIN)
     poll.poll(PATIENCE * 1000)
-    while batches := sink.receive():
+    while batches := sink.receiver.receive():
         for received in batches:
             target.receive(received, 0.0)
 
@@ -398,7 +399,7 @@ def test_small_datagrams_that_the_kernel_joined_come_apart(
 ) -> None:
     """A network card's GRO joins what arrives together, if it is of one size."""
     sink, source = path(), stranger()
-    if not sink.gro:
+    if not sink.receiver.gro:
         pytest.skip("this kernel has no UDP_GRO")
     sent = [Header(kind, 5, number).pack().ljust(stride, b"x") for number in range(count)]
     sent.append(Header(Kind.PING, 5).pack())  # a shorter one may end the run
@@ -421,27 +422,27 @@ def test_a_device_that_joins_nothing_is_noticed_and_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sink, source = path(), stranger()
-    if not sink.gro:
+    if not sink.receiver.gro:
         pytest.skip("this kernel has no UDP_GRO")
     single = Header(Kind.DATA, 1).pack().ljust(WIDTH)
     for _ in range(8):
         for _ in range(32):
             source.sendto(single, sink.address)
         receive(sink, 32)
-    assert not sink.gro
+    assert not sink.receiver.gro
     assert sink.counters == {"gro_useless": 1}
     other = path()
     other.connect(PEER, *sink.address)
     sent = batch(data(300, tail=5), list(range(300)))
     other.send(sent)
     assert receive(sink, 300) == expected(sent)
-    assert not sink.gro
+    assert not sink.receiver.gro
     later = time.monotonic() + JOIN_AGAIN
     monkeypatch.setattr(time, "monotonic", lambda: later)
     for _ in range(2):
         other.send(sent)
         assert receive(sink, 300) == expected(sent)
-    assert sink.gro  # what came singly may have been a stranger's
+    assert sink.receiver.gro  # what came singly may have been a stranger's
 
 
 # --- loss on purpose ---------------------------------------------------------------------------
@@ -453,7 +454,7 @@ def survivors(seed: int, index: int = 0) -> tuple[list[bytes], int]:
     source.send_control(Control(PEER, 0, Header(Kind.PING, 1).pack()))
     got: list[bytes] = []
     while len(got) + sink.counters["injected_loss"] < 501:
-        got += [data for each in sink.receive() for data in datagrams(each)]
+        got += [data for each in sink.receiver.receive() for data in datagrams(each)]
     return got, sink.counters["injected_loss"]
 
 
@@ -529,7 +530,7 @@ def test_errors_about_one_peer_do_not_keep_others_data_out() -> None:
         sent = batch(data(number), list(range(number)))
         source.send(sent)
         sink.send_control(Control(1, 0, Header(Kind.PING, 5).pack()))
-        got = [each for batches in [sink.receive()] for b in batches for each in datagrams(b)]
+        got = [each for b in sink.receiver.receive() for each in datagrams(b)]
         assert got == expected(sent)
 
 

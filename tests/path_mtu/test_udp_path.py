@@ -80,7 +80,7 @@ def received(sink: UdpPath, count: int, patience: float = PATIENCE) -> list[byte
     poll = select.poll()
     poll.register(sink, select.POLLIN)
     while len(got) < count and poll.poll(patience * 1000):
-        for each in sink.receive():
+        for each in sink.receiver.receive():
             got += datagrams(each)
     return got
 

@@ -109,7 +109,7 @@ class ProtectedSockets:
                     "the kernel dropped datagrams, so the measurement is invalid; run it on "
                     "an idle machine"
                 )
-            for batch in self.sink.receive():
+            for batch in self.sink.receiver.receive():
                 for group in batch.groups(self.counters):
                     group.place(incoming)
 

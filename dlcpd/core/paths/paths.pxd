@@ -11,7 +11,7 @@ cdef class Paths:
     cdef public object routes
     cdef public list health
     cdef public object full
-    cdef public list _route, _carriers
+    cdef public list _route, carriers
     cdef public set _told_down
     cdef public double cover, quickest
     cdef public list _load

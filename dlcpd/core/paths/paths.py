@@ -15,7 +15,7 @@ from dlcpd.core.paths.health import ALARM_LOSS, PathHealth, PathState
 from dlcpd.core.paths.path import PathReceiver, PathSender
 from dlcpd.core.paths.receiving import ReceivingPaths
 from dlcpd.core.paths.routes import Routes
-from dlcpd.core.paths.rtt import LONG, Rtt
+from dlcpd.core.paths.rtt import LONG
 from dlcpd.core.paths.space import SpaceSender
 from dlcpd.core.wire.control import SpaceCredit
 
@@ -39,7 +39,7 @@ class Paths:
     health: list[PathHealth] = field(init=False)  # by path
     full: Collection[int] = ()  # paths of this host whose sockets are full now
     _route: list[int] = field(init=False)  # by path: those with equal numbers share their links
-    _carriers: list[int] = field(init=False)  # paths that data are sent on
+    carriers: list[int] = field(init=False)  # paths that data are sent on: one per route
     _told_down: set[int] = field(default_factory=set)  # paths that were reported down
     cover: float = 0.0  # seconds of arrivals that the slowest path needs in flight; 0 = unknown
     quickest: float = 0.0  # seconds, the minimum RTT of the slowest path; 0 = unknown
@@ -104,13 +104,13 @@ class Paths:
         """Seconds to wait for an answer on any path."""
         if len(self.tx) == 1:
             return self.tx[0].rtt(traffic_class).timeout(attempt)
-        return max(rtt.timeout(attempt) for rtt in self._rtts(traffic_class))
+        return max([path.rtt(traffic_class).timeout(attempt) for path in self.tx])
 
     def reordering(self, traffic_class: int) -> float:
         """Seconds of quiet after which a hole counts as a loss."""
         if len(self.tx) == 1:
             return self.tx[0].rtt(traffic_class).reordering
-        rtts = self._rtts(traffic_class)
+        rtts = [path.rtt(traffic_class) for path in self.tx]
         known = [rtt.smoothed for rtt in rtts if rtt.measured]
         skew = max(known) - min(known) if known else 0.0  # all of it may lie on the forward path
         return max(*(rtt.reordering for rtt in rtts), min(1.5 * skew, MOST_SKEW))
@@ -130,9 +130,6 @@ class Paths:
         """Whether the peer has lost more than LOSSY of the datagrams sent to it."""
         return sum([path.lost for path in self.tx]) > LOSSY * self.acked
 
-    def _rtts(self, traffic_class: int) -> list[Rtt]:
-        return [path.rtt(traffic_class) for path in self.tx]
-
     def pick(self, traffic_class: int, run: int, credit: int, now: float) -> tuple[int, int, int]:
         """The path for the next burst of a class, the datagrams that its window and pace let out,
         and how many make a burst worth its system call. `run`: datagrams to send; `credit`:
@@ -148,7 +145,7 @@ class Paths:
             space = sender.space(traffic_class)
             enough = min(run, space.worthwhile(credit), SPRAY_QUANTUM)
             offers.append((index, min(space.room(now), SPRAY_QUANTUM), enough))
-        return self._best(offers) if offers else (self._carriers[0], 0, 1)
+        return self._best(offers) if offers else (self.carriers[0], 0, 1)
 
     def _best(self, offers: list[tuple[int, int, int]]) -> tuple[int, int, int]:
         roomy = [offer for offer in offers if offer[1] >= offer[2]]
@@ -166,8 +163,8 @@ class Paths:
     @property
     def _open_carriers(self) -> list[int]:
         if not self.full:
-            return self._carriers
-        return [index for index in self._carriers if index not in self.full]
+            return self.carriers
+        return [index for index in self.carriers if index not in self.full]
 
     def paced_until(self, traffic_class: int) -> float | None:
         """When the pace of some path lets a burst of the class out; None: windows are full."""
@@ -182,9 +179,9 @@ class Paths:
             for path, route in reversed(list(enumerate(self._route)))
             if self.tx[path].up
         }
-        self._carriers = sorted(chosen.values()) or list(range(len(self.tx)))
+        self.carriers = sorted(chosen.values()) or list(range(len(self.tx)))
         for path in self.tx:
-            path.set_share(1 / max(len(self._carriers), 1))
+            path.set_share(1 / max(len(self.carriers), 1))
 
     def on_sent(self, path: int, datagrams: int) -> None:
         """A burst left on `path`. It weighs more on a path that loses more than the best."""
@@ -209,25 +206,18 @@ class Paths:
     def for_control(self, attempt: int) -> int:
         """The path with the shortest round trip; the others in turn for later attempts, since the
         best one may just have died. Avoids full sockets, which would drop the datagram."""
-        if len(self._carriers) == 1:  # the usual case, and asked for every control datagram
-            return self._carriers[0]
-        able = self._open_carriers or self._carriers
-        return self._by_round_trip(able)[attempt % len(able)]
-
-    def _by_round_trip(self, able: list[int]) -> list[int]:
-        return sorted(able, key=lambda p: (self.tx[p].suspect, self.tx[p].smoothed_rtt))
+        if len(self.carriers) == 1:  # the usual case, and asked for every control datagram
+            return self.carriers[0]
+        able = self._open_carriers or self.carriers
+        by_round_trip = sorted(able, key=lambda p: (self.tx[p].suspect, self.tx[p].smoothed_rtt))
+        return by_round_trip[attempt % len(able)]
 
     def for_credit(self) -> int:
         """A random route. The return route may differ from the forward one, and the next CREDIT
         repeats what a lost one said. Not in turn: the peer's bursts take turns as well, so credits
         of the same paths would wait in the same queues, and those paths would carry less."""
-        carriers = self._open_carriers or self._carriers
+        carriers = self._open_carriers or self.carriers
         return carriers[0] if len(carriers) == 1 else self._random.choice(carriers)
-
-    @property
-    def carriers(self) -> list[int]:
-        """One path per route: those that carry data."""
-        return self._carriers
 
     def silent(self) -> list[int]:
         """Paths that owe an answer since the last call; to be pinged."""

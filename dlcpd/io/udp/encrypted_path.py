@@ -72,13 +72,13 @@ class EncryptedPath(UdpPath):
     def _make_sender(self, by_tag: list[int]) -> SendRing:
         return SealingRing(self._encryption, self.family, by_tag)
 
-    def _make_ring(self) -> ReceiveRing:
+    def _make_ring(self, gro: bool) -> ReceiveRing:  # its only one
         return OpeningRing(
             self._encryption,
             self.counters,
             self.index,
             USUAL + TAG,
-            gro=self.gro,
+            gro=gro,
             loss=self._loss,
             corrupt=self._corrupt,
         )

@@ -9,10 +9,12 @@ second of a million. The engine checks the whole token in any case: 48 bits of i
 import ctypes
 import socket
 import struct
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from dlcpd.core.wire.header import VERSION
+from dlcpd.ipc import kernel_errors
 
 PREFIX_BITS: Final = 16  # of a token
 MAX_PREFIXES: Final = 64  # an engine's sessions have one; a jump of BPF spans 255 instructions
@@ -82,3 +84,41 @@ def dropped(sock: socket.socket) -> int:
     except OSError:  # a kernel before 4.12
         return 0
     return int.from_bytes(words[4 * _DROPS :], "little")
+
+
+class StrangerFilter:
+    """The filter of one socket."""
+
+    def __init__(self, sock: socket.socket, counters: Counter[str]) -> None:
+        """`counters` counts failed calls."""
+        self._socket, self._counters = sock, counters
+        self._prefixes: frozenset[int] | None = None  # those that the kernel lets in; None: all
+
+    def admit(self, tokens: Iterable[int]) -> bool:
+        """From now on the kernel queues only datagrams that may have one of these tokens; all, if
+        it has no memory for a filter: the receive loop refuses the same, at a higher cost. False:
+        the former filter stays."""
+        prefixes = frozenset(map(prefix, tokens))
+        if prefixes == self._prefixes:
+            return True
+        try:
+            attach(self._socket, prefixes)
+        except OSError as exc:
+            self._counters[f"filter_{kernel_errors.name(exc.errno)}"] += 1
+            return self._admit_all()
+        self._prefixes = prefixes
+        return True
+
+    def _admit_all(self) -> bool:
+        try:
+            detach(self._socket)
+        except OSError as exc:
+            self._counters[f"filter_{kernel_errors.name(exc.errno)}"] += 1
+            return False
+        self._prefixes = None
+        return True
+
+    @property
+    def dropped(self) -> int:
+        """See `dropped`."""
+        return dropped(self._socket)

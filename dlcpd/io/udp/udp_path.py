@@ -7,39 +7,34 @@ batches the system calls.
 """
 
 import errno
-import math
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from dlcpd.contract.errors import AddressUnavailable
-from dlcpd.contract.traffic import DROP_PRECEDENCES, traffic_classes
 from dlcpd.core.paths.newest import microseconds
 from dlcpd.core.paths.pieces import LEAST_PIECE, cut
 from dlcpd.core.wire.checksum import Checksum, Keyring
-from dlcpd.core.wire.datagram import Batch, Bytes, Control, Transmit
-from dlcpd.core.wire.header import HEADER_SIZE, MAX_TAGS, Kind
+from dlcpd.core.wire.datagram import Bytes, Control, Transmit
+from dlcpd.core.wire.header import HEADER_SIZE, Kind
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.datapath.compiled import Compiled
 from dlcpd.io.datapath.receiving import CompiledRing
 from dlcpd.io.datapath.sending import CompiledSender
 from dlcpd.io.discovery.icmp import RouteProbe
-from dlcpd.io.udp import mmsg, stranger_filter
+from dlcpd.io.udp import mmsg
 from dlcpd.io.udp.loss import Corrupt, RandomLoss
 from dlcpd.io.udp.receive_ring import ReceiveRing
 from dlcpd.io.udp.send_ring import MAX_UDP, SendRing
+from dlcpd.io.udp.sockets import ancillary, bound, offload, receive_marks, size_buffers, tos_of_tags
+from dlcpd.io.udp.stranger_filter import StrangerFilter
+from dlcpd.io.udp.udp_receiver import TRIES, UdpReceiver
 from dlcpd.ipc import kernel_errors
 
 USUAL: Final = HEADER_SIZE + 1408  # bytes of a datagram on Ethernet without jumbo frames
 _WITH_GSO: Final = frozenset({errno.EIO, errno.EINVAL, errno.EMSGSIZE})
 _WITHOUT: Final = frozenset({errno.EMSGSIZE})
-_BOTH: Final = ("both", "shuffled")  # settings that signal drop precedences by DSCP and by ECN
-MAX_REFUSED: Final = 64  # calls in a row that may fail for a pending ICMP error
-USELESS_GRO: Final = 8  # full receive calls that joined no message: 64 datagrams, 256 with numpy
-JOIN_AGAIN: Final = 5.0  # seconds until GRO is tried again: single datagrams may be a stranger's
 
 
 class UdpPath:
@@ -63,15 +58,13 @@ class UdpPath:
         self.counters, self.effort = counters, effort
         host, port = config.paths[index]
         self.family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.socket = _bound(self.family, host, port)
+        self.socket = bound(self.family, host, port)
         self._fd = self.socket.fileno()
         self.address = (host, self.socket.getsockname()[1])
         self.receive_buffer = size_buffers(self.socket, config.receive_buffer)
         mmsg.never_fragment(self.socket)
-        self.gso = config.offload and self._offload(mmsg.UDP_SEGMENT, 0)
-        self.gro = config.offload and self._offload(mmsg.UDP_GRO, 1)
-        self._join_at = 0.0 if self.gro else math.inf  # when GRO may be tried again
-        self._prefixes: frozenset[int] | None = None  # those that the kernel lets in; None: all
+        self.gso = config.offload and offload(self.socket, mmsg.UDP_SEGMENT, 0)
+        self.strangers = StrangerFilter(self.socket, counters)
         self.probe = RouteProbe(self.socket, counters)
         self.backlog: deque[Transmit] = deque()
         self.too_big: list[tuple[int, int]] = []  # (peer, bytes) of refused datagrams
@@ -81,17 +74,17 @@ class UdpPath:
         self._limits: dict[int, int] = {}  # by peer: bytes of the largest datagram that passes
         by_tag = tos_of_tags(config.drop_precedence)
         self._sender = self._make_sender(by_tag)
-        self._tos = [_ancillary(self.family, tos) for tos in by_tag]
-        self._receive_tos()
+        self._tos = [ancillary(self.family, tos) for tos in by_tag]
+        receive_marks(self.socket)
         seed = config.inject_seed, index, config.engine
         self._loss, self._corrupt = (
             RandomLoss(config.inject_loss, seed),
             Corrupt(config.inject_corrupt, seed),
         )
         self._keys = keys
-        self._ring = self._make_ring()
-        self.drained = True  # whether the last receive left nothing behind
-        self._faults = 0  # receive calls in a row that found no socket
+        self.receiver = UdpReceiver(
+            self.socket, counters, effort, self._make_ring, joins=config.offload
+        )
 
     def fileno(self) -> int:
         return self._fd
@@ -126,87 +119,25 @@ class UdpPath:
         self._checksums.pop(peer, None)
         self.backlog = deque(batch for batch in self.backlog if batch.peer != peer)
 
-    def admit(self, tokens: Iterable[int]) -> bool:
-        """From now on the kernel queues only datagrams that may have one of these tokens; all, if
-        it has no memory for a filter: the receive loop refuses the same, at a higher cost. False:
-        the former filter stays."""
-        prefixes = frozenset(map(stranger_filter.prefix, tokens))
-        if prefixes == self._prefixes:
-            return True
-        try:
-            stranger_filter.attach(self.socket, prefixes)
-        except OSError as exc:
-            self._count_error(exc.errno, "filter")
-            return self._admit_all()
-        self._prefixes = prefixes
-        return True
-
-    def _admit_all(self) -> bool:
-        try:
-            stranger_filter.detach(self.socket)
-        except OSError as exc:
-            self._count_error(exc.errno, "filter")
-            return False
-        self._prefixes = None
-        return True
-
-    @property
-    def kernel_dropped(self) -> int:
-        """Messages that the kernel has not queued: from strangers, or for lack of room."""
-        return stranger_filter.dropped(self.socket)
-
     # --- set-up ---------------------------------------------------------------------
-
-    def _offload(self, option: int, value: int) -> bool:
-        try:
-            self.socket.setsockopt(socket.IPPROTO_UDP, option, value)
-        except OSError:
-            return False
-        return True
-
-    def _receive_tos(self) -> None:
-        self.socket.setsockopt(socket.SOL_SOCKET, mmsg.SO_TIMESTAMPNS, 1)
-        if self.family == socket.AF_INET:
-            self.socket.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
-        else:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
-
-    def _reconsider_joining(self) -> None:
-        """If GRO joins nothing, turn it off for a while: each datagram is then a message of its
-        own, and one call takes in as many as the raster has rows."""
-        if self.gro and self._ring.full_calls >= USELESS_GRO:
-            self._join(wanted=False)
-            self._join_at = time.monotonic() + JOIN_AGAIN
-            self.counters["gro_useless"] += 1
-        elif not self.gro and time.monotonic() >= self._join_at:
-            self._join(wanted=True)
-
-    def _join(self, *, wanted: bool) -> None:
-        try:
-            self.socket.setsockopt(socket.IPPROTO_UDP, mmsg.UDP_GRO, int(wanted))
-        except OSError as exc:  # GRO stays as it is
-            self._count_error(exc.errno, "gro")
-            return
-        self.gro = wanted
-        self._ring = self._make_ring()
 
     def _make_sender(self, by_tag: list[int]) -> SendRing | CompiledSender:
         if self._compiled is None:
             return SendRing(self.family, by_tag)
         return CompiledSender(self._compiled.library, self.family, by_tag)
 
-    def _make_ring(self) -> ReceiveRing | CompiledRing:
+    def _make_ring(self, gro: bool) -> ReceiveRing | CompiledRing:  # its only one
         if self._compiled is None:
             return ReceiveRing(
                 self.index,
                 USUAL,
-                gro=self.gro,
+                gro=gro,
                 loss=self._loss,
                 corrupt=self._corrupt,
                 keys=self._keys,
             )
         return CompiledRing(
-            *self._compiled, gro=self.gro, loss=self._loss, corrupt=self._corrupt, keys=self._keys
+            *self._compiled, gro=gro, loss=self._loss, corrupt=self._corrupt, keys=self._keys
         )
 
     # --- out ------------------------------------------------------------------------
@@ -308,7 +239,7 @@ class UdpPath:
                 refused = refused + 1 if done == before else 1
                 if exc.errno == errno.EAGAIN:
                     break
-                if kernel_errors.is_pending(exc.errno) and refused < MAX_REFUSED:
+                if kernel_errors.is_pending(exc.errno) and refused < TRIES:
                     self._clear_pending()  # of an earlier datagram
                     continue
                 if exc.errno in may_go_otherwise:
@@ -346,7 +277,7 @@ class UdpPath:
             try:
                 self.socket.sendmsg([data], tos, mmsg.MSG_DONTWAIT, to)
             except OSError as exc:
-                if kernel_errors.is_pending(exc.errno) and attempt < MAX_REFUSED:
+                if kernel_errors.is_pending(exc.errno) and attempt < TRIES:
                     self._clear_pending()  # of an earlier datagram, and not about this one
                     continue
                 return exc.errno or errno.EIO
@@ -360,91 +291,3 @@ class UdpPath:
 
     def _count_error(self, error: int | None, what: str = "send") -> None:
         self.counters[f"{what}_{kernel_errors.name(error)}"] += 1
-
-    # --- in -------------------------------------------------------------------------
-
-    def receive(self) -> Sequence[Batch]:
-        """The batches that wait, up to two megabytes; empty if none does.
-
-        The batches point into this object's buffer: use them before the next call.
-        """
-        batches, self.drained = self._receive()
-        if self.drained:  # else the waiting datagrams came under the former setting
-            self._reconsider_joining()
-        for batch in batches:
-            if batch.lost:
-                self.counters["injected_loss"] += batch.lost
-            if batch.corrupted:
-                self.counters["injected_corruption"] += batch.corrupted
-        return batches
-
-    @property
-    def lost(self) -> bool:
-        """The socket is gone."""
-        return self._faults >= kernel_errors.TRIES
-
-    def _receive(self) -> tuple[Sequence[Batch], bool]:
-        """Raises: OSError, whose errno is in kernel_errors.OURS."""
-        for _ in range(MAX_REFUSED):
-            try:
-                received = self._ring.receive(self._fd)
-            except OSError as exc:
-                if exc.errno in kernel_errors.OURS:
-                    self._faults += 1
-                    raise
-                # of a datagram that was sent here; reporting the error has cleared it
-                self._count_error(exc.errno, "receive")
-                continue
-            self.effort["receive_calls"] += self._ring.calls
-            self._faults = 0
-            return received
-        return [], False  # waiting datagrams cause the next wake-up
-
-
-def tos_of_tags(drop_precedence: str = "both") -> list[int]:
-    """The TOS byte of each tag: DSCP and ECN of its class and drop precedence, as far as
-    `drop_precedence` (a setting of [network]) signals it by either.
-
-    A tag that the table lacks is sent as its class's last drop precedence, or as the last class.
-    """
-    by_dscp, by_ecn = drop_precedence in ("dscp", *_BOTH), drop_precedence in ("ecn", *_BOTH)
-    classes = list(traffic_classes().values())
-    rows = [classes[min(tag // DROP_PRECEDENCES, len(classes) - 1)] for tag in range(MAX_TAGS)]
-    ranks = [min(tag % DROP_PRECEDENCES, len(row.dscp) - 1) for tag, row in enumerate(rows)]
-    return [
-        row.dscp[d * by_dscp] << 2 | row.ecn[d * by_ecn] for row, d in zip(rows, ranks, strict=True)
-    ]
-
-
-def _ancillary(family: int, tos: int) -> list[tuple[int, int, bytes]]:
-    """Ancillary data that make sendmsg use this TOS byte."""
-    level, kind = socket.IPPROTO_IP, socket.IP_TOS
-    if family == socket.AF_INET6:
-        level, kind = socket.IPPROTO_IPV6, socket.IPV6_TCLASS
-    return [(level, kind, tos.to_bytes(4, "little"))]
-
-
-def _bound(family: int, host: str, port: int) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
-    try:
-        sock.bind((host, port))
-    except OSError as exc:
-        sock.close()
-        raise AddressUnavailable(
-            f"cannot bind UDP {host} port {port}: {exc.strerror}; give [network] paths an "
-            f"address of this host and a free port (0 = any)"
-        ) from exc
-    return sock
-
-
-def size_buffers(sock: socket.socket, wanted: int) -> int:
-    """Ask for buffers, beyond the sysctl limit if permitted; returns the receive bytes granted."""
-    for force, plain in (
-        (mmsg.SO_RCVBUFFORCE, socket.SO_RCVBUF),
-        (mmsg.SO_SNDBUFFORCE, socket.SO_SNDBUF),
-    ):
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, force, wanted)
-        except PermissionError:
-            sock.setsockopt(socket.SOL_SOCKET, plain, wanted)
-    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2  # the kernel doubles it
