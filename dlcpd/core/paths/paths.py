@@ -209,8 +209,8 @@ class Paths:
         if len(self.carriers) == 1:  # the usual case, and asked for every control datagram
             return self.carriers[0]
         able = self._open_carriers or self.carriers
-        by_round_trip = sorted(able, key=lambda p: (self.tx[p].suspect, self.tx[p].smoothed_rtt))
-        return by_round_trip[attempt % len(able)]
+        order = sorted([(self.tx[p].suspect, self.tx[p].smoothed_rtt, p) for p in able])
+        return order[attempt % len(able)][2]
 
     def for_credit(self) -> int:
         """A random route. The return route may differ from the forward one, and the next CREDIT

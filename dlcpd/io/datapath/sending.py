@@ -9,8 +9,7 @@ import numpy as np
 from dlcpd.core.wire.checksum import Checksum
 from dlcpd.core.wire.datagram import Bytes, Transmit
 from dlcpd.io.datapath.library import BATCH, Library
-from dlcpd.io.udp.mmsg import address
-from dlcpd.io.udp.send_ring import Controls, longest_run
+from dlcpd.io.udp.mmsg import Controls, address, longest_run
 
 _LAYOUT: Final = struct.Struct("<40sQQQQQQQQIIIIIIiIIi")
 assert _LAYOUT.size == BATCH.itemsize  # noqa: S101  # constants only

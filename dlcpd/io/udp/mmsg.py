@@ -15,6 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dlcpd.core.wire.header import HEADER_SIZE
+
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _VOID: Final = ctypes.c_void_p
 _BYTE: Final = ctypes.c_char
@@ -36,6 +38,10 @@ MSGHDR: Final = np.dtype(
 )
 assert MSGHDR.itemsize == 64  # noqa: S101  # struct mmsghdr
 
+MAX_UDP: Final = 65507  # bytes of payload of one IPv4 UDP message (RFC 768, RFC 791)
+MAX_RUN: Final = 64  # segments per GSO message on every kernel that has it (udp(7))
+_TOS: Final = 24  # bytes of a control message, its padding included
+_BOTH: Final = 48  # with the one for the size of GSO's datagrams
 UDP_SEGMENT: Final = 103  # linux/udp.h; level IPPROTO_UDP
 UDP_GRO: Final = 104
 SO_RCVBUFFORCE: Final = 33
@@ -131,3 +137,32 @@ def route_mtu(local: str, remote: str) -> int:
             return asking.getsockopt(level, option)
     except OSError:
         return 0
+
+
+def longest_run(segment_size: int) -> int:
+    """The most datagrams that GSO cuts from one message."""
+    return max(min(MAX_UDP // (HEADER_SIZE + segment_size), MAX_RUN), 1)
+
+
+class Controls:
+    """Control messages by tag: the TOS byte, and the size of GSO's datagrams."""
+
+    spacing: Final = _BOTH  # bytes from one tag to the next
+
+    def __init__(self, family: int, tos: list[int]) -> None:
+        self._rows = np.zeros((len(tos), _BOTH), np.uint8)
+        self._rows[:, :_TOS] = np.stack([tos_control(family, t) for t in tos])
+        self._at = address(self._rows)
+        self._size = 0
+
+    def for_size(self, segment_size: int) -> int:
+        """Address of the rows, for datagrams with `segment_size` bytes of payload."""
+        if segment_size != self._size:
+            self._size = segment_size
+            self._rows[:, _TOS:] = segment_control(HEADER_SIZE + segment_size)
+        return self._at
+
+    @staticmethod
+    def size(*, gso: bool) -> int:
+        """Bytes of the control messages of one tag."""
+        return _BOTH if gso else _TOS

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlcpd.io.udp import mmsg
-from dlcpd.io.udp.send_ring import MAX_RUN, MAX_UDP
+from dlcpd.io.udp.mmsg import MAX_RUN, MAX_UDP
 
 CONTROL_SIZE: Final = 128  # bytes of control messages per received message
 

@@ -15,41 +15,9 @@ from dlcpd.core.wire.checksum import Checksum
 from dlcpd.core.wire.datagram import Bytes, Transmit
 from dlcpd.core.wire.header import HEADER_SIZE
 from dlcpd.io.udp import mmsg
+from dlcpd.io.udp.mmsg import Controls, longest_run
 
-MAX_UDP: Final = 65507  # bytes of payload of one IPv4 UDP message (RFC 768, RFC 791)
-MAX_RUN: Final = 64  # segments per GSO message on every kernel that has it (udp(7))
 MAX_ROWS: Final = 1600  # datagrams of one Transmit; above core's largest batch
-_TOS: Final = 24  # bytes of a control message, its padding included
-_BOTH: Final = 48  # with the one for the size of GSO's datagrams
-
-
-def longest_run(segment_size: int) -> int:
-    """The most datagrams that GSO cuts from one message."""
-    return max(min(MAX_UDP // (HEADER_SIZE + segment_size), MAX_RUN), 1)
-
-
-class Controls:
-    """Control messages by tag: the TOS byte, and the size of GSO's datagrams."""
-
-    spacing: Final = _BOTH  # bytes from one tag to the next
-
-    def __init__(self, family: int, tos: list[int]) -> None:
-        self._rows = np.zeros((len(tos), _BOTH), np.uint8)
-        self._rows[:, :_TOS] = np.stack([mmsg.tos_control(family, t) for t in tos])
-        self._at = mmsg.address(self._rows)
-        self._size = 0
-
-    def for_size(self, segment_size: int) -> int:
-        """Address of the rows, for datagrams with `segment_size` bytes of payload."""
-        if segment_size != self._size:
-            self._size = segment_size
-            self._rows[:, _TOS:] = mmsg.segment_control(HEADER_SIZE + segment_size)
-        return self._at
-
-    @staticmethod
-    def size(*, gso: bool) -> int:
-        """Bytes of the control messages of one tag."""
-        return _BOTH if gso else _TOS
 
 
 class SendRing:
@@ -157,7 +125,7 @@ class SendRing:
         self._cut(self._first_rows, rows)
         self._messages["control"][: len(self._first_rows)] = self._controls_at + tags[
             self._first_rows
-        ] * np.uint64(_BOTH)
+        ] * np.uint64(Controls.spacing)
         return len(self._first_rows)
 
     def _take_aim(self, name: Bytes, tag: int) -> None:
@@ -165,7 +133,7 @@ class SendRing:
         at = mmsg.address(name)
         self._aim = at, tag
         self._messages["name"], self._messages["name_size"] = at, len(name)
-        self._messages["control"] = self._controls_at + tag * _BOTH
+        self._messages["control"] = self._controls_at + tag * Controls.spacing
 
     def _cut(self, first_rows: NDArray[np.intp], rows: int) -> None:
         """Let message i begin with row `first_rows[i]`, and the last end before `rows`."""

@@ -25,8 +25,9 @@ from dlcpd.io.datapath.sending import CompiledSender
 from dlcpd.io.discovery.icmp import RouteProbe
 from dlcpd.io.udp import mmsg
 from dlcpd.io.udp.loss import Corrupt, RandomLoss
+from dlcpd.io.udp.mmsg import MAX_UDP
 from dlcpd.io.udp.receive_ring import ReceiveRing
-from dlcpd.io.udp.send_ring import MAX_UDP, SendRing
+from dlcpd.io.udp.send_ring import SendRing
 from dlcpd.io.udp.sockets import ancillary, bound, offload, receive_marks, size_buffers, tos_of_tags
 from dlcpd.io.udp.stranger_filter import StrangerFilter
 from dlcpd.io.udp.udp_receiver import TRIES, UdpReceiver
