@@ -14,6 +14,7 @@ import pytest
 from dlcp_lab.simulation.network import SimLink, SimNetwork, as_received
 from dlcp_lab.simulation.reference import draw
 from dlcp_lab.simulation.state import frozen
+from dlcpd.core.paths.rtt import MIN_RTO
 from dlcpd.core.paths.space import MAX_AHEAD
 from dlcpd.core.wire.header import HEADER_SIZE, Header, Kind
 
@@ -142,9 +143,12 @@ def test_under_any_packet_number_it_does_no_harm(
     assert disturbed.results == quiet.results
     assert disturbed.ended.keys() == quiet.ended.keys()
     later = max(disturbed.ended[key] - at for key, at in quiet.ended.items())
-    assert later < 5e-3
+    # A forged number may hide that a datagram was lost. A timer then finds it instead of END, once
+    # among the contributions and once among the results.
+    hidden = lost is some and anything
+    assert later < (2 * MIN_RTO if hidden else 5e-3)
     assert without_arrivals(disturbed.numbers()) == without_arrivals(quiet.numbers())
-    if lost is nothing or not anything:  # else each may hide that one datagram was lost
+    if not hidden:
         assert disturbed.numbers() == quiet.numbers()
     measured(f"{disturbed.injected.total()} datagrams, operations end {later * 1e3:.2f} ms later")
 
