@@ -144,6 +144,11 @@ def test_a_count_of_packets_beyond_32_bits_wraps_into_its_field() -> None:
     assert control.unpack_credit_untrusted(packed)[1][0].received == 5
 
 
+def test_a_packet_number_of_end_beyond_32_bits_wraps_into_its_field() -> None:
+    packed = control.pack_ends([EndRow(0, 4, (1 << 32) + 5)])
+    assert control.unpack_ends_untrusted(packed) == [EndRow(0, 4, 5)]
+
+
 @good("end")
 def test_end(vector: dict[str, Any]) -> None:
     rows = [EndRow(*row) for row in vector["rows"]]

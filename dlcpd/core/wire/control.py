@@ -186,8 +186,10 @@ def unpack_credit_untrusted(body: bytes) -> tuple[int, list[SpaceCredit]]:
 
 
 def pack_ends(rows: list[EndRow]) -> bytes:
-    """Body of END: at most MAX_END_ROWS."""
-    return b"".join(_END_ROW.pack(*row) for row in rows)
+    """Body of END: at most MAX_END_ROWS. Packet numbers wrap into their field."""
+    return b"".join(
+        _END_ROW.pack(row.path, row.traffic_class, row.packet_number & 0xFFFFFFFF) for row in rows
+    )
 
 
 def unpack_ends_untrusted(body: bytes) -> list[EndRow]:
