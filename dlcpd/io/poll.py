@@ -110,4 +110,4 @@ class Poll:
         return ready
 
     def _count(self, why: OSError) -> None:
-        self._counters[f"poll_{kernel_errors.name(why.errno)}"] += 1
+        kernel_errors.count(self._counters, "poll", why)

@@ -5,6 +5,7 @@ in `OURS` are bugs of this package; the others are counted by name, and the call
 """
 
 import errno
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -53,3 +54,8 @@ def is_pending(number: int | None) -> bool:
 def name(number: int | None) -> str:
     """Name of an error number, for a counter."""
     return errno.errorcode.get(number or 0, "error")
+
+
+def count(counters: Counter[str], what: str, why: OSError | int | None) -> None:
+    """Count a failed call: `what`, and the name of the error or its number."""
+    counters[f"{what}_{name(why.errno if isinstance(why, OSError) else why)}"] += 1

@@ -4,20 +4,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from dlcpd.planning.graph import Rates
+from dlcpd.schedules.shares import one_switch_bound
 
 
 def one_switch_rate(hosts: Sequence[Rates]) -> Fraction:
-    """The best rate of all_reduce for at least two hosts on one switch, bit/s.
-
-    Every host sends and receives the tensor once, and all hosts send 2 (n - 1) times the tensor.
-    """
-    ends = [min(rates) for rates in hosts]
-    transfers = 2 * (len(hosts) - 1)
-    return min(
-        Fraction(min(ends)),
-        Fraction(sum(rates.send for rates in hosts), transfers),
-        Fraction(sum(rates.receive for rates in hosts), transfers),
-    )
+    """The best rate of all_reduce for at least two hosts on one switch, bit/s."""
+    return one_switch_bound([each.send for each in hosts], [each.receive for each in hosts])
 
 
 def one_switch_shares(hosts: Sequence[Rates]) -> tuple[Fraction, ...]:

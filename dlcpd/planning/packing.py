@@ -85,15 +85,17 @@ class Pool:
 
     def packing(self, enough: float = ENOUGH) -> Packing:
         """As few of the trees as possible with `enough` of the largest rate."""
-        weights, _ = solver.most(self._matrix(), self.capacity)
-        trees = list(self.trees)
+        matrix, trees = self._matrix(), list(self.trees)
+        weights, _ = solver.most(matrix, self.capacity)
         total = enough * float(weights.sum())
-        kept = min(self._thinned(weights, total), self._heaviest(weights, total), key=len)
-        chosen, _ = solver.most(self._matrix()[:, kept], self.capacity)
+        kept = min(
+            self._thinned(matrix, weights, total), self._heaviest(matrix, weights, total), key=len
+        )
+        chosen, _ = solver.most(matrix[:, kept], self.capacity)
         # Loads exceed the rates by rounding alone; then they do not.
-        over = np.max(self._matrix()[:, kept] @ chosen / self.capacity)
-        rate = float(chosen.sum() / max(over, 1.0))
+        over = np.max(matrix[:, kept] @ chosen / self.capacity)
         total = float(chosen.sum())
+        rate = total / max(float(over), 1.0)
         shares = sorted(
             (
                 (float(weight) / total, trees[tree])
@@ -104,9 +106,8 @@ class Pool:
         packed = tuple(PackedTree(*each) for each in shares if each[0] > NEGLIGIBLE)
         return Packing(rate * self._scale, packed)
 
-    def _thinned(self, weights: Loads, total: float) -> list[int]:
+    def _thinned(self, matrix: Loads, weights: Loads, total: float) -> list[int]:
         """The trees in use that carry `total` without the lightest, each of which is tried once."""
-        matrix = self._matrix()
         kept = [int(tree) for tree in np.argsort(-weights, kind="stable") if weights[tree] > 0]
         needed: set[int] = set()
         while len(kept) > 1 and (spare := [tree for tree in kept if tree not in needed]):
@@ -118,13 +119,13 @@ class Pool:
                 kept = [rest[int(t)] for t in np.argsort(-new, kind="stable") if new[t] > 0]
         return kept
 
-    def _heaviest(self, weights: Loads, total: float) -> list[int]:
+    def _heaviest(self, matrix: Loads, weights: Loads, total: float) -> list[int]:
         """Trees that carry `total`, each as heavy as can be.
 
         Again and again, the tree that can carry most while the others still carry the rest is
         taken with that weight. Candidates are the heaviest trees of the weights found last.
         """
-        matrix, left, taken = self._matrix(), self.capacity.copy(), dict[int, float]()
+        left, taken = self.capacity.copy(), dict[int, float]()
         rest, nothing = total, (0.0, -1, weights)
         while rest > 10 * ROUNDING * total:
             heavy = [int(tree) for tree in np.argsort(-weights, kind="stable")[:CANDIDATES]]

@@ -30,7 +30,7 @@ def one_switch(network: JobNetwork, chunk_bytes: int) -> PlannedForest:
     bound, but for the rounding of shares, if every host has equal rates in both directions.
     """
     rates, world = network.rates, len(network.hosts)
-    bound, parts = _bound(network.out_bps, network.in_bps), _owners(rates)
+    bound, parts = one_switch_bound(network.out_bps, network.in_bps), _owners(rates)
     trees = (
         Tree(share, tuple(ROOT if r == root else root for r in range(world)))
         for root, share in enumerate(integer_shares(parts))
@@ -50,7 +50,7 @@ def two_levels(network: JobNetwork, chunk_bytes: int) -> PlannedForest:
     if len(groups) == 1:
         return one_switch(network, chunk_bytes)
     up, down = zip(*((rack.up_bps, rack.down_bps) for rack in network.racks), strict=True)
-    bound = min(_bound(up, down), _bound(network.out_bps, network.in_bps))
+    bound = min(one_switch_bound(up, down), one_switch_bound(network.out_bps, network.in_bps))
     of_racks = _owners(tuple(map(min, up, down)))
     owned = {
         rank: part * Fraction(rates[rank], sum(rates[r] for r in group))
@@ -102,7 +102,7 @@ def integer_shares(parts: Sequence[Fraction]) -> tuple[int, ...]:
     return tuple(shares)
 
 
-def _bound(out: Sequence[int], into: Sequence[int]) -> Fraction:
+def one_switch_bound(out: Sequence[int], into: Sequence[int]) -> Fraction:
     """The best rate of an all-reduce on one switch: every host sends and receives all bytes at
     least once, and all together 2 (n - 1) times. 0 for one host."""
     total = 2 * (len(out) - 1)
@@ -117,7 +117,7 @@ def _owners(rates: Sequence[int]) -> list[Fraction]:
     count = len(rates)
     if count <= PAIR:
         return [Fraction(1, count)] * count
-    bound = _bound(rates, rates)
+    bound = one_switch_bound(rates, rates)
     parts = [(rate / bound - 1) / (count - 2) for rate in rates]
     total = sum(parts)
     return [part / total for part in parts]

@@ -82,8 +82,8 @@ class BurstNetwork(SimHosts):
     def complete(self, ticket: int, until: float = 1000.0, *, ranks: int = 0) -> float:
         """Run until all ranks have the result of an operation; returns when the last got it.
 
-        `ranks`: those that take part; 0: all. Raises: NotCompleted if it failed on a rank, or takes
-        more than `until` seconds.
+        `ranks`: number of ranks in the operation; 0: all. Raises: NotCompleted if it failed on a
+        rank, or takes more than `until` seconds.
         """
         done, failed = self.done_at.setdefault(ticket, {}), self.failures
         ranks = ranks or self.world_size

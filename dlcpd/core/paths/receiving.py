@@ -58,7 +58,7 @@ class ReceivingPaths:
         asks: bool = True,
     ) -> bool:
         """The peer says that it has sent `number` packets of a class on a path. Returns whether
-        that is new. `asks`: it asks for credit, which it gets in any case."""
+        that is new. `asks`: it also asks for credit, and gets it even if nothing is new."""
         if path >= len(self.paths):
             return False
         space = self.paths[path].space(traffic_class)

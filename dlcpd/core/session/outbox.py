@@ -45,7 +45,7 @@ class Outbox:
         attempt: int = 0,
         asks: bool = True,
     ) -> None:
-        """Queue one control datagram, on the best path by default. `asks`: for an answer."""
+        """Queue one control datagram, on the best path by default. `asks`: the peer answers it."""
         if path is None or path >= len(self.paths):
             path = self.paths.for_control(attempt)
         self.paths.tx[path].expecting |= asks

@@ -171,8 +171,8 @@ class Rendezvous:
         return carried is None or early.keep_carried((stream.wire, number), len(carried))
 
     def on_ready_ack(self, flow: Flow, header: Header, now: float) -> None:
-        """The peer has this rank's READY, which was repeated. It has discarded the data that came
-        before."""
+        """The peer has this rank's READY, which was repeated. The peer discarded the data that
+        came before this READY: ask which are missing."""
         if self.state.on_ready_acked(flow.rank, operation_id(header, flow.rank)):
             flow.outgoing.ask(now, (header.stream, header.operation))
 

@@ -51,7 +51,7 @@ class RouteProbe:
         try:
             self._socket.sendmsg([data], limit, socket.MSG_DONTWAIT, to)
         except OSError as exc:  # repeated: see the rounds of the search
-            self._counters[f"probe_{kernel_errors.name(exc.errno)}"] += 1
+            kernel_errors.count(self._counters, "probe", exc)
 
     def answers(self) -> Iterator[IcmpNews]:
         """The messages that wait in the error queue, up to MAX_ERRORS."""
@@ -62,7 +62,7 @@ class RouteProbe:
                 )
             except OSError as exc:
                 if exc.errno != errno.EAGAIN:  # else nothing waits
-                    self._counters[f"error_queue_{kernel_errors.name(exc.errno)}"] += 1
+                    kernel_errors.count(self._counters, "error_queue", exc)
                 return  # waiting messages cause the next wake-up
             for level, kind, payload in ancillary:
                 if (level, kind) == (self._level, self._receive):

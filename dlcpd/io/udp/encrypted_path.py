@@ -72,7 +72,7 @@ class EncryptedPath(UdpPath):
     def _make_sender(self, by_tag: list[int]) -> SendRing:
         return SealingRing(self._encryption, self.family, by_tag)
 
-    def _make_ring(self, gro: bool) -> ReceiveRing:  # its only one
+    def _make_ring(self, gro: bool) -> ReceiveRing:
         return OpeningRing(
             self._encryption,
             self.counters,

@@ -92,7 +92,7 @@ class StrangerFilter:
     def __init__(self, sock: socket.socket, counters: Counter[str]) -> None:
         """`counters` counts failed calls."""
         self._socket, self._counters = sock, counters
-        self._prefixes: frozenset[int] | None = None  # those that the kernel lets in; None: all
+        self._prefixes: frozenset[int] | None = None  # that the filter passes; None: all
 
     def admit(self, tokens: Iterable[int]) -> bool:
         """From now on the kernel queues only datagrams that may have one of these tokens; all, if
@@ -104,7 +104,7 @@ class StrangerFilter:
         try:
             attach(self._socket, prefixes)
         except OSError as exc:
-            self._counters[f"filter_{kernel_errors.name(exc.errno)}"] += 1
+            kernel_errors.count(self._counters, "filter", exc)
             return self._admit_all()
         self._prefixes = prefixes
         return True
@@ -113,7 +113,7 @@ class StrangerFilter:
         try:
             detach(self._socket)
         except OSError as exc:
-            self._counters[f"filter_{kernel_errors.name(exc.errno)}"] += 1
+            kernel_errors.count(self._counters, "filter", exc)
             return False
         self._prefixes = None
         return True

@@ -127,7 +127,7 @@ class UdpPath:
             return SendRing(self.family, by_tag)
         return CompiledSender(self._compiled.library, self.family, by_tag)
 
-    def _make_ring(self, gro: bool) -> ReceiveRing | CompiledRing:  # its only one
+    def _make_ring(self, gro: bool) -> ReceiveRing | CompiledRing:
         if self._compiled is None:
             return ReceiveRing(
                 self.index,
@@ -221,7 +221,7 @@ class UdpPath:
             if error == errno.EAGAIN:
                 return False
             if error:
-                self._count_error(error)
+                kernel_errors.count(self.counters, "send", error)
         return True
 
     def _hand_over(self, batch: Transmit, *, gso: bool) -> tuple[int, int]:
@@ -246,7 +246,7 @@ class UdpPath:
                 if exc.errno in may_go_otherwise:
                     why = exc.errno
                     break
-                self._count_error(exc.errno)
+                kernel_errors.count(self.counters, "send", exc)
                 done = sender.skip()  # this message is lost, as on any other network: ENOBUFS, too,
                 # means that a queue of this host dropped it, and not that it should be repeated
             finally:
@@ -265,7 +265,7 @@ class UdpPath:
         if len(data) > limit and not is_probe:
             self._send_cut(data, control.tag, control.peer, peer[1])
         elif error := self._send_one(self.sealed(control.peer, data), control.tag, peer[1]):
-            self._count_error(error)
+            kernel_errors.count(self.counters, "send", error)
             if error == errno.EMSGSIZE:
                 self.too_big.append((control.peer, len(data)))
 
@@ -289,6 +289,3 @@ class UdpPath:
         but messages of a flood come faster than calls."""
         with suppress(OSError):
             self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-
-    def _count_error(self, error: int | None, what: str = "send") -> None:
-        self.counters[f"{what}_{kernel_errors.name(error)}"] += 1

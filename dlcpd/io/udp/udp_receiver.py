@@ -61,7 +61,7 @@ class UdpReceiver:
         return self._faults >= kernel_errors.TRIES
 
     def _receive(self) -> tuple[Sequence[Batch], bool]:
-        """Raises: OSError, whose errno is in kernel_errors.OURS."""
+        """Raises: OSError with an errno of kernel_errors.OURS."""
         for _ in range(TRIES):
             try:
                 received = self._ring.receive(self._fd)
@@ -70,7 +70,7 @@ class UdpReceiver:
                     self._faults += 1
                     raise
                 # of a datagram that was sent here; reporting the error has cleared it
-                self._counters[f"receive_{kernel_errors.name(exc.errno)}"] += 1
+                kernel_errors.count(self._counters, "receive", exc)
                 continue
             self._effort["receive_calls"] += self._ring.calls
             self._faults = 0
@@ -91,7 +91,7 @@ class UdpReceiver:
         try:
             self._socket.setsockopt(socket.IPPROTO_UDP, mmsg.UDP_GRO, int(wanted))
         except OSError as exc:  # GRO stays as it is
-            self._counters[f"gro_{kernel_errors.name(exc.errno)}"] += 1
+            kernel_errors.count(self._counters, "gro", exc)
             return
         self.gro = wanted
         self._ring = self._make_ring(self.gro)

@@ -31,20 +31,9 @@ Rows = list[list[_Chunk]]
 @PROGRAMS
 def all_reduce(rank: int, size: int, forest: Forest) -> Program:
     """Every tree adds towards its root and passes the sum down, one chunk behind."""
-    chunks = [
-        [(tree, at.start, at.size) for at in spans]
-        for tree, spans in _parts(forest.trees, 0, size, forest.chunk_bytes)
-    ]
-    write, piece = _ForestWriter(Draft(rank, forest.world), lossy=True), 0
-    numbered: Rows = []
-    for of_tree in chunks:
-        numbered.append([])
-        for tree, start, length in of_tree:
-            own, result = of_input(start, length), of_output(start, length)
-            numbered[-1].append(_Chunk(tree, own, result, piece))
-            piece += 1
+    write = _ForestWriter(Draft(rank, forest.world), lossy=True)
     before: list[_Chunk] = []
-    for row in [*_rows(numbered), []]:
+    for row in [*_rows(_chunks(size, forest, replicated=True)), []]:
         write.up(row)
         write.down(before)
         before = row
@@ -102,6 +91,11 @@ def _from_root(size: int, root: int, forest: Forest, *, replicated: bool) -> Row
     for number, tree in enumerate(forest.trees):
         if tree.root != root:
             raise BadForest(f"tree {number} has root {tree.root}, the operation {root}")
+    return _chunks(size, forest, replicated=replicated)
+
+
+def _chunks(size: int, forest: Forest, *, replicated: bool) -> Rows:
+    """The chunks of every tree of a tensor. `replicated`: all ranks get equal results."""
     chunks: Rows = []
     piece = 0
     for tree, spans in _parts(forest.trees, 0, size, forest.chunk_bytes):
