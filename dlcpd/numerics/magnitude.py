@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlcpd.contract.traffic import PROTECTED
+from dlcpd.core.transfer.budget import Budget
 from dlcpd.core.transfer.packetizer import segment_count
 from dlcpd.core.transfer.permit import MOST_COST, MOST_LIMIT, MUST_ARRIVE
 from dlcpd.core.wire.bitmap import Segments
@@ -18,10 +19,7 @@ from dlcpd.numerics.elements import COMPLEX, INTEGERS, view, widen
 
 Energies = NDArray[np.float64]
 
-# Dropping a segment that must then be retransmitted costs more than it saves. So the number of
-# light segments is at most the number that the bound allows to waive, as many more are medium,
-# and neither is more than a third of an operation.
-MOST: Final = 1 / 3
+THIRDS: Final = 3  # light, medium and heavy segments
 COSTS: Final = 16  # the mean cost of a segment; costs are rounded up
 NO_HEADS: Final[Mapping[int, int]] = {}
 LIGHT, MEDIUM = 2, 1  # drop precedences: the lightest are dropped first, the heavy ones protected
@@ -55,49 +53,46 @@ def energies(chunk: Bytes, dtype: str, segment_size: int) -> Energies:
     return out
 
 
-class OperationEnergy:
-    """Energies of an operation's segments, by chunk, and the thresholds of drop precedences.
+def drop_precedences(energy: Energies, budget: Budget, order: Segments) -> NDArray[np.uint8]:
+    """Drop precedence of each segment of a chunk. The light ones are as many of each part as its
+    budget lets be missing, the medium ones as many more; neither are more than a third of the part.
+    Of equal energies, the first in `order` are the lightest: no position always is (P5).
 
-    `bound`: fraction of the segments that may be waived. `heads`: by chunk, the number of segments
-    at its beginning that hold a codec's head; the thresholds do not count them.
+    So all light segments may be dropped and none needs a retransmission, which would cost more than
+    the drop saves.
+    """
+    ranks = np.full(len(energy), PROTECTED, np.uint8)
+    may = ~budget.untouchable & np.isfinite(energy)
+    for part, allowed in enumerate(budget.allowed.tolist()):
+        rows = order[(may & (budget.part == part))[order]]
+        count = min(allowed, len(rows) // THIRDS)
+        if count:
+            ordered = rows[np.argsort(energy[rows], kind="stable")[: 2 * count]]
+            ranks[ordered[:count]], ranks[ordered[count:]] = LIGHT, MEDIUM
+    return ranks
+
+
+class OperationEnergy:
+    """Energies of an operation's segments, by chunk.
+
+    `heads`: by chunk, the number of segments at its beginning that hold a codec's head; the total
+    does not count them.
     """
 
-    def __init__(
-        self, by_chunk: dict[int, Energies], bound: float = 1.0, heads: Mapping[int, int] = NO_HEADS
-    ) -> None:
+    def __init__(self, by_chunk: dict[int, Energies], heads: Mapping[int, int] = NO_HEADS) -> None:
         self._by_chunk = by_chunk
-        counted = [energy[heads.get(chunk, 0) :] for chunk, energy in by_chunk.items()]
-        self._all = np.concatenate([*counted, np.zeros(0)])
-        self.total = float(self._all.sum())  # infinite with NaN or Inf
+        counted = (energy[heads.get(chunk, 0) :].sum() for chunk, energy in by_chunk.items())
+        self.total = float(sum(counted))  # infinite with NaN or Inf
         self.spent = 0.0  # energy waived so far
         # By chunk, energy that its peer waived or may waive under a permit. It only grows: what was
         # refused once is refused again, however late it is asked for.
         self._reserved = dict[int, float]()
         self._waived = set[int]()  # chunks of which segments were waived
         self._heads = heads
-        few = int(min(bound, MOST) * len(self._all))
-        self._low, self._high = -1.0, -1.0  # below any energy
-        if few:
-            at = [few - 1, 2 * few - 1]
-            self._low, self._high = np.partition(self._all, at)[at].tolist()
 
     def of(self, chunk: int) -> Energies:
         """Energy of each segment of a chunk."""
         return self._by_chunk[chunk]
-
-    def drop_precedences(self, chunk: int) -> NDArray[np.uint8]:
-        """Drop precedence of each segment of a chunk."""
-        energy = self._by_chunk[chunk]
-        ranks = np.full(len(energy), PROTECTED, np.uint8)
-        ranks[energy <= self._high] = MEDIUM
-        ranks[energy <= self._low] = LIGHT
-        return ranks
-
-    def shuffled_ranks(self, chunk: int, seed: int) -> NDArray[np.uint8]:
-        """The drop precedences of a chunk in random order: the control of an experiment."""
-        ranks = self.drop_precedences(chunk)
-        np.random.default_rng((seed, chunk)).shuffle(ranks)
-        return ranks
 
     def costs(self, chunk: int, bound: float) -> tuple[int, NDArray[np.uint8]]:
         """A limit, and the cost of each segment of a chunk: those whose costs are within the limit

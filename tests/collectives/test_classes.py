@@ -157,7 +157,7 @@ def uneven(net: SimNetwork, segments: int, seed: int) -> list[np.ndarray]:
 
 
 def test_tags_follow_the_magnitude() -> None:
-    net = SimNetwork(2, recorded=[])
+    net = SimNetwork(2, recorded=[], chunk_segments=48)
     parts = uneven(net, 96, 1)
     kept = [part.copy() for part in parts]
     net.submit_all(1, parts, max_loss=0.5, name="g")
@@ -176,7 +176,7 @@ def test_tags_follow_the_magnitude() -> None:
 
 
 def test_a_queue_may_drop_as_many_as_may_stay_missing_and_as_many_more() -> None:
-    net = SimNetwork(2, recorded=[])
+    net = SimNetwork(2, recorded=[], chunk_segments=48)
     net.submit_all(1, uneven(net, 96, 1), max_loss=0.1, name="g")
     net.run()
     ranks = Counter(one.header.tag % DROP_PRECEDENCES for one in contributions(net))

@@ -3,7 +3,7 @@
 import pytest
 
 from dlcpd.core.grants import Grants
-from dlcpd.core.paths.incast import INITIAL, LEAST_SHARE, ArrivalRate
+from dlcpd.core.paths.incast import FEWEST, INITIAL, ArrivalRate
 from tests.core.operations import session
 
 TOTAL = 1 << 24
@@ -27,5 +27,5 @@ def test_those_that_send_share_the_bandwidth_delay_product(senders: int) -> None
     Grants(1 << 30, 1 << 30, congestion_control=True, arriving=ArrivalRate()).update(
         flow, 8, senders
     )
-    assert flow.grant == max(INITIAL // max(senders, 1), LEAST_SHARE)
+    assert flow.grant == max(INITIAL // max(senders, 1), FEWEST)
     assert flow.opening == INITIAL // 8, "as if all began at once"

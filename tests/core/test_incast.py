@@ -5,6 +5,7 @@ from math import inf
 import pytest
 
 from dlcpd.core.paths.incast import (
+    FEWEST,
     GAIN,
     HOSTS,
     INITIAL,
@@ -63,7 +64,13 @@ def test_a_sender_gets_its_share_and_a_burst_at_least() -> None:
     made = arriving(125e6, 0.1)
     assert made.share(5e-3, 1e-3, 4) == made.budget(5e-3, 1e-3) // 4
     assert made.share(5e-3, 1e-3, 0) == made.share(5e-3, 1e-3, 1) == made.budget(5e-3, 1e-3)
-    assert made.share(5e-3, 1e-3, 1000) == LEAST_SHARE
+    assert made.share(5e-3, 1e-3, 60) == LEAST_SHARE
+
+
+def test_the_least_shares_of_many_senders_fit_into_a_port() -> None:
+    made = arriving(125e6, 0.1)
+    assert 143 * made.share(5e-3, 1e-3, 143) <= PORT < 143 * LEAST_SHARE
+    assert made.share(5e-3, 1e-3, 1000) == FEWEST
 
 
 def test_a_short_round_trip_counts_as_an_engines_turn() -> None:

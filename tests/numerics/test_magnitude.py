@@ -1,4 +1,4 @@
-"""Energy per segment: the reference's, short tails included; thirds of it are drop precedences."""
+"""Energy per segment, short tails included; drop precedences and permits that follow from it."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.contract.traffic import PROTECTED
+from dlcpd.core.transfer.budget import Budget
+from dlcpd.core.transfer.layers import MILLION
 from dlcpd.core.transfer.permit import MUST_ARRIVE, Permit
 from dlcpd.numerics.elements import STORAGE, narrow, view, widen
-from dlcpd.numerics.magnitude import LIGHT, MEDIUM, OperationEnergy, energies
+from dlcpd.numerics.magnitude import LIGHT, MEDIUM, OperationEnergy, drop_precedences, energies
 
 SEGMENT = 64
 
@@ -44,7 +46,7 @@ def test_squares_beyond_float32_count_as_what_they_are(dtype: str, value: float)
     per = SEGMENT // numbers.itemsize
     energy = energies(numbers.view(np.uint8), dtype, SEGMENT)
     assert energy == pytest.approx([per, *[per * value**2] * (64 // per - 1)], rel=0.02)
-    made = OperationEnergy({0: energy}, 0.5)
+    made = OperationEnergy({0: energy})
     made.spend(0, energy[:1])
     assert 0 < made.spent_share < 1e-60
 
@@ -59,39 +61,69 @@ def test_both_parts_of_a_complex_number_count() -> None:
     assert energies(numbers.view(np.uint8), "complex64", SEGMENT).tolist() == [200, 50]
 
 
-def test_thirds_of_the_operation_are_drop_precedences() -> None:
-    energy = OperationEnergy(
-        {3: np.array([1, 9, 5], np.float32), 5: np.array([2, 8, 6, 4, 3, 7], np.float32)}
-    )
-    assert energy.drop_precedences(3).tolist() == [LIGHT, PROTECTED, MEDIUM]
-    assert energy.drop_precedences(5).tolist() == [
-        LIGHT,
-        PROTECTED,
-        MEDIUM,
-        MEDIUM,
-        LIGHT,
-        PROTECTED,
-    ]
-    assert energy.of(3).tolist() == [1, 9, 5]
-    assert energy.total == 45
+def budget(bounds: list[float], exempt: list[int] | None = None) -> Budget:
+    """The budget of a chunk by the bound of each segment; equal bounds are one part."""
+    untouched = None
+    if exempt:
+        untouched = np.zeros(len(bounds), bool)
+        untouched[exempt] = True
+    made = Budget.new(np.array([round(bound * MILLION) for bound in bounds]), untouched)
+    assert made is not None
+    return made
+
+
+def test_the_lightest_segments_of_a_chunk_are_dropped_first() -> None:
+    energy = np.array([1.0, 9.0, 5.0, 2.0, 8.0, 6.0])
+    ranks = drop_precedences(energy, budget([0.5] * 6), np.arange(6))
+    assert ranks.tolist() == [LIGHT, PROTECTED, MEDIUM, LIGHT, PROTECTED, MEDIUM]
 
 
 @pytest.mark.parametrize(
-    ("bound", "light", "medium"),
-    [(0.0, 0, 0), (0.009, 0, 0), (0.01, 1, 1), (0.05, 5, 5), (0.3, 30, 30), (0.5, 33, 33)],
+    ("bound", "light", "medium"), [(0.01, 1, 1), (0.05, 5, 5), (0.3, 30, 30), (0.5, 33, 33)]
 )
 def test_as_many_may_be_dropped_as_may_stay_missing(bound: float, light: int, medium: int) -> None:
-    energy = OperationEnergy({0: np.arange(100, dtype=np.float32)}, bound)
-    ranks = energy.drop_precedences(0).tolist()
+    ranks = drop_precedences(np.arange(100.0), budget([bound] * 100), np.arange(100)).tolist()
     assert ranks == [LIGHT] * light + [MEDIUM] * medium + [PROTECTED] * (100 - light - medium)
 
 
-def test_ranks_dealt_at_random_are_as_many_of_each() -> None:
-    energy = OperationEnergy({0: np.arange(300, dtype=np.float32)})
-    dealt, by_weight = energy.shuffled_ranks(0, 1), energy.drop_precedences(0)
-    assert np.array_equal(np.bincount(dealt), np.bincount(by_weight))
-    assert not np.array_equal(dealt, by_weight)
-    assert np.array_equal(dealt, energy.shuffled_ranks(0, 1))
+def test_what_must_arrive_is_protected() -> None:
+    energy = np.array([0.0, np.inf, np.nan, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    ranks = drop_precedences(energy, budget([0.4] * 9, exempt=[0]), np.arange(9))
+    assert ranks[:3].tolist() == [PROTECTED] * 3
+    assert np.flatnonzero(ranks == LIGHT).tolist() == [3, 4]
+
+
+def test_of_equal_energies_the_first_of_the_pass_are_the_lightest() -> None:
+    turned = np.roll(np.arange(9), -4)
+    ranks = drop_precedences(np.ones(9), budget([0.3] * 9), turned)
+    assert ranks[turned].tolist() == [LIGHT] * 2 + [MEDIUM] * 2 + [PROTECTED] * 5
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 1e6), st.sampled_from([0.0, 0.05, 0.2, 0.9]), st.booleans()),
+        min_size=1,
+        max_size=120,
+    )
+)
+def test_all_light_segments_of_a_chunk_may_be_missing(
+    segments: list[tuple[float, float, bool]],
+) -> None:
+    """Whatever its layers are: else a queue drops segments that must be retransmitted."""
+    energy = np.array([each for each, _, _ in segments])
+    keys = np.array([round(bound * MILLION) for _, bound, _ in segments])
+    made = Budget.new(keys, np.array([exempt for _, _, exempt in segments]))
+    if made is not None:
+        ranks = drop_precedences(energy, made, np.arange(len(energy)))
+        assert made.covers(ranks == LIGHT)
+        assert not (ranks[made.untouchable] != PROTECTED).any()
+        for part in range(len(made.allowed)):
+            own = made.part == part
+            light, medium = energy[own & (ranks == LIGHT)], energy[own & (ranks == MEDIUM)]
+            heavy = energy[own & (ranks == PROTECTED) & ~made.untouchable]
+            assert len(light) == len(medium) <= len(heavy)
+            if len(light):
+                assert light.max() <= medium.min() <= medium.max() <= heavy.min()
 
 
 def test_a_rank_that_owns_everything_contributes_nothing() -> None:
@@ -133,11 +165,10 @@ def test_nothing_can_be_lost_of_nothing() -> None:
 
 def test_heads_weigh_more_than_any_and_count_for_nothing() -> None:
     energies_ = {3: np.array([np.inf, np.inf, 1, 2, 3, 4, 5, 6], np.float64)}
-    energy = OperationEnergy(energies_, 0.2, {3: 2})
+    energy = OperationEnergy(energies_, {3: 2})
     assert energy.total == 21
-    assert (
-        energy.drop_precedences(3).tolist() == [PROTECTED] * 2 + [LIGHT, MEDIUM] + [PROTECTED] * 4
-    )
+    ranks = drop_precedences(energies_[3], budget([0.2] * 8), np.arange(8))
+    assert ranks.tolist() == [PROTECTED] * 2 + [LIGHT, MEDIUM] + [PROTECTED] * 4
     assert len(energy.beyond(3, np.array([2]), energies_[3], 0.04)) == 1  # 1 of 21 is more
     assert not len(energy.beyond(3, np.array([2]), energies_[3], 0.05))
 
@@ -154,7 +185,7 @@ ENERGY = st.one_of(st.floats(0, 1e6), st.sampled_from([0.0, 1.0, 1e12, float("in
 def test_whatever_peers_waive_under_permits_is_within_the_bound(
     chunks: list[list[float]], bound: float
 ) -> None:
-    made = OperationEnergy({n: np.array(chunk) for n, chunk in enumerate(chunks)}, bound)
+    made = OperationEnergy({n: np.array(chunk) for n, chunk in enumerate(chunks)})
     worst = 0.0
     for chunk in range(len(chunks)):
         energy = made.of(chunk)
@@ -168,7 +199,7 @@ def test_whatever_peers_waive_under_permits_is_within_the_bound(
 
 def test_segments_of_like_energy_may_be_waived_up_to_the_bound() -> None:
     energy = np.random.default_rng(1).uniform(0.9, 1.1, 400)
-    made = OperationEnergy({0: energy}, 0.02)
+    made = OperationEnergy({0: energy})
     permit = Permit(*made.costs(0, 0.02))
     assert len(permit.first(np.arange(400))) >= 7  # of 8
 
@@ -176,13 +207,13 @@ def test_segments_of_like_energy_may_be_waived_up_to_the_bound() -> None:
 def test_a_segment_far_above_the_others_must_arrive() -> None:
     energy = np.ones(100)
     energy[3] = 50.0
-    made = OperationEnergy({0: energy}, 0.5)
+    made = OperationEnergy({0: energy})
     _, costs = made.costs(0, 0.5)
     assert np.flatnonzero(costs == MUST_ARRIVE).tolist() == [3]
 
 
 def test_a_permit_leaves_less_for_other_chunks_and_a_refusal_stays_one() -> None:
-    made = OperationEnergy({0: np.ones(50), 1: np.ones(50)}, 0.04)
+    made = OperationEnergy({0: np.ones(50), 1: np.ones(50)})
     made.costs(0, 0.04)
     asked = np.arange(3)
     assert made.beyond(1, asked, made.of(1), 0.04).tolist() == [2]

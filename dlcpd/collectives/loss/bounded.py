@@ -21,7 +21,6 @@ from dlcpd.collectives.order import Order
 from dlcpd.contract.traffic import PROTECTED
 from dlcpd.core.transfer.budget import Budget
 from dlcpd.core.transfer.incoming import Incoming
-from dlcpd.core.transfer.layers import MILLION
 from dlcpd.core.transfer.packetizer import exempt_segments, rotated_order, segment_count
 from dlcpd.core.transfer.permit import MUST_ARRIVE, Permit
 from dlcpd.core.transfer.sender import TransferSender
@@ -29,7 +28,7 @@ from dlcpd.core.wire import control
 from dlcpd.core.wire.bitmap import Segments, bits_of
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.elements import STORAGE
-from dlcpd.numerics.magnitude import Energies, OperationEnergy, energies
+from dlcpd.numerics.magnitude import Energies, OperationEnergy, drop_precedences, energies
 from dlcpd.numerics.residual import Hole, Key, cut
 from dlcpd.numerics.returning import add_back, share_of_range
 
@@ -129,7 +128,7 @@ class Bounded:
                 found = energies(piece, self.order.dtype, segment_size)
                 parts[position][first : first + rows] = found
                 yield len(piece)
-        self._energy = OperationEnergy(parts, self._bound)
+        self._energy = OperationEnergy(parts)
 
     def measure_wires(
         self, encoded: Encoded, wires: dict[int, tuple[Bytes, int, int]]
@@ -139,12 +138,7 @@ class Bounded:
         for position, (wire, size, segment_size) in wires.items():
             parts[position], heads[position] = encoded.energies(wire, size, segment_size)
             yield len(wire)
-        self._energy = OperationEnergy(parts, self._bound, heads)
-
-    @property
-    def _bound(self) -> float:
-        """The largest bound of any layer."""
-        return float(self.order.layers.bounds.max()) / MILLION
+        self._energy = OperationEnergy(parts, heads)
 
     def budget(self, stretch: Stretch, segment_size: int) -> Budget | None:
         """The budget of segments that may be missing of a transfer; None: none may."""
@@ -166,7 +160,7 @@ class Bounded:
             rng=random.Random(seed),  # noqa: S311  # guards nothing
         )
         budget = self.budget(stretch, segment_size)
-        ranks = self._drop_precedences(position, seed, budget)
+        ranks = self._drop_precedences(position, seed, budget, turned)
         fits = control.most_permitted(segment_size) >= len(turned)
         permit = self._permit(position, budget) if budget is not None and fits else None
         return Marks(turned, ranks, self._energy.of(position), budget, permit)
@@ -178,18 +172,15 @@ class Bounded:
         return Permit(limit, costs)
 
     def _drop_precedences(
-        self, position: int, seed: int, budget: Budget | None
+        self, position: int, seed: int, budget: Budget | None, order: Segments
     ) -> NDArray[np.uint8] | np.uint8:
         basis = self.order.loss.drop_precedences
         if budget is None or basis == "none":
             return np.uint8(PROTECTED)
-        energy = self._energy
-        ranks = (
-            energy.shuffled_ranks(position, seed)
-            if basis == "chance"
-            else energy.drop_precedences(position)
-        )
-        ranks[budget.untouchable] = PROTECTED
+        ranks = drop_precedences(self._energy.of(position), budget, order)
+        if basis == "chance":
+            touchable = np.flatnonzero(~budget.untouchable)
+            ranks[touchable] = np.random.default_rng((seed, position)).permutation(ranks[touchable])
         return ranks
 
     # --- waived segments ---------------------------------------------------------------------

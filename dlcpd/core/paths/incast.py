@@ -14,7 +14,8 @@ from typing import Final
 PORT: Final = 768 << 10  # bytes that a port may queue: three quarters of 1 MB; binds above 1 Gb/s
 INITIAL: Final = PORT  # bytes, before anything has been measured
 LEAST: Final = 64 << 10  # bytes; a burst of one sender
-LEAST_SHARE: Final = 12 << 10  # bytes; smaller bursts of many senders cost the hosts too much
+LEAST_SHARE: Final = 12 << 10  # bytes; smaller bursts of many senders cost the hosts too much,
+FEWEST: Final = 2816  # bytes, two packets; but from 65 senders on, LEAST_SHARE overflows a port
 GAIN: Final = 2.0  # bandwidth-delay products: one in flight, one queued or in the hosts
 LEAST_DELAY: Final = 2e-3  # seconds; two busy engines may take as long to answer
 MOST_EXCESS: Final = 6e-3  # seconds of arrivals beyond the minimum RTT; 75 KB at 100 Mb/s
@@ -72,7 +73,9 @@ class ArrivalRate:
 
     def share(self, seconds: float, quickest: float, senders: int) -> int:
         """Bytes of the budget for each of `senders`; a few packets however many they are."""
-        return max(self.budget(seconds, quickest) // max(senders, 1), LEAST_SHARE)
+        senders = max(senders, 1)
+        least = max(min(LEAST_SHARE, PORT // senders), FEWEST)
+        return max(self.budget(seconds, quickest) // senders, least)
 
 
 def cover(round_trip: float, quickest: float) -> float:
