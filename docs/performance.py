@@ -4,6 +4,7 @@
 figures into the JSON with the date, and run this.
 """
 
+import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any, Final
 
 PAGE: Final = Path(__file__).with_name("performance.md")
 MEASURED: Final = PAGE.with_suffix(".json")
+SWEPT: Final = PAGE.with_name("map.csv")  # of `dlcpctl bench sweep --csv`
+UNCLEAR: Final = "unclear"  # as the sweep writes it
 WIDTH: Final = 100
 HEAD: Final = """\
 # Performance
@@ -46,9 +49,29 @@ def _parts(found: dict[str, Any]) -> Iterator[str]:
         yield "\n".join(("```sh", *found["command"], "```"))
     machine = f"Machine: {found['machine']}." if "machine" in found else ""
     yield _filled(f"{found['setup']} {machine} ({found['date']})")
-    columns = found["columns"]
-    yield "\n".join((_row(columns), f"|{'---|' * len(columns)}", *map(_row, found["rows"])))
+    columns, rows = _swept() if "map" in found else (found["columns"], found["rows"])
+    yield "\n".join((_row(columns), f"|{'---|' * len(columns)}", *map(_row, rows)))
     yield _filled(f"Limit: {found['limit']}")
+
+
+def _swept() -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of a sweep: a row per round trip, a column per loss, in each cell a ratio
+    per length of bursts; bold where it is beyond chance."""
+    with SWEPT.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    cells: dict[float, dict[float, list[str]]] = {}
+    for each in found:
+        ratio = f"{float(each['ratio_p50']):.2f}"
+        told = ratio if each["faster"] == UNCLEAR else f"**{ratio}**"
+        of_row = cells.setdefault(float(each["round_trip_s"]), {})
+        of_row.setdefault(float(each["loss"]), []).append(told)
+    losses = next(iter(cells.values()))
+    columns = ["round trip", *(f"{loss * 100:.4g} % lost" for loss in losses)]
+    rows = [
+        [f"{round_trip * 1e3:g} ms", *("; ".join(each) for each in row.values())]
+        for round_trip, row in cells.items()
+    ]
+    return columns, rows
 
 
 def _row(cells: list[str]) -> str:
