@@ -9,6 +9,7 @@ from dlcpd.schedules.builders import (
     all_to_all,
     barrier,
     broadcast,
+    forest,
     gather,
     point_to_point,
     reduce,
@@ -18,9 +19,13 @@ from dlcpd.schedules.builders.exchange import exchange
 from dlcpd.schedules.builders.hierarchical import Hosts, hierarchical
 from dlcpd.schedules.builders.ring import ring
 from dlcpd.schedules.builders.tree import tree
+from dlcpd.schedules.derive import Derived, derive
 from dlcpd.schedules.draft import LONGEST
+from dlcpd.schedules.errors import UnknownSchedule
+from dlcpd.schedules.forest import Forest
 from dlcpd.schedules.layout import ALIGNMENT
 from dlcpd.schedules.model import Program
+from dlcpd.schedules.network import JobNetwork
 
 OVERLAP: Final = 4  # minimum of chunks in a shard, unless they are smaller than LEAST_CHUNK
 LEAST_CHUNK: Final = 1 << 20  # bytes; 740 segments of 1,408 B: a batch worth its cost
@@ -49,6 +54,7 @@ class Place:
     rank: int
     hosts: Hosts  # the ranks of every host: all ranks of the group, each once
     chunk_bytes: int  # at most; a multiple of 64
+    network: JobNetwork | None = None  # of these hosts, in this order; None: not known
 
     @property
     def world(self) -> int:
@@ -72,6 +78,45 @@ def chunk(most: int, shard: int) -> int:
     """Bytes of a chunk, small enough in a small shard that one travels while the next is added."""
     wanted = -(-shard // OVERLAP // ALIGNMENT) * ALIGNMENT
     return min(max(wanted, LEAST_CHUNK), most, LONGEST)
+
+
+def derived(task: Task, place: Place, schedule: str) -> Derived | None:
+    """The forest for a task, compared with `schedule`; None: there is none.
+
+    Needs hosts with one rank each, and values that are not encoded.
+    """
+    if place.network is None or place.world > len(place.hosts) or task.codec:
+        return None
+    return derive(
+        place.network,
+        collective=task.collective,
+        sizes=task.sizes or (task.size,),
+        root=task.root,
+        schedule=schedule,
+        most_chunk=place.chunk_bytes,
+    )
+
+
+def _forest_of(task: Task, place: Place) -> Forest:
+    """Raises: UnknownSchedule."""
+    found = derived(task, place, "direct")
+    if found is None:
+        raise UnknownSchedule(
+            f"no forest for {task.collective}: it needs a known network of hosts with one rank each"
+        )
+    return found.forest
+
+
+def _tensor_forest(task: Task, place: Place) -> tuple[Any, ...]:
+    return task.size, _forest_of(task, place)
+
+
+def _rooted_forest(task: Task, place: Place) -> tuple[Any, ...]:
+    return task.size, task.root, _forest_of(task, place)
+
+
+def _parts_forest(task: Task, place: Place) -> tuple[Any, ...]:
+    return task.sizes, _forest_of(task, place)
 
 
 def _sized(task: Task, place: Place) -> tuple[Any, ...]:
@@ -120,19 +165,29 @@ CATALOG: Final[dict[str, dict[str, Recipe]]] = {
         "tree": Recipe(tree, _whole_chunked),
         "exchange": Recipe(exchange, _sized),
         "hierarchical": Recipe(hierarchical, _by_host, lambda t, p: (*_by_host(t, p), "halved")),
+        "forest": Recipe(forest.all_reduce, _tensor_forest),
     },
     "broadcast": {
         "direct": Recipe(broadcast.direct, _rooted),
         "tree": Recipe(broadcast.tree, _rooted),
+        "forest": Recipe(forest.broadcast, _rooted_forest),
     },
-    "reduce": {"direct": Recipe(reduce.direct, _rooted), "tree": Recipe(reduce.tree, _rooted)},
-    "all_gather": {"direct": Recipe(gather.all_gather, lambda t, p: (t.sizes,))},
+    "reduce": {
+        "direct": Recipe(reduce.direct, _rooted),
+        "tree": Recipe(reduce.tree, _rooted),
+        "forest": Recipe(forest.reduce, _rooted_forest),
+    },
+    "all_gather": {
+        "direct": Recipe(gather.all_gather, lambda t, p: (t.sizes,)),
+        "forest": Recipe(forest.all_gather, _parts_forest),
+    },
     "gather": {"direct": Recipe(gather.gather, _parts)},
     "scatter": {"direct": Recipe(gather.scatter, _parts)},
     "reduce_scatter": {
         "direct": Recipe(
             reduce_scatter.reduce_scatter, lambda t, p: (t.sizes, min(p.chunk_bytes, LONGEST))
-        )
+        ),
+        "forest": Recipe(forest.reduce_scatter, _parts_forest),
     },
     "all_to_all": {
         "direct": Recipe(all_to_all.all_to_all, lambda t, p: (t.sends, t.receives), _world)

@@ -4,14 +4,16 @@ All ranks must choose the same, so the choice depends only on values equal on al
 """
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from hashlib import blake2b
 from typing import Final
 
 from dlcpd.contract.collectives import COLLECTIVES, WHOLE, Share
 from dlcpd.numerics.codecs.codec import wire_size
 from dlcpd.numerics.codecs.names import codec_of
-from dlcpd.schedules.catalog import CATALOG, Place, Task
+from dlcpd.schedules.catalog import CATALOG, Place, Task, derived
 from dlcpd.schedules.coded import coded, coded_schedule
+from dlcpd.schedules.derive import DEPTH, Derived
 from dlcpd.schedules.divide import moved, part_of, selected
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import Program
@@ -22,6 +24,8 @@ PAIR: Final = 2  # ranks
 # Bytes up to which each of two ranks reduces all of a tensor, not a half: as many bytes cross the
 # network in one step as in two. 256 KiB take 12 to 24 % less engine CPU so, 4 MiB 40 % more.
 MOST_OF_PAIR: Final = 256 << 10
+FOREST: Final = "forest"
+WORTH: Final = Fraction(21, 20)  # least gain of a forest: rates are known to two digits
 FEW: Final = 4  # ranks: among them a tree saves the root one copy of three at most
 
 
@@ -48,7 +52,7 @@ def choose(task: Task, place: Place, schedule: str | None = None, share: Share =
     if by_range:
         start, size = part_of(task.size, share)
         task = replace(task, size=size)
-    name, why = _name(task, place, schedule)
+    name, why = _name(task, place, schedule, whole=by_range or share.of == 1)
     recipe = recipes.get(name)
     if recipe is None:
         names = ", ".join(recipes)
@@ -66,11 +70,32 @@ def choose(task: Task, place: Place, schedule: str | None = None, share: Share =
     return Choice(program, int.from_bytes(mark, "little"), name, why)
 
 
-def _name(task: Task, place: Place, wanted: str | None) -> tuple[str, str]:
-    """Name of the schedule, and the reason. Raises: UnknownSchedule."""
+def _name(task: Task, place: Place, wanted: str | None, *, whole: bool) -> tuple[str, str]:
+    """Name of the schedule, and the reason. `whole`: engines divide the operation by range, or not
+    at all; by transfers they cannot divide a forest, whose transfers have other numbers on each
+    rank. Raises: UnknownSchedule."""
     if task.codec:
         return coded_schedule(task.collective, wanted or ""), "the codec's own"
-    return (wanted, "asked for by name") if wanted else suits(task, place)
+    if wanted == FOREST and not whole:
+        raise UnknownSchedule(f"no forest for {task.collective} on several engines")
+    if wanted:
+        return wanted, "asked for by name"
+    name, why = suits(task, place)
+    found = derived(task, place, name) if whole and name != "one_shot" else None
+    return (name, why) if found is None else planned(name, why, found, place)
+
+
+def planned(name: str, why: str, found: Derived, place: Place) -> tuple[str, str]:
+    """The forest instead of schedule `name`, if it gains enough, and the reason either way."""
+    network = place.network
+    assert network is not None  # noqa: S101  # the forest was derived from it
+    more = Fraction(DEPTH * network.costs.latency_ns, 10**9)  # seconds
+    gain = f"gain {float(found.gain):.2f}"
+    if found.without >= WORTH * found.seconds + more:
+        return FOREST, f"{gain} over {name}: the busiest link of the network carries less"
+    if network.uniform:
+        return name, f"{gain}: all hosts are equal; {why}"
+    return name, f"{gain}: too little; {why}"
 
 
 def suits(task: Task, place: Place) -> tuple[str, str]:

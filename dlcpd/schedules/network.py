@@ -1,9 +1,10 @@
 """Network of a job: the capacities between its hosts, as integers that all engines share."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Final
+from typing import Final, Self
 
 DIGITS: Final = 2  # significant digits of a rate or cost: measurements are no better
 
@@ -38,6 +39,9 @@ class Costs:
     datagram_ns: int
     wake_up_ns: int
     latency_ns: int
+
+
+TYPICAL: Final = Costs(40_000, 500, 30_000, 100_000)  # of an engine that has not measured them
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,16 @@ class JobNetwork:
         for name in sorted(names - placed) if self.racks else ():
             raise BadNetwork(f"host {name} is in no rack")
 
+    def of(self, names: Sequence[str]) -> Self:
+        """The part of the network between some of its hosts, in the order given."""
+        hosts = {host.name: host for host in self.hosts}
+        kept = [
+            replace(rack, hosts=tuple(name for name in names if name in rack.hosts))
+            for rack in self.racks
+        ]
+        racks = tuple(rack for rack in kept if rack.hosts)
+        return replace(self, hosts=tuple(hosts[name] for name in names), racks=racks)
+
     @property
     def out_bps(self) -> tuple[int, ...]:
         """Send rate of each host over all rails, in bit/s."""
@@ -103,6 +117,13 @@ class JobNetwork:
     def rates(self) -> tuple[int, ...]:
         """Capacity of each host over all rails, in bit/s: the lesser of the two directions."""
         return tuple(map(min, self.out_bps, self.in_bps))
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all hosts have equal rates, and there is one rack at most."""
+        return len({(host.out_bps, host.in_bps) for host in self.hosts}) == 1 and (
+            len(self.racks) < 2  # two racks have an uplink between them
+        )
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:

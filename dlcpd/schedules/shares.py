@@ -86,6 +86,17 @@ def rooted(network: JobNetwork, root: int, chunk_bytes: int) -> PlannedForest:
     return PlannedForest(Forest(tuple(trees), chunk_bytes), bound)
 
 
+def owned(network: JobNetwork, chunk_bytes: int) -> Forest:
+    """Trees for a reduce-scatter or all-gather, one to or from each rank: of two levels in racks,
+    so that a part crosses each uplink once; of one hop without."""
+    groups, world = network.groups, len(network.hosts)
+    shares = integer_shares([Fraction(1)] * world)
+    trees = (
+        Tree(share, _two_level_parents(groups, root)) for root, share in enumerate(shares) if share
+    )
+    return Forest(tuple(trees), chunk_bytes)
+
+
 def ring_order(network: JobNetwork) -> tuple[int, ...]:
     """Ranks in an order in which a ring leaves and enters each rack once."""
     return tuple(rank for group in sorted(network.groups) for rank in group)

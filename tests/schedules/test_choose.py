@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.schedules.catalog import CATALOG, LEAST_CHUNK, Place, Task
-from dlcpd.schedules.choose import FEW, MAX_FAN_IN, MOST_OF_PAIR, SMALL, choose
+from dlcpd.schedules.choose import FEW, FOREST, MAX_FAN_IN, MOST_OF_PAIR, SMALL, choose
 from dlcpd.schedules.draft import LONGEST
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import Reduce, Send
 from dlcpd.schedules.proof.check import check
 from tests.schedules.collectives import hosts_of
+from tests.schedules.networks import uneven
 
 CHUNK = 1 << 20
 
@@ -102,7 +103,9 @@ def test_every_schedule_can_be_asked_for_and_is_well_formed(
         sends=sizes,
         receives=sizes,
     )
-    choices = [choose(task, place(world, 1, rank), name) for rank in range(world)]
+    network = uneven(world) if name == FOREST else None
+    places = [replace(place(world, 1, rank), network=network) for rank in range(world)]
+    choices = [choose(task, each, name) for each in places]
     if collective == "send":  # "receive" is its other end
         other = replace(task, collective="receive", peer=0)
         choices = [choices[0], choose(other, place(world, 1, 1), name)]

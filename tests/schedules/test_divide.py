@@ -7,12 +7,13 @@ import pytest
 
 from dlcpd.contract.collectives import COLLECTIVES, Share
 from dlcpd.schedules.catalog import CATALOG, Place, Task
-from dlcpd.schedules.choose import choose
+from dlcpd.schedules.choose import FOREST, choose
 from dlcpd.schedules.divide import part_of
 from dlcpd.schedules.layout import ALIGNMENT
 from dlcpd.schedules.model import Buffer, Program, Receive, Reduce, Transfer
 from dlcpd.schedules.proof.check import check
 from dlcpd.schedules.proof.interpreter import interpret
+from tests.schedules.networks import uneven
 
 CHUNK = 1 << 10  # bytes
 LARGE = (9 << 20) + 64  # bytes: three transfers of 4 MiB at most
@@ -28,10 +29,12 @@ class Case:
     schedule: str | None = None
 
     def programs(self, share: Share) -> list[Program]:
-        hosts = tuple((rank,) for rank in range(len(self.inputs)))
+        world = len(self.inputs)
+        hosts = tuple((rank,) for rank in range(world))
+        network = uneven(world) if self.schedule == FOREST else None
         return [
-            choose(self.task, Place(rank, hosts, CHUNK), self.schedule, share).program
-            for rank in range(len(self.inputs))
+            choose(self.task, Place(rank, hosts, CHUNK, network), self.schedule, share).program
+            for rank in range(world)
         ]
 
 

@@ -1,0 +1,231 @@
+"""Forests derived from networks: their gain, their chunks, and when there is none."""
+
+from collections import defaultdict
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlcpd.contract.collectives import Share
+from dlcpd.schedules.catalog import CATALOG, Place, Task, derived
+from dlcpd.schedules.choose import FOREST, choose
+from dlcpd.schedules.derive import LEAST_CHUNK, MOST_HOSTS, WAYS, Derived, derive
+from dlcpd.schedules.draft import LONGEST
+from dlcpd.schedules.errors import UnknownSchedule
+from dlcpd.schedules.model import Program, Send
+from dlcpd.schedules.network import JobNetwork
+from dlcpd.schedules.proof.check import check
+from tests.schedules.networks import network_of, uneven
+
+SIZE = 4 << 20
+MOST = 4 << 20  # bytes of a chunk
+RACKS_2x2 = network_of([100] * 4, [(0, 2), (1, 3)], 50)
+RACKS_2x4 = network_of([100] * 8, [(0, 2, 4, 6), (1, 3, 5, 7)], 50)
+RACKS_4x16 = network_of([100] * 64, [tuple(range(k, 64, 4)) for k in range(4)], 50)
+
+
+def of(network: JobNetwork, collective: str, size: int = SIZE) -> Derived:
+    world = len(network.hosts)
+    parts = collective in ("reduce_scatter", "all_gather")
+    sizes = (size // world,) * world if parts else (size,)
+    schedule = "tree" if collective in ("broadcast", "reduce") and world > 4 else "direct"
+    found = derive(
+        network, collective=collective, sizes=sizes, root=0, schedule=schedule, most_chunk=MOST
+    )
+    assert found is not None
+    return found
+
+
+def placed(network: JobNetwork, rank: int = 0) -> Place:
+    return Place(rank, tuple((r,) for r in range(len(network.hosts))), MOST, network)
+
+
+@pytest.mark.parametrize(
+    ("network", "collective", "gain"),
+    [
+        (uneven(4), "all_reduce", 1.5),
+        (uneven(8), "all_reduce", 1.75),
+        (uneven(4), "broadcast", 3.0),
+        (uneven(4), "reduce_scatter", 1.0),
+        (network_of([100] * 4), "all_reduce", 1.0),
+        (network_of([100] * 4), "reduce", 3.0),
+        (RACKS_2x2, "all_reduce", 2.0),
+        (RACKS_2x4, "all_reduce", 4.0),
+        (RACKS_2x4, "reduce_scatter", 4.0),
+        (RACKS_2x4, "all_gather", 4.0),
+        (RACKS_4x16, "all_reduce", 16.0),
+    ],
+)
+def test_gains(network: JobNetwork, collective: str, gain: float) -> None:
+    assert float(of(network, collective).gain) == pytest.approx(gain, rel=0.02)
+
+
+def test_the_binomial_tree_is_what_a_large_broadcast_is_compared_with() -> None:
+    assert float(of(network_of([100] * 8), "broadcast").gain) == pytest.approx(3.0, rel=0.01)
+
+
+@pytest.mark.parametrize("collective", WAYS)
+def test_the_busiest_link_is_that_of_the_programs(collective: str) -> None:
+    """The time is counted from trees; the programs of all ranks send the same bytes."""
+    network = network_of([100, 60, 25, 100, 90, 40], [(0, 3), (1, 2, 4, 5)], 70)
+    found, world = of(network, collective, 6 << 20), 6
+    size = 1 << 20
+    task = Task(collective=collective, size=6 * size, sizes=_sizes(collective, size, world))
+    out, into = defaultdict[int, int](int), defaultdict[int, int](int)
+    up, rack = defaultdict[int, int](int), (0, 1, 1, 0, 1, 1)
+    for rank in range(world):
+        for step in _program(task, network, rank).steps:
+            if isinstance(step, Send):
+                out[rank] += step.span.size
+                into[step.peer] += step.span.size
+                up[rack[rank]] += step.span.size * (rack[rank] != rack[step.peer])
+    loads = [*((out[r], network.out_bps[r]) for r in out)]
+    loads += [(into[r], network.in_bps[r]) for r in into]
+    loads += [(sent, 70_000_000) for sent in up.values()]
+    seconds = max(Fraction(8 * sent, rate) for sent, rate in loads)
+    assert float(seconds) == pytest.approx(float(found.seconds), rel=0.01)
+
+
+def _sizes(collective: str, size: int, world: int) -> tuple[int, ...]:
+    return (size,) * world if collective in ("reduce_scatter", "all_gather") else ()
+
+
+def _program(task: Task, network: JobNetwork, rank: int) -> Program:
+    return choose(task, placed(network, rank), FOREST).program
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.integers(1, 400), min_size=2, max_size=9),
+    st.integers(1, 400),
+    st.sampled_from(sorted(WAYS)),
+    st.integers(1, 1 << 22),
+    st.data(),
+)
+def test_plans_of_random_networks(
+    rates: list[int], uplink: int, collective: str, size: int, data: st.DataObject
+) -> None:
+    """All ranks choose alike, the programs are proven, and a forest that is chosen is no slower."""
+    world = len(rates)
+    number = [data.draw(st.integers(0, 2)) for _ in rates]
+    groups = [[r for r in range(world) if number[r] == k] for k in range(3)]
+    network = network_of(rates, [g for g in groups if g], uplink)
+    sizes = tuple(data.draw(st.integers(0, size)) for _ in rates)
+    own = _sizes(collective, size, world) and sizes
+    task = Task(collective=collective, size=size, sizes=own, lossy=data.draw(st.booleans()))
+    choices = [choose(task, placed(network, rank)) for rank in range(world)]
+    assert len({(choice.name, choice.fingerprint) for choice in choices}) == 1
+    inputs, outputs = _both(collective, size, own, world)
+    check([choice.program for choice in choices], inputs, outputs)
+    found = derived(task, placed(network), "direct")
+    if choices[0].name == FOREST:
+        assert found is not None and found.gain > 1
+    if found is not None:
+        assert LEAST_CHUNK <= found.forest.chunk_bytes <= LONGEST
+
+
+def _both(
+    collective: str, size: int, sizes: tuple[int, ...], world: int
+) -> tuple[list[int], list[int]]:
+    whole, parts, root = [sum(sizes)] * world, list(sizes), [size, *[0] * (world - 1)]
+    return {
+        "all_reduce": ([size] * world, [size] * world),
+        "reduce_scatter": (whole, parts),
+        "all_gather": (parts, whole),
+        "broadcast": (root, [size] * world),
+        "reduce": ([size] * world, root),
+    }[collective]
+
+
+# --- chunks -----------------------------------------------------------------------------------
+
+
+def test_chunks_follow_the_rate_and_the_size() -> None:
+    """On a slow link the CPU time of many transfers is short beside that of their bytes."""
+    rates = (100, 1_000, 10_000, 100_000)
+    chunks = [
+        of(network_of([rate] * 4), "all_reduce", 64 << 20).forest.chunk_bytes for rate in rates
+    ]
+    assert chunks == [LEAST_CHUNK, 83_904, 266_368, 838_912]
+    assert of(network_of([100_000] * 4), "all_reduce").forest.chunk_bytes == 209_728
+
+
+# --- choice -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("network", "task", "name", "why"),
+    [
+        (uneven(4), Task(collective="all_reduce", size=SIZE), FOREST, "gain 1.50 over direct"),
+        (
+            network_of([100] * 4),
+            Task(collective="all_reduce", size=SIZE),
+            "direct",
+            "gain 1.00: all hosts are equal",
+        ),
+        (
+            network_of([98, 100, 100, 100]),
+            Task(collective="all_reduce", size=SIZE),
+            "direct",
+            "too little",
+        ),
+        (uneven(4), Task(collective="all_reduce", size=64), "one_shot", "64 B"),
+        # A forest has a network step more, which costs 0.2 ms here.
+        (uneven(4), Task(collective="broadcast", size=100), "direct", "too little"),
+        (uneven(4), Task(collective="all_to_all", sends=(8,) * 4, receives=(8,) * 4), "direct", ""),
+    ],
+)
+def test_the_reason_is_given(network: JobNetwork, task: Task, name: str, why: str) -> None:
+    choice = choose(task, placed(network))
+    assert (choice.name, why in choice.why) == (name, True), choice.why
+
+
+def test_equal_hosts_have_the_program_that_they_have_without_a_network() -> None:
+    task = Task(collective="all_reduce", size=SIZE)
+    known, unknown = placed(network_of([100] * 4)), Place(0, ((0,), (1,), (2,), (3,)), MOST)
+    assert choose(task, known).program.steps == choose(task, unknown).program.steps
+    assert choose(task, known).fingerprint == choose(task, unknown).fingerprint
+
+
+def test_other_rates_are_another_fingerprint() -> None:
+    task = Task(collective="all_reduce", size=SIZE)
+    marks = {choose(task, placed(network)).fingerprint for network in (uneven(4), RACKS_2x2)}
+    assert len(marks) == 2
+
+
+def test_there_is_no_forest() -> None:
+    """Without a network, with several ranks on a host, encoded, for one host, for too many."""
+    all_reduce, network = Task(collective="all_reduce", size=SIZE), uneven(4)
+    several = Place(0, ((0, 1), (2,), (3,), (4,)), MOST, network)
+    coded = Task(collective="all_reduce", size=SIZE, codec="int8", item=4)
+    many = MOST_HOSTS + 1
+    for task, place in (
+        (all_reduce, Place(0, ((0,), (1,)), MOST)),
+        (all_reduce, several),
+        (coded, placed(network)),
+        (all_reduce, placed(network_of([100]))),
+        (all_reduce, placed(uneven(many))),
+        (Task(collective="all_reduce"), placed(network)),
+        (Task(collective="gather", sizes=(8,) * 4), placed(network)),
+    ):
+        assert derived(task, place, "direct") is None
+        if FOREST in CATALOG[task.collective] and not task.codec:
+            with pytest.raises(UnknownSchedule, match="needs a known network of hosts with one"):
+                choose(task, place, FOREST)
+
+
+def test_engines_do_not_divide_a_forest_by_transfers() -> None:
+    size = 1 << 20
+    task = Task(collective="reduce_scatter", sizes=(size,) * 8)
+    assert choose(task, placed(RACKS_2x4)).name == FOREST
+    assert choose(task, placed(RACKS_2x4), share=Share(0, 2)).name == "direct"
+    with pytest.raises(UnknownSchedule, match="several engines"):
+        choose(task, placed(RACKS_2x4), FOREST, Share(0, 2))
+
+
+def test_a_part_of_a_network() -> None:
+    part = RACKS_2x4.of(["h5", "h1", "h4"])
+    assert [host.name for host in part.hosts] == ["h5", "h1", "h4"]
+    assert part.groups == ((2,), (0, 1))
+    assert RACKS_2x4.of(["h0", "h2"]).uniform
