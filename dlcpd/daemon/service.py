@@ -22,6 +22,7 @@ from dlcpd.daemon.clients.session_socket import SessionSocket
 from dlcpd.daemon.config.effective import agreed, engine_configs
 from dlcpd.daemon.config.reload import Reloaded, reloaded
 from dlcpd.daemon.config.tables import Config
+from dlcpd.daemon.config.topology import host_capacity
 from dlcpd.daemon.ending import Ending
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.engines import Engines
@@ -39,6 +40,7 @@ from dlcpd.daemon.status import Facts, report
 from dlcpd.daemon.tracing import Tracing
 from dlcpd.daemon.watchdog import watch
 from dlcpd.io.control_events import EngineReady, Event
+from dlcpd.schedules.network import HostCapacity
 
 MAX_LEDGER: Final = 1000  # rows over all sessions: ~100 B each, so that a report fits one packet
 STOP_MARGIN: Final = 10.0  # seconds that the end takes beyond the drain, at most
@@ -70,6 +72,7 @@ class Service:
             command=engine_command,
         )
         self._ending = Ending()
+        self._capacity: HostCapacity | None
         self._trust: Trust
         self._keys: KeyWatch
         self._peers: Peers | None = None
@@ -98,6 +101,7 @@ class Service:
         self._embedded = client is not None
         if self._embedded:  # no file, so neither mode nor group decides: own user and root
             access = Access.configured(())
+        self._capacity = host_capacity(self._config.planner.topology, daemon.host)
         self._trust = Trust.configured(self._config.security)
         self._keys = KeyWatch(self._trust.authorised, self._revoked)
         if self._config.metrics.listen:
@@ -180,6 +184,7 @@ class Service:
             max_sessions=self._config.daemon.max_sessions,
             max_arena_bytes=self._config.daemon.max_arena_bytes,
             refuse_unproved=self._config.security.unproved == "refuse",
+            capacity=self._capacity,
         )
 
     async def _stop_metrics(self) -> None:

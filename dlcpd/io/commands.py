@@ -3,12 +3,13 @@
 `dlcpd.io.control_frames` has their frames, `dlcpd.io.control_events` the engine's answers and news.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Annotated, NamedTuple
 
 from dlcpd.contract.forms import between
 from dlcpd.contract.messages import MAX_OPERATION
+from dlcpd.schedules.network import HostCapacity
 
 Stream = Annotated[int, between(0, (1 << 16) - 1)]  # number on the wire
 Operation = Annotated[int, between(1, MAX_OPERATION)]
@@ -63,6 +64,8 @@ class OpenSession:
     engines: int = 1
     digest_key: bytes = b""  # of replica digests; the same on all ranks
     inherits: int = 0  # session whose residuals it takes over; 0 = none
+    # the job's hosts in the order of their first rank, with what each told; none: nothing is known
+    network: list[tuple[str, HostCapacity]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,7 @@ class Recorder:
             share.number,
             share.of,
             ask.codec,
+            place.network.capacities if place.network is not None else [],
         )
 
     def recording(self, order: Order, plan: records.Plan, program: Program) -> "OperationRecording":

@@ -29,6 +29,7 @@ from dlcpd.contract.messages import (
 from dlcpd.core.wire.header import MAX_SEGMENTS, MAX_TRANSFERS
 from dlcpd.core.wire.sizes import MAX_SEGMENT, UNIT
 from dlcpd.schedules.draft import LONGEST
+from dlcpd.schedules.network import HostCapacity
 
 VERSION: Final = 3
 MAX_SPANS: Final = MAX_WORLD * MAX_TRANSFERS  # of one operation: a digest for each
@@ -121,6 +122,8 @@ class Plan(_Record, frozen=True):
     part: Annotated[int, between(0, MAX_ENGINES - 1)]
     parts: Annotated[int, between(1, MAX_ENGINES)]
     codec: Annotated[str, most(MAX_CODEC)] = ""  # see dlcpd.contract.codec
+    # of the hosts of `members`, by number; none: the network is not known
+    network: Annotated[list[HostCapacity], most(MAX_WORLD)] = []  # msgspec copies it
 
 
 class Ended(_Record, frozen=True):

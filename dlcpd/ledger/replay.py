@@ -26,6 +26,7 @@ from dlcpd.schedules.catalog import Place, Task
 from dlcpd.schedules.choose import choose
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import Program
+from dlcpd.schedules.network import BadNetwork, job_network
 from dlcpd.schedules.proof.interpreter import interpret
 
 
@@ -240,10 +241,11 @@ def program_of(plan: Plan, place: int) -> Program:
     task = Task(
         collective=plan.collective, size=plan.size, sizes=tuple(plan.sizes), lossy=bool(plan.lossy)
     )
-    where = Place(place, hosts_of(plan.members), plan.chunk_bytes)
     try:
+        network = job_network([(str(number), told) for number, told in enumerate(plan.network)])
+        where = Place(place, hosts_of(plan.members), plan.chunk_bytes, network)
         choice = choose(task, where, plan.schedule, Share(plan.part, plan.parts))
-    except UnknownSchedule as exc:
+    except (UnknownSchedule, BadNetwork) as exc:
         raise BadLedger(f"{plan.name!r}: {exc}") from exc
     if f"{choice.fingerprint:016x}" != plan.fingerprint:
         raise BadLedger(

@@ -24,6 +24,7 @@ from dlcpd.requests.task import NOTHING, by_sender, choice_of, place, task_of
 from dlcpd.schedules.catalog import Place, Task
 from dlcpd.schedules.choose import Choice
 from dlcpd.schedules.model import Program
+from dlcpd.schedules.network import JobNetwork
 
 MOST_QUEUED: Final = 60.0  # seconds that a request may have lain in the lane
 _BASIS: Final = {"none": "none", "shuffled": "chance"}  # of drop precedences, by setting
@@ -52,10 +53,12 @@ class GroupRequests:
     share: Share = WHOLE  # of operations divided among the engines of this host
     plans: Plans = field(default_factory=Plans)
     ledger: LossRecorder | None = None  # of the session
+    network: JobNetwork | None = None  # of the session's hosts
     _place: Place = field(init=False)
 
     def __post_init__(self) -> None:
-        self._place = place(self.group, self.session, self.rules.chunk_bytes)
+        chunk_bytes = self.rules.chunk_bytes
+        self._place = place(self.group, self.session, chunk_bytes, self.network)
 
     def make(self, ask: Submit, arena: Bytes, accounts: Accounts, now: float) -> Execution:
         """The operation that `ask` describes; its memory is part of `arena`.

@@ -16,13 +16,18 @@ from dlcpd.schedules.catalog import Place, Task
 from dlcpd.schedules.choose import Choice
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import Program
+from dlcpd.schedules.network import JobNetwork
 
 NOTHING = Program((), frozenset())  # of a message, while its sender is not known
 
 
-def place(group: Group, session: Session, chunk_bytes: int) -> Place:
-    """The place of this rank in a group."""
-    return Place(group.rank, _hosts(group, session), chunk_bytes)
+def place(
+    group: Group, session: Session, chunk_bytes: int, network: JobNetwork | None = None
+) -> Place:
+    """The place of this rank in a group. `network`: of all hosts of the session, if it is known."""
+    hosts = _hosts(group, session)
+    part = None if network is None else network.of(list(hosts))
+    return Place(group.rank, tuple(map(tuple, hosts.values())), chunk_bytes, part)
 
 
 def choice_of(ask: Submit, task: Task, place: Place, share: Share = WHOLE) -> Choice:
@@ -43,13 +48,13 @@ def by_sender(ask: Submit, task: Task, place: Place) -> Callable[[int], Program]
     return lambda sender: choose.choose(replace(task, peer=sender), place).program
 
 
-def _hosts(group: Group, session: Session) -> tuple[tuple[int, ...], ...]:
+def _hosts(group: Group, session: Session) -> dict[str, list[int]]:
     """Ranks of the group by host, hosts in the order of their first rank."""
     hosts: dict[str, list[int]] = {}
     for place, rank in enumerate(group.members):
         name = session.host if rank == session.rank else session.flows[rank].host
         hosts.setdefault(name, []).append(place)
-    return tuple(tuple(places) for places in hosts.values())
+    return hosts
 
 
 def task_of(ask: Submit, group: Group) -> Task:

@@ -4,9 +4,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Final, Self
+from typing import Annotated, Final, NamedTuple, Self
+
+from msgspec import Meta
+
+from dlcpd.contract.forms import between, most
 
 DIGITS: Final = 2  # significant digits of a rate or cost: measurements are no better
+
+
+MAX_RAILS: Final = 16
+MAX_RATE: Final = 10**14  # bit/s
+Rate = Annotated[int, between(1, MAX_RATE)]
+Rails = Annotated[tuple[Rate, ...], Meta(min_length=1, max_length=MAX_RAILS)]
+
+
+class HostCapacity(NamedTuple):
+    """What a host tells its peers: rates of its rails in bit/s, and its rack."""
+
+    out_bps: Rails
+    in_bps: Rails
+    rack: Annotated[str, most(255)] = ""  # "" = all hosts are on one switch
+    up_bps: Annotated[int, between(0, MAX_RATE)] = 0  # of the rack's uplink; 0 without a rack
+    down_bps: Annotated[int, between(0, MAX_RATE)] = 0
 
 
 class BadNetwork(ValueError):
@@ -119,6 +139,20 @@ class JobNetwork:
         return tuple(map(min, self.out_bps, self.in_bps))
 
     @property
+    def capacities(self) -> list[HostCapacity]:
+        """What each host would tell: the inverse of `job_network`, whose racks have other names."""
+        rack_of = {name: at for at, rack in enumerate(self.racks) for name in rack.hosts}
+        told = []
+        for host in self.hosts:
+            mine = HostCapacity(host.out_bps, host.in_bps)
+            if host.name in rack_of:
+                at = rack_of[host.name]
+                rack = self.racks[at]
+                mine = mine._replace(rack=str(at), up_bps=rack.up_bps, down_bps=rack.down_bps)
+            told.append(mine)
+        return told
+
+    @property
     def uniform(self) -> bool:
         """Whether all hosts have equal rates, and there is one rack at most."""
         return len({(host.out_bps, host.in_bps) for host in self.hosts}) == 1 and (
@@ -138,6 +172,25 @@ class JobNetwork:
         """16 bytes, equal for equal networks."""
         text = repr((self.version, self.hosts, self.racks, self.costs))
         return blake2b(text.encode(), digest_size=16).digest()
+
+
+def job_network(hosts: Sequence[tuple[str, HostCapacity | None]]) -> JobNetwork | None:
+    """The network of hosts with what each told, in this order; None if no host told anything.
+
+    Of an uplink of which hosts told different capacities, the least holds. Raises: BadNetwork.
+    """
+    if all(told is None for _, told in hosts):
+        return None
+    made, racks = list[Host](), dict[str, Rack]()
+    for name, told in hosts:
+        if told is None:
+            raise BadNetwork(f"host {name} told no rate: set [planner] topology there")
+        made.append(Host(name, told.out_bps, told.in_bps))
+        if told.rack:
+            known = racks.get(told.rack, Rack((), told.up_bps, told.down_bps))
+            up, down = min(known.up_bps, told.up_bps), min(known.down_bps, told.down_bps)
+            racks[told.rack] = Rack((*known.hosts, name), up, down)
+    return JobNetwork(tuple(made), tuple(racks.values()), TYPICAL, 1)
 
 
 def rounded(value: int) -> int:

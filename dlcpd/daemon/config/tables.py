@@ -169,6 +169,15 @@ class InjectTable:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannerTable:
+    """[planner]: schedules by the rates of hosts and uplinks (docs/planner.md)."""
+
+    # absolute path of a topology file, which names this host; peers are told its rate and rack;
+    # "" = rates are not known, and all hosts count as equal
+    topology: str = special(values.directory, "", type=str, high=1024)
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """The whole file."""
 
@@ -179,6 +188,7 @@ class Config:
     inject: InjectTable = InjectTable()
     ledger: LedgerTable = LedgerTable()
     metrics: MetricsTable = MetricsTable()
+    planner: PlannerTable = PlannerTable()
 
 
 def rows_of(kind: Any) -> "list[Field[Any]]":

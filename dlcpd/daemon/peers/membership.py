@@ -27,6 +27,7 @@ from dlcpd.daemon.peers.peer_messages import (
 from dlcpd.io.commands import UdpAddress
 from dlcpd.io.control_events import SessionLeft
 from dlcpd.io.udp.encryption import CHOICES
+from dlcpd.schedules.network import HostCapacity
 
 MAX_NAMED: Final = 8  # ranks listed in one error; the number of the rest follows
 
@@ -92,6 +93,7 @@ class Link:
     seed: int = 0  # its random number, the same for all peers
     endpoints: list[UdpAddress] = field(default_factory=list)  # of its engines, one per path each
     engines: int = 1  # number of its engines
+    capacity: HostCapacity | None = None  # of its host
     serving: bool = False  # they serve its session
     leaving: bool = False  # its client left; its session still delivers operations that began
     end_reason: str = ""  # why its session ended, if it said so
@@ -108,6 +110,7 @@ class Link:
         self.secret_out = hello.secret
         self.host = self.known_as or hello.host
         self.endpoints, self.engines = hello.endpoints, hello.engines
+        self.capacity = hello.capacity
         self.serving |= hello.serving  # an older hello may come later
 
     def endpoints_of(self, engine: int) -> list[UdpAddress]:
@@ -133,6 +136,7 @@ class Membership:
     proof: str = field(default="", repr=False)  # of the job's secret; "" = none
     serving: bool = False  # the local engines serve the session
     seed: int = 0  # random u64; only the job's ranks know it
+    capacity: HostCapacity | None = None  # of this host
 
     def hello_to(self, link: Link) -> PeerHello:
         """The hello that tells `link` everything it needs."""
@@ -151,6 +155,7 @@ class Membership:
             seed=self.seed,
             endpoints=[end for engine in self.endpoints for end in engine],
             engines=len(self.endpoints),
+            capacity=self.capacity,
             **self.agreed,
         )
 
@@ -228,6 +233,17 @@ class Membership:
         met."""
         seed = self.links[0].seed if 0 in self.links else self.seed
         return seed.to_bytes(8, "little")
+
+    @property
+    def capacities(self) -> list[tuple[str, HostCapacity | None]]:
+        """What each host told, hosts in the order of their first rank. Equal on all ranks, once
+        every link is up."""
+        told = {self.rank: (self.host, self.capacity)}
+        told |= {rank: (link.host, link.capacity) for rank, link in self.links.items()}
+        hosts = dict[str, HostCapacity | None]()
+        for _, (host, capacity) in sorted(told.items()):
+            hosts.setdefault(host, capacity)
+        return list(hosts.items())
 
     @property
     def met(self) -> bool:

@@ -18,6 +18,7 @@ from dlcpd.contract.limits import MAX_ENGINES, MAX_WORLD
 from dlcpd.contract.messages import MAX_PROOF
 from dlcpd.core.wire.header import MAX_PATHS
 from dlcpd.io.commands import MAX_ABORT_TEXT, MAX_BEGUN, Begun, Operation, Stream, UdpAddress
+from dlcpd.schedules.network import HostCapacity
 
 PEER_VERSION: Final = 8
 MAX_PEER_FRAME: Final = 32 * 1024  # bytes; twice the largest message
@@ -54,7 +55,7 @@ class _PeerMessage(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     echo: Annotated[int, between(0, MAX_SESSION)]
 
 
-class PeerHello(_PeerMessage, frozen=True):
+class PeerHello(_PeerMessage, frozen=True, omit_defaults=True):
     """One rank to another: the sender's endpoints, and settings that must be equal."""
 
     answer: bool  # the sender lacks values of the receiver, which is to answer
@@ -73,6 +74,7 @@ class PeerHello(_PeerMessage, frozen=True):
     digest_every: Annotated[int, between(0, 1 << 20)]
     checksum: Annotated[int, between(0, 1)]
     data_encryption: Annotated[int, between(0, 1)]  # 0: none; 1: AES-256-GCM
+    capacity: HostCapacity | None = None  # of the sender's host; None: not known
 
     def __repr__(self) -> str:
         return without(self, "proof", "secret")

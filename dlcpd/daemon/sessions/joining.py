@@ -11,6 +11,7 @@ from typing import Final
 
 from dlcpd.contract.errors import DlcpError, TooMany
 from dlcpd.contract.messages import Join
+from dlcpd.daemon import log
 from dlcpd.daemon.clients.join_request import links_of, token_prefix
 from dlcpd.daemon.engine_slot import SlotState
 from dlcpd.daemon.engines import Engines
@@ -31,6 +32,7 @@ from dlcpd.daemon.sessions.session import (
 from dlcpd.daemon.sessions.table import SessionTable
 from dlcpd.io.control_frames import MAX_COMMAND, pack
 from dlcpd.ipc.seqpacket import close_all
+from dlcpd.schedules.network import BadNetwork, HostCapacity, job_network
 
 RETRY_FIRST: Final = 0.05  # seconds until a hello is repeated; doubled up to RETRY_MAX
 RETRY_MAX: Final = 0.5
@@ -75,6 +77,7 @@ class Joining:
             links=links,
             seed=secrets.randbits(64),
             proof=request.proof,
+            capacity=self._settings.capacity,
         )
         session = LocalSession(
             number,
@@ -148,6 +151,7 @@ class Joining:
 
     def _open(self, session: LocalSession) -> None:
         used = session.membership.engines_used
+        session.network = _network(session)
         commands = [open_command(session, position) for position in range(used)]
         if (size := max(len(pack(command)) for command in commands)) > MAX_COMMAND:
             error = TooMany(f"{size} B of peers' paths: use fewer [network] paths")
@@ -185,3 +189,15 @@ class Joining:
         if not session.begun:
             error = self._admission.without_engines(session.engines)
         self._ends.refuse(session, error)
+
+
+def _network(session: LocalSession) -> list[tuple[str, HostCapacity]]:
+    """What the session's hosts told of their links; nothing, and a log line, where that is no
+    network: its operations then run as they would without."""
+    told = session.membership.capacities
+    try:
+        known = job_network(told) is not None
+    except BadNetwork as exc:
+        log.warning("no_plan", session=session.number, job=session.membership.job, why=str(exc))
+        known = False
+    return [(host, capacity) for host, capacity in told if known and capacity is not None]

@@ -15,6 +15,7 @@ from dlcpd.daemon.sessions.silence import Silence
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.commands import EnginePeer, OpenSession
 from dlcpd.ipc.seqpacket import close_all
+from dlcpd.schedules.network import HostCapacity
 
 
 class JoinedClient(Protocol):
@@ -59,6 +60,7 @@ class LocalSession:
     timers: dict[str, asyncio.Handle] = field(default_factory=dict)
     aborts: Aborts = field(default_factory=Aborts)  # of peers
     silence: Silence = field(default_factory=Silence)  # of peers
+    network: list[tuple[str, HostCapacity]] = field(default_factory=list)  # of its hosts
 
     @property
     def name(self) -> tuple[str, int]:
@@ -142,6 +144,7 @@ def open_command(session: LocalSession, engine: int) -> OpenSession:
         engines=membership.engines_used,
         digest_key=membership.digest_key,
         inherits=session.inherits,
+        network=session.network,
     )
 
 

@@ -20,6 +20,7 @@ from dlcpd.ledger.recorder import Recorder
 from dlcpd.requests.group import GroupRequests
 from dlcpd.requests.memory import Claims, ranges_of
 from dlcpd.requests.plan import Plans
+from dlcpd.schedules.network import JobNetwork
 
 # Ranks of all groups that a session opens over its life, closed ones too: each takes some 300 B, so
 # 40 MB. 512 groups of 256 ranks, or 8,192 of 16
@@ -46,6 +47,7 @@ class Client:
     scratch: ScratchPool  # of the engine
     share: Share = WHOLE  # of the tensors that the engines of this host divide
     recorder: Recorder | None = None  # of the session's ledger, if it has one
+    network: JobNetwork | None = None  # of the session's hosts, if it is known
     groups: dict[int, GroupRequests] = field(default_factory=dict)
     plans: Plans = field(default_factory=Plans)  # of all groups
     members: int = 0  # of all groups that were opened
@@ -70,6 +72,7 @@ class Client:
             self.share,
             self.plans,
             self.recorder,
+            self.network,
         )
         self.groups[group.number] = made
 
