@@ -15,8 +15,10 @@ from dlcpd.schedules.catalog import CATALOG, Place, Task, derived
 from dlcpd.schedules.coded import coded, coded_schedule
 from dlcpd.schedules.derive import DEPTH, Derived
 from dlcpd.schedules.divide import moved, part_of, selected
+from dlcpd.schedules.draft import LONGEST
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import Program
+from dlcpd.schedules.network import JobNetwork
 
 SMALL: Final = 16 << 10  # bytes; under the smallest congestion window, so they leave at once
 MAX_FAN_IN: Final = 64 << 10  # bytes sent to one rank at once by all others: a port buffers more
@@ -25,6 +27,7 @@ PAIR: Final = 2  # ranks
 # network in one step as in two. 256 KiB take 12 to 24 % less engine CPU so, 4 MiB 40 % more.
 MOST_OF_PAIR: Final = 256 << 10
 FOREST: Final = "forest"
+LARGE: Final = 25 << 20  # bytes; a bucket of DDP
 WORTH: Final = Fraction(21, 20)  # least gain of a forest: rates are known to two digits
 FEW: Final = 4  # ranks: among them a tree saves the root one copy of three at most
 
@@ -96,6 +99,13 @@ def planned(name: str, why: str, found: Derived, place: Place) -> tuple[str, str
     if network.uniform:
         return name, f"{gain}: all hosts are equal; {why}"
     return name, f"{gain}: too little; {why}"
+
+
+def effect(network: JobNetwork) -> str:
+    """The schedule of a large all-reduce between the hosts of a network, and the reason."""
+    hosts = tuple((rank,) for rank in range(len(network.hosts)))
+    choice = choose(Task(collective="all_reduce", size=LARGE), Place(0, hosts, LONGEST, network))
+    return f"{choice.name}: {choice.why}"
 
 
 def suits(task: Task, place: Place) -> tuple[str, str]:

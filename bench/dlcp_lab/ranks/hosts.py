@@ -25,6 +25,7 @@ from dlcpd.daemon.config.tables import (
     LocalPath,
     MetricsTable,
     NetworkTable,
+    PlannerTable,
 )
 
 START_TIMEOUT: Final = 60.0  # seconds for all daemons on an idle machine; ten take eight
@@ -50,6 +51,7 @@ class HostPlan:
     drain: float = DRAIN  # [daemon] drain_timeout, seconds
     relays: tuple[str, ...] = ()  # addresses that peers are given, one per address
     metrics: str = ""  # address:port of the metrics; "" = none
+    topology: str = ""  # path of a topology file; "" = none
 
     def configuration(self, folder: Path) -> str:
         """Text of the daemon's configuration file."""
@@ -69,6 +71,7 @@ class HostPlan:
                 checks=ChecksTable(self.digest_every),
                 inject=InjectTable(loss=self.loss, seed=self.seed, relays=self.relays),
                 metrics=MetricsTable(self.metrics),
+                planner=PlannerTable(self.topology),
             )
         )
 

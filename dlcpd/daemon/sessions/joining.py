@@ -32,7 +32,8 @@ from dlcpd.daemon.sessions.session import (
 from dlcpd.daemon.sessions.table import SessionTable
 from dlcpd.io.control_frames import MAX_COMMAND, pack
 from dlcpd.ipc.seqpacket import close_all
-from dlcpd.schedules.network import BadNetwork, HostCapacity, job_network
+from dlcpd.schedules.choose import effect
+from dlcpd.schedules.network import BadNetwork, job_network
 
 RETRY_FIRST: Final = 0.05  # seconds until a hello is repeated; doubled up to RETRY_MAX
 RETRY_MAX: Final = 0.5
@@ -151,7 +152,7 @@ class Joining:
 
     def _open(self, session: LocalSession) -> None:
         used = session.membership.engines_used
-        session.network = _network(session)
+        self._plan(session)
         commands = [open_command(session, position) for position in range(used)]
         if (size := max(len(pack(command)) for command in commands)) > MAX_COMMAND:
             error = TooMany(f"{size} B of peers' paths: use fewer [network] paths")
@@ -171,6 +172,21 @@ class Joining:
         close_all(ends[2 * used :])
         session.descriptors = [arena, *lanes[1::2]]
 
+    def _plan(self, session: LocalSession) -> None:
+        """Keep what the hosts told of their links, if that is a network, and its effect."""
+        membership = session.membership
+        try:
+            network = job_network(membership.capacities)
+        except BadNetwork as exc:
+            session.plan = f"none: {exc}"
+            log.warning("no_plan", session=session.number, job=membership.job, why=str(exc))
+            return
+        session.plan = "none: no host told its rate" if network is None else effect(network)
+        if network is not None:
+            told = membership.capacities
+            session.network = [(host, each) for host, each in told if each is not None]
+            log.info("plan", session=session.number, job=membership.job, why=session.plan)
+
     def _joined(self, session: LocalSession) -> None:
         cancel_timers(session)
         session.joined_at = self._loop.time()
@@ -189,15 +205,3 @@ class Joining:
         if not session.begun:
             error = self._admission.without_engines(session.engines)
         self._ends.refuse(session, error)
-
-
-def _network(session: LocalSession) -> list[tuple[str, HostCapacity]]:
-    """What the session's hosts told of their links; nothing, and a log line, where that is no
-    network: its operations then run as they would without."""
-    told = session.membership.capacities
-    try:
-        known = job_network(told) is not None
-    except BadNetwork as exc:
-        log.warning("no_plan", session=session.number, job=session.membership.job, why=str(exc))
-        known = False
-    return [(host, capacity) for host, capacity in told if known and capacity is not None]

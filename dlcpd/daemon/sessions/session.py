@@ -61,6 +61,7 @@ class LocalSession:
     aborts: Aborts = field(default_factory=Aborts)  # of peers
     silence: Silence = field(default_factory=Silence)  # of peers
     network: list[tuple[str, HostCapacity]] = field(default_factory=list)  # of its hosts
+    plan: str = ""  # schedule of a large all-reduce, and why; empty until the peers are up
 
     @property
     def name(self) -> tuple[str, int]:
