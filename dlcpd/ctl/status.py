@@ -90,7 +90,7 @@ def _sessions(sessions: list[dict[str, Any]], engine: dict[str, Any]) -> Iterato
         )
     yield from table.render(header, rows).splitlines()
     yield from (f"  rank {s['rank']} is broken: {s['broken']}" for s in sessions if s["broken"])
-    yield from (f"  rank {s['rank']}: plan {s['plan']}" for s in sessions if s["plan"])
+    yield from (f"  rank {s['rank']}: plan {s['plan']}" for s in sessions if s.get("plan"))
     for session in sessions:
         more = engine.get(str(session["session"]), {})
         for late in more.get("late", []):

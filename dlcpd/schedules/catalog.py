@@ -85,10 +85,11 @@ def derived(task: Task, place: Place, schedule: str) -> Derived | None:
 
     Needs hosts with one rank each, and values that are not encoded.
     """
-    if place.network is None or place.world > len(place.hosts) or task.codec:
+    network, hosts = place.network, len(place.hosts)
+    if network is None or len(network.hosts) != hosts or place.world > hosts or task.codec:
         return None
     return derive(
-        place.network,
+        network,
         collective=task.collective,
         sizes=task.sizes or (task.size,),
         root=task.root,

@@ -4,7 +4,6 @@ All ranks must choose the same, so the choice depends only on values equal on al
 """
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from hashlib import blake2b
 from typing import Final
 
@@ -13,12 +12,10 @@ from dlcpd.numerics.codecs.codec import wire_size
 from dlcpd.numerics.codecs.names import codec_of
 from dlcpd.schedules.catalog import CATALOG, Place, Task, derived
 from dlcpd.schedules.coded import coded, coded_schedule
-from dlcpd.schedules.derive import DEPTH, Derived
+from dlcpd.schedules.derive import FOREST, decided
 from dlcpd.schedules.divide import moved, part_of, selected
-from dlcpd.schedules.draft import LONGEST
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import Program
-from dlcpd.schedules.network import JobNetwork
 
 SMALL: Final = 16 << 10  # bytes; under the smallest congestion window, so they leave at once
 MAX_FAN_IN: Final = 64 << 10  # bytes sent to one rank at once by all others: a port buffers more
@@ -26,9 +23,6 @@ PAIR: Final = 2  # ranks
 # Bytes up to which each of two ranks reduces all of a tensor, not a half: as many bytes cross the
 # network in one step as in two. 256 KiB take 12 to 24 % less engine CPU so, 4 MiB 40 % more.
 MOST_OF_PAIR: Final = 256 << 10
-FOREST: Final = "forest"
-LARGE: Final = 25 << 20  # bytes; a bucket of DDP
-WORTH: Final = Fraction(21, 20)  # least gain of a forest: rates are known to two digits
 FEW: Final = 4  # ranks: among them a tree saves the root one copy of three at most
 
 
@@ -85,27 +79,7 @@ def _name(task: Task, place: Place, wanted: str | None, *, whole: bool) -> tuple
         return wanted, "asked for by name"
     name, why = suits(task, place)
     found = derived(task, place, name) if whole and name != "one_shot" else None
-    return (name, why) if found is None else planned(name, why, found, place)
-
-
-def planned(name: str, why: str, found: Derived, place: Place) -> tuple[str, str]:
-    """The forest instead of schedule `name`, if it gains enough, and the reason either way."""
-    network = place.network
-    assert network is not None  # noqa: S101  # the forest was derived from it
-    more = Fraction(DEPTH * network.costs.latency_ns, 10**9)  # seconds
-    gain = f"gain {float(found.gain):.2f}"
-    if found.without >= WORTH * found.seconds + more:
-        return FOREST, f"{gain} over {name}: the busiest link of the network carries less"
-    if network.uniform:
-        return name, f"{gain}: all hosts are equal; {why}"
-    return name, f"{gain}: too little; {why}"
-
-
-def effect(network: JobNetwork) -> str:
-    """The schedule of a large all-reduce between the hosts of a network, and the reason."""
-    hosts = tuple((rank,) for rank in range(len(network.hosts)))
-    choice = choose(Task(collective="all_reduce", size=LARGE), Place(0, hosts, LONGEST, network))
-    return f"{choice.name}: {choice.why}"
+    return (name, why) if found is None else decided(name, why, found)
 
 
 def suits(task: Task, place: Place) -> tuple[str, str]:

@@ -18,6 +18,9 @@ from dlcpd.schedules.layout import ALIGNMENT
 from dlcpd.schedules.network import JobNetwork
 from dlcpd.schedules.shares import one_switch, owned, rooted, two_levels
 
+FOREST: Final = "forest"  # name of the schedule
+WORTH: Final = Fraction(21, 20)  # least gain of a forest: rates are known to two digits
+LARGE: Final = 25 << 20  # bytes; a bucket of DDP
 MOST_HOSTS: Final = 256  # 0.2 s of an engine's time; a tree per host
 LEAST_CHUNK: Final = 64 << 10  # bytes; smaller ones cost a wake-up for a few datagrams
 DEPTH: Final = 2  # of the trees here, in hops
@@ -50,6 +53,7 @@ class Derived:
     """A forest, and the seconds of its busiest link and of that of today's schedule."""
 
     forest: Forest
+    network: JobNetwork
     seconds: Fraction
     without: Fraction
 
@@ -85,7 +89,36 @@ def derive(
     forest = forests[times.index(seconds)]
     largest = max(carried for _, carried in _carried(forest, sizes)) // UNIT
     chunk = _chunk(largest, seconds, network.costs.transfer_ns, most_chunk)
-    return Derived(Forest(forest.trees, chunk), seconds, without)
+    return Derived(Forest(forest.trees, chunk), network, seconds, without)
+
+
+def decided(name: str, why: str, found: Derived) -> tuple[str, str]:
+    """The forest instead of schedule `name`, which suits for the reason `why`, if it gains enough;
+    and the reason either way."""
+    latency_ns = found.network.costs.latency_ns
+    more = Fraction(DEPTH * latency_ns, NANOSECONDS)  # seconds of its further network steps
+    gain = f"gain {float(found.gain):.2f}"
+    if found.without >= WORTH * found.seconds + more:
+        return FOREST, f"{gain} over {name}: the busiest link of the network carries less"
+    if found.network.uniform:
+        return name, f"{gain}: all hosts are equal; {why}"
+    return name, f"{gain}: too little; {why}"
+
+
+def effect(network: JobNetwork) -> str:
+    """The schedule of a large all-reduce with one rank per host, and the reason."""
+    found = derive(
+        network,
+        collective="all_reduce",
+        sizes=(LARGE,),
+        root=0,
+        schedule="direct",
+        most_chunk=LONGEST,
+    )
+    if found is None:
+        return f"none: {len(network.hosts)} hosts, where plans are for 2 to {MOST_HOSTS}"
+    name, why = decided("direct", "each byte crosses the network twice", found)
+    return f"{name}: {why}"
 
 
 def _forests(collective: str, network: JobNetwork, root: int) -> list[Forest]:

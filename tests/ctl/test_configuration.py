@@ -52,7 +52,7 @@ def test_a_key_that_there_is_not_is_guessed(capsys: pytest.CaptureFixture[str]) 
     assert run("explain", "bogus") == command.USAGE
     said = capsys.readouterr().err
     assert "there is no setting 'bogus'. `dlcpctl config explain` lists all" in said
-    assert "(daemon, network, security, checks, inject, ledger, metrics)" in said
+    assert "(daemon, network, security, checks, inject, ledger, metrics, planner)" in said
     assert run("explain", "networking") == command.USAGE
     assert "did you mean network or network.window or" in capsys.readouterr().err
     assert run("explain", "rate_limit_bps") == 0

@@ -71,6 +71,9 @@ max_bytes = 2097152
 
 [metrics]
 listen = "[::1]:9464"
+
+[planner]
+topology = "/etc/dlcpd/topology.toml"
 """
 
 

@@ -26,6 +26,7 @@ from dlcpd.daemon.peers.peer_messages import (
     unpack_peer_untrusted,
 )
 from dlcpd.io.commands import MAX_ABORT_TEXT, UdpAddress
+from dlcpd.schedules.network import MAX_RAILS, MAX_RATE, HostCapacity
 
 HELLO = PeerHello(
     job="job",
@@ -47,6 +48,7 @@ HELLO = PeerHello(
     digest_every=16,
     checksum=1,
     data_encryption=0,
+    capacity=[HostCapacity((10**10,), (10**10,), "left", 10**9, 10**9)],
 )
 GOODBYE = Goodbye("job", 0, 1, 5, 6, "peer_lost", "why")
 ABORT = Abort("job", 0, 1, 5, 6, 1, [AbortedRow(4, 7, "why", -1)])
@@ -68,18 +70,25 @@ def test_a_message_comes_back_as_sent(message: PeerMessage) -> None:
 def test_what_a_peer_says_has_no_control_characters() -> None:
     said = "\x1b]0;owned\x07\n\x9b\u202e"
     hello = unpack_peer_untrusted(frame_of(HELLO, host=said))
+    rack = unpack_peer_untrusted(frame_of(HELLO, capacity=[[[1], [1], said, 1, 1]]))
     goodbye = unpack_peer_untrusted(frame_of(GOODBYE, text=said, code=said))
     abort = unpack_peer_untrusted(frame_of(ABORT, aborted=[[4, 7, said, -1]]))
     shown = r"\x1b]0;owned\x07" + "\n" + r"\x9b\u202e"
     assert isinstance(hello, PeerHello) and hello.host == shown
+    assert isinstance(rack, PeerHello) and rack.capacity[0].rack == shown
     assert isinstance(goodbye, Goodbye) and goodbye.text == goodbye.code == shown
     assert isinstance(abort, Abort) and abort.aborted == [AbortedRow(4, 7, shown, -1)]
 
 
 def test_the_largest_messages_fit_a_frame() -> None:
     wide = "\U0001f600"  # four bytes of UTF-8
+    rails = (MAX_RATE,) * MAX_RAILS
     hello = replace(
-        HELLO, job=wide * 128, host=wide * 255, endpoints=[UdpAddress("f" * 39, 65535)] * 128
+        HELLO,
+        job=wide * 128,
+        host=wide * 255,
+        endpoints=[UdpAddress("f" * 39, 65535)] * 128,
+        capacity=[HostCapacity(rails, rails, wide * 255, MAX_RATE, MAX_RATE)],
     )
     goodbye = replace(GOODBYE, job=wide * 128, text=wide * MAX_REASON)
     rows = [AbortedRow((1 << 16) - 1, MAX_OPERATION, wide * MAX_ABORT_TEXT, -1)] * MAX_ABORTED
@@ -98,6 +107,8 @@ def test_one_wrong_field_is_enough(message: PeerMessage, name: str) -> None:
     for value in WRONG:
         if type(value) is type(getattr(message, name)) and value is True:
             continue  # a good value of `answer`
+        if name == "capacity" and value == []:
+            continue  # the host told nothing
         with pytest.raises(MalformedPeerMessage) as caught:
             unpack_peer_untrusted(msgpack_or_skip(message, name, value))
         rejected += caught.value.reason in ("bad_field", "no_msgpack")

@@ -3,21 +3,29 @@
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from dlcpd.collectives.loss.accounts import Accounts
 from dlcpd.collectives.loss.recording import Losses, Missing
 from dlcpd.collectives.order import Group, Loss, Order
+from dlcpd.contract.collectives import WHOLE
+from dlcpd.contract.errors import BadLedger
 from dlcpd.core.transfer.layers import Layers
 from dlcpd.ledger import generations
 from dlcpd.ledger.reader import read
 from dlcpd.ledger.recorder import About, Recorder, mark
-from dlcpd.ledger.records import HostRow, Plan, Rank
+from dlcpd.ledger.records import HostRow, Plan, Rank, decode_untrusted, encode
+from dlcpd.ledger.replay import program_of
 from dlcpd.numerics.residual import Hole
 from dlcpd.schedules.builders.all_reduce import direct
+from dlcpd.schedules.catalog import Place, Task
+from dlcpd.schedules.choose import choose
+from tests.schedules.networks import network_of
 
 SIZE = 64 << 10  # bytes of a tensor
 ABOUT = About("a/../job", 0xABC, 0, 0, 1, [Rank(1, "other", mark(1), mark(2))])
@@ -166,3 +174,28 @@ def test_the_folder_of_a_ledger_is_a_new_one(tmp_path: Path) -> None:
     generations.Generations(tmp_path / "a", 1 << 20).close()
     with pytest.raises(FileExistsError):
         generations.Generations(tmp_path / "a", 1 << 20)
+
+
+@pytest.mark.parametrize("rates", [(), (25, 100, 100)])
+def test_a_plan_with_the_network_gives_the_program_that_ran(rates: tuple[int, ...]) -> None:
+    network = network_of(rates) if rates else None
+    place = Place(1, ((0,), (1,), (2,)), 1 << 20, network)
+    task, group = Task(collective="all_reduce", size=1 << 20), Group(0, (0, 1, 2), 1)
+    choice = choose(task, place)
+    assert choice.name == ("forest" if rates else "direct")
+    ask: Any = SimpleNamespace(
+        name="n", collective="all_reduce", dtype="float32", reduce="sum", max_loss=0.0, codec=""
+    )
+    plan = Recorder.plan(SimpleNamespace(_plans=0), ask, group, task, choice, place, WHOLE)  # type: ignore[arg-type]
+    assert len(encode(plan)) < 400
+    again = decode_untrusted(encode(plan))
+    assert again == plan
+    assert isinstance(again, Plan)
+    assert program_of(again, 1).steps == choice.program.steps
+    if rates:
+        other = replace(again, network=network_of((100, 100, 25)).capacities)
+        with pytest.raises(BadLedger, match="another schedule of"):
+            program_of(other, 1)
+        fewer = replace(again, network=network_of((25, 100)).capacities)
+        with pytest.raises(BadLedger, match="needs a known network"):
+            program_of(fewer, 2)

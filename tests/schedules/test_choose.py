@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.schedules.catalog import CATALOG, LEAST_CHUNK, Place, Task
-from dlcpd.schedules.choose import FEW, FOREST, MAX_FAN_IN, MOST_OF_PAIR, SMALL, choose
+from dlcpd.schedules.choose import FEW, MAX_FAN_IN, MOST_OF_PAIR, SMALL, choose
+from dlcpd.schedules.derive import FOREST
 from dlcpd.schedules.draft import LONGEST
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import Reduce, Send

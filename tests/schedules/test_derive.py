@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dlcpd.contract.collectives import Share
 from dlcpd.schedules.catalog import CATALOG, Place, Task, derived
-from dlcpd.schedules.choose import FOREST, choose
-from dlcpd.schedules.derive import LEAST_CHUNK, MOST_HOSTS, WAYS, Derived, derive
+from dlcpd.schedules.choose import choose
+from dlcpd.schedules.derive import FOREST, LEAST_CHUNK, MOST_HOSTS, WAYS, Derived, derive, effect
 from dlcpd.schedules.draft import LONGEST
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import Program, Send
@@ -229,3 +229,9 @@ def test_a_part_of_a_network() -> None:
     assert [host.name for host in part.hosts] == ["h5", "h1", "h4"]
     assert part.groups == ((2,), (0, 1))
     assert RACKS_2x4.of(["h0", "h2"]).uniform
+
+
+def test_the_effect_of_a_network_in_words() -> None:
+    assert effect(uneven(4)).startswith("forest: gain 1.50 over direct")
+    assert effect(network_of([100] * 4)).startswith("direct: gain 1.00: all hosts are equal")
+    assert effect(uneven(MOST_HOSTS + 1)).startswith("none: 257 hosts")

@@ -7,7 +7,8 @@ import pytest
 
 from dlcpd.contract.collectives import COLLECTIVES, Share
 from dlcpd.schedules.catalog import CATALOG, Place, Task
-from dlcpd.schedules.choose import FOREST, choose
+from dlcpd.schedules.choose import choose
+from dlcpd.schedules.derive import FOREST
 from dlcpd.schedules.divide import part_of
 from dlcpd.schedules.layout import ALIGNMENT
 from dlcpd.schedules.model import Buffer, Program, Receive, Reduce, Transfer

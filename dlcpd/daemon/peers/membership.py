@@ -110,7 +110,7 @@ class Link:
         self.secret_out = hello.secret
         self.host = self.known_as or hello.host
         self.endpoints, self.engines = hello.endpoints, hello.engines
-        self.capacity = hello.capacity
+        self.capacity = hello.capacity[0] if hello.capacity else None
         self.serving |= hello.serving  # an older hello may come later
 
     def endpoints_of(self, engine: int) -> list[UdpAddress]:
@@ -155,7 +155,7 @@ class Membership:
             seed=self.seed,
             endpoints=[end for engine in self.endpoints for end in engine],
             engines=len(self.endpoints),
-            capacity=self.capacity,
+            capacity=[] if self.capacity is None else [self.capacity],
             **self.agreed,
         )
 

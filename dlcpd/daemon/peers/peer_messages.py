@@ -74,7 +74,8 @@ class PeerHello(_PeerMessage, frozen=True, omit_defaults=True):
     digest_every: Annotated[int, between(0, 1 << 20)]
     checksum: Annotated[int, between(0, 1)]
     data_encryption: Annotated[int, between(0, 1)]  # 0: none; 1: AES-256-GCM
-    capacity: HostCapacity | None = None  # of the sender's host; None: not known
+    # of the sender's host, if it is known: a list, whose texts are made harmless like all others
+    capacity: Annotated[list[HostCapacity], most(1)] = []
 
     def __repr__(self) -> str:
         return without(self, "proof", "secret")

@@ -32,7 +32,7 @@ from dlcpd.daemon.sessions.session import (
 from dlcpd.daemon.sessions.table import SessionTable
 from dlcpd.io.control_frames import MAX_COMMAND, pack
 from dlcpd.ipc.seqpacket import close_all
-from dlcpd.schedules.choose import effect
+from dlcpd.schedules.derive import effect
 from dlcpd.schedules.network import BadNetwork, job_network
 
 RETRY_FIRST: Final = 0.05  # seconds until a hello is repeated; doubled up to RETRY_MAX
