@@ -130,6 +130,7 @@ configuration-reference: $(STAMP)
 	$(BIN)/python docs/performance.py
 	$(BIN)/python docs/platforms.py
 	$(BIN)/python docs/timeline.py
+	$(BIN)/dlcpctl plan docs/planner.toml --svg docs/images/planner.svg
 
 lint: $(STAMP)
 	$(BIN)/ruff check

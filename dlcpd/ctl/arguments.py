@@ -44,6 +44,7 @@ def parser(
     _add_keys(commands)
     _add_ledger(commands, environ)
     _add_replay(commands)
+    _add_plan(commands)
     doctor.add(commands, environ)
     _add_config(commands)
     _add_completion(commands, top)
@@ -317,3 +318,11 @@ def _add_replay(commands: Commands) -> None:
         help="function(rank, operation) -> array that makes the input of a rank; by default, the "
         "ledgers have the inputs",
     )
+
+
+def _add_plan(commands: Commands) -> None:
+    text = "Plan all-reduces for the network of a topology file: bound, trees, gain and reasons."
+    made = command(commands, "plan", OnDemand("dlcpd.ctl.plan", "plan"), text)
+    made.add_argument("file", type=Path, metavar="FILE", help="topology file (docs/planner.md)")
+    made.add_argument("--hosts", metavar="A,B", help="hosts of the job (default: all of the file)")
+    made.add_argument("--svg", type=Path, metavar="FILE", help="also draw network and trees")

@@ -23,6 +23,7 @@ from dlcpd.planning.trees import (
     ROOT,
     Parents,
     arborescence,
+    both_ways,
     centre,
     edges_of,
     rooted,
@@ -67,9 +68,7 @@ class Pool:
     def add(self, parents: Parents) -> Loads:
         """Adds a tree, and returns its loads."""
         if parents not in self.trees:
-            ways = edges_of(parents)
-            if self._both_ways:
-                ways += [(child, parent) for parent, child in ways]
+            ways = both_ways(parents) if self._both_ways else edges_of(parents)
             self.trees[parents] = self._pairs.of_ways(ways)
         return self.trees[parents]
 

@@ -13,6 +13,7 @@ from dlcpd.planning.closed import one_switch_rate, one_switch_shares
 from dlcpd.planning.graph import Graph, Rates
 from dlcpd.planning.packing import PackedTree, Packing
 from dlcpd.planning.pair_loads import TooLarge, pair_loads
+from dlcpd.planning.racks import two_levels
 from dlcpd.planning.solver import SolverMissing
 from dlcpd.planning.symmetry import Symmetry, symmetry
 from dlcpd.planning.trees import ROOT
@@ -30,11 +31,11 @@ class TreePlan:
 
 
 def all_reduce(graph: Graph) -> TreePlan:
-    """A plan for all_reduce.
+    """A plan for all_reduce, never slower than an equal share for each host.
 
-    Without scipy, or with too many different hosts, the plan is the closed form of one switch, or
-    an equal share for each host; the note says so. Raises: ValueError if some hosts are connected
-    one way only; SolverMissing or TooLarge if hosts are connected through hosts besides.
+    Without scipy, or with too many different hosts, the plan is a closed form: of one switch, of
+    racks, or an equal share for each host; the note says so. Raises: ValueError if some hosts are
+    connected one way only; SolverMissing or TooLarge if hosts are connected through hosts besides.
     """
     if len(graph.hosts) == 1:
         alone = Packing(inf, (PackedTree(1.0, (ROOT,)),))
@@ -45,14 +46,21 @@ def all_reduce(graph: Graph) -> TreePlan:
         return TreePlan(Packing(float(bound.rate), _stars(shares)), bound, "")
     try:
         search = packing if len(graph.hosts) <= ALL_ALONE else classes
-        return TreePlan(search.all_reduce(graph), bound, "")
+        found, note = search.all_reduce(graph), ""
     except (SolverMissing, TooLarge) as exc:
-        rate = direct_rate(graph)
-        if not rate:
+        form = two_levels(graph)
+        what = "each host has an equal share" if form is None else "racks have trees of two levels"
+        found, note = form, f"{exc}; until then {what}"
+        if form is None and not direct_rate(graph):
             raise
-        equal = (Fraction(1, len(graph.hosts)),) * len(graph.hosts)
-        note = f"{exc}; until then each host has an equal share"
-        return TreePlan(Packing(rate, _stars(equal)), bound, note)
+    rate = direct_rate(graph)
+    if found is None or found.rate <= rate:
+        return TreePlan(Packing(rate, _stars(_equal(len(graph.hosts)))), bound, note)
+    return TreePlan(found, bound, note)
+
+
+def _equal(count: int) -> tuple[Fraction, ...]:
+    return (Fraction(1, count),) * count
 
 
 def direct_rate(graph: Graph) -> float:

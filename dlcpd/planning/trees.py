@@ -124,3 +124,9 @@ def centre(edges: Sequence[tuple[int, int]]) -> int:
 def edges_of(parents: Parents) -> list[tuple[int, int]]:
     """The ways from parents to children."""
     return [(parent, child) for child, parent in enumerate(parents) if parent != ROOT]
+
+
+def both_ways(parents: Parents) -> list[tuple[int, int]]:
+    """The ways from parents to children and back."""
+    ways = edges_of(parents)
+    return ways + [(child, parent) for parent, child in ways]
