@@ -32,7 +32,18 @@ from dlcp_lab.replay.architectures import NETWORKS
 from dlcp_lab.replay.pace import paces
 from dlcp_lab.report.measured import Rows
 from dlcp_lab.report.statistic import Spread
-from dlcp_lab.scenarios import ablation, drop, fairness, incast, loss, priority, ps, rtt, spray
+from dlcp_lab.scenarios import (
+    ablation,
+    drop,
+    fairness,
+    incast,
+    loss,
+    priority,
+    ps,
+    rtt,
+    spray,
+    uneven,
+)
 from dlcp_lab.scenarios.job import DLCPD, GLOO, Result
 from dlcp_lab.training.traffic_seen import NEWS
 from dlcpd.cli.extensions import installed
@@ -51,6 +62,7 @@ SCENARIOS: dict[str, ModuleType] = {
     "ps": ps,
     "rtt": rtt,
     "spray": spray,
+    "uneven": uneven,
 }
 
 
@@ -286,6 +298,7 @@ def _fakes(name: str, draw: Callable[[], list[float] | None]) -> dict[str, Calla
             "_over_both": lambda *_: times(),
             "_cut_once": lambda *_: _cut(times()),
         },
+        "uneven": {"_measure": lambda _, into, *__: _uneven(into, times())},
     }
     return by_scenario[name]
 
@@ -298,6 +311,11 @@ def _of_paths(options: Any, path: rtt.Path, found: list[float]) -> rtt.Results:
         }
         for loss in options.losses
     }
+
+
+def _uneven(into: uneven.UnevenTimes, found: list[float]) -> None:
+    for each in (into.gloo, into.direct, into.planned, into.uplink):
+        each.extend(found)
 
 
 def _cut(found: list[float]) -> tuple[list[float], list[int]]:

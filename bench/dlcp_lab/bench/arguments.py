@@ -45,6 +45,7 @@ from dlcp_lab.scenarios.priority import priority
 from dlcp_lab.scenarios.ps import ps
 from dlcp_lab.scenarios.rtt import TCP, rtt
 from dlcp_lab.scenarios.spray import spray
+from dlcp_lab.scenarios.uneven import uneven
 from dlcpd.cli.grammar import Commands, command, whole
 
 SCENARIO_SEEDS: Final = 20  # at most
@@ -55,6 +56,7 @@ SCENARIOS: Final = (
     ("spray", spray, "Several paths against one; unequal paths; a path that fails."),
     ("loss", loss, "Random loss and bursts of loss, exact against bounded."),
     ("incast", incast, "2 to 16 hosts that all send to each other at once."),
+    ("uneven", uneven, "A slow host, and racks behind slow uplinks, with and without a plan."),
     ("fairness", fairness, "Shares of a TCP flow and a job, and of two jobs, on one link."),
 )
 

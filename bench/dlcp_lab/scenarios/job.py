@@ -1,6 +1,6 @@
 """The job of a scenario: its operations, its fabric and its results."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -17,6 +17,7 @@ from dlcpd.daemon.config.tables import NetworkTable
 from dlcpd.inspection.report import query
 
 TIMEOUT: Final = 600.0  # seconds for one job; scenarios take a minute each
+NO_LIMITS: Final[Mapping[str, str]] = {}
 DLCPD: Final = "dlcpd"
 GLOO: Final = "gloo"
 
@@ -88,15 +89,24 @@ At = Callable[[str, Fabric], None]  # called with a phase's name, or "round", an
 
 
 @contextmanager
-def on_fabric(plan: dict[str, Any], network: dict[str, Any]) -> Iterator[tuple[Fabric, Hosts]]:
+def on_fabric(
+    plan: dict[str, Any],
+    network: dict[str, Any],
+    *,
+    limits: Mapping[str, str] = NO_LIMITS,
+    topology: str = "",
+) -> Iterator[tuple[Fabric, Hosts]]:
     """A fabric with a daemon on each host; `plan` has fields of Plan, `network` of [network].
 
+    `limits`: other rates of links, both ways. `topology`: path of the daemons' topology file.
     `peer_timeout` follows the load of this machine if `network` does not name it.
 
     Raises: BadConfig when this machine cannot make one.
     """
     try:
         with fabric(Plan(**plan)) as net:
+            for link, rate in limits.items():
+                net.limit(link, rate)
             rails = range(net.plan.rails)
             plans = [
                 HostPlan(
@@ -105,6 +115,7 @@ def on_fabric(plan: dict[str, Any], network: dict[str, Any]) -> Iterator[tuple[F
                     place=Place(net.host_namespace(host)),
                     interface="eth0",
                     network=NetworkTable(**{"peer_timeout": peer_timeout()} | network),
+                    topology=topology,
                 )
                 for host in range(net.plan.hosts)
             ]

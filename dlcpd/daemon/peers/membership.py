@@ -236,8 +236,8 @@ class Membership:
 
     @property
     def capacities(self) -> list[tuple[str, HostCapacity | None]]:
-        """What each host told, hosts in the order of their first rank. Equal on all ranks, once
-        every link is up."""
+        """The capacity that each host told, hosts in the order of their first rank. Equal on all
+        ranks, once every link is up."""
         told = {self.rank: (self.host, self.capacity)}
         told |= {rank: (link.host, link.capacity) for rank, link in self.links.items()}
         hosts = dict[str, HostCapacity | None]()
