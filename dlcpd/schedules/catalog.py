@@ -19,7 +19,7 @@ from dlcpd.schedules.builders.exchange import exchange
 from dlcpd.schedules.builders.hierarchical import Hosts, hierarchical
 from dlcpd.schedules.builders.ring import ring
 from dlcpd.schedules.builders.tree import tree
-from dlcpd.schedules.derive import Derived, derive
+from dlcpd.schedules.derive import Derived, Exchange, derive
 from dlcpd.schedules.draft import LONGEST
 from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.forest import Forest
@@ -81,21 +81,13 @@ def chunk(most: int, shard: int) -> int:
 
 
 def derived(task: Task, place: Place, schedule: str) -> Derived | None:
-    """The forest for a task, compared with `schedule`; None: there is none.
-
-    Needs hosts with one rank each, and values that are not encoded.
-    """
-    network, hosts = place.network, len(place.hosts)
-    if network is None or len(network.hosts) != hosts or place.world > hosts or task.codec:
+    """The forest for a task, compared with `schedule`; None: there is none, as for values that a
+    codec encodes."""
+    network, hosts = place.network, place.hosts
+    if network is None or len(network.hosts) != len(hosts) or task.codec:
         return None
-    return derive(
-        network,
-        collective=task.collective,
-        sizes=task.sizes or (task.size,),
-        root=task.root,
-        schedule=schedule,
-        most_chunk=place.chunk_bytes,
-    )
+    exchange = Exchange(task.collective, task.sizes or (task.size,), task.root)
+    return derive(network, hosts, exchange, schedule, place.chunk_bytes)
 
 
 def _forest_of(task: Task, place: Place) -> Forest:
@@ -103,7 +95,7 @@ def _forest_of(task: Task, place: Place) -> Forest:
     found = derived(task, place, "direct")
     if found is None:
         raise UnknownSchedule(
-            f"no forest for {task.collective}: it needs a known network of hosts with one rank each"
+            f"no forest for {task.collective}: it needs the network of two hosts or more"
         )
     return found.forest
 

@@ -11,17 +11,19 @@ from functools import lru_cache
 from math import isqrt
 from typing import Final
 
+from dlcpd.schedules.builders.hierarchical import Hosts
 from dlcpd.schedules.builders.tree import binomial
 from dlcpd.schedules.draft import LONGEST
-from dlcpd.schedules.forest import ROOT, UNIT, Forest
+from dlcpd.schedules.forest import ROOT, UNIT, Forest, Tree
+from dlcpd.schedules.lanes import from_root, owned_by_ranks, rotated
 from dlcpd.schedules.layout import ALIGNMENT
 from dlcpd.schedules.network import JobNetwork
-from dlcpd.schedules.shares import one_switch, owned, rooted, two_levels
+from dlcpd.schedules.shares import integer_shares, one_switch, two_levels
 
 FOREST: Final = "forest"  # name of the schedule
 WORTH: Final = Fraction(21, 20)  # least gain of a forest: rates are known to two digits
 LARGE: Final = 25 << 20  # bytes; a bucket of DDP
-MOST_HOSTS: Final = 256  # 0.2 s of an engine's time; a tree per host
+MOST_RANKS: Final = 256  # 0.2 s of an engine's time; a tree per rank
 LEAST_CHUNK: Final = 64 << 10  # bytes; smaller ones cost a wake-up for a few datagrams
 DEPTH: Final = 2  # of the trees here, in hops
 BITS: Final = 8
@@ -31,7 +33,7 @@ Carried = Iterable[tuple[tuple[int, ...], int]]  # parents of a tree, UNIT x the
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Directions:
     """Directions in which the trees of a collective carry data."""
 
     up: bool  # from children to parents
@@ -39,13 +41,22 @@ class Way:
 
 
 WAYS: Final = {
-    "all_reduce": Way(up=True, down=True),
-    "reduce_scatter": Way(up=True, down=False),
-    "all_gather": Way(up=False, down=True),
-    "broadcast": Way(up=False, down=True),
-    "reduce": Way(up=True, down=False),
+    "all_reduce": Directions(up=True, down=True),
+    "reduce_scatter": Directions(up=True, down=False),
+    "all_gather": Directions(up=False, down=True),
+    "broadcast": Directions(up=False, down=True),
+    "reduce": Directions(up=True, down=False),
 }
 ROOTED: Final = ("broadcast", "reduce")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A collective and its bytes: of each rank's part, or one size where all ranks have as many."""
+
+    collective: str
+    sizes: tuple[int, ...]
+    root: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,29 +76,22 @@ class Derived:
 
 @lru_cache(maxsize=256)
 def derive(
-    network: JobNetwork,
-    *,
-    collective: str,
-    sizes: tuple[int, ...],
-    root: int,
-    schedule: str,
-    most_chunk: int,
+    network: JobNetwork, hosts: Hosts, exchange: Exchange, schedule: str, most_chunk: int
 ) -> Derived | None:
     """The fastest forest for a collective; None: there is none for it, or nothing is sent.
 
-    Rank r is host r of the network. `sizes`: bytes of each rank's part; one, where all ranks have
-    as many. `schedule`: the one without a network, to compare with.
+    `hosts` are the ranks of each host of the network. `schedule`: the one without a network, to
+    compare with.
     """
-    world = len(network.hosts)
-    if collective not in WAYS or not 1 < world <= MOST_HOSTS or not sum(sizes):
+    world, way = sum(map(len, hosts)), WAYS.get(exchange.collective)
+    if way is None or len(hosts) == 1 or world > MOST_RANKS or not sum(exchange.sizes):
         return None
-    way = WAYS[collective]
-    without = busiest(network, _today(collective, schedule, sizes, root, world), way)
-    forests = _forests(collective, network, root)
-    times = [busiest(network, _carried(forest, sizes), way) for forest in forests]
+    without = busiest(network, hosts, _today(schedule, hosts, exchange), way)
+    forests = _forests(network, hosts, exchange)
+    times = [busiest(network, hosts, _carried(forest, exchange), way) for forest in forests]
     seconds = min(times)
     forest = forests[times.index(seconds)]
-    largest = max(carried for _, carried in _carried(forest, sizes)) // UNIT
+    largest = max(carried for _, carried in _carried(forest, exchange)) // UNIT
     chunk = _chunk(largest, seconds, network.costs.transfer_ns, most_chunk)
     return Derived(Forest(forest.trees, chunk), network, seconds, without)
 
@@ -107,60 +111,69 @@ def decided(name: str, why: str, found: Derived) -> tuple[str, str]:
 
 def effect(network: JobNetwork) -> str:
     """The schedule of a large all-reduce with one rank per host, and the reason."""
-    found = derive(
-        network,
-        collective="all_reduce",
-        sizes=(LARGE,),
-        root=0,
-        schedule="direct",
-        most_chunk=LONGEST,
-    )
+    hosts = tuple((rank,) for rank in range(len(network.hosts)))
+    found = derive(network, hosts, Exchange("all_reduce", (LARGE,)), "direct", LONGEST)
     if found is None:
-        return f"none: {len(network.hosts)} hosts, where plans are for 2 to {MOST_HOSTS}"
+        return f"none: {len(network.hosts)} hosts; plans are for 2 to {MOST_RANKS} ranks"
     name, why = decided("direct", "each byte crosses the network twice", found)
     return f"{name}: {why}"
 
 
-def _forests(collective: str, network: JobNetwork, root: int) -> list[Forest]:
+def _forests(network: JobNetwork, hosts: Hosts, exchange: Exchange) -> list[Forest]:
     """Candidates, the simplest first, with chunks of any size."""
-    if collective in ROOTED:
-        return [rooted(network, root, LEAST_CHUNK).forest]
-    if collective != "all_reduce":
-        return [owned(network, LEAST_CHUNK)]
-    return [one_switch(network, LEAST_CHUNK).forest, two_levels(network, LEAST_CHUNK).forest]
+    if exchange.collective in ROOTED:
+        return [from_root(network, hosts, exchange.root)]
+    if exchange.collective != "all_reduce":
+        return [owned_by_ranks(network, hosts)]
+    over_hosts = one_switch(network, ALIGNMENT), two_levels(network, ALIGNMENT)
+    return [rotated(each.forest, hosts) for each in over_hosts]
 
 
 def _today(
-    collective: str, schedule: str, sizes: tuple[int, ...], root: int, world: int
+    schedule: str, hosts: Hosts, exchange: Exchange
 ) -> Iterator[tuple[tuple[int, ...], int]]:
-    """The trees of the schedule without a network: stars, or a binomial tree."""
+    """The trees of the schedule without a network: stars between ranks or between hosts, or a
+    binomial tree."""
+    world, sizes, root = sum(map(len, hosts)), exchange.sizes, exchange.root
     if schedule == "tree":
         parents = (binomial(rank, world, root).parent for rank in range(world))
         yield tuple(ROOT if parent is None else parent for parent in parents), sizes[0] * UNIT
-        return
-    for owner in (root,) if collective in ROOTED else range(world):
-        star = tuple(ROOT if rank == owner else owner for rank in range(world))
-        if len(sizes) > 1:
-            yield star, sizes[owner] * UNIT
-        else:
-            yield star, sizes[0] * UNIT // (1 if collective in ROOTED else world)
+    elif schedule == "hierarchical":
+        stars = (_star(host, len(hosts)) for host in range(len(hosts)))
+        shares = integer_shares([Fraction(1)] * len(hosts))
+        trees = tuple(Tree(share, star) for star, share in zip(stars, shares, strict=True))
+        yield from _carried(rotated(Forest(trees, ALIGNMENT), hosts), exchange)
+    else:
+        at_root = exchange.collective in ROOTED
+        for owner in (root,) if at_root else range(world):
+            part = sizes[owner] if len(sizes) > 1 else sizes[0]
+            split = 1 if at_root or len(sizes) > 1 else world
+            yield _star(owner, world), part * UNIT // split
 
 
-def _carried(forest: Forest, sizes: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], int]]:
+def _star(root: int, world: int) -> tuple[int, ...]:
+    return tuple(ROOT if rank == root else root for rank in range(world))
+
+
+def _carried(forest: Forest, exchange: Exchange) -> Iterator[tuple[tuple[int, ...], int]]:
+    sizes = exchange.sizes
     for tree in forest.trees:
         carried = sizes[0] * tree.share if len(sizes) == 1 else sizes[tree.root] * UNIT
         yield tree.parents, carried
 
 
-def busiest(network: JobNetwork, trees: Carried, way: Way) -> Fraction:
-    """Seconds of the link that needs most: a host's own, or the uplink of a rack."""
+def busiest(network: JobNetwork, hosts: Hosts, trees: Carried, way: Directions) -> Fraction:
+    """Seconds of the link that needs most: a host's own, or the uplink of a rack. Bytes between
+    ranks of one host stay in memory."""
+    host_of = {rank: number for number, ranks in enumerate(hosts) for rank in ranks}
     rack = {host: number for number, group in enumerate(network.groups) for host in group}
-    out, into = [0] * len(network.hosts), [0] * len(network.hosts)
+    out, into = [0] * len(hosts), [0] * len(hosts)
     up, down = [0] * len(network.groups), [0] * len(network.groups)
     for parents, carried in trees:
-        for child, parent in enumerate(parents):
-            if parent == ROOT:
+        for rank, above in enumerate(parents):
+            if above == ROOT or host_of[rank] == host_of[above]:
                 continue
+            child, parent = host_of[rank], host_of[above]
             for wanted, source, target in ((way.up, child, parent), (way.down, parent, child)):
                 if wanted:
                     out[source] += carried

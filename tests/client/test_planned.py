@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch._C._distributed_c10d import HashStore
 
-from dlcp_client import Session, bounded, connect
+from dlcp_client import Session, bounded, connect, exact
 from dlcp_lab.ranks.hosts import Hosts, on_loopback, running
 from tests.client.real import TIMEOUT
 
-WORLD = 4
+HOSTS = 4
 SIZE = 300_000  # float32: 1.2 MB
 TOPOLOGY = """
 [hosts]
@@ -33,15 +33,16 @@ uplink = "1gbit"
 """
 
 
-def each(call: Callable[[int], Any]) -> list[Any]:
-    with ThreadPoolExecutor(WORLD) as pool:
-        return [future.result() for future in [pool.submit(call, r) for r in range(WORLD)]]
+def each(world: int, call: Callable[[int], Any]) -> list[Any]:
+    """call(rank) on a thread for each rank."""
+    with ThreadPoolExecutor(world) as pool:
+        return list(pool.map(call, range(world)))
 
 
 def hosts_with(folder: Path, text: str) -> list[Any]:
     file = folder / "topology.toml"
     file.write_text(text)
-    return on_loopback(WORLD, topology=str(file))
+    return on_loopback(HOSTS, topology=str(file))
 
 
 @pytest.fixture(scope="module")
@@ -57,33 +58,36 @@ def racks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         yield started
 
 
-@pytest.fixture(scope="module", params=["uneven", "racks"])
+@pytest.fixture(
+    scope="module",
+    params=[("uneven", 1), ("racks", 1), ("racks", 2)],
+    ids=lambda p: f"{p[0]}-{p[1]}",
+)
 def job(request: pytest.FixtureRequest) -> Iterator[list[Session]]:
-    """Sessions of all ranks; the daemons have told each other their rates."""
-    yield from joined(request.getfixturevalue(request.param))
-
-
-def joined(hosts: Hosts) -> Iterator[list[Session]]:
-    store = HashStore()
+    """Sessions of all ranks, some on each host; the daemons have told each other their rates."""
+    name, ranks = request.param
+    hosts: Hosts = request.getfixturevalue(name)
+    store, world = HashStore(), HOSTS * ranks
     sessions = each(
+        world,
         lambda rank: connect(
             store,
             rank,
-            WORLD,
-            job="planned",
-            socket=hosts.members[rank].socket,
+            world,
+            job=f"planned{ranks}",
+            socket=hosts.members[rank // ranks].socket,
             timeout=TIMEOUT,
             arena_bytes=64 << 20,
-        )
+        ),
     )
     yield sessions
     for session in sessions:
         session.close()
 
 
-def parts(seed: int, count: int = SIZE) -> list[torch.Tensor]:
+def parts(seed: int, world: int) -> list[torch.Tensor]:
     made = torch.Generator().manual_seed(seed)
-    return [torch.randint(-1000, 1000, (count,), generator=made).float() for _ in range(WORLD)]
+    return [torch.randint(-1000, 1000, (SIZE,), generator=made).float() for _ in range(world)]
 
 
 def test_status_names_the_plan_and_its_gain(job: list[Session]) -> None:
@@ -95,51 +99,56 @@ def test_status_names_the_plan_and_its_gain(job: list[Session]) -> None:
 
 def test_all_collectives_have_the_right_results(job: list[Session]) -> None:
     """Of integers, whose sums are exact in any order."""
-    given = parts(1)
+    world = len(job)
+    ranks, given = range(world), parts(1, world)
     total = torch.stack(given).sum(0)
     for schedule in ("", "forest", "direct"):
         tensors = [part.clone() for part in given]
-        each(lambda r, t=tensors, s=schedule: job[r].all_reduce(t[r], schedule=s).wait())  # type: ignore[misc]
+        works = [job[r].all_reduce(tensors[r], schedule=schedule) for r in ranks]
+        finish(works)
         assert all(torch.equal(one, total) for one in tensors), schedule
-    groups = each(lambda r: job[r].group(range(WORLD), "all"))
-    made = [torch.zeros(SIZE // WORLD) for _ in range(WORLD)]
-    each(lambda r: groups[r].reduce_scatter(made[r], given[r]).wait())
+    groups = each(world, lambda r: job[r].group(ranks, "all"))
+    made = [torch.zeros(SIZE // world) for _ in ranks]
+    finish([groups[r].reduce_scatter(made[r], given[r]) for r in ranks])
     assert torch.equal(torch.cat(made), total)
-    whole = [torch.zeros(SIZE * WORLD) for _ in range(WORLD)]
-    each(lambda r: groups[r].all_gather(whole[r], given[r]).wait())
+    whole = [torch.zeros(SIZE * world) for _ in ranks]
+    finish([groups[r].all_gather(whole[r], given[r]) for r in ranks])
     assert all(torch.equal(one, torch.cat(given)) for one in whole)
     for root in (0, 2):
-        copies = [given[root].clone() if r == root else torch.zeros(SIZE) for r in range(WORLD)]
-        each(lambda r, c=copies, a=root: groups[r].broadcast(c[r], a).wait())  # type: ignore[misc]
+        copies = [given[root].clone() if r == root else torch.zeros(SIZE) for r in ranks]
+        finish([groups[r].broadcast(copies[r], root) for r in ranks])
         assert all(torch.equal(one, given[root]) for one in copies)
         sums = [part.clone() for part in given]
-        each(lambda r, s=sums, a=root: groups[r].reduce(s[r], a).wait())  # type: ignore[misc]
+        finish([groups[r].reduce(sums[r], root) for r in ranks])
         assert torch.equal(sums[root], total)
-    each(lambda r: groups[r].close())
+    each(world, lambda r: groups[r].close())
+
+
+def finish(works: list[Any]) -> None:
+    for work in works:
+        work.wait()
 
 
 def test_replicas_are_equal_bit_for_bit(job: list[Session]) -> None:
     """Of values whose sums depend on the order, with and without a bound."""
-    for policy in ({}, {"policy": bounded(0.05), "name": "g"}):
+    for policy, name in ((exact(), ""), (bounded(0.05), "g")):
         for step in range(3):
             made = torch.Generator().manual_seed(step)
-            tensors = [torch.randn(SIZE, generator=made) for _ in range(WORLD)]
+            tensors = [torch.randn(SIZE, generator=made) for _ in job]
             expected = torch.stack(tensors).double().sum(0)
-            each(lambda r, t=tensors, p=policy: job[r].all_reduce(t[r], **p).wait())  # type: ignore[misc]
+            asked = zip(job, tensors, strict=True)
+            finish([session.all_reduce(t, policy=policy, name=name) for session, t in asked])
             assert all(torch.equal(one, tensors[0]) for one in tensors)
             assert torch.allclose(tensors[0].double(), expected, atol=1e-4)
 
 
 def test_a_group_has_the_network_of_its_hosts(job: list[Session]) -> None:
-    given, ranks = parts(2), (3, 2, 0)
-    total = given[0] + given[2] + given[3]
-
-    def one(rank: int) -> torch.Tensor | None:
-        if rank not in ranks:
-            return None
-        group, tensor = job[rank].group(ranks, "three"), given[rank].clone()
-        group.all_reduce(tensor, schedule="forest").wait()
+    world = len(job)
+    given, ranks = parts(2, world), (world - 1, 2, 0)
+    total = given[0] + given[2] + given[-1]
+    groups = dict(zip(ranks, each(3, lambda at: job[ranks[at]].group(ranks, "three")), strict=True))
+    tensors = {rank: given[rank].clone() for rank in ranks}
+    finish([groups[rank].all_reduce(tensors[rank], schedule="forest") for rank in ranks])
+    assert all(torch.equal(made, total) for made in tensors.values())
+    for group in groups.values():
         group.close()
-        return tensor
-
-    assert all(torch.equal(made, total) for made in each(one) if made is not None)

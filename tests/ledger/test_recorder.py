@@ -197,5 +197,5 @@ def test_a_plan_with_the_network_gives_the_program_that_ran(rates: tuple[int, ..
         with pytest.raises(BadLedger, match="another schedule of"):
             program_of(other, 1)
         fewer = replace(again, network=network_of((25, 100)).capacities)
-        with pytest.raises(BadLedger, match="needs a known network"):
+        with pytest.raises(BadLedger, match="needs the network of two hosts"):
             program_of(fewer, 2)

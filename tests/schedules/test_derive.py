@@ -1,6 +1,8 @@
 """Forests derived from networks: their gain, their chunks, and when there is none."""
 
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -10,10 +12,19 @@ from hypothesis import strategies as st
 from dlcpd.contract.collectives import Share
 from dlcpd.schedules.catalog import CATALOG, Place, Task, derived
 from dlcpd.schedules.choose import choose
-from dlcpd.schedules.derive import FOREST, LEAST_CHUNK, MOST_HOSTS, WAYS, Derived, derive, effect
+from dlcpd.schedules.derive import (
+    FOREST,
+    LEAST_CHUNK,
+    MOST_RANKS,
+    WAYS,
+    Derived,
+    Exchange,
+    derive,
+    effect,
+)
 from dlcpd.schedules.draft import LONGEST
 from dlcpd.schedules.errors import UnknownSchedule
-from dlcpd.schedules.model import Program, Send
+from dlcpd.schedules.model import Reduce, Send
 from dlcpd.schedules.network import JobNetwork
 from dlcpd.schedules.proof.check import check
 from tests.schedules.networks import network_of, uneven
@@ -30,15 +41,19 @@ def of(network: JobNetwork, collective: str, size: int = SIZE) -> Derived:
     parts = collective in ("reduce_scatter", "all_gather")
     sizes = (size // world,) * world if parts else (size,)
     schedule = "tree" if collective in ("broadcast", "reduce") and world > 4 else "direct"
-    found = derive(
-        network, collective=collective, sizes=sizes, root=0, schedule=schedule, most_chunk=MOST
-    )
+    hosts = tuple((rank,) for rank in range(world))
+    found = derive(network, hosts, Exchange(collective, sizes), schedule, MOST)
     assert found is not None
     return found
 
 
-def placed(network: JobNetwork, rank: int = 0) -> Place:
-    return Place(rank, tuple((r,) for r in range(len(network.hosts))), MOST, network)
+def placed(network: JobNetwork, rank: int = 0, ranks: Sequence[int] = ()) -> Place:
+    """`ranks`: the number of ranks of each host; default: one."""
+    hosts, first = [], 0
+    for count in ranks or (1,) * len(network.hosts):
+        hosts.append(tuple(range(first, first + count)))
+        first += count
+    return Place(rank, tuple(hosts), MOST, network)
 
 
 @pytest.mark.parametrize(
@@ -65,34 +80,68 @@ def test_the_binomial_tree_is_what_a_large_broadcast_is_compared_with() -> None:
     assert float(of(network_of([100] * 8), "broadcast").gain) == pytest.approx(3.0, rel=0.01)
 
 
+@pytest.mark.parametrize("ranks", [(1,) * 6, (2, 1, 3, 2, 2, 1)], ids=["one", "several"])
 @pytest.mark.parametrize("collective", WAYS)
-def test_the_busiest_link_is_that_of_the_programs(collective: str) -> None:
+def test_the_busiest_link_is_that_of_the_programs(collective: str, ranks: tuple[int, ...]) -> None:
     """The time is counted from trees; the programs of all ranks send the same bytes."""
     network = network_of([100, 60, 25, 100, 90, 40], [(0, 3), (1, 2, 4, 5)], 70)
-    found, world = of(network, collective, 6 << 20), 6
-    size = 1 << 20
-    task = Task(collective=collective, size=6 * size, sizes=_sizes(collective, size, world))
+    world, size, rack = sum(ranks), 1 << 20, (0, 1, 1, 0, 1, 1)
+    sizes = _sizes(collective, size, world)
+    task = Task(collective=collective, size=6 * size, sizes=sizes)
+    place = placed(network, ranks=ranks)
+    host_of = {rank: at for at, own in enumerate(place.hosts) for rank in own}
     out, into = defaultdict[int, int](int), defaultdict[int, int](int)
-    up, rack = defaultdict[int, int](int), (0, 1, 1, 0, 1, 1)
+    up = defaultdict[int, int](int)
     for rank in range(world):
-        for step in _program(task, network, rank).steps:
-            if isinstance(step, Send):
-                out[rank] += step.span.size
-                into[step.peer] += step.span.size
-                up[rack[rank]] += step.span.size * (rack[rank] != rack[step.peer])
-    loads = [*((out[r], network.out_bps[r]) for r in out)]
-    loads += [(into[r], network.in_bps[r]) for r in into]
+        for step in choose(task, replace(place, rank=rank), FOREST).program.steps:
+            if isinstance(step, Send) and host_of[rank] != host_of[step.peer]:
+                source, target = host_of[rank], host_of[step.peer]
+                out[source] += step.span.size
+                into[target] += step.span.size
+                up[rack[source]] += step.span.size * (rack[source] != rack[target])
+    loads = [*((out[host], network.out_bps[host]) for host in out)]
+    loads += [(into[host], network.in_bps[host]) for host in into]
     loads += [(sent, 70_000_000) for sent in up.values()]
     seconds = max(Fraction(8 * sent, rate) for sent, rate in loads)
+    found = derived(task, place, "direct")
+    assert found is not None
     assert float(seconds) == pytest.approx(float(found.seconds), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("collective", "schedule"),
+    [("all_reduce", "hierarchical"), ("reduce_scatter", "direct"), ("all_gather", "direct")],
+)
+def test_bytes_between_hosts_do_not_grow_with_ranks(collective: str, schedule: str) -> None:
+    """Of the same bytes on all hosts; what is there without a plan is known, too."""
+    network, size = RACKS_2x2, 1 << 22
+    found = []
+    for each in (1, 2, 4):
+        ranks = (each,) * 4
+        sizes = _sizes(collective, size // (4 * each), 4 * each)
+        task = Task(collective=collective, size=size, sizes=sizes)
+        made = derived(task, placed(network, ranks=ranks), schedule)
+        assert made is not None
+        found.append(made)
+    assert len({each.seconds for each in found}) == 1
+    assert (found[2].without > 3 * found[0].without) == (schedule == "direct")
+
+
+def test_all_ranks_of_a_host_add() -> None:
+    task, place = Task(collective="all_reduce", size=SIZE), placed(RACKS_2x2, ranks=(2,) * 4)
+    added = [
+        sum(
+            step.target.size
+            for step in choose(task, replace(place, rank=rank)).program.steps
+            if isinstance(step, Reduce)
+        )
+        for rank in range(8)
+    ]
+    assert max(added) < 1.1 * min(added)
 
 
 def _sizes(collective: str, size: int, world: int) -> tuple[int, ...]:
     return (size,) * world if collective in ("reduce_scatter", "all_gather") else ()
-
-
-def _program(task: Task, network: JobNetwork, rank: int) -> Program:
-    return choose(task, placed(network, rank), FOREST).program
 
 
 @settings(max_examples=60)
@@ -107,22 +156,25 @@ def test_plans_of_random_networks(
     rates: list[int], uplink: int, collective: str, size: int, data: st.DataObject
 ) -> None:
     """All ranks choose alike, the programs are proven, and a forest that is chosen is no slower."""
-    world = len(rates)
     number = [data.draw(st.integers(0, 2)) for _ in rates]
-    groups = [[r for r in range(world) if number[r] == k] for k in range(3)]
+    groups = [[r for r in range(len(rates)) if number[r] == k] for k in range(3)]
     network = network_of(rates, [g for g in groups if g], uplink)
-    sizes = tuple(data.draw(st.integers(0, size)) for _ in rates)
+    ranks = [data.draw(st.integers(1, 3)) for _ in rates]
+    world = sum(ranks)
+    sizes = tuple(data.draw(st.integers(0, size)) for _ in range(world))
     own = _sizes(collective, size, world) and sizes
     task = Task(collective=collective, size=size, sizes=own, lossy=data.draw(st.booleans()))
-    choices = [choose(task, placed(network, rank)) for rank in range(world)]
+    choices = [choose(task, placed(network, rank, ranks)) for rank in range(world)]
     assert len({(choice.name, choice.fingerprint) for choice in choices}) == 1
     inputs, outputs = _both(collective, size, own, world)
     check([choice.program for choice in choices], inputs, outputs)
-    found = derived(task, placed(network), "direct")
+    found = derived(task, placed(network, ranks=ranks), "direct")
     if choices[0].name == FOREST:
         assert found is not None and found.gain > 1
     if found is not None:
         assert LEAST_CHUNK <= found.forest.chunk_bytes <= LONGEST
+        programs = [choose(task, placed(network, rank, ranks), FOREST) for rank in range(world)]
+        check([choice.program for choice in programs], inputs, outputs)
 
 
 def _both(
@@ -195,11 +247,11 @@ def test_other_rates_are_another_fingerprint() -> None:
 
 
 def test_there_is_no_forest() -> None:
-    """Without a network, with several ranks on a host, encoded, for one host, for too many."""
+    """Without a network, with that of other hosts, encoded, for one host, for too many ranks."""
     all_reduce, network = Task(collective="all_reduce", size=SIZE), uneven(4)
-    several = Place(0, ((0, 1), (2,), (3,), (4,)), MOST, network)
+    several = Place(0, ((0, 1), (2,), (3,)), MOST, network)
     coded = Task(collective="all_reduce", size=SIZE, codec="int8", item=4)
-    many = MOST_HOSTS + 1
+    many = MOST_RANKS + 1
     for task, place in (
         (all_reduce, Place(0, ((0,), (1,)), MOST)),
         (all_reduce, several),
@@ -211,7 +263,7 @@ def test_there_is_no_forest() -> None:
     ):
         assert derived(task, place, "direct") is None
         if FOREST in CATALOG[task.collective] and not task.codec:
-            with pytest.raises(UnknownSchedule, match="needs a known network of hosts with one"):
+            with pytest.raises(UnknownSchedule, match="needs the network of two hosts"):
                 choose(task, place, FOREST)
 
 
@@ -234,4 +286,6 @@ def test_a_part_of_a_network() -> None:
 def test_the_effect_of_a_network_in_words() -> None:
     assert effect(uneven(4)).startswith("forest: gain 1.50 over direct")
     assert effect(network_of([100] * 4)).startswith("direct: gain 1.00: all hosts are equal")
-    assert effect(uneven(MOST_HOSTS + 1)).startswith("none: 257 hosts")
+    assert effect(uneven(MOST_RANKS + 1)).startswith(
+        "none: 257 hosts; plans are for 2 to 256 ranks"
+    )
