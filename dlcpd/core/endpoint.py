@@ -326,9 +326,9 @@ class Endpoint:
             small[batch.peer].append(batch)
         out, joined = list[Control](), set[int]()
         self._touched.sort()
+        if answered := [f for f in self._touched.there.values() if f.outbox.answers(now)]:
+            self._grants.renew(answered, self.flows.values(), len(self._agenda.expecting))
         for flow in self._touched.there.values():
-            if flow.outbox.answers(now):
-                self._grants.update(flow, len(self.flows), len(self._agenda.expecting))
             controls = self._flush(flow, now)
             for each in controls:
                 self.effort[_NAMES[each.data[KIND]]] += 1

@@ -18,8 +18,10 @@ from dlcpd.core.paths.incast import (
     PORT,
     SLOW,
     ArrivalRate,
+    beyond,
     cover,
 )
+from dlcpd.core.paths.path import PathSender
 
 FAST = 12.5e9  # bytes per second, 100 Gb/s
 
@@ -49,6 +51,19 @@ def test_a_queue_that_the_senders_make_does_not_allow_a_longer_one() -> None:
     assert cover(20e-3, 1e-3) == 1e-3 + MOST_EXCESS
     assert cover(40e-3, 1e-3) == 1e-3 + MOST_EXCESS
     assert cover(40e-3, 40e-3) == 40e-3 + MOST_EXCESS, "a long path is covered"
+
+
+def test_a_short_queue_of_own_data_changes_nothing() -> None:
+    assert beyond(0.0) == beyond(MOST_EXCESS - LEAST_DELAY) == 0.0
+    assert beyond(10e-3) == 10e-3 + LEAST_DELAY - MOST_EXCESS
+
+
+@pytest.mark.parametrize(("sent", "wait"), [(1, 10e-3), (0, inf)])
+def test_only_data_in_flight_are_in_a_queue(sent: int, wait: float) -> None:
+    path = PathSender()
+    space = path.space(4)
+    space.sent, space.congestion.queue_delay = sent, 10e-3
+    assert path.queue == wait
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from dlcp_lab.bench.cuda import cuda
 from dlcp_lab.bench.engine import engine
 from dlcp_lab.bench.engine_task import NAMES
 from dlcp_lab.bench.places import add_places
+from dlcp_lab.bench.plan import add_plan
 from dlcp_lab.bench.simulate import add_simulate
 from dlcp_lab.bench.sweep import add_sweep
 from dlcp_lab.bench.trace import trace
@@ -78,6 +79,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
         _add_codecs,
         add_sweep,
         add_simulate,
+        add_plan,
     ):
         add(operations)
 

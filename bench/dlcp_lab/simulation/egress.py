@@ -51,6 +51,7 @@ class Egress:
     shared: SharedBuffer | None = None
     free_at: float = 0.0  # seconds, when the wire is idle
     sent: int = 0  # datagrams
+    sent_bytes: float = 0.0  # on the wire, also those that it loses
     marked: int = 0
     trimmed: int = 0
     dropped: dict[int, int] = field(default_factory=dict)  # by tag
@@ -147,6 +148,7 @@ class Egress:
         if self.shared is not None:
             self.shared.used -= train.bytes
         self.sent += train.count
+        self.sent_bytes += train.bytes
         each = train.size * 8 / self.wire.rate_bps
         start = max(self.calendar.now, self.free_at)
         self.free_at = start + train.count * each

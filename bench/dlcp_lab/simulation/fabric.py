@@ -9,6 +9,7 @@ from dlcp_lab.simulation.egress import Egress, Wire
 from dlcp_lab.simulation.losses import Losses
 from dlcp_lab.simulation.switch import SharedBuffer, SwitchRules
 from dlcp_lab.simulation.train import Train
+from dlcpd.schedules.network import JobNetwork
 
 Hops = tuple[Egress, ...]
 PLAIN = SwitchRules()
@@ -24,7 +25,7 @@ class Spines(Enum):
 
 @dataclass(frozen=True)
 class LeafSpine:
-    """`hosts` hosts, `per_leaf` at each leaf; one leaf needs no spines.
+    """`hosts` hosts, `per_leaf` at each leaf, or as `placed`; one leaf needs no spines.
 
     `other` replaces wires by name: `h3>` from host 3 to its leaf, `>h3` from the leaf to it,
     `l0>s1` and `s1>l0` between leaf 0 and spine 1.
@@ -40,17 +41,24 @@ class LeafSpine:
     choice: Spines = Spines.ECMP
     other: Mapping[str, Wire] = field(default_factory=dict)
     seed: int = 0
+    placed: tuple[int, ...] = ()  # leaf of each host, in any order; empty: `per_leaf` at each
 
     def __post_init__(self) -> None:
+        if self.placed and len(self.placed) != self.hosts:
+            raise ValueError(f"{len(self.placed)} hosts are placed, of {self.hosts}")
         if self.leaves > 1 and not (self.spines and self.between):
             raise ValueError(f"{self.leaves} leaves need spines, and wires to them")
 
     @property
     def leaves(self) -> int:
+        if self.placed:
+            return max(self.placed) + 1
         return -(-self.hosts // (self.per_leaf or self.hosts))
 
     def leaf(self, host: int) -> int:
         """The leaf of a host."""
+        if self.placed:
+            return self.placed[host]
         return host // (self.per_leaf or self.hosts)
 
 
@@ -77,6 +85,39 @@ def star(
     )
 
 
+def of_network(
+    network: JobNetwork, round_trip: float, *, buffer: float = 256 << 10, seed: int = 0
+) -> LeafSpine:
+    """A leaf per rack, each with one uplink to one spine; without racks, one switch.
+
+    Rank r is host r; its wires have the sum of its rails' rates. `round_trip`: seconds without data
+    between two hosts, of two racks if there are racks. `buffer`: bytes that wait at a port.
+    """
+    count = len(network.hosts)
+    placed = [0] * count
+    for number, group in enumerate(network.groups):
+        for host in group:
+            placed[host] = number
+    delay = round_trip / (8 if network.racks else 4)
+    other = {f"h{host}>": Wire(rate, delay) for host, rate in enumerate(network.out_bps)}
+    other |= {f">h{host}": Wire(rate, delay) for host, rate in enumerate(network.in_bps)}
+    for number, rack in enumerate(network.racks):
+        other[f"l{number}>s0"] = Wire(rack.up_bps, delay)
+        other[f"s0>l{number}"] = Wire(rack.down_bps, delay)
+    wire = Wire(max(network.rates), delay)  # of none: `other` has all wires
+    return LeafSpine(
+        count,
+        wire,
+        wire,
+        spines=1 if network.racks else 0,
+        between=wire if network.racks else None,
+        rules=SwitchRules(buffer),
+        other=other,
+        seed=seed,
+        placed=tuple(placed),
+    )
+
+
 class SimFabric:
     """The ports of a plan, and the way of each train through them."""
 
@@ -91,13 +132,13 @@ class SimFabric:
 
     def send(self, train: Train) -> None:
         """Put a train on the wire of its host."""
-        train.hops = self._way(train.source, train.target, self._spine(train))
+        train.hops = self.way(train.source, train.target, self._spine(train))
         train.first = train.last = self._calendar.now
         train.hops[0].accept(train)
 
     def slowest(self, source: int, target: int) -> float:
         """Bits per second of the slowest wire between two hosts."""
-        return min(port.wire.rate_bps for port in self._way(source, target, 0))
+        return min(port.wire.rate_bps for port in self.way(source, target))
 
     @property
     def dropped(self) -> int:
@@ -122,7 +163,8 @@ class SimFabric:
             case Spines.ECMP:
                 return hash((train.source, train.target, train.path, self.plan.seed)) % spines
 
-    def _way(self, source: int, target: int, spine: int) -> Hops:
+    def way(self, source: int, target: int, spine: int = 0) -> Hops:
+        """The ports between two hosts, over a spine if they are at two leaves."""
         known = self._ways.get((source, target, spine))
         if known is None:
             known = self._ways[source, target, spine] = tuple(

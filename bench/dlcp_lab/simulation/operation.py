@@ -125,14 +125,25 @@ def limit(programs: Iterable[Program], rate_bps: float) -> float:
     top, and so does the time without data: round trips and wake-ups.
     """
     out, into = Counter[int](), Counter[int]()
+    for (source, target), carried in carried_bytes(programs).items():
+        out[source] += carried
+        into[target] += carried
+    return max([*out.values(), *into.values()]) * 8 / rate_bps
+
+
+def carried_bytes(programs: Iterable[Program]) -> Counter[tuple[int, int]]:
+    """Bytes of data by sender and receiver: each segment once, with all headers."""
+    carried = Counter[tuple[int, int]]()
     for rank, program in enumerate(programs):
         for step in program.steps:
             if isinstance(step, Send):
-                size = step.span.size
-                carried = size + -(-size // SEGMENT) * AROUND
-                out[rank] += carried
-                into[step.peer] += carried
-    return max([*out.values(), *into.values()]) * 8 / rate_bps
+                carried[rank, step.peer] += with_headers(step.span.size)
+    return carried
+
+
+def with_headers(size: int) -> int:
+    """Bytes on the wire of `size` bytes of data."""
+    return size + -(-size // SEGMENT) * AROUND
 
 
 def _drawn(
@@ -143,7 +154,7 @@ def _drawn(
     return parts, rank_ordered(parts, "float32", "sum")
 
 
-def _different(result: Tensor, expected: Tensor) -> int:
+def different(result: Tensor, expected: Tensor) -> int:
     """Elements that differ in a bit."""
     return int(np.count_nonzero(result.view(np.uint32) != expected.view(np.uint32)))
 
@@ -181,7 +192,7 @@ class _Counts:
             events,
             datagrams,
             cpu,
-            sum(_different(each, results[1]) for each in results[0]),
+            sum(different(each, results[1]) for each in results[0]),
         )
 
     def _now(self) -> tuple[int, int, int]:

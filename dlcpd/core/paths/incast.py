@@ -5,7 +5,8 @@ would keep as much in that queue as a single sender may. So the receiver grants 
 measured bandwidth-delay products (as BBR sizes a window, for all senders together). Their own queue
 makes round trips longer, and longer round trips would allow a longer queue: so the grant beyond the
 minimum RTT is bounded, in seconds, and by the bytes that a port may queue and the hosts hold: the
-datagrams that wait in this host's sockets are not in a port.
+datagrams that wait in this host's sockets are not in a port. Nor are those whose CREDIT waits
+behind this host's own data.
 """
 
 from dataclasses import dataclass
@@ -85,3 +86,10 @@ def cover(round_trip: float, quickest: float) -> float:
     that the hosts take to answer.
     """
     return min(GAIN * max(round_trip, LEAST_DELAY), quickest + MOST_EXCESS)
+
+
+def beyond(queue: float) -> float:
+    """Seconds of arrivals to have in flight beyond `cover`, where the CREDITs of this host wait
+    behind its own data for `queue` seconds: MOST_EXCESS alone would let too few arrive meanwhile.
+    """
+    return max(queue + LEAST_DELAY - MOST_EXCESS, 0.0)

@@ -105,6 +105,12 @@ class PathSender:
         return min([each for each in known if each < inf], default=0.0)
 
     @property
+    def queue(self) -> float:
+        """Seconds that data in flight wait on their way, in the last round; inf: none is there."""
+        waits = [s.congestion.queue_delay for s in self.spaces.values() if s.in_flight]
+        return min(waits, default=inf)
+
+    @property
     def suspect(self) -> bool:
         """Whether it owed an answer at the last check: other paths are better."""
         return self.stalls > 0

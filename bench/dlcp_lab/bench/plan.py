@@ -1,0 +1,239 @@
+"""`dlcpctl bench plan`: planned schedules against a ring, `direct`, and the network's bound.
+
+In virtual time: no datagram leaves this process. CPU time depends on the machine; all other figures
+depend on the arguments alone.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import median
+from typing import Final
+
+from dlcp_lab.report.amounts import duration, show_size, size
+from dlcp_lab.report.arguments import add_repetition, add_some
+from dlcp_lab.report.measured import Rows
+from dlcp_lab.simulation.planned import (
+    DIRECT,
+    PLANNED,
+    SKEW,
+    PlanCase,
+    PlanTimes,
+    network_of,
+    programs,
+    run,
+)
+from dlcpd import __version__
+from dlcpd.cli.grammar import Commands, command, whole
+from dlcpd.cli.output import Output
+from dlcpd.contract.errors import BadConfig
+from dlcpd.schedules.network import Costs, Host, JobNetwork, Rack
+
+RING: Final = "ring"
+QUICK: Final = 8  # part of the bytes
+MBPS: Final = 1_000_000
+MOST_SECONDS: Final = 1.0  # of a round trip
+HEADER: Final = (
+    "case", "size", "ring(ms)", "direct(ms)", "planned(ms)", "ring/planned", "direct/planned",
+    "bound(ms)", "share of bound", "uplink bytes/least", "program", "drops", "CPU(s)", "#wrong",
+)  # fmt: skip
+WORDS: Final = (
+    "bound: seconds that no schedule undercuts, by the cuts around hosts and around racks, with "
+    "all headers",
+    "uplink bytes/least: what the plan sends out of all racks, with control, against the least",
+    "program: that of the plan; direct where all links are as busy without a plan",
+)
+
+
+def _job(rates: Sequence[int], racks: Sequence[Sequence[int]] = (), uplink: int = 0) -> JobNetwork:
+    """Hosts with these rates; hosts of each rack, with uplinks of a rate, Mb/s both ways."""
+    hosts = tuple(Host(f"h{i}", (r * MBPS,), (r * MBPS,)) for i, r in enumerate(rates))
+    names = [tuple(f"h{host}" for host in rack) for rack in racks]
+    made = tuple(Rack(hosts, uplink * MBPS, uplink * MBPS) for hosts in names)
+    return JobNetwork(hosts, made, Costs(0, 0, 0, 0), 1)
+
+
+def _interleaved(racks: int, each: int) -> list[range]:
+    """Hosts of each rack: ranks go from rack to rack."""
+    return [range(rack, racks * each, racks) for rack in range(racks)]
+
+
+_TWO_BY_FOUR: Final = _job([100] * 8, _interleaved(2, 4), 50)
+CASES: Final[dict[str, PlanCase]] = {
+    "25/100/100/100": PlanCase(_job([25, 100, 100, 100]), "all_reduce", 4 << 20),
+    "100/400/400/400": PlanCase(_job([100, 400, 400, 400]), "all_reduce", 8 << 20),
+    "25+7x100": PlanCase(_job([25] + [100] * 7), "all_reduce", 4 << 20),
+    "2x2": PlanCase(_job([100] * 4, _interleaved(2, 2), 50), "all_reduce", 8 << 20),
+    "2x4": PlanCase(_TWO_BY_FOUR, "all_reduce", 4 << 20),
+    "4x16": PlanCase(_job([100] * 64, _interleaved(4, 16), 50), "all_reduce", 4 << 20),
+    "2x4-gather": PlanCase(_TWO_BY_FOUR, "all_gather", 4 << 20),
+    "2x4-scatter": PlanCase(_TWO_BY_FOUR, "reduce_scatter", 4 << 20),
+    "broadcast": PlanCase(_job([100] * 4), "broadcast", 16 << 20),
+    "equal": PlanCase(_job([100] * 4), "all_reduce", 4 << 20),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """A case. Times are medians, virtual seconds."""
+
+    case: str
+    collective: str
+    hosts: int
+    size: int  # bytes
+    ring: float | None  # None: the collective has no ring
+    direct: float
+    planned: float
+    bound: float
+    uplink_ratio: float | None  # None: one switch
+    program: str  # DIRECT: the plan has no other
+    dropped: int  # of the planned operations
+    wrong: int
+    cpu: float  # seconds of this process
+    samples: dict[str, list[float]]  # by schedule
+
+    @property
+    def share(self) -> float:
+        """The part of the bound that the plan reaches."""
+        return self.bound / self.planned
+
+
+def add_plan(operations: Commands) -> None:
+    """Add `plan`."""
+    text = "Planned schedules in virtual time, against a ring, direct, and the network's bound."
+    made = command(operations, "plan", plan, text)
+    add_some(made, "--cases", CASES)
+    made.add_argument(
+        "--operations",
+        type=whole(1, 1000),
+        default=1,
+        metavar="K",
+        help="operations that count, per schedule and seed (%(default)s)",
+    )
+    made.add_argument(
+        "--warmup", type=whole(0, 100), default=2, metavar="N", help="before them (%(default)s)"
+    )
+    made.add_argument(
+        "--round-trip", type=duration, default="200us", help="time without data (%(default)s)"
+    )
+    made.add_argument(
+        "--buffer", type=size, default="256K", help="bytes that a port holds (%(default)s)"
+    )
+    add_repetition(made)
+
+
+def plan(options: argparse.Namespace, output: Output) -> int:
+    """Measure and print. Exit code 1 when a result was wrong. Raises: BadConfig."""
+    if options.round_trip > MOST_SECONDS:
+        raise BadConfig(f"--round-trip: {options.round_trip:g} s is out of range: at most 1 s")
+    rows = Rows(PlanRow)
+    for number, name in enumerate(options.cases, 1):
+        case = CASES[name]
+        if options.quick:
+            case = replace(case, size=case.size // QUICK)
+        output.progress(f"{number} of {len(options.cases)}: {name}, {case.hosts} hosts")
+        labels = {"case": name, "collective": case.collective, "hosts": case.hosts}
+        shown = (name, show_size(case.size))
+        rows.add(labels | {"size": case.size}, partial(_row, name, case, options), shown)
+    heading = _heading(options)
+    output.line(heading)
+    output.line(rows.render(HEADER, _cells, left=1))
+    for line in (*WORDS, *rows.reasons(), *_wrong(rows)):
+        output.line(line)
+    output.document(
+        {
+            "command": "bench plan",
+            "version": __version__,
+            "conditions": heading,
+            "seeds": _seeds(options),
+            "rows": [each | _figures(each) for each in rows.document()],
+        }
+    )
+    return 1 if any(row.wrong for row in rows) else 0
+
+
+def _figures(row: dict[str, object]) -> dict[str, object]:
+    """Figures that follow from the fields of a row, for the JSON."""
+    bound, planned = row["bound"], row["planned"]
+    if not isinstance(bound, float) or not isinstance(planned, float):
+        return {"share": None}
+    return {"share": bound / planned}
+
+
+def _seeds(options: argparse.Namespace) -> int:
+    return 1 if options.quick else int(options.seeds)
+
+
+def _row(name: str, case: PlanCase, options: argparse.Namespace) -> PlanRow:
+    """Raises: NotCompleted."""
+    schedules = ([RING] if case.collective == "all_reduce" else []) + [DIRECT, PLANNED]
+    made = {each: _measured(case, each, options) for each in schedules}
+    times = {each: [t for one in runs for t in one.times] for each, runs in made.items()}
+    everything = [one for runs in made.values() for one in runs]
+    fabric = network_of(case, options.round_trip, options.buffer, 1).fabric
+    same = programs(case, PLANNED, fabric) == programs(case, DIRECT, fabric)
+    uplinks = median(one.uplink_bytes for one in made[PLANNED])
+    return PlanRow(
+        name,
+        case.collective,
+        case.hosts,
+        case.size,
+        median(times[RING]) if RING in times else None,
+        median(times[DIRECT]),
+        median(times[PLANNED]),
+        case.bound,
+        uplinks / case.least_uplink_bytes if case.network.racks else None,
+        DIRECT if same else "forest",
+        sum(one.dropped for one in made[PLANNED]),
+        sum(one.wrong for one in everything),
+        sum(one.cpu for one in everything),
+        times,
+    )
+
+
+def _measured(case: PlanCase, schedule: str, options: argparse.Namespace) -> list[PlanTimes]:
+    """A run of each seed. Raises: NotCompleted."""
+    return [
+        run(
+            case,
+            network_of(case, options.round_trip, options.buffer, seed),
+            schedule,
+            warmup=options.warmup,
+            repeat=options.operations,
+        )
+        for seed in range(1, _seeds(options) + 1)
+    ]
+
+
+def _heading(options: argparse.Namespace) -> str:
+    return (
+        f"virtual time, {show_size(options.buffer)} per port, round trip "
+        f"{options.round_trip * 1e6:g} us, ranks begin within {SKEW * 1e3:g} ms; medians of "
+        f"{options.operations} operations after {options.warmup}, seeds 1..{_seeds(options)}"
+    )
+
+
+def _cells(row: PlanRow) -> list[object]:
+    return [
+        row.case,
+        show_size(row.size),
+        None if row.ring is None else f"{row.ring * 1e3:.0f}",
+        f"{row.direct * 1e3:.0f}",
+        f"{row.planned * 1e3:.0f}",
+        None if row.ring is None else f"{row.ring / row.planned:.2f}",
+        f"{row.direct / row.planned:.2f}",
+        f"{row.bound * 1e3:.0f}",
+        f"{row.share:.2f}",
+        None if row.uplink_ratio is None else f"{row.uplink_ratio:.2f}",
+        row.program,
+        row.dropped,
+        f"{row.cpu:.0f}",
+        row.wrong,
+    ]
+
+
+def _wrong(rows: Rows[PlanRow]) -> Iterator[str]:
+    for row in rows:
+        if row.wrong:
+            yield f"WRONG RESULT: {row.wrong} elements of {row.case} {show_size(row.size)}"
