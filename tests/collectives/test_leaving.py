@@ -7,7 +7,9 @@ from dlcp_lab.simulation.network import SimLink, SimNetwork
 from dlcpd.contract.errors import Peer, PeerLost, SessionClosed
 from dlcpd.core.session.events import OperationDone, OperationFailed, SessionBroken
 from dlcpd.schedules.catalog import CATALOG, Place, Task
+from dlcpd.schedules.derive import FOREST
 from dlcpd.schedules.model import Program
+from tests.schedules.networks import uneven
 
 ENDED = SessionClosed("the client ended")
 LATE = 25.0  # seconds until the last rank comes
@@ -31,7 +33,8 @@ def program(collective: str, schedule: str, rank: int, world: int, size: int) ->
         sends=(size,) * world,
         receives=(size,) * world,
     )
-    place = Place(rank, tuple((r,) for r in range(world)), CHUNK)
+    network = uneven(world) if schedule == FOREST else None
+    place = Place(rank, tuple((r,) for r in range(world)), CHUNK, network)
     recipe = CATALOG[collective][schedule]
     return recipe.build(rank, *recipe.arguments(task, place))
 
