@@ -1,6 +1,7 @@
 """`dlcpctl bench plan`: its rows, and arguments that it refuses."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ def test_only_the_cpu_time_depends_on_the_machine(tmp_path: Path) -> None:
     assert one == other
 
 
-def test_seeds_change_when_ranks_begin(tmp_path: Path) -> None:
+def test_seeds_change_when_ranks_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(plan.CASES, "equal", replace(plan.CASES["equal"], size=64 << 10))
     line = "bench plan --cases equal --seeds 2 --warmup 0 --json"
     assert command.main([*line.split(), str(tmp_path / "made.json")]) == 0
     first, second = json.loads((tmp_path / "made.json").read_text())["rows"][0]["samples"]["direct"]

@@ -55,6 +55,10 @@ def build(name: str, plan: Plan, conditions: Mapping[str, Condition]) -> None:
         command("ip", "-n", namespace, "-batch", "-", stdin="\n".join(ip_lines))
     for switch, ways in by_switch(plan).items():
         _equip(f"{name}-{switch}", plan, ways, conditions)
+    for way in directions(plan).values():
+        if way.from_host and (rate := conditions[way.name].rate):
+            lines = "\n".join(queue_lines(plan, way.source.device, rate))
+            command("tc", "-n", f"{name}-{way.source.node}", "-batch", "-", stdin=lines)
     if delayed:
         lines = "\n".join(cables.settings(delayed, OFF))
         command(*inside(f"{name}-{cables.NODE}", "sh", "-e"), stdin=lines)

@@ -40,16 +40,18 @@ class Condition:
 def initial(plan: Plan) -> dict[str, Condition]:
     """The condition of every direction as planned, by its name.
 
-    Raises: FabricError for a delay of an unknown link.
+    Raises: FabricError for a delay or limit of an unknown link, or a wrong rate.
     """
+    limits = {way.name: rate for link, rate in plan.limits for way in chosen(plan, link)}
     delays = {way.name: delay for link, delay in plan.delays for way in chosen(plan, link)}
     return {
-        name: _initial(plan, way, delays.get(name, 0.0)) for name, way in directions(plan).items()
+        name: _initial(plan, way, limits.get(name, ""), delays.get(name, 0.0))
+        for name, way in directions(plan).items()
     }
 
 
-def _initial(plan: Plan, way: Direction, delay: float) -> Condition:
+def _initial(plan: Plan, way: Direction, limit: str, delay: float) -> Condition:
     if way.from_host:
-        return Condition(delay=delay)
-    rate = plan.host_rate if is_host(way.target.node) else plan.spine_rate
+        return Condition(limit, delay=delay)
+    rate = limit or (plan.host_rate if is_host(way.target.node) else plan.spine_rate)
     return Condition(rate, plan.loss, plan.burst_loss, plan.burst_length, delay=delay)

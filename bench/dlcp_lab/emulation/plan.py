@@ -23,9 +23,9 @@ class FabricError(RuntimeError):
 class Plan:
     """Hosts on leaves, and every leaf on every spine.
 
-    Host i is on leaf `i % leaves`, so neighbouring ranks are on different leaves and even two hosts
-    use the spines. Rails are separate, as in rail-optimised fabrics: each has its own leaves and
-    spines, and every host has one interface on each.
+    Host i is on the leaf that `place` gives, or on leaf `i % leaves`: then neighbouring ranks are
+    on different leaves, and even two hosts use the spines. Rails are separate, as in rail-optimised
+    fabrics: each has its own leaves and spines, and every host has one interface on each.
 
     Raises: FabricError naming the field.
     """
@@ -47,6 +47,9 @@ class Plan:
     # Seconds that links delay a packet, each way. As in `topology.chosen` a name is that of a link,
     # of a direction, or "" for all; a later pair replaces an earlier one.
     delays: tuple[tuple[str, float], ...] = ()
+    # Rates of links that differ from `host_rate` and `spine_rate`; names and order as in `delays`.
+    limits: tuple[tuple[str, str], ...] = ()
+    place: tuple[int, ...] = ()  # leaf of each host, counted on its rail; empty: `i % leaves`
     seed: int = 1  # of the ECMP hash
 
     def __post_init__(self) -> None:
@@ -59,6 +62,11 @@ class Plan:
         _within("buffer_bytes", self.buffer_bytes, MIN_BUFFER, 1 << 30)
         _within("ecn_bytes", self.ecn_bytes, 0, self.buffer_bytes)
         _within("seed", self.seed, 1, 1 << 30)
+        self._check_place()
+        if self.bare and self.limits:
+            raise FabricError(
+                "limits: a bare fabric has no rates; configure its switches with switchcfg"
+            )
         if self.bare and (self.classes or self.ecn_bytes):
             raise FabricError(
                 "bare: a bare fabric has no classes and no marks; configure its switches with "
@@ -72,6 +80,20 @@ class Plan:
             bits_per_second(rate)
         check_loss(self.loss)
         check_loss(self.burst_loss, self.burst_length)
+
+    def _check_place(self) -> None:
+        if not self.place:
+            return
+        if len(self.place) != self.hosts:
+            raise FabricError(f"place has {len(self.place)} hosts, the fabric {self.hosts}")
+        for host, leaf in enumerate(self.place):
+            _within(f"place of host {host}:", leaf, 0, self.leaves - 1)
+        if empty := set(range(self.leaves)) - set(self.place):
+            raise FabricError(f"place: leaf {min(empty)} has no host")
+
+    def leaf_of(self, host: int) -> int:
+        """The leaf of a host, counted on each rail."""
+        return self.place[host] if self.place else host % self.leaves
 
 
 def bits_per_second(rate: str) -> int:

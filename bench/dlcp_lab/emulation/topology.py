@@ -149,7 +149,7 @@ def _rail(rail: int) -> str:
 
 
 def _leaf_of(plan: Plan, host: int, rail: int) -> int:
-    return rail * plan.leaves + host % plan.leaves
+    return rail * plan.leaves + plan.leaf_of(host)
 
 
 def _host_links(plan: Plan) -> Iterator[Link]:

@@ -1,12 +1,22 @@
 """The grammar of `dlcpctl lab`."""
 
 import argparse
+import re
 from collections.abc import Callable
+from typing import Final
 
-from dlcp_lab.emulation.plan import MAX_HOSTS, MAX_RAILS, SHALLOW_BUFFER
+from dlcp_lab.emulation.plan import (
+    MAX_HOSTS,
+    MAX_RAILS,
+    SHALLOW_BUFFER,
+    FabricError,
+    bits_per_second,
+)
 from dlcp_lab.lab import command as lab
 from dlcp_lab.report.amounts import duration, fraction, size
 from dlcpd.cli.grammar import Commands, command, whole
+
+MAX_RANKS: Final = 64  # on a host
 
 
 def fill(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +28,13 @@ def fill(parser: argparse.ArgumentParser) -> None:
     text = "Run a program on one host, or as one rank per host."
     made = _lab_command(actions, "run", lab.run, text)
     made.add_argument("--host", type=whole(0, MAX_HOSTS), help="number of a host (default: all)")
+    made.add_argument(
+        "--ranks",
+        type=whole(1, MAX_RANKS),
+        default=1,
+        metavar="N",
+        help="ranks on each host (%(default)s)",
+    )
     made.add_argument("--timeout", type=float, default=3600.0, help="seconds (%(default)s)")
     made.add_argument("argv", nargs="*", metavar="PROGRAM", help="program and arguments, after --")
     made = _lab_command(actions, "down", lab.down, "Remove a fabric, and end its processes.")
@@ -54,6 +71,25 @@ def _add_lab_up(made: argparse.ArgumentParser) -> None:
     )
 
 
+def _place(text: str) -> tuple[int, ...]:
+    """The leaf of each host. Raises: ArgumentTypeError."""
+    if not re.fullmatch(r"\d{1,3}(,\d{1,3})*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of leaves; write it as 0,0,1,1")
+    return tuple(map(int, text.split(",")))
+
+
+def _limit(text: str) -> tuple[str, str]:
+    """A link and its rate. Raises: ArgumentTypeError."""
+    link, _, rate = text.partition("=")
+    if not link or not rate:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a limit; write it as l0-s0=50mbit")
+    try:
+        bits_per_second(rate)
+    except FabricError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from exc
+    return link, rate
+
+
 def _delay(text: str) -> tuple[str, float]:
     """A link, "" for all, and its delay in seconds. Raises: ArgumentTypeError."""
     link, _, time = text.rpartition("=")
@@ -62,21 +98,37 @@ def _delay(text: str) -> tuple[str, float]:
 
 def _add_shape(made: argparse.ArgumentParser) -> None:
     """Hosts, switches and the rates of their links."""
+    hosts, leaves = lab.DEFAULT_HOSTS, lab.DEFAULT_LEAVES
     for name, least, most, default, text in (
-        ("hosts", 1, MAX_HOSTS, 4, "number of hosts"),
-        ("leaves", 1, MAX_HOSTS, 1, "leaf switches per rail"),
-        ("spines", 0, MAX_HOSTS, 0, "spine switches per rail"),
-        ("rails", 1, MAX_RAILS, 1, "interfaces per host"),
+        ("hosts", 1, MAX_HOSTS, None, f"number of hosts ({hosts}, or as --place)"),
+        ("leaves", 1, MAX_HOSTS, None, f"leaf switches per rail ({leaves}, or as --place)"),
+        ("spines", 0, MAX_HOSTS, None, "spine switches per rail (0; 1 for leaves of --place)"),
+        ("rails", 1, MAX_RAILS, 1, "interfaces per host (%(default)s)"),
     ):
-        made.add_argument(
-            f"--{name}", type=whole(least, most), default=default, help=f"{text} (%(default)s)"
-        )
+        made.add_argument(f"--{name}", type=whole(least, most), default=default, help=text)
+    made.add_argument(
+        "--place",
+        type=_place,
+        default=(),
+        metavar="LIST",
+        help="leaf of each host, such as 0,0,1,1 (default: the leaves in turn)",
+    )
     made.add_argument("--rate", default="1gbit", help="rate from leaf to host (%(default)s)")
     made.add_argument(
         "--spine-rate",
         default="",
         metavar="RATE",
         help="rate from leaf to spine (default: as --rate)",
+    )
+    made.add_argument(
+        "--limit",
+        dest="limits",
+        action="append",
+        type=_limit,
+        default=[],
+        metavar="LINK=RATE",
+        help="rate of each way of a link (l0-s0=50mbit), or of one direction of it (h0:l0=25mbit). "
+        "Several are possible; the last one that names a link counts",
     )
 
 

@@ -16,6 +16,8 @@ from dlcpd.cli import table
 from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
 
+DEFAULT_HOSTS: Final = 4
+DEFAULT_LEAVES: Final = 1
 COUNTERS: Final = {
     "sent_packets": "packets",
     "sent_bytes": "bytes",
@@ -30,9 +32,6 @@ COUNTERS: Final = {
 def up(options: argparse.Namespace, output: Output) -> int:
     """Make a lab."""
     fields = (
-        "hosts",
-        "leaves",
-        "spines",
         "rails",
         "buffer_bytes",
         "loss",
@@ -42,11 +41,14 @@ def up(options: argparse.Namespace, output: Output) -> int:
         "ecn_bytes",
         "bare",
         "seed",
+        "place",
     )
     wishes = {field: getattr(options, field) for field in fields}
+    wishes |= _shape(options)
+    wishes |= {"delays": tuple(options.delays), "limits": tuple(options.limits)}
     rates = {"host_rate": options.rate, "spine_rate": options.spine_rate or options.rate}
     with _refusals():
-        lab = labs.up(options.name, Plan(**wishes, **rates, delays=tuple(options.delays)))
+        lab = labs.up(options.name, Plan(**wishes, **rates))
         _show_hosts(lab, output)
         output.document(_description(options.name, lab))
     return 0
@@ -73,9 +75,11 @@ def run(options: argparse.Namespace, output: Output) -> int:
     with _refusals():
         lab = labs.load(options.name)
         if options.host is None:
-            code = ranks.run_ranks(lab, options.argv, timeout=options.timeout)
+            code = ranks.run_ranks(lab, options.argv, timeout=options.timeout, each=options.ranks)
         else:
-            code = ranks.run_on(lab, options.host, options.argv, timeout=options.timeout)
+            code = ranks.run_on(
+                lab, options.host, options.argv, timeout=options.timeout, each=options.ranks
+            )
     output.document({"status": code})
     return code if code >= 0 else 128 - code  # ended by a signal: as a shell reports it
 
@@ -111,6 +115,20 @@ def change(options: argparse.Namespace, output: Output) -> int:
     output.line(f"{options.link or 'all links'}: {options.change} done")
     output.document(document)
     return 0
+
+
+def _shape(options: argparse.Namespace) -> dict[str, int]:
+    """Hosts, leaves and spines; those that were not given follow from `--place`, if it was."""
+    place = options.place
+    leaves = options.leaves or (max(place) + 1 if place else DEFAULT_LEAVES)
+    spines = options.spines
+    if spines is None:
+        spines = int(bool(place) and leaves > 1)
+    return {
+        "hosts": options.hosts or len(place) or DEFAULT_HOSTS,
+        "leaves": leaves,
+        "spines": spines,
+    }
 
 
 @contextmanager

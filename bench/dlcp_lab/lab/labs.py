@@ -53,8 +53,11 @@ def load(name: str) -> Fabric:
     namespaces.check_available()
     try:
         state = json.loads(_file(name).read_text())
-        delays = tuple((link, seconds) for link, seconds in state["plan"].pop("delays"))
-        plan = Plan(**state["plan"], delays=delays)
+        lists = {key: state["plan"].pop(key) for key in ("delays", "limits", "place")}
+        delays = tuple((link, seconds) for link, seconds in lists["delays"])
+        limits = tuple((link, rate) for link, rate in lists["limits"])
+        place = tuple(lists["place"])
+        plan = Plan(**state["plan"], delays=delays, limits=limits, place=place)
         conditions = {
             way: Condition(**values | {"cut": LinkCut(values["cut"])})
             for way, values in state["conditions"].items()

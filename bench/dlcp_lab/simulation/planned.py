@@ -23,6 +23,8 @@ from dlcpd.schedules import shares
 from dlcpd.schedules.builders import forest
 from dlcpd.schedules.catalog import Place, Task
 from dlcpd.schedules.choose import choose
+from dlcpd.schedules.draft import LONGEST
+from dlcpd.schedules.layout import ALIGNMENT
 from dlcpd.schedules.model import Program
 from dlcpd.schedules.network import JobNetwork
 from dlcpd.schedules.shares import one_switch_bound
@@ -31,7 +33,8 @@ DIRECT, PLANNED = "direct", "planned"
 ROOT: Final = 0  # of a broadcast
 ITEM: Final = 4  # bytes of an element
 TRAIN: Final = 4.5  # datagrams of a train on the slowest wire: half a millisecond at 100 Mb/s
-FOREST_CHUNK: Final = 64 << 10  # bytes: 5 ms at 100 Mb/s; larger ones begin too late
+ROWS: Final = 32  # of chunks, one per tree: results begin after the first of them
+LEAST_CHUNK: Final = 16 << 10  # bytes
 SKEW: Final = 1e-3  # seconds within which all ranks begin, at random
 RESOLUTION: Final = 1e-9  # seconds; sums of times are no more exact
 LEAST_GAIN: Final = 1.05  # busiest port of `direct` / that of the forest; for less, no plan
@@ -54,6 +57,12 @@ class PlanCase:
     def parts(self) -> tuple[int, ...]:
         """Bytes of each rank's part."""
         return (self.size // self.hosts,) * self.hosts
+
+    @property
+    def chunk(self) -> int:
+        """Bytes of a chunk of a forest with about as many trees as hosts."""
+        wanted = self.size // self.hosts // ROWS // ALIGNMENT * ALIGNMENT
+        return min(max(wanted, LEAST_CHUNK), LONGEST)
 
     @property
     def bound(self) -> float:
@@ -132,9 +141,9 @@ def busiest(of_ranks: Sequence[Program], fabric: SimFabric) -> float:
 
 def _forest(case: PlanCase, rank: int) -> Program:
     if case.collective == "broadcast":
-        made = shares.rooted(case.network, ROOT, FOREST_CHUNK).forest
+        made = shares.rooted(case.network, ROOT, case.chunk).forest
         return forest.broadcast(rank, case.size, ROOT, made)
-    made = shares.two_levels(case.network, FOREST_CHUNK).forest
+    made = shares.two_levels(case.network, case.chunk).forest
     match case.collective:
         case "all_gather":
             return forest.all_gather(rank, case.parts, made)

@@ -42,6 +42,10 @@ LEAF_SPINE = Plan(hosts=4, leaves=2, spines=2)
         ({"seed": 0}, "seed 0"),
         ({"bare": True, "classes": True}, "bare: a bare fabric has no classes"),
         ({"bare": True, "ecn_bytes": 9000}, "bare: a bare fabric has no classes"),
+        ({"bare": True, "limits": (("h0-l0", "1mbit"),)}, "limits: a bare fabric has no rates"),
+        ({"place": (0,)}, "place has 1 hosts, the fabric 2"),
+        ({"place": (0, 1)}, r"place of host 1: 1 is out of range: use 0\.\.0"),
+        ({"hosts": 3, "leaves": 3, "spines": 1, "place": (0, 0, 2)}, "leaf 1 has no host"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(wrong: dict[str, Any], says: str) -> None:
@@ -79,6 +83,25 @@ def test_both_ends_of_a_link_are_in_one_subnet() -> None:
 def test_neighbours_hang_on_different_leaves() -> None:
     names = [way.link for way in directions(LEAF_SPINE).values() if way.from_host]
     assert names == ["h0-l0", "h1-l1", "h2-l0", "h3-l1"]
+
+
+def test_racks_may_have_any_hosts() -> None:
+    plan = Plan(hosts=4, leaves=2, spines=1, rails=2, place=(0, 1, 1, 1))
+    names = [way.link for way in directions(plan).values() if way.from_host]
+    assert names == [*("h0-l0", "h1-l1", "h2-l1", "h3-l1"), *("h0-l2", "h1-l3", "h2-l3", "h3-l3")]
+    assert [route.subnet for route in routes(plan, "l1")] == ["10.77.0.0/24"]
+
+
+def test_links_have_rates_of_their_own() -> None:
+    limits = (("h0-l0", "25mbit"), ("l0-s0", "50mbit"), ("s0:l0", "40mbit"))
+    plan = Plan(hosts=3, leaves=2, spines=1, host_rate="100mbit", limits=limits)
+    rates = {name: condition.rate for name, condition in initial(plan).items()}
+    assert rates["h0:l0"] == rates["l0:h0"] == "25mbit"
+    assert rates["h1:l1"] == "" and rates["l1:h1"] == "100mbit"
+    assert (rates["l0:s0"], rates["s0:l0"], rates["l1:s0"]) == ("50mbit", "40mbit", "1gbit")
+    for link, says in (("l7-s0", "no link 'l7-s0'"), ("", "rate 'fast' is not valid")):
+        with pytest.raises(FabricError, match=says):
+            initial(Plan(limits=((link, "fast"),)))
 
 
 def test_a_leaf_reaches_other_leaves_over_every_spine() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from dlcp_lab.emulation import Plan, cables
 from dlcp_lab.emulation.namespaces import cleanup, namespaces
+from dlcp_lab.emulation.namespaces import command as run_command
 from dlcp_lab.lab import labs
 from dlcpd.ctl import main as command
 
@@ -131,6 +132,26 @@ def test_delays_are_remembered_and_shown(
 
 
 @pytest.mark.netns
+def test_racks_and_limits_are_made_and_remembered(tmp_path: Path) -> None:
+    limits = ("--limit", "h0-l0=25mbit", "--limit", "l0-s0=50mbit", "--limit", "s0:l0=40mbit")
+    try:
+        assert lab("up", "--place", "0,1,1", *limits, "--rate", "100mbit") == command.OK
+        [found] = document(tmp_path, "status")
+        assert found["plan"]["place"] == [0, 1, 1]
+        rates = {link["direction"]: link["rate"] for link in found["links"]}
+        assert rates["h0:l0"] == rates["l0:h0"] == "25mbit" and rates["h2:l1"] == ""
+        assert (rates["l0:s0"], rates["s0:l0"], rates["l1:s0"]) == ("50mbit", "40mbit", "100mbit")
+        for node, device, rate in (("h0", "eth0", "25Mbit"), ("s0", "l0", "40Mbit")):
+            shown = run_command("tc", "-n", f"{PREFIX}-{node}", "class", "show", "dev", device)
+            assert rate in shown
+        expected = "10.77.$((RANK / 2)).2 $((RANK % 2)) 6 2"
+        check = f'test "$HOST_ADDRESS $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE" = "{expected}"'
+        assert lab("run", "--ranks", "2", "--", "sh", "-c", check) == command.OK
+    finally:
+        labs.down(NAME)
+
+
+@pytest.mark.netns
 def test_a_failure_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(labs, "_store", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -154,10 +175,29 @@ def test_a_failure_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         ("up --rate fast", "rate 'fast'"),
         ("up --delay h9-l0=1ms", "no link 'h9-l0'"),
         ("up --delay 11s", "delay of 11 s is out of range"),
+        ("up --place 0,0,2", "place: leaf 1 has no host"),
+        ("up --place 0,1 --hosts 3", "place has 2 hosts, the fabric 3"),
+        ("up --place 0,1 --leaves 1", "place of host 1: 1 is out of range"),
+        ("up --limit h9-l0=1mbit", "no link 'h9-l0'"),
     ],
 )
 def test_wishes_that_cannot_be(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["lab", *words.split()]) == command.USAGE
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("up --place 0,x", "argument --place: '0,x' is not a list of leaves; write it as 0,0,1,1"),
+        ("up --limit 1mbit", "argument --limit: '1mbit' is not a limit; write it as l0-s0=50mbit"),
+        ("up --limit h0-l0=fast", "argument --limit: rate 'fast' is not valid"),
+        ("run --ranks 0 -- true", "argument --ranks: '0' is not a whole number 1..64"),
+    ],
+)
+def test_words_that_are_none(words: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["lab", *words.split()])
     assert says in capsys.readouterr().err
 
 
