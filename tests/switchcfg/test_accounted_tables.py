@@ -81,8 +81,9 @@ def test_queues_beyond_7_are_read_and_stay(table: str, key: str) -> None:
     [(field, value)] = row.items()
     last = queues.partition("-")[2] or queues
     assert value in {
-        then.get(Place(table, key, field)), then.get(Place(table, f"{port}|{last}", field)),
-    }  # fmt: skip
+        then.get(Place(table, key, field)),
+        then.get(Place(table, f"{port}|{last}", field)),
+    }
 
 
 def test_pfc_of_priority_0_is_refused() -> None:
