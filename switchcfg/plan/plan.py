@@ -12,9 +12,11 @@ from typing import Any, Final
 
 from switchcfg.errors import BadPlan, Moved, Refused
 from switchcfg.intent.intent import Device, Intent
+from switchcfg.plan.account import UNREAD, counts, refusals
 from switchcfg.plan.speeds import too_fast
 from switchcfg.plan.state import Change, Place, State, after, difference, fingerprint
 from switchcfg.platforms.platform import (
+    AccountingPlatform,
     Fit,
     FittingPlatform,
     GivenBack,
@@ -22,6 +24,7 @@ from switchcfg.platforms.platform import (
     SharedPlatform,
     Step,
     Taken,
+    is_ours,
 )
 
 VERSION: Final = 1
@@ -40,6 +43,7 @@ class Plan:
     changes: tuple[Change, ...]
     steps: tuple[Step, ...]
     degraded: tuple[str, ...]  # parts of the intent that the platform cannot do
+    read: tuple[int, int] = (0, 0)  # lines near QoS: understood or of no matter, of all
 
     @property
     def minutes(self) -> int:
@@ -64,7 +68,8 @@ def plan(intent: Intent, device: Device, platform: Platform, present: State) -> 
     """
     rendered = platform.render(intent, device)
     fit = _fit(intent, device, platform, rendered.state, present)
-    if problems := [*fit.problems, *too_fast(device, present)]:
+    unread = _unread(device, platform, present)
+    if problems := [*unread, *fit.problems, *too_fast(device, present)]:
         raise refused(f"{device.name}: refused", problems)
     owns = platform.owns(intent)
     changes = difference(
@@ -95,6 +100,7 @@ def removal(intent: Intent, device: Device, platform: Platform, present: State) 
     before = platform.check(present, device)
     new = [each for each in platform.check(after(present, changes), device) if each not in before]
     new += not_taken(device, _taken(platform, present, changes))
+    new += _unread_of(intent, device, platform, present)
     if new:
         raise refused(
             f"{device.name}: refused; `switchcfg rollback` restores the previous configuration", new
@@ -154,6 +160,20 @@ def _fit(
     return Fit(rendered, frozenset(), ())
 
 
+def _unread(device: Device, platform: Platform, present: State) -> list[str]:
+    """Problems of lines that the platform does not understand, near what a plan touches."""
+    if isinstance(platform, AccountingPlatform):
+        return [*refusals(device.name, present, platform.near(device, present))]
+    return []
+
+
+def _unread_of(intent: Intent, device: Device, platform: Platform, present: State) -> list[str]:
+    """Problems of such lines in objects of switchcfg, which a removal would remove as well."""
+    owners = {place.name for place in present if place.kind == UNREAD}
+    ours = {owner for owner in owners if is_ours(intent, owner.rpartition(" ")[2])}
+    return [*refusals(device.name, present, ours)]
+
+
 def _taken(platform: Platform, present: State, changes: Sequence[Change]) -> Taken:
     if changes and isinstance(platform, FittingPlatform):
         return platform.takes(present, changes)
@@ -169,7 +189,8 @@ def _plan(
 ) -> Plan:
     steps = tuple(platform.steps(present, changes)) if changes else ()
     was = fingerprint(present)
-    return Plan(device.name, platform.name, intent.fabric, was, changes, steps, ())
+    names = (device.name, platform.name, intent.fabric)
+    return Plan(*names, was, changes, steps, (), counts(present))
 
 
 # --- as a file -----------------------------------------------------------------------
@@ -217,6 +238,7 @@ def load(text: str, name: str) -> Plan:
         for row in body["steps"]
     )
     body["degraded"] = tuple(body["degraded"])
+    body["read"] = tuple(body.get("read", (0, 0)))
     return Plan(**body)
 
 

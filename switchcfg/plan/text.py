@@ -23,6 +23,10 @@ def lines(plan: Plan) -> Iterator[str]:
             yield f"      {change.sign} {_value(change)}"
         if len(changes) > FEW:
             yield f"        ... and {len(changes) - FEW} more"
+    read, every = plan.read
+    if every:
+        far = "" if read == every else "; the others are not near what the plan touches"
+        yield f"  read {read} of {every} QoS lines{far}"
     for text in plan.disrupts:
         yield f"  disrupts: {text}"
     for text in plan.degraded:

@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -209,14 +209,11 @@ class CommandPlatform(ABC):
     def write(self, state: State) -> str:
         return self.grammar.write(state)
 
-    def recognises(self, text: str) -> bool:
-        """Whether the text is an answer of this platform, even if no line matches the grammar."""
-        own, other = (re.search(each, text, re.MULTILINE) for each in (self.signs, self.strange))
-        document = text.lstrip().startswith(("<", "{", "["))
-        return own is not None and other is None and not document
+    def near(self, device: Device, present: State) -> Collection[str]:
+        return self.grammar.near(device.ports, present)
 
     def read(self, text: str) -> State:
-        if not self.recognises(text):
+        if not _recognised(self, text):
             raise foreign(self.name, self.said, text)
         return self.grammar.read(text)
 
@@ -231,3 +228,11 @@ class CommandPlatform(ABC):
         lines = self.grammar.commands(changes, after(present, changes))
         payload = "".join(f"{line}\n" for line in lines)
         return (Step(self.mode, payload, self.disrupts(changes)),)
+
+
+def _recognised(platform: CommandPlatform, text: str) -> bool:
+    """Whether the text is an answer of this platform, even if no line matches the grammar."""
+    shapes = (platform.signs, platform.strange)
+    own, other = (re.search(each, text, re.MULTILINE) for each in shapes)
+    document = text.lstrip().startswith(("<", "{", "["))
+    return own is not None and other is None and not document

@@ -17,11 +17,13 @@ from typing import Final
 
 from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
 from switchcfg.intent.lossless import Lossless
+from switchcfg.plan.account import Reading
 from switchcfg.plan.kept import left_out
 from switchcfg.plan.queues import Abilities, Layout, Queue, lay_out
 from switchcfg.plan.state import Place, State
 from switchcfg.platforms.commands import CommandPlatform, number_of
-from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
+from switchcfg.platforms.eos_grammar import GRAMMAR
+from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.platform import group_name, is_ours
 from switchcfg.platforms.weighted import below, in_words, percents
 
@@ -37,66 +39,14 @@ DEFAULTS: Final[State] = {
 }
 _PORT: Final = re.compile(r"(Ethernet|Port-Channel)[\d/]+")
 
-_PROFILE: Final = "qos profile {profile}"
-_QUEUE: Final = (_PROFILE, "uc-tx-queue {queue}")
-PFC: Final = "priority-flow-control priority {priority} no-drop"
-_NO_PFC: Final = "no priority-flow-control"
-_RANGE: Final = "minimum-threshold <min> kbytes maximum-threshold <max> kbytes"
 
-
-def _spell(line: str) -> str:
-    """A line, with the default values that EOS omits."""
-    if line.startswith("random-detect ecn minimum") and " max-mark-probability " not in line:
-        head, weight, tail = line.partition(" weight ")
-        line = f"{head} max-mark-probability 100{weight}{tail}"
-    if line.startswith("random-detect ") and " weight " not in line:
-        line += " weight 0"
-    return line
-
-
-GRAMMAR: Final = Grammar(
-    rules=(
-        Rule(
-            "dscp",
-            ("qos map dscp {dscp+} to traffic-class <tc> drop-precedence <dp>",),
-            "no qos map dscp {dscp}",
-        ),
-        Rule("dscp", ("qos map dscp {dscp+} to traffic-class <tc>",), "no qos map dscp {dscp}"),
-        Rule(
-            "traffic-class",
-            ("qos map traffic-class {tc+} to tx-queue <queue>",),
-            "no qos map traffic-class {tc} to tx-queue <queue>",
-        ),
-        Rule("profile trust", (_PROFILE, "qos trust <what>"), "no qos trust"),
-        Rule("profile pfc mode", (_PROFILE, "priority-flow-control <mode>"), _NO_PFC),
-        Rule("profile pfc", (_PROFILE, PFC), f"no {PFC}"),
-        Rule("queue round robin", (*_QUEUE, "no priority"), "priority strict"),
-        Rule("queue share", (*_QUEUE, "bandwidth percent <percent>"), "no bandwidth percent"),
-        Rule(
-            "queue ecn",
-            (*_QUEUE, f"random-detect ecn {_RANGE} max-mark-probability <most> weight <w>"),
-            "no random-detect ecn",
-        ),
-        Rule(
-            "queue drop",
-            (
-                *_QUEUE,
-                f"random-detect drop drop-precedence {{dp}} {_RANGE} drop-probability <most> "
-                "weight <w>",
-            ),
-            "no random-detect drop drop-precedence {dp}",
-        ),
-        Rule("interface pfc", ("interface {port}", PFC), ""),  # read, never written
-        Rule(
-            "interface profile",
-            ("interface {port}", "service-profile <profile>"),
-            "no service-profile",
-        ),
-        Rule("port", ("interface {port}",), ""),  # read, never written
-    ),
-    indent=3,
-    spell=_spell,
-)
+# What a profile does to the whole port, by kind of line
+WHOLE_PORT: Final = {
+    "profile shape": "the shaper of the port",
+    "profile policy": "its service policy",
+    "profile cos": "its default CoS",
+    "profile code point": "its default code point",
+}
 
 
 class Eos(CommandPlatform):
@@ -118,7 +68,8 @@ class Eos(CommandPlatform):
     def read(self, text: str) -> State:
         found = super().read(text)
         none = [p for p in found if p.kind == "port" and not _PORT.fullmatch(p.name)]
-        return {**DEFAULTS, **{place: found[place] for place in found.keys() - set(none)}}
+        state = {**DEFAULTS, **{place: found[place] for place in found.keys() - set(none)}}
+        return Reading.of(found, state)
 
     def defaults(self, present: State) -> State:
         return DEFAULTS
@@ -149,14 +100,23 @@ class Eos(CommandPlatform):
         )
 
     def lost(self, intent: Intent, theirs: str, present: State) -> str:
-        """As the base class; also flow control, except on the intent's lossless priorities, which
-        switchcfg's profile continues."""
+        """All that a kept queue has in a profile, its classification, and what the profile does to
+        the whole port. Flow control on the intent's lossless priorities goes on in switchcfg's."""
         goes_on = {str(each.priority) for each in intent.lossless}
-        for place in present:
-            profile, _, priority = place.name.rpartition(SEPARATOR)
-            if (place.kind, profile) == ("profile pfc", theirs) and priority not in goes_on:
+        found = [super().lost(intent, theirs, present)]
+        for place, value in present.items():
+            profile, *inside = place.name.split(SEPARATOR)
+            if profile != theirs:
+                continue
+            if place.kind == "profile pfc" and inside[0] not in goes_on:
                 return "flow control (configure it on the port itself)"
-        return super().lost(intent, theirs, present)
+            if place.kind in WHOLE_PORT:
+                found.append(f"{WHOLE_PORT[place.kind]} ({value})")
+            if place.kind == "profile trust" and value != "dscp" and intent.keep.queues:
+                found.append(f"classification by {value} for kept queues")
+            if place.kind.startswith("queue ") and number_of(inside[0]) in intent.keep.queues:
+                found.append(f"{place.kind.removeprefix('queue ')} in kept queue {inside[0]}")
+        return next(filter(None, found), "")
 
 
 def _controlled(present: State, port: str) -> Iterator[tuple[str, int]]:

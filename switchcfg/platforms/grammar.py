@@ -3,7 +3,10 @@
 One line of a configuration is one value of a `State`. A template's `{name}` is part of the
 place, its `<value>` part of the value: "qos map traffic-class {tc} to tx-queue <queue>". The same
 template writes and reads; a property test checks that reading inverts writing. For `{name+}`,
-devices print several names on one line and accept one: each is read as a separate line.
+devices print several names on one line and accept one: each is read as a separate line. A
+`<value*>` takes the rest of a line. Holes with a name in NUMBERS take digits only.
+
+A grammar with `owners` accounts for every line near QoS (`switchcfg.plan.account`).
 """
 
 import re
@@ -14,6 +17,7 @@ from itertools import product
 from typing import Any, Final
 
 from switchcfg.errors import BadState
+from switchcfg.plan.account import SWITCH, UNREAD, Item, KnownLine, Reading, account, reached
 from switchcfg.plan.state import Change, Place, State, natural
 from switchcfg.platforms.name_ranges import members
 
@@ -21,7 +25,25 @@ SEPARATOR: Final = "|"  # between the parts of a place's name; no device allows 
 WORD: Final = re.compile(r"[^\s|]{1,128}")  # a value for a template: never a line's end
 MAX_TEXT: Final = 1 << 24  # characters of a device's configuration
 MOST: Final = 1 << 18  # values of a device
-_HOLE: Final = re.compile(r"\{(\w+)(\+?)\}|<(\w+)>")
+MEMBERS: Final = "*"  # the first group is a list or range of owners
+JOINT: Final = " / "  # between sections and lines in an account
+NUMBERS: Final = frozenset(
+    (
+        "dscp",
+        "tc",
+        "queue",
+        "priority",
+        "dp",
+        "min",
+        "max",
+        "most",
+        "w",
+        "percent",
+        "group",
+        "bytes",
+    )
+)
+_HOLE: Final = re.compile(r"\{(\w+)(\+?)\}|<(\w+)(\*?)>")
 
 
 @dataclass(frozen=True)
@@ -33,6 +55,7 @@ class Rule:
     undo: str  # the command that removes the line, in the same sections
     adds: bool = False  # a second line is added to the first instead of replacing it
     joins: bool = False  # and continues its list: `1,2` and `3` are `1,2,3`
+    refers: tuple[str, ...] = ()  # owners that the line binds, with the holes of its path
 
     def lines(self, name: str, value: str) -> tuple[str, ...]:
         """The sections and the line for one value."""
@@ -50,7 +73,17 @@ class Rule:
 
     def fits(self, value: str) -> bool:
         """Whether this rule has as many holes as `value` has words."""
-        return len(self._holes[1]) == len(value.split())
+        words, holes = len(value.split()), len(self._holes[1])
+        return words >= holes > 0 if self._tail else words == holes
+
+    def owners(self, name: str, value: str) -> Iterator[str]:
+        """The owners that a value binds."""
+        return (self._fill(text, name, value) for text in self.refers)
+
+    def heads(self, path: Sequence[str]) -> bool:
+        """Whether the lines are sections around lines of this kind."""
+        shapes = self._shapes[: len(path)]
+        return len(path) < len(self.path) and all(map(re.Pattern.fullmatch, shapes, path))
 
     def match(self, path: Sequence[str]) -> tuple[list[str], str] | None:
         """(names, their common value) if the lines are of this kind; else None.
@@ -76,6 +109,11 @@ class Rule:
         return tuple(h[1] for h in found if h[1]), tuple(h[3] for h in found if h[3])
 
     @cached_property
+    def _tail(self) -> bool:
+        """Whether the last hole takes the rest of the line."""
+        return self.path[-1].endswith("*>")
+
+    @cached_property
     def _several(self) -> frozenset[str]:
         return frozenset(hole[1] for text in self.path for hole in _HOLE.finditer(text) if hole[2])
 
@@ -87,8 +125,8 @@ class Rule:
         names, values = self._holes
         parts = name.split(SEPARATOR) if names else ()
         words = dict(zip(names, parts, strict=True))
-        words |= zip(values, value.split(), strict=True)
-        for word in words.values():
+        words |= zip(values, value.split(None, max(len(values) - 1, 0)), strict=True)
+        for word in (each for found in words.values() for each in found.split() or [""]):
             if not WORD.fullmatch(word):
                 raise BadState(f"{word!r} has characters that are not allowed in a command")
         return _HOLE.sub(lambda hole: words[hole[1] or hole[3]], text)
@@ -97,8 +135,10 @@ class Rule:
 def _shape(text: str) -> str:
     out, end = "", 0
     for hole in _HOLE.finditer(text):
-        more = r"(?: \d[\d,-]*)*" if hole[2] else ""
-        word = rf"(?P<{hole[1] or hole[3]}>[^\s|]+{more})"
+        name = hole[1] or hole[3]
+        more = r"(?: \d[\d,-]*)*" if hole[2] else r"(?: [^\s|]+)*" if hole[4] else ""
+        word = r"[^\s|]+" if name not in NUMBERS else r"\d[\d,-]*" if hole[2] else r"\d+"
+        word = rf"(?P<{name}>{word}{more})"
         out += re.escape(text[end : hole.start()]) + word
         end = hole.end()
     return out + re.escape(text[end:])
@@ -114,6 +154,11 @@ class Grammar:
     spell: Callable[[str], str] = str.strip  # normalises a line for the rules; "": ignore it
     # Sections with these beginnings exist even when empty.
     permanent: tuple[str, ...] = ("interface ", "system qos")
+    # An outermost line -> the owner of it and of its section, with the groups for {0} and {1}, or
+    # MEMBERS for a list of owners. The first match counts; a line without owner is not near QoS.
+    owners: tuple[tuple[re.Pattern[str], str], ...] = ()
+    idle: tuple[KnownLine, ...] = ()  # lines of no matter
+    refused: tuple[KnownLine, ...] = ()  # lines that are refused, and why
 
     def write(self, state: State) -> str:
         """All lines, each section once, in the order of rules and names.
@@ -123,24 +168,57 @@ class Grammar:
         paths = [self._lines(place, value) for place, value in self._in_order(state.items())]
         return "".join(f"{line}\n" for line in self.nest(paths))
 
-    def read(self, text: str) -> dict[Place, str]:
-        """The values of all lines that match a rule; other lines are ignored.
+    def read(self, text: str) -> Reading:
+        """The values of all lines that match a rule. Of the other lines, those with an owner are
+        accounted for.
 
         Raises: BadState.
         """
         if len(text) > MAX_TEXT:
             raise BadState(f"configuration of {len(text)} characters, at most {MAX_TEXT}")
-        out: dict[Place, str] = {}
+        return account(self._items(text), self._consume, idle=self.idle, refused=self.refused)
+
+    def _items(self, text: str) -> Iterator[tuple[Item, tuple[str, ...]]]:
+        """Each line near QoS; every line, for a grammar without owners."""
         for path in self._paths(text):
-            for rule in self.rules:
-                if hit := rule.match(path):
-                    for name in hit[0]:
-                        place = Place(rule.kind, name, "")
-                        out[place] = rule.joined(out.get(place, ""), hit[1])
-                    break
-            if len(out) > MOST:
-                raise BadState(f"configuration of more than {MOST} values")
-        return out
+            owners = self._owners(path[0]) if self.owners else (SWITCH,)
+            if owners:
+                shown = path[1:] if SWITCH not in owners else ()
+                yield Item(owners, JOINT.join(path), JOINT.join(shown or path)), path
+
+    def _consume(self, path: tuple[str, ...], out: dict[Place, str]) -> bool:
+        """Add the values of a line; whether a rule knows it, as a line or as a section."""
+        for rule in self.rules:
+            if hit := rule.match(path):
+                for name in hit[0]:
+                    place = Place(rule.kind, name, "")
+                    out[place] = rule.joined(out.get(place, ""), hit[1])
+                if len(out) > MOST:
+                    raise BadState(f"configuration of more than {MOST} values")
+                return True
+        return not self.owners or any(rule.heads(path) for rule in self.rules)
+
+    def _owners(self, line: str) -> tuple[str, ...]:
+        """The owners of an outermost line; (): it is not near QoS."""
+        for shape, owner in self.owners:
+            if hit := shape.fullmatch(line):
+                if owner == MEMBERS:
+                    return tuple(members(hit[1]))
+                return (owner.format(*hit.groups()),)
+        return ()
+
+    def near(self, ports: Iterable[str], present: State) -> set[str]:
+        """The whole switch, the ports with their subinterfaces, and all that is bound there."""
+        if not any(place.kind == UNREAD for place in present):
+            return set()
+        refers: dict[str, set[str]] = {}
+        for place, value in present.items():
+            if place.kind != UNREAD and (rule := self._rule(place, value)).refers:
+                for owner in self._owners(rule.lines(place.name, value)[0]):
+                    refers.setdefault(owner, set()).update(rule.owners(place.name, value))
+        inside = tuple(f"{port}." for port in ports)
+        below = {p.name for p in present if p.kind == UNREAD and p.name.startswith(inside)}
+        return reached([SWITCH, *ports, *below], refers)
 
     def commands(self, changes: Sequence[Change], then: State) -> list[str]:
         """The commands that lead to the state `then`. First they remove values that cannot be
@@ -163,7 +241,12 @@ class Grammar:
 
     def _removals(self, gone: list[tuple[Place, str]], then: State) -> Iterator[tuple[str, ...]]:
         """Commands that remove each line, or the outermost section that becomes empty."""
-        left = {section for item in then.items() for section in _sections(self._lines(*item))}
+        left = {
+            section
+            for item in then.items()
+            if item[0].kind != UNREAD
+            for section in _sections(self._lines(*item))
+        }
         told: set[tuple[str, ...]] = set()
         for place, value in reversed(self._in_order(gone)):
             empty = [

@@ -1,7 +1,7 @@
 """Interface of all platforms: intent to state, state to text and back, changes to steps. Pure."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -196,6 +196,14 @@ class FittingPlatform(Platform, Protocol):
 
     def takes(self, present: State, changes: Sequence[Change]) -> Taken:
         """Whether a device of this release takes these changes."""
+
+
+@runtime_checkable
+class AccountingPlatform(Platform, Protocol):
+    """A platform whose `read` accounts for every line near QoS (`switchcfg.plan.account`)."""
+
+    def near(self, device: Device, present: State) -> Collection[str]:
+        """The owners of lines that a plan for the device's ports touches."""
 
 
 @runtime_checkable

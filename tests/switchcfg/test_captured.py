@@ -430,8 +430,8 @@ def test_nvue_looks_at_code_points_by_default_where_it_trusts_them() -> None:
     )
     told = planned("nvue", "swp32", text=text).steps[0].payload
     assert "dscp 24 switch-priority 3\n" in told  # where it goes by default, said as a line of ours
-    untrusted = text.replace("trust l3", "trust l2")
-    told = planned("nvue", "swp32", text=untrusted).steps[0].payload
+    untrusted = text.replace("trust l3", "trust l2").replace("qos pfc roce-pfc switch", "! pfc")
+    told = planned("nvue", "swp32", text=untrusted.replace("nv set !", "#")).steps[0].payload
     assert "dscp 24 switch-priority 3\n" not in told
 
 

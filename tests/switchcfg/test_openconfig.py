@@ -236,6 +236,26 @@ def test_a_queue_of_others_on_the_port_is_refused_by_its_name() -> None:
     planned(json.dumps(document), intent(KEEP.replace("[3]", "[3, 7]")))
 
 
+def test_queues_without_a_number_are_refused_by_name() -> None:
+    """A real answer has six of six so: NC1, AF4, BE1 ... (featureprofiles, QoS READMEs)."""
+    document = captured()
+    for row in qos(document, "queues"):
+        row["config"].pop("queue-id", None)
+    bare = json.dumps(document)
+    serves = {"id": "RDMA", "config": {"id": "RDMA", "input-type": "QUEUE", "queue": "RDMA"}}
+    scheduler = qos(document, "scheduler-policies")[0]["schedulers"]["scheduler"][1]
+    scheduler["inputs"]["input"].append(serves)
+    said = refusal(document, intent(KEEP))
+    assert "kept: eth1: 'scheduler' serves queue 'RDMA', which has no queue-id" in said
+    document = json.loads(bare)
+    output = qos(document, "interfaces")[0]["openconfig-qos:output"]
+    output["queues"]["queue"] = [{"name": "NC1", "config": {"name": "NC1"}}]
+    assert "kept: eth1 has queue 'NC1', which has no queue-id" in refusal(document, intent(KEEP))
+    assert "'dscp_based_classifier_ipv4' sends packets to queue" in refusal(
+        json.loads(bare), intent(KEEP)
+    )
+
+
 @pytest.mark.parametrize(
     ("key", "ref"),
     [("uplink", {"interface": "eth3"}), ("eth3", {"interface": "eth3", "subinterface": 5})],

@@ -85,9 +85,10 @@ def test_what_does_what_the_intent_says_is_used_as_it_is() -> None:
         "MAP_PFC_PRIORITY_TO_QUEUE",
         "TC_TO_PRIORITY_GROUP_MAP",
         "CABLE_LENGTH",
-        "BUFFER_PG",
     ):
         assert found[table] == before[table]
+    more = {f"{port}|7": {"profile": "DLCP_PG"} for port in PORTS}  # of traffic class 7
+    assert found["BUFFER_PG"] == before["BUFFER_PG"] | more
     assert set(found["SCHEDULER"]) - set(before["SCHEDULER"]) == {"DLCP_STRICT"}
     assert {"DLCP_Q3", "DLCP_Q4"}.isdisjoint(found["WRED_PROFILE"])
     for port in PORTS:

@@ -155,7 +155,7 @@ def test_a_range_that_is_not_ours_stays() -> None:
 
 
 def profiles(found: dict[str, Any]) -> list[dict[str, str]]:
-    return [row for name, row in found["BUFFER_PROFILE"].items() if name.startswith("DLCP")]
+    return [row for name, row in found["BUFFER_PROFILE"].items() if name.startswith("DLCP_Q")]
 
 
 def test_the_pool_is_the_one_that_there_is() -> None:
@@ -222,7 +222,10 @@ def test_a_switch_of_several_asics_is_refused_by_name(tables: dict[str, Any], sa
         SONIC.read(sonic_text(tables))
 
 
-def test_the_one_asic_of_a_line_card_is_a_switch() -> None:
+@pytest.mark.parametrize("kind", ["voq", "fabric"])
+def test_a_switch_of_virtual_output_queues_is_refused_by_its_type(kind: str) -> None:
+    """orchagent drops keys of two parts there: `malformed key ... Must contain 4 tokens`."""
     tables = sonic_roce(PORTS)
-    tables["DEVICE_METADATA"] = {"localhost": {"asic_name": "Asic0", "switch_type": "voq"}}
-    assert planned(tables, intent())[1].changes
+    tables["DEVICE_METADATA"] = {"localhost": {"asic_name": "Asic0", "switch_type": kind}}
+    with pytest.raises(BadState, match=f"switch_type '{kind}': keys of its queues"):
+        SONIC.read(sonic_text(tables))

@@ -17,8 +17,9 @@ from switchcfg.plan.kept import left_out
 from switchcfg.plan.queues import Abilities, Layout
 from switchcfg.plan.state import Change, Place, State
 from switchcfg.platforms.commands import CommandPlatform, number_of
-from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
+from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.nvue import lossless as nvue_lossless
+from switchcfg.platforms.nvue.grammar import GLOBAL, GRAMMAR
 from switchcfg.platforms.platform import Fit, GivenBack, Rendered, group_name, is_ours
 
 # Cumulus hashes layer 4 by default, and has one lossless priority group (its reference, "QoS").
@@ -33,61 +34,6 @@ ELSEWHERE: Final = {
 }
 
 BUFFERS: Final = ("buffer alpha", "pool", "pfc", "pfc cable", "interface pfc")
-_QOS: Final = "qos"
-_GLOBAL: Final = "default-global"
-_CURVE: Final = f"{_QOS} congestion-control {{profile}} traffic-class {{tc+}}"
-_PFC: Final = f"{_QOS} pfc {{profile}}"
-
-
-def _rule(kind: str, line: str) -> Rule:
-    undo = line.rpartition(" <")[0] if line.endswith(">") else line
-    return Rule(kind, (f"nv set {line}",), f"nv unset {undo}")
-
-
-GRAMMAR: Final = Grammar(
-    rules=(
-        _rule("mapping trust", f"{_QOS} mapping {_GLOBAL} trust <what>"),
-        _rule(
-            "mapping dscp", f"{_QOS} mapping {_GLOBAL} dscp {{dscp+}} switch-priority <priority>"
-        ),
-        _rule(
-            "queue mapping",
-            f"{_QOS} egress-queue-mapping {_GLOBAL} switch-priority {{priority+}} "
-            "traffic-class <tc>",
-        ),
-        _rule(
-            "scheduler mode", f"{_QOS} egress-scheduler {_GLOBAL} traffic-class {{tc+}} mode <mode>"
-        ),
-        _rule(
-            "scheduler weight",
-            f"{_QOS} egress-scheduler {_GLOBAL} traffic-class {{tc+}} bw-percent <percent>",
-        ),
-        _rule("pool", f"{_QOS} traffic-pool {{pool}} memory-percent <percent>"),
-        _rule("curve min", f"{_CURVE} min-threshold <bytes>"),
-        _rule("curve max", f"{_CURVE} max-threshold <bytes>"),
-        _rule("curve probability", f"{_CURVE} probability <percent>"),
-        _rule("curve red", f"{_CURVE} red <state>"),
-        _rule("curve ecn", f"{_CURVE} ecn <state>"),
-        _rule(
-            "buffer alpha",
-            f"{_QOS} advance-buffer-config {_GLOBAL} egress-lossy-buffer traffic-class {{tc+}} "
-            "shared-alpha <alpha>",
-        ),
-        _rule("pfc", f"{_PFC} switch-priority {{priority+}}"),
-        _rule("pfc rx", f"{_PFC} rx <state>"),
-        _rule("pfc tx", f"{_PFC} tx <state>"),
-        _rule("pfc cable", f"{_PFC} cable-length <metres>"),
-        _rule("interface profile", "interface {port+} qos congestion-control profile <profile>"),
-        _rule("interface pfc", "interface {port+} qos pfc profile <profile>"),
-        # Foreign lines: read, never written.
-        _rule("roce", "qos roce"),
-        _rule("roce", "qos roce {what} <value>"),
-        _rule("interface pause", "interface {port+} qos link-pause profile <profile>"),
-        _rule("interface mapping", "interface {port+} qos mapping profile <profile>"),
-        _rule("interface scheduler", "interface {port+} qos egress-scheduler profile <profile>"),
-    ),
-    comment="#",
-)
 
 
 class Nvue(CommandPlatform):
@@ -119,7 +65,7 @@ class Nvue(CommandPlatform):
         return {Place("mapping dscp", str(dscp), ""): str(dscp >> 3) for dscp in range(64)}
 
     def flow_controlled(self, present: State, port: str = "") -> Iterator[int]:
-        profile = present.get(Place("interface pfc", port, ""), _GLOBAL)
+        profile = present.get(Place("interface pfc", port, ""), GLOBAL)
         for place in present:
             if place.kind == "pfc":
                 owner, priority = place.name.split(SEPARATOR)
@@ -127,7 +73,7 @@ class Nvue(CommandPlatform):
                     yield number_of(present.get(Place("queue mapping", priority, ""), priority))
 
     def protected(self, intent: Intent, present: State, port: str) -> Iterator[int]:
-        if not is_ours(intent, present.get(Place("interface pfc", port, ""), _GLOBAL)):
+        if not is_ours(intent, present.get(Place("interface pfc", port, ""), GLOBAL)):
             yield from self.flow_controlled(present, port)
 
     def conflicts(self, intent: Intent, device: Device, present: State) -> Iterator[str]:
@@ -154,6 +100,7 @@ class Nvue(CommandPlatform):
                     f"{queue}, which is kept: to keep the queue, its switch priority must have "
                     "the queue's number"
                 )
+        yield from _by_vlan_priority(intent, device.name, present)
         for port in device.ports:
             for kind, why in ELSEWHERE.items():
                 if profile := present.get(Place(kind, port, "")):
@@ -170,7 +117,7 @@ class Nvue(CommandPlatform):
                 bound = Place("interface profile", port, "")
                 if bound not in rendered:
                     continue
-                theirs = present.get(bound, _GLOBAL)
+                theirs = present.get(bound, GLOBAL)
                 for place, value in _curves(present, theirs, intent.keep.queues):
                     tc = place.name.split(SEPARATOR)[1]
                     ours = place._replace(name=f"{rendered[bound]}{SEPARATOR}{tc}")
@@ -201,6 +148,29 @@ class Nvue(CommandPlatform):
         if any(change.place.kind in BUFFERS for change in changes):
             return ("buffers change: forwarding can pause on all ports",)
         return ()
+
+
+def _by_vlan_priority(intent: Intent, name: str, present: State) -> Iterator[str]:
+    """Problems of kept queues with flow control that packets reach by VLAN priority, or by port,
+    today. Without `trust`, Cumulus Linux trusts l2: VLAN priority = switch priority."""
+    trust = present.get(Place("mapping trust", "", ""), "l2")
+    if trust == "l3":
+        return
+    paused = {
+        place.name.split(SEPARATOR)[1]
+        for place in present
+        if place.kind == "pfc" and not is_ours(intent, place.name.split(SEPARATOR)[0])
+    }
+    for pcp in map(str, range(QUEUES)):
+        kind = Place("mapping port", "", "") if trust == "port" else Place("mapping pcp", pcp, "")
+        priority = present.get(kind, "0" if trust == "port" else pcp)
+        queue = number_of(present.get(Place("queue mapping", priority, ""), priority))
+        if queue in intent.keep.queues and (priority in paused or kind in present):
+            how = "every packet" if trust == "port" else f"VLAN priority {pcp}"
+            yield (
+                f"kept-pcp: {name}: {how} goes to queue {queue} today, which is kept, by `trust "
+                f"{trust}`, and the plan would trust code points (l3)"
+            )
 
 
 def _roce(present: State) -> bool:

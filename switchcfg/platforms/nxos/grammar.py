@@ -3,13 +3,16 @@
 import re
 from typing import Final
 
+from switchcfg.plan.account import SWITCH
 from switchcfg.plan.state import natural
 from switchcfg.platforms.grammar import Grammar, Rule
 from switchcfg.platforms.name_ranges import members
+from switchcfg.platforms.nxos.known import IDLE, MARKS, MATCHES, QUEUE_LINES, REFUSED
 
 _CLASS: Final = "class-map type qos match-any {class}"
 _MARK: Final = ("policy-map type qos {policy}", "class {class}")
 _QUEUE: Final = ("policy-map type queuing {policy}", "class type queuing {class}")
+_WAYS: Final = ("match-any", "match-all")
 _PORT: Final = "interface {port}"
 _RANGE: Final = (
     "minimum-threshold <min> bytes maximum-threshold <max> bytes drop-probability <most>"
@@ -19,14 +22,34 @@ UNITS: Final = {"kbytes": 1000, "mbytes": 1_000_000}
 _SIZE: Final = re.compile(r"(\d{1,9}) (kbytes|mbytes)")
 
 
+_HEADS: Final = (
+    (re.compile(r"class-map (?:type qos )?(match-(?:any|all)) (\S+)"), r"class-map type qos \1 \2"),
+    (
+        re.compile(r"class-map (?:type qos )?(?!type|match-)(\S+)"),
+        r"class-map type qos match-all \1",
+    ),
+    (re.compile(r"policy-map (?!type)(\S+)"), r"policy-map type qos \1"),
+    (re.compile(r"class type qos (\S+)"), r"class \1"),
+    (
+        re.compile(r"service-policy (?:type qos )?input (\S+)(?: no-stats)?"),
+        r"service-policy type qos input \1",
+    ),
+    (re.compile(r"match (?:ip )?dscp (?:ipv4 )?(.+)"), r"match dscp \1"),
+)
+_THRESHOLDS: Final = ("random-detect minimum", "random-detect non-ecn", "queue-limit ")
+
+
 def _spell(line: str) -> str:
-    """A line with thresholds in bytes, and code points listed one by one in numeric order."""
+    """A line with its type, thresholds in bytes, and code points one by one in numeric order."""
+    line = " ".join(line.split())
+    for shape, said in _HEADS:
+        line = shape.sub(said, line) if shape.fullmatch(line) else line
     for head in ("match dscp ", "match cos "):
         if line.startswith(head):
             return head + ",".join(sorted(members(line.removeprefix(head)), key=natural))
     if line.startswith("pause ") and " pfc-cos " in line:  # with or without a buffer size
         return f"pause pfc-cos {line.rpartition(' ')[2]}"
-    if line.startswith(("random-detect minimum", "random-detect non-ecn", "queue-limit ")):
+    if line.startswith(_THRESHOLDS):
         return _SIZE.sub(lambda hit: f"{int(hit[1]) * UNITS[hit[2]]} bytes", line)
     return line
 
@@ -40,7 +63,12 @@ GRAMMAR: Final = Grammar(
             adds=True,
             joins=True,
         ),
-        Rule("mark group", (*_MARK, "set qos-group <group>"), "no set qos-group <group>"),
+        Rule(
+            "mark group",
+            (*_MARK, "set qos-group <group>"),
+            "no set qos-group <group>",
+            refers=("class-map {class}",),
+        ),
         Rule("queue priority", (*_QUEUE, "priority level <level>"), "no priority level <level>"),
         Rule(
             "queue bandwidth",
@@ -72,6 +100,16 @@ GRAMMAR: Final = Grammar(
         Rule(
             "cos match", ("class-map type qos match-all {class}", "match cos <cos>"), "", joins=True
         ),
+        *(
+            Rule(
+                f"class {what}", (f"class-map type qos {way} {{class}}", f"match {what} <how*>"), ""
+            )
+            for way in _WAYS
+            for what in MATCHES
+        ),
+        *(Rule(f"mark {what}", (*_MARK, f"{what} <how*>"), "") for what in MARKS),
+        *(Rule(f"queue other {what}", (*_QUEUE, f"{what} <how*>"), "") for what in QUEUE_LINES),
+        Rule("queue first", (*_QUEUE, "priority"), ""),
         Rule("class group", ("class-map type network-qos {class}", "match qos-group <group>"), ""),
         Rule("class pause", (*_NETWORK, "pause no-drop"), ""),
         Rule(
@@ -79,9 +117,20 @@ GRAMMAR: Final = Grammar(
             ("system qos", "service-policy type network-qos <policy>"),
             "no service-policy type network-qos <policy>",
             adds=True,
+            refers=("policy-map type network-qos <policy>",),
         ),
-        Rule("system queue", ("system qos", "service-policy type queuing output <policy>"), ""),
-        Rule("system mark", ("system qos", "service-policy type qos input <policy>"), ""),
+        Rule(
+            "system queue",
+            ("system qos", "service-policy type queuing output <policy>"),
+            "",
+            refers=("policy-map type queuing <policy>",),
+        ),
+        Rule(
+            "system mark",
+            ("system qos", "service-policy type qos input <policy>"),
+            "",
+            refers=("policy-map type qos <policy>",),
+        ),
         Rule(
             "interface pfc",
             (_PORT, "priority-flow-control mode <mode>"),
@@ -94,14 +143,31 @@ GRAMMAR: Final = Grammar(
             (_PORT, "service-policy type qos input <policy>"),
             "no service-policy type qos input <policy>",
             adds=True,
+            refers=("policy-map type qos <policy>",),
         ),
         Rule(
             "interface queue",
             (_PORT, "service-policy type queuing output <policy>"),
             "no service-policy type queuing output <policy>",
             adds=True,
+            refers=("policy-map type queuing <policy>",),
         ),
     ),
     indent=2,
     spell=_spell,
+    owners=(
+        (re.compile(r"interface (\S+)"), "{0}"),
+        (re.compile(r"(class-map type (?:qos|network-qos)) (?:match-\S+ )?(\S+)"), "class-map {1}"),
+        (re.compile(r"policy-map type (qos|queuing|network-qos) (\S+)"), "policy-map type {0} {1}"),
+        (
+            re.compile(
+                r"(?:no )?(?:system qos|qos|priority-flow-control|hardware (?:qos|profile qos)|"
+                r"class-map|policy-map|service-policy|random-detect|flowcontrol|"
+                r"congestion-control|queue-limit)\b.*"
+            ),
+            SWITCH,
+        ),
+    ),
+    idle=IDLE,
+    refused=REFUSED,
 )

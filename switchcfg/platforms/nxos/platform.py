@@ -16,13 +16,15 @@ from typing import Final
 
 from switchcfg.errors import CannotExpress
 from switchcfg.intent.intent import Device, Intent, PortGroup
+from switchcfg.plan.account import Reading
 from switchcfg.plan.queues import Abilities, Layout, lay_out
-from switchcfg.plan.state import Change, Place, State
+from switchcfg.plan.state import Change, Place, State, after
 from switchcfg.platforms.commands import CommandPlatform, number_of
 from switchcfg.platforms.grammar import SEPARATOR
+from switchcfg.platforms.nxos.existing import carried, left_without, lost
 from switchcfg.platforms.nxos.grammar import GRAMMAR
 from switchcfg.platforms.nxos.wanted import SYSTEM, marking, network, queuing
-from switchcfg.platforms.platform import Fit, GivenBack, Rendered, is_ours
+from switchcfg.platforms.platform import Fit, GivenBack, Rendered, Taken, is_ours
 from switchcfg.platforms.weighted import below, in_words
 
 # NX-OS hashes layer 4 by default. Chips have headroom for two lossless classes.
@@ -80,11 +82,12 @@ class Nxos(CommandPlatform):
 
     def read(self, text: str) -> State:
         found = super().read(text)
-        return {
+        state = {
             place: value
             for place, value in found.items()
             if place.kind != "port" or _ETHERNET.fullmatch(place.name)
         }
+        return Reading.of(found, state)
 
     def flow_controlled(self, present: State, port: str = "") -> Iterator[int]:
         """As the base class. Unless a port's mode is `off`, its neighbour may turn it on (DCBX)."""
@@ -132,15 +135,18 @@ class Nxos(CommandPlatform):
             if place.kind == "interface pfc" and place in rendered and value.startswith("on ")
         }
         gone = frozenset(place for place in _switched_on(intent, present) if place not in rendered)
-        return Fit({**found.state, **stays}, found.gives_way | gone, found.problems)
+        system = self.inherited(present, "interface queue")
+        state, wrong = carried(intent, device, {**found.state, **stays}, present, system)
+        return Fit(state, found.gives_way | gone, (*found.problems, *wrong))
 
     def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:
         return GivenBack(dict.fromkeys(_switched_on(intent, present)), ())
 
     def marked(self, present: State, profile: str) -> Iterator[int]:
-        for place in present:
+        for place, value in present.items():
             name, *queue = place.name.split(SEPARATOR)
-            if name == profile and place.kind in {"queue marks", "queue detect"}:
+            other = place.kind == "queue other random-detect" and value.endswith("ecn")
+            if name == profile and (other or place.kind in {"queue marks", "queue detect"}):
                 yield number_of(queue[0])
 
     def inherited(self, present: State, kind: str) -> str:
@@ -148,9 +154,15 @@ class Nxos(CommandPlatform):
         return "" if policy.startswith("default-") else policy
 
     def lost(self, intent: Intent, theirs: str, present: State) -> str:
-        return super().lost(intent, theirs, present) or next(
-            _kept_ways(intent, theirs, present), ""
-        )
+        """As the base class; then all else that kept and lossless queues have by a policy."""
+        ecn = super().lost(intent, theirs, present)
+        return ecn or next(lost(intent, theirs, present), "")
+
+    def takes(self, present: State, changes: Sequence[Change]) -> Taken:
+        then = after(present, changes)
+        ports = {change.place.name for change in changes if change.place.kind == "interface mark"}
+        paused = {port: set(self.flow_controlled(then, port)) for port in ports}
+        return Taken(tuple(left_without(present, then, changes, paused)), ())
 
     def disrupts(self, changes: Sequence[Change]) -> tuple[str, ...]:
         """Buffers for lossless classes are re-allocated on all ports."""
@@ -179,23 +191,3 @@ def _switched_on(intent: Intent, present: State) -> Iterator[Place]:
             bound = present.get(Place("interface queue", place.name, ""), "")
             if place.kind == "interface pfc" and value == "on" and is_ours(intent, bound):
                 yield place
-
-
-def _kept_ways(intent: Intent, policy: str, present: State) -> Iterator[str]:
-    """Code points and CoS that a policy sends to kept or lossless queues, and switchcfg's would
-    not."""
-    homes = {dscp: each.priority for each in intent.lossless for dscp in each.dscp}
-    homes |= intent.keep.dscp
-    how = {each.priority: "lossless" for each in intent.lossless}
-    how |= dict.fromkeys(intent.keep.queues, "kept")
-    for place, group in present.items():
-        name, *inside = place.name.split(SEPARATOR)
-        if (place.kind, name) != ("mark group", policy) or number_of(group) not in how:
-            continue
-        for kind in ("class match", "all match", "cos match"):
-            what = present.get(Place(kind, inside[0], ""), "")
-            for each in what.split(",") if what else ():
-                point = int(each) if kind != "cos match" and each.isdecimal() else -1
-                if homes.get(point) != number_of(group):
-                    unit = "CoS" if kind == "cos match" else "code point"
-                    yield f"{unit} {each} in {how[number_of(group)]} queue {group}"

@@ -4,6 +4,7 @@ The model has no flow control: only `[keep]` of the intent marks a lossless queu
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from switchcfg.intent.intent import Intent
 from switchcfg.plan.state import Change, Place, State
@@ -11,6 +12,10 @@ from switchcfg.platforms.openconfig.tree import FAMILIES, SEPARATOR
 from switchcfg.platforms.platform import is_ours
 
 KEPT = "-KEEP-"  # in the name of a term with a foreign forwarding group
+_NO_NUMBER: Final = (
+    "which has no queue-id: whether a queue of the plan is the same is unknown: give it one, or "
+    "name the port in [keep] ports"
+)
 Tables = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
@@ -33,6 +38,8 @@ def others(intent: Intent, port: str, there: Tables) -> Iterator[str]:
             )
         elif kind == "interface-scheduler":
             yield from _served(intent, port, theirs, there)
+        else:
+            yield from _sent(intent, port, theirs, there)
     yield from _queues(intent, port, there)
 
 
@@ -41,9 +48,11 @@ def _queues(intent: Intent, port: str, there: Tables) -> Iterator[str]:
     for name in there.get("interface-queue", {}):
         where, _, queue = name.partition(SEPARATOR)
         number = _number(queue, there)
-        if where != port or is_ours(intent, queue) or number is None:
+        if where != port or is_ours(intent, queue):
             continue
-        if number not in intent.keep.queues:
+        if number is None:
+            yield f"kept: {port} has queue {queue!r}, {_NO_NUMBER}"
+        elif number not in intent.keep.queues:
             yield (
                 f"kept: {port} has queue {queue!r}, and a queue of the plan has its number, "
                 f"{number}: name {number} in [keep] queues"
@@ -64,11 +73,25 @@ def _served(intent: Intent, port: str, policy: str, there: Tables) -> Iterator[s
     for name, fields in there.get("scheduler-input", {}).items():
         queue = fields.get("queue", "")
         number = _number(queue, there)
-        if name.split(SEPARATOR)[0] == policy and number in intent.keep.queues:
+        if name.split(SEPARATOR)[0] != policy or is_ours(intent, queue):
+            continue
+        if queue and number is None:
+            yield f"kept: {port}: {policy!r} serves queue {queue!r}, {_NO_NUMBER}"
+        elif number in intent.keep.queues:
             yield (
                 f"kept: {port}: {policy!r} serves queue {queue!r} ({number}), which is kept, and "
                 "the plan would replace it: name the port in [keep] ports"
             )
+
+
+def _sent(intent: Intent, port: str, classifier: str, there: Tables) -> Iterator[str]:
+    """Problems of queues without a number to which a foreign classifier sends code points."""
+    for term, fields in there.get("term-action", {}).items():
+        group = there.get("forwarding-group", {}).get(fields.get("target-group", ""), {})
+        queue = group.get("output-queue", group.get("unicast-output-queue", ""))
+        mine = term.split(SEPARATOR)[0] == classifier and not is_ours(intent, queue)
+        if mine and queue and _number(queue, there) is None:
+            yield f"kept: {port}: {classifier!r} sends packets to queue {queue!r}, {_NO_NUMBER}"
 
 
 def _number(queue: str, there: Tables) -> int | None:

@@ -32,3 +32,14 @@ def refuse_several(document: Mapping[str, Any]) -> None:
     match document.get("DEVICE_METADATA"):
         case {"localhost": {"sub_role": "FrontEnd" | "BackEnd" | "Fabric" as role}}:
             raise BadState(f"one ASIC of several ({role}): {_WHY}")
+
+
+def refuse_voq(document: Mapping[str, Any]) -> None:
+    """Raises: BadState for a switch with virtual output queues, whose keys have four parts
+    (qosorch.cpp and bufferorch.cpp of sonic-swss drop others)."""
+    match document.get("DEVICE_METADATA"):
+        case {"localhost": {"switch_type": "voq" | "fabric" | "dpu" as kind}}:
+            raise BadState(
+                f"switch_type {kind!r}: keys of its queues name a switch and an ASIC, and "
+                "switchcfg does not support them: remove this device from the intent"
+            )

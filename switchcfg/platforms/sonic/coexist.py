@@ -21,6 +21,7 @@ from switchcfg.platforms.sonic.lossless import (
     MAP_PG,
     MODEL,
     Tables,
+    binding_of,
     headroom,
     numbered,
     pfc_is_ours,
@@ -65,7 +66,7 @@ class SonicFit:
 
     def _theirs(self, port: str) -> None:
         """A port with foreign PFC: switchcfg sets only scheduler and curve, if they differ."""
-        binding = self.tables["PORT_QOS_MAP"][port]
+        binding = binding_of(self.tables, port)
         enabled = {int(each) for each in binding["pfc_enable"].split(",") if each.isdecimal()}
         if absent := sorted(self.wanted - enabled):
             self.problems.append(

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from switchcfg.errors import BadState
+from switchcfg.plan.account import UNREAD, Reading, account
 from switchcfg.plan.state import Place, State, objects
 from switchcfg.platforms.platform import read_json
-from switchcfg.platforms.sonic import asics
+from switchcfg.platforms.sonic import accounting, asics
+from switchcfg.platforms.sonic.accounting import BINDINGS, items, known
 from switchcfg.platforms.sonic.lossless import MODEL
 from switchcfg.platforms.sonic.releases import HWSKU, VERSION
 
@@ -17,7 +19,6 @@ MAPS: Final = (
     "DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP", "MAP_PFC_PRIORITY_TO_QUEUE",
 )  # fmt: skip
 PROFILES: Final = ("SCHEDULER", "WRED_PROFILE", "BUFFER_PROFILE")
-BINDINGS: Final = ("QUEUE", "PORT_QOS_MAP", "BUFFER_QUEUE", "BUFFER_PG")
 # Tables that foreign PORT_QOS_MAP rows refer to: without them, YANG finds dangling references.
 REFERRED: Final = (
     "DOT1P_TO_TC_MAP", "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP", "TC_TO_DSCP_MAP",
@@ -33,6 +34,8 @@ def document(state: State) -> dict[str, dict[str, dict[str, Any]]]:
     """Table -> key -> fields, in the form of CONFIG_DB."""
     out: dict[str, dict[str, dict[str, Any]]] = {}
     for table, key, values in objects(state):
+        if table == UNREAD:
+            continue
         fields = {
             name: value.split(",") if name in LISTS else value for name, value in values.items()
         }
@@ -41,10 +44,11 @@ def document(state: State) -> dict[str, dict[str, dict[str, Any]]]:
     return out
 
 
-def read(text: str) -> dict[Place, str]:
+def read(text: str) -> Reading:
     """The state in a CONFIG_DB as JSON. Raises: BadState."""
     tables = read_json(text, "CONFIG_DB")
     asics.refuse_several(tables)
+    asics.refuse_voq(tables)
     out: dict[Place, str] = {}
     for table in READ:
         rows = tables.get(table, {})
@@ -61,7 +65,10 @@ def read(text: str) -> dict[Place, str]:
         row = _row(tables, place)
         if place.field in row:
             out[place] = _value(place, row[place.field])
-    return out
+    read = account(
+        items(tables), lambda line, _: known(line), idle=accounting.IDLE, refused=accounting.REFUSED
+    )
+    return Reading({**out, **read}, read.lines, read.unread)
 
 
 def _row(tables: Mapping[str, Any], place: Place) -> Mapping[str, Any]:

@@ -8,14 +8,16 @@ Mappings to kept queues must stay; a queue that is not kept must not have foreig
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from switchcfg.intent.intent import QUEUES, Device, Intent
+from switchcfg.intent.intent import Device, Intent
 from switchcfg.plan.kept import kept, lossless
 from switchcfg.plan.state import Place, State
 from switchcfg.plan.state import tables as tables_of
 from switchcfg.platforms.platform import Fit
 from switchcfg.platforms.sonic.coexist import SonicFit
-from switchcfg.platforms.sonic.lossless import pfc_is_ours
+from switchcfg.platforms.sonic.groups import buffered
+from switchcfg.platforms.sonic.lossless import INDEXES, binding_of, pfc_is_ours
 
+HASH: Final = "SWITCH_HASH"
 DSCP_MAP: Final = "DSCP_TO_TC_MAP"
 POOL: Final = "egress_lossy_pool"  # of most of SONiC's buffer templates
 # Tables whose keys are PORT|QUEUE, or PORT|FIRST-LAST for several queues.
@@ -29,6 +31,7 @@ def fit(intent: Intent, device: Device, rendered: State, present: State) -> Fit:
     state, problems = dict(rendered), list[str]()
     for port in device.ports:
         problems += _lossless(intent, tables, port)
+        problems += _by_vlan_priority(intent, tables, port)
         keeps, wrong = kept(intent, port, _today(tables, port))
         problems += wrong
         name = rendered.get(Place("PORT_QOS_MAP", port, "dscp_to_tc_map"), "")
@@ -52,28 +55,53 @@ def fit(intent: Intent, device: Device, rendered: State, present: State) -> Fit:
             if place.kind == "BUFFER_PROFILE" and place.field == "pool":
                 state[place] = pool
     split, gives_way = _split(device, state, tables)
+    groups, wrong = buffered(intent, device, state, tables)
+    problems += [*wrong, *_hash(intent, device, state, tables)]
+    split |= groups
     return Fit(state | split, gives_way | beside.gives_way, tuple(dict.fromkeys(problems)))
-
-
-def _binding(tables: Tables, port: str) -> Mapping[str, str]:
-    return tables.get("PORT_QOS_MAP", {}).get(port, {})
 
 
 def _bound(tables: Tables, port: str, field: str, table: str) -> Mapping[str, str]:
     """The map that a port uses; {}: none."""
-    return tables.get(table, {}).get(_binding(tables, port).get(field, ""), {})
+    return tables.get(table, {}).get(binding_of(tables, port).get(field, ""), {})
 
 
 def _lossless(intent: Intent, tables: Tables, port: str) -> Iterator[str]:
     """Problems of queues with foreign flow control that a traffic class would use."""
     if pfc_is_ours(intent, tables, port):
         return
-    enabled = _binding(tables, port).get("pfc_enable", "")
+    enabled = binding_of(tables, port).get("pfc_enable", "")
     queues = _bound(tables, port, "pfc_to_queue_map", "MAP_PFC_PRIORITY_TO_QUEUE")
     for priority in filter(None, enabled.split(",")):
         queue = queues.get(priority, priority)
         if queue.isdecimal():
             yield from lossless(intent, port, int(queue))
+
+
+def _by_vlan_priority(intent: Intent, tables: Tables, port: str) -> Iterator[str]:
+    """Problems of kept queues that a port without a map of code points feeds by VLAN priority."""
+    if "dscp_to_tc_map" in binding_of(tables, port):
+        return
+    tcs = _bound(tables, port, "dot1p_to_tc_map", "DOT1P_TO_TC_MAP")
+    queues = _bound(tables, port, "tc_to_queue_map", "TC_TO_QUEUE_MAP")
+    for priority, tc in sorted(tcs.items()):
+        queue = queues.get(tc, tc)
+        if queue in map(str, intent.keep.queues):
+            yield (
+                f"kept-pcp: {port}: VLAN priority {priority} goes to queue {queue} today, which is "
+                "kept, and the plan would send packets by their code point"
+            )
+
+
+def _hash(intent: Intent, device: Device, state: State, tables: Tables) -> Iterator[str]:
+    """Problems of foreign hash fields of the whole switch, which the plan would replace."""
+    for field, there in tables.get(HASH, {}).get("GLOBAL", {}).items():
+        wanted = state.get(Place(HASH, "GLOBAL", field), there)
+        if wanted != there and HASH not in intent.keep.replaces:
+            yield (
+                f"kept: {device.name}: {field} is {there}, and the plan would replace it: write "
+                f'spray = "keep", or name {HASH!r} in [keep] replaces'
+            )
 
 
 def _today(tables: Tables, port: str) -> dict[int, tuple[int, int]]:
@@ -139,4 +167,4 @@ def _range(text: str) -> Sequence[int]:
     if not (dash and first.isdecimal() and last.isdecimal()):
         return ()
     low, high = int(first), int(last)
-    return range(low, high + 1) if 0 <= low <= high < QUEUES else ()
+    return range(low, high + 1) if 0 <= low <= high < INDEXES else ()

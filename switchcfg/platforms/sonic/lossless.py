@@ -18,9 +18,11 @@ from switchcfg.plan.queues import Layout
 from switchcfg.plan.state import Place, State
 from switchcfg.plan.state import tables as tables_of
 from switchcfg.platforms.platform import GivenBack, is_ours
+from switchcfg.platforms.sonic.accounting import GLOBAL
 
 Tables = Mapping[str, Mapping[str, Mapping[str, str]]]
 
+INDEXES: Final = 16  # of queues that rows may have (sonic-buffer-queue.yang: 0..15)
 MOST: Final = 2  # lossless classes: the default buffers of common ASICs have room for 2
 MODEL: Final = Place("DEVICE_METADATA", "localhost", "buffer_model")
 BUFFER: Final = "egress_lossless_profile"  # of SONiC's buffer templates
@@ -76,6 +78,14 @@ def settings(name: str, layout: Layout, ports: Sequence[str]) -> Iterator[tuple[
             yield Place("BUFFER_QUEUE", key, "profile"), BUFFER
 
 
+def binding_of(tables: Tables, port: str) -> Mapping[str, str]:
+    """The maps that a port uses. Without its own map of code points, that of the whole switch holds
+    (PORT_QOS_MAP|global; SAI_SWITCH_ATTR_QOS_DSCP_TO_TC_MAP of qosorch.cpp)."""
+    rows = tables.get("PORT_QOS_MAP", {})
+    whole = rows.get(GLOBAL, {}).get("dscp_to_tc_map")
+    return ({"dscp_to_tc_map": whole} if whole else {}) | dict(rows.get(port, {}))
+
+
 def pfc_is_ours(intent: Intent, tables: Tables, port: str) -> bool:
     """Whether switchcfg set the PFC of a port."""
     binding = tables.get("PORT_QOS_MAP", {}).get(port, {})
@@ -120,4 +130,4 @@ def numbered(port: str, key: str) -> Sequence[int]:
     if owner != port or not (first.isdecimal() and (last or first).isdecimal()):
         return ()
     low, high = int(first), int(last or first)
-    return range(low, high + 1) if 0 <= low <= high < QUEUES else ()
+    return range(low, high + 1) if 0 <= low <= high < INDEXES else ()

@@ -5,10 +5,11 @@ Source of value ranges and refusals of orchagent: sonic-yang-models and qosorch.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
+from switchcfg.errors import CannotExpress
 from switchcfg.intent.intent import Device, Intent
 from switchcfg.plan.queues import lay_out
 from switchcfg.plan.state import Change, Owns, Place, State
@@ -23,7 +24,8 @@ from switchcfg.platforms.platform import (
     render_groups,
 )
 from switchcfg.platforms.sonic import asics
-from switchcfg.platforms.sonic.config_db import BINDINGS, MAPS, PROFILES, document, read
+from switchcfg.platforms.sonic.accounting import BINDINGS, near
+from switchcfg.platforms.sonic.config_db import MAPS, PROFILES, document, read
 from switchcfg.platforms.sonic.existing import fit
 from switchcfg.platforms.sonic.lossless import degraded, given_back
 from switchcfg.platforms.sonic.releases import doubts, refuses
@@ -44,6 +46,13 @@ class Sonic:
     able: Final = ABLE
 
     def render(self, intent: Intent, device: Device) -> Rendered:
+        for each in intent.lossless:
+            if each.priority == 0:
+                raise CannotExpress(
+                    f"{device.name}: lossless: {each.name}: sonic: priority 0 is that of all "
+                    "traffic without a priority group of its own, and all of it would pause: give "
+                    "the class another priority"
+                )
         found = render_groups(intent, device, ABLE, group_state)
         state = dict(found.state)
         state[Place("SCHEDULER", f"{intent.prefix}_STRICT", "type")] = "STRICT"
@@ -76,6 +85,9 @@ class Sonic:
         problems = (*found.problems, *trimming_problems(intent, rendered, present))
         state = with_thresholds(intent, device, found.state, present)
         return replace(found, state=state, problems=problems)
+
+    def near(self, device: Device, present: State) -> Collection[str]:
+        return near(device.ports, present)
 
     def takes(self, present: State, changes: Sequence[Change]) -> Taken:
         return Taken((), tuple(doubts(present, changes)), tuple(refuses(present, changes)))

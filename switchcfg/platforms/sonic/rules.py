@@ -11,6 +11,7 @@ from typing import Final
 from switchcfg.intent.intent import QUEUES, Device
 from switchcfg.plan.state import State
 from switchcfg.plan.state import tables as tables_of
+from switchcfg.platforms.sonic.lossless import INDEXES, binding_of
 
 MAX_NAME: Final = 32  # characters
 MAX_INT: Final = 2**31 - 1  # orchagent reads thresholds with stoi, which throws beyond
@@ -128,8 +129,8 @@ def _wred(key: str, fields: Mapping[str, str]) -> Iterator[str]:
 def _queue(key: str, _fields: Mapping[str, str]) -> Iterator[str]:
     first, _, last = key.rpartition("|")[2].partition("-")
     low, high = _number(first), _number(last or first)
-    if not 0 <= low <= high < QUEUES:
-        yield f"queue-index: {key}: the queues are 0..{QUEUES - 1}"
+    if not 0 <= low <= high < INDEXES:
+        yield f"queue-index: {key}: the queues are 0..{INDEXES - 1}"
 
 
 def _buffer_profile(key: str, fields: Mapping[str, str]) -> Iterator[str]:
@@ -177,7 +178,7 @@ def _device(tables: Mapping[str, Mapping[str, Mapping[str, str]]], device: Devic
     for port in device.ports:
         if port not in ports:
             yield f"no-port: {device.name} has no {port}"
-        binding = tables.get("PORT_QOS_MAP", {}).get(port, {})
+        binding = binding_of(tables, port)
         for field in ("dscp_to_tc_map", "tc_to_queue_map") if binding.get("pfc_enable") else ():
             if field not in binding:
                 yield f"lossless: {port} has PFC and no {field}: nothing would reach its queues"

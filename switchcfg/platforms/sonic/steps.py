@@ -7,7 +7,8 @@ from typing import Final
 from switchcfg.plan.state import Change, State, after, natural
 from switchcfg.platforms.json_patch import merge_patch, patch
 from switchcfg.platforms.platform import Step
-from switchcfg.platforms.sonic.config_db import BINDINGS, document
+from switchcfg.platforms.sonic.accounting import BINDINGS
+from switchcfg.platforms.sonic.config_db import document
 
 RELOADS: Final = "the switch restarts its services: all its ports are down for minutes"
 RELOAD: Final = 20  # minutes; services restart and bring ports up in 2 to 5

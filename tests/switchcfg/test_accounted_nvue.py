@@ -1,0 +1,91 @@
+"""Each line near QoS is read, of no matter, or refused: NVUE.
+
+Lines are of the Cumulus Linux 5.x documentation, "Quality of Service" and "RDMA over Converged
+Ethernet", and of the NVUE command reference.
+"""
+
+import pytest
+
+from tests.switchcfg.accounted import planned, refusal
+from tests.switchcfg.test_captured import captured
+
+PFC = (
+    "nv set system hostname leaf\nnv set qos pfc default-global switch-priority 3\n"
+    "nv set qos pfc default-global rx enable\nnv set qos pfc default-global tx enable\n"
+)
+TRUST = "nv set qos mapping default-global trust {}\n"
+PCP = "nv set qos mapping default-global pcp 3 switch-priority 3\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (TRUST.format("l2") + PCP, "VLAN priority 3 goes to queue 3"),
+        (TRUST.format("l2"), "VLAN priority 3 goes to queue 3"),
+        (TRUST.format("both") + PCP, "VLAN priority 3 goes to queue 3"),
+        ("", "by `trust l2`"),
+        (TRUST.format("l2") + PCP.replace("pcp 3", "pcp 0-2,5"), "VLAN priority 0 goes to queue 3"),
+        (
+            TRUST.format("port") + "nv set qos mapping default-global port-default-sp 3\n",
+            "every packet goes to queue 3",
+        ),
+    ],
+)
+def test_a_kept_queue_that_is_fed_by_vlan_priority_or_port_is_refused(more: str, says: str) -> None:
+    said = refusal("nvue", PFC + more)
+    assert "kept-pcp: leaf: " in said
+    assert says in said
+
+
+def test_where_code_points_are_trusted_it_is_kept_by_them() -> None:
+    assert planned("nvue", PFC + TRUST.format("l3")).changes
+    elsewhere = TRUST.format("port") + "nv set qos mapping default-global port-default-sp 1\n"
+    assert planned("nvue", PFC + elsewhere).changes
+
+
+@pytest.mark.parametrize(
+    ("line", "owner"),
+    [
+        ("qos remark default-global rewrite l3", "leaf"),
+        ("qos remark default-global switch-priority 6 dscp 0", "leaf"),
+        ("interface swp1-4 qos remark profile OUT", "swp1"),
+        ("qos mapping default-global dscp ef switch-priority 3", "leaf"),
+        ("qos congestion-control default-global traffic-class 3 min-threshold 40KB", "leaf"),
+        ("qos traffic-pool default-lossless size 9", "leaf"),
+        ("qos egress-scheduler default-global traffic-class 3 max-rate 9", "leaf"),
+        ("qos advance-buffer-config default-global ingress-pool 1 size 9", "leaf"),
+        ("interface swp2 qos frobnicate on", "swp2"),
+        ("qos frobnicate", "leaf"),
+    ],
+)
+def test_a_line_that_is_not_known_is_refused_by_itself(line: str, owner: str) -> None:
+    text = f"nv set system hostname leaf\nnv set {line}\n"
+    assert f'unread: {owner}: "nv set {line}"' in refusal("nvue", text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "qos remark OUT rewrite l3",
+        "interface swp9 qos frobnicate on",
+        "interface swp1 ip address 192.0.2.1/31",
+        "interface swp1 link mtu 9216",
+        "interface swp1 qos pfc-watchdog",
+        "interface swp1 acl A inbound",
+        "acl A rule 1 action permit",
+        "acl B rule 1 action set dscp 3",
+        "router bgp autonomous-system 65001",
+    ],
+)
+def test_what_is_far_or_chooses_no_queue_is_of_no_matter(line: str) -> None:
+    assert planned("nvue", f"nv set system hostname leaf\nnv set {line}\n").changes
+
+
+def test_a_list_that_marks_is_refused_on_its_port() -> None:
+    text = "nv set interface swp1 acl A inbound\nnv set acl A rule 1 action set dscp 3\n"
+    assert 'unread: acl A: "nv set acl A rule 1 action set dscp 3"' in refusal("nvue", text)
+
+
+def test_a_captured_switch_is_read_whole() -> None:
+    made = planned("nvue", captured("nvue.roce").replace("swp1-2 qos cong", "swp7 qos cong"))
+    assert made.read[0] == made.read[1] > 15
