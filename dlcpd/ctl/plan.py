@@ -23,6 +23,7 @@ from dlcpd.planning.trees import ROOT
 
 MOST_BYTES: Final = 16 << 20  # of a topology file: 65,536 links have 5 MB
 MOST_ROWS: Final = 64  # hosts or trees that the text lists; --json has all
+MOST_LIMITS: Final = 8  # likewise
 MOST_LETTERS: Final = 72  # of a tree
 
 
@@ -102,7 +103,9 @@ def _text(graph: Graph, made: TreePlan, found: PlanReasons) -> list[str]:
     if made.bound is not None:
         lines += [f"bound: {certificate(graph, made.bound)}"]
         lines += [f"plan: {in_words(made.packing.rate)}, {_part(made):.0%} of the bound"]
-    lines += [f"limit: {limit}" for limit in _limits(graph, found)[:MOST_ROWS]]
+    limits = _limits(graph, found)
+    lines += [f"limit: {limit}" for limit in limits[:MOST_LIMITS]]
+    lines += _more(len(limits), "limits", MOST_LIMITS)
     lines += [found.why]
     if made.note and made.bound is not None:
         lines += [f"note: {made.note}"]
@@ -123,8 +126,8 @@ def _limits(graph: Graph, found: PlanReasons) -> list[str]:
     return lines
 
 
-def _more(count: int, what: str) -> list[str]:
-    return [f"and {count - MOST_ROWS} more {what}"] if count > MOST_ROWS else []
+def _more(count: int, what: str, most: int = MOST_ROWS) -> list[str]:
+    return [f"and {count - most} more {what}"] if count > most else []
 
 
 def _part(made: TreePlan) -> float:

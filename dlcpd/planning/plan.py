@@ -44,19 +44,18 @@ def all_reduce(graph: Graph) -> TreePlan:
     shares = _one_switch(graph)
     if shares is not None:
         return TreePlan(Packing(float(bound.rate), _stars(shares)), bound, "")
+    rate, note = direct_rate(graph), ""
     try:
         search = packing if len(graph.hosts) <= ALL_ALONE else classes
-        found, note = search.all_reduce(graph), ""
+        found: Packing | None = search.all_reduce(graph)
     except (SolverMissing, TooLarge) as exc:
-        form = two_levels(graph)
-        what = "each host has an equal share" if form is None else "racks have trees of two levels"
-        found, note = form, f"{exc}; until then {what}"
-        if form is None and not direct_rate(graph):
+        found, note = two_levels(graph), f"{exc}; until then "
+        if found is None and not rate:
             raise
-    rate = direct_rate(graph)
-    if found is None or found.rate <= rate:
-        return TreePlan(Packing(rate, _stars(_equal(len(graph.hosts)))), bound, note)
-    return TreePlan(found, bound, note)
+    if found is not None and found.rate > rate:
+        return TreePlan(found, bound, note and f"{note}racks have trees of two levels")
+    equal = Packing(rate, _stars(_equal(len(graph.hosts))))
+    return TreePlan(equal, bound, note and f"{note}each host has an equal share")
 
 
 def _equal(count: int) -> tuple[Fraction, ...]:

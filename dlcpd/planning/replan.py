@@ -41,6 +41,9 @@ class ReplanRule:
     _adopted_at: float | None = field(default=None, init=False)
     _seen_at: dict[str, float] = field(default_factory=dict, init=False)  # by link, of its rate
 
+    def __post_init__(self) -> None:
+        self.planned = dict(self.planned)  # `gone` removes links
+
     def window(self, measured: Capacities, now: float) -> dict[str, int]:
         """A window ends. `measured`: capacities of links that had enough traffic to tell.
 

@@ -167,7 +167,9 @@ def test_many_trees_are_counted_and_many_hosts_are_refused(planned: Any, tmp_pat
         hosts, "--svg", str(to), "--hosts", ",".join(f"h{n}" for n in range(20))
     )
     assert code == 0 and "and 8 more trees, with smaller shares" in to.read_text()
-    assert "and 1 more hosts" in planned(hosts)[1]
+    said = planned(hosts)[1]
+    assert "and 1 more hosts" in said and "and 1 more trees" in said
+    assert said.count("\nlimit: ") == 8 and "and 57 more limits" in said
 
 
 def test_the_hosts_of_a_job_alone(planned: Any) -> None:

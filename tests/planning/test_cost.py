@@ -87,6 +87,14 @@ def test_racks_get_trees_of_two_levels_and_both_times() -> None:
     assert "uplink of rack 0" in chosen.why and " ms with equal shares, " in chosen.why
 
 
+def test_large_chunks_of_a_slow_host_delay_its_first_result() -> None:
+    """Its link carries the first chunks of all trees at once; simulated: 1.37 times."""
+    network = _network([25 * M] + [100 * M] * 3)
+    made = candidates(network, 1 << 20)
+    large, small = (predict(made[name], network).seconds for name in ("star 256", "star 64"))
+    assert large > 1.1 * small
+
+
 def test_a_busy_cpu_keeps_direct() -> None:
     network = _network([10**12] * 4, Costs(10**5, 10**4, 0, 0))
     chosen = choose(candidates(network, 4 << 20), network)

@@ -46,6 +46,13 @@ def test_without_scipy_one_rack_has_equal_shares_and_a_note() -> None:
 
 
 @pytest.mark.usefixtures("without_scipy")
+def test_without_scipy_racks_that_gain_nothing_have_equal_shares_and_a_note() -> None:
+    made = plan.all_reduce(racks(2, 4, 100, 400))
+    assert {tree.share for tree in made.packing.trees} == {1 / 8}
+    assert made.note.endswith("until then each host has an equal share")
+
+
+@pytest.mark.usefixtures("without_scipy")
 @pytest.mark.parametrize("count", [2, 4])
 def test_without_scipy_racks_have_trees_of_two_levels_and_a_note(count: int) -> None:
     graph = racks(count, 2, 400, 200)

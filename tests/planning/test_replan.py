@@ -94,6 +94,14 @@ def test_a_plan_that_is_undone_doubles_the_pause() -> None:
     assert rule.pause == LEAST_PAUSE
 
 
+def test_a_plan_that_undoes_the_last_waits_for_two_pauses() -> None:
+    rule = _rule()
+    rule.adopted({"a": 300, "b": 1000}, 0.0)
+    assert rule.decide(PLANNED, 2.0, 2 * LEAST_PAUSE - 0.1) is Decision.TOO_SOON
+    assert rule.decide({"a": 300, "b": 300}, 2.0, LEAST_PAUSE) is Decision.ADOPT
+    assert rule.decide(PLANNED, 2.0, 2 * LEAST_PAUSE) is Decision.ADOPT
+
+
 def test_a_small_gain_gives_no_plan() -> None:
     rule = _rule()
     assert rule.decide({"a": 500, "b": 1000}, 1.09, 5.0) is Decision.SMALL_GAIN
@@ -101,8 +109,9 @@ def test_a_small_gain_gives_no_plan() -> None:
 
 
 def test_a_rank_that_is_gone_gives_a_plan_without_its_links_whatever_the_gain() -> None:
-    rule = _rule()
+    rule = ReplanRule(PLANNED)
     rule.gone(["b"])
+    assert PLANNED == {"a": 1000, "b": 1000}
     assert rule.window({"a": 1000, "b": 1000}, 2.0) == {"a": 1000}
     assert rule.decide({"a": 1000}, 1.0, 2.0) is Decision.ADOPT
     rule.adopted({"a": 1000}, 2.0)
