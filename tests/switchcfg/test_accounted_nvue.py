@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from switchcfg.errors import BadState
 from switchcfg.plan.account import UNREAD, counts
 from switchcfg.platforms.known import PLATFORMS
 from tests.switchcfg.accounted import planned, refusal, wanted
@@ -104,6 +105,12 @@ def test_pfc_of_priority_0_is_named(platform: str) -> None:
         if "priority 0" in each
     ]
     assert said.startswith("roce: priority 0 is that of frames without a VLAN tag")
+
+
+def test_unread_lines_are_bounded() -> None:
+    line = "nv set interface swp0-4095 qos frobnicate{}\n"
+    with pytest.raises(BadState, match="more than 262144 values"):
+        PLATFORMS["nvue"].read("".join(line.format(each) for each in range(65)))
 
 
 @given(data=st.data())
