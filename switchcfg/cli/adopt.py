@@ -14,6 +14,7 @@ from switchcfg.intent.intent import NAME, QUEUES, Intent, Keep, parse
 from switchcfg.intent.known import KNOWN
 from switchcfg.intent.port_names import in_words
 from switchcfg.intent.port_ranges import compact
+from switchcfg.plan.account import UNREAD, refusals
 from switchcfg.plan.plan import plan
 from switchcfg.plan.speeds import speeds
 from switchcfg.plan.state import Place, State, natural
@@ -219,10 +220,13 @@ def _verdict(wanted: Intent, platform: Platform, present: State) -> Iterator[str
 
 def _others(platform: Platform, bare: Intent, present: State) -> Iterator[str]:
     """Notes that list present configuration which the intent does not include."""
+    if unread := [*refusals("the switch", present, {p.name for p in present})]:
+        yield "Lines that switchcfg does not understand; a plan refuses those near its ports:"
+        yield from (f"  {line}" for line in unread)
     owns = platform.owns(bare)
     there: dict[str, dict[str, None]] = {}
     for place, value in sorted(present.items()):
-        if not owns(place, value):
+        if place.kind != UNREAD and not owns(place, value):
             there.setdefault(place.kind, {})[place.name] = None
     if there:
         yield (

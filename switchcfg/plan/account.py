@@ -10,11 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from switchcfg.errors import BadState
 from switchcfg.plan.state import Place, State
 
 UNREAD: Final = "unread"  # kind of values: name = owner, field = line, value = why
 SWITCH: Final = ""  # owner of what is set for the whole switch
 NOT_UNDERSTOOD: Final = "not understood"
+MOST: Final = 1 << 18  # values of a device; a chassis has some ten thousand
 SHOWN: Final = 160  # characters of a line in an error
 Line = TypeVar("Line")
 
@@ -60,6 +62,8 @@ def account(
 
     A line in `refused` is UNREAD for the reason there. Of another, `consume` adds the values and
     returns True; or it returns False, and the line is of no matter (`idle`), or not understood.
+
+    Raises: BadState for more than MOST values.
     """
     out: dict[Place, str] = {}
     count = unread = 0
@@ -69,6 +73,8 @@ def account(
         if not why and (consume(line, out) or reason(idle, item.text)):
             continue
         unread += 1
+        if len(out) + len(item.owners) > MOST:
+            raise BadState(f"configuration of more than {MOST} values")
         for owner in item.owners:
             out[Place(UNREAD, owner, item.shown)] = why or NOT_UNDERSTOOD
     return Reading(out, count, unread)

@@ -25,7 +25,7 @@ from switchcfg.platforms.commands import CommandPlatform, number_of
 from switchcfg.platforms.eos_grammar import GRAMMAR
 from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.platform import group_name, is_ours
-from switchcfg.platforms.weighted import below, in_words, percents
+from switchcfg.platforms.weighted import UNMARKED, below, in_words, percents
 
 KBYTE: Final = 1000  # bytes of a kbyte of EOS
 # EOS hashes layer 4 by default. Chips have headroom for two lossless classes.
@@ -79,6 +79,8 @@ class Eos(CommandPlatform):
         why = "EOS serves no strict queue below a weighted queue"
         yield from in_words(layout, below(layout), why)
         for each in layout.lossless:
+            if each.priority == 0:
+                yield UNMARKED.format(each.name)
             if each.cable:
                 yield f"{each.name}: cable: EOS computes the headroom itself"
 

@@ -17,18 +17,26 @@ from itertools import product
 from typing import Any, Final
 
 from switchcfg.errors import BadState
-from switchcfg.plan.account import SWITCH, UNREAD, Item, KnownLine, Reading, account, reached
+from switchcfg.plan.account import (
+    MOST,
+    SWITCH,
+    UNREAD,
+    Item,
+    KnownLine,
+    Reading,
+    account,
+    reached,
+)
 from switchcfg.plan.state import Change, Place, State, natural
 from switchcfg.platforms.name_ranges import members
 
 SEPARATOR: Final = "|"  # between the parts of a place's name; no device allows it in a name
 WORD: Final = re.compile(r"[^\s|]{1,128}")  # a value for a template: never a line's end
 MAX_TEXT: Final = 1 << 24  # characters of a device's configuration
-MOST: Final = 1 << 18  # values of a device
 MEMBERS: Final = "*"  # the first group is a list or range of owners
 JOINT: Final = " / "  # between sections and lines in an account
 NUMBERS: Final = frozenset(
-    (
+    [
         "dscp",
         "tc",
         "queue",
@@ -41,7 +49,7 @@ NUMBERS: Final = frozenset(
         "percent",
         "group",
         "bytes",
-    )
+    ]
 )
 _HOLE: Final = re.compile(r"\{(\w+)(\+?)\}|<(\w+)(\*?)>")
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from switchcfg.plan.queues import Layout, Queue
 
+UNMARKED: Final = "{0}: priority 0 is that of frames without a VLAN tag: they pause with it"
 LEAST: Final = 10  # percent for a weighted traffic class, so that lossless classes cannot starve it
 
 

@@ -5,8 +5,13 @@ Ethernet", and of the NVUE command reference.
 """
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.switchcfg.accounted import planned, refusal
+from switchcfg.errors import BadState
+from switchcfg.plan.account import UNREAD, counts
+from switchcfg.platforms.known import PLATFORMS
+from tests.switchcfg.accounted import planned, refusal, wanted
 from tests.switchcfg.test_captured import captured
 
 PFC = (
@@ -89,3 +94,38 @@ def test_a_list_that_marks_is_refused_on_its_port() -> None:
 def test_a_captured_switch_is_read_whole() -> None:
     made = planned("nvue", captured("nvue.roce").replace("swp1-2 qos cong", "swp7 qos cong"))
     assert made.read[0] == made.read[1] > 15
+
+
+@pytest.mark.parametrize("platform", ["eos", "nvue"])
+def test_pfc_of_priority_0_is_named(platform: str) -> None:
+    row = '[[lossless]]\nname = "roce"\npriority = 0\ndscp = [24]\nshare = 10\n'
+    [said] = [
+        each
+        for each in PLATFORMS[platform].render(*wanted(platform, "", row)).degraded
+        if "priority 0" in each
+    ]
+    assert said.startswith("roce: priority 0 is that of frames without a VLAN tag")
+
+
+def test_unread_lines_are_bounded() -> None:
+    line = "nv set interface swp0-4095 qos frobnicate{}\n"
+    with pytest.raises(BadState, match="more than 262144 values"):
+        PLATFORMS["nvue"].read("".join(line.format(each) for each in range(65)))
+
+
+@given(data=st.data())
+def test_a_line_that_changes_is_read_so_or_refused(data: st.DataObject) -> None:
+    kind = PLATFORMS["nvue"]
+    found = captured("nvue.roce").splitlines()
+    rows = [row for row in found if " qos " in row and "watchdog" not in row]
+    at = data.draw(st.integers(0, len(rows) - 1))
+    words = rows[at].split()
+    where = data.draw(st.integers(3, len(words) - 1))
+    new = data.draw(st.sampled_from(["pcp", "on", "7", "kbytes", "frobnicate", "dscp", "rx"]))
+    if new == words[where] or words[where] == "enable":
+        return
+    changed = " ".join([*words[:where], new, *words[where + 1 :]])
+    was = kind.read("\n".join(rows))
+    read = kind.read("\n".join([*rows[:at], changed, *rows[at + 1 :]]))
+    assert UNREAD in {place.kind for place in read} or dict(read) != dict(was)
+    assert counts(read)[1] == counts(was)[1]

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from switchcfg.errors import CannotExpress, Refused
 from switchcfg.plan.plan import plan, removal
@@ -178,3 +180,25 @@ def test_traffic_classes_of_ours_reach_a_priority_group_with_a_buffer() -> None:
         "group: Ethernet0: traffic class 7 goes to priority group 7, which has no BUFFER_PG"
         in refusal("sonic", sonic_text(tables), KEEP)
     )
+
+
+@given(data=st.data())
+def test_a_field_that_changes_is_read_so_or_refused(data: st.DataObject) -> None:
+    tables = stock()
+    was = dict(SONIC.read(sonic_text(tables)))
+    names = sorted(tables.keys() - {"VERSIONS", "DEVICE_METADATA", "PORT"})
+    table = data.draw(st.sampled_from(names))
+    key = data.draw(st.sampled_from(sorted(tables[table])))
+    field = data.draw(st.sampled_from(sorted(tables[table][key])))
+    where = data.draw(st.sampled_from(["table", "key", "field", "value"]))
+    if where == "table":
+        tables[f"{table}2"] = tables.pop(table)
+    elif where == "key":
+        tables[table][key + data.draw(st.sampled_from(["x", ",Ethernet8", "|9"]))] = tables[
+            table
+        ].pop(key)
+    elif where == "field":
+        tables[table][key][f"{field}x"] = tables[table][key].pop(field)
+    else:
+        tables[table][key][field] += "7"
+    assert dict(SONIC.read(sonic_text(tables))) != was

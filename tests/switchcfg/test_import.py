@@ -100,6 +100,18 @@ def test_eos_keeps_its_lossless_queue_and_says_which_code_point_is_in_the_way(
     assert parse(text, NAME).keep.dscp == dict.fromkeys((24, 25, 27, 29, 31), 3)
 
 
+def test_lines_that_are_not_understood_are_listed(
+    said: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said.write_text(
+        "qos rewrite dscp\ninterface Ethernet1\n   shape rate 9\nqos profile X\n   foo bar\n"
+    )
+    _, notes = imported(capsys, "eos", said)
+    assert 'unread: the switch: "qos rewrite dscp": rewrites code points' in notes
+    assert 'unread: Ethernet1: "shape rate 9": ' in notes
+    assert 'unread: qos profile X: "foo bar": not understood' in notes
+
+
 def test_without_flow_control_it_says_that_it_saw_none(
     said: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

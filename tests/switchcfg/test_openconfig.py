@@ -236,6 +236,21 @@ def test_a_queue_of_others_on_the_port_is_refused_by_its_name() -> None:
     planned(json.dumps(document), intent(KEEP.replace("[3]", "[3, 7]")))
 
 
+@pytest.mark.parametrize(
+    ("side", "what"),
+    [
+        ("output", {"classifiers": {"classifier": [{"type": "IPV4", "config": {"name": "OUT"}}]}}),
+        ("input", {"scheduler-policy": {"config": {"name": "POLICER"}}}),
+    ],
+)
+def test_what_rewrites_or_drops_at_a_port_is_refused(side: str, what: dict[str, Any]) -> None:
+    document = captured()
+    port = qos(document, "interfaces")[0]
+    port.setdefault(f"openconfig-qos:{side}", {}).update(what)
+    said = refusal(document, intent(KEEP))
+    assert f'unread: eth1: "{side}/{next(iter(what))}' in said
+
+
 def test_queues_without_a_number_are_refused_by_name() -> None:
     """A real answer has six of six so: NC1, AF4, BE1 ... (featureprofiles, QoS READMEs)."""
     document = captured()

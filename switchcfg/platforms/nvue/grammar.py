@@ -30,7 +30,12 @@ _REWRITES: Final = (
     "rewrites code points on the way out, and dlcpd's must leave as they came: remove it"
 )
 IDLE: Final = (
-    _known(_PORT + r"(?!qos\b|acl\b).*", "link, bridging and routing: chooses no queue"),
+    _known(
+        _PORT + r"(type|description|ip|ipv4|ipv6|neighbor|link|bridge|bond|vlan|base-interface|"
+        r"parent|vrf|router|evpn|tunnel|vxlan|ptp|synce|lldp|sflow|telemetry|counter|dot1x|"
+        r"port-security|storm-control|transceiver|pluggable|healing|bridge)\b.*",
+        "link, bridging and routing: chooses no queue",
+    ),
     _known(r"acl \S+ (?!.* action (set|police)\b).*", "filters: chooses no queue"),
     _known(_PORT + r"qos (pfc-watchdog|buffer|counter).*", "guards or counts, and a plan does not"),
     _known(r"qos pfc-watchdog.*", "guards flow control, and a plan does not"),

@@ -21,6 +21,7 @@ from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.nvue import lossless as nvue_lossless
 from switchcfg.platforms.nvue.grammar import GLOBAL, GRAMMAR
 from switchcfg.platforms.platform import Fit, GivenBack, Rendered, group_name, is_ours
+from switchcfg.platforms.weighted import UNMARKED
 
 # Cumulus hashes layer 4 by default, and has one lossless priority group (its reference, "QoS").
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=("hash",), lossless=1)
@@ -56,7 +57,8 @@ class Nvue(CommandPlatform):
 
     def render(self, intent: Intent, device: Device) -> Rendered:
         found = super().render(intent, device)
-        more = (nvue_lossless.HALF,) if intent.lossless else ()
+        more: tuple[str, ...] = (nvue_lossless.HALF,) if intent.lossless else ()
+        more += tuple(UNMARKED.format(e.name) for e in intent.lossless if e.priority == 0)
         return replace(found, degraded=(*found.degraded, *more))
 
     def defaults(self, present: State) -> State:

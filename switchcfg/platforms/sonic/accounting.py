@@ -15,7 +15,8 @@ BINDINGS: Final = ("QUEUE", "PORT_QOS_MAP", "BUFFER_QUEUE", "BUFFER_PG")
 GLOBAL: Final = "global"  # the key of PORT_QOS_MAP for the whole switch
 # Tables that have something to do with QoS, known or not
 QOS: Final = re.compile(
-    r"(\w+_)?(DSCP|TC|QUEUE|BUFFER|PFC|WRED|SCHEDULER|QOS|DOT1P|EXP|FC|POLICER|TRIMMING|HASH)(_\w+)?"
+    r"\w*(DSCP|QUEUE|BUFFER|PFC|WRED|SCHEDULER|QOS|DOT1P|TRIMMING)\w*|"
+    r"(\w+_)?(TC|FC|EXP|POLICER|HASH)(_\w+)?"
 )
 _COLOUR: Final = "(green|yellow|red)"
 _FIELDS: Final = {
