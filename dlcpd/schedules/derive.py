@@ -4,7 +4,7 @@ Every engine derives the same: arithmetic is rational, and rates come from the n
 a schedule is that of its busiest link, bytes / rate: all links work at once.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -25,6 +25,7 @@ WORTH: Final = Fraction(21, 20)  # least gain of a forest: rates are known to tw
 LARGE: Final = 25 << 20  # bytes; a bucket of DDP
 MOST_RANKS: Final = 256  # 0.2 s of an engine's time; a tree per rank
 LEAST_CHUNK: Final = 64 << 10  # bytes; smaller ones cost a wake-up for a few datagrams
+MOST_CHUNKS: Final = 1024  # of an operation, unless they are LONGEST: a program is kept in memory
 DEPTH: Final = 2  # of the trees here, in hops
 BITS: Final = 8
 NANOSECONDS: Final = 1_000_000_000
@@ -91,8 +92,8 @@ def derive(
     times = [busiest(network, hosts, _carried(forest, exchange), way) for forest in forests]
     seconds = min(times)
     forest = forests[times.index(seconds)]
-    largest = max(carried for _, carried in _carried(forest, exchange)) // UNIT
-    chunk = _chunk(largest, seconds, network.costs.transfer_ns, most_chunk)
+    carried = [carried // UNIT for _, carried in _carried(forest, exchange)]
+    chunk = _chunk(carried, seconds, network.costs.transfer_ns, most_chunk)
     return Derived(Forest(forest.trees, chunk), network, seconds, without)
 
 
@@ -187,10 +188,10 @@ def busiest(network: JobNetwork, hosts: Hosts, trees: Carried, way: Directions) 
     return max(Fraction(carried * BITS, rate * UNIT) for carried, rate in loads)
 
 
-def _chunk(largest: int, seconds: Fraction, transfer_ns: int, most: int) -> int:
-    """Bytes of the chunks of the tree that carries `largest` bytes. With K of them an operation of
-    T seconds takes (K + DEPTH) / K x T, and the CPU time of K transfers: least with K = sqrt(DEPTH
-    x T / that of one)."""
+def _chunk(carried: Sequence[int], seconds: Fraction, transfer_ns: int, most: int) -> int:
+    """Bytes of the chunks of the tree that carries most; `carried`: bytes of each tree. With K of
+    them an operation of T seconds takes (K + DEPTH) / K x T, and the CPU time of K transfers: least
+    with K = sqrt(DEPTH x T / that of one)."""
     count = isqrt(int(DEPTH * seconds * NANOSECONDS / max(transfer_ns, 1))) or 1
-    wanted = -(-largest // count // ALIGNMENT) * ALIGNMENT
-    return min(max(wanted, LEAST_CHUNK), most, LONGEST)
+    wanted = max(-(-max(carried) // count), -(-sum(carried) // MOST_CHUNKS))
+    return min(max(-(-wanted // ALIGNMENT) * ALIGNMENT, LEAST_CHUNK), most, LONGEST)

@@ -15,6 +15,7 @@ from dlcpd.schedules.choose import choose
 from dlcpd.schedules.derive import (
     FOREST,
     LEAST_CHUNK,
+    MOST_CHUNKS,
     MOST_RANKS,
     WAYS,
     Derived,
@@ -201,6 +202,14 @@ def test_chunks_follow_the_rate_and_the_size() -> None:
     ]
     assert chunks == [LEAST_CHUNK, 83_904, 266_368, 838_912]
     assert of(network_of([100_000] * 4), "all_reduce").forest.chunk_bytes == 209_728
+
+
+def test_a_program_is_no_longer_for_a_slow_link() -> None:
+    """A step takes 540 B of an engine's memory."""
+    network, size = network_of([25, *[100] * 63]), 1 << 30
+    task = Task(collective="all_reduce", size=size)
+    assert of(network, "all_reduce", size).forest.chunk_bytes == 1 << 20
+    assert len(choose(task, placed(network, 5)).program.steps) < 6 * MOST_CHUNKS
 
 
 # --- choice -----------------------------------------------------------------------------------
