@@ -24,7 +24,7 @@ FOREST: Final = "forest"  # name of the schedule
 WORTH: Final = Fraction(21, 20)  # least gain of a forest: rates are known to two digits
 LARGE: Final = 25 << 20  # bytes; a bucket of DDP
 MOST_RANKS: Final = 256  # 0.2 s of an engine's time; a tree per rank
-LEAST_CHUNK: Final = 64 << 10  # bytes; smaller ones cost a wake-up for a few datagrams
+LEAST_CHUNK: Final = 16 << 10  # bytes; 12 datagrams of 1,408 B
 MOST_CHUNKS: Final = 1024  # of an operation, unless they are LONGEST: a program is kept in memory
 DEPTH: Final = 2  # of the trees here, in hops
 BITS: Final = 8
@@ -93,7 +93,8 @@ def derive(
     seconds = min(times)
     forest = forests[times.index(seconds)]
     carried = [carried // UNIT for _, carried in _carried(forest, exchange)]
-    chunk = _chunk(carried, seconds, network.costs.transfer_ns, most_chunk)
+    row_ns = network.costs.transfer_ns * _transfers(forest, way)
+    chunk = _chunk(carried, seconds, row_ns, most_chunk)
     return Derived(Forest(forest.trees, chunk), network, seconds, without)
 
 
@@ -188,10 +189,19 @@ def busiest(network: JobNetwork, hosts: Hosts, trees: Carried, way: Directions) 
     return max(Fraction(carried * BITS, rate * UNIT) for carried, rate in loads)
 
 
-def _chunk(carried: Sequence[int], seconds: Fraction, transfer_ns: int, most: int) -> int:
-    """Bytes of the chunks of the tree that carries most; `carried`: bytes of each tree. With K of
-    them an operation of T seconds takes (K + DEPTH) / K x T, and the CPU time of K transfers: least
-    with K = sqrt(DEPTH x T / that of one)."""
-    count = isqrt(int(DEPTH * seconds * NANOSECONDS / max(transfer_ns, 1))) or 1
+def _transfers(forest: Forest, way: Directions) -> int:
+    """Transfers of a row, a chunk of every tree, to and from the rank that has most."""
+    edges = [0] * forest.world
+    for tree in forest.trees:
+        for rank, children in enumerate(tree.children):
+            edges[rank] += len(children) + (tree.parents[rank] != ROOT)
+    return max(edges) * (way.up + way.down)
+
+
+def _chunk(carried: Sequence[int], seconds: Fraction, row_ns: int, most: int) -> int:
+    """Bytes of the chunks of the tree that carries most; `carried`: bytes of each tree, `row_ns`:
+    CPU time of a row. With K rows an operation of T seconds takes (K + DEPTH) / K x T, and the CPU
+    time of K rows: least with K = sqrt(DEPTH x T / that of one)."""
+    count = isqrt(int(DEPTH * seconds * NANOSECONDS / max(row_ns, 1))) or 1
     wanted = max(-(-max(carried) // count), -(-sum(carried) // MOST_CHUNKS))
     return min(max(-(-wanted // ALIGNMENT) * ALIGNMENT, LEAST_CHUNK), most, LONGEST)

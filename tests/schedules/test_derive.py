@@ -200,8 +200,8 @@ def test_chunks_follow_the_rate_and_the_size() -> None:
     chunks = [
         of(network_of([rate] * 4), "all_reduce", 64 << 20).forest.chunk_bytes for rate in rates
     ]
-    assert chunks == [LEAST_CHUNK, 83_904, 266_368, 838_912]
-    assert of(network_of([100_000] * 4), "all_reduce").forest.chunk_bytes == 209_728
+    assert chunks == [91_712, 294_400, 932_096, 3_355_456]
+    assert of(network_of([100] * 4), "all_reduce", 1 << 20).forest.chunk_bytes == LEAST_CHUNK
 
 
 def test_a_program_is_no_longer_for_a_slow_link() -> None:

@@ -10,11 +10,9 @@ from dlcp_lab.simulation.fabric import LeafSpine, of_network
 from dlcp_lab.simulation.operation import different
 from dlcp_lab.simulation.planned import (
     DIRECT,
-    LEAST_GAIN,
     PLANNED,
     PlanCase,
     bound_bps,
-    busiest,
     network_of,
     programs,
     run,
@@ -180,7 +178,4 @@ def test_racks_cross_an_uplink_once_per_direction() -> None:
 @pytest.mark.parametrize("collective", ["all_reduce", "reduce_scatter", "all_gather"])
 def test_equal_hosts_keep_the_program_of_today(collective: str) -> None:
     case = PlanCase(job([100] * 4), collective, 1 << 20)
-    fabric = network_of(case, 200e-6, 256 << 10, 1).fabric
-    today, plan = (programs(case, each, fabric) for each in (DIRECT, PLANNED))
-    assert today == plan
-    assert busiest(today, fabric) <= LEAST_GAIN * case.bound
+    assert programs(case, DIRECT) == programs(case, PLANNED)

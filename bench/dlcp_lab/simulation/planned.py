@@ -6,7 +6,6 @@ results are compared bit by bit.
 
 import random
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,15 +15,11 @@ import numpy as np
 
 from dlcp_lab.simulation.burst_network import BurstNetwork
 from dlcp_lab.simulation.cell import CHUNK, GRANT, PEER_TIMEOUT, SEGMENT
-from dlcp_lab.simulation.fabric import SimFabric, of_network
-from dlcp_lab.simulation.operation import DEADLINE, carried_bytes, different, with_headers
+from dlcp_lab.simulation.fabric import of_network
+from dlcp_lab.simulation.operation import DEADLINE, different, with_headers
 from dlcp_lab.simulation.reference import Tensor, draw_whole
-from dlcpd.schedules import shares
-from dlcpd.schedules.builders import forest
 from dlcpd.schedules.catalog import Place, Task
 from dlcpd.schedules.choose import choose
-from dlcpd.schedules.draft import LONGEST
-from dlcpd.schedules.layout import ALIGNMENT
 from dlcpd.schedules.model import Program
 from dlcpd.schedules.network import JobNetwork
 from dlcpd.schedules.shares import one_switch_bound
@@ -33,11 +28,8 @@ DIRECT, PLANNED = "direct", "planned"
 ROOT: Final = 0  # of a broadcast
 ITEM: Final = 4  # bytes of an element
 TRAIN: Final = 4.5  # datagrams of a train on the slowest wire: half a millisecond at 100 Mb/s
-ROWS: Final = 32  # of chunks, one per tree: results begin after the first of them
-LEAST_CHUNK: Final = 16 << 10  # bytes
 SKEW: Final = 1e-3  # seconds within which all ranks begin, at random
 RESOLUTION: Final = 1e-9  # seconds; sums of times are no more exact
-LEAST_GAIN: Final = 1.05  # busiest port of `direct` / that of the forest; for less, no plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +51,9 @@ class PlanCase:
         return (self.size // self.hosts,) * self.hosts
 
     @property
-    def chunk(self) -> int:
-        """Bytes of a chunk of a forest with about as many trees as hosts."""
-        wanted = self.size // self.hosts // ROWS // ALIGNMENT * ALIGNMENT
-        return min(max(wanted, LEAST_CHUNK), LONGEST)
+    def sizes(self) -> tuple[int, ...]:
+        """The parts, where they are what ranks give or get."""
+        return self.parts if self.collective in ("all_gather", "reduce_scatter") else ()
 
     @property
     def bound(self) -> float:
@@ -117,40 +108,14 @@ def bound_bps(network: JobNetwork, collective: str) -> Fraction:
     )
 
 
-def programs(case: PlanCase, schedule: str, fabric: SimFabric) -> list[Program]:
-    """The program of each rank, by the name of a schedule or PLANNED: the forest of the network, or
-    `direct` where that is no slower."""
-    if schedule == PLANNED:
-        today = programs(case, DIRECT, fabric)
-        made = [_forest(case, rank) for rank in range(case.hosts)]
-        return made if busiest(today, fabric) > LEAST_GAIN * busiest(made, fabric) else today
+def programs(case: PlanCase, schedule: str) -> list[Program]:
+    """The program of each rank, by the name of a schedule or PLANNED: what engines choose where
+    the network is known."""
+    network, wanted = (case.network, None) if schedule == PLANNED else (None, schedule)
     alone = tuple((rank,) for rank in range(case.hosts))
-    task = Task(collective=case.collective, size=case.size, sizes=case.parts, root=ROOT)
-    places = [Place(rank, alone, CHUNK * SEGMENT) for rank in range(case.hosts)]
-    return [choose(task, place, schedule).program for place in places]
-
-
-def busiest(of_ranks: Sequence[Program], fabric: SimFabric) -> float:
-    """Seconds that the busiest port takes for the data of all programs."""
-    seconds = defaultdict[str, float](float)
-    for (source, target), carried in carried_bytes(of_ranks).items():
-        for port in fabric.way(source, target):
-            seconds[port.name] += carried * 8 / port.wire.rate_bps
-    return max(seconds.values(), default=0.0)
-
-
-def _forest(case: PlanCase, rank: int) -> Program:
-    if case.collective == "broadcast":
-        made = shares.rooted(case.network, ROOT, case.chunk).forest
-        return forest.broadcast(rank, case.size, ROOT, made)
-    made = shares.two_levels(case.network, case.chunk).forest
-    match case.collective:
-        case "all_gather":
-            return forest.all_gather(rank, case.parts, made)
-        case "reduce_scatter":
-            return forest.reduce_scatter(rank, case.parts, made)
-        case _:
-            return forest.all_reduce(rank, case.size, made)
+    task = Task(collective=case.collective, size=case.size, sizes=case.sizes, root=ROOT)
+    places = [Place(rank, alone, CHUNK * SEGMENT, network) for rank in range(case.hosts)]
+    return [choose(task, place, wanted).program for place in places]
 
 
 def network_of(case: PlanCase, round_trip: float, buffer: int, seed: int) -> BurstNetwork:
@@ -173,7 +138,7 @@ def run(
     case: PlanCase, network: BurstNetwork, schedule: str, *, warmup: int, repeat: int
 ) -> PlanTimes:
     """The times of `repeat` operations by a schedule, after `warmup`. Raises: NotCompleted."""
-    begun_cpu, of_ranks = time.process_time(), programs(case, schedule, network.fabric)
+    begun_cpu, of_ranks = time.process_time(), programs(case, schedule)
     times, wrong, before = list[float](), 0, 0.0
     for number in range(1, warmup + repeat + 1):
         if number == warmup + 1:
