@@ -23,7 +23,7 @@ from dlcpd.schedules.shares import integer_shares, one_switch, two_levels
 FOREST: Final = "forest"  # name of the schedule
 WORTH: Final = Fraction(21, 20)  # least gain of a forest: rates are known to two digits
 LARGE: Final = 25 << 20  # bytes; a bucket of DDP
-MOST_RANKS: Final = 256  # 0.2 s of an engine's time; a tree per rank
+MOST_RANKS: Final = 256  # up to 0.5 s of an engine's time; a tree per rank
 LEAST_CHUNK: Final = 16 << 10  # bytes; 12 datagrams of 1,408 B
 MOST_CHUNKS: Final = 1024  # of an operation, unless they are LONGEST: a program is kept in memory
 DEPTH: Final = 2  # of the trees here, in hops

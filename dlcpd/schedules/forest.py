@@ -32,9 +32,9 @@ class Tree:
             if not ROOT <= parent < world:
                 raise BadForest(f"rank {rank} has parent {parent}, of {world} ranks")
         for rank in range(world):
-            at = rank
-            for _ in range(world):
-                at = self.parents[at] if at != ROOT else ROOT
+            at, hops = rank, 0
+            while at != ROOT and hops < world:
+                at, hops = self.parents[at], hops + 1
             if at != ROOT:
                 raise BadForest(f"rank {rank} does not reach the root: its parents form a circle")
 

@@ -18,6 +18,8 @@ def rotated(forest: Forest, hosts: Hosts) -> Forest:
     """For an all-reduce: each tree is divided into as many as a host has ranks at most, with
     another head each, so that all ranks of a host add."""
     lanes = max(map(len, hosts))
+    if lanes == 1:
+        return forest  # hosts are in the order of their ranks
     parts = [
         (over_ranks(tree, hosts, _lane(hosts, lane)), Fraction(tree.share, lanes))
         for tree in forest.trees
