@@ -22,7 +22,7 @@ from dlcpd.daemon.clients.session_socket import SessionSocket
 from dlcpd.daemon.config.effective import agreed, engine_configs
 from dlcpd.daemon.config.reload import Reloaded, reloaded
 from dlcpd.daemon.config.tables import Config
-from dlcpd.daemon.config.topology import host_capacity
+from dlcpd.daemon.config.topology import absent, host_capacity
 from dlcpd.daemon.ending import Ending
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.engines import Engines
@@ -101,7 +101,7 @@ class Service:
         self._embedded = client is not None
         if self._embedded:  # no file, so neither mode nor group decides: own user and root
             access = Access.configured(())
-        self._capacity = host_capacity(self._config.planner.topology, daemon.host)
+        self._capacity = self._told_by(self._config.planner.topology)
         self._trust = Trust.configured(self._config.security)
         self._keys = KeyWatch(self._trust.authorised, self._revoked)
         if self._config.metrics.listen:
@@ -128,6 +128,14 @@ class Service:
         self._keys.start()
         await self._until_asked_to_end()
         return await self._shut_down()
+
+    def _told_by(self, topology: str) -> HostCapacity | None:
+        """The capacity that this host tells its peers. Raises: BadConfig."""
+        host = self._config.daemon.host
+        found = host_capacity(topology, host)
+        if topology and found is None:
+            log.warning("no_plan", why=absent(topology, host))
+        return found
 
     async def _until_asked_to_end(self) -> None:
         """Wait for the end; meanwhile answer the manager's watchdog, if there is one."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from dlcpd.daemon.config.effective import resolved
 from dlcpd.daemon.config.tables import Config
 from dlcpd.daemon.config.values import AUTO, cpu_numbers
-from dlcpd.doctor import daemon, host, interfaces, kernel, keys
+from dlcpd.doctor import daemon, host, interfaces, kernel, keys, topology
 from dlcpd.doctor.rows import Row, warn
 
 Check = tuple[str, Callable[[], Iterable[Row]]]
@@ -35,6 +35,7 @@ def _checks(written: Config, file: Path | None, socket: str) -> list[Check]:
         ("configuration", lambda: [daemon.judge_configuration(config, file)]),
         ("data path", lambda: [daemon.judge_data_path(network.data_path, network.data_encryption)]),
         ("daemon, ports and keys", lambda: _daemon(config, socket)),
+        ("topology", lambda: topology.judge_topology(config)),
         ("interfaces", lambda: _interfaces(written, config)),
         ("UDP GSO and GRO", lambda: [_segmentation(offload=network.offload)]),
         (

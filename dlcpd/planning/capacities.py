@@ -2,7 +2,7 @@
 
 from dlcpd.contract.errors import BadConfig
 from dlcpd.planning.graph import Graph, neighbours
-from dlcpd.schedules.network import HostCapacity
+from dlcpd.schedules.network import MAX_RATE, HostCapacity
 
 
 def capacity_of(graph: Graph, host: str) -> HostCapacity | None:
@@ -22,12 +22,14 @@ def capacity_of(graph: Graph, host: str) -> HostCapacity | None:
             f"host {host!r} needs one link in both directions, to a switch: [planner] describes a "
             "host by its rate and its rack"
         )
-    [(switch, rate)] = out.items()
+    [switch] = out
+    rate, back = min(out[switch], MAX_RATE), min(into[switch], MAX_RATE)
     onwards = neighbours(graph)
     above = [other for other in onwards[switch] if other >= count]
     spines = all(min(onwards[other]) >= count for other in above)
     if not above or not (spines or len(above) == 1):
-        return HostCapacity((rate,), (into[switch],))
+        return HostCapacity((rate,), (back,))
     up = sum(link.rate for link in graph.links if link.source == switch and link.target in above)
     down = sum(link.rate for link in graph.links if link.target == switch and link.source in above)
-    return HostCapacity((rate,), (into[switch],), graph.name(switch), up, down)
+    rack = graph.name(switch)
+    return HostCapacity((rate,), (back,), rack, min(up, MAX_RATE), min(down, MAX_RATE))

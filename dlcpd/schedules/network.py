@@ -14,7 +14,7 @@ DIGITS: Final = 2  # significant digits of a rate or cost: measurements are no b
 
 
 MAX_RAILS: Final = 16
-MAX_RATE: Final = 10**14  # bit/s
+MAX_RATE: Final = 10**15  # bit/s
 Rate = Annotated[int, between(1, MAX_RATE)]
 Rails = Annotated[tuple[Rate, ...], Meta(min_length=1, max_length=MAX_RAILS)]
 

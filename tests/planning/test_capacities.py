@@ -5,7 +5,7 @@ import pytest
 from dlcpd.contract.errors import BadConfig
 from dlcpd.planning.capacities import capacity_of
 from dlcpd.planning.topology import parse
-from dlcpd.schedules.network import BadNetwork, HostCapacity, JobNetwork, job_network
+from dlcpd.schedules.network import MAX_RATE, BadNetwork, HostCapacity, JobNetwork, job_network
 
 G = 10**9
 ONE_SWITCH = '[hosts]\na = "10gbit"\nb = { send = "2gbit", receive = "4gbit" }\n'
@@ -43,6 +43,12 @@ def test_a_host_tells_its_rates_and_its_rack(
     text: str, host: str, told: HostCapacity | None
 ) -> None:
     assert capacity_of(parse(text, "x"), host) == told
+
+
+def test_rates_are_within_what_peers_take() -> None:
+    fastest = ", ".join(['{ from = "a", to = "s", rate = "1000tbit" }'] * 2)
+    text = f'hosts = ["a"]\nswitches = ["s"]\nlinks = [{fastest}]\n'
+    assert capacity_of(parse(text, "x"), "a") == HostCapacity((MAX_RATE,), (MAX_RATE,))
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,14 @@ from pathlib import Path
 from typing import Final
 
 from dlcpd.contract.errors import BadConfig
-from dlcpd.daemon import log
 from dlcpd.schedules.network import HostCapacity
 
 MOST_BYTES: Final = 8 << 20  # of the file: 4,096 hosts and 65,536 links fit
 
 
 def host_capacity(topology: str, host: str) -> HostCapacity | None:
-    """Capacity of `host` by the file `topology`; None without a file, or, with a log line, if the
-    file does not have the host: jobs then run as without a file.
+    """Capacity of `host` by the file `topology`; None without a file, or if the file does not have
+    the host: jobs then run as without a file.
 
     Raises: BadConfig naming the file.
     """
@@ -22,7 +21,7 @@ def host_capacity(topology: str, host: str) -> HostCapacity | None:
     from dlcpd.planning.capacities import capacity_of  # noqa: PLC0415
     from dlcpd.planning.topology import parse  # noqa: PLC0415
 
-    where = f"[planner] topology: {topology}"
+    where = _where(topology)
     try:
         with Path(topology).open(encoding="utf-8") as file:
             text = file.read(MOST_BYTES + 1)
@@ -32,9 +31,15 @@ def host_capacity(topology: str, host: str) -> HostCapacity | None:
         raise BadConfig(f"{where}: larger than {MOST_BYTES} B; leave out the hosts of other jobs")
     graph = parse(text, where)
     try:
-        found = capacity_of(graph, host)
+        return capacity_of(graph, host)
     except BadConfig as exc:
         raise BadConfig(f"{where}: {exc}") from exc
-    if found is None:
-        log.warning("no_plan", why=f"{where}: host {host!r} is not in it; add it with its rate")
-    return found
+
+
+def absent(topology: str, host: str) -> str:
+    """The text for a host that the file does not have."""
+    return f"{_where(topology)}: host {host!r} is not in it; add it with its rate"
+
+
+def _where(topology: str) -> str:
+    return f"[planner] topology: {topology}"
