@@ -1,0 +1,52 @@
+"""What the daemons of a job tell each other of their links, and what their engines get."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.kit import Daemon, configuration, join_all
+
+TOPOLOGY = """
+[hosts]
+host-1 = "10gbit"
+host-2 = "2500mbit"
+host-3 = "10gbit"
+"""
+WITHOUT = "none: host host-3 told no rate: set [planner] topology there"
+
+
+def started(folder: Path, number: int, topology: str) -> Daemon:
+    file, more = folder / f"topology{number}.toml", ""
+    if topology:
+        file.write_text(topology)
+        more = f'[planner]\ntopology = "{file}"\n'
+    return Daemon(configuration(folder, f"host-{number}", f"127.0.0.{number}", more=more))
+
+
+@pytest.mark.parametrize(
+    ("third", "plan"),
+    [
+        (TOPOLOGY, "forest: gain "),
+        (TOPOLOGY.replace("host-3", "host-4"), WITHOUT),
+        ("", WITHOUT),
+    ],
+    ids=["all", "not in its file", "no file"],
+)
+def test_all_engines_get_the_network_or_none_does(tmp_path: Path, third: str, plan: str) -> None:
+    with ExitStack() as stack:
+        files = enumerate((TOPOLOGY, TOPOLOGY, third), 1)
+        daemons = [stack.enter_context(started(tmp_path, n, text)) for n, text in files]
+        clients = [stack.enter_context(daemon.client()) for daemon in daemons]
+        join_all(clients, "job")
+        networks = [client.command("OpenSession")["network"] for client in clients]
+        plans = {client.status()["sessions"][0]["plan"] for client in clients}
+        events = [[one["event"] for one in daemon.events] for daemon in daemons]
+    assert networks[0] == networks[1] == networks[2]
+    [said] = plans
+    assert said.startswith(plan)
+    told = plan != WITHOUT
+    assert [name for name, _ in networks[0]] == ["host-1", "host-2", "host-3"] * told
+    assert [lines.count("plan") for lines in events] == [told] * 3
+    lacking = [0, 0, "host-4" in third]  # the host is not in its own file
+    assert [lines.count("no_plan") for lines in events] == [(not told) + own for own in lacking]
