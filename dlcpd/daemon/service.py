@@ -72,7 +72,6 @@ class Service:
             command=engine_command,
         )
         self._ending = Ending()
-        self._capacity: HostCapacity | None
         self._trust: Trust
         self._keys: KeyWatch
         self._peers: Peers | None = None
@@ -101,7 +100,7 @@ class Service:
         self._embedded = client is not None
         if self._embedded:  # no file, so neither mode nor group decides: own user and root
             access = Access.configured(())
-        self._capacity = self._told_by(self._config.planner.topology)
+        capacity = self._told_by(self._config.planner.topology)
         self._trust = Trust.configured(self._config.security)
         self._keys = KeyWatch(self._trust.authorised, self._revoked)
         if self._config.metrics.listen:
@@ -110,6 +109,7 @@ class Service:
         ready = await self._engines.start(engine_configs(self._config), self._environ)
         try:
             self._compose(ready, access.users)
+            self._sessions.joining.capacity = capacity
             self._metrics = opened(self._config.metrics, partial(self._status, 0))
             self._session_socket = SessionSocket(self._server, Path(daemon.socket), access)
             if client is None:
@@ -192,7 +192,6 @@ class Service:
             max_sessions=self._config.daemon.max_sessions,
             max_arena_bytes=self._config.daemon.max_arena_bytes,
             refuse_unproved=self._config.security.unproved == "refuse",
-            capacity=self._capacity,
         )
 
     async def _stop_metrics(self) -> None:
@@ -237,9 +236,11 @@ class Service:
         notify(self._notify_target, READY)
 
     def _take_over(self, found: Reloaded) -> None:
-        """Raises: BadConfig for a user that this host does not have, OSError."""
+        """Raises: BadConfig for a user that this host does not have, or a bad topology; OSError."""
         daemon = found.config.daemon
         access = Access.configured(daemon.allowed_users, daemon.socket_group)
+        capacity = self._told_by(found.config.planner.topology)
+        self._sessions.joining.capacity = capacity
         self._session_socket.admit(access)
         log.configure(daemon.log_level, daemon.log_format, to_journal=self._journal)
         self._config = found.config

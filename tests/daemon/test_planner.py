@@ -1,5 +1,6 @@
 """What the daemons of a job tell each other of their links, and what their engines get."""
 
+import signal
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -50,3 +51,21 @@ def test_all_engines_get_the_network_or_none_does(tmp_path: Path, third: str, pl
     assert [lines.count("plan") for lines in events] == [told] * 3
     lacking = [0, 0, "host-4" in third]  # the host is not in its own file
     assert [lines.count("no_plan") for lines in events] == [(not told) + own for own in lacking]
+
+
+def test_a_topology_is_read_again_for_jobs_that_join_later(tmp_path: Path) -> None:
+    """A reload with a mistake keeps what was read before."""
+    file = tmp_path / "topology1.toml"
+    with ExitStack() as stack:
+        daemons = [stack.enter_context(started(tmp_path, n, TOPOLOGY)) for n in (1, 2)]
+        rates = []
+        for number, text in enumerate(("", TOPOLOGY.replace("10gbit", "4gbit"), "[hosts]\n")):
+            if text:
+                file.write_text(text)
+                daemons[0].signal(signal.SIGHUP)
+                daemons[0].wait_for("reload_refused" if number == 2 else "reloaded")
+            clients = [stack.enter_context(daemon.client()) for daemon in daemons]
+            join_all(clients, f"job{number}")
+            [(_, told), _] = clients[1].command("OpenSession")["network"]
+            rates.append(told[0][0])
+    assert rates == [10 * 10**9, 4 * 10**9, 4 * 10**9]

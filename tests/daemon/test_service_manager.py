@@ -11,7 +11,7 @@ import pytest
 from dlcpd.contract.errors import BadConfig
 from dlcpd.daemon.activation import FIRST, activated
 from dlcpd.daemon.config.reload import LIVE, reloaded
-from dlcpd.daemon.config.tables import Config, DaemonTable, NetworkTable
+from dlcpd.daemon.config.tables import Config, DaemonTable, NetworkTable, PlannerTable
 from dlcpd.daemon.notify import for_children, watchdog_limit
 from tests.daemon.kit import PATIENCE, Client, Daemon, configuration, join_all, until
 
@@ -180,12 +180,13 @@ def test_what_is_live_changes_and_all_else_waits_by_name() -> None:
     new = Config(
         daemon=DaemonTable(log_level="debug", drain_timeout=1.0, max_sessions=5),
         network=NetworkTable(engines=2),
+        planner=PlannerTable("/etc/dlcpd/topology.toml"),
     )
     found = reloaded(old, new)
-    assert found.changed == ("daemon.drain_timeout", "daemon.log_level")
+    assert found.changed == ("daemon.drain_timeout", "daemon.log_level", "planner.topology")
     assert found.waiting == ("daemon.max_sessions", "network.engines")
     expected = replace(old.daemon, log_level="debug", drain_timeout=1.0)
-    assert found.config == replace(old, daemon=expected)
+    assert found.config == replace(old, daemon=expected, planner=new.planner)
     assert set(LIVE) <= {name for name in DaemonTable.__slots__}
 
 

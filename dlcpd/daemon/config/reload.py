@@ -5,7 +5,8 @@ from typing import Final
 
 from dlcpd.daemon.config.tables import Config
 
-# Keys of [daemon]. All others are in use: sockets, memory, values that peers and engines have.
+# Keys of [daemon]; [planner] as a whole is another, for sessions that join later. All others are in
+# use: sockets, memory, values that peers and engines have.
 LIVE: Final = ("allowed_users", "drain_timeout", "log_format", "log_level")
 
 
@@ -21,7 +22,7 @@ class Reloaded:
 def reloaded(old: Config, new: Config) -> Reloaded:
     """`old` with the settings of `new` that may change at run time. Both are resolved."""
     values = {key: getattr(new.daemon, key) for key in LIVE}
-    config = replace(old, daemon=replace(old.daemon, **values))
+    config = replace(old, daemon=replace(old.daemon, **values), planner=new.planner)
     return Reloaded(config, _differences(old, config), _differences(config, new))
 
 

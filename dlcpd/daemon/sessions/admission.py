@@ -13,7 +13,6 @@ from dlcpd.daemon.peers.membership import Link
 from dlcpd.daemon.sessions.proof import HOW_TO_PROVE, UNPROVED, Proof, check_keys, proof_of, refusal
 from dlcpd.daemon.sessions.session import JoinedClient
 from dlcpd.daemon.sessions.table import SessionTable
-from dlcpd.schedules.network import HostCapacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,6 @@ class SessionSettings:
     max_sessions: int
     max_arena_bytes: int
     refuse_unproved: bool  # jobs whose peers only the job's store names
-    capacity: HostCapacity | None = None  # of this host, from [planner] topology
 
 
 class EngineChoice(Protocol):

@@ -33,7 +33,7 @@ from dlcpd.daemon.sessions.table import SessionTable
 from dlcpd.io.control_frames import MAX_COMMAND, pack
 from dlcpd.ipc.seqpacket import close_all
 from dlcpd.schedules.derive import effect
-from dlcpd.schedules.network import BadNetwork, job_network
+from dlcpd.schedules.network import BadNetwork, HostCapacity, job_network
 
 RETRY_FIRST: Final = 0.05  # seconds until a hello is repeated; doubled up to RETRY_MAX
 RETRY_MAX: Final = 0.5
@@ -53,6 +53,8 @@ class Joining:
         peers: Peers,
         engines: Engines,
     ) -> None:
+        # Of this host; those that join from now on tell it to their peers.
+        self.capacity: HostCapacity | None = None
         self._loop, self._settings, self._table = loop, settings, table
         self._admission, self._ends = admission, ends
         self._peers, self._engines = peers, engines
@@ -78,7 +80,7 @@ class Joining:
             links=links,
             seed=secrets.randbits(64),
             proof=request.proof,
-            capacity=self._settings.capacity,
+            capacity=self.capacity,
         )
         session = LocalSession(
             number,
