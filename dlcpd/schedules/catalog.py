@@ -81,12 +81,12 @@ def chunk(most: int, shard: int) -> int:
 
 
 def derived(task: Task, place: Place, schedule: str) -> Derived | None:
-    """The forest for a task, compared with `schedule`; None: there is none, as for values that a
-    codec encodes."""
+    """The forest for a task, compared with `schedule`; None: there is none."""
     network, hosts = place.network, place.hosts
-    if network is None or len(network.hosts) != len(hosts) or task.codec:
+    if network is None or len(network.hosts) != len(hosts):
         return None
-    exchange = Exchange(task.collective, task.sizes or (task.size,), task.root)
+    sizes = task.sizes or (task.size,)
+    exchange = Exchange(task.collective, sizes, task.root, one_hop=bool(task.codec))
     return derive(network, hosts, exchange, schedule, place.chunk_bytes)
 
 

@@ -72,12 +72,13 @@ def _name(task: Task, place: Place, wanted: str | None, *, whole: bool) -> tuple
     at all; by transfers they cannot divide a forest, whose transfers have other numbers on each
     rank. Raises: UnknownSchedule."""
     if task.codec:
-        return coded_schedule(task.collective, wanted or ""), "the codec's own"
-    if wanted == FOREST and not whole:
+        name, why = coded_schedule(task.collective, wanted or ""), "the codec's own"
+    else:
+        name, why = (wanted, "") if wanted else suits(task, place)
+    if name == FOREST and not whole:
         raise UnknownSchedule(f"no forest for {task.collective} on several engines")
     if wanted:
         return wanted, "asked for by name"
-    name, why = suits(task, place)
     found = derived(task, place, name) if whole and name != "one_shot" else None
     return (name, why) if found is None else decided(name, why, found)
 

@@ -25,25 +25,29 @@ from dlcpd.schedules.model import (
     Step,
 )
 
-# Sends parts straight to their owner, and sums straight to all: other schedules would round again
-# at every step in between.
-CODED: Final = "direct"  # schedule
+# They send parts straight to their owner, and sums straight to all: others would round again at
+# every step in between. A forest has trees of one hop then.
+CODED: Final = ("direct", "forest")
 
 WireSize = Callable[[int], int]  # bytes of the tensor -> bytes on the wire
 
 
 def coded_schedule(collective: str, wanted: str) -> str:
-    """The schedule of a collective with a codec. Raises: UnknownSchedule."""
+    """The schedule of a collective with a codec: `wanted`, or the first of CODED.
+
+    Raises: UnknownSchedule.
+    """
     if collective not in LOSSY:
         names = " and ".join(LOSSY)
         raise UnknownSchedule(f"{collective} has no codec, which only {names} can have")
-    if wanted not in ("", CODED):
-        raise UnknownSchedule(f"{collective} with a codec has the schedule {CODED}, not {wanted!r}")
-    return CODED
+    if wanted not in ("", *CODED):
+        names = " or ".join(CODED)
+        raise UnknownSchedule(f"{collective} with a codec has the schedule {names}, not {wanted!r}")
+    return wanted or CODED[0]
 
 
 def coded(program: Program, wire_size: WireSize) -> Program:
-    """`program`, a direct one, with encoded transfers."""
+    """`program`, of a schedule in CODED, with encoded transfers."""
     writer = _EncodedWriter(program, wire_size)
     for position, step in enumerate(program.steps):
         writer.write(position, step)

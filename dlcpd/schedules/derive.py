@@ -25,6 +25,7 @@ WORTH: Final = Fraction(21, 20)  # least gain of a forest: rates are known to tw
 LARGE: Final = 25 << 20  # bytes; a bucket of DDP
 MOST_RANKS: Final = 256  # up to 0.5 s of an engine's time; a tree per rank
 LEAST_CHUNK: Final = 16 << 10  # bytes; 12 datagrams of 1,408 B
+LEAST_CODED: Final = 256 << 10  # bytes, before a codec encodes them
 MOST_CHUNKS: Final = 1024  # of an operation, unless they are LONGEST: a program is kept in memory
 DEPTH: Final = 2  # of the trees here, in hops
 BITS: Final = 8
@@ -58,6 +59,7 @@ class Exchange:
     collective: str
     sizes: tuple[int, ...]
     root: int = 0
+    one_hop: bool = False  # for values that a codec encodes: it rounds once on a way
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +91,16 @@ def derive(
         return None
     without = busiest(network, hosts, _today(schedule, hosts, exchange), way)
     forests = _forests(network, hosts, exchange)
+    if not forests:
+        return None
     times = [busiest(network, hosts, _carried(forest, exchange), way) for forest in forests]
     seconds = min(times)
     forest = forests[times.index(seconds)]
     carried = [carried // UNIT for _, carried in _carried(forest, exchange)]
     row_ns = network.costs.transfer_ns * _transfers(forest, way)
     chunk = _chunk(carried, seconds, row_ns, most_chunk)
+    if exchange.one_hop:  # each chunk has a head, or a scale, of its own
+        chunk = min(max(chunk, LEAST_CODED), most_chunk)
     return Derived(Forest(forest.trees, chunk), network, seconds, without)
 
 
@@ -122,12 +128,16 @@ def effect(network: JobNetwork) -> str:
 
 
 def _forests(network: JobNetwork, hosts: Hosts, exchange: Exchange) -> list[Forest]:
-    """Candidates, the simplest first, with chunks of any size."""
+    """Candidates, the simplest first, with chunks of any size; none: no forest is possible."""
+    if exchange.one_hop and (exchange.collective != "all_reduce" or max(map(len, hosts)) > 1):
+        return []
     if exchange.collective in ROOTED:
         return [from_root(network, hosts, exchange.root)]
     if exchange.collective != "all_reduce":
         return [owned_by_ranks(network, hosts)]
-    over_hosts = one_switch(network, ALIGNMENT), two_levels(network, ALIGNMENT)
+    over_hosts = [one_switch(network, ALIGNMENT)]
+    if not exchange.one_hop:
+        over_hosts.append(two_levels(network, ALIGNMENT))
     return [rotated(each.forest, hosts) for each in over_hosts]
 
 

@@ -142,6 +142,17 @@ def test_replicas_are_equal_bit_for_bit(job: list[Session]) -> None:
             assert torch.allclose(tensors[0].double(), expected, atol=1e-4)
 
 
+def test_a_codec_rounds_once_each_way(job: list[Session]) -> None:
+    """Whatever the plan: bfloat16 has 8 bits, and all ranks have the same ones."""
+    made = torch.Generator().manual_seed(3)
+    tensors = [torch.rand(SIZE, generator=made) for _ in job]
+    expected = torch.stack(tensors).sum(0)
+    asked = zip(job, tensors, strict=True)
+    finish([session.all_reduce(t, policy=exact(codec="bf16"), name="c") for session, t in asked])
+    assert all(torch.equal(one, tensors[0]) for one in tensors)
+    assert torch.allclose(tensors[0], expected, rtol=2**-7)
+
+
 def test_a_group_has_the_network_of_its_hosts(job: list[Session]) -> None:
     world = len(job)
     given, ranks = parts(2, world), (world - 1, 2, 0)

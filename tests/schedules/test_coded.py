@@ -12,6 +12,7 @@ from dlcpd.schedules.errors import BadSchedule, UnknownSchedule
 from dlcpd.schedules.model import Buffer, Decode, Encode, Program, Receive, Send, Span
 from dlcpd.schedules.proof.check import check
 from dlcpd.schedules.proof.interpreter import interpret
+from tests.schedules.networks import uneven
 
 COUNT = 300_000
 HOSTS = {1: ((0,),), 2: ((0,), (1,)), 4: ((0, 1), (2, 3)), 5: ((0, 1, 2), (3, 4))}
@@ -28,9 +29,17 @@ def asked(collective: str, world: int, codec: str) -> Task:
 @pytest.mark.parametrize("world", HOSTS)
 @pytest.mark.parametrize("collective", ["all_reduce", "reduce_scatter"])
 @pytest.mark.parametrize("in_place", [False, True])
-def test_they_are_well_formed(collective: str, world: int, codec: str, *, in_place: bool) -> None:
+@pytest.mark.parametrize("planned", [False, True])
+def test_they_are_well_formed(
+    collective: str, world: int, codec: str, *, in_place: bool, planned: bool
+) -> None:
     task = asked(collective, world, codec)
-    programs = [choose(task, Place(r, HOSTS[world], 1 << 20)).program for r in range(world)]
+    alone = tuple((rank,) for rank in range(world))
+    hosts, network = (alone, uneven(world)) if planned else (HOSTS[world], None)
+    choices = [choose(task, Place(r, hosts, 1 << 20, network)) for r in range(world)]
+    programs = [choice.program for choice in choices]
+    forest = planned and world > 2 and collective == "all_reduce"
+    assert {choice.name for choice in choices} == {"forest" if forest else "direct"}
     given, at = task.size, [0] * world
     outputs = [given] * world
     if task.sizes:
@@ -68,7 +77,7 @@ def test_ranks_with_other_codecs_have_other_fingerprints() -> None:
 
 def test_other_schedules_and_collectives_are_refused() -> None:
     place = Place(0, HOSTS[2], 1 << 20)
-    with pytest.raises(UnknownSchedule, match="with a codec has the schedule direct, not 'ring'"):
+    with pytest.raises(UnknownSchedule, match="has the schedule direct or forest, not 'ring'"):
         choose(asked("all_reduce", 2, "int8"), place, "ring")
     with pytest.raises(UnknownSchedule, match="reduce has no codec"):
         choose(asked("reduce", 2, "int8"), place)

@@ -15,6 +15,7 @@ from dlcpd.schedules.choose import choose
 from dlcpd.schedules.derive import (
     FOREST,
     LEAST_CHUNK,
+    LEAST_CODED,
     MOST_CHUNKS,
     MOST_RANKS,
     WAYS,
@@ -256,10 +257,10 @@ def test_other_rates_are_another_fingerprint() -> None:
 
 
 def test_there_is_no_forest() -> None:
-    """Without a network, with that of other hosts, encoded, for one host, for too many ranks."""
+    """Without a network, with that of other hosts, for encoded parts, one host, too many ranks."""
     all_reduce, network = Task(collective="all_reduce", size=SIZE), uneven(4)
     several = Place(0, ((0, 1), (2,), (3,)), MOST, network)
-    coded = Task(collective="all_reduce", size=SIZE, codec="int8", item=4)
+    coded = Task(collective="reduce_scatter", sizes=(SIZE,) * 4, codec="int8", item=4)
     many = MOST_RANKS + 1
     for task, place in (
         (all_reduce, Place(0, ((0,), (1,)), MOST)),
@@ -271,9 +272,21 @@ def test_there_is_no_forest() -> None:
         (Task(collective="gather", sizes=(8,) * 4), placed(network)),
     ):
         assert derived(task, place, "direct") is None
-        if FOREST in CATALOG[task.collective] and not task.codec:
+        if FOREST in CATALOG[task.collective]:
             with pytest.raises(UnknownSchedule, match="needs the network of two hosts"):
                 choose(task, place, FOREST)
+
+
+def test_a_codec_has_trees_of_one_hop() -> None:
+    """Each value is rounded once on its way to the owner, and once on the way back."""
+    task = Task(collective="all_reduce", size=SIZE, codec="int8", item=4)
+    assert choose(task, placed(uneven(4))).name == FOREST
+    assert choose(task, placed(uneven(4)), share=Share(1, 2)).name == FOREST
+    found = derived(task, placed(RACKS_2x2), "direct")
+    assert found is not None and all(tree.one_hop for tree in found.forest.trees)
+    assert choose(task, placed(RACKS_2x2)).name == "direct", "equal hosts: nothing is gained"
+    assert derived(task, placed(uneven(4), ranks=(1, 2, 1, 1)), "direct") is None
+    assert found.forest.chunk_bytes == LEAST_CODED
 
 
 def test_engines_do_not_divide_a_forest_by_transfers() -> None:
