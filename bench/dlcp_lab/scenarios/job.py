@@ -24,12 +24,13 @@ GLOO: Final = "gloo"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One all-reduce of a round."""
+    """One operation of a round; over Gloo an all-reduce only."""
 
-    size: int  # bytes of float32
+    size: int  # bytes of float32: of a tensor, or of all parts together
     traffic_class: str = "bulk"
-    bound: float = 0.0  # 0 = exact
+    bound: float = 0.0  # of an all-reduce; 0 = exact
     after: float = 0.0  # seconds from the round's begin to the submission
+    collective: str = "all_reduce"  # or "all_gather", "reduce_scatter", "broadcast" from rank 0
 
     def plain(self, number: int) -> dict[str, Any]:
         """As JSON, for the rank."""
@@ -38,6 +39,7 @@ class Operation:
             "class": self.traffic_class,
             "bound": self.bound,
             "after": self.after,
+            "collective": self.collective,
             "name": f"op{number}",
         }
 

@@ -119,7 +119,15 @@ class _Rank:
             if op["bound"]
             else dlcp_client.exact(**changes)
         )
-        return self.session.all_reduce(tensor, policy=policy, name=op["name"])
+        if op["collective"] == "all_reduce":
+            return self.session.all_reduce(tensor, policy=policy, name=op["name"])
+        group = self.session.world
+        if op["collective"] == "broadcast":
+            return group.broadcast(tensor, 0, policy=policy)
+        part = torch.empty(len(tensor) // group.size)
+        if op["collective"] == "all_gather":
+            return group.all_gather(tensor, part.fill_(group.rank), policy=policy)
+        return group.reduce_scatter(part, tensor, policy=policy)
 
     @staticmethod
     def _gloo(op: dict[str, Any], tensor: torch.Tensor) -> Any:

@@ -1,11 +1,13 @@
-"""`dlcpctl bench uneven`: a slow host, and racks behind slow uplinks, with and without a plan."""
+"""`dlcpctl bench uneven`: a slow host, and racks behind slow uplinks, with and without a plan.
+
+Racks are interleaved: neighbouring ranks are in different ones.
+"""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from dlcp_lab.emulation import Fabric
@@ -16,13 +18,13 @@ from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.scenarios.job import DLCPD, GLOO, Job, JobPhase, Operation, on_fabric, run
 from dlcpd.cli.output import Output
 
-HOSTS: Final = 4
 RATE: Final = "100mbit"  # of a host, in both directions
 SLOW: Final = "25mbit"
 UPLINK: Final = "50mbit"
 ROUNDS: Final = 6
+WARMUP: Final = 2
 MIB: Final = 1 << 20
-ON_UPLINK: Final = 1.1  # most bytes on an uplink, of the tensor's, in each direction
+ON_UPLINK: Final = 1.1  # most bytes on an uplink / the least
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +32,26 @@ class UnevenCase:
     """A network, and the speeds that a plan must reach."""
 
     name: str
-    size: int  # bytes of a tensor
-    plan: Mapping[str, Any]  # fields of Plan
-    slow: Mapping[str, str]  # rates of links, where they are not RATE
-    over_gloo: float  # least speed of the plan
-    over_direct: float
+    collective: str
+    size: int  # bytes of a tensor, or of all parts together
+    over_direct: float  # least speed of the plan
+    over_gloo: float = 0.0  # the same; 0: not compared
+    hosts: int = 4
+    first: str = RATE  # rate of host 0
+    racks: int = 1
+
+    @property
+    def least(self) -> float:
+        """The least bytes on an uplink, in each direction."""
+        return self.size if self.collective == "all_reduce" else self.size / self.racks
 
 
-NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
-RACKS: Final = MappingProxyType({"leaves": 2, "spines": 1, "spine_rate": UPLINK})
 CASES: Final = (
-    UnevenCase(f"host 0 at {SLOW}", 4 * MIB, NOTHING, {"h0-l0": SLOW}, 1.45, 1.35),
-    UnevenCase(f"2 racks, uplinks {UPLINK}", 8 * MIB, RACKS, NOTHING, 2.4, 1.4),
+    UnevenCase(f"host 0 at {SLOW}", "all_reduce", 4 * MIB, 1.35, 1.45, first=SLOW),
+    UnevenCase("2 racks of 2", "all_reduce", 8 * MIB, 1.4, 2.4, racks=2),
+    UnevenCase("2 racks of 4", "all_gather", 4 * MIB, 2.5, hosts=8, racks=2),
+    UnevenCase("2 racks of 4", "reduce_scatter", 4 * MIB, 2.5, hosts=8, racks=2),
+    UnevenCase("equal hosts", "broadcast", 16 * MIB, 2.0),
 )
 
 
@@ -59,25 +69,22 @@ def uneven(options: argparse.Namespace, output: Output) -> int:
     """Measure and print."""
     found = Findings()
     for case in CASES:
-        times = UnevenTimes()
+        times, title = UnevenTimes(), f"{case.name}, {case.collective} of {case.size // MIB} MiB"
         for seed in range(1, options.seeds + 1):
-            measure = partial(_measure, case, times, seed, output)
-            found.run(f"{case.name}, seed {seed}", measure)
-        title = f"{case.name}, {case.size // MIB} MiB"
-        gloo = found.times(f"{title}: Gloo", times.gloo)
-        direct = found.times(f"{title}: direct", times.direct)
+            found.run(f"{title}, seed {seed}", partial(_measure, case, times, seed, output))
+        compared = [("direct", times.direct, case.over_direct)]
+        if case.over_gloo:
+            compared.insert(0, ("Gloo", times.gloo, case.over_gloo))
+        others = [(n, found.times(f"{title}: {n}", t), least) for n, t, least in compared]
         planned = found.times(f"{title}: planned", times.planned)
-        for name, other, least in (
-            ("Gloo", gloo, case.over_gloo),
-            ("direct", direct, case.over_direct),
-        ):
+        for name, other, least in others:
             speed = partial(_speed, other, planned)
-            found.claim(f"{case.name}: plan / {name}, speed", speed, least, at_most=False)
-        if case.plan:
-            share = partial(_most_of, times.uplink, case.size)
-            found.claim(f"{case.name}: bytes on an uplink / tensor", share, ON_UPLINK)
+            found.claim(f"{title}: plan / {name}, speed", speed, least, at_most=False)
+        if case.racks > 1:
+            share = partial(_most_of, times.uplink, case.least)
+            found.claim(f"{title}: bytes on an uplink / the least", share, ON_UPLINK)
     text = (
-        f"{HOSTS} hosts at {RATE} both ways, racks of hosts 0, 2 and 1, 3; all-reduces, exact; "
+        f"hosts at {RATE} both ways, uplinks of racks {UPLINK}, racks interleaved, exact; "
         f"Gloo's ring over TCP {tcp_congestion_control()}, seeds 1..{options.seeds}"
     )
     return found.report("uneven", text).tell(output)
@@ -87,18 +94,18 @@ def _speed(other: Any, planned: Any) -> float:
     return quotient(other.p50, planned.p50)
 
 
-def _most_of(sent: Sequence[float], size: int) -> float:
+def _most_of(sent: Sequence[float], least: float) -> float:
     """Raises: NotMeasured."""
-    return quotient(max(sent, default=0.0), float(size), "nothing was sent")
+    return quotient(max(sent, default=0.0), least, "nothing was sent")
 
 
 def _measure(case: UnevenCase, times: UnevenTimes, seed: int, output: Output) -> None:
     """Measure Gloo and `direct` alternately, then the plan on the same fabric made anew."""
-    folder = scratch_folder()
-    with folder:
-        file = Path(folder.name) / "topology.toml"
+    both = (DLCPD, GLOO) if case.over_gloo else (DLCPD,)
+    with scratch_folder() as folder:
+        file = Path(folder) / "topology.toml"
         file.write_text(topology(case))
-        for topology_file, transports in (("", (DLCPD, GLOO)), (str(file), (DLCPD,))):
+        for topology_file, transports in (("", both), (str(file), (DLCPD,))):
             _run(case, times, topology_file, transports, seed=seed, output=output)
 
 
@@ -111,27 +118,29 @@ def _run(
     seed: int,
     output: Output,
 ) -> None:
-    plan = {"hosts": HOSTS, "host_rate": RATE, "seed": seed, **case.plan}
-    leaves = plan.get("leaves", 1)
-    limits = {f"h{host}-l{host % leaves}": RATE for host in range(HOSTS)} | dict(case.slow)
+    plan: dict[str, Any] = {"hosts": case.hosts, "host_rate": RATE, "seed": seed}
+    if case.racks > 1:
+        plan |= {"leaves": case.racks, "spines": 1, "spine_rate": UPLINK}
+    limits = {f"h{host}-l{host % case.racks}": RATE for host in range(case.hosts)}
+    limits["h0-l0"] = case.first
     marks: list[dict[str, Any]] = []
 
     def at(where: str, net: Fabric) -> None:
         if where in ("uneven", "end"):
             marks.append(net.statistics())
 
-    job = Job((JobPhase("uneven", (Operation(case.size),), ROUNDS, 2),), transports=transports)
+    operation = Operation(case.size, collective=case.collective)
+    job = Job((JobPhase("uneven", (operation,), ROUNDS, WARMUP),), transports=transports)
     with on_fabric(plan, {}, limits=limits, topology=file) as (net, hosts):
         found = run(net, hosts, job, seed=seed, output=output, at=at)["uneven"]
     if not file:
-        times.gloo += found[GLOO].totals
+        times.gloo += found[GLOO].totals if GLOO in found else []
         times.direct += found[DLCPD].totals
         return
     times.planned += found[DLCPD].totals
-    rounds = ROUNDS + job.phases[0].warmup
     first, last = marks[0], marks[-1]
     times.uplink += [
-        (last[name].sent_bytes - first[name].sent_bytes) / rounds
+        (last[name].sent_bytes - first[name].sent_bytes) / (ROUNDS + WARMUP)
         for name in last
         if name.startswith(("l0:s", "l1:s", "s0:l"))
     ]
@@ -139,10 +148,9 @@ def _run(
 
 def topology(case: UnevenCase) -> str:
     """The topology file of a case."""
-    rates = {host: case.slow.get(f"h{host}-l0", RATE) for host in range(HOSTS)}
-    lines = ["[hosts]", *(f'host{host} = "{rate}"' for host, rate in rates.items())]
-    leaves = case.plan.get("leaves", 1)
-    for leaf in range(leaves) if leaves > 1 else ():
-        names = ", ".join(f'"host{host}"' for host in range(leaf, HOSTS, leaves))
-        lines += [f"[racks.l{leaf}]", f"hosts = [{names}]", f'uplink = "{UPLINK}"']
+    rates = [case.first, *[RATE] * (case.hosts - 1)]
+    lines = ["[hosts]", *(f'host{host} = "{rate}"' for host, rate in enumerate(rates))]
+    for rack in range(case.racks) if case.racks > 1 else ():
+        names = ", ".join(f'"host{host}"' for host in range(rack, case.hosts, case.racks))
+        lines += [f"[racks.l{rack}]", f"hosts = [{names}]", f'uplink = "{UPLINK}"']
     return "\n".join(lines) + "\n"
