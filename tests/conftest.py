@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -21,6 +22,9 @@ settings.load_profile("dlcpd")
 
 
 def pytest_configure() -> None:
+    # A shell that runs tests in the background has them ignore SIGINT, and so would their children.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.disable()  # the objects that pytest collects stay: garbage collections would free none
 
 

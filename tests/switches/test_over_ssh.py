@@ -154,7 +154,7 @@ def test_a_device_that_does_not_answer_is_one_error(switch: SshSwitch) -> None:
 
 def test_interrupted_by_hand_it_says_so(switch: SshSwitch) -> None:
     planned(switch)
-    switch.slow("nft", 8.0)
+    switch.slow("nft", 2.0)
     before = switch.queues()
     child = switch.start("apply", "INTENT", "PLANS")
     until(lambda: switch.queues() != before)
