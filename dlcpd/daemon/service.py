@@ -240,8 +240,8 @@ class Service:
         daemon = found.config.daemon
         access = Access.configured(daemon.allowed_users, daemon.socket_group)
         capacity = self._told_by(found.config.planner.topology)
-        self._sessions.joining.capacity = capacity
         self._session_socket.admit(access)
+        self._sessions.joining.capacity = capacity
         log.configure(daemon.log_level, daemon.log_format, to_journal=self._journal)
         self._config = found.config
         log.info("reloaded", changed=", ".join(found.changed) or "nothing")

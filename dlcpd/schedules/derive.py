@@ -86,10 +86,22 @@ def derive(
     `hosts` are the ranks of each host of the network. `schedule`: the one without a network, to
     compare with.
     """
+    found = _fastest(network, hosts, exchange, most_chunk)
+    if found is None:
+        return None
+    today = _today(schedule, hosts, exchange)
+    without = busiest(network, hosts, today, WAYS[exchange.collective])
+    return Derived(found[0], network, found[1], without)
+
+
+@lru_cache(maxsize=256)
+def _fastest(
+    network: JobNetwork, hosts: Hosts, exchange: Exchange, most_chunk: int
+) -> tuple[Forest, Fraction] | None:
+    """The forest that `derive` finds, whatever it is compared with, and its seconds."""
     world, way = sum(map(len, hosts)), WAYS.get(exchange.collective)
     if way is None or len(hosts) == 1 or world > MOST_RANKS or not sum(exchange.sizes):
         return None
-    without = busiest(network, hosts, _today(schedule, hosts, exchange), way)
     forests = _forests(network, hosts, exchange)
     if not forests:
         return None
@@ -101,7 +113,7 @@ def derive(
     chunk = _chunk(carried, seconds, row_ns, most_chunk)
     if exchange.one_hop:  # each chunk has a head, or a scale, of its own
         chunk = min(max(chunk, LEAST_CODED), most_chunk)
-    return Derived(Forest(forest.trees, chunk), network, seconds, without)
+    return Forest(forest.trees, chunk), seconds
 
 
 def decided(name: str, why: str, found: Derived) -> tuple[str, str]:

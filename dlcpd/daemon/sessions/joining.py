@@ -53,7 +53,7 @@ class Joining:
         peers: Peers,
         engines: Engines,
     ) -> None:
-        # Of this host; those that join from now on tell it to their peers.
+        # This host's capacity: sessions that join from now on tell it to their peers.
         self.capacity: HostCapacity | None = None
         self._loop, self._settings, self._table = loop, settings, table
         self._admission, self._ends = admission, ends
@@ -176,18 +176,17 @@ class Joining:
 
     def _plan(self, session: LocalSession) -> None:
         """Keep what the hosts told of their links, if that is a network, and its effect."""
-        membership = session.membership
+        job, told = session.membership.job, session.membership.capacities
         try:
-            network = job_network(membership.capacities)
+            network = job_network(told)
         except BadNetwork as exc:
             session.plan = f"none: {exc}"
-            log.warning("no_plan", session=session.number, job=membership.job, why=str(exc))
+            log.warning("no_plan", session=session.number, job=job, why=str(exc))
             return
         session.plan = "none: no host told its rate" if network is None else effect(network)
         if network is not None:
-            told = membership.capacities
             session.network = [(host, each) for host, each in told if each is not None]
-            log.info("plan", session=session.number, job=membership.job, why=session.plan)
+            log.info("plan", session=session.number, job=job, why=session.plan)
 
     def _joined(self, session: LocalSession) -> None:
         cancel_timers(session)
