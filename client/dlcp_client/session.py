@@ -83,11 +83,16 @@ class Session(Generic[A]):
 
         Raises: BadConfig, PeerLost.
         """
-        if sorted(set(ranks)) != sorted(ranks) or not set(ranks) <= set(range(self.world_size)):
+        known = set(range(self.world_size))
+        listed: Any = ranks  # a caller without a type checker may give anything
+        plain = isinstance(listed, Sequence) and all(type(rank) is int for rank in listed)
+        if not plain or len(set(ranks)) != len(ranks) or not set(ranks) <= known:
             raise BadConfig(
-                f"the group of ranks {list(ranks)} is not valid: give different ranks of "
+                f"the group of ranks {ranks!r:.80} is not valid: give different ranks of "
                 f"0..{self.world_size - 1}"
             )
+        if not isinstance(name, str):
+            raise BadConfig(f"the name {name!r:.80} of a group is not valid: give a text")
         if self.rank not in ranks:
             raise BadConfig(
                 f"the group of ranks {list(ranks)} does not contain this rank, {self.rank}"

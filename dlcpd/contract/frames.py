@@ -32,6 +32,20 @@ encode: Final[Callable[[Message], bytes]] = Encoder(
 ).encode  # the packet of a message
 
 
+def encode_checked(message: Message) -> bytes:
+    """The packet of a message that has values of a caller: the other end would end the session of a
+    client that breaks the rules.
+
+    Raises: BadMessage, as the other end would.
+    """
+    try:
+        packet = encode(message)
+    except (TypeError, ValueError, OverflowError) as exc:  # a value that msgpack has not
+        raise BadMessage(f"{type(message).__name__}: {exc}") from exc
+    decode_untrusted(packet)
+    return packet
+
+
 def decode_untrusted(data: bytes | memoryview) -> Message:
     """The message in a packet.
 

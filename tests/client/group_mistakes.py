@@ -2,7 +2,7 @@
 it should be, in words."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -60,6 +60,15 @@ def local(rank: int, store: str, world: int) -> list[str]:
                 "no schedule 'spiral' for all_reduce: one of direct",
                 lambda: ours.all_reduce(four, schedule="spiral"),
             ),
+            (
+                "no name of a schedule",
+                BadPolicy,
+                "all_reduce: Submit.schedule: Expected str, got None",
+                lambda: ours.all_reduce(four, schedule=cast("Any", None)),
+            ),
+            ("group", BadConfig, "not valid", lambda: session.group(cast("Any", [0.0, 1.0]))),
+            ("no ranks", BadConfig, "not valid", lambda: session.group(cast("Any", None))),
+            ("name", BadConfig, "give a text", lambda: session.group([0, 1], cast("Any", 5))),
             (
                 "root",
                 BadTensor,

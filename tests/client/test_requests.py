@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcp_client.arena.tensors import TENSORS
+from dlcp_client.operations.prepared import PreparedRequests
 from dlcp_client.operations.requests import merged, request
 from dlcpd.contract.errors import BadPolicy, BadTensor
 from dlcpd.contract.frames import decode_untrusted, encode
@@ -31,6 +32,26 @@ def ask(op: Any = "sum", tensor: torch.Tensor = GRADIENT, **changes: Any) -> Sub
 def test_a_loss_scale_is_a_positive_number(scale: Any) -> None:
     with pytest.raises(BadPolicy, match=r"scale .* a normal float32 above 0"):
         ask(scale=scale)
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong"),
+    [
+        *[("schedule", wrong) for wrong in (None, 5, b"ring", "x" * 33)],
+        *[("peer", wrong) for wrong in ("0", None, 2.5, True, 1 << 20)],
+        *[("tag", wrong) for wrong in (None, -1, 1 << 40, "a", 1.0)],
+        *[("name", wrong) for wrong in (5, b"bucket", ["bucket"])],
+        *[("exempt", wrong) for wrong in (None, 5, "ab", [(0,)], [(0, "x")], [(0, 4, 8)])],
+        *[("layers", wrong) for wrong in (None, 5, [(0,)], [("a", "front")], [(0, "front", 1)])],
+        ("sizes", None),
+    ],
+)
+def test_an_option_that_the_engine_would_not_take_is_refused_here(option: str, wrong: Any) -> None:
+    """The engine ends the session of a client that breaks the rules of a message."""
+    prepared = PreparedRequests(TENSORS)
+    with pytest.raises(BadPolicy, match=f"all_reduce|{option}"):
+        prepared.request("all_reduce", TENSORS.block(GRADIENT), **{option: wrong})
+    assert not len(prepared)
 
 
 def test_integers_carry_no_loss_scale() -> None:

@@ -16,7 +16,7 @@ from dlcpd.contract.errors import (
     NotPermitted,
     error_for,
 )
-from dlcpd.contract.frames import encode
+from dlcpd.contract.frames import encode_checked
 from dlcpd.contract.messages import (
     VERSION,
     Hello,
@@ -129,7 +129,7 @@ class ControlConnection:
         started = time.monotonic()
         self.socket.settimeout(timeout)
         try:
-            self.socket.sendall(encode(request))
+            self.socket.sendall(encode_checked(request))
             answer, descriptors = receive_message(self.socket)
         except TimeoutError:
             waited = time.monotonic() - started

@@ -19,7 +19,10 @@ def rows(layers: Iterable[Layer], policy: LossPolicy, size: int) -> list[LayerRo
 
     Raises: BadPolicy for an unknown class, or rows that do not ascend from 0 within the tensor.
     """
-    found = [_row(start, name, policy) for start, name in layers]
+    try:
+        found = [_row(start, name, policy) for start, name in layers]
+    except (TypeError, ValueError) as exc:
+        raise BadPolicy(f"layers {layers!r:.80}: give (first byte, class) for each") from exc
     starts = [-1, *(row.start for row in found), size]
     if found and (found[0].start != 0 or any(a >= b for a, b in pairwise(starts))):
         raise BadPolicy(

@@ -9,6 +9,7 @@ from typing import Any, Final, Unpack
 
 from dlcp_client.arena.blocks import Block, Library
 from dlcp_client.operations.requests import RequestOptions, request
+from dlcpd.contract.errors import BadPolicy
 from dlcpd.contract.messages import Submit
 from dlcpd.contract.policy import EXACT, LossPolicy
 
@@ -48,12 +49,15 @@ class PreparedRequests:
         """
         if op.__class__ is not str:
             op = self._library.operation(op)
-        if "sizes" in options:
-            options["sizes"] = tuple(options["sizes"])
-        if "exempt" in options:
-            options["exempt"] = tuple(options["exempt"])
-        if "layers" in options:
-            options["layers"] = tuple(options["layers"])
+        try:
+            if "sizes" in options:
+                options["sizes"] = tuple(options["sizes"])
+            if "exempt" in options:
+                options["exempt"] = tuple(options["exempt"])
+            if "layers" in options:
+                options["layers"] = tuple(options["layers"])
+        except TypeError as exc:
+            raise BadPolicy(f"{collective}: exempt and layers are lists: {exc}") from exc
         key: Hashable = None
         message = None
         if policy.__class__ is LossPolicy:  # the values of a policy have been checked

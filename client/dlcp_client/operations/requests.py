@@ -11,7 +11,8 @@ from dlcp_client.long_times import noted
 from dlcp_client.operations.layers import Layer, rows
 from dlcpd.contract.codec import check_takes, parsed
 from dlcpd.contract.collectives import COLLECTIVES
-from dlcpd.contract.errors import BadPolicy, BadTensor
+from dlcpd.contract.errors import BadMessage, BadPolicy, BadTensor
+from dlcpd.contract.frames import encode_checked
 from dlcpd.contract.messages import (
     MAX_EXEMPT,
     MAX_SCALE,
@@ -122,9 +123,11 @@ def request(  # noqa: PLR0913  # all but the first four by keyword
     if policy.codec:
         check_takes(parsed(policy.codec), block.dtype, reduce)
     _check_scale(scale, block.dtype)
+    if isinstance(peer, int) and peer < ANY:
+        raise BadTensor(f"{collective}: rank {peer} is not in this group")
     found = rows(layers, policy, block.nbytes)
-    return Submit(
-        operation=0,
+    message = Submit(
+        operation=1,
         group=0,
         collective=collective,
         schedule=schedule,
@@ -148,6 +151,11 @@ def request(  # noqa: PLR0913  # all but the first four by keyword
         scale=float(scale),
         codec=policy.codec,
     )
+    try:
+        encode_checked(message)
+    except BadMessage as exc:
+        raise BadPolicy(f"{collective}: {exc}") from exc
+    return message
 
 
 def merged(ranges: Iterable[Range], limit: int) -> list[Range]:
@@ -184,6 +192,8 @@ def _reduce(op: Any) -> str:
 
 def _check_policy(policy: Any, reduce: str, name: str | None) -> None:
     policy = checked(policy)
+    if name is not None and not isinstance(name, str):
+        raise BadPolicy(f"name {name!r:.80}: give a text")
     if name is not None and len(name) > MAX_NAME:
         raise BadPolicy(f"a name of {len(name)} characters, at most {MAX_NAME}")
     if policy.codec and policy.fill == "residual" and not name:
@@ -210,7 +220,10 @@ def _check_scale(scale: Any, dtype: str) -> None:
 
 
 def _within(ranges: Iterable[Range], size: int) -> list[Range]:
-    found = [(int(start), int(stop)) for start, stop in ranges]
+    try:
+        found = [(int(start), int(stop)) for start, stop in ranges]
+    except (TypeError, ValueError) as exc:
+        raise BadPolicy(f"exempt {ranges!r:.80}: give (start, stop) in bytes for each") from exc
     for start, stop in found:
         if not 0 <= start <= stop <= size:
             raise BadPolicy(f"exempt range {start}..{stop} is not within the {size} B tensor")

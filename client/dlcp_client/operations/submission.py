@@ -23,7 +23,7 @@ from dlcpd.contract.errors import (
     SessionClosed,
     error_for,
 )
-from dlcpd.contract.frames import encode
+from dlcpd.contract.frames import encode, encode_checked
 from dlcpd.contract.messages import CloseGroup, OpenGroup
 
 MAX_HELD: Final = 512  # operations whose memory is held; half of the engine's limit
@@ -60,11 +60,15 @@ class Submission(Generic[A]):
         self._submitting = threading.Lock()
 
     def say(self, message: OpenGroup | CloseGroup) -> None:
-        """Send a message about a group to the engines. Raises: the error that ended the session."""
+        """Send a message about a group to the engines.
+
+        Raises: BadMessage; the error that ended the session.
+        """
         self._table.raise_if_over()
+        packet = encode_checked(message)
         with self._submitting:
             until = time.monotonic() + SAY_TIMEOUT
-            self._lanes.send(encode(message), until, range(self._engines.count))
+            self._lanes.send(packet, until, range(self._engines.count))
 
     def run(self, operation: Operation[A]) -> Work[A]:
         """Submit an operation of a group."""
