@@ -127,6 +127,7 @@ def _add_rtt(operations: Commands) -> None:
     )
     add_some(made, "--against", TCP)
     add_rounds(made)
+    add_settings(made)
     add_seeds(made, SCENARIO_SEEDS)
 
 

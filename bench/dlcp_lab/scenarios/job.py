@@ -2,18 +2,16 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from dlcp_lab.emulation import Fabric, FabricError, Plan, fabric
-from dlcp_lab.emulation.patience import peer_timeout
 from dlcp_lab.ranks import launch
-from dlcp_lab.ranks.hosts import HostPlan, Hosts, running
+from dlcp_lab.ranks.hosts import HostPlan, Hosts, network_table, running
 from dlcp_lab.ranks.processes import Place
 from dlcp_lab.report.statistic import slowest
 from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
-from dlcpd.daemon.config.tables import NetworkTable
 from dlcpd.inspection.report import query
 
 TIMEOUT: Final = 600.0  # seconds for one job; scenarios take a minute each
@@ -95,13 +93,15 @@ def on_fabric(
     plan: dict[str, Any],
     network: dict[str, Any],
     *,
+    settings: Sequence[str] = (),
     limits: Mapping[str, str] = NO_LIMITS,
     topology: str = "",
 ) -> Iterator[tuple[Fabric, Hosts]]:
     """A fabric with a daemon on each host; `plan` has fields of Plan, `network` of [network].
 
-    `limits`: other rates of links, both ways. `topology`: path of the daemons' topology file.
-    `peer_timeout` follows the load of this machine if `network` does not name it.
+    `settings`: lines of [network], KEY=VALUE. `limits`: other rates of links, both ways.
+    `topology`: path of the daemons' topology file. `peer_timeout` follows the load of this machine
+    if neither `network` nor `settings` name it.
 
     Raises: BadConfig when this machine cannot make one.
     """
@@ -116,7 +116,7 @@ def on_fabric(
                     tuple(net.address(host, rail) for rail in rails),
                     place=Place(net.host_namespace(host)),
                     interface="eth0",
-                    network=NetworkTable(**{"peer_timeout": peer_timeout()} | network),
+                    network=replace(network_table(settings), **network),
                     topology=topology,
                 )
                 for host in range(net.plan.hosts)

@@ -119,6 +119,7 @@ def rtt(options: argparse.Namespace, output: Output) -> int:
         f"{options.hosts} hosts, all-reduce of {show_size(options.size)}, bound "
         f"{options.max_loss:.0%}, port buffers of the bandwidth-delay product and at least "
         f"{SHALLOW_BUFFER >> 10} KiB, seeds 1..{options.seeds}; Gloo over the named TCP"
+        f"{''.join(f'; {setting}' for setting in options.set)}"
     )
     more = ("speed / bbr", "p99 / p50", "lost (%)", "sent again (%)", "again / lost")
     return found.report("rtt", text, *more).tell(output)
@@ -148,7 +149,8 @@ def _measure(options: argparse.Namespace, path: Path, seed: int, output: Output)
         "seed": seed,
     }
     work = launch.Work("dlcp_lab.scenarios.rtt_rank", arguments, TIMEOUT * len(losses))
-    with on_fabric(path.plan(options.hosts, seed), {}) as (net, hosts):
+    plan = path.plan(options.hosts, seed)
+    with on_fabric(plan, {}, settings=options.set) as (net, hosts):
         for host in range(net.hosts):
             _set_default(net.host_namespace(host))
         counting = _Counting(net, hosts, losses)

@@ -192,8 +192,9 @@ def _reduce(op: Any) -> str:
 
 def _check_policy(policy: Any, reduce: str, name: str | None) -> None:
     policy = checked(policy)
-    if name is not None and not isinstance(name, str):
-        raise BadPolicy(f"name {name!r:.80}: give a text")
+    given: Any = name  # a caller without a type checker may give anything
+    if given is not None and not isinstance(given, str):
+        raise BadPolicy(f"name {given!r:.80}: give a text")
     if name is not None and len(name) > MAX_NAME:
         raise BadPolicy(f"a name of {len(name)} characters, at most {MAX_NAME}")
     if policy.codec and policy.fill == "residual" and not name:
