@@ -66,6 +66,7 @@ class OpenSession:
     inherits: int = 0  # session whose residuals it takes over; 0 = none
     # the job's hosts in the order of their first rank, with what each told; none: nothing is known
     network: list[tuple[str, HostCapacity]] = field(default_factory=list)
+    round_trip: int = 0  # microseconds, the longest between two of these hosts; 0 = not known
 
 
 @dataclass(frozen=True, slots=True)

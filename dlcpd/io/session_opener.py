@@ -115,7 +115,16 @@ class SessionOpener:
         share = Share(command.engine, command.engines)
         recorder = self._recorder(command, lane)
         network = job_network(command.network)
-        client = Client(lane, session, self._config, self._scratch, share, recorder, network)
+        client = Client(
+            lane,
+            session,
+            self._config,
+            self._scratch,
+            share,
+            recorder,
+            network,
+            command.round_trip,
+        )
         self._clients.add(client, command.inherits)
         for peer in command.peers:
             if all(address.is_loopback for address in peer.endpoints):

@@ -15,7 +15,7 @@ from msgspec.msgpack import Decoder, Encoder
 from dlcpd.contract.codec import MAX_CODEC
 from dlcpd.contract.errors import BadLedger
 from dlcpd.contract.forms import MAX_TEXT, Form, between, most, plain
-from dlcpd.contract.limits import MAX_ENGINES, MAX_WORLD
+from dlcpd.contract.limits import MAX_ENGINES, MAX_ROUND_TRIP, MAX_WORLD
 from dlcpd.contract.messages import (
     MAX_ELEMENTS,
     MAX_GROUPS,
@@ -124,6 +124,7 @@ class Plan(_Record, frozen=True):
     codec: Annotated[str, most(MAX_CODEC)] = ""  # see dlcpd.contract.codec
     # of the hosts of `members`, by number; none: the network is not known
     network: Annotated[list[HostCapacity], most(MAX_WORLD)] = []  # msgspec copies it
+    round_trip: Annotated[int, between(0, MAX_ROUND_TRIP)] = 0  # see Place
 
 
 class Ended(_Record, frozen=True):

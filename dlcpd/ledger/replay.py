@@ -243,7 +243,8 @@ def program_of(plan: Plan, place: int) -> Program:
     )
     try:
         network = job_network([(str(number), told) for number, told in enumerate(plan.network)])
-        where = Place(place, hosts_of(plan.members), plan.chunk_bytes, network)
+        hosts = hosts_of(plan.members)
+        where = Place(place, hosts, plan.chunk_bytes, network, plan.round_trip)
         choice = choose(task, where, plan.schedule, Share(plan.part, plan.parts))
     except (UnknownSchedule, BadNetwork) as exc:
         raise BadLedger(f"{plan.name!r}: {exc}") from exc

@@ -54,11 +54,12 @@ class GroupRequests:
     plans: Plans = field(default_factory=Plans)
     ledger: LossRecorder | None = None  # of the session
     network: JobNetwork | None = None  # of the session's hosts
+    round_trip: int = 0  # microseconds, the longest between two hosts of the session
     _place: Place = field(init=False)
 
     def __post_init__(self) -> None:
         chunk_bytes = self.rules.chunk_bytes
-        self._place = place(self.group, self.session, chunk_bytes, self.network)
+        self._place = place(self.group, self.session, chunk_bytes, self.network, self.round_trip)
 
     def make(self, ask: Submit, arena: Bytes, accounts: Accounts, now: float) -> Execution:
         """The operation that `ask` describes; its memory is part of `arena`.

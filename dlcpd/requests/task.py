@@ -22,12 +22,18 @@ NOTHING = Program((), frozenset())  # of a message, while its sender is not know
 
 
 def place(
-    group: Group, session: Session, chunk_bytes: int, network: JobNetwork | None = None
+    group: Group,
+    session: Session,
+    chunk_bytes: int,
+    network: JobNetwork | None = None,
+    round_trip: int = 0,
 ) -> Place:
-    """The place of this rank in a group. `network`: of all hosts of the session, if it is known."""
+    """The place of this rank in a group. `network`: of all hosts of the session, if it is known;
+    `round_trip`: as in `Place`."""
     hosts = _hosts(group, session)
     part = None if network is None else network.of(list(hosts))
-    return Place(group.rank, tuple(map(tuple, hosts.values())), chunk_bytes, part)
+    ranks = tuple(map(tuple, hosts.values()))
+    return Place(group.rank, ranks, chunk_bytes, part, round_trip)
 
 
 def choice_of(ask: Submit, task: Task, place: Place, share: Share = WHOLE) -> Choice:

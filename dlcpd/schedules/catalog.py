@@ -28,7 +28,10 @@ from dlcpd.schedules.model import Program
 from dlcpd.schedules.network import JobNetwork
 
 OVERLAP: Final = 4  # minimum of chunks in a shard, unless they are smaller than LEAST_CHUNK
-LEAST_CHUNK: Final = 1 << 20  # bytes; 740 segments of 1,408 B: a batch worth its cost
+LEAST_CHUNK: Final = 1 << 20  # bytes; each further chunk costs 0.1 ms of CPU
+LONG: Final = 1_000  # microseconds: a round trip from which the next constant holds
+# Bytes. Lost segments of a chunk are retransmitted while the next chunks travel.
+LEAST_ON_LONG: Final = 256 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,7 @@ class Place:
     hosts: Hosts  # the ranks of every host: all ranks of the group, each once
     chunk_bytes: int  # at most; a multiple of 64
     network: JobNetwork | None = None  # of these hosts, in this order; None: not known
+    round_trip: int = 0  # microseconds, the longest between two hosts of the job; 0: not known
 
     @property
     def world(self) -> int:
@@ -74,10 +78,11 @@ class Recipe:
     pair: str = ""  # common name of two collectives that are the ends of one transfer
 
 
-def chunk(most: int, shard: int) -> int:
+def chunk(place: Place, shard: int) -> int:
     """Bytes of a chunk, small enough in a small shard that one travels while the next is added."""
+    least = LEAST_CHUNK if place.round_trip < LONG else LEAST_ON_LONG
     wanted = -(-shard // OVERLAP // ALIGNMENT) * ALIGNMENT
-    return min(max(wanted, LEAST_CHUNK), most, LONGEST)
+    return min(max(wanted, least), place.chunk_bytes, LONGEST)
 
 
 def derived(task: Task, place: Place, schedule: str) -> Derived | None:
@@ -118,20 +123,20 @@ def _sized(task: Task, place: Place) -> tuple[Any, ...]:
 
 def _chunked(task: Task, place: Place) -> tuple[Any, ...]:
     shard = task.size // place.world
-    return place.world, task.size, chunk(place.chunk_bytes, shard)
+    return place.world, task.size, chunk(place, shard)
 
 
 def _whole_chunked(task: Task, place: Place) -> tuple[Any, ...]:
-    return place.world, task.size, chunk(place.chunk_bytes, task.size)
+    return place.world, task.size, chunk(place, task.size)
 
 
 def _by_host(task: Task, place: Place) -> tuple[Any, ...]:
     shards = len(place.hosts) * min(map(len, place.hosts))
-    return place.hosts, task.size, chunk(place.chunk_bytes, task.size // shards)
+    return place.hosts, task.size, chunk(place, task.size // shards)
 
 
 def _rooted(task: Task, place: Place) -> tuple[Any, ...]:
-    return place.world, task.size, task.root, chunk(place.chunk_bytes, task.size)
+    return place.world, task.size, task.root, chunk(place, task.size)
 
 
 def _parts(task: Task, place: Place) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ from dlcpd.daemon.peers.peer_messages import (
     MAX_ABORTED,
     MAX_REASON,
     PEER_VERSION,
+    UNKNOWN,
     AbortedRow,
     PeerHello,
 )
@@ -61,7 +62,9 @@ def run(members: list[Membership], rng: random.Random, *, loss: float) -> int:
     flying: list[PeerHello] = []
     for step in range(MAX_STEPS):
         for each in members:
-            each.serving |= each.met  # the engines need no time here
+            if each.met and each.round_trip == UNKNOWN:
+                each.round_trip = 10 * each.rank + 1
+            each.serving |= each.measured  # the engines need no time here
         if all(m.complete for m in members):
             return step
         if not flying:
@@ -90,6 +93,7 @@ def test_all_links_come_up_over_a_bad_network(size: int, seed: int) -> None:
             assert here.token_out == there.token_in
             assert [here.endpoints_of(0)] == other.endpoints
             assert here.session == other.session
+    assert {each.longest_round_trip for each in members} == {10 * (size - 1) + 1}
 
 
 def test_three_hellos_bring_two_links_up() -> None:
@@ -125,6 +129,33 @@ def test_a_lost_last_hello_is_asked_for_again() -> None:
     [again] = deliver(b, a)  # b repeats its hello
     b.joining_hello(b.links[0], again)
     assert b.met
+
+
+def test_engines_wait_for_the_round_trips_of_all() -> None:
+    a, b = member(0), member(1)
+    early = a.hello_to(a.links[1])
+    [answer] = deliver(a, b)
+    a.joining_hello(a.links[1], answer)
+    a.round_trip = 7
+    assert a.met
+    assert not a.measured
+    deliver(a, b)
+    b.joining_hello(b.links[0], early)  # overtaken: it takes nothing back
+    assert not b.measured
+    b.round_trip = 5
+    assert b.measured
+    deliver(b, a)
+    assert a.measured
+    assert a.longest_round_trip == b.longest_round_trip == 7
+
+
+def test_a_peer_that_starts_again_is_measured_again() -> None:
+    a, b = member(0), member(1)
+    b.round_trip = 5
+    deliver(b, a)
+    assert a.links[1].round_trip == 5
+    deliver(member(1, session=2000), a)
+    assert a.links[1].round_trip == UNKNOWN
 
 
 def test_an_overtaken_hello_changes_nothing() -> None:

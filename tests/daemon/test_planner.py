@@ -34,15 +34,21 @@ def started(folder: Path, number: int, topology: str) -> Daemon:
     ],
     ids=["all", "not in its file", "no file"],
 )
-def test_all_engines_get_the_network_or_none_does(tmp_path: Path, third: str, plan: str) -> None:
+def test_all_engines_get_one_round_trip_and_the_network_or_none_does(
+    tmp_path: Path, third: str, plan: str
+) -> None:
     with ExitStack() as stack:
         files = enumerate((TOPOLOGY, TOPOLOGY, third), 1)
         daemons = [stack.enter_context(started(tmp_path, n, text)) for n, text in files]
         clients = [stack.enter_context(daemon.client()) for daemon in daemons]
         join_all(clients, "job")
-        networks = [client.command("OpenSession")["network"] for client in clients]
+        commands = [client.command("OpenSession") for client in clients]
+        networks = [command["network"] for command in commands]
+        round_trips = [command["round_trip"] for command in commands]
         plans = {client.status()["sessions"][0]["plan"] for client in clients}
         events = [[one["event"] for one in daemon.events] for daemon in daemons]
+    assert len(set(round_trips)) == 1
+    assert 0 < round_trips[0] < 60_000_000
     assert networks[0] == networks[1] == networks[2]
     [said] = plans
     assert said.startswith(plan)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcpd.schedules.catalog import CATALOG, LEAST_CHUNK, Place, Task
+from dlcpd.schedules.catalog import CATALOG, LEAST_CHUNK, LONG, Place, Task
 from dlcpd.schedules.choose import FEW, MAX_FAN_IN, MOST_OF_PAIR, SMALL, choose
 from dlcpd.schedules.derive import FOREST
 from dlcpd.schedules.draft import LONGEST
@@ -63,6 +63,19 @@ def test_chunks_are_so_small_that_phases_overlap(size: int, chunk: int) -> None:
     here = replace(place(2), chunk_bytes=2 << 20)
     program = choose(Task(collective="all_reduce", size=size), here).program
     assert max(step.span.size for step in program.steps if isinstance(step, Send)) == chunk
+
+
+@pytest.mark.parametrize(
+    ("size", "chunk"),
+    [(256 << 10, 256 << 10), (1 << 20, 256 << 10), (4 << 20, 512 << 10), (64 << 20, 2 << 20)],
+)
+def test_long_paths_have_smaller_chunks(size: int, chunk: int) -> None:
+    far = replace(place(2), chunk_bytes=2 << 20, round_trip=LONG)
+    task = Task(collective="all_reduce", size=size)
+    sizes = [step.span.size for step in choose(task, far).program.steps if isinstance(step, Send)]
+    assert max(sizes) == chunk
+    near = choose(task, replace(far, round_trip=LONG - 1))
+    assert (near.fingerprint == choose(task, far).fingerprint) == (chunk in (size, 2 << 20))
 
 
 def test_no_chunk_is_longer_than_a_transfer() -> None:

@@ -7,6 +7,8 @@ import numpy as np
 from dlcp_lab.simulation.burst_network import BurstNetwork
 from dlcp_lab.simulation.fabric import star
 from dlcp_lab.simulation.reference import copies, draw, rank_ordered
+from dlcpd.schedules.catalog import Place, chunk
+from dlcpd.schedules.draft import LONGEST
 
 SEGMENT = 1408  # bytes
 CHUNK = 745  # segments: about a megabyte, as the setting `chunk_bytes`
@@ -73,8 +75,15 @@ def _network(condition: SimCondition, seed: int) -> BurstNetwork:
         plan,
         train_time=(datagrams + 0.5) * each,
         segment_size=SEGMENT,
-        chunk_segments=CHUNK,
+        chunk_segments=_chunk(condition),
         grant=GRANT,
         peer_timeout=PEER_TIMEOUT,
         seed=seed,
     )
+
+
+def _chunk(condition: SimCondition) -> int:
+    """Segments of a chunk, as engines choose them."""
+    alone = tuple((rank,) for rank in range(condition.hosts))
+    place = Place(0, alone, LONGEST, round_trip=int(condition.round_trip * 1e6))
+    return chunk(place, condition.size // condition.hosts) // SEGMENT

@@ -123,7 +123,7 @@ def request(  # noqa: PLR0913  # all but the first four by keyword
     if policy.codec:
         check_takes(parsed(policy.codec), block.dtype, reduce)
     _check_scale(scale, block.dtype)
-    if isinstance(peer, int) and peer < ANY:
+    if type(peer) is int and peer < ANY:
         raise BadTensor(f"{collective}: rank {peer} is not in this group")
     found = rows(layers, policy, block.nbytes)
     message = Submit(

@@ -15,7 +15,7 @@ from typing import Final
 from dlcpd.daemon.peers.curve import Cipher, ClientHandshake, TurnedAway
 from dlcpd.daemon.peers.frames import BrokenStream, check_greeting_untrusted, greeting
 from dlcpd.daemon.peers.keys import KeyPair
-from dlcpd.daemon.peers.stream import ByteStream, set_options
+from dlcpd.daemon.peers.stream import ByteStream, least_round_trip, set_options
 
 MAX_QUEUED: Final = 64  # messages to one unreachable peer; a hello is repeated anyway
 RECONNECT: Final = 0.05  # seconds, doubled up to RECONNECT_MAX: a late peer is found soon
@@ -85,6 +85,11 @@ class Line:
         done, self._on_closed = self._on_closed, None
         if done:
             done(self)
+
+    @property
+    def round_trip(self) -> int:
+        """Microseconds; 0 while the connection is not open."""
+        return 0 if self._stream is None else least_round_trip(self._stream.sock)
 
     @property
     def wants(self) -> tuple[int, int] | None:

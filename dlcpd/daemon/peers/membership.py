@@ -18,6 +18,7 @@ from dlcpd.daemon.peers.peer_messages import (
     MAX_ABORTED,
     MAX_REASON,
     PEER_VERSION,
+    UNKNOWN,
     Abort,
     AbortedRow,
     Goodbye,
@@ -94,6 +95,7 @@ class Link:
     endpoints: list[UdpAddress] = field(default_factory=list)  # of its engines, one per path each
     engines: int = 1  # number of its engines
     capacity: HostCapacity | None = None  # of its host
+    round_trip: int = UNKNOWN  # microseconds, the longest to any of its peers
     serving: bool = False  # they serve its session
     leaving: bool = False  # its client left; its session still delivers operations that began
     end_reason: str = ""  # why its session ended, if it said so
@@ -103,6 +105,7 @@ class Link:
         self.state = LINKS[self.state, event]
         if event is LinkInput.FORGET:
             self.session, self.token_out, self.endpoints, self.serving = 0, 0, [], False
+            self.round_trip = UNKNOWN
 
     def absorb(self, hello: PeerHello) -> None:
         """Store the values of a hello."""
@@ -112,6 +115,7 @@ class Link:
         self.endpoints, self.engines = hello.endpoints, hello.engines
         self.capacity = hello.capacity[0] if hello.capacity else None
         self.serving |= hello.serving  # an older hello may come later
+        self.round_trip = max(self.round_trip, hello.round_trip)  # likewise
 
     def endpoints_of(self, engine: int) -> list[UdpAddress]:
         """Endpoints of one engine, by path."""
@@ -137,6 +141,7 @@ class Membership:
     serving: bool = False  # the local engines serve the session
     seed: int = 0  # random u64; only the job's ranks know it
     capacity: HostCapacity | None = None  # of this host
+    round_trip: int = UNKNOWN  # microseconds, the longest to any peer, once every link is up
 
     def hello_to(self, link: Link) -> PeerHello:
         """The hello that tells `link` everything it needs."""
@@ -156,6 +161,7 @@ class Membership:
             endpoints=[end for engine in self.endpoints for end in engine],
             engines=len(self.endpoints),
             capacity=[] if self.capacity is None else [self.capacity],
+            round_trip=self.round_trip,
             **self.agreed,
         )
 
@@ -247,8 +253,20 @@ class Membership:
 
     @property
     def met(self) -> bool:
-        """Whether every link is up: the engines can be told of the session."""
+        """Whether every link is up: the round trips to all peers are known."""
         return all(link.state is LinkState.UP for link in self.links.values())
+
+    @property
+    def measured(self) -> bool:
+        """Whether every link is up and every rank has told its longest round trip: the engines can
+        be told of the session."""
+        told = [self.round_trip, *(link.round_trip for link in self.links.values())]
+        return self.met and UNKNOWN not in told
+
+    @property
+    def longest_round_trip(self) -> int:
+        """Microseconds, the longest between two ranks. Equal on all ranks once it is measured."""
+        return max([self.round_trip, *(link.round_trip for link in self.links.values())])
 
     @property
     def complete(self) -> bool:

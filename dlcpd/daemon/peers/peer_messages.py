@@ -14,15 +14,16 @@ from msgspec.msgpack import Decoder, Encoder
 
 from dlcpd.contract.errors import PeerError
 from dlcpd.contract.forms import Form, between, most, plain, without
-from dlcpd.contract.limits import MAX_ENGINES, MAX_WORLD
+from dlcpd.contract.limits import MAX_ENGINES, MAX_ROUND_TRIP, MAX_WORLD
 from dlcpd.contract.messages import MAX_PROOF
 from dlcpd.core.wire.header import MAX_PATHS
 from dlcpd.io.commands import MAX_ABORT_TEXT, MAX_BEGUN, Begun, Operation, Stream, UdpAddress
 from dlcpd.schedules.network import HostCapacity
 
-PEER_VERSION: Final = 8
+PEER_VERSION: Final = 9
 MAX_PEER_FRAME: Final = 32 * 1024  # bytes; twice the largest message
 MAX_SESSION: Final = (1 << 63) - 1
+UNKNOWN: Final = 0  # a round trip that is yet to be measured
 MAX_REASON: Final = 4096  # characters: room for an error that quotes another one
 MAX_ABORTED: Final = 12  # operations of one Abort: 25 KB, if each character has four bytes
 
@@ -76,6 +77,8 @@ class PeerHello(_PeerMessage, frozen=True, omit_defaults=True):
     data_encryption: Annotated[int, between(0, 1)]  # 0: none; 1: AES-256-GCM
     # of the sender's host, if it is known: a list, whose texts are made harmless like all others
     capacity: Annotated[list[HostCapacity], most(1)] = []
+    # microseconds, the longest to any peer of the sender; UNKNOWN: not all links are up yet
+    round_trip: Annotated[int, between(0, MAX_ROUND_TRIP)] = UNKNOWN
 
     def __repr__(self) -> str:
         return without(self, "proof", "secret")

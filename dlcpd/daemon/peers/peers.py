@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from dlcpd.contract.errors import AddressUnavailable, BadMessage, TooMany
+from dlcpd.contract.limits import MAX_ROUND_TRIP
 from dlcpd.daemon import log
 from dlcpd.daemon.peers.keys import KEY_CHARACTERS, key_bytes
 from dlcpd.daemon.peers.line import Line, linger
@@ -168,6 +169,12 @@ class Peers:
             self._counters["peer_revoked"] += 1
         elif not self._lines[address].line.send(pack(message)):
             self._counters["peer_queue_full"] += 1
+
+    def round_trip(self, addresses: Iterable[PeerAddress]) -> int:
+        """Microseconds, above 0: to the farthest of these peers and back, of what the kernel has
+        seen of the connections that are open."""
+        lines = [self._lines[address].line for address in addresses]
+        return min(max([1, *(line.round_trip for line in lines)]), MAX_ROUND_TRIP)
 
     def revoke(self, keys: Collection[str]) -> None:
         """`keys` are no longer authorised: close the connections from and to their holders."""

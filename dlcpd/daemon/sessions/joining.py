@@ -16,6 +16,7 @@ from dlcpd.daemon.clients.join_request import links_of, token_prefix
 from dlcpd.daemon.engine_slot import SlotState
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link, Membership
+from dlcpd.daemon.peers.peer_messages import UNKNOWN
 from dlcpd.daemon.peers.peers import Peers
 from dlcpd.daemon.sessions.admission import Admission, SessionSettings
 from dlcpd.daemon.sessions.ends import Ends
@@ -135,12 +136,24 @@ class Joining:
     def advance(self, session: LocalSession) -> None:
         """Have the engines serve a session whose links are all up; once all ranks' engines do,
         tell the client."""
+        membership = session.membership
         if session.joined_at:
             return
-        if not session.opened and session.membership.met:
-            self._open(session)
-        elif session.membership.complete:
+        if not session.opened and membership.met:
+            self._measure(session)
+            if membership.measured:
+                self._open(session)
+        elif membership.complete:
             self._joined(session)
+
+    def _measure(self, session: LocalSession) -> None:
+        """Tell the peers the longest round trip to any of them, once."""
+        membership = session.membership
+        if membership.round_trip == UNKNOWN:
+            links = membership.links.values()
+            membership.round_trip = self._peers.round_trip(map(address_of, links))
+            for link in links:
+                self.hello(session, link)
 
     def serves(self, session: LocalSession, engine: int) -> None:
         """An engine serves the session."""

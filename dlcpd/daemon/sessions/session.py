@@ -146,6 +146,7 @@ def open_command(session: LocalSession, engine: int) -> OpenSession:
         digest_key=membership.digest_key,
         inherits=session.inherits,
         network=session.network,
+        round_trip=membership.longest_round_trip,
     )
 
 

@@ -48,6 +48,7 @@ class Client:
     share: Share = WHOLE  # of the tensors that the engines of this host divide
     recorder: Recorder | None = None  # of the session's ledger, if it has one
     network: JobNetwork | None = None  # of the session's hosts, if it is known
+    round_trip: int = 0  # microseconds, the longest between two of these hosts
     groups: dict[int, GroupRequests] = field(default_factory=dict)
     plans: Plans = field(default_factory=Plans)  # of all groups
     members: int = 0  # of all groups that were opened
@@ -73,6 +74,7 @@ class Client:
             self.plans,
             self.recorder,
             self.network,
+            self.round_trip,
         )
         self.groups[group.number] = made
 
