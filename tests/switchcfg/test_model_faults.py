@@ -1,0 +1,121 @@
+"""Faults planted into each platform's writer: the model of the switch finds them."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from switchcfg.errors import Refused
+from switchcfg.model.known import MODELS
+from switchcfg.model.values import differences
+from switchcfg.plan.plan import plan
+from switchcfg.plan.state import Change, State
+from switchcfg.platforms.known import PLATFORMS
+from switchcfg.platforms.platform import Step
+from tests.switchcfg.accounted import PORTS, wanted
+from tests.switchcfg.stock import sonic_roce
+
+EOS: Final = """\
+hostname leaf
+qos map dscp 24 to traffic-class 3
+qos map traffic-class 3 to tx-queue 3
+interface Ethernet1/1
+   no switchport
+   priority-flow-control on
+   priority-flow-control priority 3 no-drop
+interface Ethernet2/1
+"""
+NXOS: Final = """\
+hostname leaf
+class-map type qos match-any RDMA
+  match dscp 24
+policy-map type qos CLASSIFY
+  class RDMA
+    set qos-group 3
+policy-map type queuing OUT
+  class type queuing c-out-8q-q3
+    bandwidth remaining percent 50
+    queue-limit 100 kbytes
+policy-map type network-qos NQ
+  class type network-qos c-8q-nq3
+    pause pfc-cos 3
+system qos
+  service-policy type network-qos NQ
+interface Ethernet1/1
+  priority-flow-control mode on
+  service-policy type qos input CLASSIFY
+  service-policy type queuing output OUT
+interface Ethernet1/2
+"""
+# Platform -> (what a switch with RoCE has, its [keep])
+KEPT: Final = {
+    "sonic": (json.dumps(sonic_roce(PORTS["sonic"])), "queues = [3, 4]"),
+    "eos": (EOS, "queues = [3]"),
+    "nxos": (NXOS, 'queues = [3]\nreplaces = ["CLASSIFY", "OUT"]\n[keep.dscp]\n24 = 3'),
+}
+# (platform, what the writer writes, what it writes with the fault)
+FAULTS: Final = (
+    ("sonic", r'"3": "3"', '"3": "2"'),  # wrong queue
+    ("sonic", r'"4": "4",', ""),  # lost entry of a map
+    ("sonic", r"/QUEUE/Ethernet0\|5/", "/QUEUE/Ethernet0|3/"),  # another queue's scheduler
+    ("sonic", r'"/BUFFER_QUEUE/Ethernet4\|5"', '"/BUFFER_QUEUE/Ethernet4|4"'),  # its buffer
+    ("sonic", r'"op": "replace",\n    "path": "/PORT_QOS_MAP/Ethernet0/dscp_to_tc_map",\n    '
+     r'"value": "DLCP"',
+     '"op": "replace", "path": "/PORT_QOS_MAP/Ethernet0/pfc_enable", "value": "4"'),  # PFC bit
+    ("sonic", r'"path": "/TC_TO_QUEUE_MAP/DLCP"', '"path": "/TC_TO_QUEUE_MAP/AZURE"'),
+    ("sonic", r'"path": "/SCHEDULER/DLCP_STRICT"', '"path": "/SCHEDULER/scheduler.1"'),  # weight
+    ("eos", r"qos map dscp 14 ", "qos map dscp 24 "),  # wrong code point
+    ("eos", r"qos profile DLCP\n", "qos map traffic-class 3 to tx-queue 2\nqos profile DLCP\n"),
+    ("eos", r"   uc-tx-queue 5\n", "   uc-tx-queue 3\n"),  # curves of another queue
+    ("eos", r"   qos trust dscp\n", "   qos trust cos\n"),
+    ("eos", r"   service-profile DLCP\n", "   service-profile DLCP\n   no priority-flow-control\n"),
+    ("eos", r"   qos trust dscp\n", "   qos trust dscp\n   shape rate 50 gbps\n"),
+    ("nxos", r"match dscp 24\n", "match dscp 25\n"),  # lost code point
+    ("nxos", r"set qos-group 3\n", "set qos-group 2\n"),
+    ("nxos", r"bandwidth remaining percent 50\n", "bandwidth remaining percent 20\n"),
+    ("nxos", r"    queue-limit 100000 bytes\n", ""),
+    ("nxos", r"(  service-policy type qos input DLCP\n)",
+     "  priority-flow-control mode off\n  service-policy type qos input DLCP\n"),
+    ("nxos", r"    set qos-group 3\n", "    set qos-group 3\n    set dscp 0\n"),  # rewrites
+)  # fmt: skip
+
+
+def test_every_platform_has_a_model_and_a_fault() -> None:
+    assert {each[0] for each in FAULTS} == set(KEPT) == set(MODELS)
+
+
+@pytest.mark.parametrize("platform", KEPT)
+def test_a_plan_changes_no_kept_code_point(platform: str) -> None:
+    text, keep = KEPT[platform]
+    kind, model = PLATFORMS[platform], MODELS[platform]
+    made = plan(*wanted(platform, keep), kind, kind.read(text))
+    before, after = model(text, ()), model(text, [step.payload for step in made.steps])
+    port = PORTS[platform][0]
+    changed = {str(each.point) for each in differences(before, after) if each.port == port}
+    assert "DSCP 48" in changed  # of the first class
+    assert not changed & {"DSCP 3" if platform == "sonic" else "DSCP 24"}
+
+
+@pytest.mark.parametrize(("platform", "shape", "fault"), FAULTS)
+def test_a_fault_of_a_writer_is_found(
+    platform: str, shape: str, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, keep = KEPT[platform]
+    kind = PLATFORMS[platform]
+    steps, planted = kind.steps, list[str]()
+
+    def faulty(present: State, changes: Sequence[Change]) -> list[Step]:
+        out = []
+        for step in steps(present, changes):
+            payload, count = re.subn(shape, lambda _: fault, step.payload)
+            planted.extend([step.title] * count)
+            out.append(replace(step, payload=payload))
+        return out
+
+    monkeypatch.setattr(type(kind), "steps", lambda _, *given: faulty(*given))
+    with pytest.raises(Refused, match="kept-treatment"):
+        plan(*wanted(platform, keep), kind, kind.read(text))
+    assert planted
