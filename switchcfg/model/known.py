@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from switchcfg.intent.intent import Device, Intent
-from switchcfg.model import eos, nxos, sonic
+from switchcfg.model import eos, nvue, nxos, sonic
 from switchcfg.model.proof import RULE, problems
 from switchcfg.model.values import SwitchModel
 
@@ -14,6 +14,7 @@ MODELS: Final[Mapping[str, ModelOf]] = {
     "sonic": sonic.model,
     "eos": eos.model,
     "nxos": nxos.model,
+    "nvue": nvue.model,
 }
 
 

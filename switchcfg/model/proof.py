@@ -38,6 +38,7 @@ def problems(
     begins with the rule's name. `removing`: a removal moves the code points that switchcfg sends to
     kept queues, but not those with foreign flow control."""
     found: list[Difference] = []
+    named = _named(intent)
     for port in dict.fromkeys((*before.ports, *after.ports)):
         was, then = before.port(port), after.port(port)
         if was is then:
@@ -45,7 +46,7 @@ def problems(
         for point, old, new in zip(POINTS, was, then, strict=True):
             if old == new and not (old.unknown and port in device.ports):
                 continue
-            if _kept(intent, point, old) and not (removing and not old.pfc):
+            if _kept(intent, old, point, named=point in named) and not (removing and not old.pfc):
                 longer = not old.cables.isdisjoint(intent.keep.replaces)
                 violations = _violations(port, point, old, new)
                 found += [e for e in violations if not (longer and e.respect == "headroom")]
@@ -54,27 +55,29 @@ def problems(
     return [f"{RULE}: {line}" for line in grouped(found)]
 
 
-def _kept(intent: Intent, point: Point, old: Treatment) -> bool:
-    named = point.kind == "DSCP" and point.number in _named(intent)
+def _kept(intent: Intent, old: Treatment, point: Point, *, named: bool) -> bool:
     queues = set(old.queue.split(EITHER))
     if UNKNOWN in queues:
         return bool(intent.keep.queues)
     if old.pfc and old.pausing and all(is_ours(intent, name) for name in old.pausing):
         return False
     if queues.intersection(map(str, intent.keep.queues)):
-        idle = not (old.pfc or old.mark)
-        return not (old.default and idle and (named or point.kind == "PCP"))
+        # By default, frames of any VLAN priority and our own code points go to some queue.
+        if point.kind == "PCP":
+            return not old.default or bool(old.pfc)
+        return not (old.default and named and not (old.pfc or old.mark))
     if not old.pfc or named or is_ours(intent, old.classifier):
         return False
     return old.pausing.isdisjoint(intent.keep.replaces)
 
 
-def _named(intent: Intent) -> set[int]:
-    """DSCPs that the intent names as switchcfg's, besides the rest."""
-    found = {dscp for each in intent.classes for dscp in each.dscp}
+def _named(intent: Intent) -> set[Point]:
+    """Code points that the intent names as switchcfg's, besides the rest."""
+    dscps = {dscp for each in intent.classes for dscp in each.dscp}
     for each in intent.lossless:
-        found |= {*each.dscp, *([] if each.cnp is None else [each.cnp])}
-    return found
+        dscps |= {*each.dscp, *([] if each.cnp is None else [each.cnp])}
+    priorities = {each.priority for each in intent.lossless}
+    return {*(Point("DSCP", n) for n in dscps), *(Point("PCP", n) for n in priorities)}
 
 
 def _violations(port: str, point: Point, old: Treatment, new: Treatment) -> Iterator[Difference]:

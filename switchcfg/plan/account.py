@@ -42,7 +42,9 @@ class Reading(dict[Place, str]):
     @classmethod
     def of(cls, read: State, values: State) -> State:
         """Other values from the same lines as a state."""
-        return cls(values, read.lines, read.unread) if isinstance(read, Reading) else values
+        if not isinstance(read, Reading):
+            return values
+        return cls(values, read.lines, read.unread, read.text)
 
     @classmethod
     def from_text(cls, values: State, text: str) -> "Reading":

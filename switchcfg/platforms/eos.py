@@ -69,7 +69,7 @@ class Eos(CommandPlatform):
         found = super().read(text)
         none = [p for p in found if p.kind == "port" and not _PORT.fullmatch(p.name)]
         state = {**DEFAULTS, **{place: found[place] for place in found.keys() - set(none)}}
-        return Reading.from_text(Reading.of(found, state), text)
+        return Reading.of(found, state)
 
     def defaults(self, present: State) -> State:
         return DEFAULTS

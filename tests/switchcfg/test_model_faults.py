@@ -50,11 +50,24 @@ interface Ethernet1/1
   service-policy type queuing output OUT
 interface Ethernet1/2
 """
+NVUE: Final = """\
+nv set interface swp1-2 type swp
+nv set interface swp1 qos pfc profile ROCE
+nv set interface swp1-2 qos congestion-control profile MARKS
+nv set qos congestion-control MARKS traffic-class 3 ecn enable
+nv set qos congestion-control MARKS traffic-class 3 max-threshold 200000
+nv set qos egress-scheduler default-global traffic-class 3 bw-percent 50
+nv set qos egress-scheduler default-global traffic-class 3 mode dwrr
+nv set qos mapping default-global dscp 3,24-25 switch-priority 3
+nv set qos mapping default-global trust l3
+nv set qos pfc ROCE switch-priority 3
+"""
 # Platform -> (what a switch with RoCE has, its [keep])
 KEPT: Final = {
     "sonic": (json.dumps(sonic_roce(PORTS["sonic"])), "queues = [3, 4]"),
     "eos": (EOS, "queues = [3]"),
     "nxos": (NXOS, 'queues = [3]\nreplaces = ["CLASSIFY", "OUT"]\n[keep.dscp]\n24 = 3'),
+    "nvue": (NVUE, 'queues = [3]\nreplaces = ["MARKS"]'),
 }
 # (platform, what the writer writes, what it writes with the fault)
 FAULTS: Final = (
@@ -80,6 +93,12 @@ FAULTS: Final = (
     ("nxos", r"(  service-policy type qos input DLCP\n)",
      "  priority-flow-control mode off\n  service-policy type qos input DLCP\n"),
     ("nxos", r"    set qos-group 3\n", "    set qos-group 3\n    set dscp 0\n"),  # rewrites
+    ("nvue", r"dscp 48 switch-priority 7\n", "dscp 24 switch-priority 7\n"),  # code point
+    ("nvue", r"switch-priority 7 traffic-class 7\n", "switch-priority 3 traffic-class 7\n"),
+    ("nvue", r"DLCP traffic-class 3 ecn enable", "DLCP traffic-class 2 ecn enable"),  # lost mark
+    ("nvue", r"traffic-class 5 mode strict", "traffic-class 3 mode strict"),  # changed rank
+    ("nvue", r"(nv set interface swp1 qos congestion-control profile DLCP)",
+     "nv unset interface swp1 qos pfc profile ROCE\n"),  # PFC
 )  # fmt: skip
 
 

@@ -87,7 +87,7 @@ class Nxos(CommandPlatform):
             for place, value in found.items()
             if place.kind != "port" or _ETHERNET.fullmatch(place.name)
         }
-        return Reading.from_text(Reading.of(found, state), text)
+        return Reading.of(found, state)
 
     def flow_controlled(self, present: State, port: str = "") -> Iterator[int]:
         """As the base class. Unless a port's mode is `off`, its neighbour may turn it on (DCBX)."""
