@@ -62,8 +62,8 @@ class _NvueSwitch:
         elif words[:2] == ["nv", "unset"]:
             for gone in map(tuple, _expanded(words[2:])):
                 self.leaves.get(gone[:-1], {}).pop(gone[-1], None)
-                for stem in [each for each in self.leaves if each[: len(gone)] == gone]:
-                    del self.leaves[stem]
+                for below in [each for each in self.leaves if each[: len(gone)] == gone]:
+                    del self.leaves[below]
 
     def ports(self) -> Iterator[str]:
         """The names of all ports."""
@@ -113,8 +113,7 @@ class _NvueSwitch:
             f"qos {' '.join(stem)} {value}"
             for stem, value in self.below("qos")
             if (stem or (value,))[0] not in _UNDERSTOOD
-            or ((stem or (value,))[0] == "roce"
-            and value not in _OFF)
+            or ((stem or (value,))[0] == "roce" and value not in _OFF)
         ]
         for stem, value in self.below("interface", port, "acl"):
             rules = self.below("acl", stem[0] if stem else value)
