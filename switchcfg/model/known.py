@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from switchcfg.intent.intent import Device, Intent
-from switchcfg.model import eos, nvue, nxos, sonic
+from switchcfg.model import eos, junos, nvue, nxos, sonic
 from switchcfg.model.proof import RULE, problems
 from switchcfg.model.values import SwitchModel
 
@@ -15,6 +15,7 @@ MODELS: Final[Mapping[str, ModelOf]] = {
     "eos": eos.model,
     "nxos": nxos.model,
     "nvue": nvue.model,
+    "junos": junos.model,
 }
 
 

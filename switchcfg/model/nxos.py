@@ -135,7 +135,7 @@ class _NxosSwitch:
 
         def treat(tc: str) -> Treatment:
             lines, inside = queues.get(tc, {}), network.get(tc, {})
-            pause = joined(*(network.get(e, {}).get("pause", "") for e in tc.split(EITHER)))
+            pause = inside.get("pause", "")
             mode = bound.get("priority-flow-control mode", "auto")
             return Treatment(
                 traffic_class=tc,

@@ -7,7 +7,7 @@ treatments are equal if and only if all their respects are.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Final
+from typing import Any, Final
 
 DSCPS: Final = 64  # six bits (RFC 2474)
 PCPS: Final = 8  # three bits of a VLAN tag (IEEE 802.1Q)
@@ -130,6 +130,7 @@ class Way:
     rewrite: str = ""
     unknown: str = ""
     classifier: str = ""
+    pfc: str = ""  # flow control by code point, of a class that has it
 
 
 def port_model(ways: Sequence[Way], treat: Callable[[str], Treatment]) -> PortModel:
@@ -138,16 +139,30 @@ def port_model(ways: Sequence[Way], treat: Callable[[str], Treatment]) -> PortMo
     made: dict[Way, Treatment] = {}
     for way in ways:
         if way not in made:
-            base = treat(way.traffic_class)
+            base = either([treat(each) for each in way.traffic_class.split(EITHER)])
             made[way] = replace(
                 base,
                 by=way.by,
                 default=way.default,
                 classifier=way.classifier,
+                pfc=joined(base.pfc, base.pfc and way.pfc),
                 rewrite=joined(base.rewrite, way.rewrite),
                 unknown=joined(base.unknown, way.unknown),
             )
     return tuple(made[way] for way in ways)
+
+
+def either(found: Sequence[Treatment]) -> Treatment:
+    """The treatment of packets that are treated in one of these ways."""
+    first = found[0]
+    if all(each == first for each in found):
+        return first
+    said: dict[str, Any] = {}
+    for respect in RESPECTS:
+        ways = dict.fromkeys(getattr(each, respect) for each in found)
+        said[respect] = EITHER.join(way or NONE for way in ways) if len(ways) > 1 else [*ways][0]
+    pausing = frozenset[str]().union(*(each.pausing for each in found))
+    return Treatment(**said, pausing=pausing)
 
 
 def joined(*parts: str) -> str:

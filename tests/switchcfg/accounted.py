@@ -12,6 +12,7 @@ PORTS = {
     "nxos": ("Ethernet1/1", "Ethernet1/2"),
     "nvue": ("swp1", "swp2"),
     "sonic": ("Ethernet0", "Ethernet4"),
+    "junos": ("et-0/0/0", "et-0/0/1"),
     "openconfig": ("Ethernet1", "Ethernet2"),
 }
 CLASSES = (

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -62,13 +63,19 @@ nv set qos mapping default-global dscp 3,24-25 switch-priority 3
 nv set qos mapping default-global trust l3
 nv set qos pfc ROCE switch-priority 3
 """
+JUNOS: Final = Path(__file__).parent / "captured" / "junos_roce.txt"
 # Platform -> (what a switch with RoCE has, its [keep])
 KEPT: Final = {
     "sonic": (json.dumps(sonic_roce(PORTS["sonic"])), "queues = [3, 4]"),
     "eos": (EOS, "queues = [3]"),
     "nxos": (NXOS, 'queues = [3]\nreplaces = ["CLASSIFY", "OUT"]\n[keep.dscp]\n24 = 3'),
+    "junos": (
+        JUNOS.read_text(encoding="utf-8").replace("110000", "111000"),  # 48 is ours
+        'queues = [3, 4]\nreplaces = ["sm1", "mydscp"]',
+    ),
     "nvue": (NVUE, 'queues = [3]\nreplaces = ["MARKS"]'),
 }
+KEEPS: Final = {"sonic": "DSCP 3", "junos": "DSCP 26"}  # a kept code point, if it is not 24
 # (platform, what the writer writes, what it writes with the fault)
 FAULTS: Final = (
     ("sonic", r'"3": "3"', '"3": "2"'),  # wrong queue
@@ -93,6 +100,14 @@ FAULTS: Final = (
     ("nxos", r"(  service-policy type qos input DLCP\n)",
      "  priority-flow-control mode off\n  service-policy type qos input DLCP\n"),
     ("nxos", r"    set qos-group 3\n", "    set qos-group 3\n    set dscp 0\n"),  # rewrites
+    ("junos", r"NO-LOSS (loss-priority low code-points 011010)",
+     "CNP loss-priority low code-points 011010"),  # code point
+    ("junos", r"DLCP forwarding-class NO-LOSS scheduler s1",
+     "DLCP forwarding-class NO-LOSS scheduler s2-cnp"),  # share and mark
+    ("junos", r"set class-of-service scheduler-maps DLCP forwarding-class NO-LOSS [^\n]*\n", ""),
+    ("junos", r"class DLCP-Q7 queue-num 7\n",
+     "class DLCP-Q7 queue-num 7\n"
+     "set class-of-service forwarding-classes class NO-LOSS queue-num 5\n"),  # queue
     ("nvue", r"dscp 48 switch-priority 7\n", "dscp 24 switch-priority 7\n"),  # code point
     ("nvue", r"switch-priority 7 traffic-class 7\n", "switch-priority 3 traffic-class 7\n"),
     ("nvue", r"DLCP traffic-class 3 ecn enable", "DLCP traffic-class 2 ecn enable"),  # lost mark
@@ -115,7 +130,7 @@ def test_a_plan_changes_no_kept_code_point(platform: str) -> None:
     port = PORTS[platform][0]
     changed = {str(each.point) for each in differences(before, after) if each.port == port}
     assert "DSCP 48" in changed  # of the first class
-    assert not changed & {"DSCP 3" if platform == "sonic" else "DSCP 24"}
+    assert not changed & {KEEPS.get(platform, "DSCP 24")}
 
 
 @pytest.mark.parametrize(("platform", "shape", "fault"), FAULTS)
