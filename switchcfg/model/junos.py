@@ -80,7 +80,7 @@ def _set(tree: Tree, text: str) -> None:
 
 
 class _JunosSwitch:
-    """What the lines of a configuration say."""
+    """The class of service of a configuration."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree, self.cos = tree, tree.get(COS, {})

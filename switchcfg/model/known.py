@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from switchcfg.intent.intent import Device, Intent
-from switchcfg.model import eos, junos, nvue, nxos, sonic
+from switchcfg.model import eos, junos, nvue, nxos, openconfig, sonic
 from switchcfg.model.proof import RULE, problems
 from switchcfg.model.values import SwitchModel
 
@@ -16,6 +16,7 @@ MODELS: Final[Mapping[str, ModelOf]] = {
     "nxos": nxos.model,
     "nvue": nvue.model,
     "junos": junos.model,
+    "openconfig": openconfig.model,
 }
 
 

@@ -108,7 +108,7 @@ class _NvueSwitch:
                 )
 
     def _unknown(self, port: str) -> str:
-        """What sends packets elsewhere than these maps, or is not understood."""
+        """Lines that send packets elsewhere than these maps, or are not understood."""
         found = [
             f"qos {' '.join(stem)} {value}"
             for stem, value in self.below("qos")

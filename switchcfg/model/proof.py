@@ -57,7 +57,7 @@ def problems(
 
 def _kept(intent: Intent, old: Treatment, point: Point, *, named: bool) -> bool:
     queues = set(old.queue.split(EITHER))
-    if UNKNOWN in queues:
+    if any(UNKNOWN in each for each in queues):
         return bool(intent.keep.queues)
     if old.pfc and old.pausing and all(is_ours(intent, name) for name in old.pausing):
         return False

@@ -160,7 +160,8 @@ def either(found: Sequence[Treatment]) -> Treatment:
     said: dict[str, Any] = {}
     for respect in RESPECTS:
         ways = dict.fromkeys(getattr(each, respect) for each in found)
-        said[respect] = EITHER.join(way or NONE for way in ways) if len(ways) > 1 else [*ways][0]
+        several = EITHER.join(way or NONE for way in ways)
+        said[respect] = several if len(ways) > 1 else getattr(first, respect)
     pausing = frozenset[str]().union(*(each.pausing for each in found))
     return Treatment(**said, pausing=pausing)
 

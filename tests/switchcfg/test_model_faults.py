@@ -63,19 +63,29 @@ nv set qos mapping default-global dscp 3,24-25 switch-priority 3
 nv set qos mapping default-global trust l3
 nv set qos pfc ROCE switch-priority 3
 """
-JUNOS: Final = Path(__file__).parent / "captured" / "junos_roce.txt"
+CAPTURED: Final = Path(__file__).parent / "captured"
+JUNOS: Final = (CAPTURED / "junos_roce.txt").read_text(encoding="utf-8")
+OPENCONFIG: Final = (CAPTURED / "openconfig.json").read_text(encoding="utf-8")
 # Platform -> (what a switch with RoCE has, its [keep])
 KEPT: Final = {
     "sonic": (json.dumps(sonic_roce(PORTS["sonic"])), "queues = [3, 4]"),
     "eos": (EOS, "queues = [3]"),
     "nxos": (NXOS, 'queues = [3]\nreplaces = ["CLASSIFY", "OUT"]\n[keep.dscp]\n24 = 3'),
     "junos": (
-        JUNOS.read_text(encoding="utf-8").replace("110000", "111000"),  # 48 is ours
+        JUNOS.replace("110000", "111000"),  # 48 is ours
         'queues = [3, 4]\nreplaces = ["sm1", "mydscp"]',
+    ),
+    "openconfig": (
+        OPENCONFIG.replace("eth1", "Ethernet1"),
+        'queues = [3]\nreplaces = ["dscp_based_classifier_ipv4", "scheduler"]',
     ),
     "nvue": (NVUE, 'queues = [3]\nreplaces = ["MARKS"]'),
 }
-KEEPS: Final = {"sonic": "DSCP 3", "junos": "DSCP 26"}  # a kept code point, if it is not 24
+KEEPS: Final = {
+    "sonic": "DSCP 3",
+    "junos": "DSCP 26",
+    "openconfig": "DSCP 26",
+}  # a kept code point, if it is not 24
 # (platform, what the writer writes, what it writes with the fault)
 FAULTS: Final = (
     ("sonic", r'"3": "3"', '"3": "2"'),  # wrong queue
@@ -108,6 +118,9 @@ FAULTS: Final = (
     ("junos", r"class DLCP-Q7 queue-num 7\n",
      "class DLCP-Q7 queue-num 7\n"
      "set class-of-service forwarding-classes class NO-LOSS queue-num 5\n"),  # queue
+    ("openconfig", r"\n( +)26,", "\n 25,"),  # code point
+    ("openconfig", r'"target-group": "target-group-RDMA"', '"target-group": "DLCP-Q5"'),
+    ("openconfig", r"output/queues/queue\[name=DLCP-Q5\]", "output/queues/queue[name=RDMA]"),
     ("nvue", r"dscp 48 switch-priority 7\n", "dscp 24 switch-priority 7\n"),  # code point
     ("nvue", r"switch-priority 7 traffic-class 7\n", "switch-priority 3 traffic-class 7\n"),
     ("nvue", r"DLCP traffic-class 3 ecn enable", "DLCP traffic-class 2 ecn enable"),  # lost mark
