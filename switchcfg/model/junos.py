@@ -187,7 +187,7 @@ class _JunosSwitch:
         priority = f"no-loss, priority {has.get('pfc-priority', queue)}" if lossless else ""
         buffers = self.cos.get("shared-buffer", {})
         own = {k: v for k, v in {**bound, **unit}.items() if k in ("shaping-rate", *_CONTROLS)}
-        names = [*bound.get("congestion-notification-profile", {}), name][: 1 + lossless]
+        names = [*bound.get("congestion-notification-profile", {}), *([name] if lossless else [])]
         return Treatment(
             traffic_class=name,
             queue=queue,
@@ -211,7 +211,7 @@ class _JunosSwitch:
             ),
             shaper=joined(_said(lines, "shaping-rate"), *(_said(own, each) for each in own)),
             rewrite=self._rewriting(unit, name),
-            pausing=frozenset(names),
+            pausing=frozenset(names if lossless or paused else []),
         )
 
     def _drops(self, lines: Tree) -> str:

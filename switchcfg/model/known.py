@@ -4,11 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from switchcfg.intent.intent import Device, Intent
-from switchcfg.model import eos, junos, nvue, nxos, openconfig, sonic
+from switchcfg.model import eos, junos, linux, nvue, nxos, openconfig, sonic
 from switchcfg.model.proof import RULE, problems
 from switchcfg.model.values import SwitchModel
 
 # (a whole configuration, payloads of steps that a device takes after it) -> the model
+# Platforms where a plan sets something for all ports: maps of code points, network-qos policies
+WHOLE: Final = ("eos", "nvue", "nxos")
 ModelOf = Callable[[str, Sequence[str]], SwitchModel]
 MODELS: Final[Mapping[str, ModelOf]] = {
     "sonic": sonic.model,
@@ -17,6 +19,7 @@ MODELS: Final[Mapping[str, ModelOf]] = {
     "nvue": nvue.model,
     "junos": junos.model,
     "openconfig": openconfig.model,
+    "linux": linux.model,
 }
 
 
@@ -32,4 +35,5 @@ def judged(
         before, after = model(text, ()), model(text, payloads)
     except (LookupError, TypeError, ValueError, AttributeError) as exc:
         return [f"{RULE}: {device.name}: the model of the switch cannot follow the plan: {exc!r}"]
-    return problems(intent, device, before, after, removing=removing)
+    whole = device.platform in WHOLE
+    return problems(intent, device, before, after, removing=removing, whole=whole)

@@ -16,6 +16,7 @@ from switchcfg.model.values import (
     UNKNOWN,
     Difference,
     Point,
+    PortModel,
     SwitchModel,
     Treatment,
     between,
@@ -33,20 +34,25 @@ def problems(
     after: SwitchModel,
     *,
     removing: bool = False,
+    whole: bool = False,
 ) -> list[str]:
     """Changes of kept code points, and kept code points that a model does not understand; each
     begins with the rule's name. `removing`: a removal moves the code points that switchcfg sends to
-    kept queues, but not those with foreign flow control."""
+    kept queues, but not those with foreign flow control. `whole`: a plan sets something
+    for all ports; else ports that the intent does not name, and that switchcfg never had, are kept
+    as they are."""
     found: list[Difference] = []
     named = _named(intent)
     for port in dict.fromkeys((*before.ports, *after.ports)):
         was, then = before.port(port), after.port(port)
         if was is then:
             continue
+        foreign = not (whole or port in device.ports) and _is_foreign(intent, was)
         for point, old, new in zip(POINTS, was, then, strict=True):
             if old == new and not (old.unknown and port in device.ports):
                 continue
-            if _kept(intent, old, point, named=point in named) and not (removing and not old.pfc):
+            kept = _kept(intent, old, point, named=point in named)
+            if foreign or (kept and not (removing and not old.pfc)):
                 longer = not old.cables.isdisjoint(intent.keep.replaces)
                 violations = _violations(port, point, old, new)
                 found += [e for e in violations if not (longer and e.respect == "headroom")]
@@ -71,6 +77,12 @@ def _kept(intent: Intent, old: Treatment, point: Point, *, named: bool) -> bool:
     return old.pausing.isdisjoint(intent.keep.replaces)
 
 
+def _is_foreign(intent: Intent, port: PortModel) -> bool:
+    """Whether switchcfg made no part of a port's treatments."""
+    names = {name for each in set(port) for name in (each.classifier, *each.pausing)}
+    return not any(is_ours(intent, name) for name in names)
+
+
 def _named(intent: Intent) -> set[Point]:
     """Code points that the intent names as switchcfg's, besides the rest."""
     dscps = {dscp for each in intent.classes for dscp in each.dscp}
@@ -90,5 +102,5 @@ def _violations(port: str, point: Point, old: Treatment, new: Treatment) -> Iter
 def _misplaced(intent: Intent, port: str, point: Point, new: Treatment) -> Iterator[Difference]:
     """A code point of [keep.dscp] that goes elsewhere today and would not go to its queue."""
     queue = intent.keep.dscp.get(point.number) if point.kind == "DSCP" else None
-    if queue is not None and new.queue != str(queue):
+    if queue is not None and new.queue != str(queue) and ":" not in new.queue:  # not a class of tc
         yield Difference(port, point, "queue", f"{queue} by [keep.dscp]", new.queue)

@@ -17,6 +17,7 @@ from switchcfg.plan.state import Change, State
 from switchcfg.platforms.known import PLATFORMS
 from switchcfg.platforms.platform import Step
 from tests.switchcfg.accounted import PORTS, wanted
+from tests.switchcfg.linux_device import LinuxDevice
 from tests.switchcfg.stock import sonic_roce
 
 EOS: Final = """\
@@ -75,17 +76,20 @@ KEPT: Final = {
         JUNOS.replace("110000", "111000"),  # 48 is ours
         'queues = [3, 4]\nreplaces = ["sm1", "mydscp"]',
     ),
+    "linux": (LinuxDevice(("swp1", "swp2", "swp3")).says(), "queues = [3]"),
     "openconfig": (
         OPENCONFIG.replace("eth1", "Ethernet1"),
         'queues = [3]\nreplaces = ["dscp_based_classifier_ipv4", "scheduler"]',
     ),
     "nvue": (NVUE, 'queues = [3]\nreplaces = ["MARKS"]'),
 }
+# A kept code point, if it is not 24 on the first port; on Linux, other ports are kept
 KEEPS: Final = {
-    "sonic": "DSCP 3",
-    "junos": "DSCP 26",
-    "openconfig": "DSCP 26",
-}  # a kept code point, if it is not 24
+    "sonic": ("Ethernet0", "DSCP 3"),
+    "junos": ("et-0/0/0", "DSCP 26"),
+    "openconfig": ("Ethernet1", "DSCP 26"),
+    "linux": ("swp3", "DSCP 24"),
+}
 # (platform, what the writer writes, what it writes with the fault)
 FAULTS: Final = (
     ("sonic", r'"3": "3"', '"3": "2"'),  # wrong queue
@@ -118,6 +122,8 @@ FAULTS: Final = (
     ("junos", r"class DLCP-Q7 queue-num 7\n",
      "class DLCP-Q7 queue-num 7\n"
      "set class-of-service forwarding-classes class NO-LOSS queue-num 5\n"),  # queue
+    ("linux", r"dev swp1 root", "dev swp3 root"),  # another port
+    ("linux", r"chain swp1 {", "chain swp3 {"),
     ("openconfig", r"\n( +)26,", "\n 25,"),  # code point
     ("openconfig", r'"target-group": "target-group-RDMA"', '"target-group": "DLCP-Q5"'),
     ("openconfig", r"output/queues/queue\[name=DLCP-Q5\]", "output/queues/queue[name=RDMA]"),
@@ -140,10 +146,12 @@ def test_a_plan_changes_no_kept_code_point(platform: str) -> None:
     kind, model = PLATFORMS[platform], MODELS[platform]
     made = plan(*wanted(platform, keep), kind, kind.read(text))
     before, after = model(text, ()), model(text, [step.payload for step in made.steps])
+    changed = {(each.port, str(each.point)) for each in differences(before, after)}
     port = PORTS[platform][0]
-    changed = {str(each.point) for each in differences(before, after) if each.port == port}
-    assert "DSCP 48" in changed  # of the first class
-    assert not changed & {KEEPS.get(platform, "DSCP 24")}
+    assert (port, "DSCP 48") in changed  # of the first class
+    kept = KEEPS.get(platform, (port, "DSCP 24"))
+    assert kept[0] in before.ports
+    assert kept not in changed
 
 
 @pytest.mark.parametrize(("platform", "shape", "fault"), FAULTS)
