@@ -52,9 +52,7 @@ def _add_planning(commands: Any) -> None:
         metavar="DIR",
         help="write one file per device to this folder instead of stdout",
     )
-    made = commands.add_parser("ports", help="show queues, classes and thresholds of each port")
-    _common(made)
-    _add_json(made)
+    _add_ports(commands)
     made = commands.add_parser("plan", help="compare devices with the intent, and show the changes")
     _common(made)
     made.add_argument(
@@ -89,6 +87,24 @@ def _add_planning(commands: Any) -> None:
         "show", help="show a saved plan: its changes, and the commands for the device"
     )
     made.add_argument("file", type=Path, metavar="PLAN")
+    _add_json(made)
+
+
+def _add_ports(commands: Any) -> None:
+    made = commands.add_parser(
+        "ports",
+        help=(
+            "show queues, classes and thresholds of each port, or what two configurations treat "
+            "differently by code point"
+        ),
+    )
+    made.add_argument("intent", type=Path, metavar="INTENT", nargs="?", help="intent file (TOML)")
+    _add_selection(made)
+    made.add_argument(
+        "--before", type=Path, metavar="FILE", help="a configuration, as for plan --present"
+    )
+    made.add_argument("--after", type=Path, metavar="FILE", help="another of the same switch")
+    made.add_argument("--platform", choices=tuple(KNOWN), help="platform of these configurations")
     _add_json(made)
 
 

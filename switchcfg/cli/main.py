@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from dlcpd.ipc.held_folder import HeldFolder
-from switchcfg.cli import adopt, history, on_devices, ports, records, selection
+from switchcfg.cli import adopt, history, on_devices, ports, records, selection, treatments
 from switchcfg.cli.arguments import parser
 from switchcfg.cli.output import error_document, put, put_json, put_text, tell
 from switchcfg.cli.rollout import Outcome
@@ -75,6 +75,10 @@ def _render(options: argparse.Namespace) -> int:
 
 
 def _ports(options: argparse.Namespace) -> int:
+    if options.before or options.after:
+        return _compared(options)
+    if options.intent is None:
+        raise BadUsage("ports: give INTENT, or --platform, --before and --after")
     intent = _intent(options.intent)
     devices = selection.devices(intent, options)
     if options.json:
@@ -84,6 +88,17 @@ def _ports(options: argparse.Namespace) -> int:
         for line in ports.lines(intent, device):
             put(line)
     return SAME
+
+
+def _compared(options: argparse.Namespace) -> int:
+    """`ports --before FILE --after FILE`: the differences of two configurations."""
+    if options.intent or not (options.before and options.after and options.platform):
+        raise BadUsage("ports: --platform, --before and --after belong together, without INTENT")
+    before, after = (
+        treatments.model(options.platform, _read(file, BadState), str(file))
+        for file in (options.before, options.after)
+    )
+    return CHANGES if treatments.put_differences(before, after, options) else SAME
 
 
 def _plan(options: argparse.Namespace) -> int:

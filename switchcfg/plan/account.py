@@ -30,16 +30,27 @@ class KnownLine:
 
 
 class Reading(dict[Place, str]):
-    """A state as it was read from `lines` lines near QoS, of which `unread` are UNREAD."""
+    """A state as it was read from `lines` lines near QoS, of which `unread` are UNREAD. `text`: the
+    whole configuration, for `switchcfg.model`; it is never stored or printed."""
 
-    def __init__(self, values: Mapping[Place, str], lines: int, unread: int) -> None:
+    def __init__(
+        self, values: Mapping[Place, str], lines: int = 0, unread: int = 0, text: str = ""
+    ) -> None:
         super().__init__(values)
-        self.lines, self.unread = lines, unread
+        self.lines, self.unread, self.text = lines, unread, text
 
     @classmethod
     def of(cls, read: State, values: State) -> State:
         """Other values from the same lines as a state."""
-        return cls(values, read.lines, read.unread) if isinstance(read, Reading) else values
+        if not isinstance(read, Reading):
+            return values
+        return cls(values, read.lines, read.unread, read.text)
+
+    @classmethod
+    def from_text(cls, values: State, text: str) -> "Reading":
+        """The values that were read from a text."""
+        counted = (values.lines, values.unread) if isinstance(values, Reading) else (0, 0)
+        return cls(values, *counted, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from switchcfg.errors import BadPlan, Moved, Refused
 from switchcfg.intent.intent import Device, Intent
-from switchcfg.plan.account import UNREAD, counts, refusals
+from switchcfg.model.known import judged
+from switchcfg.plan.account import UNREAD, Reading, counts, refusals
 from switchcfg.plan.speeds import too_fast
 from switchcfg.plan.state import Change, Place, State, after, difference, fingerprint
 from switchcfg.platforms.platform import (
@@ -80,6 +81,8 @@ def plan(intent: Intent, device: Device, platform: Platform, present: State) -> 
         raise refused(f"{device.name}: refused", problems)
     refuse(platform, device, after(present, changes))
     found = _plan(intent, device, platform, present, changes)
+    if problems := _judged(intent, device, present, found):
+        raise refused(f"{device.name}: refused", problems)
     return replace(found, degraded=(*rendered.degraded, *taken.doubts))
 
 
@@ -101,11 +104,12 @@ def removal(intent: Intent, device: Device, platform: Platform, present: State) 
     new = [each for each in platform.check(after(present, changes), device) if each not in before]
     new += not_taken(device, _taken(platform, present, changes))
     new += _unread_of(intent, device, platform, present)
+    found = _plan(intent, device, platform, present, changes)
+    new += _judged(intent, device, present, found, removing=True)
     if new:
         raise refused(
             f"{device.name}: refused; `switchcfg rollback` restores the previous configuration", new
         )
-    found = _plan(intent, device, platform, present, changes)
     stays = f"stays, because it is kept or differs from the intent: {'; '.join(back.stays)}"
     return replace(found, degraded=(stays,) if back.stays else ())
 
@@ -172,6 +176,16 @@ def _unread_of(intent: Intent, device: Device, platform: Platform, present: Stat
     owners = {place.name for place in present if place.kind == UNREAD}
     ours = {owner for owner in owners if is_ours(intent, owner.rpartition(" ")[2])}
     return [*refusals(device.name, present, ours)]
+
+
+def _judged(
+    intent: Intent, device: Device, present: State, found: Plan, *, removing: bool = False
+) -> list[str]:
+    """Problems of kept code points, by the model of the switch. A state that was not read from a
+    device has no text, and its plan is not judged."""
+    text = present.text if isinstance(present, Reading) else ""
+    payloads = [step.payload for step in found.steps]
+    return judged(intent, device, text, payloads, removing=removing)
 
 
 def _taken(platform: Platform, present: State, changes: Sequence[Change]) -> Taken:

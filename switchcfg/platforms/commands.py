@@ -8,6 +8,7 @@ from typing import Final
 
 from switchcfg.errors import CannotExpress
 from switchcfg.intent.intent import Device, Intent, PortGroup
+from switchcfg.plan.account import Reading
 from switchcfg.plan.kept import kept, left_out, lossless
 from switchcfg.plan.queues import Abilities, Layout
 from switchcfg.plan.state import Change, Owns, Place, State, after, natural
@@ -215,7 +216,7 @@ class CommandPlatform(ABC):
     def read(self, text: str) -> State:
         if not _recognised(self, text):
             raise foreign(self.name, self.said, text)
-        return self.grammar.read(text)
+        return Reading.from_text(self.grammar.read(text), text)
 
     def check(self, state: State, device: Device) -> Sequence[str]:
         return ()

@@ -12,6 +12,8 @@ PORTS = {
     "nxos": ("Ethernet1/1", "Ethernet1/2"),
     "nvue": ("swp1", "swp2"),
     "sonic": ("Ethernet0", "Ethernet4"),
+    "junos": ("et-0/0/0", "et-0/0/1"),
+    "linux": ("swp1", "swp2"),
     "openconfig": ("Ethernet1", "Ethernet2"),
 }
 CLASSES = (

@@ -312,8 +312,9 @@ def test_the_roce_mode_of_nvue_is_refused_whatever_is_kept() -> None:
     assert planned("nvue", "swp1", text=off).changes
 
 
-def test_flow_control_of_other_ports_is_no_concern_on_nvue() -> None:
-    assert planned("nvue", "swp4", "").changes
+def test_a_map_of_the_whole_switch_leaves_flow_control_of_other_ports_alone_on_nvue() -> None:
+    assert "kept-treatment: swp1: DSCP 3, 24-31: queue: 3 -> 5" in refusal("nvue", "swp4", "")
+    assert planned("nvue", "swp4").changes  # with queue 3 in [keep]
 
 
 def test_flow_control_is_on_the_queue_that_its_priority_goes_to() -> None:

@@ -26,6 +26,7 @@ from typing import Final
 
 from switchcfg.errors import CannotExpress
 from switchcfg.intent.intent import Device, Intent, PortGroup
+from switchcfg.plan.account import Reading
 from switchcfg.plan.queues import Abilities, Layout, lay_out
 from switchcfg.plan.state import Change, Owns, Place, State, after
 from switchcfg.platforms.commands import CommandPlatform
@@ -136,7 +137,7 @@ class Junos(CommandPlatform):
         return owns
 
     def read(self, text: str) -> State:
-        return junos_text.read(text, self.grammar)
+        return Reading.from_text(junos_text.read(text, self.grammar), text)
 
     def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
         there = Present.of(present)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
+from switchcfg.plan.account import Reading
 from switchcfg.plan.queues import Abilities, Layout, Queue
 from switchcfg.plan.state import Change, Owns, Place, State, after
 from switchcfg.platforms.grammar import SEPARATOR
@@ -84,7 +85,7 @@ class Linux:
         return "#!/bin/sh\nset -eu\n" + "".join(step.payload for step in self.steps({}, changes))
 
     def read(self, text: str) -> State:
-        return linux_text.read(text)
+        return Reading.from_text(linux_text.read(text), text)
 
     def check(self, state: State, device: Device) -> Sequence[str]:
         there = {place.name for place in state if place.kind == PORT}

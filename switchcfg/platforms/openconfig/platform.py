@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from switchcfg.intent.intent import Device, Intent, PortGroup
+from switchcfg.plan.account import Reading
 from switchcfg.plan.kept import kept
 from switchcfg.plan.queues import Abilities, Layout, Queue
 from switchcfg.plan.state import Change, Owns, Place, State, after, objects, tables
@@ -106,7 +107,7 @@ class OpenConfig:
         return json.dumps(tree(state), indent=2) + "\n"
 
     def read(self, text: str) -> State:
-        return read(read_json(text, "the device's answer"))
+        return Reading.from_text(read(read_json(text, "the device's answer")), text)
 
     def check(self, state: State, device: Device) -> Sequence[str]:
         return ()

@@ -68,7 +68,7 @@ def read(text: str) -> Reading:
     read = account(
         items(tables), lambda line, _: known(line), idle=accounting.IDLE, refused=accounting.REFUSED
     )
-    return Reading({**out, **read}, read.lines, read.unread)
+    return Reading({**out, **read}, read.lines, read.unread, text)
 
 
 def _row(tables: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
