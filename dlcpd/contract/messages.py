@@ -16,8 +16,10 @@ from dlcpd.contract.forms import between, most, plain, without
 from dlcpd.contract.limits import MAX_ARENA, MAX_ENGINES, MAX_WORLD
 from dlcpd.contract.times import MAX_TIME
 
-VERSION: Final = 10
+VERSION: Final = 11
 MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer of Linux
+STATUS_PART: Final = 128 * 1024  # bytes of a status in one message
+MAX_PARTS: Final = 1024  # of a status: 128 MiB
 MAX_PROOF: Final = 64  # characters: 256 bits in hexadecimal
 MAX_RELEASED: Final = 1024  # operations that one frame releases: no more can be in flight
 MAX_EXEMPT: Final = 4096  # exempt ranges of one operation; ~ parameters of one bucket
@@ -96,10 +98,10 @@ class _Reporting(_IpcMessage, frozen=True):
         """The message that has this report."""
         return cls(json.encode(report, enc_hook=plain))
 
-    def read(self) -> dict[str, Any]:
-        """The report. Raises: BadMessage."""
+    def read(self, before: bytes = b"") -> dict[str, Any]:
+        """The report, of which `before` is the part that came earlier. Raises: BadMessage."""
         try:
-            return json.decode(self.report, type=dict[str, Any])
+            return json.decode(before + self.report, type=dict[str, Any])
         except (DecodeError, UnicodeDecodeError, RecursionError) as exc:
             name = type(self).__name__
             raise BadMessage(f"{name}.report: no JSON map: {type(exc).__name__}") from exc
@@ -155,7 +157,20 @@ class StatusRequest(_IpcMessage, frozen=True, tag=4):
 
 
 class Status(_Reporting, frozen=True, tag=5):
-    """The daemon's state as a JSON-like map; keys in docs/ipc.md."""
+    """The daemon's state as a JSON-like map; keys in docs/ipc.md. A long one comes in several
+    messages, each with the next bytes of the JSON."""
+
+    left: Annotated[int, between(0, MAX_PARTS - 1)] = 0  # messages that follow
+
+    @classmethod
+    def parts(cls, report: dict[str, Any]) -> "list[Status]":
+        """The messages of a report. One of more than MAX_PARTS is cut, and cannot be read."""
+        data = json.encode(report, enc_hook=plain)
+        starts = range(0, len(data), STATUS_PART)[:MAX_PARTS]
+        return [
+            cls(data[start : start + STATUS_PART], len(starts) - number)
+            for number, start in enumerate(starts, 1)
+        ]
 
 
 class TraceRequest(_IpcMessage, frozen=True, tag=15):

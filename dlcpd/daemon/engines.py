@@ -135,8 +135,7 @@ class Engines:
         """Whether all engines that are up answer `within` seconds. An engine that is down is being
         replaced: no reason to end the others."""
         up = [slot.process for slot in self._slots if slot.process]
-        reports = await asyncio.gather(*(engine.report(0, within) for engine in up))
-        return not any("error" in report for report in reports)
+        return all(await asyncio.gather(*(engine.answers(within) for engine in up)))
 
     async def stop(self, drain: float) -> None:
         """End all: open operations may finish for `drain` seconds. Then they are killed."""

@@ -5,16 +5,25 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted, error_for
 from dlcpd.contract.frames import decode_untrusted, encode
-from dlcpd.contract.messages import MAX_FRAME, VERSION, Hello, Message, Refused, Welcome
+from dlcpd.contract.messages import (
+    MAX_FRAME,
+    VERSION,
+    Hello,
+    Message,
+    Refused,
+    Status,
+    StatusRequest,
+    Welcome,
+)
 from dlcpd.daemon.config.tables import DaemonTable
 from dlcpd.inspection.private import reach
 from dlcpd.ipc.seqpacket import connect
 
-TIMEOUT: Final = 5.0  # seconds per answer; a daemon waits one for its engine
+TIMEOUT: Final = 15.0  # seconds per packet; a daemon waits three for its engine
 Answer = TypeVar("Answer", bound=Message)
 
 
@@ -42,6 +51,22 @@ class Conversation:
         """The answer to a request, of the type `wanted`."""
         with self._named():
             self._sock.sendall(encode(request))
+        return self._next(wanted, request)
+
+    def status(self, ledger: int) -> dict[str, Any]:
+        """The daemon's report, with `ledger` rows of its ledger; keys in docs/ipc.md, "Status"."""
+        request, before = StatusRequest(ledger), bytearray()
+        part = self.ask(request, Status)
+        while part.left:
+            before += part.report
+            part, last = self._next(Status, request), part
+            if part.left != last.left - 1:
+                raise BadMessage("the daemon sent a part of a report out of order")
+        return part.read(bytes(before))
+
+    def _next(self, wanted: type[Answer], request: Message) -> Answer:
+        """The next packet, which answers `request`."""
+        with self._named():
             data = self._sock.recv(MAX_FRAME + 1)
         if not data:
             raise DaemonUnavailable("the daemon closed the connection; see its log")

@@ -144,9 +144,14 @@ class AbortOperations:
 
 @dataclass(frozen=True, slots=True)
 class ReportRequest:
-    """Ask for counters, paths, sessions and the newest `ledger` rows."""
+    """Ask for counters, paths, sessions and the newest `ledger` rows. Answered with Reports."""
 
     ledger: int
+
+
+@dataclass(frozen=True, slots=True)
+class AliveRequest:
+    """Ask whether the engine answers. Answered with Alive, at the cost of two packets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +177,7 @@ Command = (
     | PeerDoubted
     | AbortOperations
     | ReportRequest
+    | AliveRequest
     | TraceOperations
     | Stop
 )

@@ -135,9 +135,15 @@ class LedgerEnded:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Answer to ReportRequest."""
+    """Part of the answer to ReportRequest; `last`: no other follows."""
 
     report: dict[str, Any]
+    last: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """Answer to AliveRequest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,5 +167,6 @@ Event = (
     | PathMtuChanged
     | LedgerEnded
     | Report
+    | Alive
     | TraceReport
 )

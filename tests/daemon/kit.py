@@ -205,8 +205,20 @@ class Client:
         return refused.text
 
     def status(self, ledger: int = 0) -> dict[str, Any]:
+        return self.rest_of_status(self.status_part(ledger))
+
+    def status_part(self, ledger: int = 0) -> Status:
+        """The first message of a status."""
         self.send(StatusRequest(ledger))
-        return self.expect(Status).read()
+        return self.expect(Status)
+
+    def rest_of_status(self, part: Status) -> dict[str, Any]:
+        """The status, given its first message."""
+        before = b""
+        while part.left:
+            before += part.report
+            part = self.expect(Status)
+        return part.read(before)
 
     def counters(self) -> dict[str, int]:
         counters: dict[str, int] = self.status()["counters"]

@@ -186,7 +186,9 @@ def engine(
     path = {"gray": gray, "classes": {}}
     totals = {"used": used, "took": [0] * 17, "seconds": 0.0, "failed": {}}
     peer = {"rank": 1, "silent": silent, "paths": [path]}
-    return {"sessions": {"7": {"late": [{}] * late, "totals": totals, "peers": [peer]}}}
+    counts = {"silent_peers": bool(silent), "paths_down": 0, "paths_gray": int(gray)}
+    known = {"late": [{}] * late, "totals": totals, "peers": [peer], "alarms": counts}
+    return {"sessions": {"7": known}}
 
 
 def alarms(value: dict[str, Any]) -> set[str]:

@@ -22,19 +22,24 @@ import urllib.request
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.send_scheduler import SendScheduler
-from dlcpd.daemon.engine_reports import joined
+from dlcpd.daemon.engine_reports import add_part, joined
 from dlcpd.daemon.metrics.server import MetricsServer
 from dlcpd.io.discovery.mtu import MtuDiscovery
-from dlcpd.io.report import bounded_report
+from dlcpd.io.report import report_parts
 
 endpoint = Endpoint(1024, 1 << 20, SendScheduler(Pacer(0)))
 endpoint.open_session(1, 0, [PeerSpec(1, "there", 1, 2, 2)], peer_timeout=1.0)
 mtu = MtuDiscovery(endpoint, [], 1024, lambda _news: None)
-engine = bounded_report(endpoint, [], mtu, {}, 0)
+def engine():
+    whole = {}
+    for part in report_parts(endpoint, [], mtu, {}, 0):
+        add_part(whole, part)
+    return whole
+
 link = {"rank": 1, "host": "there", "state": "up"}
 session = {"session": 1, "job": "j", "rank": 0, "state": "open", "broken_code": "", "peers": [link]}
 control = {"version": "0", "features": {}, "sessions": [session], "counters": {}}
-report = control | {"engine": joined({0: engine, 1: engine}, of=2)}
+report = control | {"engine": joined({0: engine(), 1: engine()}, of=2)}
 
 async def page():
     async def ask():

@@ -106,8 +106,14 @@ class ControlConnection:
             return {}
         try:
             answer, descriptors = self._ask(StatusRequest(0), timeout)
+            before = bytearray()
             close_all(descriptors)
-            return answer.read() if isinstance(answer, Status) else {}
+            part: Message | None = answer
+            while isinstance(part, Status) and part.left:
+                before += part.report
+                part, descriptors = receive_message(self.socket)
+                close_all(descriptors)
+            return part.read(bytes(before)) if isinstance(part, Status) else {}
         except (DlcpError, OSError):  # or the socket was closed meanwhile
             return {}
         finally:

@@ -5,7 +5,7 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from dlcpd.contract.messages import (
     Joined,
     Message,
     Refused,
+    Status,
     StatusRequest,
     Traced,
     TraceRequest,
@@ -26,11 +27,12 @@ from dlcpd.contract.messages import (
 )
 from dlcpd.daemon import log
 from dlcpd.daemon.clients.channel import PacketChannel
+from dlcpd.daemon.fair_table import FairTable
 from dlcpd.daemon.sessions.session import LocalSession
 from dlcpd.daemon.sessions.sessions import Sessions
-from dlcpd.daemon.status import fitting
 from dlcpd.daemon.tracing import Tracing
 
+MAX_LONG: Final = 4  # reports in several messages that are being read
 MAX_REFUSAL: Final = 16 * MAX_TEXT  # characters, the limit of Refused.text
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
@@ -77,6 +79,8 @@ class Reception:
     tracing: Tracing
     count: Callable[[str], None]
     closed: Callable[["Connection"], None]
+    # Connections that have not read all of a report: each holds one, of some megabytes.
+    long_answers: "FairTable[Connection]" = field(default_factory=lambda: FairTable(MAX_LONG))
 
 
 def credentials(sock: socket.socket) -> tuple[int, int]:
@@ -136,6 +140,7 @@ class Connection:
             self._reception.sessions.ends.leave(session, why)
         if self._reporting:
             self._reporting.cancel()
+        self._reception.long_answers.discard(self)
         self._reception.tracing.release(self)
         self._channel.close()
         if self._pidfd is not None:
@@ -193,7 +198,13 @@ class Connection:
 
     async def _send_status(self, ledger: int) -> None:
         report = await self._reception.status(ledger)
-        self._channel.send(fitting(report))
+        parts = Status.parts(report)
+        if len(parts) > 1 and (leaves := self._reception.long_answers.add(self.uid, self)):
+            leaves.lost(TooMany("others ask for long reports, and this one was not read"))
+        while parts:
+            self._channel.send(encode(parts.pop(0)))
+            await self._channel.all_taken()
+        self._reception.long_answers.discard(self)
 
     async def _send_trace(self, request: TraceRequest) -> None:
         try:

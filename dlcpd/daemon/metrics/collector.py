@@ -1,6 +1,6 @@
 """A daemon's report (docs/ipc.md, "Status") as families of samples."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -90,7 +90,7 @@ def _daemon(out: Samples, report: Row, engine: Row) -> None:
 def _session(out: Samples, labels: Labels, session: Row, known: Row) -> None:
     out.add_all(families.SESSION, labels, session)
     peers = {peer["rank"]: peer for peer in known.get("peers", [])}
-    for name, on in _alarms(session, known, peers.values()).items():
+    for name, on in _alarms(session, known).items():
         out.add(families.ALARM, (*labels, name), on)
     for link in session["peers"]:
         _peer(out, labels, link, peers.get(link["rank"], {}))
@@ -103,13 +103,14 @@ def _session(out: Samples, labels: Labels, session: Row, known: Row) -> None:
         out.add_each(families.FAILED, labels, totals["failed"])
 
 
-def _alarms(session: Row, known: Row, peers: Collection[Row]) -> dict[str, bool]:
+def _alarms(session: Row, known: Row) -> dict[str, bool]:
+    counts = known.get("alarms", {})
     return {
-        "gray_failure": any(path["gray"] for peer in peers for path in peer["paths"]),
+        "gray_failure": bool(counts.get("paths_gray")),
         "bound_pressure": known.get("totals", {}).get("used", 0.0) >= PRESSED,
         "divergence": session["broken_code"] == ReplicaDivergence.code,
         "stall": bool(known.get("late")),
-        "silent_peer": any(peer["silent"] for peer in peers),
+        "silent_peer": bool(counts.get("silent_peers")),
     }
 
 

@@ -3,8 +3,7 @@
 Labels name a job and its ranks, never a session number or an operation. A daemon has
 sessions x (39 + error codes seen + peers x (5 + paths x (8 + classes in use x 9))) series:
 with 8 ranks of a job of 64, one path and one class, 8 x (39 + 63 x 22) = 11,400.
-An engine's report has at most 191 KiB (MAX_REPORT). A peer takes at least 370 B of it, so some 500
-peers fit. If there are more, peers are left out and TRUNCATED is 1.
+If rows of peers exceed dlcpd.io.report.MAX_REPORT, some are left out and TRUNCATED is 1.
 """
 
 from collections.abc import Iterable
@@ -65,9 +64,7 @@ BUILD: Final = _D.gauge(
     "data_encryption",
 )
 UP: Final = _D.gauge("engine_answers", "1: all engines answered this scrape; 0: an engine did not.")
-TRUNCATED: Final = _D.gauge(
-    "report_truncated", "1: the report was too long; peers or sessions are missing."
-)
+TRUNCATED: Final = _D.gauge("report_truncated", "1: the report was too long; peers are missing.")
 SESSIONS: Final = _D.gauge("sessions", "Sessions of local ranks, by state.", "", "state")
 CONTROL_EVENTS: Final = _D.counter(
     "control_events", "Refusals and errors of the control process, by event.", "", "event"
