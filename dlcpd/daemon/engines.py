@@ -120,6 +120,12 @@ class Engines:
         }
         return joined(answers | failing, of=len(self._slots))
 
+    @property
+    def failing(self) -> str:
+        """For readers of health: the engines that end again and again; empty while one serves."""
+        known = [slot.condition for slot in self._slots if slot.state is SlotState.FAILING]
+        return "; ".join(known) if len(known) == len(self._slots) else ""
+
     def states(self) -> list[dict[str, Any]]:
         """State of each engine, for the status report."""
         return [slot.report() for slot in self._slots]

@@ -5,7 +5,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import asdict
+
 from dlcpd import __version__
+from dlcpd.daemon.condition import Condition
 from dlcpd.daemon.peers.membership import Link
 from dlcpd.daemon.sessions.session import LocalSession
 from dlcpd.daemon.sessions.sessions import Sessions
@@ -24,6 +27,7 @@ class Facts:
 def report(
     facts: Facts,
     sessions: Sessions,
+    condition: Condition,
     counters: Counter[str],
     *,
     engine: dict[str, Any],
@@ -35,7 +39,9 @@ def report(
         "version": __version__,
         "pid": os.getpid(),
         "uptime": now - facts.started_at,
-        "draining": sessions.admission.draining,
+        "draining": condition.draining,
+        "cordoned": condition.cordoned,
+        "health": asdict(condition.health()),
         "endpoints": {"control": facts.control},
         "features": facts.features,
         "sessions": [_session(session, now) for session in sessions.table],

@@ -92,7 +92,7 @@ class Running:
 
 
 def look_at_daemon(path: str) -> Running:
-    """Ask the daemon for its status, for at most 5 s."""
+    """Ask the daemon for its status."""
     exists = os.path.exists(path)  # False also for a path that may not be read
     try:
         return Running(path, query(path, 0), exists=exists)
@@ -128,9 +128,20 @@ def judge_daemon(found: Running, version: str = __version__) -> Row:
             f"the daemon at {found.socket} has version {theirs}, and this dlcpctl has {version}",
             "start the daemon again after an upgrade, on all hosts",
         )
+    health = found.report["health"]
+    if not health["healthy"]:
+        return fail(check, health["text"], "see the log of the daemon, and start it again")
+    if not health["ready"]:
+        return warn(
+            check,
+            f"the daemon at {found.socket} takes no new jobs: {health['text']}",
+            "see its log, or wait until it has ended",
+        )
     if "error" in found.report["engine"]:
-        return fail(
-            check, found.report["engine"]["error"], "see the log of the daemon, and start it again"
+        return warn(
+            check,
+            f"slow: {found.report['engine']['error']}",
+            "see which processes take the CPUs of this host: top",
         )
     return good(check, f"{theirs} at {found.socket}, with {len(found.report['sessions'])} sessions")
 

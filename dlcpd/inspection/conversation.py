@@ -9,16 +9,8 @@ from typing import Any, Final, Self, TypeVar
 
 from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted, error_for
 from dlcpd.contract.frames import decode_untrusted, encode
-from dlcpd.contract.messages import (
-    MAX_FRAME,
-    VERSION,
-    Hello,
-    Message,
-    Refused,
-    Status,
-    StatusRequest,
-    Welcome,
-)
+from dlcpd.contract.inquiries import Status, StatusRequest
+from dlcpd.contract.messages import MAX_FRAME, VERSION, Hello, Message, Refused, Welcome
 from dlcpd.daemon.config.tables import DaemonTable
 from dlcpd.inspection.private import reach
 from dlcpd.ipc.seqpacket import connect
@@ -30,18 +22,20 @@ Answer = TypeVar("Answer", bound=Message)
 class Conversation:
     """With the daemon that listens at `path`. None: at the usual socket, or, if none listens there,
     with a private daemon of this user. Sends Hello. Use as a context manager.
+    `timeout`: seconds for each packet.
 
     Raises, here and in `ask`: DaemonUnavailable, NotPermitted, BadMessage, or the daemon's refusal;
     here, BadConfig if there are several private ones.
     """
 
-    def __init__(self, path: str | None) -> None:
+    def __init__(self, path: str | None, timeout: float = TIMEOUT) -> None:
+        self._timeout = timeout
         self._path, self._any = path or DaemonTable().socket, path is None
         with self._named():
             self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with self._named():
-                connect(self._sock, reach(path), TIMEOUT)
+                connect(self._sock, reach(path), timeout)
             self.ask(Hello(VERSION, f"dlcpctl[{os.getpid()}]"), Welcome)
         except BaseException:
             self._sock.close()
@@ -89,7 +83,7 @@ class Conversation:
             raise NotPermitted(f"{path}: user id {os.getuid()} may not connect") from exc
         except TimeoutError as exc:
             raise DaemonUnavailable(
-                f"{path}: the daemon did not answer within {TIMEOUT:g} s; see its log"
+                f"{path}: the daemon did not answer within {self._timeout:g} s; see its log"
             ) from exc
         except OSError as exc:
             private = (

@@ -4,7 +4,7 @@ import time
 from typing import Final, NamedTuple
 
 from dlcpd.contract.errors import DaemonUnavailable
-from dlcpd.contract.messages import Traced, TraceRequest
+from dlcpd.contract.inquiries import Traced, TraceRequest
 from dlcpd.inspection.conversation import Conversation
 from dlcpd.inspection.timeline import Event, Row, timeline
 

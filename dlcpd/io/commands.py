@@ -158,7 +158,7 @@ class AliveRequest:
 class TraceOperations:
     """Record events of operations, or return them. Answered with TraceReport."""
 
-    what: str  # of contract.messages.TRACE
+    what: str  # of contract.inquiries.TRACE
 
 
 @dataclass(frozen=True, slots=True)

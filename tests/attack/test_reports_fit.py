@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from dlcpd.contract.frames import decode_untrusted, encode
-from dlcpd.contract.messages import MAX_FRAME, Status
+from dlcpd.contract.inquiries import Status
+from dlcpd.contract.messages import MAX_FRAME
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.send_scheduler import SendScheduler

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dlcpd.contract.messages import Status
+from dlcpd.contract.inquiries import Status
 from dlcpd.ctl import main as command
 from dlcpd.ctl import sessions, top
 from dlcpd.ctl.top import Sample, frame, screen

@@ -18,9 +18,10 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from dlcpd.contract.messages import Completed
+from dlcpd.daemon.condition import Condition
 from dlcpd.daemon.metrics.collector import samples
 from dlcpd.daemon.metrics.families import FAMILIES, PRESSED
-from dlcpd.daemon.metrics.server import MAX_SCRAPES, MetricsServer
+from dlcpd.daemon.metrics.server import MAX_REQUESTS, MetricsServer
 from tests.daemon.kit import PATIENCE, Daemon, configuration, environment
 from tests.daemon.test_two_hosts import (
     COUNT,
@@ -33,6 +34,7 @@ from tests.daemon.test_two_hosts import (
 )
 
 ROOT = Path(__file__).parents[2]
+LIMIT = 30.0  # seconds of the condition
 LISTEN = '[metrics]\nlisten = "127.0.0.1:0"\n'
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -175,6 +177,7 @@ def report(engine: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "counters": {},
         "uptime": 1.0,
         "draining": False,
+        "cordoned": "",
         "sessions": [session(**changes)],
         "engine": engine,
     }
@@ -233,7 +236,9 @@ class Control:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
-        self.server = MetricsServer(("127.0.0.1", 0), self.loop, self._status)
+        self.now = 0.0
+        self.condition = Condition(LIMIT, lambda: self.now)
+        self.server = MetricsServer(("127.0.0.1", 0), self.loop, self._status, self.condition)
 
     async def _status(self) -> dict[str, Any]:
         self.asked += 1
@@ -272,8 +277,46 @@ def test_a_control_that_does_not_answer_is_an_error_of_the_scrape(control: Contr
         scrape(control.server.address[1])
 
 
+def probe(control: Control, path: str) -> tuple[int, str]:
+    """Status and text of the answer."""
+    host, port = control.server.address
+    try:
+        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=PATIENCE) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as exc:
+        with exc:
+            return exc.code, exc.read().decode()
+
+
+def test_health_is_as_patient_as_the_watchdog_and_asks_no_loop(control: Control) -> None:
+    control.answers = False
+    control.now = LIMIT
+    assert probe(control, "/-/healthy") == (200, "healthy\n")
+    assert probe(control, "/-/ready") == (200, "ready\n")
+    control.now += 1.0
+    for path in ("/-/healthy", "/-/ready"):
+        status, text = probe(control, path)
+        assert status == 503 and "have answered for 31 s" in text
+    control.condition.proved("")
+    assert probe(control, "/-/healthy")[0] == 200
+    assert control.asked == 0
+
+
+def test_a_daemon_that_drains_or_whose_engines_fail_is_healthy_and_not_ready(
+    control: Control,
+) -> None:
+    control.condition.proved("engine 0 ended 7 times at once")
+    assert probe(control, "/-/healthy")[0] == 200
+    assert probe(control, "/-/ready") == (503, "not ready: engine 0 ended 7 times at once\n")
+    control.condition.proved("")
+    control.condition.draining = True
+    control.now += 10 * LIMIT
+    assert probe(control, "/-/healthy")[0] == 200
+    assert probe(control, "/-/ready") == (503, "not ready: draining\n")
+
+
 def test_silent_connections_are_few(control: Control) -> None:
-    silent = [socket.create_connection(control.server.address) for _ in range(MAX_SCRAPES)]
+    silent = [socket.create_connection(control.server.address) for _ in range(MAX_REQUESTS)]
     with socket.create_connection(control.server.address) as another:
         another.settimeout(PATIENCE)
         assert another.recv(1) == b""

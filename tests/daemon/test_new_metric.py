@@ -22,6 +22,7 @@ import urllib.request
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.send_scheduler import SendScheduler
+from dlcpd.daemon.condition import Condition
 from dlcpd.daemon.engine_reports import add_part, joined
 from dlcpd.daemon.metrics.server import MetricsServer
 from dlcpd.io.discovery.mtu import MtuDiscovery
@@ -38,14 +39,14 @@ def engine():
 
 link = {"rank": 1, "host": "there", "state": "up"}
 session = {"session": 1, "job": "j", "rank": 0, "state": "open", "broken_code": "", "peers": [link]}
-control = {"version": "0", "features": {}, "sessions": [session], "counters": {}}
+control = {"version": "0", "features": {}, "sessions": [session], "counters": {}, "cordoned": ""}
 report = control | {"engine": joined({0: engine(), 1: engine()}, of=2)}
 
 async def page():
     async def ask():
         return report
 
-    server = MetricsServer(("127.0.0.1", 0), asyncio.get_running_loop(), ask)
+    server = MetricsServer(("127.0.0.1", 0), asyncio.get_running_loop(), ask, Condition(0.0))
     url = "http://%s:%d/metrics" % server.address
     text = await asyncio.to_thread(lambda: urllib.request.urlopen(url).read().decode())
     await server.close()

@@ -9,7 +9,8 @@ import pytest
 
 from dlcpd.contract.errors import BadMessage
 from dlcpd.contract.frames import decode_untrusted, encode
-from dlcpd.contract.messages import MAX_PARTS, STATUS_PART, Hello, Status, Welcome
+from dlcpd.contract.inquiries import MAX_PARTS, STATUS_PART, Status
+from dlcpd.contract.messages import Hello, Welcome
 from dlcpd.daemon.clients.connection import MAX_LONG
 from dlcpd.inspection.report import query
 from tests.daemon.kit import Client, Daemon, configuration

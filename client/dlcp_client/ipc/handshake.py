@@ -17,17 +17,8 @@ from dlcpd.contract.errors import (
     error_for,
 )
 from dlcpd.contract.frames import encode
-from dlcpd.contract.messages import (
-    VERSION,
-    Hello,
-    Join,
-    Joined,
-    Message,
-    Refused,
-    Status,
-    StatusRequest,
-    Welcome,
-)
+from dlcpd.contract.inquiries import Status, StatusRequest
+from dlcpd.contract.messages import VERSION, Hello, Join, Joined, Message, Refused, Welcome
 from dlcpd.ipc.seqpacket import MAX_DESCRIPTORS, close_all, connect, receive_message
 
 STATUS_TIMEOUT: Final = 3.0  # seconds; the control process gives its engine one

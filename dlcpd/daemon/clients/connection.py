@@ -11,6 +11,14 @@ from typing import Any, Final
 
 from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed, TooMany
 from dlcpd.contract.frames import decode_untrusted, encode
+from dlcpd.contract.inquiries import (
+    CordonRequest,
+    HealthRequest,
+    Status,
+    StatusRequest,
+    Traced,
+    TraceRequest,
+)
 from dlcpd.contract.messages import (
     MAX_TEXT,
     VERSION,
@@ -19,14 +27,12 @@ from dlcpd.contract.messages import (
     Joined,
     Message,
     Refused,
-    Status,
-    StatusRequest,
-    Traced,
-    TraceRequest,
     Welcome,
 )
 from dlcpd.daemon import log
 from dlcpd.daemon.clients.channel import PacketChannel
+from dlcpd.daemon.condition import Condition
+from dlcpd.daemon.cordon import Cordon
 from dlcpd.daemon.fair_table import FairTable
 from dlcpd.daemon.sessions.session import LocalSession
 from dlcpd.daemon.sessions.sessions import Sessions
@@ -76,6 +82,8 @@ class Reception:
     welcome: Welcome
     sessions: Sessions
     status: Callable[[int], Awaitable[dict[str, Any]]]  # ledger rows -> report
+    condition: Condition
+    cordon: Cordon
     tracing: Tracing
     count: Callable[[str], None]
     closed: Callable[["Connection"], None]
@@ -164,6 +172,8 @@ class Connection:
             self._join(message)
         elif isinstance(message, StatusRequest):
             self._answer(message, self._send_status(message.ledger))
+        elif isinstance(message, HealthRequest | CordonRequest):
+            self._send_health(message)
         elif isinstance(message, TraceRequest):
             self._answer(message, self._send_trace(message))
         else:
@@ -195,6 +205,14 @@ class Connection:
                 raise BadMessage(f"{name} comes after Hello")
             raise TooMany(f"one {name} at a time: wait for the answer")
         self._reporting = self._loop.create_task(answer)
+
+    def _send_health(self, request: HealthRequest | CordonRequest) -> None:
+        """Raises: BadMessage, NotPermitted."""
+        if self.state is ConnectionState.NEW:
+            raise BadMessage(f"{type(request).__name__} comes after Hello")
+        if isinstance(request, CordonRequest):
+            self._reception.cordon.change(request, self.uid)
+        self._channel.send(encode(self._reception.condition.health()))
 
     async def _send_status(self, ledger: int) -> None:
         report = await self._reception.status(ledger)

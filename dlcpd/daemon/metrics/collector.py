@@ -84,6 +84,7 @@ def _daemon(out: Samples, report: Row, engine: Row) -> None:
     out.add_each(families.CONTROL_EVENTS, (), report["counters"])
     out.add_each(families.ENGINE_EVENTS, (), engine.get("counters", {}))
     out.add_each(families.WORK, (), engine.get("effort", {}))
+    out.add(families.CORDONED, (), bool(report["cordoned"]))
     out.add_all(families.DAEMON, (), report)
 
 

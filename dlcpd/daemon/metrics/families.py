@@ -75,6 +75,7 @@ ENGINE_EVENTS: Final = _D.counter(
 WORK: Final = _D.counter(
     "engine_work", "Wake-ups, system calls and datagrams of the engines, by kind.", "", "kind"
 )
+CORDONED: Final = _D.gauge("cordoned", "1: the daemon takes no new jobs until dlcpctl uncordon.")
 DAEMON: Final = (
     _D.gauge("uptime_seconds", "Time since the daemon started.", "uptime"),
     _D.gauge("draining", "1: the daemon takes no new sessions and ends.", "draining"),
@@ -145,7 +146,7 @@ _C: Final = _Of("dlcpd_class_", _CLASS)
 CLASS: Final = _C.rows(report_rows.CLASS)
 
 FAMILIES: Final = (
-    BUILD, UP, TRUNCATED, SESSIONS, CONTROL_EVENTS, ENGINE_EVENTS, WORK, *DAEMON,
+    BUILD, UP, TRUNCATED, SESSIONS, CONTROL_EVENTS, ENGINE_EVENTS, WORK, CORDONED, *DAEMON,
     ALARM, FAILED, TIMES, LATE, *SESSION, *SESSION_ENGINE, *SESSION_TOTALS,
     LINK, *PEER, *PATH, *CLASS,
 )  # fmt: skip
