@@ -46,7 +46,7 @@ def parser(
     _add_replay(commands)
     _add_plan(commands)
     doctor.add(commands, environ)
-    _add_config(commands)
+    _add_config(commands, environ)
     _add_completion(commands, top)
     extend(commands, extensions)
     return top
@@ -168,7 +168,7 @@ def _keys_command(
     return made
 
 
-def _add_config(commands: Commands) -> None:
+def _add_config(commands: Commands, environ: Mapping[str, str]) -> None:
     text = "Check, show and explain the daemon's configuration."
     actions = commands.add_parser("config", help=text, description=text).add_subparsers(
         dest="action", required=True, metavar="ACTION"
@@ -186,6 +186,13 @@ def _add_config(commands: Commands) -> None:
     made.add_argument(
         "--changed", action="store_true", help="only settings that differ from the defaults"
     )
+    made.add_argument(
+        "--running", action="store_true", help="the values that the running daemon uses"
+    )
+    add_socket(made, environ)
+    made = _config_command(actions, "diff", "List settings that the running daemon does not use.")
+    made.add_argument("file", type=Path, metavar="FILE", help="its configuration file")
+    add_socket(made, environ)
     made = _config_command(actions, "explain", "Explain settings.")
     made.add_argument(
         "key",

@@ -50,6 +50,7 @@ def _whole(reports: Sequence[Report]) -> Report:
     whole = {
         "counters": _total(report["counters"] for report in reports),
         "effort": _total(report["effort"] for report in reports),
+        "totals": _totals([report["totals"] for report in reports if "totals" in report]),
         "paths": [path for report in reports for path in report["paths"]],
         "sessions": {
             number: _session([r["sessions"][number] for r in reports if number in r["sessions"]])
@@ -95,7 +96,7 @@ def _alarms(parts: list[dict[str, int]]) -> dict[str, int]:
 def _totals(parts: list[Report]) -> Report:
     """Merged totals. Each engine counts its part of a divided operation as an operation."""
     whole: Report = {}
-    for name in parts[0]:
+    for name in parts[0] if parts else ():
         values = [part[name] for part in parts]
         if name == _LARGEST:
             whole[name] = max(values)

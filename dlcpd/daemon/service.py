@@ -1,9 +1,11 @@
 """One daemon from start to end: engines, peers, sessions, clients; and what ends it."""
 
 import asyncio
+import dataclasses
 import os
 import signal
 import socket
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -59,6 +61,7 @@ class Service:
         read_again: Callable[[], Config] | None = None,
     ) -> None:
         self._config, self._read_again = config, read_again
+        self._pending: tuple[str, ...] = ()  # settings of the file that wait for a restart
         # A daemon must not know a job's secret, even if it is set where the daemon starts.
         self._environ = {
             k: v for k, v in for_children(environ).items() if not k.startswith("DLCPD_JOB_SECRET")
@@ -174,7 +177,9 @@ class Service:
             loop, self._sessions, self._engines, self._counters, peers.public_key
         )
         features = {"engines": len(ready), **ready[0].features}
-        self._facts = Facts(daemon.host, peers.endpoint, features, loop.time())
+        self._facts = Facts(
+            daemon.host, peers.endpoint, features, loop.time(), time.time() - loop.time()
+        )
         keeps = None if self._embedded else cordon_file(self._state_folder, Path(daemon.socket))
         reception = Reception(
             welcome=Welcome(VERSION, daemon.host, peers.endpoint, peers.public_key),
@@ -248,7 +253,7 @@ class Service:
         self._session_socket.admit(access)
         self._sessions.joining.capacity = capacity
         log.configure(daemon.log_level, daemon.log_format, to_journal=self._journal)
-        self._config = found.config
+        self._config, self._pending = found.config, found.waiting
         log.info("reloaded", changed=", ".join(found.changed) or "nothing")
         if found.waiting:
             log.warning(
@@ -336,6 +341,7 @@ class Service:
         known = report(
             self._facts, self._sessions, self._condition, self._counters, engine=engine, now=now
         )
-        known |= {"engines": self._engines.states()}
+        known |= {"engines": self._engines.states(), "pending": self._pending}
+        known |= {"config": dataclasses.asdict(self._config)}
         known["endpoints"]["data"] = self._engines.addresses
         return known | {"security": self._trust.report()}

@@ -22,6 +22,7 @@ class Facts:
     control: str  # endpoint of the peers
     features: dict[str, Any]  # number of engines, and features of engine 0's sockets
     started_at: float  # loop time
+    epoch: float  # seconds since the epoch at loop time 0
 
 
 def report(
@@ -39,18 +40,19 @@ def report(
         "version": __version__,
         "pid": os.getpid(),
         "uptime": now - facts.started_at,
+        "started": facts.epoch + facts.started_at,
         "draining": condition.draining,
         "cordoned": condition.cordoned,
         "health": asdict(condition.health()),
         "endpoints": {"control": facts.control},
         "features": facts.features,
-        "sessions": [_session(session, now) for session in sessions.table],
+        "sessions": [_session(session, now, facts.epoch) for session in sessions.table],
         "counters": dict(sorted(counters.items())),
         "engine": engine,
     }
 
 
-def _session(session: LocalSession, now: float) -> dict[str, Any]:
+def _session(session: LocalSession, now: float, epoch: float) -> dict[str, Any]:
     membership = session.membership
     return {
         "session": session.number,
@@ -64,6 +66,7 @@ def _session(session: LocalSession, now: float) -> dict[str, Any]:
         "proof": session.proof.value,
         "plan": session.plan,
         "age": now - session.joined_at if session.joined_at else 0.0,
+        "started": epoch + session.joined_at if session.joined_at else None,
         "peers": [_peer(link) for link in membership.links.values()],
     }
 

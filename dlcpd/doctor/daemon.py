@@ -18,10 +18,12 @@ from dlcpd.daemon.config.effective import engine_configs
 from dlcpd.daemon.config.tables import Config, LocalPath
 from dlcpd.doctor.rows import Row, fail, good, warn
 from dlcpd.inspection.report import query
+from dlcpd.inspection.settings import not_in_force
 from dlcpd.io.datapath.choices import NUMPY
 from dlcpd.io.datapath.library import choose, installed
 from dlcpd.io.udp.encryption import NONE
 
+MAX_NAMED: Final = 6  # settings in a row
 PORT_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 Port = tuple[str, str, int]  # "TCP" or "UDP", address, number
 
@@ -144,6 +146,23 @@ def judge_daemon(found: Running, version: str = __version__) -> Row:
             "see which processes take the CPUs of this host: top",
         )
     return good(check, f"{theirs} at {found.socket}, with {len(found.report['sessions'])} sessions")
+
+
+def judge_settings(report: dict[str, Any], config: Config, file: Path | None) -> Row:
+    """Whether the running daemon uses the settings of `config`, which is not resolved."""
+    check = "settings in force"
+    found = not_in_force(report["config"], config) if file else []
+    keys = [one.key for one in found] if file else list(report["pending"])
+    if not keys:
+        return good(check, f"all of {file}" if file else "no setting waits for a restart")
+    names = ", ".join(keys[:MAX_NAMED])
+    more = f" and {len(keys) - MAX_NAMED} more" if len(keys) > MAX_NAMED else ""
+    return warn(
+        check,
+        f"the running daemon does not use {names}{more}",
+        "systemctl reload dlcpd; those that `dlcpctl config diff FILE` still lists wait for a "
+        "restart, which ends running jobs: dlcpctl drain, then systemctl restart dlcpd",
+    )
 
 
 def judge_granted(report: dict[str, Any], wanted: int) -> Row:

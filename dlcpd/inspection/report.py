@@ -22,7 +22,9 @@ def alarms(report: dict[str, Any]) -> Iterator[str]:
     """The alarms in a report, one per line."""
     if "error" in report["engine"]:
         yield f"ENGINE: {report['engine']['error']}"
-    if report.get("truncated") or report["engine"].get("truncated"):
+    if pending := report.get("pending"):
+        yield f"SETTINGS: {len(pending)} wait for a restart: {', '.join(pending)}"
+    if report["engine"].get("truncated"):
         yield "SHORT: the report was too long, and lacks rows of ledgers or peers"
     known = report["engine"].get("sessions", {})
     for session in report["sessions"]:

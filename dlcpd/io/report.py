@@ -13,6 +13,7 @@ from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.session.stragglers import Straggler, stragglers
+from dlcpd.core.session.totals import Totals
 from dlcpd.io.discovery.mtu import MtuDiscovery
 from dlcpd.io.report_rows import (
     CLASS,
@@ -54,6 +55,7 @@ def report_parts(
     yield {
         "counters": _counters(endpoint, paths),
         "effort": dict(endpoint.effort),
+        "totals": _totals(endpoint),
         "paths": [
             {
                 "address": list(path.address),
@@ -109,6 +111,14 @@ def _counters(endpoint: Endpoint, paths: list[UdpPath]) -> dict[str, int]:
         "inbox_full": endpoint.inbox.lost,
     }
     return dict(endpoint.counters) | {what: count for what, count in elsewhere.items() if count}
+
+
+def _totals(endpoint: Endpoint) -> dict[str, Any]:
+    """Of all sessions since the start, those that have ended included."""
+    whole = Totals()
+    for totals in (endpoint.ended, *(s.outcomes.totals for s in endpoint.sessions.values())):
+        whole.add(totals)
+    return whole.report()
 
 
 def _session(session: Session, accounts: Accounts) -> dict[str, Any]:

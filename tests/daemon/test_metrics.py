@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from dlcpd.contract.messages import Completed
 from dlcpd.daemon.condition import Condition
 from dlcpd.daemon.metrics.collector import samples
-from dlcpd.daemon.metrics.families import FAMILIES, PRESSED
+from dlcpd.daemon.metrics.families import FAMILIES, KNOWN_CONTROL_EVENTS, PRESSED
 from dlcpd.daemon.metrics.server import MAX_REQUESTS, MetricsServer
 from tests.daemon.kit import PATIENCE, Daemon, configuration, environment
 from tests.daemon.test_two_hosts import (
@@ -86,7 +86,7 @@ def test_a_scrape_says_what_status_says(hosts: list[Daemon]) -> None:
         return found[name, frozenset(labels.items())]
 
     [session] = report["engine"]["sessions"].values()
-    whose = {"job": "measured", "rank": "0"}
+    whose = {"job_name": "measured", "rank": "0"}
     assert value("dlcpd_session_operations_submitted_total", **whose) == 1
     assert value("dlcpd_session_operation_seconds_count", **whose) == 1
     assert value("dlcpd_session_operation_seconds_bucket", **whose, le="+Inf") == 1
@@ -95,7 +95,7 @@ def test_a_scrape_says_what_status_says(hosts: list[Daemon]) -> None:
     assert value("dlcpd_session_segments_sent_total", **whose) == totals["sent"]
     for alarm in ("gray_failure", "bound_pressure", "divergence", "stall", "silent_peer"):
         assert value("dlcpd_alarm", **whose, alarm=alarm) == 0
-    peer = {**whose, "peer": "1", "peer_host": "host-6"}
+    peer = {"job_name": "measured", "peer_host": "host-6"}
     assert value("dlcpd_peer_up", **peer) == 1
     [path] = session["peers"][0]["paths"]
     assert value("dlcpd_path_datagrams_received_total", **peer, path="0") == path["received"] > 0
@@ -154,7 +154,9 @@ def test_documented_metrics_exist_and_existing_ones_are_documented(hosts: list[D
         for family in FAMILIES
     }
     served = {f.name: f.type for f in text_string_to_metric_families(scrape(port_of(hosts[0])))}
-    assert served == {family.name: family.kind for family in FAMILIES}
+    ours = {name: kind for name, kind in served.items() if name.startswith("dlcpd_")}
+    assert ours == {family.name: family.kind for family in FAMILIES}
+    assert "process_start_time_seconds" in served and "process_cpu_seconds" in served
 
 
 def session(**changes: Any) -> dict[str, Any]:
@@ -178,6 +180,7 @@ def report(engine: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "uptime": 1.0,
         "draining": False,
         "cordoned": "",
+        "pending": [],
         "sessions": [session(**changes)],
         "engine": engine,
     }
@@ -216,6 +219,50 @@ def alarms(value: dict[str, Any]) -> set[str]:
 )
 def test_each_alarm_has_its_cause(value: dict[str, Any], expected: set[str]) -> None:
     assert alarms(value) == expected
+
+
+def values(value: dict[str, Any]) -> Series:
+    """The series of a report."""
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for metric in samples(value)
+        for sample in metric.samples
+    }
+
+
+def test_every_code_and_event_has_a_series_before_anything_happens() -> None:
+    found = values(report({"sessions": {}, "counters": {}}))
+    for code in ("peer_lost", "replica_divergence", "session_closed", "deadline_exceeded"):
+        assert found["dlcpd_operations_failed_total", frozenset({("code", code)})] == 0
+        assert found["dlcpd_control_events_total", frozenset({("event", f"broken_{code}")})] == 0
+    assert found["dlcpd_engine_events_total", frozenset({("event", "internal")})] == 0
+
+
+def test_every_event_of_the_page_has_a_series_from_the_start() -> None:
+    page = (ROOT / "docs" / "ipc.md").read_text().partition("| counter | counts |")[2]
+    table = page.partition("\n\n")[0]
+    names = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", table, re.MULTILINE))))
+    assert len(names) > 20
+    assert names - {"refused_CODE", "broken_CODE"} <= set(KNOWN_CONTROL_EVENTS)
+
+
+def test_ranks_of_a_host_share_the_series_of_a_path() -> None:
+    one, two = engine()["sessions"]["7"], engine(gray=True)["sessions"]["7"]
+    space = {"sent": 3, "queue_delay": 0.25}
+    one["peers"][0]["paths"][0] |= {"up": True, "in_flight": 1, "classes": {"front": space}}
+    worse = {"front": space | {"queue_delay": 0.5}}
+    two["peers"][0]["paths"][0] |= {"up": False, "in_flight": 2, "classes": worse}
+    value = report({"sessions": {"7": one, "8": two}})
+    link = {"rank": 1, "host": "there", "state": "up"}
+    value["sessions"] = [session(session=n, rank=n - 7, peers=[link]) for n in (7, 8)]
+    found = values(value)
+    place = frozenset({"job_name": "j", "peer_host": "there", "path": "0"}.items())
+    assert found["dlcpd_path_up", place] == 0
+    assert found["dlcpd_path_gray", place] == 1
+    assert found["dlcpd_path_datagrams_in_flight", place] == 3
+    front = place | {("class", "front")}
+    assert found["dlcpd_class_datagrams_sent_total", front] == 6
+    assert found["dlcpd_class_queue_delay_seconds", front] == 0.5
 
 
 def test_an_engine_that_does_not_answer_is_a_metric_itself() -> None:

@@ -39,7 +39,8 @@ def engine():
 
 link = {"rank": 1, "host": "there", "state": "up"}
 session = {"session": 1, "job": "j", "rank": 0, "state": "open", "broken_code": "", "peers": [link]}
-control = {"version": "0", "features": {}, "sessions": [session], "counters": {}, "cordoned": ""}
+control = {"version": "0", "features": {}, "sessions": [session], "counters": {}}
+control |= {"cordoned": "", "pending": []}
 report = control | {"engine": joined({0: engine(), 1: engine()}, of=2)}
 
 async def page():
@@ -77,7 +78,7 @@ def test_one_row_adds_a_metric(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     page = done.stdout.splitlines()
     assert "# HELP dlcpd_session_examples_total An example." in page
-    assert 'dlcpd_session_examples_total{job="j",rank="0"} 6.0' in page  # of two engines
-    whose = 'job="j",path="{}",peer="1",peer_host="there",rank="0"'
+    assert 'dlcpd_session_examples_total{job_name="j",rank="0"} 6.0' in page  # of two engines
+    whose = 'job_name="j",path="{}",peer_host="there"'
     for path, value in (("0", 7.0), ("1", 8.0), ("2", 7.0), ("3", 8.0)):
         assert f"dlcpd_path_number{{{whose.format(path)}}} {value}" in page

@@ -226,4 +226,5 @@ def test_the_monitor_finds_the_daemons() -> None:
     assert MONITOR["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert MONITOR["metadata"]["namespace"] == DAEMON["DaemonSet"]["metadata"]["namespace"]
     [endpoint] = MONITOR["spec"]["podMetricsEndpoints"]
-    assert endpoint == {"port": "metrics", "honorLabels": True}
+    assert endpoint["port"] == "metrics" and "honorLabels" not in endpoint
+    assert {row["targetLabel"] for row in endpoint["relabelings"]} == {"job", "instance"}

@@ -125,10 +125,15 @@ class _Server(FewAtOnce):
 def _handler(reports: Reports, condition: Condition) -> Any:
     """prometheus_client's request handler, and PROBES, for which no engine and no event loop is
     asked; answers 503 if the daemon does not answer in time."""
-    from prometheus_client import CollectorRegistry, MetricsHandler  # noqa: PLC0415  # an extra
+    from prometheus_client import (  # noqa: PLC0415  # an extra
+        CollectorRegistry,
+        MetricsHandler,
+        ProcessCollector,
+    )
 
     made = CollectorRegistry(auto_describe=False)
     made.register(reports)
+    ProcessCollector(registry=made)
 
     class Handler(WholeRequest, MetricsHandler):
         registry = made
