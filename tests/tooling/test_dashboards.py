@@ -126,6 +126,13 @@ NEEDS_PROMTOOL = pytest.mark.skipif(
 )
 
 
+def test_the_operators_rules_are_the_same() -> None:
+    rule = yaml.safe_load((DEPLOY / "kubernetes" / "prometheusrule.yaml").read_text())
+    files = (ALERTS, RECORDING)
+    groups = [group for file in files for group in yaml.safe_load(file.read_text())["groups"]]
+    assert rule["kind"] == "PrometheusRule" and rule["spec"]["groups"] == groups
+
+
 @NEEDS_PROMTOOL
 def test_promtool_takes_the_rules() -> None:
     promtool("check", "rules", str(ALERTS), str(RECORDING), folder=DEPLOY)

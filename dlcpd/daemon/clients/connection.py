@@ -154,7 +154,7 @@ class Connection:
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
-        tell = log.info if self._client else log.debug  # a silent client is not worth a line
+        tell = log.info if session else log.debug  # a probe or a look is not worth a line
         tell("client_left", client=self._client, session=session, code=why.code, text=why)
         self._reception.closed(self)
 

@@ -195,7 +195,8 @@ CLASS: Final = _C.rows(report_rows.CLASS)
 # Each has a series from the start: the first event would not be an increase otherwise.
 KNOWN_CONTROL_EVENTS: Final = (
     *(f"{what}_{code}" for what in ("refused", "broken") for code in codes()),
-    "engine_lost", "internal", "handshake_waits", "handshake_refused", "handshake_malformed",
+    "engine_lost", "left_open", "internal",
+    "handshake_waits", "handshake_refused", "handshake_malformed",
     "line_broken", "line_talks", "line_turned_away", "peer_not_authorised", "peer_revoked",
     "peer_stream_broken", "peer_many_parts", "peer_stranger", "peer_unknown_session",
     "peer_wrong_key", "peer_stale", "peer_queue_full", "peer_abort_again", "peer_abort_flood",
