@@ -27,7 +27,7 @@ MAIN_PATHS: Final = (
     "c10d/test_collectives.py", "c10d/test_forms.py", "c10d/test_fsdp.py",
     "client/test_connect.py", "client/test_cross_step.py", "client/test_ddp.py",
     "client/test_new_collective.py", "client/test_numpy.py",
-    "ctl/test_arguments.py", "ctl/test_drain.py", "cli/test_extensions.py", "ctl/test_imports.py",
+    "ctl/test_arguments.py", "ctl/test_stop.py", "cli/test_extensions.py", "ctl/test_imports.py",
     "daemon/test_two_hosts.py", "io/test_engine.py", "lab/test_arguments.py",
     "lab/ranks/test_digits.py", "lab/ranks/test_reference.py", "server/test_training.py",
     "tooling/test_dashboards.py", "tooling/test_documents.py", "tooling/test_troubleshooting.py",

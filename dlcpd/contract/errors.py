@@ -252,6 +252,11 @@ def _tree(root: type[DlcpError]) -> dict[str, type[DlcpError]]:
     return found
 
 
+def codes() -> tuple[str, ...]:
+    """The codes of all errors, sorted."""
+    return tuple(sorted(_tree(DlcpError)))
+
+
 def error_for(code: str, text: str, peer: Peer = NOBODY) -> DlcpError:
     """The error of the class with this `code`; of the root class if the code is unknown."""
     return made(_tree(DlcpError).get(code, DlcpError), text, peer)

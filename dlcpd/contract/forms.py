@@ -107,3 +107,8 @@ def _text_columns(row: Any) -> dict[str, int]:
 
 def _clean(row: Any, columns: dict[str, int]) -> Any:
     return row._replace(**{c: harmless(getattr(row, c))[:limit] for c, limit in columns.items()})
+
+
+class IpcMessage(Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """Base of the messages between processes of a host. Their fields hold no reference to a
+    message, so the garbage collector has nothing to find."""

@@ -4,19 +4,27 @@
 checks. `tag` is the number of a kind. Source: docs/ipc.md.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, TypeAlias
 
-from msgspec import DecodeError, Struct, json
+from msgspec import Struct
 
 from dlcpd.contract.codec import MAX_CODEC
 from dlcpd.contract.collectives import COLLECTIVES
-from dlcpd.contract.errors import BadMessage
 from dlcpd.contract.forms import MAX_TEXT as MAX_TEXT  # noqa: PLC0414  # mypy: re-exported
-from dlcpd.contract.forms import between, most, plain, without
-from dlcpd.contract.limits import MAX_ARENA, MAX_ENGINES, MAX_WORLD
+from dlcpd.contract.forms import IpcMessage, between, most, without
+from dlcpd.contract.inquiries import (
+    CordonRequest,
+    Health,
+    HealthRequest,
+    Status,
+    StatusRequest,
+    Traced,
+    TraceRequest,
+)
+from dlcpd.contract.limits import MAX_ARENA, MAX_WORLD
 from dlcpd.contract.times import MAX_TIME
 
-VERSION: Final = 10
+VERSION: Final = 11
 MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer of Linux
 MAX_PROOF: Final = 64  # characters: 256 bits in hexadecimal
 MAX_RELEASED: Final = 1024  # operations that one frame releases: no more can be in flight
@@ -33,7 +41,6 @@ DTYPES: Final = (
     "float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64",
     "bool", "complex64", "complex128",
 )  # fmt: skip
-TRACE: Final = ("start", "look", "stop", "take", "forget")  # requests to a recording of events
 REDUCE_OPS: Final = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
 # Seconds after a client has left in which peers can take the data of its completed operations: a
 # rank that writes a checkpoint first is that late.
@@ -44,10 +51,9 @@ if TYPE_CHECKING:
     CollectiveName: TypeAlias = str
     Dtype: TypeAlias = str
     ReduceOp: TypeAlias = str
-    TraceCommand: TypeAlias = str
 else:  # the type checker cannot read tables
     CollectiveName, Dtype = Literal[tuple(COLLECTIVES)], Literal[DTYPES]
-    ReduceOp, TraceCommand = Literal[REDUCE_OPS], Literal[TRACE]
+    ReduceOp = Literal[REDUCE_OPS]
 
 
 class PeerRow(NamedTuple):
@@ -81,38 +87,14 @@ class LayerRow(NamedTuple):
     bound: int  # millionths of the segments
 
 
-class _IpcMessage(Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
-    """Its fields hold no reference to a message, so the garbage collector has nothing to find."""
-
-
-class _Reporting(_IpcMessage, frozen=True):
-    """A message with a map in JSON: other encodings let the sender choose how much memory a reader
-    reserves."""
-
-    report: bytes  # JSON
-
-    @classmethod
-    def of(cls, report: dict[str, Any]) -> Self:
-        """The message that has this report."""
-        return cls(json.encode(report, enc_hook=plain))
-
-    def read(self) -> dict[str, Any]:
-        """The report. Raises: BadMessage."""
-        try:
-            return json.decode(self.report, type=dict[str, Any])
-        except (DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            name = type(self).__name__
-            raise BadMessage(f"{name}.report: no JSON map: {type(exc).__name__}") from exc
-
-
-class Hello(_IpcMessage, frozen=True, tag=0):
+class Hello(IpcMessage, frozen=True, tag=0):
     """First frame of a client."""
 
     version: Annotated[int, between(0, 1 << 16)]
     client: Annotated[str, most(MAX_TEXT)]  # for the log: program and process id
 
 
-class Welcome(_IpcMessage, frozen=True, tag=1):
+class Welcome(IpcMessage, frozen=True, tag=1):
     """The daemon's answer to Hello: the address at which peers reach it."""
 
     version: Annotated[int, between(0, 1 << 16)]
@@ -121,7 +103,7 @@ class Welcome(_IpcMessage, frozen=True, tag=1):
     public_key: Annotated[str, most(40)]  # CURVE key, Z85
 
 
-class Join(_IpcMessage, frozen=True, tag=2):
+class Join(IpcMessage, frozen=True, tag=2):
     """Become one rank of a job. Answered with Joined, or Refused."""
 
     job: Annotated[str, most(128)]
@@ -141,45 +123,21 @@ class Join(_IpcMessage, frozen=True, tag=2):
         return without(self, "proof")
 
 
-class Joined(_IpcMessage, frozen=True, tag=3):
+class Joined(IpcMessage, frozen=True, tag=3):
     """All peers answered. Carries descriptors: arena (memfd), and a lane (socket) per engine."""
 
     session: Annotated[int, between(0, (1 << 63) - 1)]
     arena_bytes: Annotated[int, between(1 << 16, MAX_ARENA)]
 
 
-class StatusRequest(_IpcMessage, frozen=True, tag=4):
-    """Ask for the daemon's state; allowed before and after Join."""
-
-    ledger: Annotated[int, between(0, 10_000)]  # newest ledger rows wanted
-
-
-class Status(_Reporting, frozen=True, tag=5):
-    """The daemon's state as a JSON-like map; keys in docs/ipc.md."""
-
-
-class TraceRequest(_IpcMessage, frozen=True, tag=15):
-    """Record events of the operations of an engine, or return them; allowed after Hello.
-
-    One connection at a time records; its recording ends with it.
-    """
-
-    engine: Annotated[int, between(0, MAX_ENGINES - 1)]
-    what: TraceCommand
-
-
-class Traced(_Reporting, frozen=True, tag=16):
-    """State of a recording, with events if they were requested; keys in docs/ipc.md."""
-
-
-class Refused(_IpcMessage, frozen=True, tag=6):
+class Refused(IpcMessage, frozen=True, tag=6):
     """A request on the session socket failed; the socket stays usable."""
 
     code: Annotated[str, most(64)]
     text: Annotated[str, most(16 * MAX_TEXT)]
 
 
-class OpenGroup(_IpcMessage, frozen=True, tag=7):
+class OpenGroup(IpcMessage, frozen=True, tag=7):
     """Operations of a group may follow. Group 0, all ranks in order, is open from the start.
 
     `ranks` are the members' ranks in the session, by rank in the group, this rank among them.
@@ -191,7 +149,7 @@ class OpenGroup(_IpcMessage, frozen=True, tag=7):
     ranks: Annotated[list[int], most(MAX_WORLD)]
 
 
-class CloseGroup(_IpcMessage, frozen=True, tag=8):
+class CloseGroup(IpcMessage, frozen=True, tag=8):
     """No operation of a group follows; those that are open fail."""
 
     group: Annotated[int, between(1, MAX_GROUPS - 1)]
@@ -244,7 +202,7 @@ class Submit(Struct, array_like=True, forbid_unknown_fields=True, gc=False, tag=
     codec: Annotated[str, most(MAX_CODEC)] = ""
 
 
-class Completed(_IpcMessage, frozen=True, tag=10):
+class Completed(IpcMessage, frozen=True, tag=10):
     """The result is in the arena; of a divided operation, this engine's part of it.
 
     `released`: its memory may be written again.
@@ -268,13 +226,13 @@ class Completed(_IpcMessage, frozen=True, tag=10):
     also_released: Annotated[list[int], most(MAX_RELEASED)]
 
 
-class Released(_IpcMessage, frozen=True, tag=11):
+class Released(IpcMessage, frozen=True, tag=11):
     """All peers hold this rank's shard: the memory of `operation` is free again."""
 
     operation: Annotated[int, between(1, MAX_OPERATION)]
 
 
-class Failed(_IpcMessage, frozen=True, tag=12):
+class Failed(IpcMessage, frozen=True, tag=12):
     """`operation` ended without a result; 0 means the whole session failed.
 
     `rank`, `host`, `address`, `awaiting`: as in contract.errors.Peer.
@@ -289,13 +247,13 @@ class Failed(_IpcMessage, frozen=True, tag=12):
     awaiting: Annotated[str, most(MAX_AWAITING)] = ""
 
 
-class Leave(_IpcMessage, frozen=True, tag=13):
+class Leave(IpcMessage, frozen=True, tag=13):
     """The client is about to end its session: compare the last results with the peers'."""
 
     timeout: Annotated[float, between(0.0, 60.0)]  # seconds for the peers to send digests
 
 
-class Left(_IpcMessage, frozen=True, tag=14):
+class Left(IpcMessage, frozen=True, tag=14):
     """The comparison has ended; `unconfirmed` digests of peers did not arrive in time."""
 
     unconfirmed: Annotated[int, between(0, 1 << 53)]
@@ -319,4 +277,7 @@ Message = (
     | Left
     | TraceRequest
     | Traced
+    | HealthRequest
+    | Health
+    | CordonRequest
 )

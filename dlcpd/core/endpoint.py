@@ -28,6 +28,7 @@ from dlcpd.core.session.digests import Digester, HashRows
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.session.stream_ids import stream_id
+from dlcpd.core.session.totals import Totals
 from dlcpd.core.timers import Timer, TimerTable
 from dlcpd.core.touched_flows import TouchedFlows
 from dlcpd.core.trace import Trace
@@ -74,6 +75,7 @@ class Endpoint:
     timers: TimerTable = field(default_factory=TimerTable)
     trace: Trace = field(default_factory=Trace)  # of all operations
     sessions: dict[int, Session] = field(default_factory=dict)
+    ended: Totals = field(default_factory=Totals)  # of the sessions that have ended
     flows: dict[int, Flow] = field(default_factory=dict)  # by index
     own_time: OwnTime = field(default_factory=OwnTime)
     inbox: Inbox = field(default_factory=Inbox)  # datagrams beyond MOST_STRAYS
@@ -89,15 +91,8 @@ class Endpoint:
     def __post_init__(self) -> None:
         self._grants = Grants(self.grant, self.max_window, self.congestion_control, ArrivalRate())
         self._touched = TouchedFlows(self._agenda, self.flows)
-        self._demultiplexer = Demultiplexer(
-            self.sessions,
-            self.counters,
-            self.effort,
-            self.keys,
-            self.inbox,
-            self._grants.arriving,
-            self._faults,
-        )
+        places = self.keys, self.inbox, self._grants.arriving, self._faults
+        self._demultiplexer = Demultiplexer(self.sessions, self.counters, self.effort, *places)
         self._local = LocalExchange(self._touched, self._demultiplexer, self._faults)
 
     # --- bugs ---------------------------------------------------------------------
@@ -184,6 +179,7 @@ class Endpoint:
     def close_session(self, number: int) -> None:
         """Forget a session; its tokens are unknown from now on."""
         session = self.sessions.pop(number)
+        self.ended.add(session.outcomes.totals)
         self.scheduler.forget(number)
         for flow in session.flows.values():
             flow.arrivals.close()

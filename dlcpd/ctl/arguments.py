@@ -10,17 +10,17 @@ from typing import Final
 from dlcpd import __version__
 from dlcpd.cli.extensions import extend, installed
 from dlcpd.cli.grammar import Commands, LateParser, Need, OnDemand, command, complete, whole
-from dlcpd.daemon.config.tables import IDENTITY, KEYS, DaemonTable
+from dlcpd.ctl import operating
+from dlcpd.ctl.operating import add_socket
+from dlcpd.daemon.config.tables import IDENTITY, KEYS
 from dlcpd.doctor import arguments as doctor
 
 EXIT_CODES: Final = (
     "Exit codes: 0 success; 1 the command failed, or a check did; "
     "2 the command line, the configuration or a file is wrong; 130 interrupted."
 )
-MAX_LEDGER: Final = 1000  # rows; the most that a daemon returns at a time
 MAX_STEPS: Final = 1000  # of a trace; a recording holds at most 65,536 events
 MAX_TIMEOUT: Final = 3600  # seconds that a trace may take
-PAGE: Final = "127.0.0.1:7480"
 SHELLS: Final = ("bash", "zsh", "tcsh")
 SHTAB: Final = Need("shtab", "shtab", "completion")
 _KEYS: Final = "dlcpd.ctl.keys"
@@ -38,7 +38,7 @@ def parser(
     )
     top.add_argument("--version", action="version", version=f"dlcpctl {__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_inspection(commands, environ)
+    operating.add(commands, environ)
     _add_trace(commands, environ)
     _add_report(commands)
     _add_keys(commands)
@@ -46,7 +46,7 @@ def parser(
     _add_replay(commands)
     _add_plan(commands)
     doctor.add(commands, environ)
-    _add_config(commands)
+    _add_config(commands, environ)
     _add_completion(commands, top)
     extend(commands, extensions)
     return top
@@ -59,81 +59,10 @@ def documented() -> argparse.ArgumentParser:
     return made
 
 
-def _add_inspection(commands: Commands, environ: Mapping[str, str]) -> None:
-    made = {}
-    for name, module, text in (
-        ("status", "dlcpd.ctl.status", "Show a daemon's sessions, paths and counters."),
-        ("top", "dlcpd.ctl.top", "Show rates, losses and late ranks, refreshed until Ctrl-C."),
-        ("sessions", "dlcpd.ctl.sessions", "Show a daemon's sessions, one row each."),
-        ("peers", "dlcpd.ctl.status", "Show the peers of a daemon's sessions, one row per path."),
-        ("paths", "dlcpd.ctl.sessions", "Show the traffic classes on each path to each peer."),
-        (
-            "page",
-            "dlcpd.page.command",
-            "Serve a live status page to browsers, until Ctrl-C.",
-        ),
-        (
-            "drain",
-            "dlcpd.ctl.drain",
-            "End a daemon as SIGTERM does, and show the operations that it waits for.",
-        ),
-    ):
-        made[name] = command(commands, name, OnDemand(module, name), text)
-        _add_socket(made[name], environ)
-    made["status"].add_argument(
-        "--ledger",
-        type=whole(0, MAX_LEDGER),
-        default=0,
-        metavar="N",
-        help="newest rows of the loss ledger to show",
-    )
-    made["top"].add_argument("--once", action="store_true", help="print one frame, then exit")
-    made["top"].add_argument(
-        "--interval",
-        type=whole(1, 3600),
-        default=2,
-        metavar="N",
-        help="seconds between frames (%(default)s)",
-    )
-    made["page"].add_argument(
-        "--listen",
-        default=PAGE,
-        metavar="A:P",
-        help="address and port (%(default)s); beyond loopback, browsers need a token, which is in "
-        "the printed URL",
-    )
-    made["page"].add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        help="file with the token, mode 0600, instead of a new token; also for loopback",
-    )
-    made["drain"].add_argument(
-        "--wait",
-        type=whole(1, 86_400),
-        default=60,
-        metavar="N",
-        help="seconds to wait for the end of the daemon (%(default)s)",
-    )
-
-
-def _add_socket(made: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
-    """The default is None: the usual socket, or that of a private daemon."""
-    made.add_argument(
-        "--socket",
-        default=environ.get("DLCPD_SOCKET") or None,
-        metavar="S",
-        help=(
-            f"session socket (default: DLCPD_SOCKET, {DaemonTable().socket}, or the socket of a "
-            "private daemon)"
-        ),
-    )
-
-
 def _add_trace(commands: Commands, environ: Mapping[str, str]) -> None:
     text = "Record steps of a daemon's sessions, and write a timeline for Perfetto."
     made = command(commands, "trace", OnDemand("dlcpd.ctl.trace", "trace"), text)
-    _add_socket(made, environ)
+    add_socket(made, environ)
     made.add_argument(
         "--steps",
         type=whole(1, MAX_STEPS),
@@ -239,7 +168,7 @@ def _keys_command(
     return made
 
 
-def _add_config(commands: Commands) -> None:
+def _add_config(commands: Commands, environ: Mapping[str, str]) -> None:
     text = "Check, show and explain the daemon's configuration."
     actions = commands.add_parser("config", help=text, description=text).add_subparsers(
         dest="action", required=True, metavar="ACTION"
@@ -257,6 +186,13 @@ def _add_config(commands: Commands) -> None:
     made.add_argument(
         "--changed", action="store_true", help="only settings that differ from the defaults"
     )
+    made.add_argument(
+        "--running", action="store_true", help="the values that the running daemon uses"
+    )
+    add_socket(made, environ)
+    made = _config_command(actions, "diff", "List settings that the running daemon does not use.")
+    made.add_argument("file", type=Path, metavar="FILE", help="its configuration file")
+    add_socket(made, environ)
     made = _config_command(actions, "explain", "Explain settings.")
     made.add_argument(
         "key",
@@ -287,7 +223,7 @@ def _add_ledger(commands: Commands, environ: Mapping[str, str]) -> None:
         metavar="FOLDER",
         help="ledgers, or folders above them (default: ask a running daemon)",
     )
-    _add_socket(made, environ)
+    add_socket(made, environ)
     made.add_argument("--job", default="", metavar="NAME", help="only ledgers of this job")
     made.add_argument(
         "--steps",

@@ -5,11 +5,14 @@ import dataclasses
 from typing import Any
 
 from dlcpd.cli.output import Output
+from dlcpd.contract.errors import BadConfig
 from dlcpd.ctl.explain import matching, settings
 from dlcpd.daemon.clients.access import Access
-from dlcpd.daemon.config.effective import resolved, to_toml, value_text
+from dlcpd.daemon.config.effective import resolved, tables_text, to_toml, value_text
 from dlcpd.daemon.config.file import load
 from dlcpd.daemon.config.tables import Config
+from dlcpd.inspection.report import query
+from dlcpd.inspection.settings import not_in_force
 
 
 def check(options: argparse.Namespace, output: Output) -> int:
@@ -27,7 +30,10 @@ def check(options: argparse.Namespace, output: Output) -> int:
 
 
 def show(options: argparse.Namespace, output: Output) -> int:
-    """Print the values in use, with "auto" resolved on this host. Raises: BadConfig."""
+    """Print the values in use, with "auto" resolved on this host; with `--running`, those of the
+    running daemon. Raises: BadConfig; as Conversation does."""
+    if options.running:
+        return _show_running(options, output)
     written = load(options.file) if options.file else Config()
     config = resolved(written)
     if options.changed:
@@ -40,6 +46,28 @@ def show(options: argparse.Namespace, output: Output) -> int:
         output.line(to_toml(config).rstrip("\n"))
         output.document(dataclasses.asdict(config))
     return 0
+
+
+def _show_running(options: argparse.Namespace, output: Output) -> int:
+    if options.file or options.changed:
+        raise BadConfig("config show --running takes neither FILE nor --changed: see config diff")
+    running = query(options.socket, 0)["config"]
+    output.line(tables_text(running).rstrip("\n"))
+    output.document(running)
+    return 0
+
+
+def diff(options: argparse.Namespace, output: Output) -> int:
+    """Print the settings of a file that the running daemon does not use. Exit code 1 if there are
+    any. Raises: BadConfig; as Conversation does."""
+    report = query(options.socket, 0)
+    found = not_in_force(report["config"], load(options.file))
+    for key, running, written in found:
+        output.line(f"{key} = {value_text(written)}    # the daemon uses {value_text(running)}")
+    if not found:
+        output.line(f"the daemon uses all settings of {options.file}")
+    output.document({key: {"file": written, "running": old} for key, old, written in found})
+    return 1 if found else 0
 
 
 def differences(config: Config, from_: Config) -> dict[str, dict[str, Any]]:

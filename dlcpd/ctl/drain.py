@@ -1,109 +1,47 @@
-"""`dlcpctl drain`: ends a daemon as SIGTERM does, and shows the work that it waits for."""
+"""`dlcpctl drain`: lets no new jobs in, and waits until the running ones have ended."""
 
 import argparse
-import os
-import select
-import signal
 import time
-from pathlib import Path
 from typing import Any, Final
 
 from dlcpd.cli.output import Output
-from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotPermitted
-from dlcpd.daemon.config.tables import DaemonTable
+from dlcpd.contract.inquiries import CordonRequest
+from dlcpd.ctl.cordon import AGAIN, ask
 from dlcpd.inspection.report import query
 
-LOOK: Final = 0.5  # seconds between polls of the open work
+LOOK: Final = 1.0  # seconds between looks at the sessions
+MAX_JOBS: Final = 8  # names in a line of progress
 
 
 def drain(options: argparse.Namespace, output: Output) -> int:
-    """Exit code 1 if the daemon has not ended within `--wait` seconds. A private daemon is refused:
-    it ends with its trainers.
+    """Exit code 0: no session is left; 1: some are after `--wait` seconds. Nothing is ended, and
+    the daemon stays cordoned, also where this is interrupted.
 
-    Raises: DaemonUnavailable, NotPermitted.
+    Raises: NotPermitted; as Conversation does.
     """
-    socket = options.socket or DaemonTable().socket
-    report = query(socket, 0)
-    pid = _checked(report)
-    process = _opened(pid)
-    try:
-        output.line(f"{report['host']}: dlcpd is asked to end; open: {open_work(report)}")
-        _signal(process, pid)
-        ended = _watch(process, socket, options.wait, output)
-    finally:
-        os.close(process)
-    said = "has ended" if ended else f"has not ended within {options.wait} s"
-    output.line(f"{report['host']}: dlcpd {said}")
-    output.document({"pid": pid, "ended": ended})
-    return 0 if ended else 1
+    request = CordonRequest(on=True, kept=not options.once, why=options.why or "draining")
+    output.line(f"{ask(options.socket, request).text}; {AGAIN}")
+    until, said = time.monotonic() + options.wait, ""
+    while sessions := query(options.socket, 0)["sessions"]:
+        if (running := _running(sessions)) != said:
+            said = running
+            output.line(f"  still running: {said}")
+        left = until - time.monotonic()
+        if left <= 0:
+            output.line(f"{len(sessions)} sessions are left after {options.wait} s; they go on")
+            break
+        time.sleep(min(LOOK, left))
+    else:
+        output.line("no session is left: it is safe to stop the daemon or the host")
+    output.document({"drained": not sessions, "sessions": len(sessions)})
+    return 1 if sessions else 0
 
 
-def _checked(report: dict[str, Any]) -> int:
-    """The daemon's process id, if it names a dlcpd here: across containers it does not.
-
-    Raises: DaemonUnavailable, NotPermitted for a private daemon.
-    """
-    pid: int | None = report.get("pid")
-    if pid is None:
-        raise DaemonUnavailable(
-            "the daemon has a version that does not report its process id: send it SIGTERM, or "
-            "run systemctl stop dlcpd"
-        )
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-    except OSError:
-        words = ""
-    if "dlcpd" not in words:
-        raise DaemonUnavailable(
-            f"process {pid} is not dlcpd here: the daemon runs in another container; drain it there"
-        )
-    if "--embedded" in words.split("\0"):
-        raise NotPermitted(
-            f"process {pid} is the private daemon of a training and ends with it: end its trainers"
-        )
-    return pid
-
-
-def _opened(pid: int) -> int:
-    try:
-        return os.pidfd_open(pid)
-    except OSError as exc:
-        raise DaemonUnavailable(f"process {pid}: {exc.strerror}") from exc
-
-
-def _signal(process: int, pid: int) -> None:
-    try:
-        signal.pidfd_send_signal(process, signal.SIGTERM)
-    except PermissionError as exc:
-        raise NotPermitted(
-            f"process {pid}: user id {os.getuid()} may not end it; its own user and root may"
-        ) from exc
-    except ProcessLookupError:
-        pass  # it has ended meanwhile
-
-
-def _watch(process: int, socket: str, wait: float, output: Output) -> bool:
-    """Print changes of the open work for `wait` seconds; True once the process has ended."""
-    until, said = time.monotonic() + wait, ""
-    while (left := until - time.monotonic()) > 0:
-        if select.select([process], [], [], min(LOOK, left))[0]:
-            return True
-        try:
-            waits = open_work(query(socket, 0))
-        except DlcpError:
-            continue  # it is about to end, and closes its socket first
-        if waits != said:
-            said = waits
-            output.line(f"  still open: {said}")
-    return False
-
-
-def open_work(report: dict[str, Any]) -> str:
-    """Sessions with open operations; a daemon does not wait for sessions without any."""
-    known = report["engine"].get("sessions", {})
-    rows = [
-        f"{session['job']} rank {session['rank']} ({engine['open']} open)"
-        for session in report["sessions"]
-        if (engine := known.get(str(session["session"]), {})).get("open")
-    ]
-    return ", ".join(rows) or f"no operation of {len(report['sessions'])} sessions"
+def _running(sessions: list[dict[str, Any]]) -> str:
+    """Jobs with their numbers of local ranks."""
+    ranks: dict[str, int] = {}
+    for session in sessions:
+        ranks[session["job"]] = ranks.get(session["job"], 0) + 1
+    names = [f"{job} ({count} ranks)" for job, count in list(ranks.items())[:MAX_JOBS]]
+    more = len(ranks) - len(names)
+    return ", ".join(names) + (f", and {more} further jobs" if more else "")

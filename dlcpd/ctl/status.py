@@ -14,12 +14,12 @@ from dlcpd.inspection.report import query
 
 
 def status(options: argparse.Namespace, output: Output) -> int:
-    """Print one daemon's state. Exit code 1 when its engine does not answer."""
+    """Print one daemon's state. Exit code 1 if it is not healthy."""
     report = query(options.socket, options.ledger)
     for line in status_lines(report):
         output.line(one_line(line))  # a newline in a name must not forge a line
     output.document(report)
-    return 1 if "error" in report["engine"] else 0
+    return 0 if report["health"]["healthy"] else 1
 
 
 def peers(options: argparse.Namespace, output: Output) -> int:
@@ -34,11 +34,13 @@ def peers(options: argparse.Namespace, output: Output) -> int:
 def status_lines(report: dict[str, Any]) -> Iterator[str]:
     """The report for people, line by line."""
     data = ", ".join(f"{address}:{port}" for address, port in report["endpoints"]["data"])
-    state = "draining" if report["draining"] else "serving"
-    yield f"{report['host']}: dlcpd {report['version']}, {state} for {report['uptime']:.0f} s"
+    state = f"{serving(report)} for {report['uptime']:.0f} s"
+    yield f"{report['host']}: dlcpd {report['version']}, {state}"
     yield f"control {report['endpoints']['control']}, data {data}"
     yield "features " + ", ".join(f"{key} {value}" for key, value in report["features"].items())
     yield from _security(report["security"])
+    if pending := report["pending"]:
+        yield f"{len(pending)} settings wait for a restart: {', '.join(pending)}"
     engine = report["engine"]
     if "error" in engine:
         yield f"ENGINE: {engine['error']}"
@@ -46,6 +48,12 @@ def status_lines(report: dict[str, Any]) -> Iterator[str]:
     yield from _counters("control", report["counters"])
     yield from _counters("engine", engine.get("counters", {}))
     yield from _ledger(engine.get("sessions", {}))
+
+
+def serving(report: dict[str, Any]) -> str:
+    """Whether the daemon takes new jobs, in words."""
+    health = report["health"]
+    return "serving" if health["ready"] else str(health["text"])
 
 
 def _security(security: dict[str, Any]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable
 from dlcpd.contract.printable import one_line
 from dlcpd.ctl.sessions import bound_used, loss, microseconds
+from dlcpd.ctl.status import serving
 from dlcpd.inspection.report import alarms, condition, query
 
 SESSION_HEADER: Final = (
@@ -94,10 +95,10 @@ def screen(lines: Sequence[str], size: tuple[int, int] | None = None) -> str:
 def frame(now: Sample, before: Sample) -> Iterator[str]:
     """The lines of one frame; rates since `before`."""
     report = now.report
-    state = "draining" if report["draining"] else "serving"
     yield one_line(
-        f"{report['host']}: dlcpd {report['version']}, {state} for {report['uptime']:.0f} s, "
-        f"{len(report['sessions'])} sessions; the last {now.at - before.at:.1f} s"
+        f"{report['host']}: dlcpd {report['version']}, {serving(report)} "
+        f"for {report['uptime']:.0f} s, {len(report['sessions'])} sessions; "
+        f"the last {now.at - before.at:.1f} s"
     )
     yield from map(one_line, alarms(report))
     sessions = list(session_rows(now, before))

@@ -15,14 +15,17 @@ from dlcpd.contract.errors import DaemonLost, DlcpError, error_for
 from dlcpd.daemon import log
 from dlcpd.daemon.child import Child
 from dlcpd.daemon.clients.channel import PacketChannel
-from dlcpd.io.commands import Command, ReportRequest, Stop, TraceOperations
+from dlcpd.daemon.engine_reports import add_part
+from dlcpd.io.commands import AliveRequest, Command, ReportRequest, Stop, TraceOperations
 from dlcpd.io.config import EngineConfig
-from dlcpd.io.control_events import EngineFailed, EngineReady, Event, Report, TraceReport
+from dlcpd.io.control_events import Alive, EngineFailed, EngineReady, Event, Report, TraceReport
 from dlcpd.io.control_frames import pack, unpack
 
 ENGINE: Final = tuple(starter.command("dlcpd.io.engine"))
 START_TIMEOUT: Final = 30.0  # seconds; importing numpy takes 10 s on a cold, loaded machine
-REPORT_TIMEOUT: Final = 1.0  # seconds; then the report says that the engine did not answer
+# Seconds without any part of a report; then the report says that the engine did not answer. A
+# client waits longer (inspection.conversation).
+REPORT_TIMEOUT: Final = 3.0
 STOP_GRACE: Final = 2.0  # seconds beyond the drain before the engine is killed
 # Queued commands, beyond about 50 in the socket's buffer. An engine may be busy for seconds with
 # one operation: that is no reason to end it and all its sessions.
@@ -47,7 +50,10 @@ class EngineProcess:
         self._asked: dict[type, deque[asyncio.Future[dict[str, Any]]]] = {
             Report: deque(),
             TraceReport: deque(),
+            Alive: deque(),
         }
+        self._parts: dict[str, Any] = {}  # of the report that is arriving
+        self._heard = 0  # answers, and parts of answers
         self._serving = False  # between EngineReady and `stop` or `kill`
         self._process: Child
         self._channel: PacketChannel
@@ -105,9 +111,13 @@ class EngineProcess:
         """Number of queued commands that the engine has not taken."""
         return self._channel.waiting
 
-    async def report(self, ledger: int, within: float = REPORT_TIMEOUT) -> dict[str, Any]:
-        """The engine's report; {"error": ...} if no answer comes `within` seconds."""
-        return await self._ask(ReportRequest(ledger), Report, within)
+    async def report(self, ledger: int) -> dict[str, Any]:
+        """The engine's report; {"error": ...} if nothing of it comes for REPORT_TIMEOUT seconds."""
+        return await self._ask(ReportRequest(ledger), Report)
+
+    async def answers(self, within: float) -> bool:
+        """Whether the engine answers `within` seconds."""
+        return "error" not in await self._ask(AliveRequest(), Alive, within)
 
     async def trace(self, what: str) -> dict[str, Any]:
         """State of the recording; {"error": ...} if the engine does not answer in time."""
@@ -122,10 +132,14 @@ class EngineProcess:
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         asked.append(answer)  # stays there when late: answers come in order
         self.send(request)
-        try:
-            return await asyncio.wait_for(answer, within)
-        except TimeoutError:
-            return {"error": f"the engine did not answer within {within:g} s"}
+        heard = -1
+        while not answer.done() and heard != self._heard:  # large reports come in many parts
+            heard = self._heard
+            await asyncio.wait((answer,), timeout=within)
+        if answer.done():
+            return answer.result()
+        answer.cancel()
+        return {"error": f"the engine did not answer within {within:g} s"}
 
     async def stop(self, drain: float) -> None:
         """End the child: open operations may finish for `drain` seconds. Then it is killed."""
@@ -157,12 +171,24 @@ class EngineProcess:
                 self._ready.set_result(ready)
             case EngineFailed(code, text) if not self._ready.done():
                 self._ready.set_exception(error_for(code, text))
-            case Report(report) | TraceReport(report) if asked := self._asked[type(event)]:
-                answer = asked.popleft()
-                if not answer.done():
-                    answer.set_result(report)
+            case Report(part, last) if self._asked[Report]:
+                self._heard += 1
+                add_part(self._parts, part)
+                if last:
+                    whole, self._parts = self._parts, {}
+                    self._answered(Report, whole)
+            case TraceReport(report) if self._asked[TraceReport]:
+                self._answered(TraceReport, report)
+            case Alive() if self._asked[Alive]:
+                self._answered(Alive, {})
             case _:
                 self._on_event(event)  # type: ignore[arg-type]  # the engine sends events only
+
+    def _answered(self, kind: type, report: dict[str, Any]) -> None:
+        self._heard += 1
+        answer = self._asked[kind].popleft()
+        if not answer.done():
+            answer.set_result(report)
 
     def _ended(self, why: str) -> None:
         how = _how_it_ended(self._process) or why

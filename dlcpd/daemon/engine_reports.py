@@ -1,4 +1,5 @@
-"""Merges the reports of several engines (dlcpd/io/report.py) into one of the same form."""
+"""Merges the parts of an engine's report (dlcpd/io/report.py), and the reports of several engines
+into one of the same form."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +10,20 @@ from dlcpd.io.report_rows import PEER, SESSION, merged
 Report = dict[str, Any]
 _LISTED = ("late", "waiting", "ledger")
 _LARGEST = "used"  # of a session's totals; the others are added
+
+
+def add_part(whole: Report, part: Report) -> None:
+    """Add a part of a report to those before it: lists are continued, maps are merged."""
+    for key, value in part.items():
+        mine: Any = whole.setdefault(key, value)
+        if mine is value:
+            continue
+        if isinstance(value, dict):
+            add_part(mine, value)
+        elif isinstance(value, list):
+            mine += value
+        else:
+            whole[key] = value
 
 
 def joined(answers: Mapping[int, Report], of: int = 1) -> Report:
@@ -35,6 +50,7 @@ def _whole(reports: Sequence[Report]) -> Report:
     whole = {
         "counters": _total(report["counters"] for report in reports),
         "effort": _total(report["effort"] for report in reports),
+        "totals": _totals([report["totals"] for report in reports if "totals" in report]),
         "paths": [path for report in reports for path in report["paths"]],
         "sessions": {
             number: _session([r["sessions"][number] for r in reports if number in r["sessions"]])
@@ -55,6 +71,7 @@ def _session(parts: list[Report]) -> Report:
     whole = parts[0] | merged(SESSION, parts)
     whole |= {name: [row for part in parts for row in part[name]] for name in _LISTED}
     whole["broken"] = next((part["broken"] for part in parts if part["broken"]), "")
+    whole["alarms"] = _alarms([part["alarms"] for part in parts])
     whole["totals"] = _totals([part["totals"] for part in parts])
     peers: dict[int, list[Report]] = {}
     for part in parts:
@@ -70,10 +87,16 @@ def _peer(same: list[Report]) -> Report:
     return same[0] | merged(PEER, same) | {"paths": paths}
 
 
+def _alarms(parts: list[dict[str, int]]) -> dict[str, int]:
+    """Each engine has paths of its own, and the same peers."""
+    silent = max(part["silent_peers"] for part in parts)
+    return _total(parts) | {"silent_peers": silent}
+
+
 def _totals(parts: list[Report]) -> Report:
     """Merged totals. Each engine counts its part of a divided operation as an operation."""
     whole: Report = {}
-    for name in parts[0]:
+    for name in parts[0] if parts else ():
         values = [part[name] for part in parts]
         if name == _LARGEST:
             whole[name] = max(values)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from dlcpd.contract.errors import DaemonLost, DlcpError
 from dlcpd.daemon import log
 from dlcpd.daemon.engine_process import ENGINE, EngineProcess
+from dlcpd.daemon.process_usage import usage
 from dlcpd.io.commands import Command, UdpAddress
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.control_events import EngineReady, Event
@@ -101,9 +102,12 @@ class EngineSlot:
     def report(self) -> dict[str, Any]:
         """The engine's fields in the status report (docs/ipc.md)."""
         pid = self.process.pid if self.process else 0
+        cpu, resident = usage(pid)
         return {
             "state": self.state.value,
             "pid": pid,
+            "cpu_seconds": cpu,
+            "resident_bytes": resident,
             "restarts": self.restarts,
             "last_end": self.reason,
         }

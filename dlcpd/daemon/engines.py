@@ -120,6 +120,12 @@ class Engines:
         }
         return joined(answers | failing, of=len(self._slots))
 
+    @property
+    def failing(self) -> str:
+        """For readers of health: the engines that end again and again; empty while one serves."""
+        known = [slot.condition for slot in self._slots if slot.state is SlotState.FAILING]
+        return "; ".join(known) if len(known) == len(self._slots) else ""
+
     def states(self) -> list[dict[str, Any]]:
         """State of each engine, for the status report."""
         return [slot.report() for slot in self._slots]
@@ -135,8 +141,7 @@ class Engines:
         """Whether all engines that are up answer `within` seconds. An engine that is down is being
         replaced: no reason to end the others."""
         up = [slot.process for slot in self._slots if slot.process]
-        reports = await asyncio.gather(*(engine.report(0, within) for engine in up))
-        return not any("error" in report for report in reports)
+        return all(await asyncio.gather(*(engine.answers(within) for engine in up)))
 
     async def stop(self, drain: float) -> None:
         """End all: open operations may finish for `drain` seconds. Then they are killed."""

@@ -1,9 +1,11 @@
 """One daemon from start to end: engines, peers, sessions, clients; and what ends it."""
 
 import asyncio
+import dataclasses
 import os
 import signal
 import socket
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,10 +21,12 @@ from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.connection import Connection, Reception
 from dlcpd.daemon.clients.server import SPARE_CONNECTIONS, Server
 from dlcpd.daemon.clients.session_socket import SessionSocket
+from dlcpd.daemon.condition import Condition
 from dlcpd.daemon.config.effective import agreed, engine_configs
 from dlcpd.daemon.config.reload import Reloaded, reloaded
 from dlcpd.daemon.config.tables import Config
 from dlcpd.daemon.config.topology import absent, host_capacity
+from dlcpd.daemon.cordon import Cordon, cordon_file
 from dlcpd.daemon.ending import Ending
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.engines import Engines
@@ -57,13 +61,17 @@ class Service:
         read_again: Callable[[], Config] | None = None,
     ) -> None:
         self._config, self._read_again = config, read_again
+        self._pending: tuple[str, ...] = ()  # settings of the file that wait for a restart
         # A daemon must not know a job's secret, even if it is set where the daemon starts.
         self._environ = {
             k: v for k, v in for_children(environ).items() if not k.startswith("DLCPD_JOB_SECRET")
         }
         self._notify_target = environ.get("NOTIFY_SOCKET", "")
         self._journal = log.journal_of(environ.get("JOURNAL_STREAM", ""))
-        self._watchdog_limit = watchdog_limit(environ, os.getpid())
+        limit = watchdog_limit(environ, os.getpid())
+        self._condition = Condition(limit)
+        self._state_folder = environ.get("STATE_DIRECTORY", "")
+        self._watchdog_target = self._notify_target if limit else ""
         self._counters: Counter[str] = Counter()
         self._engines = Engines(
             on_event=self._engine_event,
@@ -110,7 +118,7 @@ class Service:
         try:
             self._compose(ready, access.users)
             self._sessions.joining.capacity = capacity
-            self._metrics = opened(self._config.metrics, partial(self._status, 0))
+            self._metrics = opened(self._config.metrics, partial(self._status, 0), self._condition)
             self._session_socket = SessionSocket(self._server, Path(daemon.socket), access)
             if client is None:
                 self._session_socket.serve(listener)
@@ -138,13 +146,8 @@ class Service:
         return found
 
     async def _until_asked_to_end(self) -> None:
-        """Wait for the end; meanwhile answer the manager's watchdog, if there is one."""
-        if not self._watchdog_limit:
-            await self._ending.wait()
-            return
-        signs = asyncio.ensure_future(
-            watch(self._engines, self._notify_target, self._watchdog_limit)
-        )
+        """Wait for the end; meanwhile look whether the engines answer."""
+        signs = asyncio.ensure_future(watch(self._engines, self._condition, self._watchdog_target))
         await self._ending.wait()
         signs.cancel()  # from now on the manager has another limit, see `_shut_down`
 
@@ -166,17 +169,24 @@ class Service:
             told=next(iter(self._config.inject.relays), ""),
         )
         settings = self._session_settings()
-        self._sessions = Sessions.of(loop, settings, peers=peers, engines=self._engines)
+        self._sessions = Sessions.of(
+            loop, settings, self._condition, peers=peers, engines=self._engines
+        )
         self._sessions.ends.on_forgotten = self._end_if_unused
         self._dispatch = Dispatch(
             loop, self._sessions, self._engines, self._counters, peers.public_key
         )
         features = {"engines": len(ready), **ready[0].features}
-        self._facts = Facts(daemon.host, peers.endpoint, features, loop.time())
+        self._facts = Facts(
+            daemon.host, peers.endpoint, features, loop.time(), time.time() - loop.time()
+        )
+        keeps = None if self._embedded else cordon_file(self._state_folder, Path(daemon.socket))
         reception = Reception(
             welcome=Welcome(VERSION, daemon.host, peers.endpoint, peers.public_key),
             sessions=self._sessions,
             status=self._status,
+            condition=self._condition,
+            cordon=Cordon(self._condition, keeps),
             tracing=Tracing(self._engines),
             count=self._count,
             closed=self._client_closed,
@@ -243,7 +253,7 @@ class Service:
         self._session_socket.admit(access)
         self._sessions.joining.capacity = capacity
         log.configure(daemon.log_level, daemon.log_format, to_journal=self._journal)
-        self._config = found.config
+        self._config, self._pending = found.config, found.waiting
         log.info("reloaded", changed=", ".join(found.changed) or "nothing")
         if found.waiting:
             log.warning(
@@ -256,7 +266,7 @@ class Service:
         assert self._peers is not None  # noqa: S101  # composed before anything could end
         drain = self._config.daemon.drain_timeout if len(self._sessions.table) else 0.0
         notify(self._notify_target, stopping(drain + STOP_MARGIN))
-        self._sessions.admission.draining = True
+        self._condition.draining = True
         self._session_socket.leave_waiting()
         for session in self._sessions.table:
             if not session.joined_at:
@@ -270,6 +280,7 @@ class Service:
         for session in self._sessions.table:  # their clients had left before
             self._sessions.ends.close(session, why)
         self._peers.close()
+        self._dispatch.news_log.close()
         log.info("stopped", code="ok")
         return 0
 
@@ -328,7 +339,10 @@ class Service:
         rows = min(ledger, MAX_LEDGER // max(len(self._sessions.table), 1))
         engine = await self._engines.report(rows)
         now = asyncio.get_running_loop().time()
-        known = report(self._facts, self._sessions, self._counters, engine=engine, now=now)
-        known |= {"engines": self._engines.states()}
+        known = report(
+            self._facts, self._sessions, self._condition, self._counters, engine=engine, now=now
+        )
+        known |= {"engines": self._engines.states(), "pending": self._pending}
+        known |= {"config": dataclasses.asdict(self._config)}
         known["endpoints"]["data"] = self._engines.addresses
         return known | {"security": self._trust.report()}

@@ -3,17 +3,15 @@
 import os
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
+
+from msgspec.structs import asdict
 
 from dlcpd import __version__
-from dlcpd.contract.frames import encode
-from dlcpd.contract.messages import MAX_FRAME, Status
+from dlcpd.daemon.condition import Condition
 from dlcpd.daemon.peers.membership import Link
 from dlcpd.daemon.sessions.session import LocalSession
 from dlcpd.daemon.sessions.sessions import Sessions
-
-MOST_ROWS: Final = 1024  # of a list, if a status is too long
-_LISTS: Final = frozenset({"peers", "late", "waiting", "ledger"})  # of a session
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +22,13 @@ class Facts:
     control: str  # endpoint of the peers
     features: dict[str, Any]  # number of engines, and features of engine 0's sockets
     started_at: float  # loop time
+    epoch: float  # seconds since the epoch at loop time 0
 
 
 def report(
     facts: Facts,
     sessions: Sessions,
+    condition: Condition,
     counters: Counter[str],
     *,
     engine: dict[str, Any],
@@ -40,60 +40,19 @@ def report(
         "version": __version__,
         "pid": os.getpid(),
         "uptime": now - facts.started_at,
-        "draining": sessions.admission.draining,
+        "started": facts.epoch + facts.started_at,
+        "draining": condition.draining,
+        "cordoned": condition.cordoned,
+        "health": asdict(condition.health()),
         "endpoints": {"control": facts.control},
         "features": facts.features,
-        "sessions": [_session(session, now) for session in sessions.table],
+        "sessions": [_session(session, now, facts.epoch) for session in sessions.table],
         "counters": dict(sorted(counters.items())),
         "engine": engine,
     }
 
 
-def fitting(status: dict[str, Any]) -> bytes:
-    """The packet of Status. If it is too long, rows are left out: ledgers first, then the last rows
-    of the longest lists of sessions, which begin with peers in alarm, and sessions as the last
-    resort. Counters, and the engines' values beside sessions, always stay."""
-    packet = encode(Status.of(status))
-    if len(packet) <= MAX_FRAME:
-        return packet
-    status = status | {"truncated": True}
-    for most in (MOST_ROWS >> shift for shift in range(MOST_ROWS.bit_length() + 1)):
-        packet = encode(Status.of(_with_rows(status, most)))
-        if len(packet) <= MAX_FRAME:
-            return packet
-    bare = _with_rows(status, 0)
-    while len(packet) > MAX_FRAME and bare["sessions"]:
-        bare = _with_half_of_sessions(bare)
-        packet = encode(Status.of(bare))
-    return packet
-
-
-def _with_rows(status: dict[str, Any], most: int) -> dict[str, Any]:
-    """`status` with at most `most` rows per list of a session, and without ledgers."""
-    engine = status["engine"]
-    if "sessions" in engine:
-        sessions = {key: _cut(session, most) for key, session in engine["sessions"].items()}
-        engine = engine | {"sessions": sessions}
-    return status | {"sessions": [_cut(row, most) for row in status["sessions"]], "engine": engine}
-
-
-def _cut(session: dict[str, Any], most: int) -> dict[str, Any]:
-    return {
-        name: value[: 0 if name == "ledger" else most] if name in _LISTS else value
-        for name, value in session.items()
-    }
-
-
-def _with_half_of_sessions(status: dict[str, Any]) -> dict[str, Any]:
-    kept, engine = status["sessions"][: len(status["sessions"]) // 2], status["engine"]
-    if "sessions" in engine:
-        numbers = {str(row["session"]) for row in kept}
-        sessions = {key: row for key, row in engine["sessions"].items() if key in numbers}
-        engine = engine | {"sessions": sessions}
-    return status | {"sessions": kept, "engine": engine}
-
-
-def _session(session: LocalSession, now: float) -> dict[str, Any]:
+def _session(session: LocalSession, now: float, epoch: float) -> dict[str, Any]:
     membership = session.membership
     return {
         "session": session.number,
@@ -107,6 +66,7 @@ def _session(session: LocalSession, now: float) -> dict[str, Any]:
         "proof": session.proof.value,
         "plan": session.plan,
         "age": now - session.joined_at if session.joined_at else 0.0,
+        "started": epoch + session.joined_at if session.joined_at else None,
         "peers": [_peer(link) for link in membership.links.values()],
     }
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from dlcpd.contract.errors import BadMessage, TooMany
-from dlcpd.contract.messages import TraceRequest
+from dlcpd.contract.inquiries import TraceRequest
 from dlcpd.daemon.engines import Engines
 
 

@@ -1,25 +1,28 @@
-"""Watchdog pings to the service manager, which restarts a daemon that sends none."""
+"""Asks the engines whether they answer, and tells the service manager's watchdog."""
 
 import asyncio
 from typing import Final
 
 from dlcpd.daemon import log
+from dlcpd.daemon.condition import Condition
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.notify import ALIVE, notify
 
-ROUNDS: Final = 4  # per limit of the manager: ask in one, answer in the next; one may fail
+ROUNDS: Final = 4  # per limit: ask in one, answer in the next; one may fail
 
 
-async def watch(engines: Engines, target: str, limit: float) -> None:
-    """Tell the manager at `target`, at least every `limit` seconds, that the control process runs
-    and all engines answer. A missing ping makes the manager restart the daemon.
+async def watch(engines: Engines, condition: Condition, target: str) -> None:
+    """Tell `condition`, and the manager at `target`, at least every `condition.limit` seconds that
+    the control process runs and all engines answer. A missing ping makes the manager restart the
+    daemon; without a target, `condition` alone.
 
-    A busy engine answers late: silence of less than half of `limit` does no harm.
+    A busy engine answers late: silence of less than half of the limit does no harm.
     """
-    pause = limit / ROUNDS
+    pause = condition.limit / ROUNDS
     while True:
         await asyncio.sleep(pause)
         if await engines.answer(pause):
+            condition.proved(engines.failing)
             notify(target, ALIVE)
         else:
             log.warning("engine_silent", seconds=pause)

@@ -34,7 +34,7 @@ def _checks(written: Config, file: Path | None, socket: str) -> list[Check]:
         ("version", lambda: [daemon.judge_version()]),
         ("configuration", lambda: [daemon.judge_configuration(config, file)]),
         ("data path", lambda: [daemon.judge_data_path(network.data_path, network.data_encryption)]),
-        ("daemon, ports and keys", lambda: _daemon(config, socket)),
+        ("daemon, ports and keys", lambda: _daemon(written, config, file, socket)),
         ("topology", lambda: topology.judge_topology(config)),
         ("interfaces", lambda: _interfaces(written, config)),
         ("UDP GSO and GRO", lambda: [_segmentation(offload=network.offload)]),
@@ -51,7 +51,7 @@ def _checks(written: Config, file: Path | None, socket: str) -> list[Check]:
     ]
 
 
-def _daemon(config: Config, socket: str) -> list[Row]:
+def _daemon(written: Config, config: Config, file: Path | None, socket: str) -> list[Row]:
     running = daemon.look_at_daemon(socket)
     wanted = daemon.ports(config)
     taken = daemon.look_at_ports(wanted)
@@ -62,6 +62,7 @@ def _daemon(config: Config, socket: str) -> list[Row]:
     ]
     if running.report is not None:
         rows.append(daemon.judge_granted(running.report, config.network.receive_buffer))
+        rows.append(daemon.judge_settings(running.report, written, file))
     loopback = ipaddress.ip_address(config.daemon.control_address).is_loopback
     trusted = keys.look_at_keys(config.security, running.report)
     return [*rows, keys.judge_keys(trusted, loopback=loopback)]

@@ -18,10 +18,12 @@ from dlcpd.daemon.config.effective import engine_configs
 from dlcpd.daemon.config.tables import Config, LocalPath
 from dlcpd.doctor.rows import Row, fail, good, warn
 from dlcpd.inspection.report import query
+from dlcpd.inspection.settings import not_in_force
 from dlcpd.io.datapath.choices import NUMPY
 from dlcpd.io.datapath.library import choose, installed
 from dlcpd.io.udp.encryption import NONE
 
+MAX_NAMED: Final = 6  # settings in a row
 PORT_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 Port = tuple[str, str, int]  # "TCP" or "UDP", address, number
 
@@ -92,7 +94,7 @@ class Running:
 
 
 def look_at_daemon(path: str) -> Running:
-    """Ask the daemon for its status, for at most 5 s."""
+    """Ask the daemon for its status."""
     exists = os.path.exists(path)  # False also for a path that may not be read
     try:
         return Running(path, query(path, 0), exists=exists)
@@ -128,11 +130,39 @@ def judge_daemon(found: Running, version: str = __version__) -> Row:
             f"the daemon at {found.socket} has version {theirs}, and this dlcpctl has {version}",
             "start the daemon again after an upgrade, on all hosts",
         )
+    health = found.report["health"]
+    if not health["healthy"]:
+        return fail(check, health["text"], "see the log of the daemon, and start it again")
+    if not health["ready"]:
+        return warn(
+            check,
+            f"the daemon at {found.socket} takes no new jobs: {health['text']}",
+            "see its log, or wait until it has ended",
+        )
     if "error" in found.report["engine"]:
-        return fail(
-            check, found.report["engine"]["error"], "see the log of the daemon, and start it again"
+        return warn(
+            check,
+            f"slow: {found.report['engine']['error']}",
+            "see which processes take the CPUs of this host: top",
         )
     return good(check, f"{theirs} at {found.socket}, with {len(found.report['sessions'])} sessions")
+
+
+def judge_settings(report: dict[str, Any], config: Config, file: Path | None) -> Row:
+    """Whether the running daemon uses the settings of `config`, which is not resolved."""
+    check = "settings in force"
+    found = not_in_force(report["config"], config) if file else []
+    keys = [one.key for one in found] if file else list(report["pending"])
+    if not keys:
+        return good(check, f"all of {file}" if file else "no setting waits for a restart")
+    names = ", ".join(keys[:MAX_NAMED])
+    more = f" and {len(keys) - MAX_NAMED} more" if len(keys) > MAX_NAMED else ""
+    return warn(
+        check,
+        f"the running daemon does not use {names}{more}",
+        "systemctl reload dlcpd; those that `dlcpctl config diff FILE` still lists wait for a "
+        "restart, which ends running jobs: dlcpctl drain, then systemctl restart dlcpd",
+    )
 
 
 def judge_granted(report: dict[str, Any], wanted: int) -> Row:

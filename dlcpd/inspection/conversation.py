@@ -5,34 +5,37 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted, error_for
 from dlcpd.contract.frames import decode_untrusted, encode
+from dlcpd.contract.inquiries import Status, StatusRequest
 from dlcpd.contract.messages import MAX_FRAME, VERSION, Hello, Message, Refused, Welcome
 from dlcpd.daemon.config.tables import DaemonTable
 from dlcpd.inspection.private import reach
 from dlcpd.ipc.seqpacket import connect
 
-TIMEOUT: Final = 5.0  # seconds per answer; a daemon waits one for its engine
+TIMEOUT: Final = 15.0  # seconds per packet; a daemon waits three for its engine
 Answer = TypeVar("Answer", bound=Message)
 
 
 class Conversation:
     """With the daemon that listens at `path`. None: at the usual socket, or, if none listens there,
     with a private daemon of this user. Sends Hello. Use as a context manager.
+    `timeout`: seconds for each packet.
 
     Raises, here and in `ask`: DaemonUnavailable, NotPermitted, BadMessage, or the daemon's refusal;
     here, BadConfig if there are several private ones.
     """
 
-    def __init__(self, path: str | None) -> None:
+    def __init__(self, path: str | None, timeout: float = TIMEOUT) -> None:
+        self._timeout = timeout
         self._path, self._any = path or DaemonTable().socket, path is None
         with self._named():
             self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with self._named():
-                connect(self._sock, reach(path), TIMEOUT)
+                connect(self._sock, reach(path), timeout)
             self.ask(Hello(VERSION, f"dlcpctl[{os.getpid()}]"), Welcome)
         except BaseException:
             self._sock.close()
@@ -42,6 +45,22 @@ class Conversation:
         """The answer to a request, of the type `wanted`."""
         with self._named():
             self._sock.sendall(encode(request))
+        return self._next(wanted, request)
+
+    def status(self, ledger: int) -> dict[str, Any]:
+        """The daemon's report, with `ledger` rows of its ledger; keys in docs/ipc.md, "Status"."""
+        request, before = StatusRequest(ledger), bytearray()
+        part = self.ask(request, Status)
+        while part.left:
+            before += part.report
+            part, last = self._next(Status, request), part
+            if part.left != last.left - 1:
+                raise BadMessage("the daemon sent a part of a report out of order")
+        return part.read(bytes(before))
+
+    def _next(self, wanted: type[Answer], request: Message) -> Answer:
+        """The next packet, which answers `request`."""
+        with self._named():
             data = self._sock.recv(MAX_FRAME + 1)
         if not data:
             raise DaemonUnavailable("the daemon closed the connection; see its log")
@@ -64,7 +83,7 @@ class Conversation:
             raise NotPermitted(f"{path}: user id {os.getuid()} may not connect") from exc
         except TimeoutError as exc:
             raise DaemonUnavailable(
-                f"{path}: the daemon did not answer within {TIMEOUT:g} s; see its log"
+                f"{path}: the daemon did not answer within {self._timeout:g} s; see its log"
             ) from exc
         except OSError as exc:
             private = (

@@ -4,7 +4,7 @@ import time
 from typing import Final, NamedTuple
 
 from dlcpd.contract.errors import DaemonUnavailable
-from dlcpd.contract.messages import Status, StatusRequest, Traced, TraceRequest
+from dlcpd.contract.inquiries import Traced, TraceRequest
 from dlcpd.inspection.conversation import Conversation
 from dlcpd.inspection.timeline import Event, Row, timeline
 
@@ -24,11 +24,11 @@ class Recorded(NamedTuple):
 
 def record(daemon: Conversation, steps: int, timeout: float) -> Recorded:
     """The timeline of `steps` steps, or of those within `timeout` seconds."""
-    before = daemon.ask(StatusRequest(0), Status).read()
+    before = daemon.status(0)
     recording = TraceRecording(daemon, before["features"]["engines"])
     complete = recording.run(steps, timeout)
     events, epoch = recording.take()
-    after = daemon.ask(StatusRequest(0), Status).read()
+    after = daemon.status(0)
     spans = timeline(events, before["sessions"] + after["sessions"], steps)
     about = {"clock": "CLOCK_MONOTONIC, microseconds", EPOCH: epoch}
     document = {"traceEvents": spans, "displayTimeUnit": "ms", "otherData": about}

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-from dlcpd.contract.messages import Status, StatusRequest
 from dlcpd.daemon.metrics.families import PRESSED
 from dlcpd.inspection.conversation import Conversation
 
@@ -16,15 +15,17 @@ def query(path: str | None, ledger: int) -> dict[str, Any]:
     are several private ones.
     """
     with Conversation(path) as daemon:
-        return daemon.ask(StatusRequest(ledger), Status).read()
+        return daemon.status(ledger)
 
 
 def alarms(report: dict[str, Any]) -> Iterator[str]:
     """The alarms in a report, one per line."""
     if "error" in report["engine"]:
         yield f"ENGINE: {report['engine']['error']}"
-    if report.get("truncated") or report["engine"].get("truncated"):
-        yield "SHORT: the report was too long, and lacks ledgers, peers or sessions"
+    if pending := report.get("pending"):
+        yield f"SETTINGS: {len(pending)} wait for a restart: {', '.join(pending)}"
+    if report["engine"].get("truncated"):
+        yield "SHORT: the report was too long, and lacks rows of ledgers or peers"
     known = report["engine"].get("sessions", {})
     for session in report["sessions"]:
         who = f"{session['job']}, rank {session['rank']}"
@@ -42,6 +43,7 @@ def alarms(report: dict[str, Any]) -> Iterator[str]:
                 "beyond it are retransmitted"
             )
         yield from _peer_alarms(who, engine.get("peers", []))
+        yield from _not_shown(who, engine)
 
 
 def _peer_alarms(who: str, peers: list[dict[str, Any]]) -> Iterator[str]:
@@ -54,6 +56,19 @@ def _peer_alarms(who: str, peers: list[dict[str, Any]]) -> Iterator[str]:
         for number, path in enumerate(peer["paths"]):
             if (how := condition(path)) != "up":
                 yield f"PATH: {who}: path {number} to rank {peer['rank']} is {how}"
+
+
+def _not_shown(who: str, engine: dict[str, Any]) -> Iterator[str]:
+    """Alarms of peers whose rows a report that was too long lacks."""
+    peers = engine.get("peers", [])
+    shown = {
+        "silent_peers": sum(bool(peer.get("silent")) for peer in peers),
+        "paths_down": sum(not path["up"] for peer in peers for path in peer["paths"]),
+        "paths_gray": sum(bool(path.get("gray")) for peer in peers for path in peer["paths"]),
+    }
+    for name, count in engine.get("alarms", {}).items():
+        if count > shown.get(name, 0):
+            yield f"MORE: {who}: {count - shown.get(name, 0)} further {name.replace('_', ' ')}"
 
 
 def condition(path: dict[str, Any]) -> str:

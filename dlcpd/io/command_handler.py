@@ -2,18 +2,16 @@
 
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from dlcpd.contract.errors import OperationAborted, PeerLost, error_for, made
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.session.session import Session
 from dlcpd.io import commands, tracing
 from dlcpd.io.clients.clients import Clients
-from dlcpd.io.control_events import Report
-from dlcpd.io.control_link import ControlLink
-from dlcpd.io.network import Network
+from dlcpd.io.control_events import Alive
+from dlcpd.io.control_link import ControlLink, Reporter
 from dlcpd.io.poll import WRITE
-from dlcpd.io.report import bounded_report
 from dlcpd.io.session_opener import SessionOpener
 
 COMMAND_TURN: Final = 0.02  # seconds of commands at a time: each abort of a command may fail an
@@ -30,12 +28,12 @@ class CommandHandler:
         *,
         control: ControlLink,
         clients: Clients,
-        network: Network,
+        reporter: Reporter,
         opener: SessionOpener,
         stop: Callable[[float], None],
     ) -> None:
         self._endpoint, self._control, self._clients = endpoint, control, clients
-        self._network, self._opener, self._stop = network, opener, stop
+        self._reporter, self._opener, self._stop = reporter, opener, stop
 
     def handle(self, mask: int, now: float) -> None:
         """The command socket can be read or, by `mask`, written. Raises: ControlGone."""
@@ -57,7 +55,9 @@ class CommandHandler:
     def _obey(self, command: commands.Command, now: float) -> None:
         match command:
             case commands.ReportRequest(ledger):
-                self._control.emit(Report(self._report(ledger)))
+                self._reporter.ask(ledger)
+            case commands.AliveRequest():
+                self._control.emit(Alive())
             case commands.TraceOperations(what):
                 self._control.emit(tracing.obey(self._endpoint.trace, what))
             case commands.Stop(drain):
@@ -78,16 +78,6 @@ class CommandHandler:
                         _pass_on(command, session, now)
                     except Exception as exc:  # a bug: the other sessions go on
                         self._clients.fault(number, exc)
-
-    def _report(self, ledger: int) -> dict[str, Any]:
-        accounts = {client.session.number: client.lane.accounts for client in self._clients}
-        try:
-            return bounded_report(
-                self._endpoint, self._network.paths, self._network.mtu, accounts, ledger
-            )
-        except Exception as exc:  # a bug: the report only names it
-            self._endpoint.counters["internal"] += 1
-            return {"error": f"{type(exc).__name__}: {exc}"}
 
 
 def _pass_on(

@@ -145,16 +145,21 @@ class AbortOperations:
 
 @dataclass(frozen=True, slots=True)
 class ReportRequest:
-    """Ask for counters, paths, sessions and the newest `ledger` rows."""
+    """Ask for counters, paths, sessions and the newest `ledger` rows. Answered with Reports."""
 
     ledger: int
+
+
+@dataclass(frozen=True, slots=True)
+class AliveRequest:
+    """Ask whether the engine answers. Answered with Alive, at the cost of two packets."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceOperations:
     """Record events of operations, or return them. Answered with TraceReport."""
 
-    what: str  # of contract.messages.TRACE
+    what: str  # of contract.inquiries.TRACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +178,7 @@ Command = (
     | PeerDoubted
     | AbortOperations
     | ReportRequest
+    | AliveRequest
     | TraceOperations
     | Stop
 )

@@ -84,6 +84,14 @@ class OperationsFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOpen:
+    """The client of a session ended before `operations` of its operations had results."""
+
+    session: int
+    operations: int
+
+
+@dataclass(frozen=True, slots=True)
 class SessionFailed:
     """A peer is lost or replicas diverged: every open operation of the session failed."""
 
@@ -91,6 +99,7 @@ class SessionFailed:
     rank: int  # the peer
     code: str
     text: str
+    failed: int = 0  # operations of the session that have failed here, over its life
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +144,15 @@ class LedgerEnded:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Answer to ReportRequest."""
+    """Part of the answer to ReportRequest; `last`: no other follows."""
 
     report: dict[str, Any]
+    last: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """Answer to AliveRequest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +170,13 @@ Event = (
     | SessionLeft
     | SessionDelivered
     | OperationsFailed
+    | LeftOpen
     | SessionFailed
     | PathChanged
     | PeerChanged
     | PathMtuChanged
     | LedgerEnded
     | Report
+    | Alive
     | TraceReport
 )

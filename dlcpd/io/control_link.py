@@ -1,13 +1,17 @@
-"""The engine's end of its command socket: commands in, events out, never waiting for control."""
+"""The engine's end of its command socket: commands in, events and reports out, never waiting for
+control."""
 
 import errno
 import socket
+import time
 from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from dlcpd.io import commands
 from dlcpd.io.control_events import (
+    Alive,
     Event,
     Report,
     SessionDelivered,
@@ -23,7 +27,9 @@ from dlcpd.ipc.seqpacket import receive, send_now
 # session, and so are the reports that control may ask for at once.
 MAX_EVENTS: Final = 4096
 MAX_WAITING: Final = 32 << 20  # bytes of those: one may have 131 KB
-NEEDED: Final = (SessionEnded, SessionDelivered, SessionFailed, Report)
+NEEDED: Final = (SessionEnded, SessionDelivered, SessionFailed, Report, Alive)
+Parts = Iterator[dict[str, Any]]  # of one report
+REPORT_TURN: Final = 0.002  # seconds of a wake-up for reports; a single part may take longer
 MAX_TEXT: Final = 4096  # characters to which a text is cut that is too long
 
 
@@ -128,3 +134,52 @@ class ControlLink:
                 self._counters["events_dropped"] += 1
             self._writes.over()
             self._size -= len(self._waiting.popleft())
+
+
+class Reporter:
+    """Answers control's requests for reports in parts, between which the engine does its work.
+
+    `make` starts a report with this number of ledger rows. No part is made before control has
+    read the one before: a control process that does not read costs no memory here.
+    """
+
+    def __init__(
+        self, control: ControlLink, counters: Counter[str], make: Callable[[int], Parts]
+    ) -> None:
+        self._control, self._counters, self._make = control, counters, make
+        self._asked: deque[int] = deque()  # ledger rows of each request; control bounds them
+        self._parts: Parts | None = None  # of the first request
+
+    def ask(self, ledger: int) -> None:
+        """Answer a ReportRequest, after those before it."""
+        self._asked.append(ledger)
+
+    @property
+    def busy(self) -> bool:
+        """Whether `work` has something to do."""
+        return bool(self._asked) and not self._control.backlog
+
+    def work(self, _now: float) -> None:
+        """Send parts for one turn."""
+        over = time.monotonic() + REPORT_TURN
+        while self.busy and time.monotonic() < over:
+            self._send_part()
+
+    def _send_part(self) -> None:
+        try:
+            if self._parts is None:
+                self._parts = self._make(self._asked[0])
+            part = next(self._parts, None)
+        except Exception as exc:  # a bug: the report only names it
+            self._counters["internal"] += 1
+            self._end(Report({"error": f"{type(exc).__name__}: {exc}"}))
+            return
+        if part is None:
+            self._end(Report({}))
+        else:
+            self._control.emit(Report(part, last=False))
+
+    def _end(self, report: Report) -> None:
+        self._asked.popleft()
+        self._parts = None
+        self._control.emit(report)

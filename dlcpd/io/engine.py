@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from dlcpd import transfer_form
@@ -30,11 +30,12 @@ from dlcpd.io.command_handler import CommandHandler
 from dlcpd.io.config import COUNT_CALLS, EngineConfig
 from dlcpd.io.control_events import EngineFailed, EngineReady, PeerChanged
 from dlcpd.io.control_frames import pack
-from dlcpd.io.control_link import ControlGone, ControlLink
+from dlcpd.io.control_link import ControlGone, ControlLink, Reporter
 from dlcpd.io.datapath.choices import COMPILED, NUMPY
 from dlcpd.io.heap import collect_rarely, keep_warm
 from dlcpd.io.network import Network, Sockets
 from dlcpd.io.poll import EngineBroken, Poll
+from dlcpd.io.report import Part, report_parts
 from dlcpd.io.session_opener import SessionOpener
 
 MAX_FAILURES: Final = 16  # wake-ups in a row with a failed step, before the loop rests
@@ -70,11 +71,12 @@ class Engine:
             clients=self.clients,
             control=self.control,
         )
+        self._reporter = Reporter(self.control, counters, self._report)
         handler = CommandHandler(
             self.endpoint,
             control=self.control,
             clients=self.clients,
-            network=self.network,
+            reporter=self._reporter,
             opener=opener,
             stop=self._stop,
         )
@@ -95,6 +97,7 @@ class Engine:
             self.endpoint.exchange,
             self.network.send,
             self._tell_outcomes,
+            self._reporter.work,
         )
 
     def fileno(self) -> int:
@@ -162,7 +165,8 @@ class Engine:
     def timeout(self, now: float) -> float:
         """Seconds for which nothing is due; below 0: no limit."""
         endpoint = self.endpoint
-        if self.clients.busy or endpoint.more_here or endpoint.scheduler.more:
+        more = endpoint.more_here or endpoint.scheduler.more
+        if more or self.clients.busy or self._reporter.busy:
             return 0.0
         due = endpoint.next_timeout()
         timeout = -1.0 if due is None else max(due - now, 0.0)
@@ -205,6 +209,11 @@ class Engine:
             )
             self.clients.end(flow.session.number, error)
         spent.clear()
+
+    def _report(self, ledger: int) -> Iterator[Part]:
+        accounts = {client.session.number: client.lane.accounts for client in self.clients}
+        network = self.network
+        return report_parts(self.endpoint, network.paths, network.mtu, accounts, ledger)
 
     def _drained(self) -> bool:
         late = self._stop_at is not None and time.monotonic() >= self._stop_at

@@ -1,8 +1,7 @@
 """The state of an engine, as plain values for `dlcpctl status`."""
 
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any, Final
 
 from msgspec.msgpack import Encoder
@@ -14,7 +13,7 @@ from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.session.stragglers import Straggler, stragglers
-from dlcpd.io.control_frames import MAX_COMMAND
+from dlcpd.core.session.totals import Totals
 from dlcpd.io.discovery.mtu import MtuDiscovery
 from dlcpd.io.report_rows import (
     CLASS,
@@ -29,48 +28,34 @@ from dlcpd.io.report_rows import (
 from dlcpd.io.udp.udp_path import UdpPath
 
 MAX_WAITING: Final = 3  # oldest open operations of a session; the others mostly wait alike
-MAX_REPORT: Final = MAX_COMMAND - 1024  # bytes; the frame around it is small
 MAX_TEXT: Final = 512  # characters of a text, which may list every rank
-FOR_ALARMS: Final = MAX_REPORT // 4  # bytes that heads of sessions leave to peers in alarm
+PART: Final = 32 << 10  # bytes, and one row more: a few milliseconds of the engine
+# Bytes of rows: 8 ranks of a job of 256 with 16 paths take 8 MB, and 4 MB more for each class. Heads
+# of sessions, which have the alarms, always come.
+MAX_REPORT: Final = 32 << 20
 _encode: Final = Encoder(enc_hook=plain).encode
-LISTS: Final = 64  # bytes that msgpack takes for the number of a session and its long lists
+Part = dict[str, Any]
+Row = tuple[str, str, Any]  # number of a session, name of a list of it, row
 
 
-@dataclass(slots=True)
-class _Room:
-    """The bytes that are left in a packet."""
-
-    left: int
-    short: bool = False  # something did not fit
-
-    def fill(self, rows: list[Any], more: Iterable[Any], around: int = 0) -> None:
-        """Append rows that fit with `around` bytes for each, in order. No row is made after the
-        first that does not fit: thousands of peers would keep the engine busy for seconds."""
-        for row in more:
-            size = len(_encode(row)) + around
-            if size > self.left:
-                self.short = True
-                return
-            self.left -= size
-            rows.append(row)
-
-
-def bounded_report(
+def report_parts(
     endpoint: Endpoint,
     paths: list[UdpPath],
     mtu: MtuDiscovery,
     accounts: dict[int, Accounts],
     ledger: int,
-) -> dict[str, Any]:
-    """Counters, paths, sessions and the newest `ledger` rows of each session, in one frame.
+) -> Iterator[Part]:
+    """Counters, paths, sessions and the newest `ledger` rows of each session, in parts.
 
-    Each part is measured before it is added: totals of sessions first, then the peers with an
-    alarm, the peers that operations wait for, the other peers, and ledger rows. If something did
-    not fit, the report says so (`truncated`).
+    Each part is a map that `daemon.engine_reports.add_part` adds to those before: first the engine,
+    then the heads of sessions with their alarms, the peers in alarm, the other peers, and ledger
+    rows. The engine may go on between two parts. If rows were left out, the last part says so
+    (`truncated`).
     """
-    whole: dict[str, Any] = {
+    yield {
         "counters": _counters(endpoint, paths),
         "effort": dict(endpoint.effort),
+        "totals": _totals(endpoint),
         "paths": [
             {
                 "address": list(path.address),
@@ -82,31 +67,41 @@ def bounded_report(
         ],
         "sessions": {},
     }
-    known = {number: accounts.get(number) or Accounts() for number in endpoint.sessions}
-    room = _Room(MAX_REPORT - len(_encode(whole)) - FOR_ALARMS)
-    heads: list[dict[str, Any]] = []
-    room.fill(heads, (_session(s, known[s.number]) for s in endpoint.sessions.values()), LISTS)
-    room.left += FOR_ALARMS
-    shown = list(zip(endpoint.sessions.values(), heads, strict=False))
-    whole["sessions"] = {str(session.number): head for session, head in shown}
+    sessions = list(endpoint.sessions.values())
+    known = {session.number: accounts.get(session.number) or Accounts() for session in sessions}
+    for session in sessions:
+        yield {"sessions": {str(session.number): _session(session, known[session.number])}}
+    left, part, size = MAX_REPORT, dict[str, Any](), 0
+    for number, name, row in _rows(endpoint, sessions, mtu, known, ledger):
+        took = len(_encode(row))
+        if took > left:
+            yield {"sessions": part, "truncated": True}
+            return
+        part.setdefault(number, {}).setdefault(name, []).append(row)
+        left, size = left - took, size + took
+        if size >= PART:
+            yield {"sessions": part}
+            part, size = {}, 0
+    yield {"sessions": part}
 
-    def fill_peers(*, in_alarm: bool) -> None:
-        for session, head in shown:
-            flows = [flow for flow in session.flows.values() if _in_alarm(flow) is in_alarm]
-            told = known[session.number]
-            room.fill(head["peers"], (_peer(flow, mtu.report(flow), told) for flow in flows))
 
-    now = time.monotonic()
-    fill_peers(in_alarm=True)
-    for session, head in shown:
-        room.fill(head["late"], (_late(row) for row in stragglers(session, now)))
-        room.fill(head["waiting"], _waiting(session))
-    fill_peers(in_alarm=False)
-    for session, head in shown:
-        rows = known[session.number].ledger[-ledger:] if ledger else []
-        room.fill(head["ledger"], (_ledger_row(row) for row in reversed(rows)))
-        head["ledger"].reverse()
-    return whole | ({"truncated": True} if room.short else {})
+def _rows(
+    endpoint: Endpoint,
+    sessions: list[Session],
+    mtu: MtuDiscovery,
+    known: dict[int, Accounts],
+    ledger: int,
+) -> Iterator[Row]:
+    """Rows of the lists of sessions, peers in alarm first. A session that has ended has none."""
+    for in_alarm in (True, False):
+        for session in sessions:
+            for flow in list(session.flows.values()):
+                if session.number in endpoint.sessions and _in_alarm(flow) is in_alarm:
+                    row = _peer(flow, mtu.report(flow), known[session.number])
+                    yield str(session.number), "peers", row
+    for session in sessions:
+        for entry in list(known[session.number].ledger)[-ledger:] if ledger else []:
+            yield str(session.number), "ledger", _ledger_row(entry)
 
 
 def _counters(endpoint: Endpoint, paths: list[UdpPath]) -> dict[str, int]:
@@ -118,17 +113,36 @@ def _counters(endpoint: Endpoint, paths: list[UdpPath]) -> dict[str, int]:
     return dict(endpoint.counters) | {what: count for what, count in elsewhere.items() if count}
 
 
+def _totals(endpoint: Endpoint) -> dict[str, Any]:
+    """Of all sessions since the start, those that have ended included."""
+    whole = Totals()
+    for totals in (endpoint.ended, *(s.outcomes.totals for s in endpoint.sessions.values())):
+        whole.add(totals)
+    return whole.report()
+
+
 def _session(session: Session, accounts: Accounts) -> dict[str, Any]:
-    """The session as a whole; its lists are filled as far as there is room."""
+    """The session as a whole; the rows of its peers and of its ledger follow."""
     return {
         "rank": session.rank,
         **values(SESSION, SessionOrigin(session, accounts)),
-        "late": [],
-        "waiting": [],
+        "alarms": _alarms(session),
+        "late": [_late(row) for row in stragglers(session, time.monotonic())],
+        "waiting": _waiting(session),
         "broken": session.broken[1][:MAX_TEXT] if session.broken else "",
         "totals": session.outcomes.totals.report(),
         "peers": [],
         "ledger": [],
+    }
+
+
+def _alarms(session: Session) -> dict[str, int]:
+    """Numbers of peers and paths in alarm, whatever rows of them follow."""
+    flows = session.flows.values()
+    return {
+        "silent_peers": sum(flow.suspected for flow in flows),
+        "paths_down": sum(not sender.up for flow in flows for sender in flow.paths.tx),
+        "paths_gray": sum(health.gray for flow in flows for health in flow.paths.health),
     }
 
 
@@ -142,7 +156,7 @@ def _waiting(session: Session) -> list[str]:
 
 
 def _in_alarm(flow: Flow) -> bool:
-    """Whether the peer or a path to it is doubted: reports leave out other peers first."""
+    """Whether the peer or a path to it is doubted: reports have these peers first."""
     gray = any(health.gray for health in flow.paths.health)
     return gray or flow.suspected or not all(tx.up for tx in flow.paths.tx)
 

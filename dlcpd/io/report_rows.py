@@ -26,6 +26,8 @@ class Metric(NamedTuple):
     kind: str  # COUNTER or GAUGE
     name: str  # without the prefix of its object; a counter's without _total
     text: str
+    # The value of several ranks of a host; None: the sum of counters, the largest of gauges.
+    over: Callable[[Iterable[float]], float] | None = None
 
 
 class ReportValue(NamedTuple, Generic[T]):
@@ -113,14 +115,14 @@ PEER: Final[tuple[ReportValue[PeerSource], ...]] = (
     ReportValue(
         "window",
         lambda of: of.flow.window,
-        Metric(GAUGE, "window_bytes", "Bytes that the peer allows in flight."),
+        Metric(GAUGE, "window_bytes", "Bytes that the peer allows in flight.", min),
     ),
     ReportValue("segment_size", lambda of: of.flow.segment_size),
     ReportValue("routes", lambda of: of.flow.paths.distinct),
     ReportValue(
         "queued",
         lambda of: of.flow.outgoing.queued,
-        Metric(GAUGE, "queued_bytes", "Bytes that wait to be sent to the peer."),
+        Metric(GAUGE, "queued_bytes", "Bytes that wait to be sent to the peer.", sum),
         sum,
     ),
     ReportValue(
@@ -145,7 +147,7 @@ PATH: Final[tuple[ReportValue[PathSource], ...]] = (
     ReportValue(
         "up",
         lambda of: of.sender.up,
-        Metric(GAUGE, "up", "1: the path carries data; 0: it is silent."),
+        Metric(GAUGE, "up", "1: the path carries data; 0: it is silent.", min),
     ),
     ReportValue(
         "gray",
@@ -167,6 +169,7 @@ PATH: Final[tuple[ReportValue[PathSource], ...]] = (
             GAUGE,
             "datagrams_in_flight",
             "Datagrams sent that neither arrived nor were lost so far.",
+            sum,
         ),
     ),
     ReportValue(
@@ -191,6 +194,7 @@ PATH: Final[tuple[ReportValue[PathSource], ...]] = (
             GAUGE,
             "datagrams_missing",
             "Data datagrams of the peer that have not arrived so far.",
+            sum,
         ),
     ),
     ReportValue(
@@ -254,7 +258,7 @@ CLASS: Final[tuple[ReportValue["SpaceSender"], ...]] = (
     ReportValue(
         "rate",
         lambda of: int(of.congestion.rate),
-        Metric(GAUGE, "rate_datagrams_per_second", "Delivery rate; 0: unknown."),
+        Metric(GAUGE, "rate_datagrams_per_second", "Delivery rate; 0: unknown.", sum),
     ),
     ReportValue(
         "queue_delay",

@@ -12,7 +12,7 @@ MAX_ROWS: Final = 350
 
 
 def obey(trace: Trace, what: str) -> TraceReport:
-    """Carry out one of contract.messages.TRACE, and return the state of the recording."""
+    """Carry out one of contract.inquiries.TRACE, and return the state of the recording."""
     if what == "start":
         trace.start()
     elif what == "stop":

@@ -5,7 +5,6 @@ import time
 from typing import Any, Final
 
 from dlcpd.contract.errors import TooMany
-from dlcpd.contract.messages import Status, StatusRequest
 from dlcpd.daemon.config.tables import DaemonTable
 from dlcpd.inspection.conversation import Conversation
 from dlcpd.inspection.recording import record
@@ -35,7 +34,7 @@ class Daemon:
         with self._asking:
             if time.monotonic() - self._at > FRESH:
                 with Conversation(self._socket) as daemon:
-                    report = daemon.ask(StatusRequest(LEDGER), Status).read()
+                    report = daemon.status(LEDGER)
                 self._newest = {
                     "report": _for_browsers(report),
                     "alarms": list(alarms(report)),

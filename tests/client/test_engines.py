@@ -21,15 +21,8 @@ from dlcp_client.operations.parts import Parts
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import DaemonLost, DeadlineExceeded, DlcpError, PeerLost
 from dlcpd.contract.frames import encode
-from dlcpd.contract.messages import (
-    Counts,
-    Failed,
-    Message,
-    Released,
-    Status,
-    StatusRequest,
-    Submit,
-)
+from dlcpd.contract.inquiries import Status, StatusRequest
+from dlcpd.contract.messages import Counts, Failed, Message, Released, Submit
 from dlcpd.core.wire.sizes import MAX_SEGMENT
 from dlcpd.ipc.seqpacket import send_now
 from tests.client import group_ranks

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dlcpd.contract.messages import Status
+from dlcpd.contract.inquiries import Status
 from dlcpd.ctl import main as command
 from dlcpd.ctl import sessions, top
 from dlcpd.ctl.top import Sample, frame, screen
@@ -66,10 +66,13 @@ def test_a_bound_that_is_nearly_used_up_is_an_alarm(used: float, count: int) -> 
 
 def test_a_report_that_was_cut_says_so() -> None:
     assert not [line for line in alarms(report()) if line.startswith("SHORT")]
-    assert [line for line in alarms(report() | {"truncated": True}) if "SHORT: the" in line]
+    waiting = report() | {"pending": ["network.entropy"]}
+    assert "SETTINGS: 1 wait for a restart: network.entropy" in list(alarms(waiting))
     cut = report()
     cut["engine"]["truncated"] = True
+    cut["engine"]["sessions"]["3"]["alarms"] = {"paths_down": 7, "paths_gray": 0}
     assert [line for line in alarms(cut) if "SHORT: the" in line]
+    assert "MORE: train, rank 0: 7 further paths down" in list(alarms(cut))
 
 
 def test_a_bound_that_was_never_asked_for_is_not_used() -> None:

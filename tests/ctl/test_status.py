@@ -9,7 +9,8 @@ import pytest
 
 from dlcpd.contract.errors import BadMessage, DaemonUnavailable, TooMany
 from dlcpd.contract.frames import decode_untrusted, encode
-from dlcpd.contract.messages import Message, Refused, Status, Welcome
+from dlcpd.contract.inquiries import Status
+from dlcpd.contract.messages import Message, Refused, Welcome
 from dlcpd.ctl.status import PEER_HEADER, peer_rows, status_lines
 from dlcpd.inspection.report import alarms, query
 
@@ -23,6 +24,8 @@ def report(**changes: Any) -> dict[str, Any]:
         "version": "0.1.0",
         "uptime": 12.4,
         "draining": False,
+        "pending": [],
+        "health": {"healthy": True, "ready": True, "text": ""},
         "endpoints": {"control": "tcp://10.0.0.1:5000", "data": [["10.0.0.1", 7], ["10.0.1.1", 8]]},
         "features": {"gso": True, "gro": False},
         "sessions": [
@@ -139,7 +142,8 @@ def test_a_path_that_is_down_or_gray_is_named_with_its_peer() -> None:
 
 
 def test_a_silent_engine_and_a_broken_session_stand_out() -> None:
-    broken = report(engine={"error": "the engine did not answer within 1 s"}, draining=True)
+    broken = report(engine={"error": "the engine did not answer within 3 s"})
+    broken["health"] = {"healthy": True, "ready": False, "text": "draining"}
     broken["sessions"][0]["broken"] = "rank 1 on beta has not answered"
     text = "\n".join(status_lines(broken))
     assert "draining" in text

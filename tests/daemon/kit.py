@@ -16,18 +16,8 @@ from typing import Any, Self, TypeVar
 import msgpack
 
 from dlcpd.contract.frames import decode_untrusted, encode
-from dlcpd.contract.messages import (
-    VERSION,
-    Hello,
-    Join,
-    Joined,
-    Message,
-    PeerRow,
-    Refused,
-    Status,
-    StatusRequest,
-    Welcome,
-)
+from dlcpd.contract.inquiries import Health, HealthRequest, Status, StatusRequest
+from dlcpd.contract.messages import VERSION, Hello, Join, Joined, Message, PeerRow, Refused, Welcome
 from dlcpd.ipc.seqpacket import MAX_DESCRIPTORS
 
 T = TypeVar("T")
@@ -166,6 +156,7 @@ class Client:
         self.sock = sock
         self.sock.settimeout(PATIENCE)
         self.arena = -1
+        self._greeted = False
         self.lane: socket.socket | None = None
 
     @classmethod
@@ -175,6 +166,7 @@ class Client:
         return cls(sock)
 
     def greet(self) -> Welcome:
+        self._greeted = True
         self.send(Hello(VERSION, f"test {os.getpid()}"))
         return self.expect(Welcome)
 
@@ -205,8 +197,27 @@ class Client:
         return refused.text
 
     def status(self, ledger: int = 0) -> dict[str, Any]:
+        return self.rest_of_status(self.status_part(ledger))
+
+    def health(self) -> Health:
+        """As `dlcpctl health`; greets first if nobody has."""
+        if not self._greeted:
+            self.greet()
+        self.send(HealthRequest())
+        return self.expect(Health)
+
+    def status_part(self, ledger: int = 0) -> Status:
+        """The first message of a status."""
         self.send(StatusRequest(ledger))
-        return self.expect(Status).read()
+        return self.expect(Status)
+
+    def rest_of_status(self, part: Status) -> dict[str, Any]:
+        """The status, given its first message."""
+        before = b""
+        while part.left:
+            before += part.report
+            part = self.expect(Status)
+        return part.read(before)
 
     def counters(self) -> dict[str, int]:
         counters: dict[str, int] = self.status()["counters"]

@@ -12,6 +12,7 @@ import select
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -56,8 +57,13 @@ class StandIn:
             os.close(arena)
             self.lanes[command.session] = socket.socket(fileno=lane)
             self.emit(control_events.SessionOpened(command.session))
-        if isinstance(command, commands.ReportRequest) and self.mode != "deaf":
+        if isinstance(command, commands.ReportRequest) and self.mode == "big":
+            for part in big_report():
+                self.emit(part)
+        elif isinstance(command, commands.ReportRequest) and self.mode != "deaf":
             self.emit(control_events.Report({**EMPTY, "ledger": command.ledger}))
+        if isinstance(command, commands.AliveRequest) and self.mode != "deaf":
+            self.emit(control_events.Alive())
         if isinstance(command, commands.Stop) and self.mode != "stubborn":
             self.stop_at = time.monotonic() + command.drain
         self.tell(command)
@@ -94,6 +100,20 @@ class StandIn:
                 "failures": [control_events.FailedOperation(*row) for row in fields["failures"]]
             }
         self.emit(getattr(control_events, name)(session=number, **fields))
+
+
+def big_report() -> Iterator[control_events.Report]:
+    """8 ranks of a job of 256, with 16 paths to each peer: one event for some peers."""
+    yield control_events.Report(EMPTY, last=False)
+    paths = [{"up": True, "gray": False, "sent": 1 << 40, "rtt": 0.000123456, "classes": {}}] * 16
+    for number in range(8):
+        head = {"alarms": {"paths_down": 0}, "peers": []}
+        yield control_events.Report({"sessions": {str(number): head}}, last=False)
+        for first in range(1, 256, 15):
+            peers = [{"rank": rank, "paths": paths} for rank in range(first, first + 15)]
+            rows = {"sessions": {str(number): {"peers": peers}}}
+            yield control_events.Report(rows, last=False)
+    yield control_events.Report({})
 
 
 def main() -> None:

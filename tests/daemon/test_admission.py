@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotAuthorised, NotPermitted, TooMany
 from dlcpd.contract.messages import Join
+from dlcpd.daemon.condition import Condition
 from dlcpd.daemon.peers.authorised import Authorised
 from dlcpd.daemon.peers.membership import Link, Membership
 from dlcpd.daemon.peers.peer_messages import Goodbye
@@ -65,8 +66,14 @@ class Scene:
 
     def __init__(self) -> None:
         self.table, self.engines = SessionTable(), Engines()
+        self.condition = Condition(0.0)
         self.admission = Admission(
-            SETTINGS, self.table, self.engines, Authorised(None, ""), "tcp://192.0.2.7:9"
+            SETTINGS,
+            self.table,
+            self.engines,
+            Authorised(None, ""),
+            "tcp://192.0.2.7:9",
+            condition=self.condition,
         )
 
     def add(self, job: str = "job", rank: int = 0, engines: tuple[int, ...] = (0,)) -> LocalSession:
@@ -148,7 +155,7 @@ def test_each_limit_refuses_by_name(scene: Scene) -> None:
     scene.engines.busy = False
     scene.add(rank=1)
     refused(TooMany, "serves 2 sessions", replace(JOIN, rank=2))
-    scene.admission.draining = True
+    scene.condition.draining = True
     refused(DaemonUnavailable, "is stopping")
 
 

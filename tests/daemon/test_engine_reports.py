@@ -12,6 +12,7 @@ def one(number: int, **changes: Any) -> dict[str, Any]:
         "open": 1,
         "waiting": [f"part {number}"],
         "late": [],
+        "alarms": {"silent_peers": number, "paths_down": 1, "paths_gray": number},
         "residual_bytes": 10,
         "held_bytes": 12,
         "residual_evicted": 0,
@@ -63,6 +64,7 @@ def test_counts_add_up_and_paths_follow_each_other() -> None:
     assert [(p["queued"], p["missing"]) for p in session["peers"]] == [(2, 0), (10, 4)]
     assert [p["silent"] for p in session["peers"]] == [1, 0]
     assert session["totals"] == {"seconds": 1.0, "used": 0.1, "took": [1, 2], "failed": {"x": 2}}
+    assert session["alarms"] == {"silent_peers": 1, "paths_down": 2, "paths_gray": 1}
     assert "truncated" not in whole
 
 

@@ -18,9 +18,10 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from dlcpd.contract.messages import Completed
+from dlcpd.daemon.condition import Condition
 from dlcpd.daemon.metrics.collector import samples
-from dlcpd.daemon.metrics.families import FAMILIES, PRESSED
-from dlcpd.daemon.metrics.server import MAX_SCRAPES, MetricsServer
+from dlcpd.daemon.metrics.families import FAMILIES, KNOWN_CONTROL_EVENTS, PRESSED
+from dlcpd.daemon.metrics.server import MAX_REQUESTS, MetricsServer
 from tests.daemon.kit import PATIENCE, Daemon, configuration, environment
 from tests.daemon.test_two_hosts import (
     COUNT,
@@ -33,6 +34,7 @@ from tests.daemon.test_two_hosts import (
 )
 
 ROOT = Path(__file__).parents[2]
+LIMIT = 30.0  # seconds of the condition
 LISTEN = '[metrics]\nlisten = "127.0.0.1:0"\n'
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -84,7 +86,7 @@ def test_a_scrape_says_what_status_says(hosts: list[Daemon]) -> None:
         return found[name, frozenset(labels.items())]
 
     [session] = report["engine"]["sessions"].values()
-    whose = {"job": "measured", "rank": "0"}
+    whose = {"job_name": "measured", "rank": "0"}
     assert value("dlcpd_session_operations_submitted_total", **whose) == 1
     assert value("dlcpd_session_operation_seconds_count", **whose) == 1
     assert value("dlcpd_session_operation_seconds_bucket", **whose, le="+Inf") == 1
@@ -93,7 +95,7 @@ def test_a_scrape_says_what_status_says(hosts: list[Daemon]) -> None:
     assert value("dlcpd_session_segments_sent_total", **whose) == totals["sent"]
     for alarm in ("gray_failure", "bound_pressure", "divergence", "stall", "silent_peer"):
         assert value("dlcpd_alarm", **whose, alarm=alarm) == 0
-    peer = {**whose, "peer": "1", "peer_host": "host-6"}
+    peer = {"job_name": "measured", "peer_host": "host-6"}
     assert value("dlcpd_peer_up", **peer) == 1
     [path] = session["peers"][0]["paths"]
     assert value("dlcpd_path_datagrams_received_total", **peer, path="0") == path["received"] > 0
@@ -152,7 +154,9 @@ def test_documented_metrics_exist_and_existing_ones_are_documented(hosts: list[D
         for family in FAMILIES
     }
     served = {f.name: f.type for f in text_string_to_metric_families(scrape(port_of(hosts[0])))}
-    assert served == {family.name: family.kind for family in FAMILIES}
+    ours = {name: kind for name, kind in served.items() if name.startswith("dlcpd_")}
+    assert ours == {family.name: family.kind for family in FAMILIES}
+    assert "process_start_time_seconds" in served and "process_cpu_seconds" in served
 
 
 def session(**changes: Any) -> dict[str, Any]:
@@ -175,6 +179,8 @@ def report(engine: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "counters": {},
         "uptime": 1.0,
         "draining": False,
+        "cordoned": "",
+        "pending": [],
         "sessions": [session(**changes)],
         "engine": engine,
     }
@@ -186,7 +192,9 @@ def engine(
     path = {"gray": gray, "classes": {}}
     totals = {"used": used, "took": [0] * 17, "seconds": 0.0, "failed": {}}
     peer = {"rank": 1, "silent": silent, "paths": [path]}
-    return {"sessions": {"7": {"late": [{}] * late, "totals": totals, "peers": [peer]}}}
+    counts = {"silent_peers": bool(silent), "paths_down": 0, "paths_gray": int(gray)}
+    known = {"late": [{}] * late, "totals": totals, "peers": [peer], "alarms": counts}
+    return {"sessions": {"7": known}}
 
 
 def alarms(value: dict[str, Any]) -> set[str]:
@@ -213,6 +221,50 @@ def test_each_alarm_has_its_cause(value: dict[str, Any], expected: set[str]) -> 
     assert alarms(value) == expected
 
 
+def values(value: dict[str, Any]) -> Series:
+    """The series of a report."""
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for metric in samples(value)
+        for sample in metric.samples
+    }
+
+
+def test_every_code_and_event_has_a_series_before_anything_happens() -> None:
+    found = values(report({"sessions": {}, "counters": {}}))
+    for code in ("peer_lost", "replica_divergence", "session_closed", "deadline_exceeded"):
+        assert found["dlcpd_operations_failed_total", frozenset({("code", code)})] == 0
+        assert found["dlcpd_control_events_total", frozenset({("event", f"broken_{code}")})] == 0
+    assert found["dlcpd_engine_events_total", frozenset({("event", "internal")})] == 0
+
+
+def test_every_event_of_the_page_has_a_series_from_the_start() -> None:
+    page = (ROOT / "docs" / "ipc.md").read_text().partition("| counter | counts |")[2]
+    table = page.partition("\n\n")[0]
+    names = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", table, re.MULTILINE))))
+    assert len(names) > 20
+    assert names - {"refused_CODE", "broken_CODE"} <= set(KNOWN_CONTROL_EVENTS)
+
+
+def test_ranks_of_a_host_share_the_series_of_a_path() -> None:
+    one, two = engine()["sessions"]["7"], engine(gray=True)["sessions"]["7"]
+    space = {"sent": 3, "queue_delay": 0.25}
+    one["peers"][0]["paths"][0] |= {"up": True, "in_flight": 1, "classes": {"front": space}}
+    worse = {"front": space | {"queue_delay": 0.5}}
+    two["peers"][0]["paths"][0] |= {"up": False, "in_flight": 2, "classes": worse}
+    value = report({"sessions": {"7": one, "8": two}})
+    link = {"rank": 1, "host": "there", "state": "up"}
+    value["sessions"] = [session(session=n, rank=n - 7, peers=[link]) for n in (7, 8)]
+    found = values(value)
+    place = frozenset({"job_name": "j", "peer_host": "there", "path": "0"}.items())
+    assert found["dlcpd_path_up", place] == 0
+    assert found["dlcpd_path_gray", place] == 1
+    assert found["dlcpd_path_datagrams_in_flight", place] == 3
+    front = place | {("class", "front")}
+    assert found["dlcpd_class_datagrams_sent_total", front] == 6
+    assert found["dlcpd_class_queue_delay_seconds", front] == 0.5
+
+
 def test_an_engine_that_does_not_answer_is_a_metric_itself() -> None:
     found = {s.name: s.value for metric in samples(report({"error": "x"})) for s in metric.samples}
     assert found["dlcpd_engine_answers"] == 0 and found["dlcpd_session_age_seconds"] == 1.0
@@ -231,7 +283,9 @@ class Control:
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
-        self.server = MetricsServer(("127.0.0.1", 0), self.loop, self._status)
+        self.now = 0.0
+        self.condition = Condition(LIMIT, lambda: self.now)
+        self.server = MetricsServer(("127.0.0.1", 0), self.loop, self._status, self.condition)
 
     async def _status(self) -> dict[str, Any]:
         self.asked += 1
@@ -270,8 +324,46 @@ def test_a_control_that_does_not_answer_is_an_error_of_the_scrape(control: Contr
         scrape(control.server.address[1])
 
 
+def probe(control: Control, path: str) -> tuple[int, str]:
+    """Status and text of the answer."""
+    host, port = control.server.address
+    try:
+        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=PATIENCE) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as exc:
+        with exc:
+            return exc.code, exc.read().decode()
+
+
+def test_health_is_as_patient_as_the_watchdog_and_asks_no_loop(control: Control) -> None:
+    control.answers = False
+    control.now = LIMIT
+    assert probe(control, "/-/healthy") == (200, "healthy\n")
+    assert probe(control, "/-/ready") == (200, "ready\n")
+    control.now += 1.0
+    for path in ("/-/healthy", "/-/ready"):
+        status, text = probe(control, path)
+        assert status == 503 and "have answered for 31 s" in text
+    control.condition.proved("")
+    assert probe(control, "/-/healthy")[0] == 200
+    assert control.asked == 0
+
+
+def test_a_daemon_that_drains_or_whose_engines_fail_is_healthy_and_not_ready(
+    control: Control,
+) -> None:
+    control.condition.proved("engine 0 ended 7 times at once")
+    assert probe(control, "/-/healthy")[0] == 200
+    assert probe(control, "/-/ready") == (503, "not ready: engine 0 ended 7 times at once\n")
+    control.condition.proved("")
+    control.condition.draining = True
+    control.now += 10 * LIMIT
+    assert probe(control, "/-/healthy")[0] == 200
+    assert probe(control, "/-/ready") == (503, "not ready: draining\n")
+
+
 def test_silent_connections_are_few(control: Control) -> None:
-    silent = [socket.create_connection(control.server.address) for _ in range(MAX_SCRAPES)]
+    silent = [socket.create_connection(control.server.address) for _ in range(MAX_REQUESTS)]
     with socket.create_connection(control.server.address) as another:
         another.settimeout(PATIENCE)
         assert another.recv(1) == b""

@@ -22,25 +22,32 @@ import urllib.request
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.send_scheduler import SendScheduler
-from dlcpd.daemon.engine_reports import joined
+from dlcpd.daemon.condition import Condition
+from dlcpd.daemon.engine_reports import add_part, joined
 from dlcpd.daemon.metrics.server import MetricsServer
 from dlcpd.io.discovery.mtu import MtuDiscovery
-from dlcpd.io.report import bounded_report
+from dlcpd.io.report import report_parts
 
 endpoint = Endpoint(1024, 1 << 20, SendScheduler(Pacer(0)))
 endpoint.open_session(1, 0, [PeerSpec(1, "there", 1, 2, 2)], peer_timeout=1.0)
 mtu = MtuDiscovery(endpoint, [], 1024, lambda _news: None)
-engine = bounded_report(endpoint, [], mtu, {}, 0)
+def engine():
+    whole = {}
+    for part in report_parts(endpoint, [], mtu, {}, 0):
+        add_part(whole, part)
+    return whole
+
 link = {"rank": 1, "host": "there", "state": "up"}
 session = {"session": 1, "job": "j", "rank": 0, "state": "open", "broken_code": "", "peers": [link]}
 control = {"version": "0", "features": {}, "sessions": [session], "counters": {}}
-report = control | {"engine": joined({0: engine, 1: engine}, of=2)}
+control |= {"cordoned": "", "pending": []}
+report = control | {"engine": joined({0: engine(), 1: engine()}, of=2)}
 
 async def page():
     async def ask():
         return report
 
-    server = MetricsServer(("127.0.0.1", 0), asyncio.get_running_loop(), ask)
+    server = MetricsServer(("127.0.0.1", 0), asyncio.get_running_loop(), ask, Condition(0.0))
     url = "http://%s:%d/metrics" % server.address
     text = await asyncio.to_thread(lambda: urllib.request.urlopen(url).read().decode())
     await server.close()
@@ -71,7 +78,7 @@ def test_one_row_adds_a_metric(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     page = done.stdout.splitlines()
     assert "# HELP dlcpd_session_examples_total An example." in page
-    assert 'dlcpd_session_examples_total{job="j",rank="0"} 6.0' in page  # of two engines
-    whose = 'job="j",path="{}",peer="1",peer_host="there",rank="0"'
+    assert 'dlcpd_session_examples_total{job_name="j",rank="0"} 6.0' in page  # of two engines
+    whose = 'job_name="j",path="{}",peer_host="there"'
     for path, value in (("0", 7.0), ("1", 8.0), ("2", 7.0), ("3", 8.0)):
         assert f"dlcpd_path_number{{{whose.format(path)}}} {value}" in page

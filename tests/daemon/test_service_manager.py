@@ -70,8 +70,11 @@ def test_a_watchdog_hears_nothing_of_an_engine_that_does_not_answer(
 ) -> None:
     environ = manager.environ | {"WATCHDOG_USEC": "2000000"}
     with Daemon(configuration(tmp_path), mode="deaf", environ=environ) as daemon:
-        until(lambda: daemon.text.count("engine_silent") >= 2, "the engine is asked twice")
+        until(lambda: daemon.text.count("engine_silent") >= 4, "the limit is over")
         assert manager.heard() == ["READY=1"]
+        with daemon.client() as client:
+            until(lambda: not client.health().healthy, "the daemon is not healthy")
+            assert "answered for" in client.health().text
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from dlcpd.contract.frames import encode
-from dlcpd.contract.messages import (
-    VERSION,
-    Hello,
-    Join,
-    Joined,
-    PeerRow,
-    Refused,
-    Status,
-    StatusRequest,
-    Welcome,
-)
+from dlcpd.contract.inquiries import Status, StatusRequest
+from dlcpd.contract.messages import VERSION, Hello, Join, Joined, PeerRow, Refused, Welcome
 from dlcpd.io.control_events import MAX_FAILURES
 from tests.daemon.kit import (
     ARENA,

@@ -1,67 +1,80 @@
-"""A status always fits one packet; the largest part that may be missing goes first."""
+"""A report of any size reaches the client that asks, and a client that does not read holds few."""
 
+import socket
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dlcpd.contract.frames import decode_untrusted
-from dlcpd.contract.messages import MAX_FRAME, Status
-from dlcpd.daemon.status import fitting
+from dlcpd.contract.errors import BadMessage
+from dlcpd.contract.frames import decode_untrusted, encode
+from dlcpd.contract.inquiries import MAX_PARTS, STATUS_PART, Status
+from dlcpd.contract.messages import Hello, Welcome
+from dlcpd.daemon.clients.connection import MAX_LONG
+from dlcpd.inspection.report import query
+from tests.daemon.kit import Client, Daemon, configuration
 
-ROW = {"text": "x" * 100}
-FULL = MAX_FRAME // 100  # rows that do not fit
-
-
-def status(*, ledger: int = 0, peers: int = 0, sessions: int = 1) -> dict[str, Any]:
-    """What a daemon knows, with so many rows for each session."""
-    return {
-        "host": "host-a",
-        "sessions": [
-            {"session": n, "state": "open", "peers": [ROW] * peers} for n in range(sessions)
-        ],
-        "engine": {
-            "counters": {"token": 1},
-            "sessions": {
-                str(n): {"open": 1, "peers": [ROW] * peers, "ledger": [ROW] * ledger}
-                for n in range(sessions)
-            },
-        },
-    }
+BIG = "big"  # mode of the stand-in: its reports have PEERS rows
+RANKS, PEERS, PATHS = 8, 255, 16
 
 
-def shown(value: dict[str, Any]) -> dict[str, Any]:
-    packet = fitting(value)
-    assert len(packet) <= MAX_FRAME
-    message = decode_untrusted(packet)
-    assert isinstance(message, Status)
-    return message.read()
+def test_a_report_of_256_ranks_and_16_paths_is_whole(tmp_path: Path) -> None:
+    with Daemon(configuration(tmp_path), mode=BIG) as daemon:
+        report = query(str(daemon.socket), 0)
+    engine = report["engine"]
+    assert "error" not in engine and "truncated" not in engine
+    assert len(engine["sessions"]) == RANKS
+    for session in engine["sessions"].values():
+        assert [peer["rank"] for peer in session["peers"]] == list(range(1, PEERS + 1))
+        assert {len(peer["paths"]) for peer in session["peers"]} == {PATHS}
 
 
-def test_what_fits_is_whole() -> None:
-    small = status(ledger=10, peers=10, sessions=10)
-    assert shown(small) == small
+def test_clients_that_do_not_read_hold_few_reports(tmp_path: Path) -> None:
+    with Daemon(configuration(tmp_path), mode=BIG) as daemon:
+        clients = []
+        for _ in range(MAX_LONG + 1):
+            client = Client.connect(daemon.socket)
+            client.greet()
+            clients.append(client)
+        heads = [client.status_part() for client in clients]
+        assert all(head.left > 10 for head in heads)
+        first = clients[0]  # the oldest made room
+        while isinstance(message := first.receive(), Status):
+            assert message.left
+        assert message is None
+        second = clients[1].rest_of_status(heads[1])
+        assert len(second["engine"]["sessions"]) == RANKS
+        for client in clients:
+            client.close()
 
 
-def test_ledgers_go_first() -> None:
-    report = shown(status(ledger=FULL, peers=2))
-    assert report["truncated"] is True
-    assert report["engine"]["sessions"]["0"] == {"open": 1, "peers": [ROW] * 2, "ledger": []}
-    assert report["sessions"][0]["peers"] == [ROW] * 2
+def test_parts_out_of_order_are_refused(tmp_path: Path) -> None:
+    parts = Status.parts({"text": "x" * 3 * STATUS_PART})
+    assert [part.left for part in parts] == [3, 2, 1, 0]
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(str(tmp_path / "s"))
+    listener.listen()
+
+    def serve() -> None:
+        client, _ = listener.accept()
+        with client:
+            assert isinstance(decode_untrusted(client.recv(1 << 16)), Hello)
+            client.sendall(encode(Welcome(1, "alpha", "tcp://10.0.0.1:5000", "k" * 40)))
+            client.recv(1 << 16)
+            for part in (parts[0], parts[2]):
+                client.sendall(encode(part))
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with listener, pytest.raises(BadMessage, match="out of order"):
+        query(str(tmp_path / "s"), 0)
+    thread.join()
 
 
-@pytest.mark.parametrize("sessions", [1, 8, 64])
-def test_the_last_peers_go_next_and_each_session_stays(sessions: int) -> None:
-    report = shown(status(peers=FULL, sessions=sessions))
-    assert report["truncated"] is True and "error" not in report["engine"]
-    assert report["engine"]["counters"] == {"token": 1}
-    assert [row["state"] for row in report["sessions"]] == ["open"] * sessions
-    assert len(report["engine"]["sessions"]) == sessions
-    assert all(row["peers"] for row in report["sessions"])
-
-
-@pytest.mark.parametrize("engine", [None, {"error": "silent"}], ids=["engine", "no_engine"])
-def test_sessions_go_last(engine: dict[str, Any] | None) -> None:
-    everything = status(peers=1, sessions=MAX_FRAME // 10)
-    report = shown(everything | ({"engine": engine} if engine else {}))
-    assert report["host"] == "host-a" and report["truncated"] is True
-    assert 0 < len(report["sessions"]) < MAX_FRAME // 10
+@pytest.mark.parametrize("size", [0, 1, STATUS_PART, STATUS_PART + 1])
+def test_parts_are_the_report(size: int) -> None:
+    value: dict[str, Any] = {"text": "x" * size}
+    *first, last = Status.parts(value)
+    assert last.read(b"".join(part.report for part in first)) == value
+    assert len(first) < MAX_PARTS and not last.left

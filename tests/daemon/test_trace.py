@@ -14,7 +14,8 @@ from torch._C._distributed_c10d import HashStore
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from dlcp_client import connect, ranges
-from dlcpd.contract.messages import Completed, Traced, TraceRequest
+from dlcpd.contract.inquiries import Traced, TraceRequest
+from dlcpd.contract.messages import Completed
 from dlcpd.ctl.main import main as dlcpctl
 from dlcpd.inspection.timeline import FIRST_PROCESS
 from tests.client.real import each_rank, reduce_all

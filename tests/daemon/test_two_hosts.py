@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -148,6 +149,54 @@ def test_a_client_that_ends_in_an_operation_is_named(hosts: list[Daemon]) -> Non
     assert isinstance(failed, Failed) and failed.code == "peer_lost"
     assert "rank 0" in failed.text and "host-1" in failed.text
     close(ranks[1:])
+    told = warnings(hosts[1], "session_broken", "leaver")
+    assert told["code"] == "peer_lost"
+
+
+def test_a_job_that_dies_is_a_warning_on_its_host_and_its_failures_outlive_it(
+    hosts: list[Daemon],
+) -> None:
+    ranks = ranks_of(hosts, "killed")
+    ranks[0].submit(SUBMIT)
+    with hosts[0].client() as client:
+        client.greet()
+        until(lambda: open_operations(client) == 1, "the engine has the operation")
+        before = client.status()["engine"]["totals"]["failed"].get("session_closed", 0)
+        ranks[0].client.close()
+        assert warnings(hosts[0], "left_open", "killed")["operations"] == 1
+        close(ranks[1:])
+        until(lambda: not client.status()["engine"]["sessions"], "the session is gone")
+        assert client.status()["engine"]["totals"]["failed"]["session_closed"] == before + 1
+        assert client.counters()["left_open"] >= 1
+
+
+def test_a_job_that_ends_as_usual_is_no_warning(hosts: list[Daemon]) -> None:
+    ranks = ranks_of(hosts, "usual")
+    all_reduce(ranks)
+    close(ranks)
+    for daemon in hosts:
+        daemon.wait_for("client_left")
+        told = [each for each in daemon.events if "'usual'" in str(each.get("session"))]
+        assert told and {each["level"] for each in told} <= {"debug", "info"}
+
+
+def open_operations(client: Client) -> int:
+    """Operations in flight at an engine."""
+    sessions = client.status()["engine"]["sessions"].values()
+    return sum(session["open"] for session in sessions)
+
+
+def warnings(daemon: Daemon, event: str, job: str) -> dict[str, Any]:
+    """The event of a job, which is a warning."""
+
+    def found() -> list[dict[str, Any]]:
+        named = [each for each in daemon.events if each["event"] == event]
+        return [each for each in named if f"job '{job}'" in str(each["session"])]
+
+    until(found, f"{event} of {job}")
+    [one] = found()
+    assert one["level"] == "warning"
+    return one
 
 
 def test_an_operation_that_misses_its_deadline_is_aborted_elsewhere(hosts: list[Daemon]) -> None:

@@ -17,6 +17,7 @@ from dlcpd.ctl.main import main as dlcpctl
 from dlcpd.daemon.config.effective import engine_configs, resolved
 from dlcpd.daemon.config.file import parse
 from dlcpd.daemon.config.tables import KEYS, Config, DaemonTable
+from dlcpd.daemon.metrics.server import PROBES
 from tests.checks import Measured
 from tests.deploy.conftest import ROOT
 
@@ -162,8 +163,20 @@ def test_the_socket_is_one_and_the_same() -> None:
         mounted(trainers, TRAINER, str(socket.parent)),
     ]
     assert {each["hostPath"]["path"] for each in folders} == {str(socket.parent)}
-    for name in ("startupProbe", "livenessProbe"):
-        assert CONTAINER[name]["exec"]["command"] == ["dlcpctl", "status", "--socket", str(socket)]
+
+
+def test_probes_ask_the_metrics_port_for_what_it_answers() -> None:
+    ports = {port["name"]: port["containerPort"] for port in CONTAINER["ports"]}
+    paths = {}
+    for name in ("startupProbe", "livenessProbe", "readinessProbe"):
+        get = CONTAINER[name]["httpGet"]
+        assert ports[get["port"]] == CONFIG.metrics.address[1]
+        paths[name] = PROBES[get["path"]]
+    assert paths == {
+        "startupProbe": "healthy",
+        "livenessProbe": "healthy",
+        "readinessProbe": "ready",
+    }
 
 
 def test_pods_that_use_the_daemon_have_its_group_and_the_daemon_too() -> None:
@@ -213,4 +226,5 @@ def test_the_monitor_finds_the_daemons() -> None:
     assert MONITOR["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert MONITOR["metadata"]["namespace"] == DAEMON["DaemonSet"]["metadata"]["namespace"]
     [endpoint] = MONITOR["spec"]["podMetricsEndpoints"]
-    assert endpoint == {"port": "metrics", "honorLabels": True}
+    assert endpoint["port"] == "metrics" and "honorLabels" not in endpoint
+    assert {row["targetLabel"] for row in endpoint["relabelings"]} == {"job", "instance"}

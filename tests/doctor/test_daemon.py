@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from dlcpd import __version__
-from dlcpd.contract.messages import Status, Welcome
+from dlcpd.contract.inquiries import Status
+from dlcpd.contract.messages import Welcome
 from dlcpd.ctl import main as command
 from dlcpd.daemon.config.effective import resolved
 from dlcpd.daemon.config.file import parse
@@ -18,7 +19,14 @@ from dlcpd.doctor.daemon import Running
 from dlcpd.doctor.rows import Verdict
 from tests.ctl.test_status import Answering
 
-REPORT: dict[str, Any] = {"version": __version__, "engine": {}, "sessions": []}
+REPORT: dict[str, Any] = {
+    "version": __version__,
+    "engine": {},
+    "sessions": [],
+    "health": {"healthy": True, "ready": True, "text": ""},
+}
+SICK = {"healthy": False, "ready": False, "text": "silent for 31 s"}
+DRAINING = {"healthy": True, "ready": False, "text": "draining"}
 
 
 @pytest.mark.parametrize(
@@ -29,7 +37,9 @@ REPORT: dict[str, Any] = {"version": __version__, "engine": {}, "sessions": []}
         (Running("/s", exists=True, refused=True, problem="no"), Verdict.FAIL, "no"),
         (Running("/s", REPORT), Verdict.PASS, "0 sessions"),
         (Running("/s", REPORT | {"version": "0.0.1"}), Verdict.FAIL, "has version 0.0.1, and this"),
-        (Running("/s", REPORT | {"engine": {"error": "silent"}}), Verdict.FAIL, "silent"),
+        (Running("/s", REPORT | {"engine": {"error": "silent"}}), Verdict.WARN, "slow: silent"),
+        (Running("/s", REPORT | {"health": SICK}), Verdict.FAIL, "silent for 31 s"),
+        (Running("/s", REPORT | {"health": DRAINING}), Verdict.WARN, "no new jobs: draining"),
     ],
     ids=str,
 )

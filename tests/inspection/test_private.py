@@ -16,7 +16,7 @@ import pytest
 from dlcp_client.ipc.private_socket import PrivateSocket
 from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable
-from dlcpd.ctl.drain import drain
+from dlcpd.ctl.stop import stop
 from dlcpd.daemon.config.tables import DaemonTable
 from dlcpd.inspection import private
 from dlcpd.inspection.private import mine, reach
@@ -111,7 +111,7 @@ def test_a_private_daemon_says_its_status(
         )
         assert done.returncode == 0 and "2 sessions" in done.stdout
         with pytest.raises(DaemonUnavailable):  # it would end a training that nobody named
-            drain(argparse.Namespace(socket=None, wait=60.0), Output(None))
+            stop(argparse.Namespace(socket=None, wait=60.0), Output(None))
         with pytest.raises(DaemonUnavailable):  # nor does it stand in for one that was named
             query(default, 0)
         assert len(query(name, 0)["sessions"]) == 2

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dlcpd import starter
 from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.messages import Failed, Message, Submit
+from dlcpd.daemon.engine_reports import add_part
 from dlcpd.io import commands, control_events
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
@@ -106,10 +107,13 @@ class Engine:
 
     def report(self, ledger: int = 100) -> dict[str, Any]:
         self.send(commands.ReportRequest(ledger))
+        whole: dict[str, Any] = {}
         while True:
             event = self.receive()
             if isinstance(event, control_events.Report):
-                return event.report
+                add_part(whole, event.report)
+                if event.last:
+                    return whole
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)

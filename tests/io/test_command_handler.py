@@ -9,7 +9,7 @@ import pytest
 from dlcpd.contract.errors import DlcpError
 from dlcpd.io import commands
 from dlcpd.io.command_handler import CommandHandler
-from dlcpd.io.control_events import Report
+from dlcpd.io.control_events import Alive
 
 NOW = 1e12  # of the monotonic clock, seconds: no turn is ever over
 
@@ -30,7 +30,7 @@ class Parts:
             endpoint,  # type: ignore[arg-type]  # a stand-in, like those below
             control=whole(receive=self.receive, emit=self.emitted.append),
             clients=self.clients,  # type: ignore[arg-type]
-            network=whole(paths=[], mtu=None),
+            reporter=whole(ask=lambda ledger: self.calls.append(("report", ledger))),
             opener=whole(open=lambda command, fds: self.calls.append(("open", command, fds))),
             stop=lambda at: self.calls.append(("stop", at)),
         )
@@ -95,12 +95,11 @@ def test_a_bug_in_one_session_ends_it_and_the_next_command_is_obeyed() -> None:
     assert parts.calls == [("fault", 1, "a bug made on purpose"), ("stop", NOW)]
 
 
-def test_a_report_that_fails_says_so() -> None:
-    parts = Parts(commands.ReportRequest(10))
+def test_a_question_is_answered_at_once_and_a_report_is_begun() -> None:
+    parts = Parts(commands.AliveRequest(), commands.ReportRequest(10))
     parts.handler.handle(0, NOW)
-    [event] = parts.emitted
-    assert isinstance(event, Report)
-    assert event.report["error"].startswith("AttributeError: ")
+    assert parts.emitted == [Alive()]
+    assert parts.calls == [("report", 10)]
 
 
 def test_commands_of_one_turn_end_with_its_time() -> None:

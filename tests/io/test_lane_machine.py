@@ -14,15 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.errors import BadMessage, DlcpError, PeerLost
 from dlcpd.contract.frames import encode
-from dlcpd.contract.messages import (
-    VERSION,
-    CloseGroup,
-    Hello,
-    Joined,
-    Message,
-    OpenGroup,
-    StatusRequest,
-)
+from dlcpd.contract.inquiries import StatusRequest
+from dlcpd.contract.messages import VERSION, CloseGroup, Hello, Joined, Message, OpenGroup
 from dlcpd.core.endpoint import Endpoint, PeerSpec
 from dlcpd.core.paths.pacing import Pacer
 from dlcpd.core.send_scheduler import SendScheduler

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from dlcpd.contract.errors import BadMessage
 from dlcpd.contract.frames import decode_untrusted, encode
-from dlcpd.contract.messages import MAX_FRAME, Released, StatusRequest
+from dlcpd.contract.inquiries import StatusRequest
+from dlcpd.contract.messages import MAX_FRAME, Released
 from dlcpd.ipc.seqpacket import receive, receive_now, send_now
 
 Pair = tuple[socket.socket, socket.socket]

@@ -191,7 +191,7 @@ def test_reports_are_shared_and_recordings_are_one_at_a_time(
     @contextmanager
     def conversation(_: str) -> Iterator[SimpleNamespace]:
         asked.append(1)
-        yield SimpleNamespace(ask=lambda *_: SimpleNamespace(read=lambda: report))
+        yield SimpleNamespace(status=lambda _: report)
 
     def record(*_: object) -> Recorded:
         recording.set()

@@ -17,6 +17,7 @@ from dlcpd.io.report_rows import COUNTER
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 ALERTS: Final = DEPLOY / "prometheus" / "alerts.yml"
+RECORDING: Final = DEPLOY / "prometheus" / "recording.yml"
 DASHBOARD: Final = json.loads((DEPLOY / "grafana" / "dlcpd.json").read_text())
 # As they are written on the wire: a histogram's series, a counter's ending.
 SERVED: Final = {
@@ -26,6 +27,7 @@ SERVED: Final = {
         family.kind, ("",)
     )
 }
+SERVED["dlcpd_up"] = {"job", "instance"}  # Prometheus' own `up`, under a name that is searched
 
 
 def rules() -> list[dict[str, Any]]:
@@ -40,7 +42,10 @@ def panels() -> list[dict[str, Any]]:
 def expressions() -> Iterator[tuple[str, str]]:
     """(where, PromQL), with what Grafana puts in for its own variables."""
     for rule in rules():
-        yield rule["alert"], rule["expr"]
+        yield rule["alert"], rule["expr"].replace('up{job="dlcpd"}', 'dlcpd_up{job="dlcpd"}')
+    for group in yaml.safe_load(RECORDING.read_text())["groups"]:
+        for rule in group["rules"]:
+            yield rule["record"], rule["expr"]
     for panel in panels():
         for target in panel["targets"]:
             yield panel["title"], target["expr"].replace("$__rate_interval", "1m")
@@ -83,7 +88,8 @@ def test_every_alarm_has_an_alert_and_a_panel() -> None:
 
 def test_alerts_name_labels_that_their_series_have() -> None:
     for rule in rules():
-        metrics = re.findall(r"\bdlcpd_\w+", rule["expr"])
+        metrics = re.findall(r"\b(?:dlcpd_\w+|up\b)", rule["expr"])
+        metrics = ["dlcpd_up" if name == "up" else name for name in metrics]
         known = set.intersection(*(SERVED[name] for name in metrics))
         for text in rule["annotations"].values():
             assert set(re.findall(r"\$labels\.(\w+)", text)) <= known, rule["alert"]
@@ -108,9 +114,96 @@ def apart(one: dict[str, int], other: dict[str, int]) -> bool:
     return beside or one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (prometheus) is missing")
-def test_promtool_takes_the_alerts() -> None:
+def promtool(*words: str, folder: Path) -> None:
     done = subprocess.run(
-        ["promtool", "check", "rules", str(ALERTS)], capture_output=True, text=True, check=False
+        ["promtool", *words], capture_output=True, text=True, check=False, cwd=folder
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+NEEDS_PROMTOOL = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool (prometheus) is missing"
+)
+
+
+def test_the_operators_rules_are_the_same() -> None:
+    rule = yaml.safe_load((DEPLOY / "kubernetes" / "prometheusrule.yaml").read_text())
+    files = (ALERTS, RECORDING)
+    groups = [group for file in files for group in yaml.safe_load(file.read_text())["groups"]]
+    assert rule["kind"] == "PrometheusRule" and rule["spec"]["groups"] == groups
+
+
+@NEEDS_PROMTOOL
+def test_promtool_takes_the_rules() -> None:
+    promtool("check", "rules", str(ALERTS), str(RECORDING), folder=DEPLOY)
+
+
+@NEEDS_PROMTOOL
+def test_alerts_fire_for_first_events_and_not_before() -> None:
+    promtool("test", "rules", "alerts_test.yml", folder=ALERTS.parent)
+
+
+# A series, and its value when all is well and when it is not: for alerts on states.
+STATES: Final = {
+    "DlcpdEngineEnded": ('dlcpd_control_events_total{instance="a",event="engine_lost"}', 0, 1),
+    "DlcpdReplicasDiverge": (
+        'dlcpd_alarm{instance="a",job_name="x",rank="0",alarm="divergence"}', 0, 1
+    ),
+    "DlcpdEngineSilent": ('dlcpd_engine_answers{instance="a"}', 1, 0),
+    "DlcpdSessionBroken": ('dlcpd_sessions{instance="a",state="broken"}', 0, 2),
+    "DlcpdBoundPressure": (
+        'dlcpd_alarm{instance="a",job_name="x",rank="0",alarm="bound_pressure"}', 0, 1
+    ),
+    "DlcpdStall": ('dlcpd_alarm{instance="a",job_name="x",rank="0",alarm="stall"}', 0, 1),
+    "DlcpdGrayFailure": (
+        'dlcpd_alarm{instance="a",job_name="x",rank="0",alarm="gray_failure"}', 0, 1
+    ),
+    "DlcpdSilentPeers": (
+        'dlcpd_alarm{instance="a",job_name="x",rank="0",alarm="silent_peer"}', 0, 1
+    ),
+    "DlcpdSettingsWait": ('dlcpd_settings_pending{instance="a"}', 0, 3),
+    "DlcpdCordoned": ('dlcpd_cordoned{instance="a"}', 0, 1),
+    "DlcpdMetricsIncomplete": ('dlcpd_report_truncated{instance="a"}', 0, 1),
+}  # fmt: skip
+WELL, ILL = 30, 2000  # minutes
+
+
+@NEEDS_PROMTOOL
+def test_alerts_on_states_fire_and_do_not_fire(tmp_path: Path) -> None:
+    cases = []
+    for alert, (series, well, ill) in STATES.items():
+        once = "increase" in next(rule["expr"] for rule in rules() if rule["alert"] == alert)
+        late = WELL + (5 if once else ILL - WELL)
+        found = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'
+        cases.append(
+            {
+                "name": alert,
+                "interval": "1m",
+                "input_series": [
+                    {"series": series, "values": f"{well}x{WELL} {ill}x{ILL}"},
+                ],
+                "promql_expr_test": [
+                    {"expr": found, "eval_time": f"{WELL - 1}m", "exp_samples": []},
+                    {
+                        "expr": found,
+                        "eval_time": f"{late}m",
+                        "exp_samples": [{"labels": "{}", "value": 1}],
+                    },
+                ],
+            }
+        )
+    file = tmp_path / "states.yml"
+    file.write_text(
+        yaml.safe_dump({"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": cases})
+    )
+    promtool("test", "rules", str(file), folder=tmp_path)
+
+
+def test_every_alert_is_tested() -> None:
+    text = (ALERTS.parent / "alerts_test.yml").read_text()
+    untested = {
+        rule["alert"]
+        for rule in rules()
+        if rule["alert"] not in STATES and f"alertname: {rule['alert']}" not in text
+    }
+    assert untested == set()

@@ -49,7 +49,7 @@ LINES: Final[steps.Table] = {
         "export DLCPD_SOCKET=$PWD/dlcpd.sock; until [ -S dlcpd.sock ]; do sleep 0.1; done"
     ),
     "dlcpctl status": Run(),
-    "dlcpctl drain": Run(),
+    "dlcpctl stop": Run(),
     "unset DLCPD_SOCKET": Run(),
     "deploy/deb/build-deb .": test_deploy_page.PACKAGE,
     "sudo apt install ./dlcpd_*.deb": test_deploy_page.INSTALLED,

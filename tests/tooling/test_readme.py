@@ -44,7 +44,7 @@ LINES: Final[steps.Table] = {
     "dlcpctl status": Run(prints="1 sessions"),
     "dlcpctl top": Run("dlcpctl top --once --interval 1", prints="Mbit/s"),
     "dlcpctl doctor": Run(prints=" 0 fail"),
-    "dlcpctl drain": Run(prints="dlcpd has ended"),
+    "dlcpctl stop": Run(prints="dlcpd has ended"),
     "dlcpctl ledger LEDGER": Run("dlcpctl ledger ledger", prints="waived"),
     "dlcpctl replay LEDGER": Run("dlcpctl replay ledger", prints="reproduced bit for bit"),
     "dlcpctl verify --hosts 4 --loss 0.05 --mode bounded": Run(
@@ -64,7 +64,7 @@ LINES: Final[steps.Table] = {
 }  # fmt: skip
 
 OF_A_TRAINING: Final = tuple(line for line in LINES if line.startswith(
-    ("dlcpctl status", "dlcpctl top", "dlcpctl drain")
+    ("dlcpctl status", "dlcpctl top", "dlcpctl stop")
 ))  # fmt: skip
 DAEMON: Final = """
 [daemon]

@@ -10,7 +10,7 @@ import torch.distributed as dist
 import dlcp_client
 from dlcp_lab.ranks.rank import Conductor
 from dlcp_lab.ranks.tensors import join_gloo
-from dlcpd.contract.messages import Traced, TraceRequest
+from dlcpd.contract.inquiries import Traced, TraceRequest
 from dlcpd.inspection.conversation import Conversation
 
 RECORDED: Final = "on"

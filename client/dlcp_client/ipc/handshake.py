@@ -17,17 +17,8 @@ from dlcpd.contract.errors import (
     error_for,
 )
 from dlcpd.contract.frames import encode_checked
-from dlcpd.contract.messages import (
-    VERSION,
-    Hello,
-    Join,
-    Joined,
-    Message,
-    Refused,
-    Status,
-    StatusRequest,
-    Welcome,
-)
+from dlcpd.contract.inquiries import Status, StatusRequest
+from dlcpd.contract.messages import VERSION, Hello, Join, Joined, Message, Refused, Welcome
 from dlcpd.ipc.seqpacket import MAX_DESCRIPTORS, close_all, connect, receive_message
 
 STATUS_TIMEOUT: Final = 3.0  # seconds; the control process gives its engine one
@@ -106,8 +97,14 @@ class ControlConnection:
             return {}
         try:
             answer, descriptors = self._ask(StatusRequest(0), timeout)
+            before = bytearray()
             close_all(descriptors)
-            return answer.read() if isinstance(answer, Status) else {}
+            part: Message | None = answer
+            while isinstance(part, Status) and part.left:
+                before += part.report
+                part, descriptors = receive_message(self.socket)
+                close_all(descriptors)
+            return part.read(bytes(before)) if isinstance(part, Status) else {}
         except (DlcpError, OSError):  # or the socket was closed meanwhile
             return {}
         finally:

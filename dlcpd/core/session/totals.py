@@ -45,6 +45,19 @@ class Totals:
         if stats.allowed:
             self.used += WEIGHT * (stats.waived / stats.allowed - self.used)
 
+    def add(self, other: "Totals") -> None:
+        """Add the counts of another session; `used` is of one session alone."""
+        self.seconds += other.seconds
+        self.took = [a + b for a, b in zip(self.took, other.took, strict=True)]
+        self.sent += other.sent
+        self.retransmitted += other.retransmitted
+        self.waived += other.waived
+        self.allowed += other.allowed
+        self.reapplied += other.reapplied
+        self.lost += other.lost
+        self.energy += other.energy
+        self.failed.update(other.failed)
+
     def report(self) -> dict[str, Any]:
         """As plain values."""
         return {

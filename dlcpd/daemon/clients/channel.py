@@ -47,6 +47,7 @@ class PacketChannel:
         self._outbox: deque[tuple[bytes, Sequence[int]]] = deque()
         self._open = True
         self._reads, self._writes = CallFailures(count, "channel"), CallFailures(count, "channel")
+        self._taken: asyncio.Future[None] | None = None  # for `all_taken`
         loop.add_reader(sock.fileno(), self._readable)
 
     def send(self, data: bytes, descriptors: Sequence[int] = ()) -> None:
@@ -67,6 +68,12 @@ class PacketChannel:
     def waiting(self) -> int:
         """Number of packets that the other end has no room for yet."""
         return len(self._outbox)
+
+    async def all_taken(self) -> None:
+        """Wait until no packet waits, or the channel has ended. One caller at a time."""
+        while self._outbox and self._open:
+            self._taken = self._loop.create_future()
+            await self._taken
 
     def read_waiting(self) -> None:
         """Handle the packets that have already arrived, at most MAX_WAITING: a full socket
@@ -124,6 +131,7 @@ class PacketChannel:
                 self._writes.over()
             self._outbox.popleft()
             close_all(descriptors)
+        self._tell_taken()
         self._loop.remove_writer(self._sock.fileno())
 
     def _go_on_later(self) -> None:
@@ -146,3 +154,8 @@ class PacketChannel:
         for _, descriptors in self._outbox:
             close_all(descriptors)
         self._outbox.clear()
+        self._tell_taken()
+
+    def _tell_taken(self) -> None:
+        if self._taken and not self._taken.done():
+            self._taken.set_result(None)

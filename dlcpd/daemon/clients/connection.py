@@ -5,12 +5,20 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
 
 from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed, TooMany
 from dlcpd.contract.frames import decode_untrusted, encode
+from dlcpd.contract.inquiries import (
+    CordonRequest,
+    HealthRequest,
+    Status,
+    StatusRequest,
+    Traced,
+    TraceRequest,
+)
 from dlcpd.contract.messages import (
     MAX_TEXT,
     VERSION,
@@ -19,18 +27,18 @@ from dlcpd.contract.messages import (
     Joined,
     Message,
     Refused,
-    StatusRequest,
-    Traced,
-    TraceRequest,
     Welcome,
 )
 from dlcpd.daemon import log
 from dlcpd.daemon.clients.channel import PacketChannel
+from dlcpd.daemon.condition import Condition
+from dlcpd.daemon.cordon import Cordon
+from dlcpd.daemon.fair_table import FairTable
 from dlcpd.daemon.sessions.session import LocalSession
 from dlcpd.daemon.sessions.sessions import Sessions
-from dlcpd.daemon.status import fitting
 from dlcpd.daemon.tracing import Tracing
 
+MAX_LONG: Final = 4  # reports in several messages that are being read
 MAX_REFUSAL: Final = 16 * MAX_TEXT  # characters, the limit of Refused.text
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
@@ -74,9 +82,13 @@ class Reception:
     welcome: Welcome
     sessions: Sessions
     status: Callable[[int], Awaitable[dict[str, Any]]]  # ledger rows -> report
+    condition: Condition
+    cordon: Cordon
     tracing: Tracing
     count: Callable[[str], None]
     closed: Callable[["Connection"], None]
+    # Connections that have not read all of a report: each holds one, of some megabytes.
+    long_answers: "FairTable[Connection]" = field(default_factory=lambda: FairTable(MAX_LONG))
 
 
 def credentials(sock: socket.socket) -> tuple[int, int]:
@@ -136,12 +148,13 @@ class Connection:
             self._reception.sessions.ends.leave(session, why)
         if self._reporting:
             self._reporting.cancel()
+        self._reception.long_answers.discard(self)
         self._reception.tracing.release(self)
         self._channel.close()
         if self._pidfd is not None:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
-        tell = log.info if self._client else log.debug  # a silent client is not worth a line
+        tell = log.info if session else log.debug  # a probe or a look is not worth a line
         tell("client_left", client=self._client, session=session, code=why.code, text=why)
         self._reception.closed(self)
 
@@ -159,6 +172,8 @@ class Connection:
             self._join(message)
         elif isinstance(message, StatusRequest):
             self._answer(message, self._send_status(message.ledger))
+        elif isinstance(message, HealthRequest | CordonRequest):
+            self._send_health(message)
         elif isinstance(message, TraceRequest):
             self._answer(message, self._send_trace(message))
         else:
@@ -191,9 +206,23 @@ class Connection:
             raise TooMany(f"one {name} at a time: wait for the answer")
         self._reporting = self._loop.create_task(answer)
 
+    def _send_health(self, request: HealthRequest | CordonRequest) -> None:
+        """Raises: BadMessage, NotPermitted."""
+        if self.state is ConnectionState.NEW:
+            raise BadMessage(f"{type(request).__name__} comes after Hello")
+        if isinstance(request, CordonRequest):
+            self._reception.cordon.change(request, self.uid)
+        self._channel.send(encode(self._reception.condition.health()))
+
     async def _send_status(self, ledger: int) -> None:
         report = await self._reception.status(ledger)
-        self._channel.send(fitting(report))
+        parts = Status.parts(report)
+        if len(parts) > 1 and (leaves := self._reception.long_answers.add(self.uid, self)):
+            leaves.lost(TooMany("others ask for long reports, and this one was not read"))
+        while parts:
+            self._channel.send(encode(parts.pop(0)))
+            await self._channel.all_taken()
+        self._reception.long_answers.discard(self)
 
     async def _send_trace(self, request: TraceRequest) -> None:
         try:

@@ -159,12 +159,21 @@ def agreed(config: Config) -> dict[str, int]:
 
 def to_toml(config: Config) -> str:
     """`config` as the text of a configuration file."""
-    tables = []
-    for name, table in asdict(config).items():
-        keys = [row.name for row in rows_of(type(getattr(config, name)))]
-        lines = [f"{key} = {value_text(table[key])}" for key in keys]
-        tables.append("\n".join([f"[{name}]", *lines]))
-    return "\n\n".join(tables) + "\n"
+    return tables_text(
+        {
+            name: {row.name: table[row.name] for row in rows_of(type(getattr(config, name)))}
+            for name, table in asdict(config).items()
+        }
+    )
+
+
+def tables_text(tables: dict[str, dict[str, Any]]) -> str:
+    """Tables of settings as the text of a configuration file."""
+    texts = [
+        "\n".join([f"[{name}]", *(f"{key} = {value_text(value)}" for key, value in keys.items())])
+        for name, keys in tables.items()
+    ]
+    return "\n\n".join(texts) + "\n"
 
 
 def value_text(value: Any) -> str:

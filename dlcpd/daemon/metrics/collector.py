@@ -1,6 +1,6 @@
 """A daemon's report (docs/ipc.md, "Status") as families of samples."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -11,14 +11,25 @@ from prometheus_client.core import (
     Metric,
 )
 
-from dlcpd.contract.errors import ReplicaDivergence
+from dlcpd.contract.errors import ReplicaDivergence, codes
 from dlcpd.core.session.totals import BUCKETS
 from dlcpd.daemon.metrics import families
-from dlcpd.daemon.metrics.families import FAMILIES, HISTOGRAM, PRESSED, Family
+from dlcpd.daemon.metrics.families import (
+    FAMILIES,
+    HISTOGRAM,
+    KNOWN_CONTROL_EVENTS,
+    KNOWN_ENGINE_EVENTS,
+    LINK,
+    PRESSED,
+    Family,
+)
 from dlcpd.io.report_rows import COUNTER
 
 MAX_LABEL: Final = 128  # characters: the longest name of a job
 _ENDS: Final = [*(f"{seconds:g}" for seconds in BUCKETS), "+Inf"]
+_ZERO_CONTROL: Final = dict.fromkeys(KNOWN_CONTROL_EVENTS, 0)
+_ZERO_ENGINE: Final = dict.fromkeys(KNOWN_ENGINE_EVENTS, 0)
+_ZERO_CODES: Final = dict.fromkeys(codes(), 0)
 Labels = tuple[str, ...]
 Row = dict[str, Any]
 
@@ -28,9 +39,19 @@ class Samples:
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {family.name: _empty(family) for family in FAMILIES}
+        self._shared: dict[tuple[Family, Labels], list[float]] = {}  # values of several ranks
 
     def __iter__(self) -> Iterator[Metric]:
+        """Call it once, after the last sample."""
+        for (family, labels), found in self._shared.items():
+            self.add(family, labels, family.merged(found))
         return iter(self._made.values())
+
+    def share(self, some: Sequence[Family], labels: Labels, row: Row) -> None:
+        """As `add_all`, for series that several ranks of this host, or of the peer's, share."""
+        for family in some:
+            if (value := row.get(family.key)) is not None:
+                self._shared.setdefault((family, labels), []).append(float(value))
 
     def add(self, family: Family, labels: Labels, value: float) -> None:
         """Add a series to a family."""
@@ -81,19 +102,27 @@ def _daemon(out: Samples, report: Row, engine: Row) -> None:
     states = [session["state"] for session in report["sessions"]]
     for state in ("joining", "open", "broken"):
         out.add(families.SESSIONS, (state,), states.count(state))
-    out.add_each(families.CONTROL_EVENTS, (), report["counters"])
-    out.add_each(families.ENGINE_EVENTS, (), engine.get("counters", {}))
+    out.add_each(families.CONTROL_EVENTS, (), _ZERO_CONTROL | report["counters"])
+    out.add_each(families.ENGINE_EVENTS, (), _ZERO_ENGINE | engine.get("counters", {}))
+    totals = engine.get("totals", {})
+    out.add_each(families.OPERATIONS_FAILED, (), _ZERO_CODES | totals.get("failed", {}))
+    out.add(families.OPERATIONS_DONE, (), sum(totals.get("took", ())))
+    out.add_all(families.TOTALS, (), totals)
+    for number, process in enumerate(report.get("engines", [])):
+        out.add_all(families.ENGINE_PROCESS, (str(number),), process)
     out.add_each(families.WORK, (), engine.get("effort", {}))
+    out.add(families.PENDING, (), len(report["pending"]))
+    out.add(families.CORDONED, (), bool(report["cordoned"]))
     out.add_all(families.DAEMON, (), report)
 
 
 def _session(out: Samples, labels: Labels, session: Row, known: Row) -> None:
     out.add_all(families.SESSION, labels, session)
     peers = {peer["rank"]: peer for peer in known.get("peers", [])}
-    for name, on in _alarms(session, known, peers.values()).items():
+    for name, on in _alarms(session, known).items():
         out.add(families.ALARM, (*labels, name), on)
     for link in session["peers"]:
-        _peer(out, labels, link, peers.get(link["rank"], {}))
+        _peer(out, labels[0], link, peers.get(link["rank"], {}))
     if known:
         out.add(families.LATE, labels, len(known["late"]))
         out.add_all(families.SESSION_ENGINE, labels, known)
@@ -103,25 +132,23 @@ def _session(out: Samples, labels: Labels, session: Row, known: Row) -> None:
         out.add_each(families.FAILED, labels, totals["failed"])
 
 
-def _alarms(session: Row, known: Row, peers: Collection[Row]) -> dict[str, bool]:
+def _alarms(session: Row, known: Row) -> dict[str, bool]:
+    counts = known.get("alarms", {})
     return {
-        "gray_failure": any(path["gray"] for peer in peers for path in peer["paths"]),
+        "gray_failure": bool(counts.get("paths_gray")),
         "bound_pressure": known.get("totals", {}).get("used", 0.0) >= PRESSED,
         "divergence": session["broken_code"] == ReplicaDivergence.code,
         "stall": bool(known.get("late")),
-        "silent_peer": any(peer["silent"] for peer in peers),
+        "silent_peer": bool(counts.get("silent_peers")),
     }
 
 
-def _peer(out: Samples, session: Labels, link: Row, known: Row) -> None:
-    labels = (*session, str(link["rank"]), link["host"][:MAX_LABEL])
-    out.add(families.LINK, labels, link["state"] == "up")
-    out.add_all(families.PEER, labels, known)
+def _peer(out: Samples, job: str, link: Row, known: Row) -> None:
+    labels = (job, link["host"][:MAX_LABEL])
+    out.share((LINK,), labels, {LINK.key: link["state"] == "up"})
+    out.share(families.PEER, labels, known)
     for number, path in enumerate(known.get("paths", [])):
-        _path(out, (*labels, str(number)), path)
-
-
-def _path(out: Samples, labels: Labels, path: Row) -> None:
-    out.add_all(families.PATH, labels, path)
-    for name, space in path["classes"].items():
-        out.add_all(families.CLASS, (*labels, name), space)
+        place = (*labels, str(number))
+        out.share(families.PATH, place, path)
+        for name, space in path["classes"].items():
+            out.share(families.CLASS, (*place, name), space)

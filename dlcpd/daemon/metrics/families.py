@@ -1,15 +1,14 @@
 """The metrics of a daemon; docs/metrics.md lists them.
 
-Labels name a job and its ranks, never a session number or an operation. A daemon has
-sessions x (39 + error codes seen + peers x (5 + paths x (8 + classes in use x 9))) series:
-with 8 ranks of a job of 64, one path and one class, 8 x (39 + 63 x 22) = 11,400.
-An engine's report has at most 191 KiB (MAX_REPORT). A peer takes at least 370 B of it, so some 500
-peers fit. If there are more, peers are left out and TRUNCATED is 1.
+Labels name a job, its local ranks, and the hosts of its peers; never a session number, an
+operation or a remote rank. docs/metrics.md has the number of series.
+If rows of peers exceed dlcpd.io.report.MAX_REPORT, some are left out and TRUNCATED is 1.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
+from dlcpd.contract.errors import codes
 from dlcpd.io import report_rows
 from dlcpd.io.report_rows import COUNTER, GAUGE, ReportValue
 
@@ -18,8 +17,8 @@ HISTOGRAM: Final = "histogram"
 # Fraction of the bound; from here on, more losses cause retransmissions.
 PRESSED: Final = 0.9
 
-_SESSION: Final = ("job", "rank")
-_PEER: Final = (*_SESSION, "peer", "peer_host")
+_SESSION: Final = ("job_name", "rank")
+_PEER: Final = ("job_name", "peer_host")
 _PATH: Final = (*_PEER, "path")
 _CLASS: Final = (*_PATH, "class")
 
@@ -32,6 +31,11 @@ class Family(NamedTuple):
     text: str
     labels: tuple[str, ...]
     key: str = ""
+    over: Callable[[Iterable[float]], float] | None = None  # as in Metric
+
+    def merged(self, values: Iterable[float]) -> float:
+        """The value of a series that several ranks share."""
+        return (self.over or (sum if self.kind == COUNTER else max))(values)
 
 
 class _Of(NamedTuple):
@@ -49,7 +53,7 @@ class _Of(NamedTuple):
     def rows(self, rows: Iterable[ReportValue[Any]]) -> tuple[Family, ...]:
         """The metrics among the values of an engine's report."""
         return tuple(
-            Family(self.prefix + of.name, of.kind, of.text, self.labels, row.key)
+            Family(self.prefix + of.name, of.kind, of.text, self.labels, row.key, of.over)
             for row in rows
             if (of := row.metric) is not None
         )
@@ -65,9 +69,7 @@ BUILD: Final = _D.gauge(
     "data_encryption",
 )
 UP: Final = _D.gauge("engine_answers", "1: all engines answered this scrape; 0: an engine did not.")
-TRUNCATED: Final = _D.gauge(
-    "report_truncated", "1: the report was too long; peers or sessions are missing."
-)
+TRUNCATED: Final = _D.gauge("report_truncated", "1: the report was too long; peers are missing.")
 SESSIONS: Final = _D.gauge("sessions", "Sessions of local ranks, by state.", "", "state")
 CONTROL_EVENTS: Final = _D.counter(
     "control_events", "Refusals and errors of the control process, by event.", "", "event"
@@ -78,8 +80,48 @@ ENGINE_EVENTS: Final = _D.counter(
 WORK: Final = _D.counter(
     "engine_work", "Wake-ups, system calls and datagrams of the engines, by kind.", "", "kind"
 )
+OPERATIONS_FAILED: Final = _D.counter(
+    "operations_failed", "Operations of all jobs that ended with an error, by code.", "", "code"
+)
+TOTALS: Final = (  # of all jobs since the engines started
+    _D.counter("segments_sent", "Segments of contributions of all jobs.", "sent"),
+    _D.counter("segments_retransmitted", "Retransmitted segments of all jobs.", "retransmitted"),
+    _D.counter("segments_waived", "Waived segments of all jobs.", "waived"),
+    _D.counter("segments_lost", "Segments that are missing in sums of all jobs.", "lost"),
+)
+OPERATIONS_DONE: Final = _D.counter(
+    "operations_completed", "Operations of all jobs that have a result."
+)
+ENGINE_PROCESS: Final = (
+    Family(
+        "dlcpd_engine_cpu_seconds",
+        COUNTER,
+        "CPU time of the engine's process.",
+        ("engine",),
+        "cpu_seconds",
+    ),
+    Family(
+        "dlcpd_engine_resident_memory_bytes",
+        GAUGE,
+        "Memory of the engine's process, with the pages of arenas that it has touched.",
+        ("engine",),
+        "resident_bytes",
+    ),
+    Family(
+        "dlcpd_engine_restarts",
+        COUNTER,
+        "Engines that replaced one that ended.",
+        ("engine",),
+        "restarts",
+    ),
+)
+PENDING: Final = _D.gauge(
+    "settings_pending", "Settings that wait for a restart since the last reload."
+)
+CORDONED: Final = _D.gauge("cordoned", "1: the daemon takes no new jobs until dlcpctl uncordon.")
 DAEMON: Final = (
     _D.gauge("uptime_seconds", "Time since the daemon started.", "uptime"),
+    _D.gauge("start_time_seconds", "Time of the daemon's start, since the epoch.", "started"),
     _D.gauge("draining", "1: the daemon takes no new sessions and ends.", "draining"),
 )
 
@@ -102,6 +144,7 @@ TIMES: Final = Family(
 LATE: Final = _S.gauge("late_peers", "Peers for which operations have waited for more than 1 s.")
 SESSION: Final = (  # values of the control process
     _S.gauge("age_seconds", "Time since all ranks of the session joined.", "age"),
+    _S.gauge("start_time_seconds", "Time at which all ranks had joined.", "started"),
     _S.gauge("arena_bytes", "Size limit of the arena.", "arena_bytes"),
 )
 SESSION_ENGINE: Final = _S.rows(report_rows.SESSION)  # values of the engines
@@ -135,7 +178,9 @@ SESSION_TOTALS: Final = (
 )
 
 _P: Final = _Of("dlcpd_peer_", _PEER)
-LINK: Final = _P.gauge("up", "1: the connection to the peer's control process is up.")
+LINK: Final = _P.gauge("up", "1: the connection to the peer's control process is up.")._replace(
+    over=min
+)
 PEER: Final = _P.rows(report_rows.PEER)
 
 _T: Final = _Of("dlcpd_path_", _PATH)
@@ -147,8 +192,22 @@ PATH: Final = (
 _C: Final = _Of("dlcpd_class_", _CLASS)
 CLASS: Final = _C.rows(report_rows.CLASS)
 
+# Each has a series from the start: the first event would not be an increase otherwise.
+KNOWN_CONTROL_EVENTS: Final = (
+    *(f"{what}_{code}" for what in ("refused", "broken") for code in codes()),
+    "engine_lost", "left_open", "internal",
+    "handshake_waits", "handshake_refused", "handshake_malformed",
+    "line_broken", "line_talks", "line_turned_away", "peer_not_authorised", "peer_revoked",
+    "peer_stream_broken", "peer_many_parts", "peer_stranger", "peer_unknown_session",
+    "peer_wrong_key", "peer_stale", "peer_queue_full", "peer_abort_again", "peer_abort_flood",
+    "peer_too_long", "peer_no_msgpack", "peer_no_frame", "peer_other_version",
+    "peer_unknown_kind", "peer_bad_field",
+)  # fmt: skip
+KNOWN_ENGINE_EVENTS: Final = ("internal", "kernel_dropped", "events_dropped")
+
 FAMILIES: Final = (
-    BUILD, UP, TRUNCATED, SESSIONS, CONTROL_EVENTS, ENGINE_EVENTS, WORK, *DAEMON,
+    BUILD, UP, TRUNCATED, SESSIONS, CONTROL_EVENTS, ENGINE_EVENTS, WORK, PENDING, CORDONED, *DAEMON,
+    OPERATIONS_DONE, OPERATIONS_FAILED, *TOTALS, *ENGINE_PROCESS,
     ALARM, FAILED, TIMES, LATE, *SESSION, *SESSION_ENGINE, *SESSION_TOTALS,
     LINK, *PEER, *PATH, *CLASS,
 )  # fmt: skip

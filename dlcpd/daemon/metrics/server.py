@@ -14,10 +14,12 @@ from typing import Any, Final
 
 from dlcpd.contract.errors import AddressUnavailable, BadConfig
 from dlcpd.daemon import log
+from dlcpd.daemon.condition import Condition
 from dlcpd.daemon.config.tables import MetricsTable
 from dlcpd.daemon.http import TIMEOUT, FewAtOnce, WholeRequest
 
-MAX_SCRAPES: Final = 4  # at once; a pair of Prometheus servers, and curl
+MAX_REQUESTS: Final = 8  # at once: a pair of Prometheus servers, probes, and curl
+PROBES: Final = {"/-/healthy": "healthy", "/-/ready": "ready"}  # path: field of Health
 FRESH: Final = 1.0  # seconds for which further scrapes get the same report
 Report = dict[str, Any]
 Ask = Callable[[], Awaitable[Report]]
@@ -64,10 +66,16 @@ class Reports:
 class MetricsServer:
     """Serves from construction until `close`."""
 
-    def __init__(self, address: tuple[str, int], loop: asyncio.AbstractEventLoop, ask: Ask) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        loop: asyncio.AbstractEventLoop,
+        ask: Ask,
+        condition: Condition,
+    ) -> None:
         """Raises: AddressUnavailable."""
         try:
-            self._server = _Server(address, Reports(loop, ask))
+            self._server = _Server(address, Reports(loop, ask), condition)
         except OSError as exc:
             host, port = address
             raise AddressUnavailable(
@@ -90,14 +98,14 @@ class MetricsServer:
         self._server.server_close()
 
 
-def opened(table: MetricsTable, ask: Ask) -> MetricsServer | None:
+def opened(table: MetricsTable, ask: Ask, condition: Condition) -> MetricsServer | None:
     """The server at [metrics] listen; None if there is none. `ask` runs on the current event loop.
 
     Raises: AddressUnavailable.
     """
     if not table.listen:
         return None
-    server = MetricsServer(table.address, asyncio.get_running_loop(), ask)
+    server = MetricsServer(table.address, asyncio.get_running_loop(), ask, condition)
     host, port = server.address
     log.info("metrics", address=host, port=port)
     if not ip_address(host).is_loopback:
@@ -107,28 +115,47 @@ def opened(table: MetricsTable, ask: Ask) -> MetricsServer | None:
 
 
 class _Server(FewAtOnce):
-    def __init__(self, address: tuple[str, int], reports: Reports) -> None:
-        super().__init__(address, _handler(reports), at_once=MAX_SCRAPES)
+    def __init__(self, address: tuple[str, int], reports: Reports, condition: Condition) -> None:
+        super().__init__(address, _handler(reports, condition), at_once=MAX_REQUESTS)
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
         log.debug("scrape_broken", client=client_address)  # it hung up, or was silent
 
 
-def _handler(reports: Reports) -> Any:
-    """prometheus_client's request handler; answers 503 if the daemon does not answer in time."""
-    from prometheus_client import CollectorRegistry, MetricsHandler  # noqa: PLC0415  # an extra
+def _handler(reports: Reports, condition: Condition) -> Any:
+    """prometheus_client's request handler, and PROBES, for which no engine and no event loop is
+    asked; answers 503 if the daemon does not answer in time."""
+    from prometheus_client import (  # noqa: PLC0415  # an extra
+        CollectorRegistry,
+        MetricsHandler,
+        ProcessCollector,
+    )
 
     made = CollectorRegistry(auto_describe=False)
     made.register(reports)
+    ProcessCollector(registry=made)
 
     class Handler(WholeRequest, MetricsHandler):
         registry = made
 
         def do_GET(self) -> None:
+            if field := PROBES.get(self.path):
+                self._answer_probe(field)
+                return
             try:
                 super().do_GET()
             except (TimeoutError, RuntimeError) as exc:
                 log.warning("scrape_failed", text=exc)
                 self.send_error(503, "the daemon did not answer in time")
+
+        def _answer_probe(self, field: str) -> None:
+            health = condition.health()
+            good = getattr(health, field)
+            body = f"{field if good else f'not {field}: {health.text}'}\n".encode()
+            self.send_response(200 if good else 503)
+            self.send_header("Content-Type", "text/plain; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
     return Handler

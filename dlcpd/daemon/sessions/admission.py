@@ -8,6 +8,7 @@ from typing import Protocol
 from dlcpd.contract.errors import DaemonUnavailable, NotPermitted, TooMany
 from dlcpd.contract.messages import Join
 from dlcpd.daemon import log
+from dlcpd.daemon.condition import Condition
 from dlcpd.daemon.peers.authorised import Authorised
 from dlcpd.daemon.peers.membership import Link
 from dlcpd.daemon.sessions.proof import HOW_TO_PROVE, UNPROVED, Proof, check_keys, proof_of, refusal
@@ -53,11 +54,13 @@ class Admission:
         engines: EngineChoice,
         authorised: Authorised,
         endpoint: str,
+        *,
+        condition: Condition,
     ) -> None:
         """`endpoint`: the address of this daemon's control process."""
         self._settings, self._table, self._engines = settings, table, engines
         self._authorised, self._endpoint = authorised, endpoint
-        self.draining = False  # no session is admitted any more
+        self._condition = condition
 
     def check(self, request: Join, client: JoinedClient) -> None:
         """Raises: DaemonUnavailable, NotPermitted, TooMany."""
@@ -67,8 +70,14 @@ class Admission:
     def _check_room(self, request: Join) -> None:
         """Raises: DaemonUnavailable, NotPermitted, TooMany."""
         settings = self._settings
-        if self.draining:
+        if self._condition.draining:
             raise DaemonUnavailable(f"dlcpd on {settings.host} is stopping; join again later")
+        cordoned = self._condition.cordoned
+        if cordoned and request.job not in {session.name[0] for session in self._table}:
+            raise DaemonUnavailable(
+                f"dlcpd on {settings.host} takes no new jobs: {cordoned}; `dlcpctl uncordon` there "
+                f"lets them in"
+            )
         if self._table.named(request.job, request.rank):
             raise NotPermitted(
                 f"rank {request.rank} of job {request.job!r} has a session on {settings.host} "

@@ -23,6 +23,7 @@ from dlcpd.daemon.peers.membership import Link, LinkInput, LinkState
 from dlcpd.daemon.peers.peer_messages import Abort, Goodbye, Leaving, PeerHello, PeerMessage
 from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.daemon.sessions.aborts import AbortQueue
+from dlcpd.daemon.sessions.news_log import NewsLog
 from dlcpd.daemon.sessions.session import LocalSession, address_of
 from dlcpd.daemon.sessions.sessions import Sessions
 from dlcpd.io.commands import AbortedOperation, PeerDoubted, PeerGone, PeerLeft
@@ -30,6 +31,7 @@ from dlcpd.io.control_events import (
     Event,
     FailedOperation,
     LedgerEnded,
+    LeftOpen,
     OperationsFailed,
     PathChanged,
     PathMtuChanged,
@@ -61,6 +63,7 @@ class Dispatch:
         self._sessions, self._engines, self._counters = sessions, engines, counters
         self._key = key
         self._aborts = AbortQueue(loop, engines, counters)
+        self.news_log = NewsLog(loop)
 
     def peer_message(self, key: str, message: PeerMessage) -> None:
         """A message that came under the CURVE key `key`."""
@@ -124,16 +127,9 @@ class Dispatch:
             case OperationsFailed(number, failures):
                 if session := self._sessions.table.numbered(number):
                     self._operations_failed(session, engine, failures)
-            case SessionFailed(number, rank, code, text):
-                session = self._sessions.table.numbered(number)
-                if session and not session.broken:  # else another engine reported it
-                    _severity(session, rank, code)(
-                        "session_broken", session=session, peer=rank, code=code, text=text
-                    )
-                    session.broken, session.broken_code = text, code
-                    session.silence.clear()
-                    self._counters[f"broken_{code}"] += 1
-                    self._sessions.ends.part(session, code, f"{session}: {text}")
+            case LeftOpen() | SessionFailed():
+                if session := self._sessions.table.numbered(event.session):
+                    self._job_failed(session, event)
             case LedgerEnded(number, text):
                 log.error("ledger_ended", session=number, engine=engine, text=text)
             case PathChanged() | PeerChanged() | PathMtuChanged():
@@ -142,13 +138,33 @@ class Dispatch:
             case _:
                 log.error("engine_event_unknown", event_kind=type(event).__name__)
 
+    def _job_failed(self, session: LocalSession, event: LeftOpen | SessionFailed) -> None:
+        if isinstance(event, LeftOpen):
+            self._counters["left_open"] += 1
+            text = "the client ended before these operations had results"
+            log.warning("left_open", session=session, operations=event.operations, text=text)
+        elif not session.broken:  # else another engine reported it
+            rank, code, text = event.rank, event.code, event.text
+            tell = _severity(session, rank, code, event.failed)
+            tell("session_broken", session=session, peer=rank, code=code, text=text)
+            session.broken, session.broken_code = text, code
+            session.silence.clear()
+            self._counters[f"broken_{code}"] += 1
+            self._sessions.ends.part(session, code, f"{session}: {text}")
+
     def _network_news(
         self, session: LocalSession, engine: int, event: PathChanged | PeerChanged | PathMtuChanged
     ) -> None:
         match event:
             case PathChanged(_, rank, path, state, loss):
                 tell = log.info if state in GOOD_NEWS else log.warning
-                tell(state, **self._whose(session, engine, rank, path), loss=round(loss, 5))
+                self.news_log.tell(
+                    tell,
+                    state,
+                    (_towards(session, rank), path),
+                    **self._whose(session, engine, rank, path),
+                    loss=round(loss, 5),
+                )
             case PeerChanged(_, rank, state, silent):
                 self._peer_changed(session, engine, rank, PeerState(state), silent)
             case PathMtuChanged():
@@ -164,8 +180,10 @@ class Dispatch:
         self._counters[state.value] += 1
         text = SILENT if state is PeerState.SUSPECTED else ""
         tell = (log.warning if text else log.info) if told else log.debug
-        tell(
+        self.news_log.tell(
+            tell,
             state.value,
+            _towards(session, rank),
             session=session,
             peer=session.membership.links.get(rank, rank),
             silent=round(silent, 1),
@@ -179,17 +197,21 @@ class Dispatch:
 
     def _mtu_changed(self, session: LocalSession, engine: int, news: PathMtuChanged) -> None:
         fields = self._whose(session, engine, news.rank, news.path)
+        alike = _towards(session, news.rank), news.path, news.mtu
         if not news.mtu:
-            log.warning(
+            self.news_log.tell(
+                log.warning,
                 "path_mtu_too_small",
+                alike,
                 **fields,
                 least=LEAST_MTU,
                 text="small datagrams arrive and larger ones do not: raise the links' MTU",
             )
         elif news.mtu < news.before:
-            log.warning("path_mtu_fell", **fields, mtu=news.mtu, before=news.before)
+            more = {"mtu": news.mtu, "before": news.before}
+            self.news_log.tell(log.warning, "path_mtu_fell", alike, **fields, **more)
         else:
-            log.info("path_mtu", **fields, mtu=news.mtu)
+            self.news_log.tell(log.info, "path_mtu", alike, **fields, mtu=news.mtu)
 
     def _session_news(
         self, engine: int, event: SessionOpened | SessionEnded | SessionLeft | SessionDelivered
@@ -301,12 +323,20 @@ class Dispatch:
         self._engines.send_all(PeerGone(session.number, link.rank, text))
 
 
-def _severity(session: LocalSession, rank: int, code: str) -> Callable[..., Any]:
-    """The log function for a broken session: info after a peer's goodbye, a job's usual end."""
+def _towards(session: LocalSession, rank: int) -> tuple[str, str]:
+    """The job, and the host of a peer: news of all its ranks are alike."""
+    link = session.membership.links.get(rank)
+    return session.membership.job, link.host if link else str(rank)
+
+
+def _severity(session: LocalSession, rank: int, code: str, failed: int) -> Callable[..., None]:
+    """The log function for a broken session: info after a peer's goodbye where no operation failed,
+    a job's usual end."""
     if code == ReplicaDivergence.code:
         return log.error
     link = session.membership.links.get(rank)
-    return log.info if link and link.state is LinkState.GONE else log.warning
+    usual = link and link.state is LinkState.GONE and not failed
+    return log.info if usual else log.warning
 
 
 def _join_error(link: Link, goodbye: Goodbye) -> DlcpError:

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Self
 
+from dlcpd.daemon.condition import Condition
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.peers import Peers
 from dlcpd.daemon.sessions.admission import Admission, SessionSettings
@@ -26,6 +27,7 @@ class Sessions:
         cls,
         loop: asyncio.AbstractEventLoop,
         settings: SessionSettings,
+        condition: Condition,
         *,
         peers: Peers,
         engines: Engines,
@@ -33,7 +35,9 @@ class Sessions:
         """No sessions yet. They are reached through `peers` and carried by `engines`."""
         table = SessionTable()
         ends = Ends(loop, table, peers=peers, engines=engines)
-        admission = Admission(settings, table, engines, peers.authorised, peers.endpoint)
+        admission = Admission(
+            settings, table, engines, peers.authorised, peers.endpoint, condition=condition
+        )
         joining = Joining(
             loop, settings, table, admission=admission, ends=ends, peers=peers, engines=engines
         )

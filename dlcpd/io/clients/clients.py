@@ -193,7 +193,8 @@ class Clients:
             self._control.emit(control_events.OperationsFailed(session, rows))
         for event in events:
             if isinstance(event, SessionBroken):
-                self._control.emit(control_events.SessionFailed(*event[:4]))
+                count = self._clients[session].session.outcomes.totals.failed.total()
+                self._control.emit(control_events.SessionFailed(*event[:4], count))
 
     def _tell(self, client: Client, event: Event) -> None:
         match event:
@@ -252,7 +253,11 @@ class Clients:
         try:
             self._poll.forget(client.lane)
             self._busy = deque(each for each in self._busy if each is not client)
+            failed = client.session.outcomes.totals.failed
+            before = failed.total()
             client.leave(error)
+            if left := failed.total() - before:
+                self._control.emit(control_events.LeftOpen(number, left))
             events = client.session.outcomes.take()
             self._tell_control(number, [_as_lost(event, client.session) for event in events])
             self.delivery.begin(client.session, now)

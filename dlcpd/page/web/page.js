@@ -112,7 +112,7 @@ function show({ report, alarms, socket }) {
   notice("");
   document.title = alarms.length ? `(${alarms.length}) ${report.host} - dlcpd` : `${report.host} - dlcpd`;
   part("#host").textContent = report.host;
-  part("#state").textContent = `dlcpd ${report.version}, ${report.draining ? "draining" : "serving"} for ${Say.seconds(report.uptime)}, data path ${report.features.data_path || "unknown"}, process ${report.pid}`;
+  part("#state").textContent = `dlcpd ${report.version}, ${report.health.ready ? "serving" : report.health.text} for ${Say.seconds(report.uptime)}, data path ${report.features.data_path || "unknown"}, process ${report.pid}`;
   part("#when").textContent = `at ${clock(at)}`;
   choose(report);
   showAlarms(alarms, report);

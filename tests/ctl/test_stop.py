@@ -1,4 +1,4 @@
-"""`dlcpctl drain` on a real daemon, and where the process is none."""
+"""`dlcpctl stop` on a real daemon, and where the process is none."""
 
 import subprocess
 import sys
@@ -10,9 +10,9 @@ from typing import Any, Final
 import pytest
 
 from dlcpd.contract.errors import DaemonUnavailable
-from dlcpd.contract.messages import Status
-from dlcpd.ctl import drain
+from dlcpd.contract.inquiries import Status
 from dlcpd.ctl import main as command
+from dlcpd.ctl import stop
 from tests.ctl.test_sessions import report
 from tests.ctl.test_status import WELCOME, Answering
 
@@ -44,7 +44,7 @@ def daemon(tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
 def test_a_daemon_ends(
     daemon: "subprocess.Popen[bytes]", tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.main(["drain", "--socket", str(tmp_path / "s")]) == 0
+    assert command.main(["stop", "--socket", str(tmp_path / "s")]) == 0
     said = capsys.readouterr().out.splitlines()
     assert "asked to end; open: no operation of 0 sessions" in said[0]
     assert said[-1].endswith("dlcpd has ended")
@@ -63,7 +63,7 @@ def test_a_daemon_that_does_not_end_in_time_is_exit_code_1(
         known = report() | {"pid": process.pid}
         try:
             with Answering(tmp_path / "s", WELCOME, Status.of(known)) as fake:
-                assert command.main(["drain", "--socket", fake.path, "--wait", "1"]) == 1
+                assert command.main(["stop", "--socket", fake.path, "--wait", "1"]) == 1
         finally:
             process.kill()
     said = capsys.readouterr().out
@@ -76,7 +76,7 @@ def test_only_a_dlcpd_is_ended() -> None:
         try:
             for pid in (other.pid, (1 << 22) + 1):  # above the largest there can be
                 with pytest.raises(DaemonUnavailable, match="is not dlcpd here"):
-                    drain._checked({"pid": pid})  # noqa: SLF001  # no signal must leave here
+                    stop._checked({"pid": pid})  # noqa: SLF001  # no signal must leave here
         finally:
             other.kill()
 
@@ -84,4 +84,4 @@ def test_only_a_dlcpd_is_ended() -> None:
 def test_an_older_daemon_is_left_alone() -> None:
     older: dict[str, Any] = {"version": "0.0.9"}
     with pytest.raises(DaemonUnavailable, match="systemctl stop dlcpd"):
-        drain._checked(older)  # noqa: SLF001
+        stop._checked(older)  # noqa: SLF001

@@ -1,0 +1,113 @@
+"""The grammar of the commands that look at a running daemon, or end it."""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from dlcpd.cli.grammar import Commands, OnDemand, command, whole
+from dlcpd.daemon.config.tables import DaemonTable
+
+MAX_LEDGER: Final = 1000  # rows; the most that a daemon returns at a time
+MAX_WAIT: Final = 7 * 86_400  # seconds; the longest that a job is waited for
+PAGE: Final = "127.0.0.1:7480"
+LOOKS: Final = (  # name, module, help
+    ("status", "dlcpd.ctl.status", "Show a daemon's sessions, paths and counters."),
+    ("health", "dlcpd.ctl.health", "For probes: whether a daemon lives and takes new jobs."),
+    ("top", "dlcpd.ctl.top", "Show rates, losses and late ranks, refreshed until Ctrl-C."),
+    ("sessions", "dlcpd.ctl.sessions", "Show a daemon's sessions, one row each."),
+    ("peers", "dlcpd.ctl.status", "Show the peers of a daemon's sessions, one row per path."),
+    ("paths", "dlcpd.ctl.sessions", "Show the traffic classes on each path to each peer."),
+    ("page", "dlcpd.page.command", "Serve a live status page to browsers, until Ctrl-C."),
+)
+ENDS: Final = (
+    ("cordon", "dlcpd.ctl.cordon", "Let a daemon take no new jobs, also after it starts again."),
+    ("uncordon", "dlcpd.ctl.cordon", "Let a daemon take new jobs again."),
+    ("drain", "dlcpd.ctl.drain", "Take no new jobs, and wait until the running ones have ended."),
+    ("stop", "dlcpd.ctl.stop", "End a daemon as SIGTERM does: running jobs end with an error."),
+)
+
+
+def add(commands: Commands, environ: Mapping[str, str]) -> None:
+    """Add all of them."""
+    made = {}
+    for name, module, text in (*LOOKS, *ENDS):
+        made[name] = command(commands, name, OnDemand(module, name), text)
+        add_socket(made[name], environ)
+    _fill_looks(made)
+    for name in ("cordon", "drain"):
+        made[name].add_argument(
+            "--why", default="", metavar="TEXT", help="reason, for the jobs that are refused"
+        )
+        made[name].add_argument(
+            "--once", action="store_true", help="until the daemon ends; the next one takes new jobs"
+        )
+    made["drain"].add_argument(
+        "--wait",
+        type=whole(1, MAX_WAIT),
+        default=MAX_WAIT,
+        metavar="N",
+        help="seconds to wait for the end of the jobs (%(default)s); exit code 1 after them",
+    )
+    made["stop"].add_argument(
+        "--wait",
+        type=whole(1, 86_400),
+        default=60,
+        metavar="N",
+        help="seconds to wait for the end of the daemon (%(default)s)",
+    )
+
+
+def _fill_looks(made: Mapping[str, argparse.ArgumentParser]) -> None:
+    """Options of LOOKS."""
+    made["status"].add_argument(
+        "--ledger",
+        type=whole(0, MAX_LEDGER),
+        default=0,
+        metavar="N",
+        help="newest rows of the loss ledger to show",
+    )
+    made["health"].add_argument(
+        "--ready", action="store_true", help="exit code 1 also if no new jobs are taken"
+    )
+    made["health"].add_argument(
+        "--timeout",
+        type=whole(1, 3600),
+        default=30,
+        metavar="N",
+        help="seconds to wait for the answer (%(default)s)",
+    )
+    made["top"].add_argument("--once", action="store_true", help="print one frame, then exit")
+    made["top"].add_argument(
+        "--interval",
+        type=whole(1, 3600),
+        default=2,
+        metavar="N",
+        help="seconds between frames (%(default)s)",
+    )
+    made["page"].add_argument(
+        "--listen",
+        default=PAGE,
+        metavar="A:P",
+        help="address and port (%(default)s); beyond loopback, browsers need a token, which is in "
+        "the printed URL",
+    )
+    made["page"].add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="file with the token, mode 0600, instead of a new token; also for loopback",
+    )
+
+
+def add_socket(made: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
+    """The default is None: the usual socket, or that of a private daemon."""
+    made.add_argument(
+        "--socket",
+        default=environ.get("DLCPD_SOCKET") or None,
+        metavar="S",
+        help=(
+            f"session socket (default: DLCPD_SOCKET, {DaemonTable().socket}, or the socket of a "
+            "private daemon)"
+        ),
+    )
