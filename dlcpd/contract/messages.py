@@ -16,7 +16,7 @@ from dlcpd.contract.forms import between, most, plain, without
 from dlcpd.contract.limits import MAX_ARENA, MAX_ENGINES, MAX_WORLD
 from dlcpd.contract.times import MAX_TIME
 
-VERSION: Final = 10
+VERSION: Final = 11
 MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer of Linux
 MAX_PROOF: Final = 64  # characters: 256 bits in hexadecimal
 MAX_RELEASED: Final = 1024  # operations that one frame releases: no more can be in flight
@@ -25,6 +25,7 @@ MAX_LAYERS: Final = 4096  # rows of an operation; likewise
 MAX_ELEMENTS: Final = 1 << 30  # of one operation
 MAX_GROUPS: Final = 1 << 14  # of one session, over its life; 14 bits on the wire
 MAX_OPERATION: Final = (1 << 32) - 1  # u32 on the wire; a session ends before it wraps
+MAX_STEPS: Final = 1 << 20  # of one program: some 500 MB
 MAX_AWAITING: Final = 4 * MAX_TEXT  # characters; an engine names three operations and their ranks
 MIN_SCALE: Final = 2.0**-126  # of the loss: normal numbers of float32, the type of loss scalers
 MAX_SCALE: Final = 2.0**127
@@ -212,7 +213,9 @@ class Submit(Struct, array_like=True, forbid_unknown_fields=True, gc=False, tag=
     and reduce_scatter may be lossy. `scale` is the loss scale of the values: a residual kept
     under another scale is reapplied times `scale` / that scale.
     `divided`: every engine of the session was sent this, and each runs its own part. `codec`: a
-    name of contract.codec, or empty; `fill` applies to its rounding errors too.
+    name of contract.codec, or empty; `fill` applies to its rounding errors too. `computes`: of an
+    all_reduce that is not in place; the engine reduces into the input, and the client computes the
+    output from it: see Due.
     """
 
     operation: Annotated[int, between(1, MAX_OPERATION)]
@@ -242,6 +245,24 @@ class Submit(Struct, array_like=True, forbid_unknown_fields=True, gc=False, tag=
     # seconds later. 0 = when the engine reads it
     submitted: Annotated[float, between(0.0, 1e12)] = 0.0
     codec: Annotated[str, most(MAX_CODEC)] = ""
+    computes: bool = False
+
+
+class Due(_IpcMessage, frozen=True, tag=17):
+    """Bytes [start, start + size) of the input of `operation` are reduced: the client computes
+    those of the output from them, and answers with Computed. The engine uses neither until then."""
+
+    operation: Annotated[int, between(1, MAX_OPERATION)]
+    step: Annotated[int, between(0, MAX_STEPS)]  # of the engine's program
+    start: Annotated[int, between(0, MAX_ARENA)]
+    size: Annotated[int, between(1, MAX_ARENA)]
+
+
+class Computed(_IpcMessage, frozen=True, tag=18):
+    """The client has computed a step that was Due. The engine ignores that of any other step."""
+
+    operation: Annotated[int, between(1, MAX_OPERATION)]
+    step: Annotated[int, between(0, MAX_STEPS)]
 
 
 class Completed(_IpcMessage, frozen=True, tag=10):
@@ -319,4 +340,6 @@ Message = (
     | Left
     | TraceRequest
     | Traced
+    | Due
+    | Computed
 )

@@ -110,6 +110,7 @@ class Recorder:
             share.of,
             ask.codec,
             place.network.capacities if place.network is not None else [],
+            int(task.computes),
         )
 
     def recording(self, order: Order, plan: records.Plan, program: Program) -> "OperationRecording":

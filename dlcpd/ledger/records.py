@@ -124,6 +124,7 @@ class Plan(_Record, frozen=True):
     codec: Annotated[str, most(MAX_CODEC)] = ""  # see dlcpd.contract.codec
     # of the hosts of `members`, by number; none: the network is not known
     network: Annotated[list[HostCapacity], most(MAX_WORLD)] = []  # msgspec copies it
+    computes: Annotated[int, between(0, 1)] = 0  # 1: the clients computed the results from the sums
 
 
 class Ended(_Record, frozen=True):

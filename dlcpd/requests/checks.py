@@ -26,6 +26,7 @@ def check(ask: Submit, group: Group) -> None:
     _check_exempt(ask, size)
     _check_layers(ask, size)
     _check_divided(ask)
+    _check_computes(ask, size)
 
 
 def memory_of(ask: Submit, arena: Bytes, which: str) -> Bytes:
@@ -88,6 +89,21 @@ def _check_divided(ask: Submit) -> None:
     row = COLLECTIVES[ask.collective]
     if ask.divided and (ask.sizes or row.message or row.shape is Shape.NOTHING):
         raise BadMessage(f"operation {ask.operation}: {ask.collective} here cannot be divided")
+
+
+def _check_computes(ask: Submit, size: int) -> None:
+    """The sums and the results of a client's computation lie apart, and no codec rounds them."""
+    if not ask.computes:
+        return
+    if ask.collective != "all_reduce":
+        raise BadMessage(f"operation {ask.operation}: in {ask.collective} no client computes")
+    if abs(ask.input - ask.output) < size:
+        raise BadMessage(
+            f"operation {ask.operation}: its client computes the output from the input, which must "
+            f"be other memory"
+        )
+    if ask.codec:
+        raise BadPolicy("an operation whose client computes has no codec: its results are exact")
 
 
 def _check_exempt(ask: Submit, size: int) -> None:

@@ -117,6 +117,7 @@ class GroupRequests:
             ask.scale == 1.0,
             ask.divided,
             ask.codec,
+            ask.computes,
             self.group.number,
             *ask.sizes,
             None,
