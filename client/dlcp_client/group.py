@@ -66,6 +66,15 @@ class Group(Generic[A]):
             output = given if given.writable else self._new_like(given)
         return self._run(Operation(message, output, given, result_only))
 
+    def all_reduce_computed(
+        self, tensor: A, into: A, op: Any = "sum", **options: Unpack[ReductionOptions]
+    ) -> Work[A]:
+        """Reduce `tensor` over all ranks; each owner of a part computes that part of `into` from
+        the sums in `tensor`, in `Session.compute`. Both are tensors of `Session.empty`."""
+        given, output = self._block(tensor), self._block(into)
+        message = self._request("all_reduce", given, op, computes=True, **options)
+        return self._run(Operation(message, output, given))
+
     def reduce(
         self, tensor: Arrays[A], root: int, op: Any = "sum", *, policy: LossPolicy = EXACT
     ) -> Work[A]:

@@ -82,10 +82,13 @@ class Places:
         _fill(region.address, input)
         return Placed(region.offset, region), Placed(part.offset, part, part)
 
+    def holds(self, block: Block[A]) -> bool:
+        """Whether an array lies in the arena as a whole."""
+        apart = block.device is not None or block.parts
+        return not apart and self._arena.offset_of(block.address) >= 0
+
     def _is_copied(self, block: Block[A]) -> bool:
-        if not block.count or block.device is not None:
-            return False
-        return bool(block.parts) or self._arena.offset_of(block.address) < 0
+        return bool(block.count) and block.device is None and not self.holds(block)
 
     def _place(
         self, block: Block[A], *, after: Event | None, until: float | None, stage: bool, fill: bool
