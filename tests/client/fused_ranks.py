@@ -31,9 +31,14 @@ def network() -> nn.Sequential:
     """Several buckets of 256 KiB, and parameters whose sizes are no multiples of a vector."""
     torch.manual_seed(1)
     return nn.Sequential(
-        nn.Embedding(33, 63), nn.Linear(63, 301), nn.LayerNorm(301), nn.ReLU(), nn.Linear(301, 301),
-        nn.ReLU(), nn.Linear(301, 5),
-    )  # fmt: skip
+        nn.Embedding(33, 63),
+        nn.Linear(63, 301),
+        nn.LayerNorm(301),
+        nn.ReLU(),
+        nn.Linear(301, 301),
+        nn.ReLU(),
+        nn.Linear(301, 5),
+    )
 
 
 def optimizer_of(net: nn.Module, name: str, **more: Any) -> Optimizer:

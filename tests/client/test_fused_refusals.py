@@ -135,6 +135,19 @@ def test_what_would_be_wrong_is_refused_and_loses_nothing(
     assert made.equal
 
 
+def test_a_parameter_that_was_moved_is_named(made: Registered) -> None:
+    weight = made.net.get_parameter("0.weight")
+    inside = weight.data
+    backward(made.net, 1)
+    weight.data = inside.clone()
+    with pytest.raises(BadConfig, match=r"'0\.weight' has other memory"):
+        made.optimizer.step()
+    weight.data = inside
+    made.handle.discard()
+    made.step(2)
+    assert made.equal
+
+
 def test_a_parameter_without_a_gradient_is_named(made: Registered) -> None:
     made.net[0].requires_grad_(False)
     backward(made.net, 1)
@@ -155,6 +168,11 @@ def test_the_state_of_another_model_is_refused(made: Registered) -> None:
     made.optimizer.load_state_dict(saved)
     made.step(2)
     assert made.equal
+
+
+def test_no_parameter_is_added(made: Registered) -> None:
+    with pytest.raises(BadConfig, match="close the handle, then add"):
+        made.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3))]})
 
 
 def test_a_model_is_registered_once(made: Registered, session: Session) -> None:
@@ -179,27 +197,51 @@ def refused(
 @pytest.mark.parametrize(
     ("kind", "text", "change", "make", "more"),
     [
-        refused(BadConfig, "does not know torch.optim.rmsprop.RMSprop: use SGD, Adam, AdamW",
-                make=lambda net: RMSprop(net.parameters())),
-        refused(BadConfig, "does not know .*Mine",
-                make=lambda net: type("Mine", (Adam,), {})(net.parameters())),
-        refused(BadConfig, r"does not support AdamW\(differentiable=True\)",
-                make=lambda net: AdamW(net.parameters(), differentiable=True)),
-        refused(BadConfig, r"does not support Adam\(capturable=True\)",
-                make=lambda net: Adam(net.parameters(), capturable=True)),
-        refused(BadConfig, "lacks parameter '2.weight'",
-                make=lambda net: SGD(net[0].parameters(), lr=0.1)),
-        refused(BadConfig, "has 2 parameters that the model does not",
-                make=lambda net: SGD([*net.parameters(), *nn.Linear(2, 2).parameters()], lr=0.1)),
+        refused(
+            BadConfig,
+            "does not know torch.optim.rmsprop.RMSprop: use SGD, Adam, AdamW",
+            make=lambda net: RMSprop(net.parameters()),
+        ),
+        refused(
+            BadConfig,
+            "does not know .*Mine",
+            make=lambda net: type("Mine", (Adam,), {})(net.parameters()),
+        ),
+        refused(
+            BadConfig,
+            r"does not support AdamW\(differentiable=True\)",
+            make=lambda net: AdamW(net.parameters(), differentiable=True),
+        ),
+        refused(
+            BadConfig,
+            r"does not support Adam\(capturable=True\)",
+            make=lambda net: Adam(net.parameters(), capturable=True),
+        ),
+        refused(
+            BadConfig,
+            "lacks parameter '2.weight'",
+            make=lambda net: SGD(net[0].parameters(), lr=0.1),
+        ),
+        refused(
+            BadConfig,
+            "has 2 parameters that the model does not",
+            make=lambda net: SGD([*net.parameters(), *nn.Linear(2, 2).parameters()], lr=0.1),
+        ),
         refused(BadConfig, "no parameter to train", lambda net: net.requires_grad_(False)),
-        refused(BadTensor, "'0.weight' is torch.float16: fused updates float32 and float64",
-                lambda net: net.half()),
+        refused(
+            BadTensor,
+            "'0.weight' is torch.float16: fused updates float32 and float64",
+            lambda net: net.half(),
+        ),
         refused(BadTensor, "'0.weight' is on meta", lambda net: net.to("meta")),
-        refused(BadTensor, "'0.weight' is not contiguous",
-                lambda net: transpose(net.get_parameter("0.weight"))),
+        refused(
+            BadTensor,
+            "'0.weight' is not contiguous",
+            lambda net: transpose(net.get_parameter("0.weight")),
+        ),
         refused(BadPolicy, "no codec 'bf16'", policy=exact(codec="bf16")),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_supported_is_named(
     kind: type[DlcpError],
     text: str,

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
+from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
@@ -24,17 +25,19 @@ from dlcpd.contract.errors import BadConfig, BadTensor
 from dlcpd.contract.policy import EXACT, LossPolicy
 
 NAMED: Final = 3  # parameters that an error names at most
-REGISTERED: Final = "_dlcp_fused"  # attribute of a parameter that has a registration
 # Methods of the optimizer, and those of the registration that replace them
 METHODS: Final = {
     "step": "update",
     "state_dict": "state_dict",
     "load_state_dict": "load_state_dict",
+    "add_param_group": "add_param_group",
 }
 
 
 class FusedRegistration(ModelRegistration):
     """The result of `register`."""
+
+    of_parameter: ClassVar[WeakValueDictionary[int, "FusedRegistration"]] = WeakValueDictionary()
 
     def __init__(
         self,
@@ -133,6 +136,10 @@ class FusedRegistration(ModelRegistration):
         for shard, one in zip(self._shards, states, strict=True):
             shard.load(one)
 
+    def add_param_group(self, _: dict[str, Any]) -> None:
+        """optimizer.add_param_group(). Raises: BadConfig."""
+        raise BadConfig("fused has laid out all parameters: close the handle, then add parameters")
+
     # --- gradients ------------------------------------------------------------------------------
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
@@ -184,15 +191,22 @@ class FusedRegistration(ModelRegistration):
 
     def _check_unchanged(self) -> None:
         """Raises: BadConfig if a gradient has changed since it was averaged: clipping, a GradScaler
-        and hooks act on values that no update reads any more."""
+        and hooks act on values that no update reads any more; or if a parameter has left the arena,
+        where it would miss its updates."""
         for bucket in self._buckets:
-            for slot in bucket.slots:
-                kept, version = self._given[id(slot.parameter)]
-                if slot.parameter.grad is not kept or kept._version != version:  # noqa: SLF001  # as above
+            start, unit = bucket.weights.data_ptr(), bucket.weights.itemsize
+            for parameter, first, _ in bucket.slots:
+                kept, version = self._given[id(parameter)]
+                if parameter.grad is not kept or kept._version != version:  # noqa: SLF001  # as above
                     raise BadConfig(
-                        f"the gradient of {self.name_of(slot.parameter)!r} was changed after "
+                        f"the gradient of {self.name_of(parameter)!r} was changed after "
                         f"backward(), when it was averaged already: fused does not support "
                         f"clipping and GradScaler; use ddp.register for them"
+                    )
+                if parameter.data_ptr() != start + first * unit:
+                    raise BadConfig(
+                        f"parameter {self.name_of(parameter)!r} has other memory than since "
+                        f"fused.register: convert, move or assign parameters before it"
                     )
 
     def _finish(self, computations: list[Callable[[int, int], None]]) -> None:
@@ -218,10 +232,10 @@ class FusedRegistration(ModelRegistration):
             bucket.enter()
             undo.callback(bucket.leave)
         for parameter in parameters:
-            setattr(parameter, REGISTERED, True)
+            self.of_parameter[id(parameter)] = self
             hook = parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]  # torch
             undo.callback(hook.remove)
-            undo.callback(delattr, parameter, REGISTERED)
+            undo.callback(self.of_parameter.pop, id(parameter))
         for name, own in METHODS.items():
             replace_method(optimizer, name, getattr(self, own))
             undo.callback(setattr, optimizer, name, self._methods[name])
@@ -264,7 +278,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     """
     parameters = trained(model, optimizer, policy)
     for name, parameter in parameters.items():
-        if hasattr(parameter, REGISTERED):
+        if id(parameter) in FusedRegistration.of_parameter:
             raise BadConfig(f"parameter {name!r} is registered already: close that registration")
     rules = Rules(model, policy, warmup_steps)
     with ExitStack() as undo:
