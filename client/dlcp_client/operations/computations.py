@@ -32,11 +32,11 @@ class Computations:
         lanes, open_ = self._lanes, dict(pending)
         while open_:
             lanes.pump()
+            open_ = {work: compute for work, compute in open_.items() if not work.settled}
             ready = next((work for work in open_ if work.due), None)
             if ready is not None:
                 self._compute(ready, open_[ready])
                 continue
-            open_ = {work: compute for work, compute in open_.items() if not work.settled}
             until = min([work.expires for work in open_], default=0.0)
             if open_ and not lanes.wait_until(partial(_any_moves, tuple(open_)), until):
                 self._table.expire(time.monotonic())

@@ -75,8 +75,8 @@ class Submission(Generic[A]):
             raise BadTensor(f"{collective} into a read-only array; give one of Session.empty")
         if output.dtype != input.dtype:
             raise BadTensor(f"{collective} of {input.dtype} into {output.dtype}: use one type")
-        if operation.message.computes and not all(map(self._places.holds, (input, output))):
-            raise BadTensor("a computation follows this reduction: give tensors of Session.empty")
+        if operation.message.computes:
+            self._check_computed(operation)
         # On the CPU this needs no call.
         devices = output.device is not None or input.device is not None
         device = _device_of(operation) if devices else None
@@ -93,6 +93,14 @@ class Submission(Generic[A]):
         else:  # an earlier operation waits for a device
             self._submit_later(operation)
         return operation.work
+
+    def _check_computed(self, operation: Operation[A]) -> None:
+        """Raises: BadTensor if the client could not compute the output from the input."""
+        both = operation.input, operation.output
+        if not all(map(self._places.holds, both)) or both[0].overlaps(both[1]):
+            raise BadTensor(
+                "a computation follows this reduction: give two tensors of Session.empty"
+            )
 
     def _run_staged(self, device: Device, whole: Operation[A]) -> Work[A]:
         """Begin to copy to the arena; submit each piece after its copy."""
