@@ -17,6 +17,7 @@ from dlcp_client.job.secret import JobSecret
 from dlcp_client.job.session_origin import SessionOrigin
 from dlcp_client.job.store import Store
 from dlcp_client.operations.completion import Completion
+from dlcp_client.operations.computations import Computations
 from dlcp_client.operations.engines import Engines
 from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import Operations
@@ -76,6 +77,7 @@ class Connection(Generic[A]):
                 lane.close()
             raise
         self.lanes = Lanes(lanes, joined.control, self.table)
+        self.computations = Computations(self.lanes, self.table)
         self.engines = Engines(len(lanes))
         self.staging = Staging(self.arena, environment.pinned)
         self.places = Places(

@@ -66,6 +66,15 @@ class Group(Generic[A]):
             output = given if given.writable else self._new_like(given)
         return self._run(Operation(message, output, given, result_only))
 
+    def all_reduce_computed(
+        self, tensor: A, into: A, op: Any = "sum", **options: Unpack[ReductionOptions]
+    ) -> Work[A]:
+        """Reduce `tensor` over all ranks; each owner of a part computes that part of `into` from
+        the sums in `tensor`, in `Session.compute`. Both are tensors of `Session.empty`."""
+        given, output = self._block(tensor), self._block(into)
+        message = self._request("all_reduce", given, op, computes=True, **options)
+        return self._run(Operation(message, output, given))
+
     def reduce(
         self, tensor: Arrays[A], root: int, op: Any = "sum", *, policy: LossPolicy = EXACT
     ) -> Work[A]:
@@ -93,7 +102,9 @@ class Group(Generic[A]):
         *,
         policy: LossPolicy = EXACT,
     ) -> Work[A]:
-        """Concatenate every rank's `input` in `output`, by rank; `sizes` in elements if unequal."""
+        """Concatenate every rank's `input` in `output`, by rank; `sizes` in elements if unequal.
+        In tensors of `Session.empty`, `input` may be this rank's part of `output`, which saves a
+        copy."""
         given = self._block(input)
         rows = [(given.count, size) for size in sizes or ()]
         message = self._request("all_gather", given, policy=policy, sizes=rows)
@@ -130,11 +141,12 @@ class Group(Generic[A]):
     ) -> Work[A]:
         """Reduce `input` over all ranks; part r goes to the `output` of rank r. `sizes`: elements
         by part, if they differ. A bounded operation adds its residual to an `input` of
-        `Session.empty`."""
+        `Session.empty`. There, `output` may be this rank's part of `input`, which saves a copy."""
         given, target = self._block(input), self._block(output)
         rows = [(size, target.count) for size in sizes or ()]
         message = self._request("reduce_scatter", given, op, sizes=rows, **options)
-        return self._run(Operation(message, target, given))
+        own = sum(sizes[: self.rank]) if sizes else self.rank * target.count
+        return self._run(Operation(message, target, given, own=own))
 
     def all_to_all(
         self,

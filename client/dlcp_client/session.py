@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, Self, Unpack, cast
@@ -11,6 +11,7 @@ from dlcp_client.arena.blocks import A, Library
 from dlcp_client.connection import Connection, JoinedJob
 from dlcp_client.ipc.handshake import STATUS_TIMEOUT
 from dlcp_client.job.group_numbers import GroupNumbers
+from dlcp_client.operations.computations import Compute
 from dlcp_client.operations.ledger import Ledger
 from dlcp_client.operations.requests import AllReduceOptions
 from dlcp_client.operations.work import Work
@@ -74,6 +75,11 @@ class Session(Generic[A]):
         session.
         """
         return self.world.all_reduce(tensor, op, **options)
+
+    def compute(self, pending: Mapping[Work[A], Compute]) -> None:
+        """Compute this rank's parts of operations of `Group.all_reduce_computed`, until each has
+        ended; then wait for each. `pending`: how, by operation. Raises: as `Computations.run`."""
+        self._connection.computations.run(pending)
 
     def group(self, ranks: Sequence[int], name: str = "", *, timeout: float = 60.0) -> Group[A]:
         """A group of some ranks of the session, in the order of `ranks`.

@@ -1,11 +1,13 @@
 """The peers that an operation waits for, and the text that says for what."""
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dlcpd.collectives.progress import Progress
-from dlcpd.schedules.model import Receive, Send, Step
+from dlcpd.schedules.model import Compute, Receive, Send, Step
+
+NOTHING_DUE: Final[Mapping[int, Compute]] = {}
 
 
 class Awaiting(NamedTuple):
@@ -17,6 +19,7 @@ class Awaiting(NamedTuple):
     ready_ranks: AbstractSet[int]  # ranks that did
     staged: Container[int]  # open receives whose data are here and wait for their place
     unconfirmed: AbstractSet[int] = frozenset()  # ranks that may lack READY and the data in it
+    due: Mapping[int, Compute] = NOTHING_DUE  # steps that this rank's client has not computed
 
     def needs(self, rank: int) -> bool:
         """Whether the operation cannot end without `rank`."""
@@ -36,7 +39,8 @@ class Awaiting(NamedTuple):
         )
 
     def ranks_and_text(self, label: str) -> tuple[frozenset[int], str]:
-        """Ranks that the operation that `label` names waits for, and which of them owe what."""
+        """Ranks that the operation that `label` names waits for, and which of them owe what. No
+        ranks: it waits for the client of this one."""
         ranks, what = self._first()
         listed = ", ".join(str(rank) for rank in sorted(ranks))
         return ranks, what.format(ranks=f"rank(s) {listed}", label=label)
@@ -50,6 +54,9 @@ class Awaiting(NamedTuple):
         """Ranks that must act first, and a text with places for them and for the operation."""
         if missing := self.peers - self.ready_ranks:
             return missing, "{ranks} to submit {label}"
+        for step in self.due.values():  # before peers: their data may depend on its result
+            start, stop = step.target.start, step.target.start + step.target.size
+            return frozenset(), f"this rank's trainer to compute bytes {start}..{stop} of {{label}}"
         open_, members = self._open(), self.members
         owing = [(at, step) for at, step in open_ if isinstance(step, Receive)]
         if owing:  # receives that other steps wait for come first: the rest may follow

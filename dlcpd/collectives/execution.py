@@ -13,6 +13,7 @@ import numpy as np
 
 from dlcpd.collectives.awaiting import Awaiting
 from dlcpd.collectives.buffers import Buffers
+from dlcpd.collectives.client_steps import ClientSteps
 from dlcpd.collectives.local_steps import LocalSteps
 from dlcpd.collectives.loss.accounts import Accounts
 from dlcpd.collectives.loss.contribution import Contribution
@@ -33,7 +34,7 @@ from dlcpd.core.wire.bitmap import Segments, bits_of
 from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.core.wire.header import Key
-from dlcpd.schedules.model import Program, Receive
+from dlcpd.schedules.model import Compute, Program, Receive
 
 
 @dataclass(slots=True, eq=False)
@@ -62,12 +63,14 @@ class Execution:
     contribution: Contribution = field(init=False)
     progress: Progress = field(init=False)
     _staged: dict[int, Bytes] = field(default_factory=dict)  # see `Receives`
+    _due: dict[int, Compute] = field(default_factory=dict)  # see `ClientSteps`
     # peers that may not have this rank's READY, and are sent no data that would show that they do
     _unconfirmed: set[int] = field(init=False)
     _apart: set[int] = field(default_factory=set)  # open sends of data that READY did not bring
     _session: Session = field(init=False)  # this and the rest since `start`
     sends: Sends = field(init=False)
     receives: Receives = field(init=False)
+    _client: ClientSteps = field(init=False)
     _runner: StepRunner = field(init=False)
     _replica: ReplicaDigest | None = field(init=False)
 
@@ -118,7 +121,9 @@ class Execution:
         members = self.order.group.members
         ready = self.ready_ranks
         unconfirmed = self._unconfirmed | {rank for rank, _ in self.unbooked}
-        return Awaiting(self.progress, members, self.peers, ready, self._staged, unconfirmed)
+        return Awaiting(
+            self.progress, members, self.peers, ready, self._staged, unconfirmed, self._due
+        )
 
     # --- beginning ---------------------------------------------------------------------------
 
@@ -146,6 +151,7 @@ class Execution:
         self.sends = Sends(id_, order, progress, buffers, flows, sizes, self.ready_ranks, loss)
         self._unconfirmed |= self.sends.carry(session.may_carry)
         self.receives = Receives(id_, order, progress, buffers, local, loss, self._staged)
+        self._client = ClientSteps(id_, self.ticket, session.outcomes, session.trace, self._due)
         self._replica = (
             ReplicaDigest(id_, order, session.rank, session.digester, buffers)
             if order.digest_every
@@ -158,6 +164,7 @@ class Execution:
             self.sends,
             self.receives,
             local,
+            self._client,
             self._replica,
             session.trace,
             session.number,
@@ -280,14 +287,21 @@ class Execution:
             self._note("agreed", rank, sender.key.transfer, len(missing))
         return refused
 
+    def on_computed(self, position: int, now: float) -> bool:
+        """The client has computed a step. False: that step is not due, and nothing happens."""
+        if not self._client.computed(position):
+            return False
+        self._runner.done(position)
+        self._finish_if_done(now)
+        return True
+
     # --- ends --------------------------------------------------------------------------------
 
-    def on_failed(self) -> None:
-        """Keep the reapplied residuals for the next operation."""
-        self.contribution.put_back(self.id[2])
-
     def closed(self) -> None:
-        """The session has forgotten it: release its bytes."""
+        """The session has forgotten it: release its bytes. Without a result, keep the reapplied
+        residuals for the next operation."""
+        if not self.done:
+            self.contribution.put_back(self.id[2])
         self.buffers.close()
 
     def _finish_if_done(self, now: float) -> None:

@@ -6,7 +6,7 @@ from dlcpd.collectives.buffers import Buffers
 from dlcpd.collectives.order import Order
 from dlcpd.core.session.digests import Digest, Digester, DigestPiece
 from dlcpd.core.session.stream_ids import OperationId
-from dlcpd.schedules.model import Decode, Encode, Receive, Reduce, replicated
+from dlcpd.schedules.model import Compute, Decode, Encode, Receive, Reduce, replicated
 
 
 @dataclass(slots=True, eq=False)
@@ -20,13 +20,13 @@ class ReplicaDigest:
     buffers: Buffers
     digest: Digest | None = None  # None: no piece was hashed
 
-    def add(self, step: Receive | Reduce | Encode | Decode) -> None:
+    def add(self, step: Receive | Reduce | Encode | Decode | Compute) -> None:
         """`step`, whose `piece` has a number, is done: hash the piece if its turn has come."""
         order, number = self.order, step.piece
         if (number + self.id[2]) % order.digest_every:
             return
         members = order.group.members
-        source = self.rank if isinstance(step, Reduce | Encode) else members[step.peer]
+        source = members[step.peer] if isinstance(step, Receive | Decode) else self.rank
         span = replicated(step)
         value = self.digester.piece(self.buffers.bytes_of(span), number)
         piece = DigestPiece(number, span.start, span.start + span.size, source)

@@ -4,6 +4,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from dlcpd.collectives.buffers import Buffers
+from dlcpd.collectives.client_steps import ClientSteps
 from dlcpd.collectives.local_steps import LocalSteps
 from dlcpd.collectives.progress import Progress
 from dlcpd.collectives.receives import Receives
@@ -11,12 +12,12 @@ from dlcpd.collectives.replica_digest import ReplicaDigest
 from dlcpd.collectives.sends import Sends
 from dlcpd.core.session.stream_ids import OperationId
 from dlcpd.core.trace import Trace
-from dlcpd.schedules.model import NOT_REPLICATED, Decode, Encode, Receive, Send
+from dlcpd.schedules.model import NOT_REPLICATED, Compute, Decode, Encode, Receive, Send
 
 
 @dataclass(slots=True, eq=False)
 class StepRunner:
-    """Begins sends, receives and local steps in the order that `progress` gives."""
+    """Begins all steps in the order that `progress` gives."""
 
     id: OperationId
     progress: Progress
@@ -24,6 +25,7 @@ class StepRunner:
     sends: Sends
     receives: Receives
     local: LocalSteps
+    client: ClientSteps
     replica: ReplicaDigest | None  # if a digest of the result is kept
     trace: Trace  # of the engine
     session: int  # number, for the trace
@@ -33,7 +35,7 @@ class StepRunner:
         self._advance(self.progress.first())
 
     def done(self, position: int) -> None:
-        """A transfer is done: begin the steps that waited for it."""
+        """A transfer, or a step of the client, is done: begin the steps that waited for it."""
         if ready := self._close(position):
             self._advance(ready)
 
@@ -52,6 +54,9 @@ class StepRunner:
             return self.sends.begin(position, step)
         if isinstance(step, Receive):
             return self.receives.unstage(position, step)
+        if isinstance(step, Compute):
+            self.client.begin(position, step)
+            return False
         if isinstance(step, Encode | Decode):
             self.local.change_form(step)
             return True

@@ -33,6 +33,7 @@ MAX_LAYERS: Final = 4096  # rows of an operation; likewise
 MAX_ELEMENTS: Final = 1 << 30  # of one operation
 MAX_GROUPS: Final = 1 << 14  # of one session, over its life; 14 bits on the wire
 MAX_OPERATION: Final = (1 << 32) - 1  # u32 on the wire; a session ends before it wraps
+MAX_STEPS: Final = 1 << 20  # of one program: some 500 MB
 MAX_AWAITING: Final = 4 * MAX_TEXT  # characters; an engine names three operations and their ranks
 MIN_SCALE: Final = 2.0**-126  # of the loss: normal numbers of float32, the type of loss scalers
 MAX_SCALE: Final = 2.0**127
@@ -170,7 +171,9 @@ class Submit(Struct, array_like=True, forbid_unknown_fields=True, gc=False, tag=
     and reduce_scatter may be lossy. `scale` is the loss scale of the values: a residual kept
     under another scale is reapplied times `scale` / that scale.
     `divided`: every engine of the session was sent this, and each runs its own part. `codec`: a
-    name of contract.codec, or empty; `fill` applies to its rounding errors too.
+    name of contract.codec, or empty; `fill` applies to its rounding errors too. `computes`: of an
+    all_reduce that is not in place; the engine reduces into the input, and the client computes the
+    output from it: see Due.
     """
 
     operation: Annotated[int, between(1, MAX_OPERATION)]
@@ -200,6 +203,24 @@ class Submit(Struct, array_like=True, forbid_unknown_fields=True, gc=False, tag=
     # seconds later. 0 = when the engine reads it
     submitted: Annotated[float, between(0.0, 1e12)] = 0.0
     codec: Annotated[str, most(MAX_CODEC)] = ""
+    computes: bool = False
+
+
+class Due(IpcMessage, frozen=True, tag=20):
+    """Bytes [start, start + size) of the input of `operation` are reduced: the client computes
+    those of the output from them, and answers with Computed. The engine uses neither until then."""
+
+    operation: Annotated[int, between(1, MAX_OPERATION)]
+    step: Annotated[int, between(0, MAX_STEPS)]  # of the engine's program
+    start: Annotated[int, between(0, MAX_ARENA)]
+    size: Annotated[int, between(1, MAX_ARENA)]
+
+
+class Computed(IpcMessage, frozen=True, tag=21):
+    """The client has computed a step that was Due. The engine ignores that of any other step."""
+
+    operation: Annotated[int, between(1, MAX_OPERATION)]
+    step: Annotated[int, between(0, MAX_STEPS)]
 
 
 class Completed(IpcMessage, frozen=True, tag=10):
@@ -280,4 +301,6 @@ Message = (
     | HealthRequest
     | Health
     | CordonRequest
+    | Due
+    | Computed
 )

@@ -14,7 +14,7 @@ SHOWN = 8  # operations that a line names
 
 
 def replay_ledgers(options: argparse.Namespace, output: Output) -> int:
-    """Exit code 1 if a result differs, or none could be computed.
+    """Exit code 1 if anything differs, or nothing of a run could be compared.
 
     Raises: BadLedger, BadConfig.
     """
@@ -23,8 +23,13 @@ def replay_ledgers(options: argparse.Namespace, output: Output) -> int:
     for run, replayed in found:
         output.line(f"{_title(run)}: {_said(replayed)}")
     output.document([_document(run, replayed) for run, replayed in found])
-    good = all(one.of(ReplayVerdict.REPRODUCED) and not one.different for _, one in found)
+    good = all(_compared(one) and not one.different for _, one in found)
     return 0 if good else 1
+
+
+def _compared(found: Replayed) -> bool:
+    """Whether results, or at least the data that ranks sent, were compared with a ledger."""
+    return bool(found.of(ReplayVerdict.REPRODUCED) or found.of(ReplayVerdict.COMPUTED))
 
 
 def _title(run: Mapping[int, Ledger]) -> str:
@@ -46,6 +51,11 @@ def _said(found: Replayed) -> str:
         ),
         _listed(found, ReplayVerdict.UNKNOWN, "reapply residuals that the ledgers do not have"),
         _listed(found, ReplayVerdict.CODED, "have a codec, and are not computed again"),
+        _listed(
+            found,
+            ReplayVerdict.COMPUTED,
+            "have results that trainers computed; only the contributions are reproduced",
+        ),
     ]
     return "\n  ".join(line for line in lines if line)
 

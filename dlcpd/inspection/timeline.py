@@ -15,6 +15,8 @@ goes on, by `what`, with:
     received    rank, transfer, bytes, segments that stay missing
     agreed      rank, transfer, waived segments; repeated if an answer was lost
     reduced     microseconds when the reduction began, bytes
+    due         first byte, bytes: the client may compute them
+    computed    first byte, bytes: the client has
     result      nothing
     failed      code
     returned    ticket: the client has the result (stream and operation are 0)
@@ -62,6 +64,7 @@ class OperationHistory:
     agreed: dict[tuple[int, int], int] = field(default_factory=dict)
     last: int = 0  # the newest event of it
     sent: dict[tuple[int, int], int] = field(default_factory=dict)  # rank, transfer -> first batch
+    due: dict[int, int] = field(default_factory=dict)  # first byte -> when it was due
 
     @property
     def start(self) -> int:
@@ -206,6 +209,11 @@ class _Process:
         elif what == "agreed":
             told = {"operation": op.name, "transfer": more[1], "segments": more[2]}
             yield self._instant(self._thread(more[0], "to", 0), "waived", at, told)
+        elif what == "computed" and more[0] in op.due:
+            identity = f"{self._pid}.{'.'.join(map(str, row[3:6]))}.computed.{more[0]}"
+            same = {"cat": "computation", "id": identity}
+            told = {"first byte": more[0], "bytes": more[1]}
+            yield from self._span(same, f"computes: {op.name}", op.due[more[0]], at, told)
         elif what == "reduced":
             yield self._row(
                 "X",
@@ -252,6 +260,8 @@ def _happened(op: OperationHistory, at: int, what: str, more: list[Any]) -> None
             op.sent.setdefault((more[0], more[1]), at)
         case "taken":
             op.retransmitted += more[2]
+        case "due":
+            op.due[more[0]] = at
         case "agreed":
             op.agreed[more[0], more[1]] = more[2]
         case "result":

@@ -111,6 +111,7 @@ class Recorder:
             ask.codec,
             place.network.capacities if place.network is not None else [],
             place.round_trip,
+            int(task.computes),
         )
 
     def recording(self, order: Order, plan: records.Plan, program: Program) -> "OperationRecording":

@@ -125,6 +125,7 @@ class Plan(_Record, frozen=True):
     # of the hosts of `members`, by number; none: the network is not known
     network: Annotated[list[HostCapacity], most(MAX_WORLD)] = []  # msgspec copies it
     round_trip: Annotated[int, between(0, MAX_ROUND_TRIP)] = 0  # see Place
+    computes: Annotated[int, between(0, 1)] = 0  # 1: the clients computed the results from the sums
 
 
 class Ended(_Record, frozen=True):

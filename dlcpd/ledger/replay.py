@@ -47,6 +47,7 @@ class ReplayVerdict(Enum):
     PARTIAL = auto()  # some rank has no result of it in its ledger
     UNKNOWN = auto()  # it reapplies residuals that the ledgers do not have
     CODED = auto()  # it has a codec, whose residuals are in no ledger
+    COMPUTED = auto()  # its clients computed the results; contributions and losses are reproduced
 
 
 class Differs(OutcomeError):
@@ -147,6 +148,8 @@ class _Operation:
         if len(inputs) < len(members):
             return ReplayVerdict.UNKNOWN
         self._check_masks(members, programs)
+        if self.plan.computes:
+            return ReplayVerdict.COMPUTED
         self._check_results(members, [programs[rank] for rank in members], inputs)
         return ReplayVerdict.REPRODUCED
 
@@ -239,7 +242,11 @@ class _Operation:
 def program_of(plan: Plan, place: int) -> Program:
     """The program of the rank at a place in the plan's group. Raises: BadLedger."""
     task = Task(
-        collective=plan.collective, size=plan.size, sizes=tuple(plan.sizes), lossy=bool(plan.lossy)
+        collective=plan.collective,
+        size=plan.size,
+        sizes=tuple(plan.sizes),
+        lossy=bool(plan.lossy),
+        computes=bool(plan.computes),
     )
     try:
         network = job_network([(str(number), told) for number, told in enumerate(plan.network)])

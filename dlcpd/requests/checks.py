@@ -19,13 +19,15 @@ ALIGNMENT: Final = 64  # bytes; a cache line: where an operation's memory begins
 
 
 def check(ask: Submit, group: Group) -> None:
-    """Check a request without its memory. Raises: BadMessage, BadPolicy."""
+    """Check a request without its memory, once for all equal ones. Raises: BadMessage,
+    BadPolicy."""
     size = ask.input_count * STORAGE[ask.dtype].itemsize
     _check_peers(ask, group)
     _check_policy(ask)
     _check_exempt(ask, size)
     _check_layers(ask, size)
     _check_divided(ask)
+    _check_computes(ask)
 
 
 def memory_of(ask: Submit, arena: Bytes, which: str) -> Bytes:
@@ -38,6 +40,15 @@ def memory_of(ask: Submit, arena: Bytes, which: str) -> Bytes:
             f"not at a multiple of {ALIGNMENT}"
         )
     return arena[start : start + size]
+
+
+def check_apart(ask: Submit, memory: tuple[Bytes, Bytes]) -> None:
+    """Raises: BadMessage if the client would compute an output that overlaps its input."""
+    if ask.computes and abs(ask.input - ask.output) < len(memory[0]):
+        raise BadMessage(
+            f"operation {ask.operation}: its client computes the output from the input, which must "
+            f"be other memory"
+        )
 
 
 def check_transfers(ask: Submit, program: Program) -> None:
@@ -88,6 +99,15 @@ def _check_divided(ask: Submit) -> None:
     row = COLLECTIVES[ask.collective]
     if ask.divided and (ask.sizes or row.message or row.shape is Shape.NOTHING):
         raise BadMessage(f"operation {ask.operation}: {ask.collective} here cannot be divided")
+
+
+def _check_computes(ask: Submit) -> None:
+    if not ask.computes:
+        return
+    if ask.collective != "all_reduce":
+        raise BadMessage(f"operation {ask.operation}: in {ask.collective} no client computes")
+    if ask.codec:
+        raise BadPolicy("an operation whose client computes has no codec: its results are exact")
 
 
 def _check_exempt(ask: Submit, size: int) -> None:

@@ -16,7 +16,7 @@ from dlcpd.core.transfer.layers import Layers
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.codecs.names import codec_of
 from dlcpd.numerics.elements import STORAGE
-from dlcpd.requests.checks import check, check_transfers, memory_of
+from dlcpd.requests.checks import check, check_apart, check_transfers, memory_of
 from dlcpd.requests.plan import Plans, RequestPlan, charge, most_left_over
 from dlcpd.requests.rules import Rules
 from dlcpd.requests.signature import fingerprint, signature
@@ -67,6 +67,7 @@ class GroupRequests:
         Raises: BadMessage, BadPolicy; ArenaFull if it needs more memory than the engine may hold.
         """
         memory = memory_of(ask, arena, "input"), memory_of(ask, arena, "output")
+        check_apart(ask, memory)
         plan = self._plan(ask)
         accounts.holdings.check(plan.charge + _left_over(ask, plan, accounts), plan.terms)
         loss = plan.loss if plan.loss.scale == ask.scale else replace(plan.loss, scale=ask.scale)
@@ -118,6 +119,7 @@ class GroupRequests:
             ask.scale == 1.0,
             ask.divided,
             ask.codec,
+            ask.computes,
             self.group.number,
             *ask.sizes,
             None,

@@ -95,9 +95,10 @@ class Claims:
 
 
 def ranges_of(ask: Submit) -> list[Range]:
-    """Ranges that a request reads and writes; adding residuals writes the input, too."""
+    """Ranges that a request reads and writes; adding residuals writes the input, too, and so do the
+    sums from which a client computes."""
     item = STORAGE[ask.dtype].itemsize
-    adds = ask.max_loss > 0 or ask.name != ""
-    given = Range(ask.input, ask.input + ask.input_count * item, writes=adds)
+    writes = ask.max_loss > 0 or ask.name != "" or ask.computes
+    given = Range(ask.input, ask.input + ask.input_count * item, writes)
     made = Range(ask.output, ask.output + ask.output_count * item, writes=True)
     return [made] if given[:2] == made[:2] else [given, made]

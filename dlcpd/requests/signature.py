@@ -21,6 +21,8 @@ def signature(ask: Submit, group: Group, choice: Choice, share: Share) -> str:
     root = f" root {ask.peer}" if ask.peer >= 0 else ""
     count = f"[{ask.input_count}]" if row.reduces and row.shape is Shape.ELEMENTS else ""
     loss = f"max_loss {ask.max_loss:g}, fill {ask.fill}" if ask.max_loss else "exact"
+    if ask.computes:
+        loss += ", computed by its clients"
     if ask.codec:
         loss += f", codec {ask.codec}" + (", fill zero" if ask.fill == "zero" else "")
     words = (

@@ -85,6 +85,7 @@ def task_of(ask: Submit, group: Group) -> Task:
         receives=from_each,
         codec=ask.codec,
         item=item,
+        computes=ask.computes,
     )
 
 

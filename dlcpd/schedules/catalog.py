@@ -48,6 +48,7 @@ class Task:
     receives: tuple[int, ...] = ()  # this rank's own: bytes from each
     codec: str = ""  # see numerics.codecs; empty: values are not encoded
     item: int = 1  # bytes of an element, if there is a codec
+    computes: bool = False  # whether the client computes the results of an all_reduce from the sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,11 @@ def _chunked(task: Task, place: Place) -> tuple[Any, ...]:
     return place.world, task.size, chunk(place, shard)
 
 
+def _computed(task: Task, place: Place) -> tuple[Any, ...]:
+    """Arguments of the only schedule in which the client computes."""
+    return (*_chunked(task, place), True) if task.computes else _chunked(task, place)
+
+
 def _whole_chunked(task: Task, place: Place) -> tuple[Any, ...]:
     return place.world, task.size, chunk(place, task.size)
 
@@ -157,7 +163,7 @@ def _world(task: Task, place: Place) -> tuple[Any, ...]:
 
 CATALOG: Final[dict[str, dict[str, Recipe]]] = {
     "all_reduce": {
-        "direct": Recipe(all_reduce.direct, _chunked),
+        "direct": Recipe(all_reduce.direct, _computed),
         "one_shot": Recipe(all_reduce.one_shot, _sized),
         "ring": Recipe(ring, _chunked),
         "tree": Recipe(tree, _whole_chunked),

@@ -23,6 +23,7 @@ PAIR: Final = 2  # ranks
 # Bytes up to which each of two ranks reduces all of a tensor, not a half: as many bytes cross the
 # network in one step as in two. 256 KiB take 12 to 24 % less engine CPU so, 4 MiB 40 % more.
 MOST_OF_PAIR: Final = 256 << 10
+COMPUTED: Final = "direct"  # the schedule in which the client computes
 FEW: Final = 4  # ranks: among them a tree saves the root one copy of three at most
 
 
@@ -71,6 +72,10 @@ def _name(task: Task, place: Place, wanted: str | None, *, whole: bool) -> tuple
     """Name of the schedule, and the reason. `whole`: engines divide the operation by range, or not
     at all; by transfers they cannot divide a forest, whose transfers have other numbers on each
     rank. Raises: UnknownSchedule."""
+    if task.computes:
+        if (wanted or COMPUTED) != COMPUTED:
+            raise UnknownSchedule(f"its client computes only in schedule {COMPUTED}, not {wanted}")
+        return COMPUTED, "its client computes between reduction and gather"
     if task.codec:
         name, why = coded_schedule(task.collective, wanted or ""), "the codec's own"
     else:

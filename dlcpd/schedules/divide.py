@@ -12,6 +12,7 @@ from dlcpd.contract.collectives import Share
 from dlcpd.schedules.layout import ALIGNMENT
 from dlcpd.schedules.model import (
     Buffer,
+    Compute,
     Program,
     Receive,
     Reduce,
@@ -52,6 +53,9 @@ def _moved(step: Step, by: int) -> Step:
     if isinstance(step, Reduce):
         operands = tuple(_moved_span(span, by) for span in step.operands)
         return replace(step, target=_moved_span(step.target, by), operands=operands)
+    if isinstance(step, Compute):
+        target, source = _moved_span(step.target, by), _moved_span(step.source, by)
+        return replace(step, target=target, source=source)
     assert isinstance(step, Transfer)  # noqa: S101  # a program is divided before it is encoded
     return replace(step, span=_moved_span(step.span, by), origin=step.origin + by)
 
@@ -100,7 +104,7 @@ def _tied(program: Program) -> list[list[int]]:
 def _renumbered(step: Step, new: dict[int, int], parts: int) -> Step:
     """A step in its part, where the transfers between two ranks count from 0 again."""
     after = tuple(new[at] for at in step.after)
-    if isinstance(step, Reduce):
+    if isinstance(step, Reduce | Compute):
         return replace(step, after=after)
     assert isinstance(step, Transfer)  # noqa: S101  # likewise
     index = step.index // parts

@@ -7,6 +7,7 @@ from dlcpd.contract.sized_cache import SizedCache
 from dlcpd.schedules.model import (
     NOT_REPLICATED,
     Buffer,
+    Compute,
     Program,
     Receive,
     Reduce,
@@ -101,6 +102,12 @@ class Draft:
         if not target.size:
             return ()
         return self._add(Reduce(target, operands, after, last, piece, halvings))
+
+    def compute(self, start: int, size: int, *, after: Steps, piece: int) -> Steps:
+        """The client computes bytes [start, start + size) of OUTPUT from the same ones of INPUT."""
+        if not size:
+            return ()
+        return self._add(Compute(of_output(start, size), of_input(start, size), after, piece))
 
     def copy(
         self, target: Span, source: Span, *, after: Steps = (), piece: int = NOT_REPLICATED

@@ -1,7 +1,7 @@
 """Model of schedules: for every rank a program of steps, as plain values.
 
-A step sends a span of bytes to one rank, receives one, reduces local spans, or encodes or decodes
-one with a codec.
+A step sends a span of bytes to one rank, receives one, reduces local spans, encodes or decodes one
+with a codec, or has the client compute one.
 Builders (`direct`, `ring`, ...) produce programs, the executor in `dlcpd.collectives` runs
 them over the transport, and `interpreter` computes their expected results in numpy. No step
 depends on the collective it belongs to.
@@ -18,7 +18,8 @@ NOT_REPLICATED: Final = -1  # `piece` of a step whose target differs from rank t
 class Buffer(IntEnum):
     """Buffers that every program has; scratch buffers are numbered from SCRATCH on."""
 
-    INPUT = 0  # the caller's contribution; read only, unless OUTPUT is the same memory
+    # The caller's contribution; read only, unless OUTPUT is the same memory, or a Compute reads it
+    INPUT = 0
     OUTPUT = 1  # the caller's result
     SCRATCH = 2  # the first of `Program.scratch`
 
@@ -113,7 +114,21 @@ class Decode:
     piece: int = NOT_REPLICATED  # of target
 
 
-Step = Send | Receive | Reduce | Encode | Decode
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """target = a function of source and of target that the client computes. Done when the client
+    says so.
+
+    Both spans hold the same bytes of the tensor: source those of INPUT, target those of OUTPUT.
+    """
+
+    target: Span
+    source: Span
+    after: tuple[int, ...] = ()
+    piece: int = NOT_REPLICATED  # of target
+
+
+Step = Send | Receive | Reduce | Encode | Decode | Compute
 Transfer = Send | Receive
 
 
@@ -176,11 +191,13 @@ class Program:
 
 def _is_result(step: Step) -> bool:
     """Whether a step receives or decodes a result of another rank."""
-    return not isinstance(step, Send | Reduce | Encode) and written(step).buffer == Buffer.OUTPUT
+    if isinstance(step, Send | Reduce | Encode | Compute):
+        return False
+    return written(step).buffer == Buffer.OUTPUT
 
 
 def read(step: Step) -> tuple[Span, ...]:
-    """Spans that a step reads."""
+    """Spans that a step reads; a Compute reads its target as well, which the caller has written."""
     match step:
         case Send():
             return (step.span,)
@@ -191,12 +208,12 @@ def read(step: Step) -> tuple[Span, ...]:
     return (step.source,)
 
 
-def written(step: Receive | Reduce | Encode | Decode) -> Span:
+def written(step: Receive | Reduce | Encode | Decode | Compute) -> Span:
     """The span that a step writes; an Encode that `rounds` writes its source as well."""
     return step.span if isinstance(step, Receive) else step.target
 
 
-def replicated(step: Receive | Reduce | Encode | Decode) -> Span:
+def replicated(step: Receive | Reduce | Encode | Decode | Compute) -> Span:
     """The part of a result that its `piece` numbers."""
     return step.source if isinstance(step, Encode) else written(step)
 
@@ -279,9 +296,10 @@ def _by_peer(steps: tuple[Step, ...], kind: type[Send | Receive]) -> dict[int, t
 
 
 def _carriable(steps: tuple[Step, ...]) -> dict[int, tuple[int, ...]]:
-    local, sends = set[int](), set[int]()  # steps that wait for no peer, and sends after those
+    # steps that wait for no peer and not for the client, and sends after those
+    local, sends = set[int](), set[int]()
     for position, step in enumerate(steps):
-        if isinstance(step, Receive) or not local.issuperset(step.after):
+        if isinstance(step, Receive | Compute) or not local.issuperset(step.after):
             continue
         if not isinstance(step, Send):
             local.add(position)

@@ -213,6 +213,23 @@ def one_memory(case: Case) -> Iterator[Pair]:
     wanted = torch.cat([theirs[-count:] for theirs in case.gathered(whole)] if count else [whole])
     case.ours.all_gather(whole, whole[(world - 1) * count :]).wait()
     yield "all_gather of a part of its output", whole, wanted
+    yield from _own_parts(case)
+
+
+def _own_parts(case: Case) -> Iterator[Pair]:
+    """The smaller tensor is this rank's part of the larger one, in the arena or not."""
+    world, rank, count = case.size, case.rank, case.count
+    mine = slice(rank * count, (rank + 1) * count)
+    for inside in (False, True):
+        whole = case.given(world * count)
+        columns = [theirs.view(world, -1)[rank] for theirs in case.gathered(whole)]
+        kept = case.ours.session.empty(world * count, case.dtype) if inside else whole
+        kept.copy_(whole)
+        case.ours.reduce_scatter(kept[mine], kept).wait()
+        yield "reduce_scatter into a part of its input", kept[mine], reduce(FOLD["sum"], columns)
+        wanted = torch.cat(case.gathered(kept[mine].clone()))
+        case.ours.all_gather(kept, kept[mine]).wait()
+        yield "all_gather of its own part of the output", kept, wanted
 
 
 def in_parts(case: Case) -> Iterator[Pair]:

@@ -25,7 +25,16 @@ from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.work import Work
 from dlcp_client.session import Session
 from dlcpd.contract.frames import decode_untrusted, encode
-from dlcpd.contract.messages import Completed, Failed, Leave, Left, Message, Released, Submit
+from dlcpd.contract.messages import (
+    Completed,
+    Computed,
+    Failed,
+    Leave,
+    Left,
+    Message,
+    Released,
+    Submit,
+)
 
 ARENA: Final = 1 << 20  # bytes
 
@@ -47,6 +56,7 @@ class Far:
         os.ftruncate(self.arena, arena_bytes)
         self.map = mmap.mmap(self.arena, arena_bytes)
         self.submits: dict[int, Submit] = {}
+        self.computed: list[int] = []  # steps that the client has answered
 
     def tensor(self, number: int) -> torch.Tensor:
         """The memory of an operation, as the engine sees it: it works in place."""
@@ -155,6 +165,11 @@ class StandIn:
         submit = decode_untrusted(data)
         if isinstance(submit, Leave):
             far.send(self.verdict)
+            return
+        if isinstance(submit, Computed):
+            with self.arrived:
+                far.computed.append(submit.step)
+                self.arrived.notify_all()
             return
         assert isinstance(submit, Submit)
         with self.arrived:

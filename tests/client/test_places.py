@@ -93,6 +93,31 @@ def test_arrays_in_the_arena_stay_in_place(arena: SharedArena) -> None:
     assert target.offset == arena.offset_of(output.data_ptr())
 
 
+@pytest.mark.parametrize("rank", [0, 1, 2])
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter"])
+def test_a_part_of_the_other_array_is_not_copied(
+    collective: str, rank: int, arena: SharedArena
+) -> None:
+    whole = TENSORS.empty(arena, (3 * PART,), None)
+    mine, used = whole[rank * PART : (rank + 1) * PART], arena.used
+    both = (whole, mine) if collective == "all_gather" else (mine, whole)
+    source, target = placed(arena, collective, *both, rank * PART)
+    assert source.direct and target.direct and arena.used == used
+    assert abs(source.offset - target.offset) == rank * mine.nbytes
+
+
+@pytest.mark.parametrize(("start", "own"), [(PART, 0), (PART, -1), (8, 8), (2 * PART + 8, PART)])
+def test_another_part_of_the_other_array_is_copied(
+    start: int, own: int, arena: SharedArena
+) -> None:
+    """It is another rank's, of no rank, or not aligned."""
+    whole = TENSORS.empty(arena, (3 * PART + 8,), None)
+    mine = whole[start : start + PART]
+    source, target = placed(arena, "all_gather", whole, mine, own)
+    assert target.direct and not source.direct
+    assert values(source) == mine.tolist()
+
+
 def test_no_array_without_elements_is_a_part(arena: SharedArena) -> None:
     source, target = placed(arena, "all_gather", torch.zeros(PART), torch.zeros(0), 0)
     assert (source.region, len(cast("Any", target.region))) == (None, PART * 4)

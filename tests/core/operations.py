@@ -88,8 +88,9 @@ class PlainOperation:
         self.calls.append(("waived", rank))
         return missing
 
-    def on_failed(self) -> None:
-        self.calls.append(("failed",))
+    def on_computed(self, position: int, now: float) -> bool:
+        self.calls.append(("computed", position))
+        return False
 
     def closed(self) -> None:
         self.calls.append(("closed",))

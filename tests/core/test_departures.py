@@ -30,7 +30,7 @@ def test_promised_operations_go_on() -> None:
     made = session()
     first, second = begun(made, 1), begun(made, 2)
     made.peer_left(1, [(0, 1)], ENDED, NOW)
-    assert list(made.operations.values()) == [first] and ("failed",) in second.calls
+    assert list(made.operations.values()) == [first] and ("closed",) in second.calls
     assert failed(made) == [2]
 
 

@@ -21,7 +21,7 @@ def test_a_failed_operation_leaves_nothing_behind() -> None:
     made = session()
     operation = begun(made)
     made.fail(operation, OperationAborted("no"))
-    assert operation.calls[-2:] == [("failed",), ("closed",)]
+    assert operation.calls[-1] == ("closed",)
     assert not made.operations
     assert not made.timers.pending((made, Timer.DEADLINE, operation))
     assert not made.timers.pending((made, Timer.READY, 1)), "its READY is not repeated"
@@ -44,7 +44,7 @@ def test_a_done_operation_is_released_and_not_failed() -> None:
     made.outcomes.take()
     made.fail(operation, OperationAborted("a peer aborted it"))
     assert made.outcomes.take() == [OperationReleased(7, operation.ticket)]
-    assert not made.operations and ("failed",) not in operation.calls
+    assert not made.operations
 
 
 def test_a_group_fails_alone_and_without_its_done_operations() -> None:
@@ -79,7 +79,7 @@ def test_leaving_keeps_done_operations_and_the_end_does_not() -> None:
     finish(made, first)
     made.leave(SessionClosed("the client has gone"))
     assert failed(made) == {2: "session_closed"}
-    assert list(made.operations.values()) == [first] and ("failed",) in second.calls
+    assert list(made.operations.values()) == [first] and ("closed",) in second.calls
     made.end(SessionClosed("the delivery is over"))
     assert not made.operations
 

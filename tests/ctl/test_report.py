@@ -92,6 +92,24 @@ def test_a_trace_says_what_its_operations_waited_for() -> None:
     assert shown and all(event["pid"] != 3 and event["ph"] != "i" for event in shown)
 
 
+def test_a_step_of_the_client_is_a_span_from_due_to_computed() -> None:
+    name = [7, 0, -1, 1]
+    rows: list[list[Any]] = [
+        [10, "submitted", *name, "weights", 1, "all_reduce", 4096, 0, 0],
+        [20, "due", *name, 1024, 512],
+        [35, "computed", *name, 1024, 512],
+        [36, "computed", *name, 2048, 512],  # its "due" was before the recording
+        [40, "result", *name],
+        [50, "submitted", 7, 0, -1, 2, "weights", 2, "all_reduce", 4096, 0, 0],
+    ]
+    found = [row for row in timeline({0: rows}, [], 1) if row.get("cat") == "computation"]
+    assert [(row["ph"], row["name"], row["ts"]) for row in found] == [
+        ("b", "computes: weights", 20),
+        ("e", "computes: weights", 35),
+    ]
+    assert found[0]["args"] == {"first byte": 1024, "bytes": 512}
+
+
 def test_a_ledger_is_what_was_waived_by_tensor(tmp_path: Path) -> None:
     (tmp_path / "00000000.ledger").write_bytes(examples.FILE)
     [made] = sections(tmp_path)

@@ -14,6 +14,7 @@ import numpy as np
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.schedules.model import (
     Buffer,
+    Compute,
     Program,
     Receive,
     Reduce,
@@ -24,6 +25,7 @@ from dlcpd.schedules.model import (
 )
 from tests.numerics.plain import draw_exact
 
+COMPUTATIONS = 0.2  # of all steps, where clients compute
 KINDS = (("int32", "sum"), ("uint8", "sum"), ("float32", "sum"), ("bfloat16", "max"))
 
 
@@ -83,11 +85,13 @@ class _Rank:
         ]
 
 
-def random_schedule(seed: int, world: int, *, steps: int = 30, most: int = 4096) -> RandomSchedule:
+def random_schedule(
+    seed: int, world: int, *, steps: int = 30, most: int = 4096, computes: bool = False
+) -> RandomSchedule:
     """About `steps` transfers and reductions between `world` ranks, of up to `most` bytes each.
 
     Equal for equal arguments. Nothing in it is lossy; INPUT and OUTPUT are apart, and every
-    byte of OUTPUT is written.
+    byte of OUTPUT is written. `computes`: some steps are those of clients.
     """
     rng = random.Random(seed)
     dtype, op = rng.choice(KINDS)
@@ -98,7 +102,9 @@ def random_schedule(seed: int, world: int, *, steps: int = 30, most: int = 4096)
         scratch = [rng.randrange(1, most // item + 1) * item for _ in range(rng.randrange(3))]
         ranks.append(_Rank(rank, [given, given, *scratch]))
     for _ in range(steps):
-        if world > 1 and rng.random() < 0.7:
+        if computes and rng.random() < COMPUTATIONS:
+            _computation(rng, rng.choice(ranks), item)
+        elif world > 1 and rng.random() < 0.7:
             source, sink = rng.sample(ranks, 2)
             _transfer(rng, source, sink, item)
         else:
@@ -160,6 +166,20 @@ def _reduction(rng: random.Random, state: _Rank, item: int) -> None:
     ]
     if apart:
         _reduce(state, target, tuple(apart))
+
+
+def _computation(rng: random.Random, state: _Rank, item: int) -> None:
+    """A step of the client, and now and then the reduction of what it reads."""
+    source = _within(rng, Span(Buffer.INPUT, 0, state.sizes[0]), item)
+    target = Span(Buffer.OUTPUT, source.start, source.size)
+    if rng.random() < 0.5:
+        fits = [span for span in state.written() if span.size >= source.size]
+        other = rng.choice(fits)
+        other = Span(other.buffer, other.start, source.size)
+        if other == source or not _Touch(source, 0, True).conflicts(other, True):
+            _reduce(state, source, (source, other))
+    after = state.waits_for(source, writes=False) | state.waits_for(target, writes=True)
+    state.add(Compute(target, source, tuple(sorted(after))), [source], [target])
 
 
 def _fill_output(state: _Rank, item: int) -> None:

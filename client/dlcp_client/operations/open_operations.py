@@ -26,7 +26,7 @@ from dlcpd.contract.errors import (
     TooMany,
     error_for,
 )
-from dlcpd.contract.messages import MAX_OPERATION, Completed, Failed, Left, Message, Released
+from dlcpd.contract.messages import MAX_OPERATION, Completed, Due, Failed, Left, Message, Released
 
 log = logging.getLogger("dlcp_client")
 
@@ -177,12 +177,14 @@ class Operations:
                 outcome = message if parts is None else parts.answer(engine, message)
                 if outcome is not None:
                     self._settle_locked(number, outcome)
-                if message.released:
-                    self._release_locked(number, engine)
-                for earlier in message.also_released:
-                    self._release_locked(earlier, engine)
+                released = [number] if message.released else []
+                self._release_locked([*released, *message.also_released], engine)
             case Released(operation=number):
-                self._release_locked(number, engine)
+                self._release_locked([number], engine)
+            case Due(operation=number):
+                work = self._waiting.get(number)  # none: it has failed here
+                if work is not None and work.due is not None:
+                    work.due.add(engine, message)
             case Left(unconfirmed=unconfirmed):
                 self.left[engine] = unconfirmed
             case Failed(operation=0):
@@ -191,7 +193,7 @@ class Operations:
                 if number in self.memory and number not in self._waiting:
                     log.warning("a message that was sent could not be delivered: %s", message.text)
                 self._settle_locked(number, _error_in(message))
-                self._release_locked(number, engine)
+                self._release_locked([number], engine)
             case _:
                 self.fail(BadMessage(f"the engine sent {type(message).__name__} on the lane"))
 
@@ -272,12 +274,12 @@ class Operations:
             del self._announced[id(work)]
         return taken
 
-    def _release_locked(self, number: int, engine: int) -> None:
-        parts = self._parts.get(number)
-        if parts is not None and not parts.release(engine):
-            return
-        self._parts.pop(number, None)
-        self.memory.release(number)
+    def _release_locked(self, numbers: Iterable[int], engine: int) -> None:
+        for number in numbers:
+            parts = self._parts.get(number)
+            if parts is None or parts.release(engine):
+                self._parts.pop(number, None)
+                self.memory.release(number)
 
 
 def _error_in(failed: Failed) -> DlcpError:

@@ -50,7 +50,8 @@ class Places:
         row = COLLECTIVES[operation.message.collective]
         output, input = operation.output, operation.input
         apart, after = not row.by_range, operation.after
-        stage = row.shape is Shape.SENT or (apart and output.overlaps(input))
+        overlap = apart and output.overlaps(input) and not self._is_own_part(operation)
+        stage = row.shape is Shape.SENT or overlap
         target = None
         if apart or output is not input:
             target = self._place(output, after=after, until=until, stage=False, fill=False)
@@ -67,8 +68,7 @@ class Places:
         the engine then copies no part of this rank. None: one of them is in place, on a device or
         empty, or the part is not aligned or not within the larger one."""
         output, input = operation.output, operation.input
-        gathers = output.nbytes >= input.nbytes
-        large, small = (output, input) if gathers else (input, output)
+        gathers, large, small = _by_size(operation)
         start, size = operation.own * small.itemsize, small.nbytes
         if start % OFFSET_UNIT or start + size > large.nbytes:
             return None
@@ -82,10 +82,22 @@ class Places:
         _fill(region.address, input)
         return Placed(region.offset, region), Placed(part.offset, part, part)
 
+    def _is_own_part(self, operation: Operation[A]) -> bool:
+        """Whether both arrays lie in the arena, the smaller one as this rank's part of the larger
+        one: the engine uses them there, and copies no part of this rank."""
+        _, large, small = _by_size(operation)
+        at = large.address + operation.own * small.itemsize
+        return (
+            operation.own >= 0 and small.address == at and self.holds(large) and self.holds(small)
+        )
+
+    def holds(self, block: Block[A]) -> bool:
+        """Whether an array lies in the arena as a whole."""
+        apart = block.device is not None or block.parts
+        return not apart and self._arena.offset_of(block.address) >= 0
+
     def _is_copied(self, block: Block[A]) -> bool:
-        if not block.count or block.device is not None:
-            return False
-        return bool(block.parts) or self._arena.offset_of(block.address) < 0
+        return bool(block.count) and block.device is None and not self.holds(block)
 
     def _place(
         self, block: Block[A], *, after: Event | None, until: float | None, stage: bool, fill: bool
@@ -149,6 +161,13 @@ class Places:
         with self._ranges.waiting_for_room() if self._ranges else nullcontext():
             self._lanes.wait_until(lambda: table.error is not None or done(), deadline)
         table.raise_if_over()
+
+
+def _by_size(operation: Operation[A]) -> tuple[bool, Block[A], Block[A]]:
+    """Whether the output is the array of all parts, then that array, then this rank's part."""
+    output, input = operation.output, operation.input
+    gathers = output.nbytes >= input.nbytes
+    return (True, output, input) if gathers else (False, input, output)
 
 
 def _fill(address: int, block: Block[A]) -> None:

@@ -82,6 +82,7 @@ class RequestOptions(GradientOptions, total=False):
     tag: int
     sizes: Iterable[tuple[int, int]]  # counts of input and output by rank, if they differ
     schedule: str
+    computes: bool  # of an all_reduce: this client computes the output from the sums
 
 
 class AllReduceOptions(ReductionOptions, Generic[A], total=False):
@@ -106,6 +107,7 @@ def request(  # noqa: PLR0913  # all but the first four by keyword
     exempt: Iterable[Range] = (),
     layers: Iterable[Layer] = (),
     scale: float = 1.0,
+    computes: bool = False,
 ) -> Submit:
     """The message of an operation on `block`, without group, number, engines and places.
 
@@ -121,6 +123,8 @@ def request(  # noqa: PLR0913  # all but the first four by keyword
         raise BadTensor(f"avg of {block.dtype} would round; use sum and divide, or a float dtype")
     _check_policy(policy, reduce, name)
     if policy.codec:
+        if computes:
+            raise BadPolicy("a computation follows this reduction: give a policy without a codec")
         check_takes(parsed(policy.codec), block.dtype, reduce)
     _check_scale(scale, block.dtype)
     if type(peer) is int and peer < ANY:
@@ -150,6 +154,7 @@ def request(  # noqa: PLR0913  # all but the first four by keyword
         layers=found,
         scale=float(scale),
         codec=policy.codec,
+        computes=computes,
     )
     try:
         encode_checked(message)

@@ -8,6 +8,7 @@ from typing import Any, Final, Generic, cast
 from dlcp_client.arena.blocks import A
 from dlcp_client.arena.staging import Staging, device_errors
 from dlcp_client.device.seam import Device
+from dlcp_client.operations.due_steps import DueSteps
 from dlcp_client.operations.engines import Engines
 from dlcp_client.operations.joined import Joined, Piece
 from dlcp_client.operations.lanes import Lanes
@@ -78,6 +79,8 @@ class Submission(Generic[A]):
             raise BadTensor(f"{collective} into a read-only array; give one of Session.empty")
         if output.dtype != input.dtype:
             raise BadTensor(f"{collective} of {input.dtype} into {output.dtype}: use one type")
+        if operation.message.computes:
+            self._check_computed(operation)
         # On the CPU this needs no call.
         devices = output.device is not None or input.device is not None
         device = _device_of(operation) if devices else None
@@ -94,6 +97,14 @@ class Submission(Generic[A]):
         else:  # an earlier operation waits for a device
             self._submit_later(operation)
         return operation.work
+
+    def _check_computed(self, operation: Operation[A]) -> None:
+        """Raises: BadTensor if the client could not compute the output from the input."""
+        both = operation.input, operation.output
+        if not all(map(self._places.holds, both)) or both[0].overlaps(both[1]):
+            raise BadTensor(
+                "a computation follows this reduction: give two tensors of Session.empty"
+            )
 
     def _run_staged(self, device: Device, whole: Operation[A]) -> Work[A]:
         """Begin to copy to the arena; submit each piece after its copy."""
@@ -127,6 +138,8 @@ class Submission(Generic[A]):
         )
         if message.max_loss:
             work.bounded_as = message.name
+        if message.computes:
+            work.due = DueSteps()
 
     def _submit_later(self, operation: Operation[A]) -> None:
         """Submit after all earlier operations, and once the input is in the arena.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar, 
 from dlcp_client.arena.blocks import A, Block, Library
 from dlcp_client.arena.memory import Region, copy_bytes
 from dlcp_client.device.seam import Event
+from dlcp_client.operations.due_steps import DueSteps
 from dlcpd.contract.errors import BadTensor, DeviceFailed, DlcpError, error_for
 from dlcpd.contract.messages import Completed
 
@@ -89,6 +90,7 @@ class Work(Generic[A]):
         self.copied = False  # its result is copied from a region of the arena
         self.took = 0.0  # seconds from submission to a result
         self.seconds: list[float] | None = None  # receives `took`; `time` sets it
+        self.due: DueSteps | None = None  # of an operation in which this client computes
         self._progress = progress
         self._region: Region | None = None  # region of the result; None: `tensor` itself
         self._device, self._after = block.device, after

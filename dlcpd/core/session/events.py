@@ -35,6 +35,16 @@ class OperationDone(NamedTuple):
     source: int = -1  # rank in the group whose message was received; -1: no message
 
 
+class OperationDue(NamedTuple):
+    """A step of an operation is the client's to compute, over bytes [start, start + size)."""
+
+    session: int
+    ticket: int
+    step: int
+    start: int
+    size: int
+
+
 class OperationReleased(NamedTuple):
     """The memory of a done operation is free."""
 
@@ -116,6 +126,7 @@ class Concluded(NamedTuple):
 
 Event = (
     OperationDone
+    | OperationDue
     | OperationReleased
     | OperationFailed
     | MessageWithdrawn

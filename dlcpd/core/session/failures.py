@@ -29,7 +29,6 @@ class Failures:
             state.tell_departure()
             return
         error = _awaited(error, operation)
-        operation.on_failed()
         state.close(operation)
         state.streams[wire, peer].fail(number)
         if state.trace.on:

@@ -7,6 +7,7 @@ from dlcpd.contract.errors import NOBODY, DlcpError, Peer, error_for
 from dlcpd.core.session.events import (
     Event,
     OperationDone,
+    OperationDue,
     OperationFailed,
     OperationReleased,
     SessionBroken,
@@ -48,6 +49,10 @@ class Outcomes:
         self.events.append(
             OperationDone(self.session, operation.ticket, operation.released, stats, source)
         )
+
+    def due(self, ticket: int, step: int, start: int, size: int) -> None:
+        """A step of an operation is the client's to compute."""
+        self.events.append(OperationDue(self.session, ticket, step, start, size))
 
     def released(self, operation: Operation) -> None:
         """No peer needs the memory of a done operation."""

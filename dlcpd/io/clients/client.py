@@ -11,7 +11,7 @@ from dlcpd.collectives.order import Group
 from dlcpd.collectives.scratch import ScratchPool
 from dlcpd.contract.collectives import COLLECTIVES, WHOLE, Shape, Share
 from dlcpd.contract.errors import BadMessage, DeadlineExceeded, DlcpError, SessionClosed, made
-from dlcpd.contract.messages import CloseGroup, Leave, OpenGroup, Submit
+from dlcpd.contract.messages import CloseGroup, Computed, Leave, OpenGroup, Submit
 from dlcpd.core.session.mailbox import ANY
 from dlcpd.core.session.session import Session
 from dlcpd.io.clients.lane import Lane
@@ -84,6 +84,8 @@ class Client:
         match message:
             case Submit():
                 return self._submit(message, now)
+            case Computed():
+                self._computed(message, now)
             case OpenGroup():
                 self._open_group(message)
             case CloseGroup():
@@ -114,7 +116,6 @@ class Client:
         self.lane.hang_up()
         if (pending := self.pending) is not None:
             self.pending = None
-            pending.made.on_failed()
             pending.made.closed()
             self._refuse(pending.ask, pending.made.order.group, error)
         self.session.leave(error)
@@ -164,7 +165,6 @@ class Client:
                     return None
             self._begin(pending, now)
         except DlcpError as exc:
-            pending.made.on_failed()
             pending.made.closed()
             self.pending = None
             return self._refuse(pending.ask, pending.made.order.group, exc)
@@ -208,6 +208,15 @@ class Client:
             int(ask.submitted * 1e6),
             int(ask.max_loss * 1e6),
         )
+
+    def _computed(self, answer: Computed, now: float) -> None:
+        """Go on with an operation. The client may answer after it has failed."""
+        for operation in self.session.operations.values():
+            if operation.ticket == answer.operation:
+                if operation.on_computed(answer.step, now):
+                    return
+                break
+        self.session.count("computed_not_due")
 
     def _open_group(self, ask: OpenGroup) -> None:
         members = tuple(ask.ranks)

@@ -22,6 +22,7 @@ from dlcpd.contract.errors import (
 from dlcpd.contract.messages import (
     MAX_AWAITING,
     Completed,
+    Due,
     Failed,
     Left,
     Message,
@@ -34,6 +35,7 @@ from dlcpd.core.session.events import (
     Event,
     MessageWithdrawn,
     OperationDone,
+    OperationDue,
     OperationFailed,
     OperationReleased,
     SessionBroken,
@@ -202,6 +204,8 @@ class Clients:
                 self._send(client, _completed(event, client.lane.take_released()))
                 if self._endpoint.trace.on:
                     self._endpoint.trace.note("returned", number, NO_OPERATION, ticket)
+            case OperationDue(_, ticket, step, start, size):
+                self._send(client, Due(ticket, step, start, size))
             case OperationReleased(number, ticket):
                 if not client.lane.released:  # not at once: waking the client costs more
                     at = time.monotonic() + LANE_DELAY
@@ -216,7 +220,7 @@ class Clients:
             case SessionBroken(_, _, code, text, peer):
                 self._send(client, _failed(0, code, text, peer))
 
-    def _send(self, client: Client, message: Completed | Released | Failed | Left) -> None:
+    def _send(self, client: Client, message: Completed | Due | Released | Failed | Left) -> None:
         if client.left:
             return
         if not client.lane.send(message):

@@ -6,13 +6,16 @@ from dlcpd.schedules.model import Program
 
 
 @PROGRAMS
-def direct(rank: int, world: int, size: int, chunk_bytes: int) -> Program:
+def direct(rank: int, world: int, size: int, chunk_bytes: int, computes: bool = False) -> Program:
     """Reduce-scatter to the owners of `layout`, in the order of ranks, then all-gather.
 
     Contributions are lossy; results are complete, and sent by the rank that added them, so
     that all ranks have the same bytes. A result acknowledges the contribution to it.
     Results follow one chunk behind the contributions: while the last chunk is reduced,
     the result of the one before travels.
+
+    `computes`: the client of the owner computes its results from the sums. A sum then replaces the
+    owner's contribution in INPUT, which no other rank reads.
     """
     owned = [layout(size, world, chunk_bytes).owned_by(owner) for owner in range(world)]
     draft, owed = Draft(rank, world), dict[Chunk, Steps]()  # Send of the contribution
@@ -23,7 +26,13 @@ def direct(rank: int, world: int, size: int, chunk_bytes: int) -> Program:
                 owed[chunk] = draft.send(peer, of_input(chunk.start, chunk.size), lossy=True)
         for chunk in owned[rank][row : row + 1]:
             own, result = of_input(chunk.start, chunk.size), of_output(chunk.start, chunk.size)
-            reduced[chunk] = draft.reduce_from_all(result, own, lossy=True, piece=chunk.index)
+            if computes:
+                added = draft.reduce_from_all(own, own, lossy=True)
+                reduced[chunk] = draft.compute(
+                    chunk.start, chunk.size, after=added, piece=chunk.index
+                )
+            else:
+                reduced[chunk] = draft.reduce_from_all(result, own, lossy=True, piece=chunk.index)
         if row:
             before = [chunk for chunks in owned for chunk in chunks[row - 1 : row]]
             _all_gather(draft, before, reduced, owed)

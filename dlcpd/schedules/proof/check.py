@@ -31,7 +31,8 @@ def check(
     Every Send has its Receive of equal size and kind; transfers count from 0; spans lie in
     their buffers; steps wait for earlier steps only, and not in a circle; the sends that a
     Receive implies have ended; no two steps that may run at once touch bytes that one of them
-    writes; no step reads unwritten bytes; INPUT is not written; all ranks have the same pieces.
+    writes; no step reads unwritten bytes; INPUT is not written, but for sums that a Compute
+    reads; all ranks have the same pieces.
     Sizes are in bytes, by rank. `input_at`: in place, where INPUT begins within OUTPUT, by
     rank (negative if OUTPUT begins within INPUT); None if they are apart.
 

@@ -1,7 +1,7 @@
 """Reference interpreter: computes the results of a schedule in numpy, one step at a time."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +16,7 @@ from dlcpd.schedules.errors import Stuck
 from dlcpd.schedules.model import (
     NOT_REPLICATED,
     Buffer,
+    Compute,
     Decode,
     Encode,
     Program,
@@ -28,6 +29,8 @@ from dlcpd.schedules.model import (
 
 Bytes = NDArray[np.uint8]
 Number = tuple[int, int, int]  # of a transfer: source, destination, index
+# rank, step, source, target: puts what the client of the rank computes into `target`
+Computation = Callable[[int, Compute, Bytes, Bytes], None]
 NOTHING: Final[Mapping[Number, Sequence[slice]]] = {}
 
 
@@ -42,6 +45,7 @@ def interpret(  # noqa: PLR0913  # all but the first two by name
     seed: int = 0,
     lost: Mapping[Number, Sequence[slice]] = NOTHING,
     codec: Codec | None = None,
+    compute: Computation | None = None,
 ) -> list[Bytes]:
     """The bytes of every rank's OUTPUT after all `programs` have run.
 
@@ -49,7 +53,8 @@ def interpret(  # noqa: PLR0913  # all but the first two by name
     their OUTPUT, in bytes. `input_at` is as in `check`. The next of the steps that may run is
     random by `seed`, and unwritten memory holds random bytes: a well-formed schedule gives the
     same result for every seed. "avg" divides by the number of ranks. `lost`: bytes of transfers
-    that never arrive, and count as zero. `codec`: of programs that encode.
+    that never arrive, and count as zero. `codec`: of programs that encode. `compute`: of programs
+    in which the client computes; unwritten memory of OUTPUT is random here, too.
 
     Raises: Stuck.
     """
@@ -57,9 +62,10 @@ def interpret(  # noqa: PLR0913  # all but the first two by name
     ranks = []
     for rank, program in enumerate(programs):
         at = None if input_at is None else input_at[rank]
-        buffers = _buffers(program, inputs[rank], outputs[rank], at, rng)
+        given = inputs[rank] if compute is None else inputs[rank].copy()  # sums replace parts of it
+        buffers = _buffers(program, given, outputs[rank], at, rng)
         ranks.append(_Rank(program, buffers))
-    run = _Run(ranks, dtype, op, lost, codec)
+    run = _Run(ranks, dtype, op, lost, codec, compute)
     while run.ready:
         run.step(int(rng.integers(len(run.ready))))
     for rank, state in enumerate(ranks):
@@ -97,6 +103,7 @@ class _Run:
     op: str
     lost: Mapping[Number, Sequence[slice]]
     codec: Codec | None
+    compute: Computation | None
     ready: list[tuple[int, int]] = field(default_factory=list)  # rank, position
     _begun: set[Number] = field(default_factory=set)
 
@@ -124,6 +131,10 @@ class _Run:
             case Decode():
                 source, target = state.bytes(step.source), state.bytes(step.target)
                 coding.decode(self._coder, self.dtype, source, target)
+            case Compute():
+                if self.compute is None:
+                    raise ValueError("in these programs the client computes: give its computation")
+                self.compute(rank, step, state.bytes(step.source), state.bytes(step.target))
         self._done(rank, position)
 
     @property

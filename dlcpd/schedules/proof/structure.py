@@ -1,17 +1,19 @@
 """Checks of single programs, and of the two ends of each transfer."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from dlcpd.schedules.errors import BadSchedule
 from dlcpd.schedules.model import (
     NOT_REPLICATED,
     Buffer,
+    Compute,
     Decode,
     Encode,
     Program,
     Receive,
     Reduce,
     Send,
+    Span,
     Step,
     Transfer,
     replicated,
@@ -27,8 +29,10 @@ def check_structure(
     for rank, program in enumerate(programs):
         sizes = (input_sizes[rank], output_sizes[rank], *program.scratch)
         _check_indices(rank, program)
+        computed = {step.source for step in program.steps if isinstance(step, Compute)}
         for position, step in enumerate(program.steps):
             why = _wrong_step(position, step, sizes) or _wrong_of_kind(rank, step, programs)
+            why = why or _wrong_target(step, computed)
             if why:
                 raise BadSchedule(rank, position, step, why)
     _check_pieces(programs)
@@ -39,6 +43,8 @@ def _wrong_of_kind(rank: int, step: Step, programs: Sequence[Program]) -> str:
         return _wrong_reduce(step)
     if isinstance(step, Encode | Decode):
         return _wrong_coding(step)
+    if isinstance(step, Compute):
+        return _wrong_compute(step)
     return _wrong_transfer(rank, step, programs)
 
 
@@ -50,9 +56,16 @@ def _wrong_step(position: int, step: Step, sizes: Sequence[int]) -> str:
             return f"there is no buffer {span.buffer}"
         if span.start < 0 or span.size <= 0 or span.start + span.size > sizes[span.buffer]:
             return f"{span} is empty or not in its buffer of {sizes[span.buffer]} B"
-    if not isinstance(step, Send) and written(step).buffer == Buffer.INPUT:
-        return "INPUT is the caller's, and read only"
     return ""
+
+
+def _wrong_target(step: Step, computed: Set[Span]) -> str:
+    """`computed`: spans that the client computes from."""
+    if isinstance(step, Send) or written(step).buffer != Buffer.INPUT:
+        return ""
+    if isinstance(step, Reduce) and step.target in computed:
+        return ""
+    return "INPUT is the caller's, and read only but for sums that a Compute reads"
 
 
 def _wrong_reduce(step: Reduce) -> str:
@@ -69,6 +82,14 @@ def _wrong_coding(step: Encode | Decode) -> str:
         return "what a codec makes lies in scratch memory"
     if isinstance(step, Encode) and step.rounds != (step.source.buffer == Buffer.OUTPUT):
         return "a result, and nothing else, becomes what the other ranks get of it"
+    return ""
+
+
+def _wrong_compute(step: Compute) -> str:
+    if (step.source.buffer, step.target.buffer) != (Buffer.INPUT, Buffer.OUTPUT):
+        return "the client computes from INPUT to OUTPUT: it has no other memory"
+    if (step.source.start, step.source.size) != (step.target.start, step.target.size):
+        return "the client computes bytes of OUTPUT from the same bytes of INPUT"
     return ""
 
 

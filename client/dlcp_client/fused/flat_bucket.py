@@ -1,0 +1,114 @@
+"""Buckets: parameters of one optimizer group in one tensor, and their gradients in another."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import nn
+
+from dlcp_client.hooks.buckets import PlacedGradient
+from dlcp_client.session import Session
+
+BUCKET: Final = 16 << 20  # bytes: smaller ones cost more wake-ups, larger ones begin later
+# Bytes: parameters, and the parts of ranks, begin at multiples of it. So a kernel meets a vector
+# that is not full only at the end of a parameter, as without ranks, and rounds alike.
+ALIGNMENT: Final = 64
+
+
+class Slot(NamedTuple):
+    """A parameter's elements [start, stop) of its bucket."""
+
+    parameter: nn.Parameter
+    start: int
+    stop: int
+
+
+class Slice(NamedTuple):
+    """Elements [start, stop) of a bucket, all of one parameter."""
+
+    start: int
+    stop: int
+
+
+@dataclass(slots=True, eq=False)
+class FlatBucket:
+    """Tensors of the arena; from `enter` to `leave`, the parameters are views of `weights`."""
+
+    group: int  # number of the optimizer's group
+    slots: tuple[Slot, ...]
+    weights: torch.Tensor
+    gradients: torch.Tensor  # of this rank; in an operation, the averages of this rank's part
+    missing: int  # gradients that this step has not brought
+    placed: tuple[PlacedGradient, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        unit = self.weights.itemsize
+        self.placed = tuple(
+            PlacedGradient(
+                parameter,
+                self.gradients[start:stop].view(parameter.shape),
+                start * unit,
+                stop * unit,
+            )
+            for parameter, start, stop in self.slots
+        )
+
+    def slices(self, start: int, stop: int) -> Iterator[Slice]:
+        """Elements [start, stop) by parameter, without padding."""
+        for slot in self.slots:
+            low, high = max(start, slot.start), min(stop, slot.stop)
+            if low < high:
+                yield Slice(low, high)
+
+    def enter(self) -> None:
+        """Move the parameters to the arena."""
+        for parameter, start, stop in self.slots:
+            view = self.weights[start:stop].view(parameter.shape)
+            view.copy_(parameter.detach())
+            parameter.data = view
+
+    def leave(self) -> None:
+        """Give every parameter memory of its own."""
+        for slot in self.slots:
+            slot.parameter.data = slot.parameter.detach().clone()
+
+
+def flat_buckets(
+    session: Session, groups: Sequence[dict[str, Any]], parameters: Sequence[nn.Parameter]
+) -> list[FlatBucket]:
+    """Buckets of `parameters`, the last one first, as backward passes bring their gradients.
+
+    A bucket has parameters of one group and dtype. Buckets are in the order in which their last
+    gradients come. Raises: ArenaFull.
+    """
+    group_of = {id(p): number for number, group in enumerate(groups) for p in group["params"]}
+    backward = list(reversed(parameters))
+    open_ = dict[tuple[int, torch.dtype], list[nn.Parameter]]()
+    size = Counter[tuple[int, torch.dtype]]()
+    full = list[tuple[int, list[nn.Parameter]]]()
+    for parameter in backward:
+        key = group_of[id(parameter)], parameter.dtype
+        open_.setdefault(key, []).append(parameter)
+        size[key] += _padded_bytes(parameter)
+        if size[key] >= BUCKET:
+            full.append((key[0], open_.pop(key)))
+            size[key] = 0
+    full += [(group, run) for (group, _), run in open_.items()]
+    turn = {id(parameter): at for at, parameter in enumerate(backward)}
+    full.sort(key=lambda one: turn[id(one[1][-1])])
+    return [_bucket(session, group, run) for group, run in full]
+
+
+def _bucket(session: Session, group: int, run: Sequence[nn.Parameter]) -> FlatBucket:
+    slots, at = list[Slot](), 0
+    for parameter in run:
+        slots.append(Slot(parameter, at, at + parameter.numel()))
+        at += _padded_bytes(parameter) // parameter.itemsize
+    weights, gradients = (session.zeros(at, run[0].dtype) for _ in range(2))
+    return FlatBucket(group, tuple(slots), weights, gradients, len(slots))
+
+
+def _padded_bytes(parameter: nn.Parameter) -> int:
+    return -(-parameter.nbytes // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,92 @@
+"""Checks that `fused` supports a model, an optimizer and a policy."""
+
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from dlcpd.contract.errors import BadConfig, BadPolicy, BadTensor
+from dlcpd.contract.policy import LossPolicy
+
+# torch has a kernel for each that updates element by element. Exactly these classes: a subclass may
+# read more than the element itself.
+OPTIMIZERS: Final = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
+DTYPES: Final = (torch.float32, torch.float64)
+_REFUSED: Final = ("capturable", "differentiable")  # options that the kernels on the CPU lack
+_INSTEAD: Final = "or use ddp.register for this training"
+
+
+def trained(model: Any, optimizer: Any, policy: LossPolicy) -> dict[str, nn.Parameter]:
+    """The parameters that `fused` will update, by name, in the model's order.
+
+    Raises: BadConfig, BadTensor, BadPolicy: what is not supported, and what to do.
+    """
+    if isinstance(model, DistributedDataParallel):
+        raise BadConfig("fused registers a plain module: leave DistributedDataParallel out")
+    if not isinstance(model, nn.Module):
+        raise BadConfig(f"fused registers a module, and this is a {type(model).__name__}")
+    _check_optimizer(optimizer)
+    if policy.codec:
+        raise BadPolicy(
+            f"fused has no codec {policy.codec!r}: a bounded or exact policy, {_INSTEAD}"
+        )
+    found = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    for name, parameter in found.items():
+        _check_parameter(name, parameter)
+    _check_same(found, optimizer)
+    return found
+
+
+def _check_optimizer(optimizer: Any) -> None:
+    kind = type(optimizer)
+    if kind not in OPTIMIZERS:
+        known = ", ".join(one.__name__ for one in OPTIMIZERS)
+        raise BadConfig(
+            f"fused does not know {kind.__module__}.{kind.__name__}: use {known} of torch.optim, "
+            f"{_INSTEAD}"
+        )
+    for option in _REFUSED:
+        if any(group.get(option) for group in optimizer.param_groups):
+            raise BadConfig(f"fused does not support {kind.__name__}({option}=True): leave it out")
+    if optimizer.state:
+        raise BadConfig(
+            "the optimizer has made steps before fused.register: register first, then load its "
+            "state_dict"
+        )
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:  # noqa: SLF001  # no public name
+        raise BadConfig(f"the optimizer has step hooks, which fused does not call: {_INSTEAD}")
+
+
+def _check_parameter(name: str, parameter: nn.Parameter) -> None:
+    what = f"parameter {name!r}"
+    if isinstance(parameter, DTensor):
+        raise BadTensor(f"{what} is sharded: fused registers a plain module")
+    if parameter.device.type != "cpu":
+        raise BadTensor(f"{what} is on {parameter.device}: fused works on the CPU, {_INSTEAD}")
+    if parameter.dtype not in DTYPES:
+        names = " and ".join(str(one).removeprefix("torch.") for one in DTYPES)
+        raise BadTensor(f"{what} is {parameter.dtype}: fused updates {names}, {_INSTEAD}")
+    if not parameter.is_contiguous():
+        raise BadTensor(f"{what} is not contiguous: make it contiguous, {_INSTEAD}")
+
+
+def _check_same(found: dict[str, nn.Parameter], optimizer: Optimizer) -> None:
+    """The optimizer and the model must have the same parameters: else a rank would wait for a
+    gradient that never comes, or update what is not averaged."""
+    names = {id(parameter): name for name, parameter in found.items()}
+    theirs = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
+    if lacking := [name for mine, name in names.items() if mine not in theirs]:
+        raise BadConfig(
+            f"the optimizer lacks parameter {lacking[0]!r} of the model: add it, or freeze it with "
+            f"requires_grad_(False)"
+        )
+    if strange := len(theirs - names.keys()):
+        raise BadConfig(
+            f"the optimizer has {strange} parameters that the model does not: give each model an "
+            f"optimizer of its own"
+        )
+    if not names:
+        raise BadConfig("the model has no parameter to train")

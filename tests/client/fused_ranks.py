@@ -1,0 +1,166 @@
+"""What one rank does in a test of `fused`: runs in a process of its own, returns plain values."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from dlcp_client import Session, bounded, connect, ddp, fused
+from dlcp_client.fused import flat_bucket
+from tests.client.ddp_ranks import group
+from tests.client.real import TIMEOUT
+
+STEPS = 20
+Make = Callable[..., Optimizer]
+OPTIMIZERS: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {
+    "SGD": (SGD, {"lr": 0.05, "weight_decay": 0.01}),
+    "momentum": (SGD, {"lr": 0.02, "momentum": 0.9, "dampening": 0.1}),
+    "Nesterov": (SGD, {"lr": 0.02, "momentum": 0.9, "nesterov": True}),
+    "Adam": (Adam, {"lr": 0.003, "weight_decay": 0.01}),
+    "AMSGrad": (Adam, {"lr": 0.003, "amsgrad": True}),
+    "AdamW": (AdamW, {"lr": 0.003, "weight_decay": 0.1}),
+}
+
+
+def network() -> nn.Sequential:
+    """Several buckets of 256 KiB, and parameters whose sizes are no multiples of a vector."""
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Embedding(33, 63),
+        nn.Linear(63, 301),
+        nn.LayerNorm(301),
+        nn.ReLU(),
+        nn.Linear(301, 301),
+        nn.ReLU(),
+        nn.Linear(301, 5),
+    )
+
+
+def optimizer_of(net: nn.Module, name: str, **more: Any) -> Optimizer:
+    """Of two groups."""
+    kind, options = OPTIMIZERS[name]
+    made: Any = kind
+    plain = [p for p in net.parameters() if p.dim() < 2]
+    rest = [p for p in net.parameters() if p.dim() >= 2]
+    groups = [{"params": plain, "weight_decay": 0.0}, {"params": rest}]
+    optimizer: Optimizer = made(groups, **options, **more)
+    return optimizer
+
+
+def backward(net: nn.Module, rank: int, number: int) -> None:
+    torch.manual_seed(100 * number + rank)
+    words, targets = torch.randint(0, 33, (16, 4)), torch.randn(16, 4, 5)
+    (net(words) - targets).square().mean().backward()
+
+
+def train(net: nn.Module, optimizer: Optimizer, rank: int, steps: range) -> None:
+    """The loop of a user, with a scheduler."""
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.5)
+    for number in steps:
+        optimizer.zero_grad()
+        backward(net, rank, number)
+        optimizer.step()
+        scheduler.step()
+
+
+def weights(net: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().reshape(-1) for p in net.parameters()])
+
+
+def same(one: Any, two: Any) -> bool:
+    """Whether two states are equal, to the bit."""
+    if isinstance(one, torch.Tensor):
+        return isinstance(two, torch.Tensor) and torch.equal(one, two)
+    if isinstance(one, dict):
+        return one.keys() == two.keys() and all(same(one[key], two[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(two) and all(map(same, one, two))
+    return bool(one == two)
+
+
+def session_of(arena_bytes: int = 64 << 20, **options: Any) -> Session:
+    return connect(timeout=TIMEOUT, arena_bytes=arena_bytes, **options)
+
+
+def compared(rank: int, store: str, world: int) -> dict[str, dict[str, Any]]:
+    """Each optimizer against DDP with torch's fused kernel, over Gloo and over dlcpd."""
+    flat_bucket.BUCKET = 1 << 18  # type: ignore[misc]
+    found = {}
+    with group(rank, store, world), session_of() as session:
+        for name in OPTIMIZERS:
+            net = network()
+            if rank:
+                nn.init.zeros_(net.get_parameter("0.weight"))  # rank 0's counts
+            optimizer = optimizer_of(net, name)
+            handle = fused.register(net, optimizer, session=session)
+            train(net, optimizer, rank, range(STEPS))
+            parts, state = handle.state_bytes, optimizer.state_dict()["state"]
+            handle.close()
+            over_gloo = reference(name, rank)
+            over_dlcp = reference(name, rank, session)
+            sizes = [p.numel() for p in net.parameters()]
+            states = {"SGD": 0, "momentum": 1, "Nesterov": 1, "Adam": 2, "AMSGrad": 3, "AdamW": 2}
+            found[name] = {
+                "apart": float((weights(net) - weights(over_gloo[0])).abs().max()),
+                "equal": torch.equal(weights(net), weights(over_dlcp[0])),
+                "state": same(state, over_dlcp[1].state_dict()["state"]),
+                "returned": same(optimizer.state_dict()["state"], state),
+                "parts": parts,
+                "whole": states[name] * 4 * sum(sizes),
+                "weights": weights(net).numpy(),
+            }
+    return found
+
+
+def reference(name: str, rank: int, session: Session | None = None) -> tuple[nn.Module, Optimizer]:
+    net = network()
+    optimizer = optimizer_of(net, name, fused=True)
+    model = DistributedDataParallel(net, bucket_cap_mb=0.25)
+    handle = ddp.register(model, session=session) if session else None
+    train(model, optimizer, rank, range(STEPS))
+    if handle:
+        handle.close()
+    return net, optimizer
+
+
+def resumed(rank: int, store: str, world: int, file: str, steps: range) -> Any:
+    """Go on from a file, if it is there; rank 0 writes it anew. Returns weights."""
+    with group(rank, store, world), session_of() as session:
+        net = network()
+        optimizer = optimizer_of(net, "AdamW")
+        with closing(fused.register(net, optimizer, session=session)) as handle:
+            if Path(file).exists():
+                saved = torch.load(file)
+                net.load_state_dict(saved["net"])
+                optimizer.load_state_dict(saved["optimizer"])
+                assert same(optimizer.state_dict(), saved["optimizer"]), "before the next step"
+            for number in steps:  # every rank has the data of rank 0: worlds give the same
+                optimizer.zero_grad()
+                backward(net, 0, number)
+                optimizer.step()
+            made = {"net": net.state_dict(), "optimizer": handle.state_dict()}
+        if not rank:
+            torch.save(made, file)
+        return weights(net).numpy()
+
+
+def bounded_training(rank: int, store: str, config: str) -> dict[str, Any]:
+    """Over daemons that lose datagrams; large layers, so that something is waived."""
+    with group(rank, store), session_of(256 << 20, config=config) as session:
+        torch.manual_seed(1)
+        net = nn.Sequential(nn.Linear(600, 600), nn.ReLU(), nn.Linear(600, 600))
+        optimizer = SGD(net.parameters(), lr=0.01, momentum=0.9)
+        handle = fused.register(net, optimizer, bounded(0.2), session=session, warmup_steps=2)
+        for number in range(12):
+            optimizer.zero_grad()
+            torch.manual_seed(100 * number + rank)
+            net(torch.randn(16, 600)).square().mean().backward()
+            optimizer.step()
+        waived, steps = handle.ledger.waived, handle.totals.steps
+        handle.close()
+        return {"weights": weights(net).numpy(), "waived": waived, "steps": steps}

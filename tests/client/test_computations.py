@@ -1,0 +1,81 @@
+"""Steps that an engine leaves to the client: each is computed once, in order, unless it is over."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from dlcp_client.operations.work import Work
+from dlcpd.contract.errors import OperationAborted
+from dlcpd.contract.messages import Due, Failed
+from tests.client.stand_in import StandIn, completed
+
+
+@pytest.fixture
+def world() -> Iterator[StandIn]:
+    made = StandIn(1)
+    made.answering = False
+    yield made
+    made.close()
+
+
+def begun(world: StandIn) -> Work:
+    session = world.sessions[0]
+    work = session.world.all_reduce_computed(session.zeros(100), session.zeros(100))
+    world.wait_for(work.number)
+    return work
+
+
+def test_a_frame_that_is_read_twice_is_computed_once(world: StandIn) -> None:
+    """As after Ctrl-C between a frame and its removal from the lane."""
+    work, computed, far = begun(world), list[tuple[int, int]](), world.far[0]
+    far.send(Due(1, 5, 0, 64))
+    far.send(Due(1, 6, 64, 336))
+    far.send(Due(1, 5, 0, 64))
+
+    def compute(start: int, stop: int) -> None:
+        computed.append((start, stop))
+        far.send(Due(1, 5, 0, 64))
+        if len(computed) == 2:
+            far.send(completed(1))
+
+    world.sessions[0].compute({work: compute})
+    work.wait()
+    assert computed == [(0, 64), (64, 400)]
+    with world.arrived:
+        assert world.arrived.wait_for(lambda: far.computed == [5, 6], timeout=30)
+
+
+def test_no_step_of_a_failed_operation_is_computed(world: StandIn) -> None:
+    work, far = begun(world), world.far[0]
+    far.send(Due(1, 5, 0, 64))
+    far.send(Failed(1, "operation_aborted", "rank 1 has aborted it"))
+    computed = list[int]()
+    world.sessions[0].compute({work: lambda start, _: computed.append(start)})
+    with pytest.raises(OperationAborted, match="rank 1 has aborted it"):
+        work.wait()
+    assert not computed
+
+
+def test_a_step_of_an_unknown_operation_is_ignored(world: StandIn) -> None:
+    world.far[0].send(Due(7, 5, 0, 64))
+    work = begun(world)
+    world.far[0].send(completed(1))
+    world.sessions[0].compute({work: lambda *_: pytest.fail("it is of another operation")})
+    work.wait()
+
+
+def test_the_first_operation_is_computed_first(world: StandIn) -> None:
+    first, second, order = begun(world), begun(world), list[int]()
+    for number in (2, 1):
+        world.far[0].send(Due(number, 5, 0, 64))
+        world.far[0].send(Due(number, 6, 64, 336))
+
+    def compute(number: int) -> None:
+        order.append(number)
+        if len(order) == 4:
+            world.far[0].send(completed(1))
+            world.far[0].send(completed(2))
+
+    pending = {first: lambda *_: compute(1), second: lambda *_: compute(2)}
+    world.sessions[0].compute(pending)
+    assert order == [1, 1, 2, 2]

@@ -1,0 +1,46 @@
+"""Updates inside the reduction of gradients, over real daemons: equal to DDP's, to the bit."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.client import fused_ranks
+from tests.client.test_ddp import on_each_rank
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_every_optimizer_equals_the_frameworks(tmp_path: Path, world: int) -> None:
+    ranks = on_each_rank(fused_ranks.compared, tmp_path, world, world=world)
+    for name, found in ranks[0].items():
+        for rank in ranks:
+            assert rank[name]["equal"], f"{name}: not the weights of DDP over dlcpd"
+            assert rank[name]["state"], f"{name}: not the state of torch's optimizer"
+            assert rank[name]["returned"], name
+            assert rank[name]["parts"] <= 1.05 * found["whole"] / world + 4096, name
+            assert np.array_equal(rank[name]["weights"], found["weights"]), name
+        # Gloo divides before it adds: for two ranks that rounds nothing
+        assert found["apart"] == 0.0 if world == 2 else found["apart"] < 1e-6, name
+        assert sum(rank[name]["parts"] for rank in ranks) == found["whole"], name
+
+
+def test_a_checkpoint_goes_on_with_another_number_of_ranks(tmp_path: Path) -> None:
+    kept, other = str(tmp_path / "kept"), str(tmp_path / "other")
+    [whole, _] = on_each_rank(fused_ranks.resumed, tmp_path, 2, other, range(10), world=2)
+    on_each_rank(fused_ranks.resumed, tmp_path, 2, kept, range(5), world=2)
+    ranks = on_each_rank(fused_ranks.resumed, tmp_path, 3, kept, range(5, 10), world=3)
+    for weights in ranks:
+        np.testing.assert_allclose(weights, whole, rtol=0, atol=1e-5)
+        assert np.array_equal(weights, ranks[0])
+
+
+def test_bounded_training_loses_gradients_only(tmp_path: Path) -> None:
+    file = tmp_path / "dlcpd.toml"
+    file.write_text(
+        '[daemon]\ncontrol_address = "127.0.0.1"\n'
+        '[network]\npaths = [{ address = "127.0.0.1" }]\n[inject]\nloss = 0.05\nseed = 1\n'
+    )
+    ranks = on_each_rank(fused_ranks.bounded_training, tmp_path, str(file))
+    assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
+    assert ranks[0]["waived"] + ranks[1]["waived"] > 0
+    assert ranks[0]["steps"] == 12

@@ -1,0 +1,272 @@
+"""What `fused` refuses, by name, and what a loop may do: one rank with a real daemon."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch._C._distributed_c10d import HashStore
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD, Adam, AdamW, RMSprop
+
+from dlcp_client import DlcpError, Session, connect, exact, fused
+from dlcp_client.fused.suitability import trained
+from dlcpd.contract.errors import BadConfig, BadPolicy, BadTensor
+from dlcpd.contract.policy import EXACT
+from tests.client.fused_ranks import same, weights
+from tests.client.real import TIMEOUT
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with connect(HashStore(), 0, 1, timeout=TIMEOUT, arena_bytes=16 << 20) as made:
+        yield made
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(2)
+    return nn.Sequential(nn.Linear(9, 33), nn.ReLU(), nn.Linear(33, 3))
+
+
+def backward(net: nn.Module, number: int) -> None:
+    torch.manual_seed(number)
+    net(torch.randn(5, 9)).square().sum().backward()
+
+
+class Registered:
+    """A model, the same model without dlcpd, and their optimizers."""
+
+    def __init__(self, session: Session) -> None:
+        self.net, self.plain = network(), network()
+        self.optimizer = Adam(self.net.parameters(), lr=0.01, fused=True)
+        self.reference = Adam(self.plain.parameters(), lr=0.01, fused=True)
+        self.handle = fused.register(self.net, self.optimizer, session=session)
+
+    def step(self, number: int) -> None:
+        for net, optimizer in ((self.net, self.optimizer), (self.plain, self.reference)):
+            optimizer.zero_grad()
+            backward(net, number)
+            optimizer.step()
+
+    @property
+    def equal(self) -> bool:
+        state = self.optimizer.state_dict()["state"], self.reference.state_dict()["state"]
+        return torch.equal(weights(self.net), weights(self.plain)) and same(*state)
+
+
+@pytest.fixture
+def made(session: Session) -> Iterator[Registered]:
+    registered = Registered(session)
+    yield registered
+    registered.handle.close()
+
+
+def test_a_loop_may_accumulate_and_use_a_closure(made: Registered) -> None:
+    for number in range(3):
+        for net, optimizer in ((made.net, made.optimizer), (made.plain, made.reference)):
+            optimizer.zero_grad()
+            if net is made.net:
+                with made.handle.no_sync():
+                    backward(net, 10 * number)
+            else:
+                backward(net, 10 * number)
+            backward(net, 10 * number + 1)
+            optimizer.step()
+    assert made.equal
+
+    def closure(net: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], float]:
+        def call() -> float:
+            optimizer.zero_grad()
+            backward(net, 99)
+            return 5.0
+
+        return call
+
+    assert made.optimizer.step(closure(made.net, made.optimizer)) == 5.0
+    made.reference.step(closure(made.plain, made.reference))
+    assert made.equal
+
+
+def test_a_step_may_be_skipped(made: Registered) -> None:
+    made.step(1)
+    made.optimizer.zero_grad()
+    backward(made.net, 2)
+    made.handle.discard()
+    assert made.equal
+    made.step(3)
+    assert made.equal
+
+
+def test_close_returns_everything(made: Registered) -> None:
+    made.step(1)
+    made.handle.close()
+    made.step(2)
+    assert made.equal
+    made.handle.close()
+
+
+@pytest.mark.parametrize(
+    ("between", "text"),
+    [
+        (lambda net: backward(net, 5), "a second backward pass without step"),
+        (lambda net: nn.utils.clip_grad_norm_(net.parameters(), 0.1), "does not support clipping"),
+        (lambda net: net.zero_grad(), "was changed after backward"),
+    ],
+)
+def test_what_would_be_wrong_is_refused_and_loses_nothing(
+    made: Registered, between: Callable[[nn.Module], Any], text: str
+) -> None:
+    made.step(1)
+    made.optimizer.zero_grad()
+    backward(made.net, 2)
+
+    def go_on() -> None:
+        between(made.net)
+        made.optimizer.step()
+
+    with pytest.raises(BadConfig, match=text):
+        go_on()
+    made.handle.discard()
+    assert made.equal
+    made.step(3)
+    assert made.equal
+
+
+def test_a_parameter_that_was_moved_is_named(made: Registered) -> None:
+    weight = made.net.get_parameter("0.weight")
+    inside = weight.data
+    backward(made.net, 1)
+    weight.data = inside.clone()
+    with pytest.raises(BadConfig, match=r"'0\.weight' has other memory"):
+        made.optimizer.step()
+    weight.data = inside
+    made.handle.discard()
+    made.step(2)
+    assert made.equal
+
+
+def test_a_parameter_without_a_gradient_is_named(made: Registered) -> None:
+    made.net[0].requires_grad_(False)
+    backward(made.net, 1)
+    with pytest.raises(BadConfig, match=r"without a gradient of '0\.bias', '0\.weight'"):
+        made.optimizer.step()
+    made.net[0].requires_grad_(True)
+
+
+def test_the_state_of_another_model_is_refused(made: Registered) -> None:
+    made.step(1)
+    other = nn.Sequential(nn.Linear(9, 5), nn.Linear(5, 3))
+    optimizer = Adam(other.parameters())
+    other(torch.randn(5, 9)).sum().backward()
+    optimizer.step()
+    with pytest.raises(BadConfig, match=r"a parameter of shape .* needs exp_avg, exp_avg_sq"):
+        made.optimizer.load_state_dict(optimizer.state_dict())
+    saved = made.optimizer.state_dict()
+    made.optimizer.load_state_dict(saved)
+    made.step(2)
+    assert made.equal
+
+
+def test_no_parameter_is_added(made: Registered) -> None:
+    with pytest.raises(BadConfig, match="close the handle, then add"):
+        made.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3))]})
+
+
+def test_a_model_is_registered_once(made: Registered, session: Session) -> None:
+    with pytest.raises(BadConfig, match=r"'0\.weight' is registered already"):
+        fused.register(made.net, Adam(made.net.parameters()), session=session)
+
+
+def transpose(weight: torch.Tensor) -> None:
+    weight.data = weight.t().contiguous().t()
+
+
+def refused(
+    kind: type[DlcpError],
+    text: str,
+    change: Callable[[nn.Sequential], Any] = lambda _: None,
+    make: Callable[[nn.Sequential], Any] = lambda net: SGD(net.parameters(), lr=0.1),
+    **more: Any,
+) -> Any:
+    return pytest.param(kind, text, change, make, more, id=text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "change", "make", "more"),
+    [
+        refused(
+            BadConfig,
+            "does not know torch.optim.rmsprop.RMSprop: use SGD, Adam, AdamW",
+            make=lambda net: RMSprop(net.parameters()),
+        ),
+        refused(
+            BadConfig,
+            "does not know .*Mine",
+            make=lambda net: type("Mine", (Adam,), {})(net.parameters()),
+        ),
+        refused(
+            BadConfig,
+            r"does not support AdamW\(differentiable=True\)",
+            make=lambda net: AdamW(net.parameters(), differentiable=True),
+        ),
+        refused(
+            BadConfig,
+            r"does not support Adam\(capturable=True\)",
+            make=lambda net: Adam(net.parameters(), capturable=True),
+        ),
+        refused(
+            BadConfig,
+            "lacks parameter '2.weight'",
+            make=lambda net: SGD(net[0].parameters(), lr=0.1),
+        ),
+        refused(
+            BadConfig,
+            "has 2 parameters that the model does not",
+            make=lambda net: SGD([*net.parameters(), *nn.Linear(2, 2).parameters()], lr=0.1),
+        ),
+        refused(BadConfig, "no parameter to train", lambda net: net.requires_grad_(False)),
+        refused(
+            BadTensor,
+            "'0.weight' is torch.float16: fused updates float32 and float64",
+            lambda net: net.half(),
+        ),
+        refused(BadTensor, "'0.weight' is on meta", lambda net: net.to("meta")),
+        refused(
+            BadTensor,
+            "'0.weight' is not contiguous",
+            lambda net: transpose(net.get_parameter("0.weight")),
+        ),
+        refused(BadPolicy, "no codec 'bf16'", policy=exact(codec="bf16")),
+    ],
+)
+def test_what_is_not_supported_is_named(
+    kind: type[DlcpError],
+    text: str,
+    change: Callable[[nn.Sequential], Any],
+    make: Callable[[nn.Sequential], Any],
+    more: dict[str, Any],
+) -> None:
+    net = network()
+    change(net)
+    with pytest.raises(kind, match=text):
+        trained(net, make(net), more.get("policy", EXACT))
+
+
+def test_models_and_optimizers_in_use_are_refused() -> None:
+    net = network()
+    optimizer = Adam(net.parameters())
+    with pytest.raises(BadConfig, match="a plain module: leave DistributedDataParallel out"):
+        trained(DistributedDataParallel.__new__(DistributedDataParallel), optimizer, EXACT)
+    with pytest.raises(BadConfig, match="this is a int"):
+        trained(3, optimizer, EXACT)
+    hook = optimizer.register_step_pre_hook(lambda *_: None)
+    with pytest.raises(BadConfig, match="has step hooks"):
+        trained(net, optimizer, EXACT)
+    hook.remove()
+    backward(net, 1)
+    optimizer.step()
+    with pytest.raises(BadConfig, match="has made steps before"):
+        trained(net, optimizer, EXACT)

@@ -1,0 +1,156 @@
+"""Schedules in which clients compute: well-formed, of the right meaning, and refused if they are
+not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dlcpd.contract.collectives import Share
+from dlcpd.schedules.builders.all_reduce import direct
+from dlcpd.schedules.catalog import Place, Task
+from dlcpd.schedules.choose import choose
+from dlcpd.schedules.errors import BadSchedule, UnknownSchedule
+from dlcpd.schedules.model import Buffer, Compute, Program, Receive, Reduce, Send, Span
+from dlcpd.schedules.proof.check import check
+from dlcpd.schedules.proof.interpreter import interpret
+from tests.schedules.computations import backwards, update
+from tests.schedules.random_schedules import random_schedule
+
+CHUNK = 256  # bytes
+IN, OUT = Buffer.INPUT, Buffer.OUTPUT
+
+
+def updated(parts: list[np.ndarray]) -> np.ndarray:
+    """What `update` makes of the sum of int32 parts."""
+    summed = sum(part.view(np.int32) for part in parts)
+    return np.asarray(3 * summed + np.arange(len(parts[0]) // 4, dtype=np.int32))
+
+
+def inputs(world: int, size: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(size)
+    drawn = rng.integers(-1000, 1000, (world, size // 4)).astype(np.int32)
+    return list(drawn.view(np.uint8))
+
+
+@pytest.mark.parametrize("world", range(1, 7))
+@pytest.mark.parametrize("size", [0, 4, 60, 1000, 7000])
+def test_every_rank_gets_what_the_owners_compute(world: int, size: int) -> None:
+    programs = [direct(rank, world, size, CHUNK, True) for rank in range(world)]
+    check(programs, [size] * world, [size] * world)
+    given = inputs(world, size)
+    found = interpret(
+        programs, given, outputs=[size] * world, dtype="int32", op="sum", compute=update
+    )
+    assert all(np.array_equal(out.view(np.int32), updated(given)) for out in found)
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_parts_of_engines_together_compute_the_whole(parts: int) -> None:
+    world, size = 3, 7000
+    given, found = inputs(world, size), np.zeros(size, np.uint8)
+    task = Task(collective="all_reduce", size=size, computes=True)
+    for number in range(parts):
+        places = [Place(rank, ((0,), (1,), (2,)), CHUNK) for rank in range(world)]
+        programs = [choose(task, place, share=Share(number, parts)).program for place in places]
+        check(programs, [size] * world, [size] * world)
+        made = interpret(
+            programs, given, outputs=[size] * world, dtype="int32", op="sum", compute=update
+        )
+        for step in programs[0].steps:
+            span = step.target if isinstance(step, Compute) else getattr(step, "span", None)
+            if span is not None and span.buffer == OUT:
+                found[span.start : span.start + span.size] = made[0][span.start :][: span.size]
+    assert np.array_equal(found.view(np.int32), updated(given))
+
+
+def test_the_choice_is_direct_whatever_the_size_and_hosts() -> None:
+    for size in (4, 1 << 20):
+        for hosts in (((0,), (1,)), ((0, 1), (2, 3))):
+            task = Task(collective="all_reduce", size=size, computes=True)
+            choice = choose(task, Place(0, hosts, 1 << 20))
+            assert choice.name == "direct"
+            assert sum(isinstance(step, Compute) for step in choice.program.steps) == 1
+            plain = choose(replace(task, computes=False), Place(0, hosts, 1 << 20), "direct")
+            assert plain.fingerprint != choice.fingerprint
+            assert not any(isinstance(step, Compute) for step in plain.program.steps)
+
+
+def test_another_schedule_is_refused_by_name() -> None:
+    task = Task(collective="all_reduce", size=64, computes=True)
+    with pytest.raises(UnknownSchedule, match="only in schedule direct, not ring"):
+        choose(task, Place(0, ((0,), (1,)), 1 << 20), "ring")
+
+
+def computing(step: Compute, *before: Reduce) -> list[Program]:
+    return [Program((*before, step), frozenset())]
+
+
+def test_the_client_computes_the_same_bytes_of_its_own_memory() -> None:
+    good = Compute(Span(OUT, 0, 64), Span(IN, 0, 64))
+    check(computing(good), [512], [512])
+    for wrong in (Span(OUT, 64, 64), Span(OUT, 0, 32)):
+        with pytest.raises(BadSchedule, match="from the same bytes"):
+            check(computing(replace(good, target=wrong)), [512], [512])
+    with pytest.raises(BadSchedule, match="no other memory"):
+        check([Program((replace(good, target=Span(2, 0, 64)),), frozenset(), (64,))], [512], [512])
+
+
+def test_only_a_sum_that_a_client_reads_is_written_to_input() -> None:
+    summed = Reduce(Span(IN, 0, 64), (Span(IN, 0, 64), Span(IN, 64, 64)))
+    step = Compute(Span(OUT, 0, 64), Span(IN, 0, 64), after=(0,))
+    check(computing(step, summed), [512], [512])
+    other = replace(step, target=Span(OUT, 128, 64), source=Span(IN, 128, 64))
+    with pytest.raises(BadSchedule, match="read only but for sums"):
+        check(computing(other, summed), [512], [512])
+
+
+def test_what_a_computation_uses_is_used_by_no_step_meanwhile() -> None:
+    summed = Reduce(Span(IN, 0, 64), (Span(IN, 0, 64), Span(IN, 64, 64)))
+    step = Compute(Span(OUT, 0, 64), Span(IN, 0, 64))
+    with pytest.raises(BadSchedule, match="may run while"):
+        check(computing(step, summed), [512], [512])
+    sent = Send(1, 0, Span(OUT, 0, 64))
+    programs = [
+        Program((step, sent), frozenset({1})),
+        Program((Receive(0, 0, Span(OUT, 0, 64)),), frozenset({0})),
+    ]
+    with pytest.raises(BadSchedule, match="may run while"):
+        check(programs, [512] * 2, [512] * 2)
+    programs[0] = Program((step, replace(sent, after=(0,))), frozenset({1}))
+    check(programs, [512] * 2, [512] * 2)
+
+
+def test_no_ready_carries_what_the_client_has_yet_to_compute() -> None:
+    step = Compute(Span(OUT, 0, 64), Span(IN, 0, 64))
+    program = Program((step, Send(1, 0, Span(OUT, 0, 64), after=(0,))), frozenset({1}))
+    assert not program.carriable
+
+
+def test_an_interpreter_without_the_computation_says_so() -> None:
+    program = direct(0, 1, 64, CHUNK, True)
+    with pytest.raises(ValueError, match="give its computation"):
+        interpret([program], [np.zeros(64, np.uint8)], outputs=[64], dtype="int32", op="sum")
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_random_ones_are_well_formed_and_give_the_same_in_any_order(world: int) -> None:
+    seen = 0
+    for seed in range(30):
+        made = random_schedule(seed, world, computes=True)
+        check(made.programs, [len(given) for given in made.inputs], made.outputs)
+        found = [
+            interpret(
+                made.programs,
+                made.inputs,
+                outputs=made.outputs,
+                dtype=made.dtype,
+                op=made.op,
+                seed=order,
+                compute=backwards(made.dtype),
+            )
+            for order in range(2)
+        ]
+        assert [a.tobytes() for a in found[0]] == [b.tobytes() for b in found[1]]
+        seen += sum(isinstance(step, Compute) for one in made.programs for step in one.steps)
+    assert seen > 100
