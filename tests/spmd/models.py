@@ -1,5 +1,7 @@
 """Models as one writes them for one device, each with a loss."""
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -16,10 +18,16 @@ class Perceptron(nn.Module):
         return F.cross_entropy(self.down(torch.tanh(self.up(x))), target)
 
 
+def unmarked(x: Tensor) -> Tensor:
+    return x
+
+
 class Block(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
+    """`mark` is for the sum of both branches, which may be annotated."""
+
+    def __init__(self, width: int, heads: int, mark: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.mark = heads, mark
         self.before_attention, self.before_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
         self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -32,10 +40,9 @@ class Block(nn.Module):
             for part in (self.q, self.k, self.v)
         )
         found = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.o(found.transpose(1, 2).reshape(batch, positions, width))
+        x = self.mark(x + self.o(found.transpose(1, 2).reshape(batch, positions, width)))
         y = F.gelu(self.up(self.before_mlp(x)))
-        made: Tensor = x + self.down(y)
-        return made
+        return self.mark(x + self.down(y))
 
 
 class GPT(nn.Module):
@@ -47,18 +54,21 @@ class GPT(nn.Module):
         vocabulary: int = 50,
         layers: int = 2,
         positions: int = 8,
+        *,
         heads: int = 4,
+        mark: Callable[[Tensor], Tensor] = unmarked,
     ) -> None:
         super().__init__()
+        self.mark = mark
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Parameter(torch.randn(positions, width) * 0.02)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(width, heads, mark) for _ in range(layers))
         self.last = nn.LayerNorm(width)
         self.head = nn.Linear(width, vocabulary, bias=False)
         self.head.weight = self.tokens.weight
 
     def forward(self, tokens: Tensor, target: Tensor) -> Tensor:
-        x = self.tokens(tokens) + self.positions
+        x = self.mark(self.tokens(tokens) + self.positions)
         for block in self.blocks:
             x = block(x)
         return F.cross_entropy(self.head(self.last(x)).flatten(0, 1), target.flatten())
@@ -76,7 +86,9 @@ def perceptron(batch: int = 7) -> tuple[nn.Module, tuple[Tensor, ...]]:
     return model, (torch.randn(batch, 13).double(), torch.randint(0, 5, (batch,)))
 
 
-def gpt(batch: int = 4) -> tuple[nn.Module, tuple[Tensor, ...]]:
+def gpt(
+    batch: int = 4, mark: Callable[[Tensor], Tensor] = unmarked
+) -> tuple[nn.Module, tuple[Tensor, ...]]:
     torch.manual_seed(0)
-    model = GPT().double()
+    model = GPT(mark=mark).double()
     return model, tuple(torch.randint(0, 50, (batch, 8)) for _ in range(2))

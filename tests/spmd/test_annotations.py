@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from dlcp_client.spmd.annotations import OPEN, annotate, annotations_of, checked
-from dlcp_client.spmd.mesh import Mesh
+from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.sharding import Split
 from dlcpd.contract.errors import BadConfig
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcp_client.spmd.factors import dealt, merged
-from dlcp_client.spmd.mesh import Mesh
+from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.rules.shapes import common_factors
 from dlcp_client.spmd.sharding import Split
 

@@ -4,9 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 from dlcp_client.spmd.annotations import annotate
-from dlcp_client.spmd.mesh import Mesh
+from dlcp_client.spmd.marks import mesh_split
+from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.planning import plan
 from tests.spmd.models import TENSOR_PARALLEL, gpt, perceptron
 from tests.spmd.one_device import assert_equal, counts
@@ -77,3 +80,47 @@ def test_sharded_parameters_have_a_gather_per_use_and_a_scatter_per_gradient() -
     gathers = len(names) + 1 + matrices
     # The loss, and the number of labels that count.
     assert found == {"all_gather": gathers, "reduce_scatter": len(names), "all_reduce": 2}
+
+
+def test_sequence_parallel_has_scatters_and_gathers_instead_of_sums() -> None:
+    mesh = Mesh({"model": 2})
+    made = gpt(mark=lambda x: mesh_split(x, mesh, (None, "model", None), priority=1))
+    found = divided(made, mesh, TENSOR_PARALLEL, [])
+    assert found["reduce_scatter"] == 4 * LAYERS
+    assert found["all_gather"] == 4 * LAYERS + 1  # the gradient of the embedding
+    # Parameters whose gradients are sums over positions: norms, embedding; and two numbers.
+    assert found["all_reduce"] == 2 * (2 * LAYERS + 1) + 1 + 2 and len(found) == 3
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_moving_a_division_sends_what_changes_its_rank(ranks: int) -> None:
+    """An all-to-all: (p - 1) / p of a shard."""
+    mesh = Mesh({"a": ranks})
+    model = Moved(mesh)
+    x = torch.randn(12, 24).double()
+    partition = plan(model, mesh, example=(x,), inputs=[("a", None)])
+    assert_equal(partition, model, (x,))
+    (moved,) = [one for one in partition.collectives if one.kind == "all_to_all"]
+    assert moved.sent == x.nbytes * (ranks - 1) / ranks**2
+
+
+class Moved(nn.Module):
+    """By rows, then by columns."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        super().__init__()
+        self.mesh, self.weight = mesh, nn.Parameter(torch.ones((), dtype=torch.double))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = mesh_split(torch.tanh(x), self.mesh, (None, "a"))
+        return (torch.exp(x) * self.weight).sum()
+
+
+def test_a_plan_does_not_depend_on_the_number_of_ranks() -> None:
+    kinds = []
+    for ranks in (2, 64):
+        model, arguments = gpt(batch=64)
+        mesh = Mesh({"data": ranks})
+        made = plan(model, mesh, example=arguments, inputs=BATCH)
+        kinds.append([(one.kind, one.caller.name) for one in made.collectives])
+    assert kinds[0] == kinds[1]

@@ -12,7 +12,7 @@ from torch import nn
 
 from dlcpd.contract.errors import BadConfig
 
-from .mesh import Mesh
+from .meshes import Mesh
 from .sharding import Sharding, Split, axes_of
 
 OPEN: Final = "?"  # a dimension that propagation decides

@@ -1,7 +1,6 @@
 """Capture of a model: one graph of the forward and the backward pass, in ATen operations.
 
-It uses `aot_export_joint_with_descriptors`, which torch keeps for such tools; this module is the
-only one that knows it. Shapes are those of the example.
+Torch keeps `aot_export_joint_with_descriptors` for such tools. Shapes are those of the example.
 """
 
 import linecache
@@ -19,18 +18,22 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import fx, nn
-from torch._decomp import get_decompositions
-from torch._functorch import aot_autograd
-from torch._functorch._aot_autograd import descriptors
-from torch.fx import traceback
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from dlcpd.contract.errors import BadConfig
 
 from .annotations import Annotation
-from .mesh import Mesh
-from .mesh_split import collected
+from .marks import collected
+from .meshes import Mesh
+from .private_torch import (
+    aot_export_joint_with_descriptors,
+    descriptors,
+    get_decompositions,
+    preserve_node_meta,
+    set_stack_trace,
+)
+from .repeated import merge_repeated
 from .rules.call import results_of
 from .tied import merge_tied
 
@@ -127,10 +130,10 @@ def capture(model: nn.Module, mesh: Mesh, example: Sequence[Any]) -> Captured:
         raise BadConfig("example= has a value that is not a tensor: give the model tensors only")
     with ExitStack() as stack:
         marks = stack.enter_context(collected(mesh))
-        stack.enter_context(traceback.preserve_node_meta())
+        stack.enter_context(preserve_node_meta())
         stack.enter_context(_Lines())
         try:
-            joint = aot_autograd.aot_export_joint_with_descriptors(
+            joint = aot_export_joint_with_descriptors(
                 stack, model, tuple(example), decompositions=_decompositions()
             )
         except BadConfig:
@@ -140,6 +143,7 @@ def capture(model: nn.Module, mesh: Mesh, example: Sequence[Any]) -> Captured:
         graph = joint.graph_module.graph
         graph.eliminate_dead_code()
         merge_tied(graph, model)
+        merge_repeated(graph)
         inputs = [
             _input(node.meta["desc"], node) for node in graph.nodes if node.op == "placeholder"
         ]
@@ -227,7 +231,7 @@ class _Lines(TorchFunctionMode):
         if frame is not None:
             file, number = frame.f_code.co_filename, frame.f_lineno
             code = linecache.getline(file, number).strip()
-            traceback.set_stack_trace([f"{Path(file).name}:{number}: {code}"])
+            set_stack_trace([f"{Path(file).name}:{number}: {code}"])
         return func(*args, **(kwargs or {}))
 
 

@@ -12,7 +12,7 @@ from math import prod
 from typing import Final, NamedTuple
 
 from .factors import ByFactor, dealt, sharding_of
-from .mesh import Mesh
+from .meshes import Mesh
 from .resharding import Move, bytes_sent, steps
 from .rules import Rule
 from .rules.rule import Dims
@@ -30,8 +30,8 @@ class Costs:
     work_per_s: float = 1e10  # multiplications, or elements that an operation reads or writes
 
     def of(self, sent: float) -> float:
-        """Seconds of one collective."""
-        return self.latency + sent / self.bytes_per_s
+        """Seconds of one collective; one that sends nothing is left out."""
+        return self.latency + sent / self.bytes_per_s if sent else 0.0
 
 
 class Place(NamedTuple):

@@ -5,14 +5,13 @@ coordinates are known to `ranks` only.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .mesh import Mesh
+from .meshes import Mesh
 from .sharding import Split
 
 
@@ -38,12 +37,11 @@ class Ranks(Protocol):
         """`x` with zeros as padding of a dimension, whose `size` rows those axes divide."""
 
 
-@dataclass(frozen=True, slots=True)
 class Position:
-    """The calls that need no other rank."""
+    """The calls that need no other rank. `at`: the coordinates of this one."""
 
-    mesh: Mesh
-    at: Mapping[str, int]
+    def __init__(self, mesh: Mesh, rank: int) -> None:
+        self.mesh, self.at = mesh, mesh.coordinates(rank)
 
     def shard(self, x: Tensor, axis: str, dim: int) -> Tensor:
         return shards(x, dim, self.mesh.sizes[axis])[self.at[axis]]

@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from .capture import Value
-from .mesh import Mesh
+from .meshes import Mesh
 from .resharding import Move, Step, bytes_sent
 from .sharding import Sharding, Split, axes_of, replaced
 
@@ -86,6 +86,8 @@ class Emitter:
     def _collective(
         self, method: str, x: fx.Node, value: Value, axis: str, sent: float, *options: Any
     ) -> fx.Node:
+        if self.mesh.sizes[axis] == 1:
+            return x
         made = self.graph.call_method(method, (self._ranks, x, axis, *options))
         if self.caller is None:
             raise AssertionError("a collective is written for a captured node")

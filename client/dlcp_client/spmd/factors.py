@@ -7,7 +7,7 @@ rows of f that a rank holds, as g is: `Split(axis, outer)`.
 from collections.abc import Iterable, Mapping
 from math import prod
 
-from .mesh import Mesh
+from .meshes import Mesh
 from .rules import Rule
 from .rules.rule import Dim, Dims
 from .sharding import Sharding, Split, Splits, axes_of

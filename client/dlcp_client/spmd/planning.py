@@ -11,8 +11,8 @@ from dlcpd.contract.errors import BadConfig
 from .annotations import Annotation, Dim, annotations_of, checked
 from .capture import capture
 from .choice import Costs
-from .mesh import Mesh
-from .partition import Partition, partition_of
+from .meshes import Mesh
+from .partitioner import Partition, partition_of
 from .propagation import plan_of
 
 Inputs = Sequence[Sequence[Dim] | None]

@@ -17,8 +17,8 @@ from dlcpd.contract.errors import BadConfig
 from .annotations import Annotation, may_be_stored
 from .capture import Captured, Kind, Value, value_of
 from .factors import adds_to, axes_used, dealt, merged
-from .mesh import Mesh
-from .mesh_split import MARK
+from .marks import MARK
+from .meshes import Mesh
 from .rules import Rule, rule_of
 from .rules.call import call_of, operand_nodes, results_of
 from .rules.elementwise import pointwise
@@ -74,6 +74,8 @@ def _rules(captured: Captured) -> dict[fx.Node, Rule]:
     """Raises: BadConfig naming every operation without a rule, and a line that calls it."""
     found: dict[fx.Node, Rule] = {}
     lacking: dict[str, str] = {}  # operation to line
+    if captured.graph.find_nodes(op="get_attr"):
+        lacking["a tensor that is made from numbers"] = "register it as a buffer"
     for node in captured.calls():
         rule = _rule(node)
         if rule is None:

@@ -5,7 +5,7 @@ from enum import Enum
 from math import prod
 from typing import NamedTuple
 
-from .mesh import Mesh
+from .meshes import Mesh
 from .sharding import Sharding, Split, replaced
 
 

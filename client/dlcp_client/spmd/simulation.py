@@ -6,12 +6,12 @@ from typing import Any
 from torch import Tensor, fx
 
 from .collectives import MEANING, Position
-from .mesh import Mesh
+from .meshes import Mesh
 
 
 def simulate(graph: fx.Graph, mesh: Mesh, inputs: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
     """The outputs of every rank. `inputs`: per rank, without `ranks`."""
-    positions = [Position(mesh, mesh.coordinates(rank)) for rank in range(mesh.ranks)]
+    positions = [Position(mesh, rank) for rank in range(mesh.ranks)]
     held: dict[fx.Node, list[Any]] = {}
     given = iter(range(-1, len(inputs[0])))
     for node in graph.nodes:

@@ -4,7 +4,8 @@ from typing import Any
 
 import torch
 from torch import fx, nn
-from torch._functorch._aot_autograd import descriptors
+
+from .private_torch import descriptors
 
 aten = torch.ops.aten
 

@@ -38,8 +38,9 @@ def _linear(call: Call) -> tuple[frozenset[int], ...]:
 
 
 def is_pointwise(target: Any) -> bool:
-    """Whether torch says that an operation is elementwise."""
-    return torch.Tag.pointwise in getattr(target, "tags", ())
+    """Whether torch says that an operation is elementwise. Random numbers depend on the shard."""
+    tags = getattr(target, "tags", ())
+    return torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags
 
 
 SUMS: Final = {aten.add.Tensor, aten.sub.Tensor}

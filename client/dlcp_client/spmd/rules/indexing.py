@@ -19,8 +19,11 @@ def embedding(call: Call) -> Rule:
     return rule([((), *last), index], [index + last], sizes | {"z": z}, linear=ONE, zeroed=INDEX)
 
 
-def embedding_backward(call: Call) -> Rule:
-    """The gradient of the table is a sum over all places of the index."""
+def embedding_backward(call: Call) -> Rule | None:
+    """The gradient of the table is a sum over all places of the index. None: it is divided by how
+    often an index occurs, which no rank can tell from its shard."""
+    if call.option("scale_grad_by_freq"):
+        return None
     index, sizes = named(call.operands[1].shape)
     z = call.first.shape[-1]
     last = (("z",),) if z > 1 else ((),)
@@ -64,6 +67,15 @@ def index_select(call: Call) -> Rule:
     return rule([kept, index], [made], sizes, linear=ONE, zeroed=INDEX)
 
 
+def index_add(call: Call) -> Rule:
+    """Adds rows to those that an index names: the index and its dimension stay whole."""
+    at = call.dim("dim", call.first.dim())
+    dims, sizes = named(call.first.shape)
+    kept = without(dims, [at])
+    together = (frozenset({0, 2}),)
+    return rule([kept, ((),), kept], [kept], sizes, linear=together, passes=True, zeroed=INDEX)
+
+
 RULES: Final[Rules] = {
     aten.embedding.default: embedding,
     aten.embedding_dense_backward.default: embedding_backward,
@@ -72,4 +84,5 @@ RULES: Final[Rules] = {
     aten.scatter.src: scatter,
     aten.scatter_add.default: scatter_add,
     aten.index_select.default: index_select,
+    aten.index_add.default: index_add,
 }

@@ -26,7 +26,7 @@ class Rule:
     `passes`: dimensions merely pass through; propagation begins with such calls.
     `shapes`: arguments by position that are the shape of a result, by the number of the result.
     `zeroed`: operands whose padding must be zero, because an index out of range is an error.
-    `target`: the operation to call on shards, if it is another one.
+    `reshapes`: on shards it is a reshape to the shape of the result's shard, whatever it is called.
     """
 
     operands: tuple[Dims, ...]
@@ -37,7 +37,7 @@ class Rule:
     passes: bool = False
     shapes: Mapping[int, int] = field(default_factory=dict)
     zeroed: frozenset[int] = frozenset()
-    target: Any = None
+    reshapes: bool = False
 
     @property
     def places(self) -> tuple[Dims, ...]:

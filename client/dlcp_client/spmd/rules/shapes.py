@@ -71,17 +71,10 @@ def _refined(old: list[int], new: list[int]) -> list[tuple[int, int, int]] | Non
 
 
 def reshape(call: Call) -> Rule:
-    """The common factors of both shapes. A shard need not be contiguous: not `view`."""
+    """The common factors of both shapes; also of `squeeze`, which on shards would remove a
+    dimension that has one row on a rank, and of `view`, for which shards may lie too far apart."""
     old, new, sizes = common_factors(call.first.shape, call.result.shape)
-    return rule(
-        [old], [new], sizes, linear=ONE, passes=True, shapes={1: 0}, target=aten.reshape.default
-    )
-
-
-def squeeze(call: Call) -> Rule:
-    """Dimensions of one row come or go; the dimension is an argument."""
-    old, new, sizes = common_factors(call.first.shape, call.result.shape)
-    return rule([old], [new], sizes, linear=ONE, passes=True)
+    return rule([old], [new], sizes, linear=ONE, passes=True, reshapes=True)
 
 
 def _permuted(call: Call, order: Sequence[int]) -> Rule:
@@ -200,8 +193,8 @@ _of_dim: Callable[[Call], Rule] = partial(along, "dim")
 
 RULES: Final[Rules] = {
     aten.view.default: reshape, aten._unsafe_view.default: reshape, aten.reshape.default: reshape,
-    aten.unsqueeze.default: squeeze, aten.squeeze.dim: squeeze, aten.squeeze.dims: squeeze,
-    aten.squeeze.default: squeeze,
+    aten.unsqueeze.default: reshape, aten.squeeze.dim: reshape, aten.squeeze.dims: reshape,
+    aten.squeeze.default: reshape,
     aten.t.default: transpose, aten.transpose.int: transpose, aten.permute.default: permute,
     aten.expand.default: expand,
     aten.cat.default: cat, aten.stack.default: stack,

@@ -17,12 +17,15 @@ from torch import fx
 from .capture import Kind, Value
 from .choice import Choice, Chooser, Costs, Place, summed_axes
 from .emission import Collective, Emitter
-from .mesh_split import MARK
+from .factors import dealt, sharding_of
+from .marks import MARK
 from .propagation import Plan
-from .resharding import steps
+from .resharding import Move, steps
 from .rules import Rule
 from .rules.call import results_of
-from .sharding import Sharding, axes_in, whole
+from .sharding import Sharding, Splits, axes_in, whole
+
+aten = torch.ops.aten
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +79,9 @@ class _Partitioner:
         self._forms: dict[Value, dict[Sharding, fx.Node]] = defaultdict(dict)  # once added up
         self._partial: dict[Value, tuple[str, ...]] = {}  # axes over which to add up
         self._kinds = {port.value: port.kind for port in plan.captured.inputs}
+        self._again: dict[Value, fx.Node] = {}  # captured calls that may be made once more
+        # Not those of parameters: these are gathered for each use, as a whole one takes memory.
+        self._stored = {value for value, kind in self._kinds.items() if kind is Kind.PARAMETER}
 
     def add(self, node: fx.Node) -> None:
         self._emitter.caller = node
@@ -116,6 +122,11 @@ class _Partitioner:
             for at, value in enumerate(operands)
         ]
         made = choice.shardings[len(operands) :]
+        if rule.passes and len(operands) == len(made) == 1:
+            if operands[0] in self._stored:
+                self._stored.add(Value(node))
+            else:
+                self._again[Value(node)] = node
         for at, x in enumerate(self._emit(node, rule, given, made)):
             if x is not None:
                 self._set(Value(node, at), made[at], x)
@@ -177,6 +188,9 @@ class _Partitioner:
     ) -> list[fx.Node | None]:
         """The call on shards; shapes among its arguments become those of shards."""
         left, graph = iter(given), self._emitter.graph
+        if rule.reshapes:
+            shape = list(self._plan.mesh.local_shape(Value(node).shape, made[0]))
+            return [graph.call_function(aten.reshape.default, (given[0], shape))]
 
         def put(one: fx.Node) -> fx.Node:
             return next(left)
@@ -184,9 +198,9 @@ class _Partitioner:
         arguments, kwargs = fx.node.map_arg((node.args, node.kwargs), put)
         args = list(arguments)
         for at, number in rule.shapes.items():
-            shape = Value(node, number).shape
-            args[at] = list(self._plan.mesh.local_shape(shape, made[number]))
-        target: Any = rule.target or node.target
+            whole_shape = Value(node, number).shape
+            args[at] = list(self._plan.mesh.local_shape(whole_shape, made[number]))
+        target: Any = node.target
         out = graph.call_function(target, tuple(args), dict(kwargs))
         if isinstance(node.meta["val"], torch.Tensor):
             return [out]
@@ -202,11 +216,31 @@ class _Partitioner:
         self._add_up(value, want)
         forms = self._forms[value]
         if want not in forms:
-            x = forms[self.have[value]]
-            for step in steps(self.have[value], want):
-                x = self._emitter.move(x, value, step)
-            forms[want] = x
+            forms[want] = self._made_again(value, want) or self._moved(value, want)
         return forms[want]
+
+    def _moved(self, value: Value, want: Sharding) -> fx.Node:
+        x = self._forms[value][self.have[value]]
+        for step in steps(self.have[value], want):
+            x = self._emitter.move(x, value, step)
+        return x
+
+    def _made_again(self, value: Value, want: Sharding) -> fx.Node | None:
+        """A tensor from its operand, which is at hand as the call needs it: the transpose of a
+        gathered gradient is not gathered too. None: it is not, or its parts would suffice."""
+        node = self._again.get(value)
+        if node is None or all(step.move is Move.SLICE for step in steps(self.have[value], want)):
+            return None
+        rule, operand = self._plan.rules[node], self._plan.places(node)[0]
+        by_factor: dict[str, Splits] = {}
+        for dim, splits in zip(rule.results[0], want, strict=True):
+            by_factor |= dealt(dim, splits, rule.sizes, self._plan.mesh)
+        shardings = [sharding_of(dims, by_factor, rule, self._plan.mesh) for dims in rule.places]
+        have, made = shardings
+        if operand is None or operand in self._partial or have is None or made != want:
+            return None
+        given = self._forms[operand].get(have)
+        return None if given is None else self._emit(node, rule, [given], [want])[0]
 
     def _add_up(self, value: Value, wish: Sharding) -> None:
         axes = self._partial.pop(value, ())

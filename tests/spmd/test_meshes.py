@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcp_client.spmd.collectives import Position
-from dlcp_client.spmd.mesh import Mesh, mesh
+from dlcp_client.spmd.meshes import Mesh, mesh
 from dlcp_client.spmd.sharding import Split, text_of
 from dlcpd.contract.errors import BadConfig
 from tests.spmd.one_device import together
@@ -57,7 +57,7 @@ def test_shards_hold_every_row_once(of: Mesh, size: int, data: st.DataObject) ->
     whole = torch.arange(size)
     each, held = [], 0
     for rank in range(of.ranks):
-        position = Position(of, of.coordinates(rank))
+        position = Position(of, rank)
         x = whole
         for axis in axes:
             x = position.shard(x, axis, 0)
@@ -72,7 +72,7 @@ def test_shards_hold_every_row_once(of: Mesh, size: int, data: st.DataObject) ->
 
 
 def test_padding_is_replaced_whatever_it_is() -> None:
-    position = Position(Mesh({"a": 2}), {"a": 1})
+    position = Position(Mesh({"a": 2}), 1)
     x = torch.tensor([[1.0, float("nan")], [2.0, float("inf")]])
     assert position.masked(x, 1, 3, ("a",)).tolist() == [[1, 0], [2, 0]]
     assert position.masked(x, 0, 4, ("a",)) is x

@@ -11,7 +11,7 @@ import torch
 from dlcpd.contract.errors import BadConfig
 
 from .annotations import Annotation, Dim, checked
-from .mesh import Mesh
+from .meshes import Mesh
 
 
 @torch.library.custom_op("dlcp_spmd::mesh_split", mutates_args=())
