@@ -1,0 +1,33 @@
+"""A one-device program on all ranks: a few annotated tensors decide how the others are divided.
+
+    from dlcp_client import spmd
+
+    mesh = spmd.mesh(data=2, model=2)
+    spmd.annotate(model, mesh, {"*.up.weight": ("model", None)})
+    parallel = spmd.partition(model, mesh, example=(x, y), inputs=[("data", None), ("data",)])
+
+docs/spmd.md says how to read its plan, and when not to use it.
+"""
+
+from .annotations import OPEN, annotate
+from .choice import Costs
+from .explanation import explain
+from .marks import mesh_split
+from .meshes import Mesh, mesh
+from .module import Partitioned, partition
+from .partitioner import Partition
+from .planning import plan
+
+__all__ = [
+    "OPEN",
+    "Costs",
+    "Mesh",
+    "Partition",
+    "Partitioned",
+    "annotate",
+    "explain",
+    "mesh",
+    "mesh_split",
+    "partition",
+    "plan",
+]

@@ -1,0 +1,125 @@
+"""Writes collectives and the steps of resharding into a divided graph, and records them."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import fx
+
+from .capture import Value
+from .meshes import Mesh
+from .resharding import Move, Step, bytes_sent
+from .sharding import Sharding, Split, axes_of, replaced
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Collective:
+    """One collective of a divided graph. `value`: the tensor that it completes or moves;
+    `caller`: the captured node that needs it; `sent`: bytes that a rank sends."""
+
+    node: fx.Node
+    value: Value
+    caller: fx.Node
+    axis: str
+    sent: float
+
+    @property
+    def kind(self) -> str:
+        return str(self.node.target)
+
+
+class Emitter:
+    """The graph under construction. Its first input is `ranks`."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self.mesh, self.graph = mesh, fx.Graph()
+        self.collectives: list[Collective] = []
+        self.caller: fx.Node | None = None  # the captured node that is being divided
+        self._ranks = self.graph.placeholder("ranks")
+
+    def add_up(
+        self, x: fx.Node, value: Value, have: Sharding, wish: Sharding, axes: tuple[str, ...]
+    ) -> tuple[fx.Node, Sharding]:
+        """The sum of partial sums over `axes`: a reduce-scatter where `wish` divides the tensor
+        next by one of them, else an all-reduce. Returns the sum and its sharding."""
+        left = list(axes)
+        while left:
+            dim, split = _next_wish(have, wish, left) or (-1, Split(left[0]))
+            local = self._local_bytes(value, have)
+            share = local * (1 - 1 / self.mesh.sizes[split.axis])
+            left.remove(split.axis)
+            if dim < 0:
+                x = self._collective("all_reduce", x, value, split.axis, 2 * share)
+                continue
+            shape = self.mesh.local_shape(value.shape, have)
+            have = replaced(have, dim, (*have[dim], split))
+            x, at = self._in_blocks(x, shape, dim, split.outer)
+            x = self._collective("reduce_scatter", x, value, split.axis, share, at)
+            x = self._flat(x, value, have, split)
+        return x, have
+
+    def move(self, x: fx.Node, value: Value, step: Step) -> fx.Node:
+        """One step of resharding."""
+        axis, method = step.split.axis, step.move.value
+        sent = bytes_sent(step, value.shape, value.tensor.element_size(), self.mesh)
+        before = self.mesh.local_shape(value.shape, step.before)
+        rows = self.mesh.local_shape(value.shape, step.after)[step.dim]
+        if step.move is Move.SWAP:
+            return self._collective(method, x, value, axis, sent, step.dim, step.to, rows)
+        x, at = self._in_blocks(x, before, step.dim, step.split.outer)
+        if step.move is Move.GATHER:
+            x = self._collective(method, x, value, axis, sent, at, rows // step.split.outer)
+        else:
+            x = self.graph.call_method(method, (self._ranks, x, axis, at))
+        return self._flat(x, value, step.after, step.split)
+
+    def masked(self, x: fx.Node, value: Value, dim: int, sharding: Sharding) -> fx.Node:
+        """Zeros as padding of a dimension."""
+        size, splits = value.shape[dim], sharding[dim]
+        if size % self.mesh.parts(splits) == 0:
+            return x
+        return self.graph.call_method("masked", (self._ranks, x, dim, size, axes_of(splits)))
+
+    def _collective(
+        self, method: str, x: fx.Node, value: Value, axis: str, sent: float, *options: Any
+    ) -> fx.Node:
+        if self.mesh.sizes[axis] == 1:
+            return x
+        made = self.graph.call_method(method, (self._ranks, x, axis, *options))
+        if self.caller is None:
+            raise AssertionError("a collective is written for a captured node")
+        self.collectives.append(Collective(made, value, self.caller, axis, sent))
+        return made
+
+    def _in_blocks(
+        self, x: fx.Node, shape: tuple[int, ...], dim: int, outer: int
+    ) -> tuple[fx.Node, int]:
+        """The tensor with the blocks of a dimension as a dimension of their own, and the place of
+        the rows of a block."""
+        if outer == 1:
+            return x, dim
+        blocks = [*shape[:dim], outer, shape[dim] // outer, *shape[dim + 1 :]]
+        return self.graph.call_function(aten.reshape.default, (x, blocks)), dim + 1
+
+    def _flat(self, x: fx.Node, value: Value, sharding: Sharding, split: Split) -> fx.Node:
+        """The tensor without a dimension of blocks."""
+        if split.outer == 1:
+            return x
+        shape = list(self.mesh.local_shape(value.shape, sharding))
+        return self.graph.call_function(aten.reshape.default, (x, shape))
+
+    def _local_bytes(self, value: Value, sharding: Sharding) -> int:
+        local = self.mesh.local_shape(value.shape, sharding)
+        return prod(local) * value.tensor.element_size()
+
+
+def _next_wish(have: Sharding, wish: Sharding, axes: list[str]) -> tuple[int, Split] | None:
+    """The dimension that `wish` divides next by one of the axes, and the split."""
+    for dim, splits in enumerate(wish):
+        count = len(have[dim])
+        if have[dim] == splits[:count] and len(splits) > count and splits[count].axis in axes:
+            return dim, splits[count]
+    return None

@@ -1,0 +1,90 @@
+"""`explain`: how tensors are divided and why, and each collective with its line and cause."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from torch import fx
+
+from .capture import Kind, Value
+from .emission import Collective
+from .partitioner import Partition, held_as
+from .sharding import text_of
+
+
+def explain(partition: Partition) -> str:
+    """Three tables: the sums per axis, the inputs, the collectives. Bytes are those that a rank
+    sends in a forward and a backward pass."""
+    plan = partition.plan
+    parts = [f"mesh {plan.mesh}", _table(_totals(partition)), _table(_inputs(partition))]
+    return "\n\n".join([*parts, _table(_collectives(partition))]) + "\n"
+
+
+def _totals(partition: Partition) -> list[Sequence[str]]:
+    rows: list[Sequence[str]] = [("axis", "collective", "number", "bytes")]
+    numbers: Counter[tuple[str, str]] = Counter()
+    sent: Counter[tuple[str, str]] = Counter()
+    for one in partition.collectives:
+        numbers[one.axis, one.kind] += 1
+        sent[one.axis, one.kind] += round(one.sent)
+    for axis, kind in sorted(numbers):
+        rows.append((axis, kind, str(numbers[axis, kind]), f"{sent[axis, kind]:,}"))
+    return rows
+
+
+def _inputs(partition: Partition) -> list[Sequence[str]]:
+    """Parameters, buffers and arguments. An argument that no annotation names is held whole."""
+    rows: list[Sequence[str]] = [("input", "shape", "held as", "decided by")]
+    for kind, name, value in partition.plan.captured.inputs:
+        if value is not None and kind is not Kind.TANGENT:
+            sharding = held_as(partition.plan, kind, value)
+            title = name if kind in (Kind.PARAMETER, Kind.BUFFER) else f"{kind.value} {name}"
+            why = _reasons(partition, value) if any(sharding) else ""
+            rows.append((title, _shape(value), text_of(sharding), why))
+    return rows
+
+
+def _reasons(partition: Partition, value: Value) -> str:
+    plan, found = partition.plan, []
+    for dim, splits in enumerate(plan.shardings[value]):
+        reason = plan.reasons.get((value, dim))
+        if splits and reason is not None:
+            through = f" through {plan.captured.line_of(reason.through)}" if reason.through else ""
+            found.append(f"{reason.source}{through}")
+    return "; ".join(dict.fromkeys(found))
+
+
+def _collectives(partition: Partition) -> list[Sequence[str]]:
+    """In the order of the program. Equal ones of repeated layers share a row."""
+    rows: list[Sequence[str]] = [
+        ("times", "collective", "axis", "bytes", "tensor", "because", "line")
+    ]
+    found = Counter(_row(partition, one) for one in partition.collectives)
+    rows += [(str(times), *row) for row, times in found.items()]
+    return rows
+
+
+def _row(partition: Partition, one: Collective) -> tuple[str, ...]:
+    """One collective: the call that needs it, and the user's line of that call, or, for a result
+    or a gradient, of the call that made it."""
+    captured = partition.plan.captured
+    is_output = one.caller.op == "output"
+    line = captured.line_of(one.value.node if is_output else one.caller)
+    because = "it is a result or gradient" if is_output else f"{_name(one.caller)} needs it"
+    return one.kind, one.axis, f"{round(one.sent):,}", _shape(one.value), because, line
+
+
+def _name(node: fx.Node) -> str:
+    return str(node.target).removeprefix("aten.").split(".")[0]
+
+
+def _shape(value: Value) -> str:
+    return " x ".join(map(str, value.shape)) or "a number"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their longest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )

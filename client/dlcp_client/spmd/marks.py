@@ -1,0 +1,78 @@
+"""`mesh_split`: an annotation inside a model, for a tensor that has no name outside."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from dlcpd.contract.errors import BadConfig
+
+from .annotations import Annotation, Dim, checked
+from .meshes import Mesh
+
+
+@torch.library.custom_op("dlcp_spmd::mesh_split", mutates_args=())
+def _marked(x: torch.Tensor, number: int) -> torch.Tensor:
+    """The same values; `number` is the annotation's in the list of the capture."""
+    return x.clone()
+
+
+@_marked.register_fake
+def _(x: torch.Tensor, number: int) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def _setup(ctx: Any, inputs: tuple[torch.Tensor, int], output: torch.Tensor) -> None:
+    ctx.number = inputs[1]
+
+
+def _backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+    return _marked(gradient, ctx.number), None
+
+
+_marked.register_autograd(_backward, setup_context=_setup)
+MARK: Final = torch.ops.dlcp_spmd.mesh_split.default
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The annotations of one capture, by number."""
+
+    mesh: Mesh
+    found: list[Annotation]
+
+
+_marks: ContextVar[Marks | None] = ContextVar("_marks", default=None)
+
+
+@contextmanager
+def collected(mesh: Mesh) -> Iterator[list[Annotation]]:
+    """The annotations of the models that are captured meanwhile."""
+    marks = Marks(mesh, [])
+    token = _marks.set(marks)
+    try:
+        yield marks.found
+    finally:
+        _marks.reset(token)
+
+
+def mesh_split(
+    x: torch.Tensor, mesh: Mesh, dims: Sequence[Dim], *, priority: int = 0
+) -> torch.Tensor:
+    """Say how a tensor and its gradient are divided. Outside `partition`: nothing.
+
+    Raises: BadConfig, as `annotate` does.
+    """
+    marks = _marks.get()
+    if marks is None:
+        return x
+    if marks.mesh != mesh:
+        raise BadConfig(f"mesh_split names the mesh {mesh}, and partition {marks.mesh}: use one")
+    name = f"the tensor of mesh_split number {len(marks.found)}"
+    annotation = checked(dims, mesh, x.shape, name=name, priority=priority, source="mesh_split")
+    marks.found.append(annotation)
+    marked: torch.Tensor = _marked(x, len(marks.found) - 1)
+    return marked

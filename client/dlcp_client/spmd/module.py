@@ -1,0 +1,109 @@
+"""A divided model as a module: its parameters are DTensors, its arguments local shards."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_tensor
+from torch.utils import _pytree as pytree
+
+from dlcpd.contract.errors import BadConfig
+
+from .choice import Costs
+from .meshes import Mesh
+from .planning import Inputs, plan
+from .program import Program
+from .runtime import GroupRanks, check_equal, device_mesh
+from .sharding import Sharding, axes_of, whole
+
+
+def partition(
+    model: nn.Module,
+    mesh: Mesh,
+    *,
+    example: Sequence[Any],
+    inputs: Inputs = (),
+    costs: Costs | None = None,
+) -> "Partitioned":
+    """The model on all ranks of the default group; `plan` says what the arguments are.
+
+    Every rank calls this with the same model and example. Parameters begin with the values of
+    rank 0. `model` is not changed.
+
+    Raises: BadConfig naming the tensor, the line or the operation; RanksDisagree naming the first
+    line of the program that differs between ranks.
+    """
+    devices = device_mesh(mesh, next((one.device.type for one in model.parameters()), "cpu"))
+    made = plan(model, mesh, example=example, inputs=inputs, costs=costs)
+    check_equal(made.text)
+    return Partitioned(Program(made, GroupRanks(mesh, devices)), model, devices)
+
+
+class Partitioned(nn.Module):
+    """This rank's part of a model. Names of parameters and buffers are those of the model.
+
+    Call it with this rank's shards of the arguments that `inputs=` divides, and with all others as
+    a whole. Results are whole on every rank. Shapes are those of the example.
+    """
+
+    def __init__(self, program: Program, model: nn.Module, devices: DeviceMesh) -> None:
+        super().__init__()
+        self._program = program
+        self._place(model, devices)
+
+    def forward(self, *arguments: Any) -> Any:
+        """The results of the model.
+
+        Raises: BadConfig naming the argument that does not fit.
+        """
+        captured = self._program.partition.plan.captured
+        leaves, nesting = pytree.tree_flatten(arguments)
+        if nesting != captured.arguments:
+            raise BadConfig(f"the arguments are nested as {nesting}: use {captured.arguments}")
+        given = [self._local(port.name) for port in self._program.stored]
+        for port in self._program.arguments:
+            self._program.check(port, leaves[int(port.name)])
+            given.append(leaves[int(port.name)])
+        return pytree.tree_unflatten(self._program(given), captured.results)
+
+    def _local(self, name: str) -> Tensor:
+        """This rank's shard of a parameter or buffer; its gradient becomes a DTensor."""
+        holder, _, last = name.rpartition(".")
+        tensor: DTensor = getattr(self.get_submodule(holder), last)
+        return tensor.to_local()
+
+    def _place(self, model: nn.Module, devices: DeviceMesh) -> None:
+        """Shards of the model's tensors, in modules of the same names; tied ones stay tied."""
+        held = {port.name: self._program.held(port) for port in self._program.stored}
+        saved = model.state_dict().keys()
+        parameters: dict[int, nn.Parameter] = {}  # by id of the model's: the first name is planned
+        for name, x in model.named_parameters(remove_duplicate=False):
+            if id(x) not in parameters:
+                shard = _distributed(x, held.get(name, whole(x.dim())), devices)
+                parameters[id(x)] = nn.Parameter(shard, requires_grad=x.requires_grad)
+            holder, last = self._holder(name)
+            holder.register_parameter(last, parameters[id(x)])
+        for name, buffer in model.named_buffers(remove_duplicate=False):
+            shard = _distributed(buffer, held.get(name, whole(buffer.dim())), devices)
+            holder, last = self._holder(name)
+            holder.register_buffer(last, shard, persistent=name in saved)
+
+    def _holder(self, name: str) -> tuple[nn.Module, str]:
+        """The module that holds a tensor, made if need be, and the last part of the name."""
+        *parts, last = name.split(".")
+        holder: nn.Module = self
+        for part in parts:
+            if part not in dict(holder.named_children()):
+                holder.add_module(part, nn.Module())
+            holder = holder.get_submodule(part)
+        return holder, last
+
+
+def _distributed(x: Tensor, sharding: Sharding, devices: DeviceMesh) -> DTensor:
+    """The tensor of rank 0, divided."""
+    placements: list[Placement] = []
+    for axis in devices.mesh_dim_names or ():
+        dims = [dim for dim, splits in enumerate(sharding) if axis in axes_of(splits)]
+        placements.append(Shard(dims[0]) if dims else Replicate())
+    return distribute_tensor(x.detach().clone(), devices, placements)  # which may keep its input

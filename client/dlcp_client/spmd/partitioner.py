@@ -1,0 +1,251 @@
+"""Partition: the graph that every rank runs on its shards, with the collectives it needs.
+
+Each call runs in the cheapest way (`choice`); its operands are resharded before. A sum over a
+divided factor is partial until a call needs its value; linear calls pass partial sums on.
+"""
+
+import operator
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import fx
+
+from .capture import Kind, Value
+from .choice import Choice, Chooser, Costs, Place, summed_axes
+from .emission import Collective, Emitter
+from .factors import dealt, sharding_of
+from .marks import MARK
+from .propagation import Plan
+from .resharding import Move, steps
+from .rules import Rule
+from .rules.call import results_of
+from .sharding import Sharding, Splits, axes_in, whole
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """The graph of a rank: its inputs are `ranks` and those of the captured graph.
+
+    `shardings`: how tensors are computed, which may differ from the plan where that is cheaper."""
+
+    plan: Plan
+    graph: fx.Graph
+    shardings: Mapping[Value, Sharding]
+    collectives: tuple[Collective, ...]
+
+    @property
+    def text(self) -> str:
+        """The program, the same on every rank."""
+        return self.graph.python_code("self").src
+
+
+def partition_of(plan: Plan, costs: Costs | None = None) -> Partition:
+    """Divide every call of a planned graph."""
+    emitter = Emitter(plan.mesh)
+    maker = _Partitioner(plan, emitter, Chooser(plan.mesh, costs or Costs()))
+    for node in plan.captured.graph.nodes:
+        maker.add(node)
+    return Partition(plan, emitter.graph, maker.have, tuple(emitter.collectives))
+
+
+def held_as(plan: Plan, kind: Kind, value: Value) -> Sharding:
+    """How a rank holds an input: parameters, buffers and annotated arguments as shards, all others
+    as a whole."""
+    if kind in (Kind.PARAMETER, Kind.BUFFER) or value in plan.annotated:
+        return plan.shardings[value]
+    return whole(len(value.shape))
+
+
+def left_as(plan: Plan, kind: Kind, name: str, value: Value) -> Sharding:
+    """How a rank gets an output: a gradient lies as its parameter does, results are whole."""
+    parameter = plan.captured.input(Kind.PARAMETER, name) if kind is Kind.GRADIENT else None
+    if parameter is None or parameter.value is None:
+        return whole(len(value.shape))
+    return plan.shardings[parameter.value]
+
+
+class _Partitioner:
+    """Divides one captured node after the other."""
+
+    def __init__(self, plan: Plan, emitter: Emitter, chooser: Chooser) -> None:
+        self._plan, self._emitter, self._chooser = plan, emitter, chooser
+        self.have: dict[Value, Sharding] = {}
+        self._forms: dict[Value, dict[Sharding, fx.Node]] = defaultdict(dict)  # once added up
+        self._partial: dict[Value, tuple[str, ...]] = {}  # axes over which to add up
+        self._kinds = {port.value: port.kind for port in plan.captured.inputs}
+        self._again: dict[Value, fx.Node] = {}  # captured calls that may be made once more
+        # Not those of parameters: these are gathered for each use, as a whole one takes memory.
+        self._stored = {value for value, kind in self._kinds.items() if kind is Kind.PARAMETER}
+
+    def add(self, node: fx.Node) -> None:
+        self._emitter.caller = node
+        if node.op == "placeholder":
+            value = Value(node)
+            sharding = held_as(self._plan, self._kinds[value], value)
+            self._set(value, sharding, self._emitter.graph.placeholder(node.name))
+        elif node.op == "output":
+            outs = [
+                None if value is None else self._as(value, left_as(self._plan, kind, name, value))
+                for kind, name, value in self._plan.captured.outputs
+            ]
+            self._emitter.graph.output(tuple(outs))
+        elif node.target is not operator.getitem:
+            self._call(node, self._plan.rules[node])
+
+    def _set(self, value: Value, sharding: Sharding, x: fx.Node) -> None:
+        self.have[value], self._forms[value] = sharding, {sharding: x}
+
+    # --- calls ---
+
+    def _call(self, node: fx.Node, rule: Rule) -> None:
+        places = self._plan.places(node)
+        operands = [value for value in places[: len(rule.operands)] if value is not None]
+        if node.target == MARK:  # the user's sharding, exactly; the call itself does nothing
+            want = self._plan.shardings[Value(node)]
+            self._set(Value(node), want, self._as(operands[0], want))
+            return
+        axes = self._carried(rule, operands, places)
+        choice = self._chosen(rule, places, excluded=axes) if axes else None
+        if choice is None or not self._lie_as(operands, choice):
+            axes = ()
+            for value in operands:
+                self._add_up(value, self._plan.shardings[value])
+            choice = self._chosen(rule, places)
+        given = [
+            self._operand(rule, at, value, choice.shardings[at])
+            for at, value in enumerate(operands)
+        ]
+        made = choice.shardings[len(operands) :]
+        if rule.passes and len(operands) == len(made) == 1:
+            if operands[0] in self._stored:
+                self._stored.add(Value(node))
+            else:
+                self._again[Value(node)] = node
+        for at, x in enumerate(self._emit(node, rule, given, made)):
+            if x is not None:
+                self._set(Value(node, at), made[at], x)
+                partial = axes + summed_axes(rule, at, choice.by_factor)
+                if partial:
+                    self._partial[Value(node, at)] = partial
+
+    def _carried(
+        self, rule: Rule, operands: Sequence[Value], places: Sequence[Value | None]
+    ) -> tuple[str, ...]:
+        """The axes of partial sums that a call passes on: it is linear in exactly the partial
+        operands, nothing else uses them, the axes divide no other operand, and the results are not
+        larger."""
+        partial = [at for at, value in enumerate(operands) if value in self._partial]
+        axes = {self._partial[operands[at]] for at in partial}
+        if len(axes) != 1 or frozenset(partial) not in rule.linear:
+            return ()
+        (found,) = axes
+        used = {axis for value in operands for axis in axes_in(self.have[value])}
+        given = {operands[at] for at in partial}
+        size = sum(prod(value.shape) for value in given)
+        made = sum(prod(one.shape) for one in places[len(operands) :] if one is not None)
+        once = all(len(value.node.users) == 1 for value in given)
+        return found if once and made <= size and not used & set(found) else ()
+
+    def _lie_as(self, operands: Sequence[Value], choice: Choice) -> bool:
+        """Whether the partial operands lie already as a choice needs them."""
+        pairs = zip(operands, choice.shardings, strict=False)
+        return all(self.have[one] == want for one, want in pairs if one in self._partial)
+
+    def _chosen(
+        self, rule: Rule, places: Sequence[Value | None], excluded: Sequence[str] = ()
+    ) -> Choice:
+        found = []
+        for at, (value, dims) in enumerate(zip(places, rule.places, strict=True)):
+            if value is None:
+                found.append(Place((), (), 0, ()))
+            elif at < len(rule.operands):
+                item, free = value.tensor.element_size(), self._forms[value].keys()
+                found.append(Place(dims, value.shape, item, self.have[value], free))
+            else:
+                wish, item = self._plan.shardings[value], value.tensor.element_size()
+                found.append(Place(dims, value.shape, item, wish))
+        return self._chooser.choose(rule, found, excluded=excluded)
+
+    def _operand(self, rule: Rule, at: int, value: Value, want: Sharding) -> fx.Node:
+        """An operand as a call needs it: with zeros as padding before that could reach a sum, or
+        be used as an index."""
+        partial = value in self._partial
+        x = self._forms[value][want] if partial else self._as(value, want)
+        summed = frozenset().union(*rule.summed)
+        for dim, factors in enumerate(rule.operands[at]):
+            if at in rule.zeroed or summed & set(factors):
+                x = self._emitter.masked(x, value, dim, want)
+        return x
+
+    def _emit(
+        self, node: fx.Node, rule: Rule, given: Sequence[fx.Node], made: Sequence[Sharding]
+    ) -> list[fx.Node | None]:
+        """The call on shards; shapes among its arguments become those of shards."""
+        left, graph = iter(given), self._emitter.graph
+        if rule.reshapes:
+            shape = list(self._plan.mesh.local_shape(Value(node).shape, made[0]))
+            return [graph.call_function(aten.reshape.default, (given[0], shape))]
+
+        def put(one: fx.Node) -> fx.Node:
+            return next(left)
+
+        arguments, kwargs = fx.node.map_arg((node.args, node.kwargs), put)
+        args = list(arguments)
+        for at, number in rule.shapes.items():
+            whole_shape = Value(node, number).shape
+            args[at] = list(self._plan.mesh.local_shape(whole_shape, made[number]))
+        target: Any = node.target
+        out = graph.call_function(target, tuple(args), dict(kwargs))
+        if isinstance(node.meta["val"], torch.Tensor):
+            return [out]
+        return [
+            None if one is None else graph.call_function(operator.getitem, (out, at))
+            for at, one in enumerate(results_of(node))
+        ]
+
+    # --- shardings ---
+
+    def _as(self, value: Value, want: Sharding) -> fx.Node:
+        """A tensor, added up, in a sharding."""
+        self._add_up(value, want)
+        forms = self._forms[value]
+        if want not in forms:
+            forms[want] = self._made_again(value, want) or self._moved(value, want)
+        return forms[want]
+
+    def _moved(self, value: Value, want: Sharding) -> fx.Node:
+        x = self._forms[value][self.have[value]]
+        for step in steps(self.have[value], want):
+            x = self._emitter.move(x, value, step)
+        return x
+
+    def _made_again(self, value: Value, want: Sharding) -> fx.Node | None:
+        """A tensor from its operand, which is at hand as the call needs it: the transpose of a
+        gathered gradient is not gathered too. None: it is not, or its parts would suffice."""
+        node = self._again.get(value)
+        if node is None or all(step.move is Move.SLICE for step in steps(self.have[value], want)):
+            return None
+        rule, operand = self._plan.rules[node], self._plan.places(node)[0]
+        by_factor: dict[str, Splits] = {}
+        for dim, splits in zip(rule.results[0], want, strict=True):
+            by_factor |= dealt(dim, splits, rule.sizes, self._plan.mesh)
+        shardings = [sharding_of(dims, by_factor, rule, self._plan.mesh) for dims in rule.places]
+        have, made = shardings
+        if operand is None or operand in self._partial or have is None or made != want:
+            return None
+        given = self._forms[operand].get(have)
+        return None if given is None else self._emit(node, rule, [given], [want])[0]
+
+    def _add_up(self, value: Value, wish: Sharding) -> None:
+        axes = self._partial.pop(value, ())
+        if axes:
+            have = self.have[value]
+            x = self._forms[value][have]
+            x, made = self._emitter.add_up(x, value, have, wish, axes)
+            self._set(value, made, x)

@@ -1,0 +1,53 @@
+"""From a model and its annotations to the graph of a rank: without processes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from dlcpd.contract.errors import BadConfig
+
+from .annotations import Annotation, Dim, annotations_of, checked
+from .capture import capture
+from .choice import Costs
+from .meshes import Mesh
+from .partitioner import Partition, partition_of
+from .propagation import plan_of
+
+Inputs = Sequence[Sequence[Dim] | None]
+
+
+def plan(
+    model: nn.Module,
+    mesh: Mesh,
+    *,
+    example: Sequence[Any],
+    inputs: Inputs = (),
+    costs: Costs | None = None,
+) -> Partition:
+    """The program of every rank.
+
+    `example`: arguments of the model with global shapes; `inputs`: for each tensor in them how
+    ranks divide it, or None where each rank has the whole; `costs`: of the network.
+
+    Raises: BadConfig naming the tensor, the line or the operation.
+    """
+    said = _of_inputs(pytree.tree_leaves(tuple(example)), mesh, inputs)
+    annotated = annotations_of(model, mesh)
+    captured = capture(model, mesh, example)
+    return partition_of(plan_of(captured, mesh, annotated, said), costs)
+
+
+def _of_inputs(leaves: Sequence[Any], mesh: Mesh, inputs: Inputs) -> list[Annotation | None]:
+    if inputs and len(inputs) != len(leaves):
+        raise BadConfig(
+            f"inputs= has {len(inputs)} entries for {len(leaves)} tensors of example=: give one "
+            "for each, None where every rank has the whole tensor"
+        )
+    return [
+        None
+        if dims is None
+        else checked(dims, mesh, leaf.shape, name=f"argument {at}", source=f"inputs[{at}]")
+        for at, (leaf, dims) in enumerate(zip(leaves, inputs or [None] * len(leaves), strict=True))
+    ]

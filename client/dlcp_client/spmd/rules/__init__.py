@@ -1,0 +1,29 @@
+"""Rules of operations: which dimensions of operands and results are the same factor.
+
+`rule_of` finds the rule of a call by its ATen operation; each module has the rules of one kind.
+"""
+
+from . import attention, creation, elementwise, indexing, norms, products, reductions, shapes
+from .call import Call
+from .rule import Dims, Rule, Rules
+
+__all__ = ["Call", "Dims", "Rule", "rule_of"]
+
+TABLE: Rules = {
+    **creation.RULES,
+    **shapes.RULES,
+    **products.RULES,
+    **reductions.RULES,
+    **norms.RULES,
+    **attention.RULES,
+    **indexing.RULES,
+    **elementwise.RULES,
+}
+
+
+def rule_of(call: Call) -> Rule | None:
+    """None: the operation has no rule."""
+    found = TABLE.get(call.target)
+    if found is None and elementwise.is_pointwise(call.target):
+        found = elementwise.pointwise
+    return None if found is None else found(call)

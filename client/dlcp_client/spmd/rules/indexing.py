@@ -1,0 +1,88 @@
+"""Embedding, gather, scatter and selection by an index tensor."""
+
+from typing import Final
+
+import torch
+
+from .call import Call
+from .rule import ONE, Rule, Rules, named, rule, without
+
+aten = torch.ops.aten
+INDEX: Final = frozenset({1})  # the second operand
+
+
+def embedding(call: Call) -> Rule:
+    """(vocabulary, z), (...) -> (..., z): the vocabulary stays whole."""
+    index, sizes = named(call.operands[1].shape)
+    z = call.first.shape[1]
+    last = (("z",),) if z > 1 else ((),)
+    return rule([((), *last), index], [index + last], sizes | {"z": z}, linear=ONE, zeroed=INDEX)
+
+
+def embedding_backward(call: Call) -> Rule | None:
+    """The gradient of the table is a sum over all places of the index. None: it is divided by how
+    often an index occurs, which no rank can tell from its shard."""
+    if call.option("scale_grad_by_freq"):
+        return None
+    index, sizes = named(call.operands[1].shape)
+    z = call.first.shape[-1]
+    last = (("z",),) if z > 1 else ((),)
+    return rule([index + last, index], [((), *last)], sizes | {"z": z}, linear=ONE, zeroed=INDEX)
+
+
+def gather(call: Call) -> Rule | None:
+    """Along one dimension, which stays whole. None: the index is shorter in another one."""
+    return _beside(call, linear=ONE)
+
+
+def scatter(call: Call) -> Rule | None:
+    """Likewise. Where indices repeat, the last value wins, as on one device."""
+    return _beside(call)
+
+
+def scatter_add(call: Call) -> Rule | None:
+    """Likewise. Linear in the operand and the source together."""
+    return _beside(call, linear=(frozenset({0, 2}),))
+
+
+def _beside(call: Call, linear: tuple[frozenset[int], ...] = ()) -> Rule | None:
+    at = call.dim("dim", call.first.dim())
+    shapes = [[n for dim, n in enumerate(one.shape) if dim != at] for one in call.operands]
+    if any(shape != shapes[0] for shape in shapes):
+        return None
+    dims, sizes = named(call.first.shape)
+    kept = without(dims, [at])
+    operands = [kept] * len(call.operands)
+    return rule(operands, [kept], sizes, linear=linear, passes=True, zeroed=INDEX)
+
+
+def index_select(call: Call) -> Rule:
+    """The rows of one dimension, by an index of one dimension."""
+    at = call.dim("dim", call.first.dim())
+    dims, sizes = named(call.first.shape)
+    index, more = named(call.operands[1].shape, "i")
+    kept = without(dims, [at])
+    made = (*kept[:at], *index, *kept[at + 1 :])
+    sizes |= more
+    return rule([kept, index], [made], sizes, linear=ONE, zeroed=INDEX)
+
+
+def index_add(call: Call) -> Rule:
+    """Adds rows to those that an index names: the index and its dimension stay whole."""
+    at = call.dim("dim", call.first.dim())
+    dims, sizes = named(call.first.shape)
+    kept = without(dims, [at])
+    together = (frozenset({0, 2}),)
+    return rule([kept, ((),), kept], [kept], sizes, linear=together, passes=True, zeroed=INDEX)
+
+
+RULES: Final[Rules] = {
+    aten.embedding.default: embedding,
+    aten.embedding_dense_backward.default: embedding_backward,
+    aten.gather.default: gather,
+    aten.scatter.value: scatter,
+    aten.scatter.src: scatter,
+    aten.scatter_add.default: scatter_add,
+    aten.index_select.default: index_select,
+    aten.index_add.default: index_add,
+}

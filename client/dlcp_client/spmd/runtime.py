@@ -1,0 +1,94 @@
+"""The collectives of a divided graph over the process groups of torch.distributed."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from dlcpd.contract.errors import BadConfig, RanksDisagree
+
+from .collectives import Position, shards
+from .meshes import Mesh
+
+
+def device_mesh(mesh: Mesh, device_type: str) -> DeviceMesh:
+    """The mesh with its process groups. Every rank of the job calls this.
+
+    Raises: BadConfig if the job has another number of ranks.
+    """
+    if not dist.is_initialized():
+        raise BadConfig(
+            "spmd needs process groups: call torch.distributed.init_process_group first"
+        )
+    if dist.get_world_size() != mesh.ranks:
+        raise BadConfig(
+            f"the mesh {mesh} has {mesh.ranks} ranks, and the job {dist.get_world_size()}: "
+            "they must be equal"
+        )
+    return init_device_mesh(device_type, tuple(mesh.sizes.values()), mesh_dim_names=mesh.names)
+
+
+class GroupRanks(Position):
+    """This rank and its groups, one per axis. The methods are those of `Ranks`."""
+
+    def __init__(self, mesh: Mesh, devices: DeviceMesh) -> None:
+        super().__init__(mesh, dist.get_rank())
+        self._groups = {name: devices.get_group(name) for name in mesh.names}
+
+    def all_gather(self, x: Tensor, axis: str, dim: int, size: int) -> Tensor:
+        rows = _bytes(x.movedim(dim, 0).contiguous())
+        out = rows.new_empty((self.mesh.sizes[axis] * rows.shape[0], *rows.shape[1:]))
+        dist.all_gather_into_tensor(out, rows, group=self._groups[axis])
+        return out.view(x.dtype).narrow(0, 0, size).movedim(0, dim)
+
+    def all_reduce(self, x: Tensor, axis: str) -> Tensor:
+        out = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(out, group=self._groups[axis])
+        return out
+
+    def reduce_scatter(self, x: Tensor, axis: str, dim: int) -> Tensor:
+        rows = torch.cat(shards(x.movedim(dim, 0), 0, self.mesh.sizes[axis]))
+        out = rows.new_empty((rows.shape[0] // self.mesh.sizes[axis], *rows.shape[1:]))
+        dist.reduce_scatter_tensor(out, rows, group=self._groups[axis])
+        return out.movedim(0, dim)
+
+    def all_to_all(self, x: Tensor, axis: str, dim: int, to: int, size: int) -> Tensor:
+        given = _bytes(torch.stack(shards(x, to, self.mesh.sizes[axis])))
+        out = torch.empty_like(given)
+        dist.all_to_all_single(out, given, group=self._groups[axis])
+        return torch.cat(out.view(x.dtype).unbind(), dim).narrow(dim, 0, size)
+
+
+def _bytes(x: Tensor) -> Tensor:
+    """Booleans as bytes: not every backend moves them."""
+    return x.view(torch.uint8) if x.dtype == torch.bool else x
+
+
+def check_equal(text: str) -> None:
+    """Every rank must have the same program.
+
+    Raises: RanksDisagree naming a rank and the first line that differs.
+    """
+    digest = sha256(text.encode()).hexdigest()
+    if all(other == digest for other in _of_all(digest)):
+        return
+    first, *others = _of_all(text)
+    for rank, other in enumerate(others, 1):
+        if other != first:
+            pairs = zip(
+                f"{first}\n(end)".splitlines(), f"{other}\n(end)".splitlines(), strict=False
+            )
+            here, there = next(pair for pair in pairs if pair[0] != pair[1])
+            raise RanksDisagree(
+                f"rank {rank} has another program than rank 0: {there.strip()!r} instead of "
+                f"{here.strip()!r}; model, mesh, annotations and shapes must be the same"
+            )
+
+
+def _of_all(value: str) -> Sequence[str]:
+    found = [""] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return found

@@ -1,0 +1,140 @@
+"""What one rank does with a divided model over real groups."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
+from torch.distributed.tensor import DTensor
+
+from dlcp_client.spmd.annotations import annotate
+from dlcp_client.spmd.collectives import MEANING
+from dlcp_client.spmd.meshes import Mesh
+from dlcp_client.spmd.module import Partitioned, partition
+from dlcp_client.spmd.runtime import GroupRanks, check_equal, device_mesh
+from dlcpd.contract.errors import BadConfig, RanksDisagree
+from tests.spmd.models import TENSOR_PARALLEL, gpt, perceptron
+
+STEPS = 3
+
+
+def everything(rank: int, size: int) -> None:
+    """In one world, as processes are dear."""
+    collectives(rank, size)
+    trained(size)
+    if size == 2:
+        mistakes(rank, size)
+
+
+def collectives(rank: int, size: int) -> None:
+    """The groups do what the table of meanings says, also unevenly, and with booleans."""
+    mesh = Mesh({"a": size})
+    ranks = GroupRanks(mesh, device_mesh(mesh, "cpu"))
+    every = [torch.arange(2 * 5 * 3).view(2, 5, 3).double() * (one + 1) for one in range(size)]
+    calls: list[tuple[str, Sequence[int]]] = [
+        ("all_gather", (1, 5 * size - 1)),
+        ("all_reduce", ()),
+        ("reduce_scatter", (1,)),
+        ("all_to_all", (2, 1, 3 * size - 1)),
+    ]
+    for method, options in calls:
+        given = [one % 7 == 0 for one in every] if method == "all_gather" else every
+        for each in (every, given):
+            right = MEANING[method](each, *options)[rank]
+            found = getattr(ranks, method)(each[rank], "a", *options)
+            assert found.dtype == right.dtype
+            assert torch.equal(found, right), method
+
+
+def trained(size: int) -> None:
+    """Some steps of AdamW with clipping: every parameter and loss as on one device."""
+    batch: list[Any] = [("data", None), ("data", None)]
+    uneven: list[Any] = [("data", None), ("data",)]
+    _train(perceptron(), Mesh({"model": size}), {"up.weight": ("model", None)}, [])
+    _train(perceptron(), Mesh({"data": size}), {}, uneven)
+    if size % 2 == 0:
+        sizes = {"data": size // 2, "model": 2}
+        _train(gpt(), Mesh(sizes), TENSOR_PARALLEL, batch)
+
+
+def _train(made: Any, mesh: Mesh, patterns: Mapping[str, Any], inputs: Sequence[Any]) -> None:
+    model, arguments = made
+    annotate(model, mesh, patterns)
+    right = {name: x.clone() for name, x in model.state_dict().items()}
+    if dist.get_rank():
+        nn.utils.vector_to_parameters(torch.ones(10**5).double(), model.parameters())
+    parallel = partition(model, mesh, example=arguments, inputs=inputs)
+    model.load_state_dict(right)  # of rank 0, with which the parts begin
+    assert all(isinstance(one, DTensor) for one in parallel.parameters())
+    assert parallel.state_dict().keys() == model.state_dict().keys()
+    local = [_shard(x, dims, mesh) for x, dims in zip(arguments, inputs or [()] * 2, strict=True)]
+    optimizers = [torch.optim.AdamW(one.parameters(), lr=0.01) for one in (model, parallel)]
+    for _ in range(STEPS):
+        losses = []
+        for one, optimizer, given in zip(
+            (model, parallel), optimizers, (arguments, local), strict=True
+        ):
+            optimizer.zero_grad()
+            loss = one(*given)
+            loss.backward()
+            nn.utils.clip_grad_norm_(one.parameters(), 0.5)
+            optimizer.step()
+            losses.append(loss.detach())
+        torch.testing.assert_close(losses[0], losses[1], rtol=1e-9, atol=1e-9)
+    _check_equal(parallel, model)
+    _reloaded(parallel, model)
+
+
+def _shard(x: Tensor, dims: Sequence[str | None], mesh: Mesh) -> Tensor:
+    """This rank's rows, by torch's own rule."""
+    at = mesh.coordinates(dist.get_rank())
+    for dim, axis in enumerate(dims):
+        if axis:
+            parts = x.chunk(mesh.sizes[axis], dim)
+            x = parts[at[axis]] if at[axis] < len(parts) else x.narrow(dim, 0, 0)
+    return x
+
+
+def _check_equal(parallel: Partitioned, model: nn.Module) -> None:
+    for name, right in model.named_parameters():
+        found = parallel.get_parameter(name)
+        assert isinstance(found, DTensor)
+        torch.testing.assert_close(found.full_tensor(), right, rtol=1e-9, atol=1e-9)
+
+
+def _reloaded(parallel: Partitioned, model: nn.Module) -> None:
+    """A checkpoint of one device goes in and comes out."""
+    with torch.no_grad():
+        for one in model.parameters():
+            one.mul_(1.5)
+    options = StateDictOptions(full_state_dict=True)
+    set_model_state_dict(parallel, dict(model.state_dict()), options=options)
+    _check_equal(parallel, model)
+    for name, x in get_model_state_dict(parallel, options=options).items():
+        assert isinstance(x, Tensor) and torch.equal(x, model.state_dict()[name])
+
+
+def mistakes(rank: int, size: int) -> None:
+    """Each has one error, which names its place."""
+    model, (x, target) = perceptron()
+    mesh = Mesh({"data": size})
+    inputs = [("data", None), ("data",)]
+    with pytest.raises(BadConfig, match=f"has {size + 1} ranks, and the job {size}"):
+        partition(model, Mesh({"data": size + 1}), example=(x, target))
+    parallel = partition(model, mesh, example=(x, target), inputs=inputs)
+    with pytest.raises(
+        BadConfig, match=r"argument 0 is \[7, 13\] .*: this rank's shard of \[7, 13"
+    ):
+        parallel(x, target)
+    with pytest.raises(BadConfig, match="nested as"):
+        parallel(x)
+    check_equal("one\ntwo")
+    with pytest.raises(RanksDisagree, match="rank 1 has another program than rank 0: 'line 1'"):
+        check_equal(f"same\nline {rank}")

@@ -1,0 +1,13 @@
+"""Divided models over real groups: trained, saved and loaded as on one device."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.c10d.worlds import over
+from tests.spmd import ranks
+
+
+@pytest.mark.parametrize(("backend", "size"), [("gloo", 3), ("gloo", 4), ("dlcp", 2)])
+def test_groups_train_as_one_device(backend: str, size: int, tmp_path: Path) -> None:
+    over(backend, ranks.everything, size, tmp_path)

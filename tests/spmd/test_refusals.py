@@ -1,0 +1,99 @@
+"""Models that cannot be divided: one error, with the line and the operation."""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dlcp_client.spmd import private_torch
+from dlcp_client.spmd.marks import mesh_split
+from dlcp_client.spmd.meshes import Mesh
+from dlcp_client.spmd.planning import plan
+from dlcpd.contract.errors import BadConfig
+
+MESH = Mesh({"data": 2})
+
+
+class Of(nn.Module):
+    """A weight, times the result of a function."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x * self.weight)
+
+
+def branches(x: Tensor) -> Tensor:
+    return x if x.sum() > 0 else -x
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda x: F.dropout(x, 0.5), r"no rule .*: aten.native_dropout.default \(test_refusals"),
+        (lambda x: F.conv1d(x[:, None], x[:, None, :2]), r"no rule .*: aten.convolution.default"),
+        (branches, r"Of cannot be captured at test_refusals.py:\d+: .*must not depend on values"),
+        (lambda x: x[x > 0], "Of cannot be captured at test_refusals"),
+        (lambda x: mesh_split(x, MESH, ("model", None)), "axis 'model' of the annotation of the "
+         "tensor of mesh_split number 0"),
+        (lambda x: mesh_split(x, Mesh({"data": 3}), ("data", None)), "mesh_split names the mesh "
+         "data=3, and partition data=2"),
+    ],
+)  # fmt: skip
+def test_a_model_that_cannot_be_divided_is_refused(
+    function: Callable[[Tensor], Any], said: str
+) -> None:
+    with pytest.raises(BadConfig, match=said):
+        plan(Of(function), MESH, example=(torch.ones(3, 4),))
+
+
+def test_a_torch_without_a_private_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("torch._functorch.aot_autograd.aot_export_joint_with_descriptors")
+    with pytest.raises(BadConfig, match=r"does not support torch .*joint_with_descriptors"):
+        importlib.reload(private_torch)
+
+
+def test_running_statistics_are_refused_by_name() -> None:
+    with pytest.raises(BadConfig, match=r"changes .*running_mean.* in place"):
+        plan(nn.BatchNorm1d(4), MESH, example=(torch.ones(3, 4),))
+
+
+def test_arguments_that_require_gradients_are_refused() -> None:
+    with pytest.raises(BadConfig, match="argument 0 of the example requires a gradient"):
+        plan(nn.Linear(4, 2), MESH, example=(torch.ones(3, 4, requires_grad=True),))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ([("data", None), None], r"inputs= has 2 entries for 1 tensors of example="),
+        ([("data",)], "argument 0 has 2 dimensions"),
+        ([(None, "x")], "axis 'x' of the annotation of argument 0"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(inputs: Any, said: str) -> None:
+    with pytest.raises(BadConfig, match=said):
+        plan(nn.Linear(4, 2), MESH, example=(torch.ones(3, 4),), inputs=inputs)
+
+
+def test_only_tensors_are_arguments() -> None:
+    with pytest.raises(BadConfig, match="example= has a value that is not a tensor"):
+        plan(nn.Linear(4, 2), MESH, example=(torch.ones(3, 4), 2))
+
+
+def test_an_axis_of_one_rank_needs_no_collective() -> None:
+    inputs = [("data", None)]
+    made = plan(nn.Linear(4, 2), Mesh({"data": 1}), example=(torch.ones(3, 4),), inputs=inputs)
+    assert made.collectives == () and "ranks." not in made.text
+
+
+def test_mesh_split_is_nothing_outside_a_plan() -> None:
+    x = torch.ones(2)
+    assert mesh_split(x, MESH, ("this is not checked", None)) is x
