@@ -110,7 +110,7 @@ def test_a_join_is_done_when_the_engines_of_all_serve_it() -> None:
     a, b = member(0), member(1)
     for each in (a, b):
         [link] = each.links.values()
-        link.state = LinkState.UP
+        link.state, link.round_trip, each.round_trip = LinkState.UP, 1, 1
     a.links[1].session, b.links[0].session = b.session, a.session
     a.serving = True
     assert deliver(a, b), "a does not know yet whether b's engines serve it, so it asks"

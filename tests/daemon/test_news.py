@@ -41,6 +41,7 @@ HELLO = PeerHello(
     digest_every=0,
     checksum=1,
     data_encryption=0,
+    round_trip=250,
 )
 Message = TypeVar("Message", Abort, Goodbye)
 Stage = Callable[[Client, "Actor"], Coroutine[Any, Any, None]]

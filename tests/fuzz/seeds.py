@@ -91,6 +91,7 @@ PEER_MESSAGES: Final[tuple[PeerMessage, ...]] = (
         proof="p", token=6, secret="5e" * 16, seed=7,
         endpoints=[UdpAddress("10.0.0.1", 40000), UdpAddress("fd00::1", 40001)],
         engines=2, world_size=2, chunk_bytes=64000, digest_every=16, checksum=1, data_encryption=0,
+        round_trip=250,
     ),
     Goodbye("job", 0, 1, 5, 6, "peer_lost", "why"),
     Abort("job", 0, 1, 5, 6, 1, [AbortedRow(4, 7, "why", -1), AbortedRow(0, 1, "", -1)]),

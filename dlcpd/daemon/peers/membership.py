@@ -281,7 +281,8 @@ class Membership:
 
     @property
     def waiting(self) -> list[Link]:
-        """Links that are not up, or whose engines do not serve yet."""
+        """Links that are not up, whose round trips are not known, or whose engines do not serve
+        yet."""
         return [link for link in self.links.values() if not _ready(link)]
 
     def timed_out(self, timeout: float) -> PeerLost:
@@ -331,7 +332,7 @@ def _setting(name: str, value: int) -> str:
 
 
 def _ready(link: Link) -> bool:
-    return link.state is LinkState.UP and link.serving
+    return link.state is LinkState.UP and link.serving and link.round_trip != UNKNOWN
 
 
 def _silence(link: Link) -> str:
