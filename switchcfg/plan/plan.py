@@ -68,7 +68,8 @@ def plan(intent: Intent, device: Device, platform: Platform, present: State) -> 
     """
     rendered = platform.render(intent, device)
     fit = _fit(intent, device, platform, rendered.state, present)
-    unread = _unread(device, platform, present)
+    near = _unread(device, platform, present)
+    unread = dict.fromkeys([*near, *_unread_of(intent, device, platform, present)])
     if problems := [*unread, *fit.problems, *too_fast(device, present)]:
         raise refused(f"{device.name}: refused", problems)
     owns = platform.owns(intent)
@@ -168,7 +169,7 @@ def _unread(device: Device, platform: Platform, present: State) -> list[str]:
 
 
 def _unread_of(intent: Intent, device: Device, platform: Platform, present: State) -> list[str]:
-    """Problems of such lines in objects of switchcfg, which a removal would remove as well."""
+    """Problems of such lines in objects of switchcfg, which a plan may change or remove."""
     owners = {place.name for place in present if place.kind == UNREAD}
     ours = {owner for owner in owners if is_ours(intent, owner.rpartition(" ")[2])}
     return [*refusals(device.name, present, ours)]

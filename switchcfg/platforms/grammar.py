@@ -26,6 +26,7 @@ from switchcfg.plan.account import (
     Reading,
     account,
     reached,
+    reason,
 )
 from switchcfg.plan.state import Change, Place, State, natural
 from switchcfg.platforms.name_ranges import members
@@ -214,6 +215,10 @@ class Grammar:
                     return tuple(members(hit[1]))
                 return (owner.format(*hit.groups()),)
         return ()
+
+    def matters(self, path: tuple[str, ...]) -> bool:
+        """Whether a line is near QoS, and not of no matter."""
+        return bool(self._owners(path[0])) and not reason(self.idle, JOINT.join(path))
 
     def near(self, ports: Iterable[str], present: State) -> set[str]:
         """The whole switch, the ports with their subinterfaces, and all that is bound there."""
