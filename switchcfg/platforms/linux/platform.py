@@ -11,14 +11,16 @@ are dropped. Lower virtual queues drain more slowly and release later, so that t
 precedence does not take the space that other drops freed. Measurements: docs/decisions.md.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
+from switchcfg.plan.account import SWITCH
 from switchcfg.plan.queues import Abilities, Layout, Queue
 from switchcfg.plan.state import Change, Owns, Place, State, after
 from switchcfg.platforms.grammar import SEPARATOR
+from switchcfg.platforms.linux import accounting
 from switchcfg.platforms.linux import text as linux_text
 from switchcfg.platforms.linux.text import (
     CLASS,
@@ -84,7 +86,10 @@ class Linux:
         return "#!/bin/sh\nset -eu\n" + "".join(step.payload for step in self.steps({}, changes))
 
     def read(self, text: str) -> State:
-        return linux_text.read(text)
+        return accounting.read(text)
+
+    def near(self, device: Device, present: State) -> Collection[str]:
+        return {SWITCH, *device.ports}
 
     def check(self, state: State, device: Device) -> Sequence[str]:
         there = {place.name for place in state if place.kind == PORT}
@@ -101,7 +106,7 @@ class Linux:
         ]
 
     def shell(self, intent: Intent, device: Device) -> Shell:
-        snapshot = linux_text.snapshot(intent.prefix, device.ports)
+        snapshot = accounting.snapshot(intent.prefix, device.ports)
         return Shell(snapshot, ("tc", "nft", "sysctl"), lambda step: step.payload)
 
     def restore(self, before: State, changes: Sequence[Change]) -> str:
