@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from switchcfg.errors import BadPlan, Moved, Refused
@@ -84,20 +85,28 @@ def plan(intent: Intent, device: Device, platform: Platform, present: State) -> 
     return replace(found, degraded=(*rendered.degraded, *taken.doubts))
 
 
-def removal(intent: Intent, device: Device, platform: Platform, present: State) -> Plan:
-    """The plan that removes all that switchcfg made. Foreign configuration stays; settings of the
-    whole switch that stay are listed in `degraded`.
+def removal(
+    intent: Intent,
+    device: Device,
+    platform: Platform,
+    present: State,
+    was: Mapping[Place, str | None] = MappingProxyType({}),
+) -> Plan:
+    """The plan that removes all that switchcfg made, and gives back what it replaced.
+
+    `was`: place -> value before switchcfg, as far as it is known (`switchcfg.plan.before`). Foreign
+    configuration stays; settings of the whole switch that stay are listed in `degraded`.
 
     Raises: Refused with every rule that the resulting state breaks and the present one does not.
     """
     owns = platform.owns(intent)
-    back = GivenBack({}, ())
+    back = GivenBack({}, {})
     if isinstance(platform, SharedPlatform):
         back = platform.given_back(intent, device, present)
-    want = {place: value for place, value in back.values.items() if value is not None}
-    changes = difference(
-        present, want, lambda place, value: place in back.values or owns(place, value)
-    )
+    known = {p: value for p, value in was.items() if value is not None or p not in back.lasting}
+    values = {**back.values, **known}
+    want = {place: value for place, value in values.items() if value is not None}
+    changes = difference(present, want, lambda place, value: place in values or owns(place, value))
     before = platform.check(present, device)
     new = [each for each in platform.check(after(present, changes), device) if each not in before]
     new += not_taken(device, _taken(platform, present, changes))
@@ -107,8 +116,9 @@ def removal(intent: Intent, device: Device, platform: Platform, present: State) 
             f"{device.name}: refused; `switchcfg rollback` restores the previous configuration", new
         )
     found = _plan(intent, device, platform, present, changes)
-    stays = f"stays, because it is kept or differs from the intent: {'; '.join(back.stays)}"
-    return replace(found, degraded=(stays,) if back.stays else ())
+    stays = [text for place, text in back.stays.items() if place not in values]
+    said = f"stays, because it is kept or differs from the intent: {'; '.join(stays)}"
+    return replace(found, degraded=(said,) if stays else ())
 
 
 def reverse(done: Plan, device: Device, platform: Platform, present: State) -> Plan:

@@ -172,7 +172,7 @@ class CommandPlatform(ABC):
         """Lines of the whole switch have no name of switchcfg: those with the intent's value count
         as switchcfg's, unless the intent keeps them."""
         back: dict[Place, str | None] = {}
-        stays: list[str] = []
+        stays: dict[Place, str] = {}
         default = self.defaults({})
         for place, value in self._shared(intent, device).items():
             there = present.get(place)
@@ -183,8 +183,8 @@ class CommandPlatform(ABC):
             if there == value and not stay:
                 back[place] = default.get(place)
             else:
-                stays.append(f"{place.kind} {place.name}".strip() + f" = {there}")
-        return GivenBack(back, tuple(stays))
+                stays[place] = f"{place.kind} {place.name}".strip() + f" = {there}"
+        return GivenBack(back, stays)
 
     def _shared(self, intent: Intent, device: Device) -> State:
         """The values of the whole switch that the intent sets."""

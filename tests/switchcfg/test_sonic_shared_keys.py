@@ -1,7 +1,7 @@
 """Keys of CONFIG_DB for several ports, as device templates of sonic-buildimage write them.
 
-Forms are of device/dell/x86_64-dellemc_s5248f_c3538-r0, device/celestica/x86_64-cel_e1031-r0 and
-device/wistron/x86_64-wistron_sw_to3200k-r0 (qos.json.j2, buffers_defaults_*.j2).
+Forms are of qos.json.j2 and buffers_defaults_*.j2 of Dell S5248F, Celestica, Delta and Wistron; how
+orchagent takes them apart is in qosorch.cpp and bufferorch.cpp of sonic-swss.
 """
 
 import json

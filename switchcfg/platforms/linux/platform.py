@@ -33,7 +33,7 @@ from switchcfg.platforms.linux.text import (
     SETTING,
     TOP,
 )
-from switchcfg.platforms.platform import Rendered, Shell, Step, is_ours, render_groups
+from switchcfg.platforms.platform import GivenBack, Rendered, Shell, Step, is_ours, render_groups
 
 ABLE: Final = Abilities(
     curves=3, own_mark=True, spray=("hash",), no_lossless="its queues are in software, without PFC"
@@ -104,6 +104,12 @@ class Linux:
                 if port in taken
             ),
         ]
+
+    def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:
+        """A setting of the whole switch has no name of switchcfg: it stays."""
+        place = Place(SETTING, HASH, "")
+        set_ = intent.spray == "hash" and present.get(place) == "1"
+        return GivenBack({}, {place: f"{HASH} = 1"} if set_ else {})
 
     def shell(self, intent: Intent, device: Device) -> Shell:
         snapshot = accounting.snapshot(intent.prefix, device.ports)

@@ -139,9 +139,9 @@ class Nvue(CommandPlatform):
         if nvue_lossless.memory_is_ours(intent, present):
             return found
         pools = [place for place in found.values if place.kind == "pool"]
-        stays = [f"pool {place.name} = {present[place]}" for place in pools]
+        stays = {place: f"pool {place.name} = {present[place]}" for place in pools}
         back = {place: value for place, value in found.values.items() if place not in pools}
-        return GivenBack(back, (*found.stays, *stays))
+        return GivenBack(back, {**found.stays, **stays})
 
     def lost(self, intent: Intent, theirs: str, present: State) -> str:
         return ""  # `fit` copies the settings of kept queues

@@ -140,7 +140,7 @@ class Nxos(CommandPlatform):
         return Fit(state, found.gives_way | gone, (*found.problems, *wrong))
 
     def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:
-        return GivenBack(dict.fromkeys(_switched_on(intent, present)), ())
+        return GivenBack(dict.fromkeys(_switched_on(intent, present)), {})
 
     def marked(self, present: State, profile: str) -> Iterator[int]:
         for place, value in present.items():

@@ -97,7 +97,8 @@ class Sonic:
         """As `SharedPlatform`, for PFC that switchcfg set, and its headroom."""
         found = given_back(intent, device, present)
         keys = touched(intent, present, {}, found.values.keys())
-        return replace(found, values={**found.values, **dict.fromkeys(keys)})
+        trims = frozenset(place for place in present if place.kind == "SWITCH_TRIMMING")
+        return replace(found, values={**found.values, **dict.fromkeys(keys)}, lasting=trims)
 
     def restore(self, before: State, changes: Sequence[Change]) -> str:
         return RELOAD_BACK if refuses(before, changes) else ROLL_BACK
