@@ -11,7 +11,7 @@ from switchcfg.intent.intent import Device, Intent, PortGroup
 from switchcfg.plan.kept import kept, left_out, lossless
 from switchcfg.plan.queues import Abilities, Layout
 from switchcfg.plan.state import Change, Owns, Place, State, after, natural
-from switchcfg.platforms.grammar import SEPARATOR, Grammar
+from switchcfg.platforms.grammar import Grammar
 from switchcfg.platforms.platform import (
     Fit,
     GivenBack,
@@ -22,6 +22,7 @@ from switchcfg.platforms.platform import (
     is_ours,
     render_groups,
 )
+from switchcfg.platforms.rule import SEPARATOR
 
 SHOWN: Final = 4  # ports that an error lists
 

@@ -14,10 +14,10 @@ from typing import Final
 from switchcfg.intent.intent import Device, Intent, PortGroup
 from switchcfg.plan.kept import kept, left_out, lossless
 from switchcfg.plan.state import Change, Place, State
-from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.junos.present import CLASSIFIERS, DIFFERS, Home, Present, covers
 from switchcfg.platforms.junos.text import NOT_READ, OTHER
 from switchcfg.platforms.platform import group_name, is_ours
+from switchcfg.platforms.rule import SEPARATOR
 
 BINDS: Final = ("interface map", *CLASSIFIERS.values())
 

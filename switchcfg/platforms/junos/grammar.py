@@ -2,8 +2,9 @@
 
 from typing import Final
 
-from switchcfg.platforms.grammar import Grammar, Rule
-from switchcfg.platforms.junos.known import COS, IDLE, OWNERS, REFUSED, VLAN_TYPES
+from switchcfg.platforms.grammar import Grammar
+from switchcfg.platforms.junos.known import CERTAIN, COS, IDLE, OWNERS, REFUSED, VLAN_TYPES
+from switchcfg.platforms.rule import Rule
 
 _PFC: Final = f"{COS} congestion-notification-profile {{name}}"
 _MAP: Final = f"{COS} schedulers {{scheduler}} drop-profile-map"
@@ -198,6 +199,7 @@ GRAMMAR: Final = Grammar(
     ),
     comment="#",
     owners=OWNERS,
+    certain=CERTAIN,
     idle=IDLE,
     refused=REFUSED,
 )

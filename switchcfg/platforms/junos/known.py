@@ -24,6 +24,23 @@ ENTRY: Final = re.compile(
     f"scheduler-maps {_WORD}( forwarding-class {_WORD})?|"
     f"interfaces {_WORD}( unit {_WORD})?)"
 )
+# Other parts of a configuration; and words of class-of-service, in lines of none of them
+_ROOTS: Final = (
+    "(access|access-profile|accounting-options|applications|apply-groups|apply-macro|"
+    "bridge-domains|chassis|diameter|dynamic-profiles|event-options|fabric|firewall|"
+    "forwarding-options|groups|interfaces|jsrc|logical-systems|multi-chassis|multicast-snooping-"
+    "options|poe|policy-options|protocols|routing-instances|routing-options|security|services|"
+    "session-limit-group|smtp|snmp|switch-options|system|tenants|unified-edge|version|"
+    "virtual-chassis|vlans|vmhost|wlan)"
+)
+_WORDS: Final = (
+    "(class-of-service|schedulers|scheduler-maps?|classifiers|forwarding-class(es)?|drop-profiles?|"
+    "congestion-notification-profile|code-points?|loss-priority)"
+)
+CERTAIN: Final = re.compile(
+    r"(classifier|scheduler|scheduler-map|drop-profile|congestion-notification-profile) .*|"
+    r"(?!irb$|vlan$|all$)[a-z-]+|[^a-z<*].*"  # a word in the place of a port
+)
 OWNERS: Final = tuple(
     (re.compile(f"set {shape}"), owner)
     for shape, owner in (
@@ -48,6 +65,7 @@ OWNERS: Final = tuple(
         ("forwarding-options enhanced-hash-key ecmp-dlb .*", SWITCH),
         ("routing-options forwarding-table export .*", SWITCH),
         (f"policy-options policy-statement {_WORD} then load-balance .*", SWITCH),
+        (rf"(?!{_ROOTS}( |$)).*\b{_WORDS}\b.*", SWITCH),
     )
 )
 

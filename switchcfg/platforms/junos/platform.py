@@ -30,7 +30,6 @@ from switchcfg.plan.account import UNREAD
 from switchcfg.plan.queues import Abilities, Layout, lay_out
 from switchcfg.plan.state import Change, Owns, Place, State, after
 from switchcfg.platforms.commands import CommandPlatform
-from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.junos import text as junos_text
 from switchcfg.platforms.junos.existing import (
     BINDS,
@@ -53,6 +52,7 @@ from switchcfg.platforms.junos.wanted import (
     ports,
 )
 from switchcfg.platforms.platform import Fit, Netconf, Rendered, Step, Taken
+from switchcfg.platforms.rule import SEPARATOR
 from switchcfg.platforms.weighted import in_words
 
 ABLE: Final = Abilities(curves=3, own_mark=False, spray=("hash", "packet"), lossless=6)

@@ -8,9 +8,10 @@ from typing import Final
 
 from switchcfg.intent.intent import Intent
 from switchcfg.plan.state import Place, State
-from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.junos.known import VLAN_TYPES
+from switchcfg.platforms.junos.text import OTHER
 from switchcfg.platforms.platform import is_ours
+from switchcfg.platforms.rule import SEPARATOR
 
 # Kinds of lines: of a classifier -> of its binding to a port.
 CLASSIFIERS: Final = {
@@ -50,7 +51,8 @@ class Present:
         """Index a state: `rows` is kind -> parts of the name -> value."""
         rows: dict[str, dict[tuple[str, ...], str]] = {}
         for place, value in state.items():
-            rows.setdefault(place.kind, {})[tuple(place.name.split(SEPARATOR))] = value
+            parts = place.name.split(SEPARATOR, 1 if place.kind == OTHER else -1)
+            rows.setdefault(place.kind, {})[tuple(parts)] = value
         return cls(state, rows)
 
     def bound(self, kind: str, port: str) -> str:

@@ -11,8 +11,9 @@ from typing import Final
 from switchcfg.errors import BadState
 from switchcfg.plan.account import Reading
 from switchcfg.plan.state import Place, State
-from switchcfg.platforms.grammar import MAX_TEXT, SEPARATOR, Grammar
+from switchcfg.platforms.grammar import MAX_TEXT, Grammar
 from switchcfg.platforms.junos.known import COS
+from switchcfg.platforms.rule import SEPARATOR
 
 OTHER: Final = "interface other"  # other lines of an interface: read, never written
 NOT_READ: Final = "not read"  # statements that deactivate lines, and groups that are applied

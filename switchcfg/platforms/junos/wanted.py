@@ -11,9 +11,9 @@ from switchcfg.intent.intent import Intent, PortGroup
 from switchcfg.intent.lossless import Lossless
 from switchcfg.plan.queues import Layout, Queue
 from switchcfg.plan.state import Place
-from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.junos.present import CLASSIFIERS
 from switchcfg.platforms.platform import group_name
+from switchcfg.platforms.rule import SEPARATOR
 from switchcfg.platforms.weighted import percents
 
 LOSS: Final = ("low", "medium-high", "high")  # by drop precedence

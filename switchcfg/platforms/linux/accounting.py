@@ -15,6 +15,11 @@ from switchcfg.platforms.linux import text as linux_text
 DCB: Final = ("app", "pfc", "ets", "rewr", "maxrate")
 _TABLE: Final = re.compile(r"table (\S+) (\S+) \{.*")
 _DEVICES: Final = re.compile(r"type filter hook \w+ devices? (?:= )?\{?\s*([^;}]+?)\s*\}? priority")
+_SETTING: Final = re.compile(r"[\w.-]+ = \S+")
+_FRAME: Final = re.compile(  # what is around the rules of a table
+    r"(table netdev|chain|set|map) \S+ \{( .* \})?|\}|"
+    r"(type(of)?|size|flags|timeout|gc-interval|elements) .*"
+)
 _NAME: Final = re.compile(r"[\w.@:-]+")
 
 
@@ -40,7 +45,10 @@ IDLE: Final = (
     _known(r"qdisc \S+ 0: .*", "the kernel's own queues, which a root queue replaces"),
     _known(r"qdisc (clsact|ingress) .*", "its filters are read one by one"),
     _known(r"qdisc \S+ \S+ parent \S+", "below a root that is the plan's, or refused"),
-    _known(rf"class (?!\S+ {linux_text.HANDLE}:).*", "of a root that is not switchcfg's"),
+    _known(
+        rf"class [\w-]+ (?!{linux_text.HANDLE}:)[0-9a-f]*:[0-9a-f]* .*",
+        "of a root that is not switchcfg's",
+    ),
     _known(
         r"filter (ingress|egress) / filter .*\b(matchall|flower|u32|basic|fw|route|cgroup)\b.*",
         "its actions are read one by one",
@@ -133,36 +141,47 @@ def read(text: str) -> State:
 
 
 def _items(parts: Mapping[str, str]) -> Iterator[tuple[Item, bool]]:
-    """(item, whether it is a value) of each queue, class, filter and rule."""
+    """(item, whether it is a value) of each queue, class, filter, setting and rule."""
     ports = {name.removeprefix("port ") for name in parts if name.startswith("port ")}
     for port, shown, known in linux_text.qdiscs(parts["qdiscs"], ports):
         yield Item((port,), f"qdisc {shown}", f"qdisc {shown}"), known
+    own = {found[2] for found in map(_TABLE.fullmatch, parts.get("rules", "").split("\n")) if found}
     for name, body in parts.items():
         kind, *where = name.split(" ")
-        match kind, where:
-            case "port", [port]:
-                for line in filter(None, map(str.strip, body.splitlines())):
-                    yield Item((port,), line, line), linux_text.is_class(port, line)
-            case "filters" | "dcb", [what, port]:
-                yield from _of_port(f"{kind.removesuffix('s')} {what}", port, body)
-            case "rules", _:
-                for _ in linux_text.rules(body):
-                    yield Item((SWITCH,), "rule of switchcfg", ""), True
-            case "ruleset", _:
-                own = {
-                    found[2]
-                    for found in map(_TABLE.fullmatch, parts.get("rules", "").split("\n"))
-                    if found
-                }
-                yield from _ruleset(body, own)
-            case "mangle", _:
-                yield from _of_port("mangle", SWITCH, body)
+        if kind == "ruleset":
+            yield from _ruleset(body, own)
+        else:
+            for owner, text, known in _lines(kind, where, body):
+                yield Item((owner,), text, text), known
 
 
-def _of_port(kind: str, port: str, body: str) -> Iterator[tuple[Item, bool]]:
-    for line in filter(None, map(str.strip, body.splitlines())):
-        if kind != "mangle" or line.startswith("-A "):
-            yield Item((port,), f"{kind} / {line}", f"{kind} / {line}"), False
+def _lines(kind: str, where: Sequence[str], body: str) -> Iterator[tuple[str, str, bool]]:
+    """(owner, line with its section, whether it is a value) of a section of the snapshot."""
+    lines = [*filter(None, map(str.strip, body.splitlines()))]
+    match kind, where:
+        case "port", [port]:
+            yield from ((port, line, linux_text.is_class(port, line)) for line in lines)
+        case "filters" | "dcb", [what, port]:
+            yield from (
+                (port, f"{kind.removesuffix('s')} {what} / {line}", False) for line in lines
+            )
+        case "rules", _:
+            yield from ((SWITCH, f"own / {line}", known) for line, known in _own(lines))
+        case "settings", _:
+            known = _SETTING.fullmatch
+            yield from ((SWITCH, f"setting / {line}", known(line) is not None) for line in lines)
+        case "mangle", _:
+            rules = (line for line in lines if line.startswith("-A "))
+            yield from ((SWITCH, f"mangle / {line}", False) for line in rules)
+
+
+def _own(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """(line, whether it is of a table as nft prints it) of switchcfg's own rules."""
+    in_chain = False
+    for line in lines:
+        known = in_chain or _FRAME.fullmatch(line) is not None
+        in_chain = line.startswith("chain ") or (in_chain and line != "}")
+        yield line, known
 
 
 def _ruleset(text: str, own: set[str]) -> Iterator[tuple[Item, bool]]:

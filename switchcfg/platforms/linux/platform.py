@@ -19,7 +19,6 @@ from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
 from switchcfg.plan.account import SWITCH
 from switchcfg.plan.queues import Abilities, Layout, Queue
 from switchcfg.plan.state import Change, Owns, Place, State, after
-from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.linux import accounting
 from switchcfg.platforms.linux import text as linux_text
 from switchcfg.platforms.linux.text import (
@@ -34,6 +33,7 @@ from switchcfg.platforms.linux.text import (
     TOP,
 )
 from switchcfg.platforms.platform import GivenBack, Rendered, Shell, Step, is_ours, render_groups
+from switchcfg.platforms.rule import SEPARATOR
 
 ABLE: Final = Abilities(
     curves=3, own_mark=True, spray=("hash",), no_lossless="its queues are in software, without PFC"

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from switchcfg.errors import BadState
 from switchcfg.plan.state import Change, Place, State
-from switchcfg.platforms.grammar import SEPARATOR
+from switchcfg.platforms.rule import SEPARATOR
 
 HANDLE: Final = "dc"  # of switchcfg's root queues, in hex
 TOP: Final = "1"  # minor number of the class that holds all others

@@ -17,10 +17,10 @@ from switchcfg.plan.kept import left_out
 from switchcfg.plan.queues import Abilities, Layout
 from switchcfg.plan.state import Change, Place, State
 from switchcfg.platforms.commands import CommandPlatform, number_of
-from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.nvue import lossless as nvue_lossless
 from switchcfg.platforms.nvue.grammar import GLOBAL, GRAMMAR
 from switchcfg.platforms.platform import Fit, GivenBack, Rendered, group_name, is_ours
+from switchcfg.platforms.rule import SEPARATOR
 from switchcfg.platforms.weighted import UNMARKED
 
 # Cumulus hashes layer 4 by default, and has one lossless priority group (its reference, "QoS").
