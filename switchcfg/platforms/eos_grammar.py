@@ -68,7 +68,7 @@ IDLE: Final = (
     ),
     _known(
         _PORT + r"(no |default )?(ip|ipv6|vrf|vrrp|bfd|isis|ospf|ospfv3|mpls|pim|igmp|multicast|"
-        r"router|rip|bgp|eos|autostate|service-policy type pbr)\b.*",
+        r"router|rip|bgp|eos|autostate|vxlan|dhcp|service-policy type pbr)\b.*",
         "routing and filters: chooses no queue",
     ),
     _known(

@@ -295,6 +295,7 @@ def test_lines_of_qos_in_a_section_that_is_not_known_are_refused(
         "router bgp 65001\n  template peer P\n    priority 7\n",
         "port-profile type ethernet P\n  service-policy type qos input MARK\n",
         "vlan 10\n  name qos\n",
+        "control-plane\n  service-policy input copp-system-p-policy-strict\n",
     ],
 )
 def test_lines_of_other_sections_are_not_near(section: str) -> None:

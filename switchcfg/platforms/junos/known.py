@@ -123,9 +123,9 @@ IDLE: Final = (
         r"vlan-tagging|flexible-vlan-tagging|stacked-vlan-tagging|encapsulation|hold-time|traps|"
         r"no-traps|link-mode|damping|accounting-profile|optics-options|fec|esi|"
         r"aggregated-ether-options|fabric-options|redundant-ether-options|link-degrade-monitor|"
-        r"media-type|port-mirror|vlan-id|vlan-id-list|vlan-id-range|bandwidth|inner-vlan-id-range|"
+        r"media-type|port-mirror|vlan-id|vlan-tags|vlan-id-list|vlan-id-range|bandwidth|inner-vlan-id-range|"
         r"proxy-arp|multi-chassis-protection|virtual-gateway-accept-data|virtual-gateway-v4-mac|"
-        r"virtual-gateway-v6-mac|mac|member|member-range|unused|keepalives|no-keepalives|"
+        r"virtual-gateway-v6-mac|mac|input-vlan-map|output-vlan-map|member|member-range|unused|keepalives|no-keepalives|"
         r"arp-resp|no-redirects|gratuitous-arp-reply|forwarding-class-accounting)\b.*",
         "link, bridging and administration: chooses no queue",
     ),
@@ -133,7 +133,7 @@ IDLE: Final = (
         rf"{_UNIT}(gigether|ether|fastether)-options (802\.3ad|fec|auto-negotiation|"
         r"no-auto-negotiation|loopback|no-loopback|speed|no-flow-control|ieee-802-3az-eee|"
         r"link-mode|source-address-filter|no-source-filtering|ethernet-switch-profile|"
-        r"autostate-exclude|asynchronous-notification)\b.*",
+        r"autostate-exclude|redundant-parent|asynchronous-notification)\b.*",
         "link: chooses no queue, sends no pause frames",
     ),
     _known(

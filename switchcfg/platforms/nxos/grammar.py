@@ -158,6 +158,7 @@ GRAMMAR: Final = Grammar(
     spell=_spell,
     owners=(
         (re.compile(r"interface (\S+)"), "{0}"),
+        (re.compile(r"control-plane"), "control-plane"),
         (re.compile(r"port-profile (.*)"), "port-profile {0}"),  # refused where a port inherits it
         (re.compile(r"(class-map type (?:qos|network-qos)) (?:match-\S+ )?(\S+)"), "class-map {1}"),
         (re.compile(r"policy-map type (qos|queuing|network-qos) (\S+)"), "policy-map type {0} {1}"),
