@@ -268,9 +268,9 @@ def test_a_line_that_is_not_known_in_an_object_of_switchcfg_stops_a_removal() ->
 @pytest.mark.parametrize(
     ("line", "lost"),
     [
-        (f"{CNP} input cable-length 300\n", "at a cable length of 300 m"),
-        (f"{CNP} input dscp code-point 011010 mru 9216\n", "VLAN priority 011010 at mru 9216"),
-        (f"{CNP} input ieee-802.1 code-point 011 xon 9\n", "VLAN priority 011 at xon 9"),
+        (f"{CNP} input cable-length 300\n", "with a cable length of 300 m"),
+        (f"{CNP} input dscp code-point 011010 mru 9216\n", "with mru 9216 for code point 011010"),
+        (f"{CNP} input ieee-802.1 code-point 011 xon 9\n", "with xon 9 for code point 011"),
     ],
 )
 def test_what_the_headroom_of_a_replaced_profile_is_made_of_is_seen(line: str, lost: str) -> None:

@@ -127,18 +127,10 @@ def _pauses(intent: Intent, port: str, present: Present) -> Iterator[str]:
     theirs = present.bound("interface pfc", port)
     if not intent.lossless or is_ours(intent, theirs):
         return
+    yield from _headroom(intent, port, theirs, present)
     points = {f"{dscp:06b}" for each in intent.lossless for dscp in each.dscp}
     queues = {f"{each.priority:03b}": str(each.priority) for each in intent.lossless}
-    cable = max((each.cable for each in intent.lossless), default=0)
-    length = present.bound("pfc cable", theirs)
     lost = [
-        *([f"at a cable length of {length} m"] if length not in ("", str(cable)) else []),
-        *(
-            f"VLAN priority {bits} at {kind} {value}"
-            for kind in ("mru", "xon", "cable-length")
-            for (name, _, bits), value in present.rows.get(f"pfc {kind}", {}).items()
-            if name == theirs
-        ),
         *(
             f"code point {bits}"
             for name, bits in present.rows.get("pfc input", {})
@@ -160,6 +152,24 @@ def _pauses(intent: Intent, port: str, present: Present) -> Iterator[str]:
             f"lossless: {port} has {theirs!r}, which pauses {each}, and the plan would end that: "
             "add a [[lossless]] class for it, or name the port in [keep] ports"
         )
+
+
+def _headroom(intent: Intent, port: str, theirs: str, present: Present) -> Iterator[str]:
+    """Settings of the headroom in a foreign PFC profile that its replacement would not have."""
+    cable = max((each.cable for each in intent.lossless), default=0)
+    length = present.bound("pfc cable", theirs)
+    if length not in ("", str(cable)):
+        yield (
+            f"lossless: {port} has {theirs!r} with a cable length of {length} m, and the intent "
+            f'says {cable or "none"}: write cable = "{length}m", or name the port in [keep] ports'
+        )
+    for kind in ("mru", "xon", "cable-length"):
+        for (name, _, bits), value in present.rows.get(f"pfc {kind}", {}).items():
+            if name == theirs:
+                yield (
+                    f"lossless: {port} has {theirs!r} with {kind} {value} for code point {bits}, "
+                    "which switchcfg does not set: name the port in [keep] ports"
+                )
 
 
 def left_without(present: Present, changes: Sequence[Change]) -> Iterator[str]:

@@ -112,15 +112,8 @@ class Present:
             return {}
         for each in VLAN_TYPES:
             kind = f"interface classifier {each}"
-            name = self.bound(f"{kind} whole", port) or next(
-                (
-                    self.bound(kind, f"{port}{SEPARATOR}{unit}")
-                    for unit in ("0", "*")
-                    if self.bound(kind, f"{port}{SEPARATOR}{unit}")
-                ),
-                "",
-            )
-            if name:
+            units = (self.bound(kind, f"{port}{SEPARATOR}{unit}") for unit in ("0", "*"))
+            if name := next(filter(None, (self.bound(f"{kind} whole", port), *units)), ""):
                 rows = self.rows.get(f"classifier {each}", {})
                 base = {f"{bits:03b}": "" for bits in range(8)}
                 if name != DEFAULT and not self.bound(f"classifier import {each}", name):
