@@ -82,6 +82,7 @@ def _add_planning(commands: Any) -> None:
         help="also check SONiC switches against the YANG models in this folder, such as a "
         "switch's own /usr/local/yang-models",
     )
+    _add_records(made)
     _add_reaching(made)
     made = commands.add_parser(
         "show", help="show a saved plan: its changes, and the commands for the device"

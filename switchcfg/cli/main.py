@@ -11,6 +11,7 @@ from dlcpd.ipc.held_folder import HeldFolder
 from switchcfg.cli import adopt, history, on_devices, ports, records, selection, treatments
 from switchcfg.cli.arguments import parser
 from switchcfg.cli.output import error_document, put, put_json, put_text, tell
+from switchcfg.cli.planning import planner
 from switchcfg.cli.rollout import Outcome
 from switchcfg.errors import BadIntent, BadPlan, BadState, BadUsage, SwitchcfgError
 from switchcfg.intent.intent import Device, Intent, parse
@@ -145,7 +146,7 @@ def _from_files(
 def _from_file(intent: Intent, device: Device, options: argparse.Namespace) -> Plan:
     platform = PLATFORMS[device.platform]
     present = _state(platform, _present(options.present, device))
-    return on_devices.planner(options)(intent, device, platform, present)
+    return planner(options)(intent, device, platform, present)
 
 
 def _state(platform: Platform, file: Path) -> State:

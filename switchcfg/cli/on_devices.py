@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 
-from switchcfg.cli import records, sonic_yang, workflow
+from switchcfg.cli import records, workflow
 from switchcfg.cli.diffs import NOT_BEFORE, Diffs
 from switchcfg.cli.output import put, put_json, tell
+from switchcfg.cli.planning import planner
 from switchcfg.cli.readiness import complaints_of
 from switchcfg.cli.report import Report
 from switchcfg.cli.rollout import Outcome, every, roll
@@ -17,12 +18,9 @@ from switchcfg.drivers.known import driver_for
 from switchcfg.errors import BadPlan, CannotExpress
 from switchcfg.intent.intent import Device, Intent
 from switchcfg.plan import text
-from switchcfg.plan.plan import Plan, plan, refused, removal, reverse
+from switchcfg.plan.plan import Plan, reverse
 from switchcfg.plan.state import State, after, difference
 from switchcfg.platforms.known import PLATFORMS
-from switchcfg.platforms.platform import Platform
-from switchcfg.platforms.sonic.config_db import document
-from switchcfg.platforms.sonic.platform import Sonic
 from switchcfg.traffic.judge import Verdict, lines
 
 Work = Callable[[Device, Driver], Awaitable[None]]
@@ -79,23 +77,6 @@ def present(intent: Intent, device: Device, options: argparse.Namespace) -> Stat
     for exc in outcome.failed.values():
         raise exc
     return found[0]
-
-
-def planner(options: argparse.Namespace) -> Callable[[Intent, Device, Platform, State], Plan]:
-    """`plan`, or `removal` with --remove; with --yang, the result is checked by the models."""
-    make = removal if options.remove else plan
-    if options.yang is None:
-        return make
-
-    def checked(intent: Intent, device: Device, platform: Platform, present: State) -> Plan:
-        made = make(intent, device, platform, present)
-        if platform.name == Sonic.name:
-            problems = sonic_yang.check(document(after(present, made.changes)), options.yang)
-            if problems:
-                raise refused(f"{device.name}: refused by the models in {options.yang}", problems)
-        return made
-
-    return checked
 
 
 def apply(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace) -> bool:

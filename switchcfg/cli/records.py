@@ -189,6 +189,14 @@ def last(folder: Path, device: str) -> Record:
     return _load(found[-1])
 
 
+def applied(folder: Path, device: str) -> list[Plan] | None:
+    """The confirmed plans of a device that were not rolled back, the oldest first. None: there are
+    none, or the oldest may be gone. Raises: BadPlan."""
+    files = _records_of(folder, device)
+    found = [_load(file).plan for file in files if file.suffix == ENDING]
+    return found if found and len(files) < KEPT else None
+
+
 def undo(record: Record, who: str = "") -> None:
     """Mark a record as rolled back. Raises: NotKept."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -188,15 +188,24 @@ _SCHEDULER: Final = frozenset(("sequence", "config", "state", "inputs", "output"
 
 def _matches(term: Node, family: str, number: int) -> bool | None:
     """Whether a term has the packets of a code point; None: only some of them."""
-    conditions = {k: v for k, v in term.get("conditions", {}).items() if _said(v)}
+    above = term.get("conditions", {})
+    conditions = {k: v for k, v in above.items() if k != "mpls" and _said(v)}
     said = dict(_config(conditions, family))
     points = said.pop("dscp-set", None) or ([said.pop("dscp")] if "dscp" in said else None)
-    if points is not None and number not in map(int, points):
+    if points is not None and not any(_covers(str(each), number) for each in points):
         return False
     if family not in conditions and conditions:
         return False
     others = {k: v for k, v in conditions.items() if k != family}
     return True if points is not None and not said and not others else None
+
+
+def _covers(points: str, number: int) -> bool:
+    """Whether `points`, a number or a range A..B, has a code point. Any other text may have it."""
+    first, _, last = points.partition("..")
+    if not (first.isdecimal() and (last or first).isdecimal()):
+        return True
+    return int(first) <= number <= int(last or first)
 
 
 def _config(node: Node, *below: str) -> Node:

@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from switchcfg.errors import BadPlan, Moved, Refused
@@ -69,7 +70,8 @@ def plan(intent: Intent, device: Device, platform: Platform, present: State) -> 
     """
     rendered = platform.render(intent, device)
     fit = _fit(intent, device, platform, rendered.state, present)
-    unread = _unread(device, platform, present)
+    near = _unread(device, platform, present)
+    unread = dict.fromkeys([*near, *_unread_of(intent, device, platform, present)])
     if problems := [*unread, *fit.problems, *too_fast(device, present)]:
         raise refused(f"{device.name}: refused", problems)
     owns = platform.owns(intent)
@@ -86,32 +88,42 @@ def plan(intent: Intent, device: Device, platform: Platform, present: State) -> 
     return replace(found, degraded=(*rendered.degraded, *taken.doubts))
 
 
-def removal(intent: Intent, device: Device, platform: Platform, present: State) -> Plan:
-    """The plan that removes all that switchcfg made. Foreign configuration stays; settings of the
-    whole switch that stay are listed in `degraded`.
+def removal(
+    intent: Intent,
+    device: Device,
+    platform: Platform,
+    present: State,
+    was: Mapping[Place, str | None] = MappingProxyType({}),
+) -> Plan:
+    """The plan that removes all that switchcfg made, and gives back what it replaced.
+
+    `was`: place -> value before switchcfg, as far as it is known (`switchcfg.plan.before`). Foreign
+    configuration stays; settings of the whole switch that stay are listed in `degraded`.
 
     Raises: Refused with every rule that the resulting state breaks and the present one does not.
     """
     owns = platform.owns(intent)
-    back = GivenBack({}, ())
+    back = GivenBack({}, {})
     if isinstance(platform, SharedPlatform):
         back = platform.given_back(intent, device, present)
-    want = {place: value for place, value in back.values.items() if value is not None}
-    changes = difference(
-        present, want, lambda place, value: place in back.values or owns(place, value)
-    )
+    known = {p: value for p, value in was.items() if value is not None or p not in back.lasting}
+    values = {**back.values, **known}
+    want = {place: value for place, value in values.items() if value is not None}
+    changes = difference(present, want, lambda place, value: place in values or owns(place, value))
     before = platform.check(present, device)
     new = [each for each in platform.check(after(present, changes), device) if each not in before]
     new += not_taken(device, _taken(platform, present, changes))
     new += _unread_of(intent, device, platform, present)
     found = _plan(intent, device, platform, present, changes)
-    new += _judged(intent, device, present, found, removing=True)
+    if not all(change.place in known for change in changes):  # else all is as it was before
+        new += _judged(intent, device, present, found, removing=True)
     if new:
         raise refused(
             f"{device.name}: refused; `switchcfg rollback` restores the previous configuration", new
         )
-    stays = f"stays, because it is kept or differs from the intent: {'; '.join(back.stays)}"
-    return replace(found, degraded=(stays,) if back.stays else ())
+    stays = [text for place, text in back.stays.items() if place not in values]
+    said = f"stays, because it is kept or differs from the intent: {'; '.join(stays)}"
+    return replace(found, degraded=(said,) if stays else ())
 
 
 def reverse(done: Plan, device: Device, platform: Platform, present: State) -> Plan:
@@ -172,7 +184,7 @@ def _unread(device: Device, platform: Platform, present: State) -> list[str]:
 
 
 def _unread_of(intent: Intent, device: Device, platform: Platform, present: State) -> list[str]:
-    """Problems of such lines in objects of switchcfg, which a removal would remove as well."""
+    """Problems of such lines in objects of switchcfg, which a plan may change or remove."""
     owners = {place.name for place in present if place.kind == UNREAD}
     ours = {owner for owner in owners if is_ours(intent, owner.rpartition(" ")[2])}
     return [*refusals(device.name, present, ours)]

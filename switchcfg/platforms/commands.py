@@ -12,7 +12,7 @@ from switchcfg.plan.account import Reading
 from switchcfg.plan.kept import kept, left_out, lossless
 from switchcfg.plan.queues import Abilities, Layout
 from switchcfg.plan.state import Change, Owns, Place, State, after, natural
-from switchcfg.platforms.grammar import SEPARATOR, Grammar
+from switchcfg.platforms.grammar import Grammar
 from switchcfg.platforms.platform import (
     Fit,
     GivenBack,
@@ -23,6 +23,7 @@ from switchcfg.platforms.platform import (
     is_ours,
     render_groups,
 )
+from switchcfg.platforms.rule import SEPARATOR
 
 SHOWN: Final = 4  # ports that an error lists
 
@@ -173,7 +174,7 @@ class CommandPlatform(ABC):
         """Lines of the whole switch have no name of switchcfg: those with the intent's value count
         as switchcfg's, unless the intent keeps them."""
         back: dict[Place, str | None] = {}
-        stays: list[str] = []
+        stays: dict[Place, str] = {}
         default = self.defaults({})
         for place, value in self._shared(intent, device).items():
             there = present.get(place)
@@ -184,8 +185,8 @@ class CommandPlatform(ABC):
             if there == value and not stay:
                 back[place] = default.get(place)
             else:
-                stays.append(f"{place.kind} {place.name}".strip() + f" = {there}")
-        return GivenBack(back, tuple(stays))
+                stays[place] = f"{place.kind} {place.name}".strip() + f" = {there}"
+        return GivenBack(back, stays)
 
     def _shared(self, intent: Intent, device: Device) -> State:
         """The values of the whole switch that the intent sets."""

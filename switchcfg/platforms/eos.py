@@ -23,8 +23,8 @@ from switchcfg.plan.queues import Abilities, Layout, Queue, lay_out
 from switchcfg.plan.state import Place, State
 from switchcfg.platforms.commands import CommandPlatform, number_of
 from switchcfg.platforms.eos_grammar import GRAMMAR
-from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.platform import group_name, is_ours
+from switchcfg.platforms.rule import SEPARATOR
 from switchcfg.platforms.weighted import UNMARKED, below, in_words, percents
 
 KBYTE: Final = 1000  # bytes of a kbyte of EOS

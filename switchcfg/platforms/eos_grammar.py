@@ -8,7 +8,8 @@ import re
 from typing import Final
 
 from switchcfg.plan.account import SWITCH, KnownLine
-from switchcfg.platforms.grammar import Grammar, Rule
+from switchcfg.platforms.grammar import Grammar
+from switchcfg.platforms.rule import Rule
 
 _PROFILE: Final = "qos profile {profile}"
 _QUEUE: Final = (_PROFILE, "uc-tx-queue {queue}")
@@ -67,7 +68,7 @@ IDLE: Final = (
     ),
     _known(
         _PORT + r"(no |default )?(ip|ipv6|vrf|vrrp|bfd|isis|ospf|ospfv3|mpls|pim|igmp|multicast|"
-        r"router|rip|bgp|eos|autostate|service-policy type pbr)\b.*",
+        r"router|rip|bgp|eos|autostate|vxlan|dhcp|service-policy type pbr)\b.*",
         "routing and filters: chooses no queue",
     ),
     _known(
@@ -92,7 +93,8 @@ IDLE: Final = (
         "of frames that are classified by CoS, and of multicast: a plan changes neither",
     ),
     _known(
-        r"(no|default) (qos|priority-flow-control|queue-monitor|platform)\b.*", "a default"
+        r"(no|default) (qos|priority-flow-control|queue-monitor|platform)\b(?!.* / ).*",
+        "a default",
     ),
     _known(r"priority-flow-control pause watchdog.*", "guards flow control, and a plan does not"),
     _known(r"queue-monitor .*", "telemetry"),
@@ -202,6 +204,7 @@ GRAMMAR: Final = Grammar(
             SWITCH,
         ),
     ),
+    certain=re.compile(r"(qos profile )?\W.*"),
     idle=IDLE,
     refused=REFUSED,
 )

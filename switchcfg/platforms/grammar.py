@@ -1,10 +1,7 @@
 """Converts between command lines and values, by one table of templates. Pure.
 
-One line of a configuration is one value of a `State`. A template's `{name}` is part of the
-place, its `<value>` part of the value: "qos map traffic-class {tc} to tx-queue <queue>". The same
-template writes and reads; a property test checks that reading inverts writing. For `{name+}`,
-devices print several names on one line and accept one: each is read as a separate line. A
-`<value*>` takes the rest of a line. Holes with a name in NUMBERS take digits only.
+One line of a configuration is one value of a `State`. The same template (`switchcfg.platforms.
+rule`) writes and reads; a property test checks that reading inverts writing.
 
 A grammar with `owners` accounts for every line near QoS (`switchcfg.plan.account`).
 """
@@ -12,13 +9,12 @@ A grammar with `owners` accounts for every line near QoS (`switchcfg.plan.accoun
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import product
 from typing import Any, Final
 
 from switchcfg.errors import BadState
 from switchcfg.plan.account import (
     MOST,
+    NOT_UNDERSTOOD,
     SWITCH,
     UNREAD,
     Item,
@@ -26,130 +22,15 @@ from switchcfg.plan.account import (
     Reading,
     account,
     reached,
+    reason,
 )
 from switchcfg.plan.state import Change, Place, State, natural
 from switchcfg.platforms.name_ranges import members
+from switchcfg.platforms.rule import Rule, inner
 
-SEPARATOR: Final = "|"  # between the parts of a place's name; no device allows it in a name
-WORD: Final = re.compile(r"[^\s|]{1,128}")  # a value for a template: never a line's end
 MAX_TEXT: Final = 1 << 24  # characters of a device's configuration
 MEMBERS: Final = "*"  # the first group is a list or range of owners
 JOINT: Final = " / "  # between sections and lines in an account
-NUMBERS: Final = frozenset(
-    [
-        "dscp",
-        "tc",
-        "queue",
-        "priority",
-        "dp",
-        "min",
-        "max",
-        "most",
-        "w",
-        "percent",
-        "group",
-        "bytes",
-    ]
-)
-_HOLE: Final = re.compile(r"\{(\w+)(\+?)\}|<(\w+)(\*?)>")
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One kind of line."""
-
-    kind: str
-    path: tuple[str, ...]  # the sections around it and the line itself
-    undo: str  # the command that removes the line, in the same sections
-    adds: bool = False  # a second line is added to the first instead of replacing it
-    joins: bool = False  # and continues its list: `1,2` and `3` are `1,2,3`
-    refers: tuple[str, ...] = ()  # owners that the line binds, with the holes of its path
-
-    def lines(self, name: str, value: str) -> tuple[str, ...]:
-        """The sections and the line for one value."""
-        return tuple(self._fill(text, name, value) for text in self.path)
-
-    def undo_lines(self, name: str, value: str) -> tuple[str, ...]:
-        """The sections and the command that removes the line."""
-        return (*self.lines(name, value)[:-1], self._fill(self.undo, name, value))
-
-    def joined(self, first: str, second: str) -> str:
-        """The value of two lines for one place; `first` is "" if there is only one line."""
-        if not self.joins or not first:
-            return second
-        return ",".join(sorted({*first.split(","), *second.split(",")}, key=natural))
-
-    def fits(self, value: str) -> bool:
-        """Whether this rule has as many holes as `value` has words."""
-        words, holes = len(value.split()), len(self._holes[1])
-        return words >= holes > 0 if self._tail else words == holes
-
-    def owners(self, name: str, value: str) -> Iterator[str]:
-        """The owners that a value binds."""
-        return (self._fill(text, name, value) for text in self.refers)
-
-    def heads(self, path: Sequence[str]) -> bool:
-        """Whether the lines are sections around lines of this kind."""
-        shapes = self._shapes[: len(path)]
-        return len(path) < len(self.path) and all(map(re.Pattern.fullmatch, shapes, path))
-
-    def match(self, path: Sequence[str]) -> tuple[list[str], str] | None:
-        """(names, their common value) if the lines are of this kind; else None.
-
-        Raises: BadState for a list that is too long.
-        """
-        if len(path) != len(self.path):
-            return None
-        found: dict[str, str] = {}
-        for shape, line in zip(self._shapes, path, strict=True):
-            hit = shape.fullmatch(line)
-            if not hit:
-                return None
-            found |= hit.groupdict()
-        names, values = self._holes
-        parts = [members(found[n]) if n in self._several else [found[n]] for n in names]
-        return list(map(SEPARATOR.join, product(*parts))), " ".join(found[v] for v in values)
-
-    @cached_property
-    def _holes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """(names of the place's holes, names of the value's holes), in the order of the lines."""
-        found = [hole for text in self.path for hole in _HOLE.finditer(text)]
-        return tuple(h[1] for h in found if h[1]), tuple(h[3] for h in found if h[3])
-
-    @cached_property
-    def _tail(self) -> bool:
-        """Whether the last hole takes the rest of the line."""
-        return self.path[-1].endswith("*>")
-
-    @cached_property
-    def _several(self) -> frozenset[str]:
-        return frozenset(hole[1] for text in self.path for hole in _HOLE.finditer(text) if hole[2])
-
-    @cached_property
-    def _shapes(self) -> tuple[re.Pattern[str], ...]:
-        return tuple(re.compile(_shape(text)) for text in self.path)
-
-    def _fill(self, text: str, name: str, value: str) -> str:
-        names, values = self._holes
-        parts = name.split(SEPARATOR) if names else ()
-        words = dict(zip(names, parts, strict=True))
-        words |= zip(values, value.split(None, max(len(values) - 1, 0)), strict=True)
-        for word in (each for found in words.values() for each in found.split() or [""]):
-            if not WORD.fullmatch(word):
-                raise BadState(f"{word!r} has characters that are not allowed in a command")
-        return _HOLE.sub(lambda hole: words[hole[1] or hole[3]], text)
-
-
-def _shape(text: str) -> str:
-    out, end = "", 0
-    for hole in _HOLE.finditer(text):
-        name = hole[1] or hole[3]
-        more = r"(?: \d[\d,-]*)*" if hole[2] else r"(?: [^\s|]+)*" if hole[4] else ""
-        word = r"[^\s|]+" if name not in NUMBERS else r"\d[\d,-]*" if hole[2] else r"\d+"
-        word = rf"(?P<{name}>{word}{more})"
-        out += re.escape(text[end : hole.start()]) + word
-        end = hole.end()
-    return out + re.escape(text[end:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +46,9 @@ class Grammar:
     # An outermost line -> the owner of it and of its section, with the groups for {0} and {1}, or
     # MEMBERS for a list of owners. The first match counts; a line without owner is not near QoS.
     owners: tuple[tuple[re.Pattern[str], str], ...] = ()
+    # Owners of which each line is known: one that has only lines that are not understood is a
+    # word of a line in another order, so its lines are near whatever a plan touches.
+    certain: re.Pattern[str] = re.compile("(?!)")
     idle: tuple[KnownLine, ...] = ()  # lines of no matter
     refused: tuple[KnownLine, ...] = ()  # lines that are refused, and why
 
@@ -190,6 +74,9 @@ class Grammar:
         """Each line near QoS; every line, for a grammar without owners."""
         for path in self._paths(text):
             owners = self._owners(path[0]) if self.owners else (SWITCH,)
+            depth = len(path)
+            if not owners and depth > 1 and inner(self.rules, depth).fullmatch(path[-1]):
+                owners = (SWITCH,)  # a line of QoS in a section that is not known
             if owners:
                 shown = path[1:] if SWITCH not in owners else ()
                 yield Item(owners, JOINT.join(path), JOINT.join(shown or path)), path
@@ -215,18 +102,28 @@ class Grammar:
                 return (owner.format(*hit.groups()),)
         return ()
 
+    def matters(self, path: tuple[str, ...]) -> bool:
+        """Whether a line is near QoS, and not of no matter."""
+        return bool(self._owners(path[0])) and not reason(self.idle, JOINT.join(path))
+
     def near(self, ports: Iterable[str], present: State) -> set[str]:
         """The whole switch, the ports with their subinterfaces, and all that is bound there."""
         if not any(place.kind == UNREAD for place in present):
             return set()
         refers: dict[str, set[str]] = {}
         for place, value in present.items():
-            if place.kind != UNREAD and (rule := self._rule(place, value)).refers:
+            if place.kind != UNREAD:
+                rule = self._rule(place, value)
                 for owner in self._owners(rule.lines(place.name, value)[0]):
                     refers.setdefault(owner, set()).update(rule.owners(place.name, value))
         inside = tuple(f"{port}." for port in ports)
         below = {p.name for p in present if p.kind == UNREAD and p.name.startswith(inside)}
-        return reached([SWITCH, *ports, *below], refers)
+        doubtful = {
+            place.name
+            for place, why in present.items()
+            if place.kind == UNREAD and why == NOT_UNDERSTOOD and self.certain.fullmatch(place.name)
+        }
+        return reached([SWITCH, *ports, *below, *(doubtful - refers.keys())], refers)
 
     def commands(self, changes: Sequence[Change], then: State) -> list[str]:
         """The commands that lead to the state `then`. First they remove values that cannot be

@@ -35,7 +35,8 @@ class GivenBack:
     """Effects of a removal on values of the whole switch, which have no name of switchcfg."""
 
     values: Mapping[Place, str | None]  # place -> value to restore; None: remove
-    stays: tuple[str, ...]  # foreign or kept values that stay, in words
+    stays: Mapping[Place, str]  # foreign or kept value that stays -> in words
+    lasting: frozenset[Place] = frozenset()  # values that the device cannot remove again
 
 
 @dataclass(frozen=True, slots=True)

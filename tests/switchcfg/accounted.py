@@ -12,9 +12,9 @@ PORTS = {
     "nxos": ("Ethernet1/1", "Ethernet1/2"),
     "nvue": ("swp1", "swp2"),
     "sonic": ("Ethernet0", "Ethernet4"),
+    "openconfig": ("eth1", "eth3"),
     "junos": ("et-0/0/0", "et-0/0/1"),
-    "linux": ("swp1", "swp2"),
-    "openconfig": ("Ethernet1", "Ethernet2"),
+    "linux": ("p1", "p2"),
 }
 CLASSES = (
     "[classes]\n"

@@ -266,6 +266,48 @@ def test_lines_of_a_port_of_nxos_are_read_or_refused(line: str) -> None:
     assert f'unread: Ethernet1/1: "{line}' in said
 
 
+@pytest.mark.parametrize(
+    ("platform", "section"),
+    [
+        ("nxos", "vlan configuration 10\n  service-policy type qos input MARK\n"),
+        ("nxos", "system qos-all\n  service-policy type network-qos NQ\n"),
+        ("nxos", "policy type qos X\n  class Y\n    set qos-group 3\n"),
+        ("eos", "profile qos STORAGE\n   qos trust cos\n"),
+        ("eos", "qos-profile X\n   uc-tx-queue 3\n      random-detect ecn minimum-threshold 1 "
+         "segments maximum-threshold 2 segments\n"),
+    ],
+)  # fmt: skip
+def test_lines_of_qos_in_a_section_that_is_not_known_are_refused(
+    platform: str, section: str
+) -> None:
+    text = (PORT.replace("   LINE\n", "") if platform == "eos" else nxos()) + section
+    line = section.splitlines()[-1].strip()
+    assert f'unread: leaf: "{section.splitlines()[0]} / ' in (
+        said := refusal(platform, text, REPLACES if platform == "nxos" else "queues = [3]")
+    )
+    assert line in said
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        "route-map RM permit 10\n  match ip address prefix-list P\n  match mac-list M\n",
+        "router bgp 65001\n  template peer P\n    priority 7\n",
+        "port-profile type ethernet P\n  service-policy type qos input MARK\n",
+        "vlan 10\n  name qos\n",
+        "control-plane\n  service-policy input copp-system-p-policy-strict\n",
+    ],
+)
+def test_lines_of_other_sections_are_not_near(section: str) -> None:
+    assert planned("nxos", nxos() + section, REPLACES).changes
+
+
+def test_a_class_without_a_class_map_is_not_ended() -> None:
+    text = nxos().replace("class-map type qos match-any RDMA\n  match dscp 24\n", "")
+    said = refusal("nxos", text, REPLACES)
+    assert "lose the class 'RDMA', of which no `match` is read in kept queue 3" in said
+
+
 def test_a_removal_does_not_take_lines_of_others_with_our_profile() -> None:
     platform = PLATFORMS["eos"]
     text = EOS.replace("STORAGE", "DLCP").replace("LINE", "drop-precedence 1 drop-threshold 9")

@@ -37,11 +37,11 @@ def test_a_stock_switch_is_read_whole() -> None:
         ("QUEUE", "Ethernet0,Ethernet4|3", {"scheduler": "scheduler.1"}),
         ("BUFFER_QUEUE", "Ethernet0,Ethernet4|0-2", {"profile": "egress_lossy_profile"}),
         ("BUFFER_PG", "Ethernet4,Ethernet0|3-4", {"profile": "pg_lossless_100000_40m_profile"}),
-        ("QUEUE", "Ethernet4,Ethernet8|8", {"scheduler": "scheduler.0"}),
+        ("QUEUE", "Ethernet8,Ethernet0|2-5", {"scheduler": "scheduler.0"}),
     ],
 )
 @pytest.mark.parametrize("keep", [KEEP, ""])
-def test_a_key_for_several_ports_is_refused(
+def test_a_key_for_several_ports_that_overlaps_another_is_refused(
     table: str, key: str, fields: dict[str, str], keep: str
 ) -> None:
     tables = stock()

@@ -319,7 +319,7 @@ def test_what_a_port_has_by_a_pattern_is_refused_by_its_name(pattern: str) -> No
 def test_what_ours_cannot_stand_beside_is_refused_by_its_line(line: str) -> None:
     text = f"set class-of-service interfaces {PORT} {line}\n"
     said = refusal(text, intent('[keep]\nreplaces = ["tcp1", "mydscp"]\n'))
-    assert f"kept: {PORT} has `{line}`, which conflicts with the plan" in said
+    assert f'unread: {PORT}: "set class-of-service interfaces {PORT} {line}": conflicts' in said
     planned(text.replace(PORT, "et-0/0/9"), intent())
 
 

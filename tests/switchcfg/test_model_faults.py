@@ -76,9 +76,9 @@ KEPT: Final = {
         JUNOS.replace("110000", "111000"),  # 48 is ours
         'queues = [3, 4]\nreplaces = ["sm1", "mydscp"]',
     ),
-    "linux": (LinuxDevice(("swp1", "swp2", "swp3")).says(), "queues = [3]"),
+    "linux": (LinuxDevice(("p1", "p2", "p3")).says(), "queues = [3]"),
     "openconfig": (
-        OPENCONFIG.replace("eth1", "Ethernet1"),
+        OPENCONFIG,
         'queues = [3]\nreplaces = ["dscp_based_classifier_ipv4", "scheduler"]',
     ),
     "nvue": (NVUE, 'queues = [3]\nreplaces = ["MARKS"]'),
@@ -87,8 +87,8 @@ KEPT: Final = {
 KEEPS: Final = {
     "sonic": ("Ethernet0", "DSCP 3"),
     "junos": ("et-0/0/0", "DSCP 26"),
-    "openconfig": ("Ethernet1", "DSCP 26"),
-    "linux": ("swp3", "DSCP 24"),
+    "openconfig": ("eth1", "DSCP 26"),
+    "linux": ("p3", "DSCP 24"),
 }
 # (platform, what the writer writes, what it writes with the fault)
 FAULTS: Final = (
@@ -122,8 +122,8 @@ FAULTS: Final = (
     ("junos", r"class DLCP-Q7 queue-num 7\n",
      "class DLCP-Q7 queue-num 7\n"
      "set class-of-service forwarding-classes class NO-LOSS queue-num 5\n"),  # queue
-    ("linux", r"dev swp1 root", "dev swp3 root"),  # another port
-    ("linux", r"chain swp1 {", "chain swp3 {"),
+    ("linux", r"dev p1 root", "dev p3 root"),  # another port
+    ("linux", r"chain p1 {", "chain p3 {"),
     ("openconfig", r"\n( +)26,", "\n 25,"),  # code point
     ("openconfig", r'"target-group": "target-group-RDMA"', '"target-group": "DLCP-Q5"'),
     ("openconfig", r"output/queues/queue\[name=DLCP-Q5\]", "output/queues/queue[name=RDMA]"),

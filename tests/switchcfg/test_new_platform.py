@@ -28,7 +28,8 @@ from switchcfg.intent.intent import Intent, PortGroup
 from switchcfg.plan.queues import Abilities, Layout
 from switchcfg.plan.state import Place
 from switchcfg.platforms.commands import CommandPlatform
-from switchcfg.platforms.grammar import SEPARATOR, Grammar, Rule
+from switchcfg.platforms.grammar import Grammar
+from switchcfg.platforms.rule import SEPARATOR, Rule
 from switchcfg.platforms.platform import group_name
 
 ABLE: Final = Abilities(curves=1, own_mark=False, spray=("keep",))

@@ -244,3 +244,24 @@ def test_what_was_confirmed_later_can_be_rolled_back(lab: Lab) -> None:
     assert lab.drivers["sw"].device.says() == before
     assert lab.run("abort", "INTENT", "--device", "sw2") == SAME
     assert lab.run("drift", "INTENT", "--device", "sw2") == FAILED
+
+
+def test_a_removal_gives_back_what_the_records_say(
+    lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A setting of the whole switch has no name: only the record has its value before."""
+    device = lab.drivers["sw"].device
+    was = dict(device.settings)
+    lab.planned()
+    assert lab.run("apply", "INTENT", "PLANS") == SAME
+    assert device.settings != was
+    elsewhere = ("--records", str(lab.folder / "elsewhere"))
+    assert lab.run("plan", "INTENT", "--remove", "--only", "sw", *elsewhere) == CHANGES
+    said = capsys.readouterr()
+    assert "fib_multipath_hash_policy = 1" in said.out
+    assert "degraded: values that an apply replaced do not come back: this host has no" in said.out
+    assert lab.run("plan", "INTENT", "--remove", "--only", "sw", "--out", "PLANS") == CHANGES
+    assert "do not come back" not in capsys.readouterr().out
+    assert lab.run("apply", "INTENT", "PLANS", "--only", "sw") == SAME
+    assert device.settings == was
+    assert not device.roots and not device.tables

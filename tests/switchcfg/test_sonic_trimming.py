@@ -8,6 +8,7 @@ import pytest
 
 from switchcfg.errors import CannotExpress, Refused
 from switchcfg.intent.intent import Device, Intent, parse
+from switchcfg.plan.before import before
 from switchcfg.plan.plan import Plan, plan, removal
 from switchcfg.plan.state import State, after
 from switchcfg.platforms.known import PLATFORMS
@@ -55,16 +56,24 @@ def test_it_is_switched_on_and_off_by_patches_that_any_hwsku_takes() -> None:
     on = plan(*intent(TRIM), SONIC, without)
     trims = after(without, on.changes)
     off = plan(*intent(), SONIC, trims)
-    for made, before in ((on, without), (off, trims)):
+    for made, old in ((on, without), (off, trims)):
         assert made.steps
         assert not made.minutes
         assert not any("in place" in text for text in made.degraded)
-        then = after(before, made.changes)
-        assert not refuses(before, made.changes)
-        assert not list(validators.problems(document(before), document(then)))
-        assert not list(validators.problems(document(then), document(before)))
+        then = after(old, made.changes)
+        assert not refuses(old, made.changes)
+        assert not list(validators.problems(document(old), document(then)))
+        assert not list(validators.problems(document(then), document(old)))
     rows = document(after(trims, off.changes))["BUFFER_PROFILE"]
     assert not any("packet_discard_action" in row for row in rows.values())
+
+
+def test_a_removal_does_not_try_what_sonic_cannot_remove() -> None:
+    of = intent(TRIM)
+    present, made = planned(switch(), of)
+    then = after(present, made.changes)
+    gone = removal(*of, SONIC, then, before([made], then))
+    assert not [change for change in gone.changes if change.place.kind == "SWITCH_TRIMMING"]
 
 
 def test_a_removal_leaves_nothing_that_trims() -> None:

@@ -7,6 +7,7 @@ from os import getpid
 
 import pytest
 
+from switchcfg.errors import Refused
 from switchcfg.intent.intent import parse
 from switchcfg.plan.plan import Plan, plan, removal, reverse
 from switchcfg.plan.state import State, difference
@@ -74,6 +75,10 @@ def test_from_each_example_to_the_next_and_back_again(switch: Switch) -> None:
     first, *others = ALL
     bring(switch, planned(switch, first))
     for example in others:
+        if parse(EXAMPLES[example], NAME).prefix != parse(EXAMPLES[first], NAME).prefix:
+            with pytest.raises(Refused, match=r"unread: swp\d+: .netdev DLCP: "):
+                planned(switch, example)  # the rules of the other prefix still change packets
+            continue
         before = present(switch, example)
         there = planned(switch, example)
         bring(switch, there)

@@ -7,97 +7,19 @@ foreign PFC profile if they include all traffic that it pauses.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
 from switchcfg.intent.intent import Device, Intent, PortGroup
 from switchcfg.plan.kept import kept, left_out, lossless
 from switchcfg.plan.state import Change, Place, State
-from switchcfg.platforms.grammar import SEPARATOR
-from switchcfg.platforms.junos.text import OTHER, UNREAD
+from switchcfg.platforms.junos.present import CLASSIFIERS, DIFFERS, Home, Present, covers
+from switchcfg.platforms.junos.text import NOT_READ, OTHER
 from switchcfg.platforms.platform import group_name, is_ours
+from switchcfg.platforms.rule import SEPARATOR
 
-# Kinds of lines: of a classifier -> of its binding to a port.
-CLASSIFIERS: Final = {
-    "classifier": "interface classifier",
-    "classifier ipv6": "interface classifier ipv6",
-}
 BINDS: Final = ("interface map", *CLASSIFIERS.values())
-# Built-in classes and their queues; the queues of other built-in classes differ by chip.
-DEFAULTS: Final = {"best-effort": 0, "fcoe": 3, "no-loss": 4}
-# Lines of a port that conflict with switchcfg's and that no line of switchcfg replaces.
-_IN_THE_WAY: Final = re.compile(
-    r"((unit (0|\*) )?(classifiers (dscp|dscp-ipv6|inet-precedence)|forwarding-class|"
-    r"output-traffic-control-profile|scheduler-map)|forwarding-class-set|"
-    r"input-(scheduler-map|traffic-control-profile)) .*"
-)
-Home = tuple[str, str]  # forwarding class, loss priority
-
-
-@dataclass(frozen=True, slots=True)
-class Present:
-    """A device's state, indexed for queries."""
-
-    state: State
-    rows: Mapping[str, Mapping[tuple[str, ...], str]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, state: State) -> "Present":
-        """Index a state: `rows` is kind -> parts of the name -> value."""
-        rows: dict[str, dict[tuple[str, ...], str]] = {}
-        for place, value in state.items():
-            rows.setdefault(place.kind, {})[tuple(place.name.split(SEPARATOR))] = value
-        return cls(state, rows)
-
-    def bound(self, kind: str, port: str) -> str:
-        """The value that is bound to a port, by kind of line; "": none."""
-        return self.state.get(Place(kind, port, ""), "")
-
-    def queue(self, name: str) -> int | None:
-        """The queue of a forwarding class; None: unknown."""
-        found = self.state.get(Place("class queue", name, ""), "")
-        return int(found) if found.isdecimal() else DEFAULTS.get(name)
-
-    def controlled(self, port: str, ours: Callable[[str], bool] = lambda _: False) -> set[int]:
-        """Queues with flow control: of the switch's lossless classes, and by the port's profile.
-        Classes and profiles whose name satisfies `ours` are left out."""
-        classes = [name for (name,) in self.rows.get("class no-loss", {})]
-        found = {self.queue(name) for name in classes if not ours(name)}
-        profile = self.bound("interface pfc", port)
-        if ours(profile):
-            profile = ""
-        for (name, _), queue in self.rows.get("pfc output", {}).items():
-            if name == profile and queue.isdecimal():
-                found.add(int(queue))
-        if not classes:  # the default classes: a queue has its priority's number
-            for name, bits in self.rows.get("pfc tagged", {}):
-                if name == profile and re.fullmatch("[01]{3}", bits):
-                    found.add(int(bits, 2))
-        return {each for each in found if each is not None}
-
-    def protected(self, intent: Intent, port: str) -> set[int]:
-        """Queues with foreign flow control."""
-        return self.controlled(port, lambda name: is_ours(intent, name))
-
-    def ways(self, port: str) -> dict[str, dict[int, Home]]:
-        """Kind of classifier -> code point -> its class and loss priority on a port."""
-        found: dict[str, dict[int, Home]] = {}
-        for kind, binds in CLASSIFIERS.items():
-            if name := self.bound(binds, port):
-                found[kind] = {
-                    int(bits, 2): (to, loss)
-                    for each, to, loss, bits in self.rows.get(kind, {})
-                    if each == name and re.fullmatch("[01]{6}", bits)
-                }
-        return found
-
-    def schedulers(self, port: str) -> dict[str, str]:
-        """Forwarding class -> its scheduler on a port."""
-        map_ = self.bound("interface map", port)
-        rows = self.rows.get("scheduler map", {})
-        return {to: scheduler for (name, to), scheduler in rows.items() if name == map_}
 
 
 def problems(intent: Intent, port: str, present: Present) -> Iterator[str]:
@@ -112,12 +34,7 @@ def problems(intent: Intent, port: str, present: Present) -> Iterator[str]:
                 f"kept: {port} has {theirs!r}, and the plan would replace it and end its "
                 "functions (PFC, ECN): name it in [keep] replaces, or the port in [keep] ports"
             )
-    for where, line in present.rows.get(OTHER, {}):
-        if where == port and _IN_THE_WAY.fullmatch(line):
-            yield (
-                f"kept: {port} has `{line}`, which conflicts with the plan: delete it, or name "
-                "the port in [keep] ports"
-            )
+    yield from _by_priority(intent, port, present)
     for where, line in _by_pattern(port, present):
         yield (
             f"kept: {port} has `{line}` by the pattern {where!r}, which lines for {port} itself "
@@ -126,14 +43,53 @@ def problems(intent: Intent, port: str, present: Present) -> Iterator[str]:
         break  # one is enough
 
 
+def _by_priority(intent: Intent, port: str, present: Present) -> Iterator[str]:
+    """Kept queues that packets of VLANs reach by their priority, while the port has no classifier
+    of code points."""
+    for bits, name in sorted(present.by_priority(port).items()):
+        queue = present.queue(name) if name else None
+        if intent.keep.queues and (queue is None or queue in intent.keep.queues):
+            where = (
+                f"queue {queue}, which is kept"
+                if queue is not None
+                else ("a queue that the chip chooses, which may be kept")
+            )
+            yield (
+                f"kept-pcp: {port}: VLAN priority {bits} goes to {where}, and the plan would "
+                "classify by code points: bind a classifier of code points first, or name the "
+                "port in [keep] ports"
+            )
+            return
+
+
+def _undecided(
+    intent: Intent, port: str, ways: Mapping[int, Home], present: Present
+) -> Iterator[str]:
+    """Code points whose class is built in, and on a queue that may be kept."""
+    for name, queues in DIFFERS.items():
+        points = [dscp for dscp, (to, _) in ways.items() if to == name]
+        may = sorted(queues & {*intent.keep.queues})
+        if points and may and present.queue(name) is None:
+            yield (
+                f"kept-dscp: {port}: {_code_points(points)} to the built-in class {name}, on queue "
+                f"{may[0]} of some chips, which is kept: name its queue (`forwarding-classes class "
+                f"{name} queue-num ...`), or the code points in the classifier"
+            )
+
+
+def _code_points(points: Sequence[int]) -> str:
+    shown = ", ".join(map(str, sorted(points)))
+    return f"code point {shown} goes" if len(points) == 1 else f"code points {shown} go"
+
+
 def unread(present: Present, changes: Sequence[Change]) -> Iterator[str]:
     """Applied groups, and deactivations that affect changed ports; the rule's name first."""
     names = [each.place.name for each in changes if each.place.kind.startswith("interface")]
     ports = {name.split(SEPARATOR)[0] for name in names}
-    for what in map(SEPARATOR.join, present.rows.get(UNREAD, {})):
+    for what in map(SEPARATOR.join, present.rows.get(NOT_READ, {})):
         if what.startswith("groups "):
             yield (
-                f"groups: `set {what} class-of-service ...` is applied, and switchcfg does not "
+                f"groups: `set {what} ...` is applied, and switchcfg does not "
                 "read groups: write its lines where they are applied"
             )
             continue
@@ -171,6 +127,7 @@ def _pauses(intent: Intent, port: str, present: Present) -> Iterator[str]:
     theirs = present.bound("interface pfc", port)
     if not intent.lossless or is_ours(intent, theirs):
         return
+    yield from _headroom(intent, port, theirs, present)
     points = {f"{dscp:06b}" for each in intent.lossless for dscp in each.dscp}
     queues = {f"{each.priority:03b}": str(each.priority) for each in intent.lossless}
     lost = [
@@ -186,7 +143,7 @@ def _pauses(intent: Intent, port: str, present: Present) -> Iterator[str]:
         ),
         *(
             f"queue {queue} by priority {bits}"
-            for (name, bits), queue in present.rows.get("pfc output", {}).items()
+            for name, bits, queue in present.rows.get("pfc output", {})
             if name == theirs and queues.get(bits) != queue
         ),
     ]
@@ -195,6 +152,24 @@ def _pauses(intent: Intent, port: str, present: Present) -> Iterator[str]:
             f"lossless: {port} has {theirs!r}, which pauses {each}, and the plan would end that: "
             "add a [[lossless]] class for it, or name the port in [keep] ports"
         )
+
+
+def _headroom(intent: Intent, port: str, theirs: str, present: Present) -> Iterator[str]:
+    """Settings of the headroom in a foreign PFC profile that its replacement would not have."""
+    cable = max((each.cable for each in intent.lossless), default=0)
+    length = present.bound("pfc cable", theirs)
+    if length not in ("", str(cable)):
+        yield (
+            f"lossless: {port} has {theirs!r} with a cable length of {length} m, and the intent "
+            f'says {cable or "none"}: write cable = "{length}m", or name the port in [keep] ports'
+        )
+    for kind in ("mru", "xon", "cable-length"):
+        for (name, _, bits), value in present.rows.get(f"pfc {kind}", {}).items():
+            if name == theirs:
+                yield (
+                    f"lossless: {port} has {theirs!r} with {kind} {value} for code point {bits}, "
+                    "which switchcfg does not set: name the port in [keep] ports"
+                )
 
 
 def left_without(present: Present, changes: Sequence[Change]) -> Iterator[str]:
@@ -229,10 +204,10 @@ def _by_pattern(port: str, present: Present) -> Iterator[tuple[str, str]]:
     }
     for kind, words in said.items():
         for (where,), name in present.rows.get(kind, {}).items():
-            if "*" in where and fnmatchcase(port, where.strip("<>")):
+            if covers(where, port):
                 yield where, f"{words} {name}"
     for where, line in present.rows.get(OTHER, {}):
-        if "*" in where and fnmatchcase(port, where.strip("<>")):
+        if covers(where, port):
             yield where, line
 
 
@@ -273,6 +248,7 @@ def _homes(
                 for dscp, (to, _) in ways.items()
                 if (q := present.queue(to)) is not None
             }
+            found += _undecided(intent, port, ways, present)
             keeps, wrong = kept(intent, port, today)
             theirs = present.protected(intent, port)
             paused = {dscp: queue for dscp, (_, queue) in today.items() if queue in theirs}

@@ -1,19 +1,21 @@
 """Grammar of Junos: the `set` lines that switchcfg reads and writes, and their deletion. Pure."""
 
-import re
 from typing import Final
 
-from switchcfg.platforms.grammar import Grammar, Rule
+from switchcfg.platforms.grammar import Grammar
+from switchcfg.platforms.junos.known import CERTAIN, COS, IDLE, OWNERS, REFUSED, VLAN_TYPES
+from switchcfg.platforms.rule import Rule
 
-COS: Final = "class-of-service"
 _PFC: Final = f"{COS} congestion-notification-profile {{name}}"
 _MAP: Final = f"{COS} schedulers {{scheduler}} drop-profile-map"
 _HASH: Final = "policy-options policy-statement {policy} then load-balance per-packet"
 
 
-def _rule(kind: str, line: str, undo: str = "") -> Rule:
-    """A rule of one line. `undo`: the deleted part, if it is less than the whole line."""
-    return Rule(kind, (f"set {line}",), f"delete {undo or line}")
+def _rule(kind: str, line: str, undo: str = "", refers: str = "") -> Rule:
+    """A rule of one line. `undo`: the deleted part, if it is less than the whole line. `refers`:
+    the owner that the line binds."""
+    owners = (refers,) if refers else ()
+    return Rule(kind, (f"set {line}",), f"delete {undo or line}", refers=owners)
 
 
 GRAMMAR: Final = Grammar(
@@ -33,10 +35,13 @@ GRAMMAR: Final = Grammar(
         _rule("pfc input", f"{_PFC} input dscp code-point {{bits}} pfc"),
         _rule("pfc cable", f"{_PFC} input cable-length <metres>", f"{_PFC} input cable-length"),
         _rule(
-            "pfc output", f"{_PFC} output ieee-802.1 code-point {{bits}} flow-control-queue <queue>"
+            "pfc output",
+            f"{_PFC} output ieee-802.1 code-point {{bits}} flow-control-queue {{queue}}",
         ),
         _rule(
-            "interface pfc", f"{COS} interfaces {{port}} congestion-notification-profile <profile>"
+            "interface pfc",
+            f"{COS} interfaces {{port}} congestion-notification-profile <profile>",
+            refers="congestion-notification-profile <profile>",
         ),
         _rule(
             "classifier",
@@ -74,27 +79,32 @@ GRAMMAR: Final = Grammar(
             "scheduler drop",
             f"{_MAP} loss-priority {{loss}} protocol any drop-profile <profile>",
             f"{_MAP} loss-priority {{loss}} protocol any",
+            "drop-profile <profile>",
         ),
         _rule("scheduler ecn", f"{COS} schedulers {{scheduler}} explicit-congestion-notification"),
         _rule(
             "scheduler map",
             f"{COS} scheduler-maps {{map}} forwarding-class {{class}} scheduler <scheduler>",
             f"{COS} scheduler-maps {{map}} forwarding-class {{class}}",
+            "scheduler <scheduler>",
         ),
         _rule(
             "interface map",
             f"{COS} interfaces {{port}} scheduler-map <map>",
             f"{COS} interfaces {{port}} scheduler-map",
+            "scheduler-map <map>",
         ),
         _rule(
             "interface classifier",
             f"{COS} interfaces {{port}} unit 0 classifiers dscp <name>",
             f"{COS} interfaces {{port}} unit 0 classifiers dscp",
+            "classifier dscp <name>",
         ),
         _rule(
             "interface classifier ipv6",
             f"{COS} interfaces {{port}} unit 0 classifiers dscp-ipv6 <name>",
             f"{COS} interfaces {{port}} unit 0 classifiers dscp-ipv6",
+            "classifier dscp-ipv6 <name>",
         ),
         _rule("balance policy", _HASH, "policy-options policy-statement {policy}"),
         _rule("balance export", "routing-options forwarding-table export {policy}"),
@@ -103,20 +113,93 @@ GRAMMAR: Final = Grammar(
             "forwarding-options enhanced-hash-key ecmp-dlb <mode>",
             "forwarding-options enhanced-hash-key ecmp-dlb",
         ),
+        # Foreign lines. Those of an object that switchcfg made go with the next plan.
+        *(
+            _rule(
+                f"classifier import {each}",
+                f"{COS} classifiers {each} {{name}} import <from>",
+                f"{COS} classifiers {each} {{name}} import",
+                f"classifier {each} <from>",
+            )
+            for each in ("dscp", "dscp-ipv6", *VLAN_TYPES)
+        ),
+        *(
+            _rule(
+                f"classifier {each}",
+                f"{COS} classifiers {each} {{name}} forwarding-class {{class}} "
+                "loss-priority {loss} code-points {bits}",
+            )
+            for each in VLAN_TYPES
+        ),
+        *(
+            _rule(
+                f"interface classifier {each}",
+                f"{COS} interfaces {{port}} unit {{unit}} classifiers {each} <name>",
+                refers=f"classifier {each} <name>",
+            )
+            for each in VLAN_TYPES
+        ),
+        *(
+            _rule(
+                f"interface classifier {each} whole",
+                f"{COS} interfaces {{port}} classifiers {each} <name>",
+                refers=f"classifier {each} <name>",
+            )
+            for each in VLAN_TYPES
+        ),
+        _rule(
+            "drop point", f"{COS} drop-profiles {{profile}} fill-level {{fill}} <what> <percent>"
+        ),
+        *(
+            _rule(
+                f"scheduler {what}",
+                f"{COS} schedulers {{scheduler}} {what} <value*>",
+                f"{COS} schedulers {{scheduler}} {what}",
+            )
+            for what in (
+                "transmit-rate",
+                "buffer-size",
+                "shaping-rate",
+                "excess-rate",
+                "excess-priority",
+                "adjust-minimum",
+                "adjust-percent",
+                "buffer-dynamic-threshold",
+            )
+        ),
+        _rule(
+            "scheduler drop other",
+            f"{_MAP} loss-priority {{loss}} protocol {{protocol}} drop-profile <profile>",
+            f"{_MAP} loss-priority {{loss}} protocol {{protocol}}",
+            "drop-profile <profile>",
+        ),
+        *(
+            _rule(
+                f"pfc {what}",
+                f"{_PFC} input {{type}} code-point {{bits}} {what} <value>",
+                f"{_PFC} input {{type}} code-point {{bits}} {what}",
+            )
+            for what in ("mru", "xon", "cable-length")
+        ),
+        _rule(
+            "filter",
+            "interfaces {port} unit {unit} family {family} filter {way} {filter}",
+            refers="filter {filter}",
+        ),
+        _rule(
+            "filter of vlan",
+            "vlans {vlan} forwarding-options filter {way} {filter}",
+            refers="filter {filter}",
+        ),
+        _rule(
+            "filter of switch",
+            "forwarding-options family {family} filter {way} {filter}",
+            refers="filter {filter}",
+        ),
     ),
     comment="#",
-)
-
-
-# Entries of lists: a device keeps an empty entry, so each is deleted with its last line.
-_WORD: Final = r"[^ ]+"
-ENTRY: Final = re.compile(
-    f"{COS} ("
-    f"classifiers dscp(-ipv6)? {_WORD}( forwarding-class {_WORD}( loss-priority {_WORD})?)?|"
-    f"congestion-notification-profile {_WORD}( (input dscp|output ieee-802.1) code-point {_WORD})?|"
-    f"forwarding-classes class {_WORD}|"
-    f"drop-profiles {_WORD}|"
-    f"schedulers {_WORD}( drop-profile-map loss-priority {_WORD} protocol any)?|"
-    f"scheduler-maps {_WORD}( forwarding-class {_WORD})?|"
-    f"interfaces {_WORD}( unit 0)?)"
+    owners=OWNERS,
+    certain=CERTAIN,
+    idle=IDLE,
+    refused=REFUSED,
 )

@@ -20,30 +20,29 @@ Sources of the limits in docs/switches-platforms.md are Juniper's pages:
                    Notification Profiles"
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
 from switchcfg.errors import CannotExpress
 from switchcfg.intent.intent import Device, Intent, PortGroup
-from switchcfg.plan.account import Reading
+from switchcfg.plan.account import UNREAD, Reading
 from switchcfg.plan.queues import Abilities, Layout, lay_out
 from switchcfg.plan.state import Change, Owns, Place, State, after
 from switchcfg.platforms.commands import CommandPlatform
-from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.junos import text as junos_text
 from switchcfg.platforms.junos.existing import (
     BINDS,
-    CLASSIFIERS,
-    Present,
     beside,
     left_without,
     mixed,
     problems,
     unread,
 )
-from switchcfg.platforms.junos.grammar import COS, ENTRY, GRAMMAR
+from switchcfg.platforms.junos.grammar import GRAMMAR
+from switchcfg.platforms.junos.known import COS, ENTRY
 from switchcfg.platforms.junos.netconf import NETCONF
+from switchcfg.platforms.junos.present import CLASSIFIERS, Present, covers
 from switchcfg.platforms.junos.wanted import (
     PER_PACKET,
     STRICT,
@@ -53,6 +52,7 @@ from switchcfg.platforms.junos.wanted import (
     ports,
 )
 from switchcfg.platforms.platform import Fit, Netconf, Rendered, Step, Taken
+from switchcfg.platforms.rule import SEPARATOR
 from switchcfg.platforms.weighted import in_words
 
 ABLE: Final = Abilities(curves=3, own_mark=False, spray=("hash", "packet"), lossless=6)
@@ -139,6 +139,19 @@ class Junos(CommandPlatform):
     def read(self, text: str) -> State:
         return Reading.from_text(junos_text.read(text, self.grammar), text)
 
+    def near(self, device: Device, present: State) -> Collection[str]:
+        """Also patterns that stand for a port, and interface ranges, which may have one."""
+        owners = {place.name for place in present if place.kind == UNREAD}
+        around = [
+            owner
+            for owner in owners
+            if owner.startswith("interface-range ")
+            or any(covers(owner, port) for port in device.ports)
+        ]
+        about = (junos_text.NOT_READ, junos_text.OTHER)
+        values = {place: value for place, value in present.items() if place.kind not in about}
+        return self.grammar.near([*device.ports, *around], values)
+
     def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
         there = Present.of(present)
         found = [*mixed(intent, device, there)]
@@ -169,9 +182,11 @@ class Junos(CommandPlatform):
         """Commands that delete each line, or the outermost entry that becomes empty."""
         left: set[str] = set()
         for place, value in then.items():
-            if place.kind == junos_text.UNREAD:
+            if place.kind == junos_text.NOT_READ:
                 continue
-            if place.kind == junos_text.OTHER:
+            if place.kind == UNREAD:
+                line = place.field.removeprefix("set ")
+            elif place.kind == junos_text.OTHER:
                 line = f"{COS} interfaces {place.name.replace(SEPARATOR, ' ', 1)}"
             else:
                 line = self.grammar.write({place: value}).strip().removeprefix("set ")

@@ -9,11 +9,14 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from switchcfg.errors import BadState
-from switchcfg.plan.state import Place
-from switchcfg.platforms.grammar import MAX_TEXT, SEPARATOR, Grammar
+from switchcfg.plan.account import Reading
+from switchcfg.plan.state import Place, State
+from switchcfg.platforms.grammar import MAX_TEXT, Grammar
+from switchcfg.platforms.junos.known import COS
+from switchcfg.platforms.rule import SEPARATOR
 
 OTHER: Final = "interface other"  # other lines of an interface: read, never written
-UNREAD: Final = "not read"  # statements that deactivate lines, and groups that are applied
+NOT_READ: Final = "not read"  # statements that deactivate lines, and groups that are applied
 DEEPEST: Final = 16  # words of the hierarchy around a line; class-of-service has 10
 ASK: Final = "`show configuration | display set`"
 # Other lines of such an output: statements about lines, a prompt, the routing engine's name.
@@ -21,9 +24,9 @@ _ABOUT: Final = re.compile(
     r"(deactivate|activate|protect|unprotect|annotate|edit|top) .*|[\w.-]+@[\w.-]+[>#%].*|"
     r"\{\w+:\w+\}|\[edit.*\]|#.*|/\*.*"
 )
-_DEACTIVATED: Final = re.compile(r"deactivate (class-of-service( .+)?)")
+_DEACTIVATED: Final = re.compile(r"deactivate (.+)")
 _APPLIED: Final = re.compile(r"set (.+ )?apply-groups (\S+)")
-_GROUP: Final = re.compile(r"set groups (\S+) (class-of-service|<.+>) .+")
+_GROUP: Final = re.compile(r"set groups (\S+) ((\S+) .+)")
 _INTERFACE: Final = re.compile(r"set class-of-service interfaces (\S+) (.+)")
 _BARE: Final = re.compile(r"unit \S+")
 _LIST: Final = re.compile(r"(.*) \[ (.*) \]")
@@ -44,9 +47,9 @@ NAMES: Final = {
 }  # fmt: skip
 
 
-def read(text: str, grammar: Grammar) -> dict[Place, str]:
+def read(text: str, grammar: Grammar) -> State:
     """The values of all lines that match a rule, and the other lines of interfaces (kind OTHER).
-    Deactivated lines have no value; they, and applied groups, are listed as kind UNREAD.
+    Deactivated lines have no value; they, and applied groups, are listed as kind NOT_READ.
 
     Raises: BadState for text that is not output of Junos.
     """
@@ -58,30 +61,38 @@ def read(text: str, grammar: Grammar) -> dict[Place, str]:
     names = {name: f"{point:06b}" for name, point in NAMES.items()}
     names |= {found[1]: found[2] for line in lines if (found := _ALIAS.fullmatch(line))}
     lines = [_with_bits(line, names) for line in lines]
-    out = grammar.read("".join(f"{line}\n" for line in lines))
+    read = grammar.read("".join(f"{line}\n" for line in lines))
+    out = dict(read)
     for line in lines:
         found = _INTERFACE.fullmatch(line)
         if not found or any(rule.match((line,)) for rule in grammar.rules):
             continue
         if not _BARE.fullmatch(found[2]):  # an empty entry
             out[Place(OTHER, f"{found[1]}{SEPARATOR}{found[2]}", "")] = ""
-    return out | {Place(UNREAD, what, ""): "" for what in _unread(raw, lines, inactive, grammar)}
+    out |= {Place(NOT_READ, what, ""): "" for what in _not_read(raw, lines, inactive, grammar)}
+    return Reading.of(read, out)
 
 
-def _unread(
+def _not_read(
     raw: Sequence[str], lines: Sequence[str], inactive: Collection[str], grammar: Grammar
 ) -> Iterator[str]:
-    """The `deactivate` statements and applied groups that affect class-of-service lines."""
+    """The `deactivate` statements that affect class-of-service lines, and the applied groups with
+    lines near QoS."""
     matter: dict[str, None] = {}
-    for line in _lines(raw, ()):
+    for line in _lines(raw, ()) if inactive else ():
         if (paths := [each for each in _heads(line) if each in inactive]) and (
             _INTERFACE.fullmatch(line) or any(rule.match((line,)) for rule in grammar.rules)
         ):
-            matter |= dict.fromkeys(paths)
+            matter |= dict.fromkeys(each for each in paths if each.startswith(COS))
     yield from (f"deactivate {path}" for path in matter)
     applied = {found[2] for line in lines if (found := _APPLIED.fullmatch(line))}
-    groups = {found[1]: None for line in lines if (found := _GROUP.fullmatch(line))}
-    yield from (f"groups {name}" for name in groups if name in applied)
+    groups: dict[str, None] = {}
+    for found in filter(None, map(_GROUP.fullmatch, lines)):
+        # A pattern such as <*> may stand for any part of the configuration.
+        near = found[3].startswith("<") or grammar.matters((f"set {found[2]}",))
+        if found[1] in applied and near:
+            groups[f"groups {found[1]} {found[3]}"] = None
+    yield from groups
 
 
 def _heads(line: str) -> Iterator[str]:

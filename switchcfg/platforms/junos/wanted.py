@@ -11,9 +11,9 @@ from switchcfg.intent.intent import Intent, PortGroup
 from switchcfg.intent.lossless import Lossless
 from switchcfg.plan.queues import Layout, Queue
 from switchcfg.plan.state import Place
-from switchcfg.platforms.grammar import SEPARATOR
-from switchcfg.platforms.junos.existing import CLASSIFIERS
+from switchcfg.platforms.junos.present import CLASSIFIERS
 from switchcfg.platforms.platform import group_name
+from switchcfg.platforms.rule import SEPARATOR
 from switchcfg.platforms.weighted import percents
 
 LOSS: Final = ("low", "medium-high", "high")  # by drop precedence
@@ -40,8 +40,8 @@ def classes(intent: Intent, layout: Layout) -> Iterator[tuple[Place, str]]:
         yield Place("class priority", _class(intent, each.priority), ""), str(each.priority)
         for dscp in each.dscp:
             yield Place("pfc input", f"{intent.prefix}{SEPARATOR}{dscp:06b}", ""), ""
-        frames = f"{intent.prefix}{SEPARATOR}{each.priority:03b}"
-        yield Place("pfc output", frames, ""), str(each.priority)
+        frames = SEPARATOR.join((intent.prefix, f"{each.priority:03b}", str(each.priority)))
+        yield Place("pfc output", frames, ""), ""
     if cable := max((each.cable for each in layout.lossless), default=0):
         yield Place("pfc cable", intent.prefix, ""), str(cable)
 

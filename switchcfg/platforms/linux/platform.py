@@ -11,15 +11,15 @@ are dropped. Lower virtual queues drain more slowly and release later, so that t
 precedence does not take the space that other drops freed. Measurements: docs/decisions.md.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from switchcfg.intent.intent import QUEUES, Device, Intent, PortGroup
-from switchcfg.plan.account import Reading
+from switchcfg.plan.account import SWITCH, Reading
 from switchcfg.plan.queues import Abilities, Layout, Queue
 from switchcfg.plan.state import Change, Owns, Place, State, after
-from switchcfg.platforms.grammar import SEPARATOR
+from switchcfg.platforms.linux import accounting
 from switchcfg.platforms.linux import text as linux_text
 from switchcfg.platforms.linux.text import (
     CLASS,
@@ -32,7 +32,8 @@ from switchcfg.platforms.linux.text import (
     SETTING,
     TOP,
 )
-from switchcfg.platforms.platform import Rendered, Shell, Step, is_ours, render_groups
+from switchcfg.platforms.platform import GivenBack, Rendered, Shell, Step, is_ours, render_groups
+from switchcfg.platforms.rule import SEPARATOR
 
 ABLE: Final = Abilities(
     curves=3, own_mark=True, spray=("hash",), no_lossless="its queues are in software, without PFC"
@@ -85,7 +86,10 @@ class Linux:
         return "#!/bin/sh\nset -eu\n" + "".join(step.payload for step in self.steps({}, changes))
 
     def read(self, text: str) -> State:
-        return Reading.from_text(linux_text.read(text), text)
+        return Reading.from_text(accounting.read(text), text)
+
+    def near(self, device: Device, present: State) -> Collection[str]:
+        return {SWITCH, *device.ports}
 
     def check(self, state: State, device: Device) -> Sequence[str]:
         there = {place.name for place in state if place.kind == PORT}
@@ -101,8 +105,14 @@ class Linux:
             ),
         ]
 
+    def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:
+        """A setting of the whole switch has no name of switchcfg: it stays."""
+        place = Place(SETTING, HASH, "")
+        set_ = intent.spray == "hash" and present.get(place) == "1"
+        return GivenBack({}, {place: f"{HASH} = 1"} if set_ else {})
+
     def shell(self, intent: Intent, device: Device) -> Shell:
-        snapshot = linux_text.snapshot(intent.prefix, device.ports)
+        snapshot = accounting.snapshot(intent.prefix, device.ports)
         return Shell(snapshot, ("tc", "nft", "sysctl"), lambda step: step.payload)
 
     def restore(self, before: State, changes: Sequence[Change]) -> str:

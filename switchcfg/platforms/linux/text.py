@@ -7,12 +7,12 @@ snapshot before running these scripts. Rules are compared as nft prints them, wi
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from switchcfg.errors import BadState
 from switchcfg.plan.state import Change, Place, State
-from switchcfg.platforms.grammar import SEPARATOR
+from switchcfg.platforms.rule import SEPARATOR
 
 HANDLE: Final = "dc"  # of switchcfg's root queues, in hex
 TOP: Final = "1"  # minor number of the class that holds all others
@@ -200,17 +200,17 @@ def read(text: str) -> dict[Place, str]:
     if len(text) > MAX_TEXT:
         raise BadState(f"snapshot of {len(text)} characters, at most {MAX_TEXT}")
     if text.startswith("#!"):
-        return dict([*_script(text), *_rules(text)])
-    parts = dict(_sections(text))
+        return dict([*_script(text), *rules(text)])
+    parts = dict(sections(text))
     if "qdiscs" not in parts:
         raise BadState("not a snapshot of a Linux switch: it has no section '@@ qdiscs'")
-    ports = {name.removeprefix("port "): body for name, body in parts.items() if " " in name}
+    ports = {n.removeprefix("port "): body for n, body in parts.items() if n.startswith("port ")}
     out = {Place(PORT, port, ""): "" for port in ports}
     for row in _json(parts["qdiscs"]):
         out |= _qdisc(row, ports)
     for port, body in ports.items():
         out |= _classes(port, body)
-    out |= _rules(parts.get("rules", ""))
+    out |= rules(parts.get("rules", ""))
     for line in parts.get("settings", "").splitlines():
         key, equals, value = line.partition(" = ")
         if equals:
@@ -218,7 +218,8 @@ def read(text: str) -> dict[Place, str]:
     return out
 
 
-def _sections(text: str) -> Iterator[tuple[str, str]]:
+def sections(text: str) -> Iterator[tuple[str, str]]:
+    """(name, body) of the sections of a snapshot."""
     for part in re.split(r"^@@ ", text, flags=re.MULTILINE)[1:]:
         name, _, body = part.partition("\n")
         yield name, body
@@ -249,6 +250,20 @@ def _qdisc(row: dict[str, Any], ports: Iterable[str]) -> Iterator[tuple[Place, s
         yield Place(FIFO, SEPARATOR.join((port, minor)), ""), str(options.get("limit", ""))
 
 
+def qdiscs(text: str, ports: Collection[str]) -> Iterator[tuple[str, str, bool]]:
+    """(port, the queue in words, whether it is a value) of each queue of the ports."""
+    for row in _json(text):
+        port, kind, handle = (str(row.get(key, "")) for key in ("dev", "kind", "handle"))
+        where = "root" if row.get("root") else f"parent {row.get('parent', '')}"
+        if port in ports:
+            yield port, f"{kind} {handle} {where}", any(_qdisc(row, ports))
+
+
+def is_class(port: str, line: str) -> bool:
+    """Whether a line of `tc class show` is a value."""
+    return any(_classes(port, line))
+
+
 def _classes(port: str, text: str) -> Iterator[tuple[Place, str]]:
     for line in text.splitlines():
         if found := _CLASS.match(line):
@@ -271,7 +286,7 @@ def _script(text: str) -> Iterator[tuple[Place, str]]:
             yield Place(SETTING, found["key"], ""), found["value"]
 
 
-def _rules(text: str) -> Iterator[tuple[Place, str]]:
+def rules(text: str) -> Iterator[tuple[Place, str]]:
     """Every rule of every chain as nft prints it, but with decimal numbers."""
     table = chain = ""
     number = 0

@@ -8,7 +8,8 @@ import re
 from typing import Final
 
 from switchcfg.plan.account import SWITCH, KnownLine
-from switchcfg.platforms.grammar import MEMBERS, Grammar, Rule
+from switchcfg.platforms.grammar import MEMBERS, Grammar
+from switchcfg.platforms.rule import Rule
 
 _QOS: Final = "qos"
 GLOBAL: Final = "default-global"
@@ -29,6 +30,14 @@ _PORT: Final = r"interface \S+ "
 _REWRITES: Final = (
     "rewrites code points on the way out, and dlcpd's must leave as they came: remove it"
 )
+# Other roots of the tree; and words of QoS, in lines below none of them
+_ELSEWHERE: Final = (
+    "(bridge|evpn|maintenance|mlag|nve|platform|router|service|system|vrf|interface|acl)"
+)
+_WORDS: Final = (
+    "(qos|congestion-control|switch-priority|traffic-class|traffic-pool|dscp|pcp|pfc|remark|roce|"
+    "egress-queue-mapping|egress-scheduler|advance-buffer-config|link-pause)"
+)
 IDLE: Final = (
     _known(
         _PORT + r"(type|description|ip|ipv4|ipv6|neighbor|link|bridge|bond|vlan|base-interface|"
@@ -40,7 +49,11 @@ IDLE: Final = (
     _known(_PORT + r"qos (pfc-watchdog|buffer|counter).*", "guards or counts, and a plan does not"),
     _known(r"qos pfc-watchdog.*", "guards flow control, and a plan does not"),
     _known(
-        r"qos (mapping|egress-scheduler|egress-queue-mapping|link-pause) (?!default-global).*",
+        r"qos (mapping (?!default-global)\S+ (trust|dscp|pcp|port-default-sp)|"
+        r"egress-scheduler (?!default-global)\S+ traffic-class|"
+        r"egress-queue-mapping (?!default-global)\S+ switch-priority|"
+        r"link-pause (?!default-global)\S+ (rx|tx|cable-length|port-buffer|xoff-size|xon-size|"
+        r"xoff-threshold|xon-threshold))\b.*",
         "of a profile, which is refused where a port has it",
     ),
 )
@@ -104,6 +117,7 @@ GRAMMAR: Final = Grammar(
     ),
     comment="#",
     owners=(
+        (re.compile(r"nv set interface \S+ \S+ (qos|interface) .*"), SWITCH),
         (re.compile(r"nv set interface (\S+) .*"), MEMBERS),
         (re.compile(r"nv set acl (\S+) .*"), "acl {0}"),
         (re.compile(r"nv set qos remark (?!default-global)(\S+) .*"), "remark {0}"),
@@ -115,8 +129,13 @@ GRAMMAR: Final = Grammar(
             "{0} {1}",
         ),
         (re.compile(r"nv set (qos|system (qos|forwarding)|router policy qos)\b.*"), SWITCH),
+        (re.compile(rf"(?!nv set {_ELSEWHERE} ).*\b{_WORDS}\b.*"), SWITCH),
     ),
     spell=_spell,
+    certain=re.compile(
+        r"(congestion-control|pfc|mapping|egress-scheduler|egress-queue-mapping|link-pause) .*|"
+        rf"{_WORDS}|profile|\W.*"
+    ),
     idle=IDLE,
     refused=REFUSED,
 )

@@ -12,8 +12,8 @@ from typing import Final
 from switchcfg.intent.intent import Device, Intent
 from switchcfg.plan.queues import Layout
 from switchcfg.plan.state import Place, State
-from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.platform import is_ours
+from switchcfg.platforms.rule import SEPARATOR
 
 GLOBAL: Final = "default-global"
 POOLS: Final = {"default-lossless": "50", "default-lossy": "50"}  # as in the vendor's example

@@ -17,10 +17,10 @@ from switchcfg.plan.kept import left_out
 from switchcfg.plan.queues import Abilities, Layout
 from switchcfg.plan.state import Change, Place, State
 from switchcfg.platforms.commands import CommandPlatform, number_of
-from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.nvue import lossless as nvue_lossless
 from switchcfg.platforms.nvue.grammar import GLOBAL, GRAMMAR
 from switchcfg.platforms.platform import Fit, GivenBack, Rendered, group_name, is_ours
+from switchcfg.platforms.rule import SEPARATOR
 from switchcfg.platforms.weighted import UNMARKED
 
 # Cumulus hashes layer 4 by default, and has one lossless priority group (its reference, "QoS").
@@ -139,9 +139,9 @@ class Nvue(CommandPlatform):
         if nvue_lossless.memory_is_ours(intent, present):
             return found
         pools = [place for place in found.values if place.kind == "pool"]
-        stays = [f"pool {place.name} = {present[place]}" for place in pools]
+        stays = {place: f"pool {place.name} = {present[place]}" for place in pools}
         back = {place: value for place, value in found.values.items() if place not in pools}
-        return GivenBack(back, (*found.stays, *stays))
+        return GivenBack(back, {**found.stays, **stays})
 
     def lost(self, intent: Intent, theirs: str, present: State) -> str:
         return ""  # `fit` copies the settings of kept queues

@@ -10,8 +10,8 @@ from typing import Final
 from switchcfg.intent.intent import Device, Intent
 from switchcfg.plan.state import Change, Place, State
 from switchcfg.platforms.commands import number_of
-from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.nxos.known import MARKS, MATCHES
+from switchcfg.platforms.rule import SEPARATOR
 
 CARRIED: Final = ("queue bandwidth", "queue limit")
 DEFAULT: Final = "c-out-8q-q-default"
@@ -91,6 +91,8 @@ def _elsewhere(present: State, name: str, queue: int, homes: Mapping[int, int]) 
     """Traffic of a class that switchcfg's classifier would not send to a queue, in words."""
     if name == "class-default":
         yield "all other packets"
+    elif not any(Place(kind, name, "") in present for kind in (*BY_POINT, *BY_OTHER)):
+        yield f"the class {name!r}, of which no `match` is read"
     for kind in BY_POINT:
         for each in filter(None, present.get(Place(kind, name, ""), "").split(",")):
             if not each.isdecimal() or homes.get(int(each)) != queue:

@@ -5,9 +5,10 @@ from typing import Final
 
 from switchcfg.plan.account import SWITCH
 from switchcfg.plan.state import natural
-from switchcfg.platforms.grammar import Grammar, Rule
+from switchcfg.platforms.grammar import Grammar
 from switchcfg.platforms.name_ranges import members
 from switchcfg.platforms.nxos.known import IDLE, MARKS, MATCHES, QUEUE_LINES, REFUSED
+from switchcfg.platforms.rule import Rule
 
 _CLASS: Final = "class-map type qos match-any {class}"
 _MARK: Final = ("policy-map type qos {policy}", "class {class}")
@@ -157,6 +158,8 @@ GRAMMAR: Final = Grammar(
     spell=_spell,
     owners=(
         (re.compile(r"interface (\S+)"), "{0}"),
+        (re.compile(r"control-plane"), "control-plane"),
+        (re.compile(r"port-profile (.*)"), "port-profile {0}"),  # refused where a port inherits it
         (re.compile(r"(class-map type (?:qos|network-qos)) (?:match-\S+ )?(\S+)"), "class-map {1}"),
         (re.compile(r"policy-map type (qos|queuing|network-qos) (\S+)"), "policy-map type {0} {1}"),
         (

@@ -30,19 +30,19 @@ def _known(shape: str, why: str) -> KnownLine:
 IDLE: Final = (
     _known(
         _PORT + r"(no |default )?(description|shutdown|logging|snmp|load-interval|lldp|cdp|ptp|"
-        r"sflow|udld|beacon|link|carrier-delay|delay|bandwidth|medium|dfe-tuning-delay|itd)\b.*",
+        r"sflow|udld|beacon|link|linkdebounce|mdix|packet|carrier-delay|delay|bandwidth|medium|dfe-tuning-delay|itd)\b.*",
         "administration and telemetry (`bandwidth` of a port is a metric): forwards nothing",
     ),
     _known(
         _PORT + r"(no |default )?(mtu|speed|duplex|negotiate|fec|channel-group|port-channel|lacp|"
         r"vpc|switchport|vlan|spanning-tree|storm-control|mac|mac-address|mac port|encapsulation|"
-        r"private-vlan|dot1q|evpn|fabric|unidirectional|errdisable|port-type|inherit port-type)"
-        r"\b.*",
+        r"private-vlan|dot1q|evpn|fabric|unidirectional|errdisable|port-type|vtp|autostate|fex|"
+        r"hardware (multicast|vethernet)|inherit port-type)\b.*",
         "link and bridging: chooses no queue",
     ),
     _known(
-        _PORT + r"(no |default )?(ip|ipv6|vrf|hsrp|vrrp|bfd|isis|ospf|mpls|pim|arp|nve|member|"
-        r"source-interface|host-reachability|ipv4|nv|management)\b.*",
+        _PORT + r"(no |default )?(ip|ipv6|vrf|hsrp|vrrp|bfd|isis|ospf|ospfv3|mpls|pim|arp|nve|"
+        r"member|source-interface|host-reachability|ipv4|nv|management|global)\b.*",
         "routing and filters: chooses no queue",
     ),
     _known(
@@ -61,7 +61,8 @@ IDLE: Final = (
         "the default of a class",
     ),
     _known(
-        r"(class-map|policy-map) type (control-plane|plc|psp|accounting) .*", "of the control plane"
+        r"(class-map|policy-map) type (control-plane|plc|psp|accounting) .*|control-plane( / .*)?",
+        "of the control plane",
     ),
     _known(r"no (qos|hardware|system|priority-flow-control) .*", "a default"),
     _known(r"qos statistics.*|no qos statistics.*", "telemetry"),

@@ -20,11 +20,11 @@ from switchcfg.plan.account import Reading
 from switchcfg.plan.queues import Abilities, Layout, lay_out
 from switchcfg.plan.state import Change, Place, State, after
 from switchcfg.platforms.commands import CommandPlatform, number_of
-from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.nxos.existing import carried, left_without, lost
 from switchcfg.platforms.nxos.grammar import GRAMMAR
 from switchcfg.platforms.nxos.wanted import SYSTEM, marking, network, queuing
 from switchcfg.platforms.platform import Fit, GivenBack, Rendered, Taken, is_ours
+from switchcfg.platforms.rule import SEPARATOR
 from switchcfg.platforms.weighted import below, in_words
 
 # NX-OS hashes layer 4 by default. Chips have headroom for two lossless classes.
@@ -140,7 +140,7 @@ class Nxos(CommandPlatform):
         return Fit(state, found.gives_way | gone, (*found.problems, *wrong))
 
     def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:
-        return GivenBack(dict.fromkeys(_switched_on(intent, present)), ())
+        return GivenBack(dict.fromkeys(_switched_on(intent, present)), {})
 
     def marked(self, present: State, profile: str) -> Iterator[int]:
         for place, value in present.items():

@@ -6,8 +6,8 @@ from typing import Final
 from switchcfg.intent.intent import QUEUES, Intent, PortGroup
 from switchcfg.plan.queues import Layout, Queue
 from switchcfg.plan.state import Place
-from switchcfg.platforms.grammar import SEPARATOR
 from switchcfg.platforms.platform import group_name
+from switchcfg.platforms.rule import SEPARATOR
 from switchcfg.platforms.weighted import below, percents
 
 MTU: Final = 9216  # bytes; a port's maximum, as in all of Cisco's RoCE guides

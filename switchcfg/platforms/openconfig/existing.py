@@ -8,7 +8,7 @@ from typing import Final
 
 from switchcfg.intent.intent import Intent
 from switchcfg.plan.state import Change, Place, State
-from switchcfg.platforms.openconfig.tree import FAMILIES, OTHER, SEPARATOR
+from switchcfg.platforms.openconfig.tree import FAMILIES, SEPARATOR
 from switchcfg.platforms.platform import is_ours
 
 KEPT = "-KEEP-"  # in the name of a term with a foreign forwarding group
@@ -16,11 +16,6 @@ _NO_NUMBER: Final = (
     "which has no queue-id: whether a queue of the plan is the same is unknown: give it one, or "
     "name the port in [keep] ports"
 )
-# Bindings of a port that are not read, and why they are refused
-BEYOND: Final = {
-    "output/classifiers": "a classifier on the way out can rewrite code points",
-    "input/scheduler-policy": "a policer can drop or rewrite packets",
-}
 Tables = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
@@ -45,21 +40,7 @@ def others(intent: Intent, port: str, there: Tables) -> Iterator[str]:
             yield from _served(intent, port, theirs, there)
         else:
             yield from _sent(intent, port, theirs, there)
-    yield from _beyond(port, there)
     yield from _queues(intent, port, there)
-
-
-def _beyond(port: str, there: Tables) -> Iterator[str]:
-    """Problems of bindings of a port that stay, and that rewrite or drop packets."""
-    for name, fields in there.get(OTHER, {}).items():
-        where, _, line = name.partition(SEPARATOR)
-        found = next((each for each in BEYOND if line.startswith(each)), "")
-        if where == port and found:
-            value = fields.get("", "")
-            yield (
-                f'unread: {port}: "{line} {value}": {BEYOND[found]}: remove it, or name the port '
-                "in [keep] ports"
-            )
 
 
 def _queues(intent: Intent, port: str, there: Tables) -> Iterator[str]:
@@ -109,8 +90,15 @@ def _sent(intent: Intent, port: str, classifier: str, there: Tables) -> Iterator
         group = there.get("forwarding-group", {}).get(fields.get("target-group", ""), {})
         queue = group.get("output-queue", group.get("unicast-output-queue", ""))
         mine = term.split(SEPARATOR)[0] == classifier and not is_ours(intent, queue)
-        if mine and queue and _number(queue, there) is None:
+        number = _number(queue, there)
+        if mine and queue and number is None:
             yield f"kept: {port}: {classifier!r} sends packets to queue {queue!r}, {_NO_NUMBER}"
+        points = [there.get(kind, {}).get(term) for kind in ("term-ipv4", "term-ipv6")]
+        if mine and number in intent.keep.queues and not any(points):
+            yield (
+                f"kept: {port}: {classifier!r} sends all packets of {term!r} to queue {queue!r}, "
+                "which is kept: write its code points, or name the port in [keep] ports"
+            )
 
 
 def _number(queue: str, there: Tables) -> int | None:

@@ -5,14 +5,15 @@ ECN thresholds, no flow control and no ECMP.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from switchcfg.intent.intent import Device, Intent, PortGroup
-from switchcfg.plan.account import Reading
+from switchcfg.plan.account import UNREAD, Reading
 from switchcfg.plan.kept import kept
 from switchcfg.plan.queues import Abilities, Layout, Queue
 from switchcfg.plan.state import Change, Owns, Place, State, after, objects, tables
+from switchcfg.platforms.openconfig import accounting
 from switchcfg.platforms.openconfig.existing import (
     classifier_name,
     keep,
@@ -30,7 +31,6 @@ from switchcfg.platforms.openconfig.tree import (
     config_of,
     lists,
     path,
-    read,
     tree,
 )
 from switchcfg.platforms.platform import (
@@ -68,7 +68,7 @@ class OpenConfig:
 
     def owns(self, intent: Intent) -> Owns:
         def owns(place: Place, value: str) -> bool:
-            if place.kind == OTHER:
+            if place.kind in (OTHER, UNREAD):
                 return False
             if not place.kind.startswith("interface"):
                 return is_ours(intent, place.name.split(SEPARATOR)[0])
@@ -107,7 +107,11 @@ class OpenConfig:
         return json.dumps(tree(state), indent=2) + "\n"
 
     def read(self, text: str) -> State:
-        return Reading.from_text(read(read_json(text, "the device's answer")), text)
+        state = accounting.read(read_json(text, "the device's answer"))
+        return Reading.from_text(state, text)
+
+    def near(self, device: Device, present: State) -> Collection[str]:
+        return accounting.near(device.ports, present)
 
     def check(self, state: State, device: Device) -> Sequence[str]:
         return ()
@@ -119,6 +123,7 @@ class OpenConfig:
 
     def steps(self, present: State, changes: Sequence[Change]) -> Sequence[Step]:
         """One Set, an atomic transaction; its deletes come first."""
+        present = {place: value for place, value in present.items() if place.kind != UNREAD}
         then = after(present, changes)
         had, has = ({(kind, name) for kind, name, _ in objects(each)} for each in (present, then))
         touched = {(c.place.kind, c.place.name) for c in changes}

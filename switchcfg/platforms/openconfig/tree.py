@@ -30,14 +30,56 @@ PATHS: Final[Mapping[str, str]] = {
     "scheduler": "scheduler-policies/scheduler-policy[name={}]/schedulers/scheduler[sequence={}]",
     "scheduler-input": "scheduler-policies/scheduler-policy[name={}]/schedulers/"
     "scheduler[sequence={}]/inputs/input[id={}]",
+    "scheduler-one-rate": "scheduler-policies/scheduler-policy[name={}]/schedulers/"
+    "scheduler[sequence={}]/one-rate-two-color",
+    "scheduler-two-rate": "scheduler-policies/scheduler-policy[name={}]/schedulers/"
+    "scheduler[sequence={}]/two-rate-three-color",
+    "scheduler-output": "scheduler-policies/scheduler-policy[name={}]/schedulers/"
+    "scheduler[sequence={}]/output",
     "curve": "queue-management-profiles/queue-management-profile[name={}]",
     "curve-wred": "queue-management-profiles/queue-management-profile[name={}]/wred/uniform",
+    "curve-red": "queue-management-profiles/queue-management-profile[name={}]/red/uniform",
     "interface-ref": "interfaces/interface[interface-id={}]/interface-ref",
     "interface-classifier": "interfaces/interface[interface-id={}]/input/classifiers/"
     "classifier[type={}]",
     "interface-scheduler": "interfaces/interface[interface-id={}]/output/scheduler-policy",
     "interface-queue": "interfaces/interface[interface-id={}]/output/queues/queue[name={}]",
 }
+_LIMITS: Final = (
+    "cir", "cir-pct", "cir-pct-remaining", "pir", "pir-pct", "pir-pct-remaining", "bc", "be",
+    "queuing-behavior", "max-queue-depth-bytes", "max-queue-depth-packets",
+    "max-queue-depth-percent",
+)  # fmt: skip
+_CURVE: Final = (
+    "min-threshold", "max-threshold", "min-threshold-percent", "max-threshold-percent",
+    "max-drop-probability-percent", "weight", "enable-ecn", "drop",
+)  # fmt: skip
+# Kind -> its leaves. Others are not read (`switchcfg.platforms.openconfig.accounting`).
+FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "queue": ("name", "queue-id"),
+    "forwarding-group": (
+        "name", "output-queue", "unicast-output-queue", "multicast-output-queue", "fabric-priority",
+    ),
+    "classifier": ("name", "type"),
+    "term": ("id",),
+    "term-ipv4": ("dscp", "dscp-set"),
+    "term-ipv6": ("dscp", "dscp-set"),
+    "term-action": ("target-group",),
+    "scheduler-policy": ("name",),
+    "scheduler": ("sequence", "type", "priority"),
+    "scheduler-input": ("id", "input-type", "queue", "weight"),
+    "scheduler-one-rate": _LIMITS,
+    "scheduler-two-rate": _LIMITS,
+    "scheduler-output": ("output-type", "child-scheduler", "output-fwd-group"),
+    "curve": ("name",),
+    "curve-wred": _CURVE,
+    "curve-red": _CURVE,
+    "interface-ref": ("interface", "subinterface"),
+    "interface-classifier": ("type", "name"),
+    "interface-scheduler": ("name",),
+    "interface-queue": ("name", "queue-management-profile", "buffer-allocation-profile"),
+}  # fmt: skip
+KINDS: Final = {re.sub(r"\[[^\]]*\]", "", path): kind for kind, path in PATHS.items()}
 INTERFACE: Final = "interfaces/interface[interface-id={}]"
 OTHER: Final = "interface-other"  # other leaves of an interface: read, never written
 # Top-level names of /qos: they identify its value in an answer without its name.
@@ -46,11 +88,21 @@ TOP: Final = frozenset(
      "buffer-allocation-profiles", "queue-management-profiles", "packet-trim", "state")
 )  # fmt: skip
 # How RFC 7951 writes a leaf: 64-bit numbers are strings, lists are lists.
-INTEGERS: Final = ("queue-id", "sequence", "subinterface", "max-drop-probability-percent")
+INTEGERS: Final = (
+    "queue-id", "sequence", "subinterface", "max-drop-probability-percent", "fabric-priority",
+    "min-threshold-percent", "max-threshold-percent", "cir-pct", "cir-pct-remaining", "pir-pct",
+    "pir-pct-remaining", "bc", "be", "max-queue-depth-bytes", "max-queue-depth-packets",
+    "max-queue-depth-percent",
+)  # fmt: skip
 FLAGS: Final = ("enable-ecn", "drop")
 INTEGER_LISTS: Final = ("dscp-set",)
-IDENTITIES: Final = ("type", "input-type", "priority")  # may have a module name as prefix
-MAX_DEPTH: Final = 16  # of containers below an interface; the model has 6
+IDENTITIES: Final = (
+    "type",
+    "input-type",
+    "priority",
+    "output-type",
+)  # may have a module name as prefix
+MAX_DEPTH: Final = 16  # of containers below an interface or /qos; the model has 10
 _SEGMENT: Final = re.compile(r"([\w-]+)(?:\[([\w-]+)=(\{\})\])?")
 SCHEDULERS: Final = ("ONE_RATE_TWO_COLOR", "TWO_RATE_THREE_COLOR")  # identities, not enums
 _QUALIFIED: Final = re.compile(r"openconfig-[\w-]+:([\w-]+)")
@@ -105,24 +157,24 @@ def lists(kind: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield at, {key: _to_json(key, value)}
 
 
-def read(document: Mapping[str, Any]) -> dict[Place, str]:
-    """All objects in the answer to a Get of /qos, with or without root and module names.
+def objects_of(root: Any) -> dict[Place, str]:
+    """All objects below /qos.
 
     Raises: BadState.
     """
-    root = _root(document)
     out: dict[Place, str] = {}
     for kind, where in PATHS.items():
         _, key = _segment(where.rpartition("/")[2])
         for name, config in _find(root, where.split("/"), ()):
-            fields = {leaf: _from_json(leaf, config[leaf]) for leaf in config if leaf != key}
+            known = [leaf for leaf in FIELDS[kind] if leaf in config and leaf != key]
+            fields = {leaf: from_json(leaf, config[leaf]) for leaf in known}
             if kind == "interface-ref" and _says_its_key(name[0], fields):
                 continue
             if not fields and key and kind != "interface-classifier":
                 fields = {"": ""}
             out |= {Place(kind, SEPARATOR.join(name), leaf): fields[leaf] for leaf in fields}
     for name, entry in _find(root, INTERFACE.split("/"), (), whole=True):
-        for below, value in _rest(entry, "", MAX_DEPTH):
+        for below, value in _rest(entry):
             out[Place(OTHER, SEPARATOR.join((*name, below)), "")] = value
     return out
 
@@ -134,8 +186,9 @@ def _segment(text: str) -> tuple[str, str | None]:
     return found[1], found[2]
 
 
-def _root(document: Mapping[str, Any]) -> Any:
-    """The value of /qos. A device may answer with it, or with a tree around it; `{}`: no QoS.
+def root_of(document: Mapping[str, Any]) -> Any:
+    """The value of /qos, with or without root and module names. A device may answer with it, or
+    with a tree around it; `{}`: no QoS.
 
     Raises: BadState for the answer to another request.
     """
@@ -150,13 +203,38 @@ def _root(document: Mapping[str, Any]) -> Any:
 
 
 def _members(at: Mapping[str, Any]) -> dict[str, Any]:
-    """Members by name without their module; members of vendors' modules are left out."""
-    out: dict[str, Any] = {}
-    for name, value in at.items():
-        found = _QUALIFIED.fullmatch(name)
-        if found or ":" not in name:
-            out[found[1] if found else name] = value
-    return out
+    """Members by name, without the module of OpenConfig."""
+    return {found[1] if (found := _QUALIFIED.fullmatch(name)) else name: at[name] for name in at}
+
+
+def leaves(root: Any) -> Iterator[tuple[str, str, Any]]:
+    """(path with keys, leaf, value) of every configured leaf below /qos, and of every leaf of a
+    vendor's module.
+
+    Raises: BadState for too many levels.
+    """
+    yield from _leaves(root, "", MAX_DEPTH)
+
+
+def _leaves(at: Any, where: str, depth: int) -> Iterator[tuple[str, str, Any]]:
+    if depth == 0:
+        raise BadState(f"{where}: nested too deeply")
+    for name, value in _members(at).items() if isinstance(at, dict) else ():
+        below = f"{where}/{name}".lstrip("/")
+        if name == "state":
+            continue
+        if isinstance(value, dict):
+            yield from _leaves(value, below, depth - 1)
+        elif isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+            for row in value:
+                keys = [
+                    from_json(leaf, key)
+                    for leaf, key in _members(row).items()
+                    if ":" not in leaf and not isinstance(key, dict | list)
+                ]
+                yield from _leaves(row, f"{below}[{','.join(keys)}]", depth - 1)
+        elif "/config" in f"/{where}" or ":" in name:
+            yield where, name, value
 
 
 def _find(
@@ -188,7 +266,7 @@ def _find(
         found = _members(row) if isinstance(row, dict) else {}
         if key not in found:
             raise BadState(f"{container}: an entry without its key {key}")
-        below = (*name, _from_json(key, found[key]))
+        below = (*name, from_json(key, found[key]))
         yield from _find(row, segments[1:], below, whole=whole)
 
 
@@ -198,25 +276,16 @@ _KNOWN: Final = frozenset(
 )
 
 
-def _rest(at: Any, where: str, depth: int) -> Iterator[tuple[str, str]]:
+def _rest(at: Any) -> Iterator[tuple[str, str]]:
     """(path, value) of every configured leaf of an interface that belongs to no kind of object.
 
     Raises: BadState for too many levels.
     """
-    if depth == 0:
-        raise BadState(f"{where}: nested too deeply")
-    for name, value in _members(at).items():
-        below = f"{where}/{name}".lstrip("/")
-        if name == "state" or below in _KNOWN or below in ("interface-id", "config/interface-id"):
-            continue
-        if isinstance(value, dict):
-            yield from _rest(value, below, depth - 1)
-        elif isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
-            for row in value:
-                keys = ",".join(str(each) for each in row.values() if not isinstance(each, dict))
-                yield from _rest(row, f"{below}[{keys}]", depth - 1)
-        elif "/config" in f"/{where}":
-            yield below, _from_json(name, value)
+    for where, leaf, value in leaves(at):
+        below = f"{where}/{leaf}".lstrip("/")
+        known = any(f"{where}/".startswith(f"{each}/") for each in _KNOWN)
+        if below != "config/interface-id" and not known:
+            yield below, from_json(leaf, value)
 
 
 def _says_its_key(interface: str, fields: Mapping[str, str]) -> bool:
@@ -236,12 +305,12 @@ def _to_json(leaf: str, value: str) -> Any:
     return f"{MODULE}-types:{value}" if leaf == "type" and value in SCHEDULERS else value
 
 
-def _from_json(leaf: str, value: Any) -> str:
+def from_json(leaf: str, value: Any) -> str:
     """A value in one spelling: lists in natural order, identities without module names."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        return ",".join(sorted((_from_json(leaf, each) for each in value), key=natural))
+        return ",".join(sorted((from_json(leaf, each) for each in value), key=natural))
     text = str(value)
     found = _QUALIFIED.fullmatch(text) if leaf in IDENTITIES else None
     return found[1] if found else text

@@ -72,7 +72,7 @@ REFUSED: Final = (
     ),
     _known(
         r"(QUEUE|PORT_QOS_MAP|BUFFER_QUEUE|BUFFER_PG)\|[^| ]*,.*",
-        "a key for several ports, which a row for one of them would overlap: write a key per port",
+        "a key for several ports that overlaps another key: write a key per port",
     ),
     _known(
         r"(QUEUE|BUFFER_QUEUE)\|[^| ]+\|[^| ]+\|.*",

@@ -10,7 +10,7 @@ from switchcfg.errors import BadState
 from switchcfg.plan.account import UNREAD, Reading, account
 from switchcfg.plan.state import Place, State, objects
 from switchcfg.platforms.platform import read_json
-from switchcfg.platforms.sonic import accounting, asics
+from switchcfg.platforms.sonic import accounting, asics, shared_keys
 from switchcfg.platforms.sonic.accounting import BINDINGS, items, known
 from switchcfg.platforms.sonic.lossless import MODEL
 from switchcfg.platforms.sonic.releases import HWSKU, VERSION
@@ -34,13 +34,14 @@ def document(state: State) -> dict[str, dict[str, dict[str, Any]]]:
     """Table -> key -> fields, in the form of CONFIG_DB."""
     out: dict[str, dict[str, dict[str, Any]]] = {}
     for table, key, values in objects(state):
-        if table == UNREAD:
+        if table in (UNREAD, shared_keys.SHARED):
             continue
         fields = {
             name: value.split(",") if name in LISTS else value for name, value in values.items()
         }
         fields.pop("", None)  # CONFIG_DB has {} for an object without fields
         out.setdefault(table, {})[key] = fields
+    shared_keys.join(out, (place.name for place in state if place.kind == shared_keys.SHARED))
     return out
 
 
@@ -54,6 +55,10 @@ def read(text: str) -> Reading:
         rows = tables.get(table, {})
         if not isinstance(rows, dict):
             raise BadState(f"{table} is not a table")
+        if table in BINDINGS:
+            rows, names = shared_keys.expand(table, rows)
+            tables[table] = rows
+            out |= {Place(shared_keys.SHARED, name, ""): "" for name in names}
         for key, fields in rows.items():
             if not isinstance(fields, dict):
                 raise BadState(f"{table}|{key} has no fields")

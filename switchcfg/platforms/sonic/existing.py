@@ -16,6 +16,7 @@ from switchcfg.platforms.platform import Fit
 from switchcfg.platforms.sonic.coexist import SonicFit
 from switchcfg.platforms.sonic.groups import buffered
 from switchcfg.platforms.sonic.lossless import INDEXES, binding_of, pfc_is_ours
+from switchcfg.platforms.sonic.shared_keys import touched
 
 HASH: Final = "SWITCH_HASH"
 DSCP_MAP: Final = "DSCP_TO_TC_MAP"
@@ -57,8 +58,10 @@ def fit(intent: Intent, device: Device, rendered: State, present: State) -> Fit:
     split, gives_way = _split(device, state, tables)
     groups, wrong = buffered(intent, device, state, tables)
     problems += [*wrong, *_hash(intent, device, state, tables)]
-    split |= groups
-    return Fit(state | split, gives_way | beside.gives_way, tuple(dict.fromkeys(problems)))
+    state |= split | groups
+    gives_way |= beside.gives_way
+    gives_way |= touched(intent, present, state, gives_way)
+    return Fit(state, gives_way, tuple(dict.fromkeys(problems)))
 
 
 def _bound(tables: Tables, port: str, field: str, table: str) -> Mapping[str, str]:

@@ -105,12 +105,12 @@ def given_back(intent: Intent, device: Device, present: State) -> GivenBack:
     for port in found.get("PORT_QOS_MAP", {}):
         if pfc_is_ours(intent, found, port):
             back |= {Place("PORT_QOS_MAP", port, "pfc_enable")} | headroom(found, port, set())
-    cables = [
-        f"CABLE_LENGTH {place.name} {place.field} = {value}"
+    cables = {
+        place: f"CABLE_LENGTH {place.name} {place.field} = {value}"
         for place, value in sorted(present.items())
         if place.kind == "CABLE_LENGTH" and place.field in device.ports and intent.lossless
-    ]
-    return GivenBack({place: None for place in back if place in present}, tuple(cables))
+    }
+    return GivenBack({place: None for place in back if place in present}, cables)
 
 
 def headroom(tables: Tables, port: str, beyond: set[int]) -> set[Place]:

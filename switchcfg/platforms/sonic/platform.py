@@ -31,6 +31,7 @@ from switchcfg.platforms.sonic.lossless import degraded, given_back
 from switchcfg.platforms.sonic.releases import doubts, refuses
 from switchcfg.platforms.sonic.rules import check
 from switchcfg.platforms.sonic.scripts import RELOAD_BACK, ROLL_BACK, SNAPSHOT, TIMEOUT, script
+from switchcfg.platforms.sonic.shared_keys import touched
 from switchcfg.platforms.sonic.steps import patches, reload
 from switchcfg.platforms.sonic.trimming import USELESS
 from switchcfg.platforms.sonic.trimming import problems as trimming_problems
@@ -94,7 +95,10 @@ class Sonic:
 
     def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:
         """As `SharedPlatform`, for PFC that switchcfg set, and its headroom."""
-        return given_back(intent, device, present)
+        found = given_back(intent, device, present)
+        keys = touched(intent, present, {}, found.values.keys())
+        trims = frozenset(place for place in present if place.kind == "SWITCH_TRIMMING")
+        return replace(found, values={**found.values, **dict.fromkeys(keys)}, lasting=trims)
 
     def restore(self, before: State, changes: Sequence[Change]) -> str:
         return RELOAD_BACK if refuses(before, changes) else ROLL_BACK
