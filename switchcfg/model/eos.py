@@ -18,6 +18,7 @@ from switchcfg.model.values import (
     SwitchModel,
     Treatment,
     Way,
+    first_number,
     joined,
     port_model,
 )
@@ -224,6 +225,8 @@ class _EosSwitch:
                 shaper=joined(said(lines, "shape"), said(values, "shape"), whole),
                 rewrite=self._rewriting(values, tc),
                 unknown=joined(*unknown),
+                rank=first_number(queue) if lines.get("strict", "strict") == "strict" else None,
+                weight=first_number(lines.get("bandwidth percent", "")),
                 pausing=frozenset([name] if f"pfc {tc}" in profile.values else []),
             )
 

@@ -17,6 +17,7 @@ from switchcfg.model.values import (
     SwitchModel,
     Treatment,
     Way,
+    first_number,
     joined,
     port_model,
 )
@@ -38,6 +39,8 @@ NAMES: Final = {
     **{f"cs{n}": 8 * n for n in range(1, 8)},
     **{f"af{c}{d}": 8 * c + 2 * d for c in range(1, 5) for d in range(1, 4)},
 }  # fmt: skip
+# Strict priorities of schedulers; those of the lowest share by transmit rate
+LEVELS: Final = {"strict-high": 4, "high": 3, "medium-high": 2, "medium-low": 1}
 _LIST: Final = re.compile(r"(.*) \[ (.*) \]")
 _QUEUE: Final = re.compile(r"(.* forwarding-classes) queue (\d+) (\S+)(.*)")
 _INGRESS: Final = ("lossless", "lossless-headroom")
@@ -211,6 +214,8 @@ class _JunosSwitch:
             ),
             shaper=joined(_said(lines, "shaping-rate"), *(_said(own, each) for each in own)),
             rewrite=self._rewriting(unit, name),
+            rank=LEVELS.get(_first(lines.get("priority", {}))),
+            weight=first_number(_said(lines, "transmit-rate")),
             pausing=frozenset(names if lossless or paused else []),
         )
 

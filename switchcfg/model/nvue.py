@@ -17,6 +17,7 @@ from switchcfg.model.values import (
     SwitchModel,
     Treatment,
     Way,
+    first_number,
     joined,
     port_model,
 )
@@ -133,6 +134,7 @@ class _NvueSwitch:
         queues = ("qos", "egress-queue-mapping", self.profile(port, "egress-queue-mapping"))
         tc = self.leaf(*queues, "switch-priority", priority, "traffic-class", default=priority)
         served = ("qos", "egress-scheduler", self.profile(port, "egress-scheduler"))
+        mode = self.leaf(*served, "traffic-class", tc, "mode")
         pausing = self.profile(port, "pfc")
         paused = priority in self.leaves.get(("qos", "pfc", pausing, "switch-priority"), {})
         curve = ("qos", "congestion-control", self.profile(port, "congestion-control"))
@@ -152,6 +154,8 @@ class _NvueSwitch:
             mark=_said(self.below(*curve, "traffic-class", tc)),
             share=_said(self.below(*served, "traffic-class", tc)),
             shaper=_said(whole) if self.profile(port, "link-pause") != GLOBAL else "",
+            rank=first_number(tc) if mode == "strict" else None,
+            weight=first_number(self.leaf(*served, "traffic-class", tc, "bw-percent")),
             pausing=frozenset([pausing] if paused else []),
         )
 

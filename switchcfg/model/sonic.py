@@ -9,7 +9,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from switchcfg.model.values import DSCPS, PCPS, PortModel, SwitchModel, Treatment, Way, port_model
+from switchcfg.model.values import (
+    DSCPS,
+    PCPS,
+    PortModel,
+    SwitchModel,
+    Treatment,
+    Way,
+    first_number,
+    port_model,
+)
 
 Row = Mapping[str, Any]
 Tables = Mapping[str, Mapping[str, Row]]
@@ -157,6 +166,8 @@ class _SonicPort:
             shaper="; ".join(filter(None, (_said(shaper), _said(whole)))),
             rewrite=self._rewriting(tc),
             unknown="; ".join(dict.fromkeys(unknown)),
+            rank=first_number(queue) if scheduler.get("type") == "STRICT" else None,
+            weight=first_number(str(scheduler.get("weight", ""))),
             cables=frozenset(k for k, row in self._cables() if self.name in row),
             pausing=frozenset(filter(None, [self.bound.get("pfc_to_queue_map")])),
         )
