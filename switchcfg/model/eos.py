@@ -153,8 +153,10 @@ class _EosSwitch:
         elif line == "switchport mode trunk":
             section.values["tagged"] = ""
         elif not apply(section, line, _SECTION) and _NEAR.fullmatch(line):
-            head = line.partition(" ")[0]
-            if head not in ("no", "default"):
+            head, _, rest = line.partition(" ")
+            if head in ("no", "default"):
+                section.unknown.pop(rest, None)
+            else:
                 section.unknown[line] = None
 
     def _queue(self, section: Section, path: Path) -> None:

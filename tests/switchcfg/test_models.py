@@ -58,6 +58,7 @@ def sonic(**tables: Any) -> str:
             "dscp_to_tc_map": "AZURE", "tc_to_queue_map": "AZURE", "tc_to_pg_map": "AZURE",
             "pfc_to_queue_map": "AZURE", "pfc_enable": "3", "tc_to_dscp_map": "X"}}},
          "DSCP 3: rewrite: none -> DSCP 0"),
+        ({"DSCP_TO_TC_MAP": {"AZURE": None}}, "-> PORT_QOS_MAP dscp_to_tc_map AZURE"),
         ({"PORT_QOS_MAP": {"Ethernet0": {"new_field": "x"}}}, "-> PORT_QOS_MAP new_field"),
     ],
 )  # fmt: skip
