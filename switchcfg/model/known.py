@@ -47,11 +47,16 @@ class Judgement:
 
 
 def judged(
-    intent: Intent, device: Device, text: str, payloads: Sequence[str], *, removing: bool = False
+    intent: Intent,
+    device: Device,
+    text: str | None,
+    payloads: Sequence[str],
+    *,
+    removing: bool = False,
 ) -> Judgement:
-    """The judgement of a plan with these payloads on a device with this configuration; "": a
-    configuration that is not known is not judged."""
-    if not text or device.platform not in MODELS:
+    """The judgement of a plan with these payloads on a device with this configuration. None: it is
+    not known, and the plan is not judged."""
+    if text is None or device.platform not in MODELS:
         return Judgement()
     try:
         before = model_of(device.platform, text)

@@ -184,7 +184,7 @@ def _judged(
 ) -> Judgement:
     """The judgement by the model of the switch. A state that was not read from a
     device has no text, and its plan is not judged."""
-    text = present.text if isinstance(present, Reading) else ""
+    text = present.text if isinstance(present, Reading) else None
     payloads = [step.payload for step in found.steps]
     return judged(intent, device, text, payloads, removing=removing)
 
