@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from switchcfg.cli.output import put, put_json
 from switchcfg.errors import BadState
-from switchcfg.model.known import MODELS
+from switchcfg.model.known import model_of
 from switchcfg.model.values import SwitchModel, differences, grouped
 from switchcfg.platforms.known import PLATFORMS
 
@@ -14,7 +14,7 @@ def model(platform: str, text: str, name: str) -> SwitchModel:
     """The model of a configuration; `name`: of its file, for errors. Raises: BadState."""
     try:
         PLATFORMS[platform].read(text)  # refuses the text of another platform
-        return MODELS[platform](text, ())
+        return model_of(platform, text)
     except BadState as exc:
         raise BadState(f"{name}: {exc}") from exc
 

@@ -18,6 +18,7 @@ from switchcfg.model.values import (
     SwitchModel,
     Treatment,
     Way,
+    first_number,
     joined,
     port_model,
 )
@@ -152,8 +153,10 @@ class _EosSwitch:
         elif line == "switchport mode trunk":
             section.values["tagged"] = ""
         elif not apply(section, line, _SECTION) and _NEAR.fullmatch(line):
-            head = line.partition(" ")[0]
-            if head not in ("no", "default"):
+            head, _, rest = line.partition(" ")
+            if head in ("no", "default"):
+                section.unknown.pop(rest, None)
+            else:
                 section.unknown[line] = None
 
     def _queue(self, section: Section, path: Path) -> None:
@@ -224,6 +227,8 @@ class _EosSwitch:
                 shaper=joined(said(lines, "shape"), said(values, "shape"), whole),
                 rewrite=self._rewriting(values, tc),
                 unknown=joined(*unknown),
+                rank=first_number(queue) if lines.get("strict", "strict") == "strict" else None,
+                weight=first_number(lines.get("bandwidth percent", "")),
                 pausing=frozenset([name] if f"pfc {tc}" in profile.values else []),
             )
 

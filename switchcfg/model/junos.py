@@ -17,6 +17,7 @@ from switchcfg.model.values import (
     SwitchModel,
     Treatment,
     Way,
+    first_number,
     joined,
     port_model,
 )
@@ -38,6 +39,13 @@ NAMES: Final = {
     **{f"cs{n}": 8 * n for n in range(1, 8)},
     **{f"af{c}{d}": 8 * c + 2 * d for c in range(1, 5) for d in range(1, 4)},
 }  # fmt: skip
+# Strict priorities of schedulers; those of the lowest share by transmit rate
+LEVELS: Final = {"strict-high": 4, "high": 3, "medium-high": 2, "medium-low": 1}
+# Other lines of a port that shape or share its rate
+_CONTROLS: Final = (
+    "output-traffic-control-profile", "forwarding-class-set", "scheduler-map-chassis",
+    "input-scheduler-map", "input-traffic-control-profile",
+)  # fmt: skip
 _LIST: Final = re.compile(r"(.*) \[ (.*) \]")
 _QUEUE: Final = re.compile(r"(.* forwarding-classes) queue (\d+) (\S+)(.*)")
 _INGRESS: Final = ("lossless", "lossless-headroom")
@@ -185,25 +193,20 @@ class _JunosSwitch:
             if queue in to.get("flow-control-queue", {})
         ]
         priority = f"no-loss, priority {has.get('pfc-priority', queue)}" if lossless else ""
-        buffers = self.cos.get("shared-buffer", {})
+        group = "lossless" if lossless else "lossy"
+        ingress, egress = (
+            _at(self.cos, "shared-buffer", way, "buffer-partition") for way in ("ingress", "egress")
+        )
+        room = [_said(profile.get("input", {}), "cable-length")]
+        room += [_said(ingress, each) for each in _INGRESS]
         own = {k: v for k, v in {**bound, **unit}.items() if k in ("shaping-rate", *_CONTROLS)}
         names = [*bound.get("congestion-notification-profile", {}), *([name] if lossless else [])]
         return Treatment(
             traffic_class=name,
             queue=queue,
-            group="lossless" if lossless else "lossy",
-            headroom=joined(
-                _said(profile.get("input", {}), "cable-length"),
-                *(_said(_at(buffers, "ingress", "buffer-partition"), each) for each in _INGRESS),
-            )
-            if lossless
-            else "",
-            buffer=joined(
-                _said(lines, "buffer-size"),
-                _said(
-                    _at(buffers, "egress", "buffer-partition"), "lossless" if lossless else "lossy"
-                ),
-            ),
+            group=group,
+            headroom=joined(*room) if lossless else "",
+            buffer=joined(_said(lines, "buffer-size"), _said(egress, group)),
             pfc=joined(priority, *paused),
             mark=joined(_said(lines, "explicit-congestion-notification"), self._drops(lines)),
             share=joined(
@@ -211,6 +214,8 @@ class _JunosSwitch:
             ),
             shaper=joined(_said(lines, "shaping-rate"), *(_said(own, each) for each in own)),
             rewrite=self._rewriting(unit, name),
+            rank=LEVELS.get(_first(lines.get("priority", {}))),
+            weight=first_number(_said(lines, "transmit-rate")),
             pausing=frozenset(names if lossless or paused else []),
         )
 
@@ -224,6 +229,7 @@ class _JunosSwitch:
         return joined(*found)
 
     def _rewriting(self, unit: Tree, name: str) -> str:
+        """Rewrite rules of a port for a class; unknown rules by their name."""
         found = []
         for kind, names in unit.get("rewrite-rules", {}).items():
             for rule in names:
@@ -231,12 +237,6 @@ class _JunosSwitch:
                 out = _said(_at(row, "forwarding-class"), name)
                 found.append(f"{kind} {out or rule}" if out or not row or "import" in row else "")
         return joined(*found)
-
-
-_CONTROLS: Final = (
-    "output-traffic-control-profile", "forwarding-class-set", "scheduler-map-chassis",
-    "input-scheduler-map", "input-traffic-control-profile",
-)  # fmt: skip
 
 
 def _at(tree: Tree, *words: str) -> Tree:

@@ -1,16 +1,17 @@
 """The models of all platforms, and the judgement of a plan by them. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from switchcfg.errors import BadState
 from switchcfg.intent.intent import Device, Intent
 from switchcfg.model import eos, junos, linux, nvue, nxos, openconfig, sonic
+from switchcfg.model.load import warnings
 from switchcfg.model.proof import RULE, problems
 from switchcfg.model.values import SwitchModel
 
 # (a whole configuration, payloads of steps that a device takes after it) -> the model
-# Platforms where a plan sets something for all ports: maps of code points, network-qos policies
-WHOLE: Final = ("eos", "nvue", "nxos")
 ModelOf = Callable[[str, Sequence[str]], SwitchModel]
 MODELS: Final[Mapping[str, ModelOf]] = {
     "sonic": sonic.model,
@@ -21,19 +22,47 @@ MODELS: Final[Mapping[str, ModelOf]] = {
     "openconfig": openconfig.model,
     "linux": linux.model,
 }
+# Platforms where a plan sets something for all ports: maps of code points, network-qos policies
+WHOLE: Final = ("eos", "nvue", "nxos")
+
+
+def model_of(platform: str, text: str, payloads: Sequence[str] = ()) -> SwitchModel:
+    """The model of a configuration after the payloads of steps.
+
+    Raises: BadState where it cannot be computed.
+    """
+    try:
+        return MODELS[platform](text, payloads)
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as exc:
+        why = f"{type(exc).__name__}: {exc}"
+        raise BadState(f"the model of the switch cannot be computed ({why})") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The judgement of a plan by the models of the switch before and after it."""
+
+    problems: Sequence[str] = ()  # the rule's name first: the plan is refused
+    warnings: Sequence[str] = ()
 
 
 def judged(
-    intent: Intent, device: Device, text: str, payloads: Sequence[str], *, removing: bool = False
-) -> list[str]:
-    """Problems of a plan with these payloads on a device with this configuration; each begins with
-    the rule's name. "": a configuration that is not known is not judged."""
-    model = MODELS.get(device.platform)
-    if not text or model is None:
-        return []
+    intent: Intent,
+    device: Device,
+    text: str | None,
+    payloads: Sequence[str],
+    *,
+    removing: bool = False,
+) -> Judgement:
+    """The judgement of a plan with these payloads on a device with this configuration. None: it is
+    not known, and the plan is not judged."""
+    if text is None or device.platform not in MODELS:
+        return Judgement()
     try:
-        before, after = model(text, ()), model(text, payloads)
-    except (LookupError, TypeError, ValueError, AttributeError) as exc:
-        return [f"{RULE}: {device.name}: the model of the switch cannot follow the plan: {exc!r}"]
+        before = model_of(device.platform, text)
+        after = model_of(device.platform, text, payloads)
+    except BadState as exc:
+        return Judgement((f"{RULE}: {device.name}: {exc}",))
     whole = device.platform in WHOLE
-    return problems(intent, device, before, after, removing=removing, whole=whole)
+    found = problems(intent, device, before, after, removing=removing, whole=whole)
+    return Judgement(found, () if removing else tuple(warnings(intent, device, before, after)))

@@ -19,6 +19,7 @@ from switchcfg.model.values import (
     SwitchModel,
     Treatment,
     Way,
+    first_number,
     joined,
     port_model,
 )
@@ -165,6 +166,7 @@ def _treatment(queues: _Queues, rules: Sequence[str], name: str) -> Treatment:
         buffer=queues.limits.get(name, ""),
         mark=joined(*mine),
         share=queues.classes.get(name, ""),
+        rank=-first_number(queues.classes[name]) if name in queues.classes else None,
         shaper=queues.root,
     )
 

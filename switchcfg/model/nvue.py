@@ -12,11 +12,11 @@ from typing import Final
 from switchcfg.model.values import (
     DSCPS,
     PCPS,
-    UNKNOWN,
     PortModel,
     SwitchModel,
     Treatment,
     Way,
+    first_number,
     joined,
     port_model,
 )
@@ -33,6 +33,7 @@ _UNDERSTOOD: Final = (
     "mapping", "egress-queue-mapping", "egress-scheduler", "congestion-control", "pfc", "remark",
     "traffic-pool", "advance-buffer-config", "link-pause", "pfc-watchdog", "roce",
 )  # fmt: skip
+_WAYS: Final = ("rx", "tx")
 _OFF: Final = {"off", "disabled", "disable"}
 
 
@@ -89,7 +90,8 @@ class _NvueSwitch:
         return port_model([*self._ways(name)], lambda tc: self._treatment(name, tc))
 
     def _ways(self, port: str) -> Iterator[Way]:
-        mapping = ("qos", "mapping", self.profile(port, "mapping"))
+        profile = self.profile(port, "mapping")
+        mapping = ("qos", "mapping", profile)
         told = self.leaf(*mapping, "trust")
         trust, unknown = told or "l2", self._unknown(port)
         untrusted = self.leaf(*mapping, "port-default-sp", default="0")
@@ -104,7 +106,7 @@ class _NvueSwitch:
                     not said and (trust in by or not told),
                     self._remarked(port, kind, priority),
                     unknown,
-                    mapping[2],
+                    profile,
                 )
 
     def _unknown(self, port: str) -> str:
@@ -133,25 +135,27 @@ class _NvueSwitch:
         queues = ("qos", "egress-queue-mapping", self.profile(port, "egress-queue-mapping"))
         tc = self.leaf(*queues, "switch-priority", priority, "traffic-class", default=priority)
         served = ("qos", "egress-scheduler", self.profile(port, "egress-scheduler"))
+        mode = self.leaf(*served, "traffic-class", tc, "mode")
         pausing = self.profile(port, "pfc")
         paused = priority in self.leaves.get(("qos", "pfc", pausing, "switch-priority"), {})
         curve = ("qos", "congestion-control", self.profile(port, "congestion-control"))
         group = "default-lossless" if paused else "default-lossy"
         buffers = ("qos", "advance-buffer-config", self.profile(port, "advance-buffer-config"))
+        room = joined(_said(self.below("qos", "traffic-pool", group)), self._cable(pausing))
         alphas = [*self.below(*buffers, "egress-lossy-buffer", "traffic-class", tc)]
         whole = self.below("qos", "link-pause", self.profile(port, "link-pause"))
         return Treatment(
             traffic_class=priority,
-            queue=UNKNOWN if UNKNOWN in (tc, priority) else tc,
+            queue=tc,
             group=group,
-            headroom=joined(_said(self.below("qos", "traffic-pool", group)), self._cable(pausing))
-            if paused
-            else "",
+            headroom=room if paused else "",
             buffer="" if paused else _said(alphas),
             pfc=joined(self._pfc(pausing), self._watched(port)) if paused else "",
             mark=_said(self.below(*curve, "traffic-class", tc)),
             share=_said(self.below(*served, "traffic-class", tc)),
             shaper=_said(whole) if self.profile(port, "link-pause") != GLOBAL else "",
+            rank=first_number(tc) if mode == "strict" else None,
+            weight=first_number(self.leaf(*served, "traffic-class", tc, "bw-percent")),
             pausing=frozenset([pausing] if paused else []),
         )
 
@@ -166,9 +170,6 @@ class _NvueSwitch:
     def _watched(self, port: str) -> str:
         on = ("pfc-watchdog",) in dict(self.below("interface", port, "qos"))
         return "watchdog" if on or self.leaf("interface", port, "qos") == "pfc-watchdog" else ""
-
-
-_WAYS: Final = ("rx", "tx")
 
 
 def _expanded(words: Sequence[str]) -> list[list[str]]:

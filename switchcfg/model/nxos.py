@@ -18,6 +18,7 @@ from switchcfg.model.values import (
     SwitchModel,
     Treatment,
     Way,
+    first_number,
     joined,
     port_model,
 )
@@ -146,6 +147,8 @@ class _NxosSwitch:
                 mark=_only(lines, "random-detect", "afd", "congestion-control"),
                 share=_only(lines, "priority", "bandwidth"),
                 shaper=_only(lines, "shape"),
+                rank=-first_number(level) if (level := lines.get("priority", "")) else None,
+                weight=first_number(lines.get("bandwidth", "")),
                 pausing=frozenset([self.system.get("network-qos", "")] if pause else []),
             )
 

@@ -19,6 +19,7 @@ from switchcfg.model.values import (
     SwitchModel,
     Treatment,
     Way,
+    first_number,
     joined,
     port_model,
 )
@@ -160,6 +161,8 @@ class _OpenConfigSwitch:
             ),
             mark=_said({k: v for k, v in curve.items() if k not in ("name", "config", "state")}),
             share=share,
+            rank=-first_number(share) if share.startswith("STRICT") else None,
+            weight=first_number(share.partition("weight ")[2]),
             shaper=joined(shaper, _said({k: v for k, v in output.items() if k not in _OUTPUT})),
         )
 

@@ -2,8 +2,9 @@
 
 A code point is kept if `[keep]` says so: it is in `[keep.dscp]`, or it goes to a queue of `[keep]
 queues` today. A code point that foreign flow control protects today is kept, too, unless
-`[[lossless]]` names it, or `[keep] replaces` the object that pauses it. A plan must not change a
-kept code point in any respect, but the headroom for a cable whose length `replaces` names.
+`[[lossless]]` names it, or `[keep] replaces` names the object that pauses it. Treatments with flow
+control that switchcfg set are not kept. A plan must not change a kept code point in any respect,
+except for the headroom of a cable whose length `replaces` names.
 """
 
 from collections.abc import Iterator
@@ -37,10 +38,12 @@ def problems(
     whole: bool = False,
 ) -> list[str]:
     """Changes of kept code points, and kept code points that a model does not understand; each
-    begins with the rule's name. `removing`: a removal moves the code points that switchcfg sends to
-    kept queues, but not those with foreign flow control. `whole`: a plan sets something
-    for all ports; else ports that the intent does not name, and that switchcfg never had, are kept
-    as they are."""
+    begins with the rule's name.
+
+    `removing`: a removal moves the code points that switchcfg sends to kept queues, but not those
+    with foreign flow control. `whole`: the platform's plans set something for all ports; on other
+    platforms, ports that the intent does not name and that switchcfg never had are kept.
+    """
     found: list[Difference] = []
     named = _named(intent)
     for port in dict.fromkeys((*before.ports, *after.ports)):
@@ -62,13 +65,14 @@ def problems(
 
 
 def _kept(intent: Intent, old: Treatment, point: Point, *, named: bool) -> bool:
+    """Whether a plan must preserve a treatment. `named`: the intent names the code point."""
     queues = set(old.queue.split(EITHER))
     if any(UNKNOWN in each for each in queues):
         return bool(intent.keep.queues)
     if old.pfc and old.pausing and all(is_ours(intent, name) for name in old.pausing):
         return False
     if queues.intersection(map(str, intent.keep.queues)):
-        # By default, frames of any VLAN priority and our own code points go to some queue.
+        # By default, every VLAN priority and every code point goes to some queue.
         if point.kind == "PCP":
             return not old.default or bool(old.pfc)
         return not (old.default and named and not (old.pfc or old.mark))

@@ -9,7 +9,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from switchcfg.model.values import DSCPS, PCPS, PortModel, SwitchModel, Treatment, Way, port_model
+from switchcfg.model.values import (
+    DSCPS,
+    PCPS,
+    PortModel,
+    SwitchModel,
+    Treatment,
+    Way,
+    first_number,
+    port_model,
+)
 
 Row = Mapping[str, Any]
 Tables = Mapping[str, Mapping[str, Row]]
@@ -20,6 +29,17 @@ PORT_FIELDS: Final = re.compile(
     "(dscp|dot1p)_to_tc_map|tc_to_(queue|pg|dscp|dot1p)_map|pfc_to_(queue|pg)_map|pfc_enable|"
     "pfcwd_sw_enable|scheduler|mpls_tc_to_tc_map"
 )
+# Fields -> the table of their maps
+MAPS: Final = {
+    "dscp_to_tc_map": "DSCP_TO_TC_MAP",
+    "dot1p_to_tc_map": "DOT1P_TO_TC_MAP",
+    "tc_to_queue_map": "TC_TO_QUEUE_MAP",
+    "tc_to_pg_map": "TC_TO_PRIORITY_GROUP_MAP",
+    "pfc_to_queue_map": "MAP_PFC_PRIORITY_TO_QUEUE",
+    "pfc_to_pg_map": "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP",
+    "tc_to_dscp_map": "TC_TO_DSCP_MAP",
+    "tc_to_dot1p_map": "TC_TO_DOT1P_MAP",
+}
 _COMPUTED: Final = re.compile(r"NULL|pg_lossless_\w+")  # profiles that the switch makes itself
 _SHAPERS: Final = ("meter_type", "cir", "cbs", "pir", "pbs")
 _TRIM: Final = "packet_discard_action"
@@ -115,8 +135,8 @@ class _SonicPort:
 
     def _ways(self) -> Iterator[Way]:
         """IP packets by the map of code points, if there is one; frames by PCP otherwise."""
-        points = self._map("dscp_to_tc_map", "DSCP_TO_TC_MAP")
-        tags = self._map("dot1p_to_tc_map", "DOT1P_TO_TC_MAP")
+        points = self._map("dscp_to_tc_map")
+        tags = self._map("dot1p_to_tc_map")
         for dscp in range(DSCPS):
             if points is None:
                 yield Way("port" if tags is None else "PCP", "0", default=True)
@@ -131,16 +151,14 @@ class _SonicPort:
                 yield Way(how, str(tags.get(str(pcp), "0")))
 
     def _treatment(self, tc: str) -> Treatment:
-        queues = self._map("tc_to_queue_map", "TC_TO_QUEUE_MAP")
+        queues = self._map("tc_to_queue_map")
         queue = str((queues or {}).get(tc, "none" if queues else "0"))
-        groups = self._map("tc_to_pg_map", "TC_TO_PRIORITY_GROUP_MAP")
+        groups = self._map("tc_to_pg_map")
         group = str((groups or {}).get(tc, "0"))
         own, unknown = self._row("QUEUE", queue)
         limit, more = self._row("BUFFER_QUEUE", queue)
         room, most = self._row("BUFFER_PG", group)
-        unknown += (
-            more + most + [f"PORT_QOS_MAP {f}" for f in self.bound if not PORT_FIELDS.fullmatch(f)]
-        )
+        unknown += more + most + self._unread()
         scheduler = self._profile("SCHEDULER", own.get("scheduler", ""))
         shaper = {k: v for k, v in scheduler.items() if k in _SHAPERS}
         whole = self._profile("SCHEDULER", self.bound.get("scheduler", ""))
@@ -157,9 +175,20 @@ class _SonicPort:
             shaper="; ".join(filter(None, (_said(shaper), _said(whole)))),
             rewrite=self._rewriting(tc),
             unknown="; ".join(dict.fromkeys(unknown)),
+            rank=first_number(queue) if scheduler.get("type") == "STRICT" else None,
+            weight=first_number(str(scheduler.get("weight", ""))),
             cables=frozenset(k for k, row in self._cables() if self.name in row),
             pausing=frozenset(filter(None, [self.bound.get("pfc_to_queue_map")])),
         )
+
+    def _unread(self) -> list[str]:
+        """Fields of the port that are not understood, and maps that are not there."""
+        return [
+            f"PORT_QOS_MAP {field} {name}"
+            for field, name in self.bound.items()
+            if not PORT_FIELDS.fullmatch(field)
+            or (field in MAPS and name not in self.tables.get(MAPS[field], {}))
+        ]
 
     def _row(self, table: str, number: str) -> tuple[Row, list[str]]:
         """(the row of a queue or group, what is unclear about it)."""
@@ -196,11 +225,11 @@ class _SonicPort:
 
     def _sending(self, group: str) -> set[str]:
         """Priorities that a full priority group pauses at the neighbour."""
-        to = self._map("pfc_to_pg_map", "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP") or {}
+        to = self._map("pfc_to_pg_map") or {}
         return {str(each) for each in range(PCPS) if str(to.get(str(each), each)) == group}
 
     def _pfc(self, queue: str, group: str) -> str:
-        to = self._map("pfc_to_queue_map", "MAP_PFC_PRIORITY_TO_QUEUE") or {}
+        to = self._map("pfc_to_queue_map") or {}
         enabled, guarded = self._enabled("pfc_enable"), self._enabled("pfcwd_sw_enable")
         pausing = {each for each in enabled if str(to.get(each, each)) == queue}
         sending = enabled & self._sending(group)
@@ -212,13 +241,13 @@ class _SonicPort:
 
     def _rewriting(self, tc: str) -> str:
         maps = (("DSCP", "tc_to_dscp_map"), ("PCP", "tc_to_dot1p_map"))
-        found = ((word, self._map(field, field.upper())) for word, field in maps)
+        found = ((word, self._map(field)) for word, field in maps)
         return ", ".join(f"{word} {to.get(tc, 'kept')}" for word, to in found if to is not None)
 
-    def _map(self, field: str, table: str) -> Row | None:
+    def _map(self, field: str) -> Row | None:
         """The map that a port has bound; None: no map."""
         name = self.bound.get(field)
-        return None if not name else self.tables.get(table, {}).get(name, {})
+        return None if not name else self.tables.get(MAPS[field], {}).get(name, {})
 
     def _profile(self, table: str, name: str) -> Row:
         return self.tables.get(table, {}).get(name, {}) if name else {}

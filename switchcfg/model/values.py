@@ -5,6 +5,7 @@ with the planner, so that it can judge a plan. Values are text, in the words of 
 treatments are equal if and only if all their respects are.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
@@ -34,6 +35,8 @@ class Treatment:
     unknown: str = ""  # lines that the model does not understand
     default: bool = field(default=False, compare=False)  # by default, no line classifies them
     classifier: str = field(default="", compare=False)  # name of the map or policy; "": none
+    rank: int | None = field(default=None, compare=False)  # of a strict queue: the highest is first
+    weight: int = field(default=0, compare=False)  # of another queue; 0: not configured
     pausing: frozenset[str] = field(default=frozenset(), compare=False)  # objects that set `pfc`
     cables: frozenset[str] = field(default=frozenset(), compare=False)  # set `headroom` by length
 
@@ -164,6 +167,12 @@ def either(found: Sequence[Treatment]) -> Treatment:
         said[respect] = several if len(ways) > 1 else getattr(first, respect)
     pausing = frozenset[str]().union(*(each.pausing for each in found))
     return Treatment(**said, pausing=pausing)
+
+
+def first_number(text: str) -> int:
+    """The first number in a text; 0: there is none."""
+    found = re.search(r"\d+", text)
+    return int(found[0]) if found else 0
 
 
 def joined(*parts: str) -> str:

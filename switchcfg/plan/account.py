@@ -31,10 +31,10 @@ class KnownLine:
 
 class Reading(dict[Place, str]):
     """A state as it was read from `lines` lines near QoS, of which `unread` are UNREAD. `text`: the
-    whole configuration, for `switchcfg.model`; it is never stored or printed."""
+    whole configuration, for `switchcfg.model`; it is never stored or printed. None: unknown."""
 
     def __init__(
-        self, values: Mapping[Place, str], lines: int = 0, unread: int = 0, text: str = ""
+        self, values: Mapping[Place, str], lines: int = 0, unread: int = 0, text: str | None = None
     ) -> None:
         super().__init__(values)
         self.lines, self.unread, self.text = lines, unread, text

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from switchcfg.errors import BadPlan, Moved, Refused
 from switchcfg.intent.intent import Device, Intent
-from switchcfg.model.known import judged
+from switchcfg.model.known import Judgement, judged
 from switchcfg.plan.account import UNREAD, Reading, counts, refusals
 from switchcfg.plan.speeds import too_fast
 from switchcfg.plan.state import Change, Place, State, after, difference, fingerprint
@@ -83,9 +83,10 @@ def plan(intent: Intent, device: Device, platform: Platform, present: State) -> 
         raise refused(f"{device.name}: refused", problems)
     refuse(platform, device, after(present, changes))
     found = _plan(intent, device, platform, present, changes)
-    if problems := _judged(intent, device, present, found):
-        raise refused(f"{device.name}: refused", problems)
-    return replace(found, degraded=(*rendered.degraded, *taken.doubts))
+    judgement = _judged(intent, device, present, found)
+    if judgement.problems:
+        raise refused(f"{device.name}: refused", judgement.problems)
+    return replace(found, degraded=(*rendered.degraded, *taken.doubts, *judgement.warnings))
 
 
 def removal(
@@ -116,7 +117,7 @@ def removal(
     new += _unread_of(intent, device, platform, present)
     found = _plan(intent, device, platform, present, changes)
     if not all(change.place in known for change in changes):  # else all is as it was before
-        new += _judged(intent, device, present, found, removing=True)
+        new += _judged(intent, device, present, found, removing=True).problems
     if new:
         raise refused(
             f"{device.name}: refused; `switchcfg rollback` restores the previous configuration", new
@@ -192,10 +193,10 @@ def _unread_of(intent: Intent, device: Device, platform: Platform, present: Stat
 
 def _judged(
     intent: Intent, device: Device, present: State, found: Plan, *, removing: bool = False
-) -> list[str]:
-    """Problems of kept code points, by the model of the switch. A state that was not read from a
+) -> Judgement:
+    """The judgement by the model of the switch. A state that was not read from a
     device has no text, and its plan is not judged."""
-    text = present.text if isinstance(present, Reading) else ""
+    text = present.text if isinstance(present, Reading) else None
     payloads = [step.payload for step in found.steps]
     return judged(intent, device, text, payloads, removing=removing)
 

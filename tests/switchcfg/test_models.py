@@ -5,17 +5,20 @@ from typing import Any, Final
 
 import pytest
 
-from switchcfg.errors import Refused
-from switchcfg.model.known import MODELS
+from switchcfg.errors import BadState, Refused
+from switchcfg.model.known import MODELS, model_of
 from switchcfg.model.values import differences, grouped
 from switchcfg.plan.account import Reading
 from switchcfg.plan.plan import plan, removal
+from switchcfg.plan.state import difference
 from switchcfg.platforms.known import PLATFORMS
 from switchcfg.platforms.platform import Step
 from tests.switchcfg.accounted import PORTS, planned, refusal, wanted
 from tests.switchcfg.cli_device import JunosLines
+from tests.switchcfg.golden import PAIRS, on_every_platform
 from tests.switchcfg.stock import sonic_roce
 from tests.switchcfg.test_model_faults import EOS, JUNOS, KEPT, NVUE, NXOS, OPENCONFIG
+from tests.switchcfg.test_platforms import bring, desired, device_for
 
 
 def changed(platform: str, before: str, after: str) -> list[str]:
@@ -55,6 +58,7 @@ def sonic(**tables: Any) -> str:
             "dscp_to_tc_map": "AZURE", "tc_to_queue_map": "AZURE", "tc_to_pg_map": "AZURE",
             "pfc_to_queue_map": "AZURE", "pfc_enable": "3", "tc_to_dscp_map": "X"}}},
          "DSCP 3: rewrite: none -> DSCP 0"),
+        ({"DSCP_TO_TC_MAP": {"AZURE": None}}, "-> PORT_QOS_MAP dscp_to_tc_map AZURE"),
         ({"PORT_QOS_MAP": {"Ethernet0": {"new_field": "x"}}}, "-> PORT_QOS_MAP new_field"),
     ],
 )  # fmt: skip
@@ -272,8 +276,15 @@ def test_a_plan_that_the_model_cannot_follow_is_refused(monkeypatch: pytest.Monk
     kind, (text, keep) = PLATFORMS["sonic"], KEPT["sonic"]
     wrong = Step("", '[{"op": "remove", "path": "/QUEUE/Ethernet99|3"}]')
     monkeypatch.setattr(type(kind), "steps", lambda *_: [wrong])
-    with pytest.raises(Refused, match="kept-treatment: leaf: the model of the switch cannot foll"):
+    with pytest.raises(Refused, match="kept-treatment: leaf: the model of the switch cannot be"):
         plan(*wanted("sonic", keep), kind, kind.read(text))
+
+
+@pytest.mark.parametrize("platform", ["openconfig", "sonic"])
+def test_an_answer_of_another_form_is_one_error(platform: str) -> None:
+    for text in ("[]", "[" * 9999):
+        with pytest.raises(BadState, match="the model of the switch cannot be computed"):
+            model_of(platform, text)
 
 
 def test_a_removal_does_not_take_code_points_from_foreign_flow_control() -> None:
@@ -292,3 +303,48 @@ def test_a_removal_does_not_take_code_points_from_foreign_flow_control() -> None
 
 def test_a_plan_that_keeps_nothing_may_change_everything() -> None:
     assert planned("eos", "hostname leaf\ninterface Ethernet1/1\ninterface Ethernet2/1\n").changes
+
+
+@pytest.mark.parametrize(("example", "platform"), PAIRS)
+def test_the_model_follows_steps_as_a_device_does(example: str, platform: str) -> None:
+    """On a switch that has another example's plan: values are set, replaced and removed."""
+    kind, device, model = PLATFORMS[platform], device_for(platform), MODELS[platform]
+    first = "two_drop_precedences"
+    bring(device, platform, on_every_platform(first), desired(first, platform))
+    text, intent = device.says(), on_every_platform(example)
+    present, want = kind.read(text), desired(example, platform)
+    steps = kind.steps(present, difference(present, want, kind.owns(intent)))
+    for step in steps:
+        device.do(step.payload)
+    followed = model(text, [step.payload for step in steps])
+    assert not [*differences(followed, model(device.says(), ()))]
+
+
+# --- under load ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("platform", "says"),
+    [
+        ("sonic", "Ethernet[0-4/4]: queue 3 waits for strict queues 5, 6, 7, which can starve it, "
+         "and has 15 of 44 of the rate that is left"),
+        ("nxos", "Ethernet1/[1-2]: queue 3 waits for strict queues 5, 6, 7, which can starve it, "
+         "and has 50 of 50 of the rate that is left"),
+        ("nvue", "queue 3 waits for strict queues 5, 6, 7, which can starve it, and has 50 of 50"),
+        ("junos", "et-0/0/[0-1]: queue 4 waits for strict queues 3, 5, 6, 7, which can starve it"),
+    ],
+)  # fmt: skip
+def test_a_kept_queue_below_new_strict_queues_is_a_warning_of_the_plan(
+    platform: str, says: str
+) -> None:
+    text, keep = KEPT[platform]
+    kind = PLATFORMS[platform]
+    made = plan(*wanted(platform, keep), kind, kind.read(text))
+    found = [each for each in made.degraded if each.startswith("under load: ")]
+    assert [each for each in found if says in each], found
+
+
+def test_what_waits_as_long_as_before_is_no_warning() -> None:
+    """A queue of EOS is strict by default, and so are those before it."""
+    made = planned("eos", EOS, "queues = [3]")
+    assert not [each for each in made.degraded if each.startswith("under load")]
