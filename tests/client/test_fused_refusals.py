@@ -12,7 +12,7 @@ from torch.optim import SGD, Adam, AdamW, RMSprop
 
 from dlcp_client import DlcpError, Session, connect, exact, fused
 from dlcp_client.fused.suitability import trained
-from dlcpd.contract.errors import BadConfig, BadPolicy, BadTensor
+from dlcpd.contract.errors import BadConfig, BadPolicy, BadTensor, SessionClosed
 from dlcpd.contract.policy import EXACT
 from tests.client.fused_ranks import same, weights
 from tests.client.real import TIMEOUT
@@ -106,6 +106,19 @@ def test_close_returns_everything(made: Registered) -> None:
     made.step(2)
     assert made.equal
     made.handle.close()
+
+
+def test_without_its_session_a_model_gets_its_parameters_back() -> None:
+    with connect(HashStore(), 0, 1, timeout=TIMEOUT, arena_bytes=16 << 20) as lost:
+        made = Registered(lost)
+        made.step(1)
+    with pytest.raises(SessionClosed):
+        made.handle.close()
+    assert torch.equal(weights(made.net), weights(made.plain))
+    backward(made.net, 2)
+    made.optimizer.step()
+    assert not torch.equal(weights(made.net), weights(made.plain))
+    assert made.optimizer.state[made.net.get_parameter("0.weight")]["step"] == 1, "a state anew"
 
 
 @pytest.mark.parametrize(

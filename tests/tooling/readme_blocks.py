@@ -1,4 +1,5 @@
-"""Execute the Python blocks of README.md and docs/interfaces.md on every rank of a torchrun.
+"""Execute the Python blocks of README.md, docs/interfaces.md and docs/fused.md on every rank of a
+torchrun.
 
 BLOCKS has for each block its names before, and a check after.
 
@@ -80,6 +81,18 @@ def steps_keep_replicas_equal(space: Space) -> None:
         assert not torch.equal(parameter, old)
 
 
+def parts_are_updated(space: Space) -> None:
+    """As with DDP; each rank has a part of the optimizer's state, and saves all of it."""
+    steps_keep_replicas_equal(space)
+    handle, model = space["handle"], space["model"]
+    whole = 8 * sum(parameter.numel() for parameter in model.parameters())
+    sizes = [int(one) for one in on_all(torch.tensor([handle.state_bytes]))]
+    assert sum(sizes) == whole and max(sizes) < whole
+    saved = space["optimizer"].state_dict()
+    assert saved["state"][0]["exp_avg"].shape == model.weight.shape
+    handle.close()
+
+
 def collectives_go_through_dlcpd(space: Space) -> None:
     """The group that there is now is of the backend."""
     del space
@@ -108,6 +121,7 @@ BLOCKS: Final[dict[str, tuple[Callable[[], Space], Callable[[Space], None]]]] = 
     # Also on a fake device: tests/client/device/test_training.py
     "model.to(device)": (lambda: a_model() | {"device": "cpu"}, gradients_are_averaged),
     "cross_step.register": (a_ddp_model, steps_keep_replicas_equal),
+    "fused.register": (a_model, parts_are_updated),
     'init_process_group("dlcp")': (lambda: {"torch": torch}, collectives_go_through_dlcpd),
     "ps.register": (
         lambda: {"torch": torch, "model": nn.Linear(8, 4)}, the_server_takes_steps,

@@ -1,4 +1,5 @@
-"""README.md, executed from top to bottom, and the programs of docs/interfaces.md, with the wheel.
+"""README.md, executed from top to bottom, and the programs of docs/interfaces.md and docs/fused.md,
+with the wheel.
 
 Each line for a shell is in LINES, each block of Python in readme_blocks.BLOCKS; a line that is in
 neither fails here. LINES names a variant of seconds for each line that takes minutes.
@@ -19,15 +20,15 @@ from tests.tooling.shell import Shell
 from tests.tooling.steps import Elsewhere, Run
 
 README: Final = ROOT / "README.md"
-INTERFACES: Final = ROOT / "docs" / "interfaces.md"
+INTERFACES: Final = [ROOT / "docs" / page for page in ("interfaces.md", "fused.md")]
 HERE: Final = Path(__file__).parent
 PROGRAMS: Final = [
     block
-    for page in (README, INTERFACES)
+    for page in (README, *INTERFACES)
     for block in pages.blocks(page)
     if block.language == "python"
 ]
-OF_INTERFACES: Final = [n for n, block in enumerate(PROGRAMS) if block.page == INTERFACES.name]
+OF_INTERFACES: Final = [n for n, block in enumerate(PROGRAMS) if block.page != README.name]
 pytestmark = pytest.mark.timeout(600)  # seconds; the wheel is built, and machines are shared
 
 LINES: Final[steps.Table] = {
@@ -101,7 +102,8 @@ def training(shell: Shell) -> Iterator[None]:
 
 def test_no_line_is_left_out() -> None:
     steps.complete(README, LINES)
-    steps.complete(INTERFACES, {})
+    for page in INTERFACES:
+        steps.complete(page, {})
 
 
 @pytest.mark.parametrize("step", steps.each(README, LINES))
