@@ -192,6 +192,13 @@ def _add_config(commands: Commands, environ: Mapping[str, str]) -> None:
     add_socket(made, environ)
     made = _config_command(actions, "diff", "List settings that the running daemon does not use.")
     made.add_argument("file", type=Path, metavar="FILE", help="its configuration file")
+    made.add_argument(
+        "--wait",
+        type=whole(0, 3600),
+        default=0,
+        metavar="N",
+        help="seconds that a reload may take (%(default)s)",
+    )
     add_socket(made, environ)
     made = _config_command(actions, "explain", "Explain settings.")
     made.add_argument(

@@ -2,7 +2,8 @@
 
 import argparse
 import dataclasses
-from typing import Any
+import time
+from typing import Any, Final
 
 from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
@@ -13,6 +14,8 @@ from dlcpd.daemon.config.file import load
 from dlcpd.daemon.config.tables import Config
 from dlcpd.inspection.report import query
 from dlcpd.inspection.settings import not_in_force
+
+LOOK: Final = 0.2  # seconds between looks at a daemon that reloads
 
 
 def check(options: argparse.Namespace, output: Output) -> int:
@@ -58,10 +61,13 @@ def _show_running(options: argparse.Namespace, output: Output) -> int:
 
 
 def diff(options: argparse.Namespace, output: Output) -> int:
-    """Print the settings of a file that the running daemon does not use. Exit code 1 if there are
-    any. Raises: BadConfig; as Conversation does."""
-    report = query(options.socket, 0)
-    found = not_in_force(report["config"], load(options.file))
+    """Print the settings of a file that the running daemon does not use, after `--wait` seconds if
+    there are any before. Exit code 1 if there are any. Raises: BadConfig; as Conversation does."""
+    written, until = load(options.file), time.monotonic() + options.wait
+    while found := not_in_force(query(options.socket, 0)["config"], written):
+        if time.monotonic() >= until:
+            break
+        time.sleep(LOOK)
     for key, running, written in found:
         output.line(f"{key} = {value_text(written)}    # the daemon uses {value_text(running)}")
     if not found:

@@ -30,8 +30,8 @@ from dlcpd.io.udp.udp_path import UdpPath
 MAX_WAITING: Final = 3  # oldest open operations of a session; the others mostly wait alike
 MAX_TEXT: Final = 512  # characters of a text, which may list every rank
 PART: Final = 32 << 10  # bytes, and one row more: a few milliseconds of the engine
-# Bytes of rows: 8 ranks of a job of 256 with 16 paths take 8 MB, and 4 MB more for each class. The
-# heads of sessions, which have the alarms, always come.
+# Bytes of rows: 8 ranks of a job of 256 with 16 paths take 8 MB, and 4 MB more for each class.
+# Heads of sessions, which have the alarms, always come.
 MAX_REPORT: Final = 32 << 20
 _encode: Final = Encoder(enc_hook=plain).encode
 Part = dict[str, Any]

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from dlcpd.contract.errors import NotPermitted
-from dlcpd.contract.inquiries import CordonRequest
+from dlcpd.contract.inquiries import CordonRequest, HealthRequest
 from dlcpd.contract.messages import Joined
 from dlcpd.ctl.main import main as dlcpctl
 from dlcpd.daemon.condition import Condition
@@ -86,6 +86,25 @@ def test_a_drain_waits_for_the_running_jobs_and_ends_none(
         leaving.join(PATIENCE)
     assert "no session is left" in capsys.readouterr().out
     assert daemon.process.poll() is None
+
+
+def test_operators_questions_come_after_hello_and_are_no_news(daemon: Daemon) -> None:
+    with daemon.client() as client:
+        for request in (HealthRequest(), ON):
+            client.send(request)
+            assert "comes after Hello" in client.refused("bad_message")
+        assert client.health().ready
+    assert dlcpctl(["health", "--ready", "--socket", str(daemon.socket)]) == 0
+    assert daemon.wait_for("client_left")["level"] == "debug"
+
+
+def test_health_is_an_exit_code(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ["--socket", str(daemon.socket)]
+    assert dlcpctl(["cordon", *at]) == 0
+    assert dlcpctl(["health", *at]) == 0
+    assert dlcpctl(["health", "--ready", *at]) == 1
+    assert "healthy, not ready: cordoned" in capsys.readouterr().out
+    assert dlcpctl(["health", "--socket", f"{daemon.socket}.absent"]) == 1
 
 
 # --- the file --------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """A running daemon's settings are compared with a file, whatever "auto" means to this process."""
 
 import signal
+import threading
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from dlcpd.daemon.config.tables import Config
 from dlcpd.doctor.daemon import judge_settings
 from dlcpd.doctor.rows import Verdict
 from dlcpd.inspection.settings import not_in_force
-from tests.daemon.kit import Daemon, configuration
+from tests.daemon.kit import Daemon, configuration, until
 
 RUNNING = json.decode(json.encode(asdict(resolved(Config()))))
 
@@ -66,6 +67,17 @@ def test_the_running_daemon_is_asked(tmp_path: Path, capsys: pytest.CaptureFixtu
             assert client.status()["pending"] == []
             daemon.signal(signal.SIGHUP)
             daemon.wait_for("reload_incomplete")
+            file.write_text(
+                file.read_text()
+                .replace("entropy = 5\n", "")
+                .replace('log_level = "debug"', 'log_level = "info"')
+            )
+            threading.Timer(0.3, daemon.signal, [signal.SIGHUP]).start()
+            assert dlcpctl(["config", "diff", str(file), "--wait", "60", *at]) == 0
+            assert client.status()["pending"] == []
+            file.write_text(file.read_text().replace("[network]", "[network]\nentropy = 5"))
+            daemon.signal(signal.SIGHUP)
+            until(lambda: client.status()["pending"], "the reload")
             assert client.status()["pending"] == ["network.entropy"]
         assert dlcpctl(["status", *at]) == 0
         assert "1 settings wait for a restart: network.entropy" in capsys.readouterr().out

@@ -165,22 +165,23 @@ STATES: Final = {
     "DlcpdCordoned": ('dlcpd_cordoned{instance="a"}', 0, 1),
     "DlcpdMetricsIncomplete": ('dlcpd_report_truncated{instance="a"}', 0, 1),
 }  # fmt: skip
-WELL, ILL = 30, 2000  # minutes
+WELL, ILL, DAY = 30, 90, 1440  # minutes
 
 
 @NEEDS_PROMTOOL
 def test_alerts_on_states_fire_and_do_not_fire(tmp_path: Path) -> None:
     cases = []
     for alert, (series, well, ill) in STATES.items():
-        once = "increase" in next(rule["expr"] for rule in rules() if rule["alert"] == alert)
-        late = WELL + (5 if once else ILL - WELL)
+        [rule] = [rule for rule in rules() if rule["alert"] == alert]
+        ill_for = ILL + (DAY if rule.get("for") == "1d" else 0)
+        late = WELL + (5 if "increase" in rule["expr"] else ill_for)
         found = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'
         cases.append(
             {
                 "name": alert,
                 "interval": "1m",
                 "input_series": [
-                    {"series": series, "values": f"{well}x{WELL} {ill}x{ILL}"},
+                    {"series": series, "values": f"{well}x{WELL} {ill}x{ill_for}"},
                 ],
                 "promql_expr_test": [
                     {"expr": found, "eval_time": f"{WELL - 1}m", "exp_samples": []},
