@@ -106,6 +106,7 @@ def _session(session: LocalSession, now: float) -> dict[str, Any]:
         "arena_bytes": session.arena_bytes,
         "proof": session.proof.value,
         "plan": session.plan,
+        "plan_version": session.version,
         "age": now - session.joined_at if session.joined_at else 0.0,
         "peers": [_peer(link) for link in membership.links.values()],
     }

@@ -20,6 +20,7 @@ from dlcpd.io.network import Network
 from dlcpd.ipc.seqpacket import close_all
 from dlcpd.ledger.recorder import About, Recorder, mark
 from dlcpd.ledger.records import Rank
+from dlcpd.requests.networks import Networks
 from dlcpd.schedules.network import job_network
 
 CARRIED: Final = 2  # descriptors beside an OpenSession: arena and lane
@@ -114,8 +115,8 @@ class SessionOpener:
             raise TooMany("the kernel has no memory for the socket filter of one more session")
         share = Share(command.engine, command.engines)
         recorder = self._recorder(command, lane)
-        network = job_network(command.network)
-        client = Client(lane, session, self._config, self._scratch, share, recorder, network)
+        networks = Networks(job_network(command.network))
+        client = Client(lane, session, self._config, self._scratch, share, recorder, networks)
         self._clients.add(client, command.inherits)
         for peer in command.peers:
             if all(address.is_loopback for address in peer.endpoints):
