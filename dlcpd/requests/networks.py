@@ -18,9 +18,10 @@ from typing import Final
 
 from dlcpd.schedules.network import JobNetwork
 
-# Operations that a rank may begin while an offer is settled. More delay a new plan, fewer let
-# engines wait for rank 0. Equal on all ranks: daemons with another need another PEER_VERSION.
-WINDOW: Final = 16
+# Operations of a stream that a rank may begin while an offer is settled: the one that is prepared.
+# More delay a new plan, by a second each on slow links; the next one waits for a round trip to rank
+# 0. Equal on all ranks: daemons with another window need another PEER_VERSION.
+WINDOW: Final = 1
 REST: Final = WINDOW + 1  # first operation of a new network in a stream that no rank has begun
 MAX_EPOCHS: Final = 8  # networks that operations can still need: those of streams that stand still
 

@@ -20,6 +20,7 @@ from dlcpd.daemon.peers.peer_messages import (
     AbortedRow,
     Goodbye,
     HostNews,
+    HostRates,
     Leaving,
     MalformedPeerMessage,
     NetworkRow,
@@ -29,6 +30,7 @@ from dlcpd.daemon.peers.peer_messages import (
     PlanAnswer,
     PlanAsk,
     PlanStep,
+    RateRow,
     StreamRow,
     pack,
     unpack_peer_untrusted,
@@ -67,7 +69,8 @@ ASK = PlanAsk(
     "job", 0, 1, 5, 6, 2, PlanStep.OFFER, [NetworkRow.of("h", CAPACITY)], bytes(16), [], 0
 )
 ANSWER = PlanAnswer("job", 1, 0, 5, 6, 2, PlanStep.PROMISE, [StreamRow(1, 2, 3)], "why")
-ALL: list[PeerMessage] = [HELLO, GOODBYE, ABORT, LEAVING, NEWS, ASK, ANSWER]
+RATES = HostRates("job", 1, 0, 5, 6, [RateRow(2, 10**9)])
+ALL: list[PeerMessage] = [HELLO, GOODBYE, ABORT, LEAVING, NEWS, ASK, ANSWER, RATES]
 
 
 def frame_of(message: PeerMessage, **changes: Any) -> bytes:
@@ -115,7 +118,8 @@ def test_the_largest_messages_fit_a_frame() -> None:
     most = [StreamRow(MAX_ENGINES - 1, (1 << 16) - 1, MAX_OPERATION)] * MAX_BEGUN
     ask = replace(ASK, job=wide * 128, network=[], firsts=most, rest=MAX_OPERATION)
     answer = replace(ANSWER, job=wide * 128, limits=most, why=wide * MAX_WHY)
-    for message in (hello, goodbye, abort, ask, answer):
+    rates = replace(RATES, job=wide * 128, rates=[RateRow(MAX_WORLD - 1, MAX_RATE)] * MAX_WORLD)
+    for message in (hello, goodbye, abort, ask, answer, rates):
         assert len(pack(message)) <= MAX_PEER_FRAME
 
 
@@ -123,6 +127,7 @@ WRONG: list[Any] = [None, True, -1, 1.5, 1 << 64, "x" * 5000, b"x", [], [[1, 2]]
 GOOD: dict[str, list[Any]] = {  # of these, for some fields
     **{name: [[]] for name in ("capacity", "network", "firsts", "limits")},
     "begun": [[], [[1, 2]]],
+    "rates": [[], [[1, 2]]],
     "digest": [b"x"],
 }
 FIELDS = [(m, name) for m in ALL for name in m.__struct_fields__]
@@ -227,7 +232,7 @@ def test_another_version_is_told_apart_whatever_its_fields_are() -> None:
         (msgpack.packb(["1", 0, {}]), "no_frame"),
         (msgpack.packb([True, 0, {}]), "no_frame"),
         (msgpack.packb([-1, 0, {}]), "no_frame"),
-        (msgpack.packb([PEER_VERSION, 7, {}]), "unknown_kind"),
+        (msgpack.packb([PEER_VERSION, 8, {}]), "unknown_kind"),
         (msgpack.packb([PEER_VERSION, -1, {}]), "unknown_kind"),
         (msgpack.packb([PEER_VERSION, False, {}]), "unknown_kind"),
         (bytes([0x93, PEER_VERSION]) + b"\x91" * 1015 + b"\xc0\x80", "no_msgpack"),

@@ -25,6 +25,7 @@ from dlcpd.daemon.peers.peer_messages import (
     AbortedRow,
     Goodbye,
     HostNews,
+    HostRates,
     Leaving,
     NetworkRow,
     PeerHello,
@@ -32,6 +33,7 @@ from dlcpd.daemon.peers.peer_messages import (
     PlanAnswer,
     PlanAsk,
     PlanStep,
+    RateRow,
     StreamRow,
 )
 from dlcpd.doctor.datagrams import Probe, ProbeAnswer
@@ -106,6 +108,7 @@ PEER_MESSAGES: Final[tuple[PeerMessage, ...]] = (
     PlanAsk("job", 0, 1, 5, 6, 2, PlanStep.OFFER, [NetworkRow("h", (9,), (8,), "r", 7, 6)],
             bytes(16), [StreamRow(0, 1, 40)], 17),
     PlanAnswer("job", 1, 0, 5, 6, 2, PlanStep.PROMISE, [StreamRow(0, 1, 40)], "why"),
+    HostRates("job", 1, 0, 5, 6, [RateRow(2, 10**9)]),
 )  # fmt: skip
 IDENTITY: Final = Identity("node-7", KeyPair.of_secret(bytes(range(32))))
 PEER_ADDRESS: Final = "tcp://10.0.0.1:7700\n" + "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"

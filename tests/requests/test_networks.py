@@ -45,7 +45,7 @@ def test_a_repeated_offer_has_the_same_limits_and_no_other_is_taken_meanwhile() 
 
 @pytest.mark.parametrize(
     ("firsts", "rest"),
-    [({0: 5 + WINDOW}, REST), ({}, REST), ({0: 6 + WINDOW}, REST - 1), ({0: 99, 1: 3}, REST)],
+    [({0: 5 + WINDOW}, REST), ({}, REST), ({0: 6 + WINDOW}, REST - 1), ({0: 99, 1: WINDOW}, REST)],
     ids=["at the limit", "not named", "others too early", "one that has not begun"],
 )
 def test_first_operations_that_are_not_above_the_limits_change_nothing(

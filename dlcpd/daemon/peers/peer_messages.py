@@ -185,7 +185,21 @@ class PlanAnswer(_PeerMessage, frozen=True):
     why: Annotated[str, most(MAX_WHY)]  # "" = done
 
 
-Addressed = Goodbye | Abort | Leaving | HostNews | PlanAsk | PlanAnswer  # of a link that is up
+class RateRow(NamedTuple):
+    """The rate of the sender's flow to a rank, while it was busy."""
+
+    rank: Annotated[int, between(0, MAX_WORLD - 1)]
+    bps: Annotated[int, between(1, MAX_RATE)]
+
+
+class HostRates(_PeerMessage, frozen=True):
+    """To rank 0: the rates of the sender's flows in the last window; others were not busy."""
+
+    rates: Annotated[list[RateRow], most(MAX_WORLD)]
+
+
+PlanMessage = HostNews | PlanAsk | PlanAnswer | HostRates
+Addressed = Goodbye | Abort | Leaving | PlanMessage  # of a link that is up
 PeerMessage = PeerHello | Addressed
 # Kinds are added at the end: a peer of an older release counts and drops those that it lacks.
 _KINDS: Final[tuple[type[PeerMessage], ...]] = (
@@ -196,6 +210,7 @@ _KINDS: Final[tuple[type[PeerMessage], ...]] = (
     HostNews,
     PlanAsk,
     PlanAnswer,
+    HostRates,
 )
 _FORMS: Final[tuple[Form[Any], ...]] = tuple(map(Form, _KINDS))
 _FIELDS: Final[tuple[Decoder[PeerMessage], ...]] = tuple(map(Decoder, _KINDS))

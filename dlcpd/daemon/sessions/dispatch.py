@@ -23,12 +23,10 @@ from dlcpd.daemon.peers.membership import Link, LinkInput, LinkState
 from dlcpd.daemon.peers.peer_messages import (
     Abort,
     Goodbye,
-    HostNews,
     Leaving,
     PeerHello,
     PeerMessage,
-    PlanAnswer,
-    PlanAsk,
+    PlanMessage,
 )
 from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.daemon.sessions.aborts import AbortQueue
@@ -87,7 +85,7 @@ class Dispatch:
             self._goodbye(session, link, message)
         elif isinstance(message, Leaving):
             self._leaving(session, link, message)
-        elif isinstance(message, HostNews | PlanAsk | PlanAnswer):
+        elif isinstance(message, PlanMessage):
             if not self._sessions.planner.message(session, link, message):
                 self._counters["peer_stale"] += 1
         else:

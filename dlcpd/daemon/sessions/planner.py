@@ -11,10 +11,13 @@ from dlcpd.daemon.peers.peer_messages import (
     MAX_PEER_FRAME,
     MAX_WHY,
     HostNews,
+    HostRates,
     NetworkRow,
     PlanAnswer,
     PlanAsk,
+    PlanMessage,
     PlanStep,
+    RateRow,
     StreamRow,
     pack,
 )
@@ -29,6 +32,7 @@ from dlcpd.daemon.sessions.adoption import (
     StepAnswer,
     StepAsk,
 )
+from dlcpd.daemon.sessions.replanning import Replanner
 from dlcpd.daemon.sessions.session import LocalSession, address_of
 from dlcpd.daemon.sessions.table import SessionTable
 from dlcpd.io.commands import Begun, OfferNetwork, SettleNetwork
@@ -71,6 +75,9 @@ class Planner:
         self.capacity: HostCapacity | None = None
         self._loop, self._table, self._peers, self._engines = loop, table, peers, engines
         self._open: dict[int, Planning] = {}  # by session
+        self.replanner = Replanner(
+            loop, engines, tell=self._tell_rates, propose=self._propose_better
+        )
 
     # --- sessions -------------------------------------------------------------------------
 
@@ -81,12 +88,12 @@ class Planner:
             network = job_network(told)
         except BadNetwork as exc:
             session.plan = f"none: {exc}"
-            self._no_plan(session, str(exc))
+            _no_plan(session, str(exc))
             return
         session.plan = "none: no host told its rate" if network is None else effect(network)
         if network is not None:
             session.network = [(host, each) for host, each in told if each is not None]
-            self._log_plan(session)
+            _log_plan(session)
 
     def joined(self, session: LocalSession) -> None:
         """All ranks have joined: from now on the job can adopt other networks."""
@@ -97,13 +104,16 @@ class Planner:
         if membership.rank == 0:
             made.leader = Leader({0, *membership.links})
         self._open[session.number] = made
+        self.replanner.begin(session)
         if self.capacity != membership.capacity:
             self._host_news(session, made)
 
     def host_changed(self, capacity: HostCapacity | None) -> None:
-        """This host's capacity is another one now."""
-        changed, self.capacity = capacity != self.capacity, capacity
-        for session in self._table if changed else ():
+        """This host's capacity was read again: tell it even if it is the same, since rank 0 may
+        have failed to settle the network."""
+        known = capacity is not None or self.capacity is not None
+        self.capacity = capacity
+        for session in self._table if known else ():
             if (made := self._open.get(session.number)) is not None:
                 self._host_news(session, made)
 
@@ -120,6 +130,7 @@ class Planner:
 
     def ends(self, session: LocalSession) -> None:
         """The session adopts nothing more. Rank 0 tells the others how the present offer ends."""
+        self.replanner.ends(session)
         made = self._open.pop(session.number, None)
         if made is None or made.leader is None or (word := made.leader.last_word()) is None:
             return
@@ -128,9 +139,7 @@ class Planner:
 
     # --- messages -------------------------------------------------------------------------
 
-    def message(
-        self, session: LocalSession, link: Link, message: HostNews | PlanAsk | PlanAnswer
-    ) -> bool:
+    def message(self, session: LocalSession, link: Link, message: PlanMessage) -> bool:
         """A peer's message. False: it does not concern this session, or not yet."""
         made = self._open.get(session.number)
         if made is None or not session.membership.concerns(link, message):
@@ -150,6 +159,8 @@ class Planner:
         elif isinstance(message, PlanAnswer):
             answer = StepAnswer(message.version, message.step, message.limits, message.why)
             self._answered(session, made, link.rank, answer)
+        elif isinstance(message, HostRates):
+            self.replanner.heard(session, link.rank, message.rates)
         else:
             self._heard_news(session, made, link, message)
         return True
@@ -193,7 +204,7 @@ class Planner:
         self._peers.send(address_of(link), HostNews(*names, made.serial, capacity))
         if delay <= NEWS_MOST:
             timer = self._loop.call_later(delay, self._tell, session, made, 2 * delay)
-            self._set(session, "news", timer)
+            _set(session, "news", timer)
 
     def _heard_news(
         self, session: LocalSession, made: Planning, link: Link, news: HostNews
@@ -207,28 +218,45 @@ class Planner:
     # --- rank 0 -----------------------------------------------------------------------------
 
     def _collect(self, session: LocalSession, made: Planning) -> None:
-        self._set(session, "offer", self._loop.call_later(COLLECT, self._propose, session, made))
+        _set(session, "offer", self._loop.call_later(COLLECT, self._propose, session, made))
 
     def _propose(self, session: LocalSession, made: Planning) -> None:
         """Offer the network that the hosts have told. If it is none, the old one stays."""
         try:
             network = job_network(list(made.told.items()))
         except BadNetwork as exc:
-            self._no_plan(session, str(exc))
+            _no_plan(session, str(exc))
             return
         known = [(host, told) for host, told in made.told.items() if told is not None]
         if network is None or known == made.proposed or made.leader is None:
             return
         rows = [NetworkRow.of(host, told) for host, told in known]
         link = next(iter(session.membership.links.values()), None)
-        if link is not None and len(
-            pack(_ask_to(session, link, StepAsk(1, PlanStep.OFFER), rows))
-        ) > (MAX_PEER_FRAME):
-            self._no_plan(session, f"the network of {len(rows)} hosts is too long to be offered")
+        ask = StepAsk(made.leader.version, PlanStep.OFFER, digest=network.digest)
+        if link is not None and len(pack(_ask_to(session, link, ask, rows))) > MAX_PEER_FRAME:
+            _no_plan(session, f"the network of {len(rows)} hosts is too long to be offered")
+            return
+        self._offer(session, made, known)
+
+    def _offer(self, session: LocalSession, made: Planning, known: Hosts) -> None:
+        if made.leader is None:
             return
         made.proposed = known
         made.leader.propose(known, self._loop.time())
         self._go_on(session, made)
+
+    def _propose_better(self, session: LocalSession, network: Hosts) -> None:
+        """Offer a network that this host has measured."""
+        made = self._open.get(session.number)
+        if made is not None and made.leader is not None and not made.leader.busy:
+            self._offer(session, made, network)
+
+    def _tell_rates(self, session: LocalSession, rates: list[RateRow]) -> None:
+        link = session.membership.links.get(0)
+        if link is None:
+            self.replanner.heard(session, 0, rates)
+        elif rates and session.number in self._open:
+            self._peers.send(address_of(link), HostRates(*session.membership.names_to(link), rates))
 
     def _go_on(self, session: LocalSession, made: Planning) -> None:
         """Set the timer of the present offer."""
@@ -239,7 +267,7 @@ class Planner:
             made.proposed = session.network
             log.warning("plan_kept", session=session.number, why=leader.take_news())
         if (at := leader.due_at) is not None:
-            self._set(session, "plan", self._loop.call_at(at, self._send_due, session, made))
+            _set(session, "plan", self._loop.call_at(at, self._send_due, session, made))
 
     def _send_due(self, session: LocalSession, made: Planning) -> None:
         if made.leader is None or session.number not in self._open:
@@ -282,27 +310,31 @@ class Planner:
 
     def _settle(self, session: LocalSession, settle: Settle) -> None:
         for position in range(session.membership.engines_used):
-            firsts = [Begun(row.stream, row.operation) for row in settle.firsts
-                      if row.engine == position]  # fmt: skip
+            mine = [row for row in settle.firsts if row.engine == position]
+            firsts = [Begun(row.stream, row.operation) for row in mine]
             command = SettleNetwork(session.number, settle.version, firsts, settle.rest)
             self._engines.send(session.engines[position], command)
         network = job_network(settle.network, settle.version)
         if network is not None:
             session.network, session.version = list(settle.network), settle.version
             session.plan = effect(network)
-            self._log_plan(session)
+            _log_plan(session)
+            self.replanner.adopted(session)
 
-    def _set(self, session: LocalSession, name: str, timer: asyncio.Handle) -> None:
-        if (old := session.timers.get(name)) is not None:
-            old.cancel()
-        session.timers[name] = timer
 
-    def _log_plan(self, session: LocalSession) -> None:
-        job = session.membership.job
-        log.info("plan", session=session.number, job=job, version=session.version, why=session.plan)
+def _set(session: LocalSession, name: str, timer: asyncio.Handle) -> None:
+    if (old := session.timers.get(name)) is not None:
+        old.cancel()
+    session.timers[name] = timer
 
-    def _no_plan(self, session: LocalSession, why: str) -> None:
-        log.warning("no_plan", session=session.number, job=session.membership.job, why=why)
+
+def _log_plan(session: LocalSession) -> None:
+    job = session.membership.job
+    log.info("plan", session=session.number, job=job, version=session.version, why=session.plan)
+
+
+def _no_plan(session: LocalSession, why: str) -> None:
+    log.warning("no_plan", session=session.number, job=session.membership.job, why=why)
 
 
 def _ask_to(session: LocalSession, link: Link, ask: StepAsk, rows: list[NetworkRow]) -> PlanAsk:
