@@ -119,6 +119,7 @@ class Planner:
 
     def gone(self, session: LocalSession, link: Link) -> None:
         """A peer has left the job, or is about to."""
+        self.replanner.ends(session)  # rank 0 offers nothing more
         made = self._open.get(session.number)
         if made is None:
             return
@@ -265,6 +266,7 @@ class Planner:
             return
         if leader.news:
             made.proposed = session.network
+            self.replanner.settled(session)
             log.warning("plan_kept", session=session.number, why=leader.take_news())
         if (at := leader.due_at) is not None:
             _set(session, "plan", self._loop.call_at(at, self._send_due, session, made))
@@ -319,7 +321,7 @@ class Planner:
             session.network, session.version = list(settle.network), settle.version
             session.plan = effect(network)
             _log_plan(session)
-            self.replanner.adopted(session)
+            self.replanner.settled(session)
 
 
 def _set(session: LocalSession, name: str, timer: asyncio.Handle) -> None:

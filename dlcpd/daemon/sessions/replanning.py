@@ -57,8 +57,8 @@ class Replanner:
         """A session is over; one that is not known is no error."""
         self._watched.pop(session.number, None)
 
-    def adopted(self, session: LocalSession) -> None:
-        """The job has adopted a network: its rates are the planned ones now."""
+    def settled(self, session: LocalSession) -> None:
+        """An offer has ended: a pause follows, and the rates of the job's network are planned."""
         watched = self._watched.get(session.number)
         if watched is not None and watched.rule is not None:
             watched.rule.adopted(planned(session.network), self._loop.time())
