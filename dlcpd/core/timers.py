@@ -31,6 +31,7 @@ class Timer(Enum):
     MTU_LOOK = auto()  # MTU discovery, flow: check whether sent data arrive
     MTU_SEARCH = auto()  # MTU discovery, (flow, path): the next round of a search
     RELEASED = auto()  # engine, session: tell the client which operations were released
+    HELD = auto()  # engine, session: fail the operation that waits for an offered network
     DELIVERY = auto()  # engine, session: end the delivery for a client that left
 
 

@@ -98,7 +98,7 @@ def _sessions(sessions: list[dict[str, Any]], engine: dict[str, Any]) -> Iterato
         )
     yield from table.render(header, rows).splitlines()
     yield from (f"  rank {s['rank']} is broken: {s['broken']}" for s in sessions if s["broken"])
-    yield from (f"  rank {s['rank']}: plan {s['plan']}" for s in sessions if s.get("plan"))
+    yield from (f"  rank {s['rank']}: {_plan(s)}" for s in sessions if s.get("plan"))
     for session in sessions:
         more = engine.get(str(session["session"]), {})
         for late in more.get("late", []):
@@ -123,6 +123,12 @@ def _paths(peers: list[dict[str, Any]]) -> Iterator[str]:
         for number, path in enumerate(peer["paths"]):
             if (how := _condition(path)) in ("down", "gray"):
                 yield f"path {number} to rank {peer['rank']} on {peer['host']} is {how}"
+
+
+def _plan(session: dict[str, Any]) -> str:
+    """The plan in use, with its version where the job has adopted one while it ran."""
+    version = session.get("plan_version", 1)
+    return f"plan {session['plan']}" + (f" (version {version})" if version > 1 else "")
 
 
 def _straggler(late: dict[str, Any]) -> str:

@@ -65,6 +65,7 @@ def _session(session: LocalSession, now: float, epoch: float) -> dict[str, Any]:
         "arena_bytes": session.arena_bytes,
         "proof": session.proof.value,
         "plan": session.plan,
+        "plan_version": session.version,
         "age": now - session.joined_at if session.joined_at else 0.0,
         "started": epoch + session.joined_at if session.joined_at else None,
         "peers": [_peer(link) for link in membership.links.values()],

@@ -63,6 +63,8 @@ class CommandHandler:
             case commands.Stop(drain):
                 self._stop(now + drain)
                 self._clients.draining = True
+            case commands.OfferNetwork() | commands.SettleNetwork():
+                self._clients.offers.obey(command, now)
             case commands.LeaveSession(number, code, text):
                 self._clients.leave(number, error_for(code, text), now)
             case commands.CloseSession(number, code, text):

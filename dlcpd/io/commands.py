@@ -33,6 +33,13 @@ class UdpAddress(NamedTuple):
             return False
 
 
+class Begun(NamedTuple):
+    """An operation of a stream, and all before it."""
+
+    stream: Stream
+    operation: Operation
+
+
 @dataclass(frozen=True, slots=True)
 class EnginePeer:
     """A peer of a session, as the engine needs it."""
@@ -70,6 +77,26 @@ class OpenSession:
 
 
 @dataclass(frozen=True, slots=True)
+class OfferNetwork:
+    """Rank 0 offers a network for operations to come. Answered with NetworkPromised."""
+
+    session: int
+    version: int
+    network: list[tuple[str, HostCapacity]]  # as in OpenSession
+
+
+@dataclass(frozen=True, slots=True)
+class SettleNetwork:
+    """The offer is settled. Operations from these on, of each stream, have the new network; those
+    of other streams from `rest` on. `rest` 0: the old network stays."""
+
+    session: int
+    version: int
+    firsts: list[Begun]
+    rest: int
+
+
+@dataclass(frozen=True, slots=True)
 class CloseSession:
     """The client left, or control ended the session. Open operations fail with `text`."""
 
@@ -86,13 +113,6 @@ class LeaveSession:
     session: int
     code: str
     text: str
-
-
-class Begun(NamedTuple):
-    """A rank began all operations of a stream up to this one."""
-
-    stream: Stream
-    operation: Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +191,8 @@ class Stop:
 
 Command = (
     OpenSession
+    | OfferNetwork
+    | SettleNetwork
     | CloseSession
     | LeaveSession
     | PeerLeft

@@ -63,6 +63,17 @@ class SessionDelivered:
     lacking: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class NetworkPromised:
+    """Until an offered network is settled, the engine begins no operation beyond these, and beyond
+    the first WINDOW of other streams. `why`: it cannot take the offer; else empty."""
+
+    session: int
+    version: int
+    limits: list[Begun]
+    why: str = ""
+
+
 class FailedOperation(NamedTuple):
     """An operation whose failure the daemons of `ranks` must learn, so that no rank waits for
     it."""
@@ -169,6 +180,7 @@ Event = (
     | SessionEnded
     | SessionLeft
     | SessionDelivered
+    | NetworkPromised
     | OperationsFailed
     | LeftOpen
     | SessionFailed

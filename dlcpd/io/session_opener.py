@@ -20,6 +20,7 @@ from dlcpd.io.network import Network
 from dlcpd.ipc.seqpacket import close_all
 from dlcpd.ledger.recorder import About, Recorder, mark
 from dlcpd.ledger.records import Rank
+from dlcpd.requests.networks import Networks
 from dlcpd.schedules.network import job_network
 
 CARRIED: Final = 2  # descriptors beside an OpenSession: arena and lane
@@ -114,7 +115,6 @@ class SessionOpener:
             raise TooMany("the kernel has no memory for the socket filter of one more session")
         share = Share(command.engine, command.engines)
         recorder = self._recorder(command, lane)
-        network = job_network(command.network)
         client = Client(
             lane,
             session,
@@ -122,7 +122,7 @@ class SessionOpener:
             self._scratch,
             share,
             recorder,
-            network,
+            Networks(job_network(command.network)),
             command.round_trip,
         )
         self._clients.add(client, command.inherits)

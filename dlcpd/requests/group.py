@@ -12,11 +12,13 @@ from dlcpd.contract.collectives import COLLECTIVES, WHOLE, Shape, Share
 from dlcpd.contract.messages import Submit
 from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.session.session import Session
+from dlcpd.core.session.stream_ids import EVERYBODY
 from dlcpd.core.transfer.layers import Layers
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.numerics.codecs.names import codec_of
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.requests.checks import check, check_apart, check_transfers, memory_of
+from dlcpd.requests.networks import Networks
 from dlcpd.requests.plan import Plans, RequestPlan, charge, most_left_over
 from dlcpd.requests.rules import Rules
 from dlcpd.requests.signature import fingerprint, signature
@@ -53,19 +55,28 @@ class GroupRequests:
     share: Share = WHOLE  # of operations divided among the engines of this host
     plans: Plans = field(default_factory=Plans)
     ledger: LossRecorder | None = None  # of the session
-    network: JobNetwork | None = None  # of the session's hosts
+    networks: Networks = field(default_factory=Networks)  # of the session
     round_trip: int = 0  # microseconds, the longest between two hosts of the session
-    _place: Place = field(init=False)
+    _network: JobNetwork | None = field(init=False)  # of the last operation
+    _place: Place = field(init=False)  # in that network
 
     def __post_init__(self) -> None:
-        chunk_bytes = self.rules.chunk_bytes
-        self._place = place(self.group, self.session, chunk_bytes, self.network, self.round_trip)
+        self._enter(self.networks.first)
+
+    def waits(self, ask: Submit) -> bool:
+        """Whether the operation that `ask` describes may not begin before an offered network is
+        settled."""
+        message = COLLECTIVES[ask.collective].message
+        return not message and self.networks.waits(self.group.number, self._next_number)
 
     def make(self, ask: Submit, arena: Bytes, accounts: Accounts, now: float) -> Execution:
         """The operation that `ask` describes; its memory is part of `arena`.
 
         Raises: BadMessage, BadPolicy; ArenaFull if it needs more memory than the engine may hold.
         """
+        network = self.networks.at(self.group.number, self._next_number)
+        if network is not self._network:
+            self._enter(network)
         memory = memory_of(ask, arena, "input"), memory_of(ask, arena, "output")
         check_apart(ask, memory)
         plan = self._plan(ask)
@@ -76,7 +87,7 @@ class GroupRequests:
             self.group,
             plan.terms,
             plan.fingerprint,
-            _deadline(ask, now),
+            deadline_of(ask, now),
             ask.dtype,
             ask.reduce,
             plan.layers,
@@ -102,6 +113,17 @@ class GroupRequests:
             plan.charge,
         )
 
+    def _enter(self, network: JobNetwork | None) -> None:
+        self._network = network
+        chunk_bytes = self.rules.chunk_bytes
+        self._place = place(self.group, self.session, chunk_bytes, network, self.round_trip)
+
+    @property
+    def _next_number(self) -> int:
+        """Number of the collective that begins next; it is the next that is made."""
+        stream = self.session.streams.get((self.group.number, EVERYBODY))
+        return 1 if stream is None else stream.next_number()
+
     def _plan(self, ask: Submit) -> RequestPlan:
         """The plan of an earlier equal request, or a new one. All loss scales but 1 are alike."""
         key = (
@@ -121,6 +143,7 @@ class GroupRequests:
             ask.codec,
             ask.computes,
             self.group.number,
+            self._network.version if self._network is not None else 0,
             *ask.sizes,
             None,
             *ask.exempt,
@@ -147,7 +170,7 @@ class GroupRequests:
         return RequestPlan(
             program,
             signature(ask, self.group, choice, share),
-            fingerprint(ask, self.group, choice),
+            fingerprint(ask, self.group, choice, self._place.network),
             self._layers(ask),
             self._loss(ask),
             codec_of(ask.codec) if ask.codec else None,
@@ -190,7 +213,7 @@ def _left_over(ask: Submit, plan: RequestPlan, accounts: Accounts) -> int:
     return 0 if known else plan.leaves
 
 
-def _deadline(ask: Submit, now: float) -> float:
+def deadline_of(ask: Submit, now: float) -> float:
     """Absolute deadline. A time stamp older than MOST_QUEUED, or in the future, is ignored: a
     container may have its own monotonic clock."""
     stamped = ask.submitted and 0 <= now - ask.submitted <= MOST_QUEUED

@@ -8,6 +8,7 @@ from dlcpd.contract.collectives import COLLECTIVES, Shape, Share
 from dlcpd.contract.messages import Submit
 from dlcpd.core.wire.control import MAX_TEXT
 from dlcpd.schedules.choose import Choice
+from dlcpd.schedules.network import JobNetwork
 
 MAX_RANKS_TEXT: Final = 64  # characters: the words of a READY have 256
 
@@ -55,8 +56,10 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_RANKS_TEXT else text[:MAX_RANKS_TEXT] + "..."
 
 
-def fingerprint(ask: Submit, group: Group, choice: Choice) -> int:
+def fingerprint(ask: Submit, group: Group, choice: Choice, network: JobNetwork | None) -> int:
     """Digest of the values that the words leave out: ranks, name of the group and of the
-    operation, exempt ranges, layers, schedule in full."""
+    operation, exempt ranges, layers, schedule in full, and the network of a collective."""
     what = (group.members, group.name, ask.name, ask.exempt, ask.layers, choice.fingerprint)
-    return _digest(what)
+    if network is None or COLLECTIVES[ask.collective].message:
+        return _digest(what)
+    return _digest((*what, network.digest))

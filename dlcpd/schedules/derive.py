@@ -139,6 +139,23 @@ def effect(network: JobNetwork) -> str:
     return f"{name}: {why}"
 
 
+def gain_over(present: JobNetwork, network: JobNetwork) -> Fraction:
+    """How many times as fast a large all-reduce with one rank per host is, on `network`, if it is
+    planned for that and not for `present`."""
+    return _seconds(present, network) / _seconds(network, network)
+
+
+def _seconds(plan: JobNetwork, network: JobNetwork) -> Fraction:
+    """Of that all-reduce on `network`, as it is planned for `plan`."""
+    hosts = tuple((rank,) for rank in range(len(plan.hosts)))
+    exchange, way = Exchange("all_reduce", (LARGE,)), WAYS["all_reduce"]
+    found = derive(plan, hosts, exchange, "direct", LONGEST)
+    trees = _today("direct", hosts, exchange)
+    if found is not None and decided("direct", "", found)[0] == FOREST:
+        trees = _carried(found.forest, exchange)
+    return busiest(network, hosts, trees, way)
+
+
 def _forests(network: JobNetwork, hosts: Hosts, exchange: Exchange) -> list[Forest]:
     """Candidates, the simplest first, with chunks of any size; none: no forest is possible."""
     if exchange.one_hop and (exchange.collective != "all_reduce" or max(map(len, hosts)) > 1):

@@ -61,6 +61,8 @@ class Costs:
     latency_ns: int
 
 
+FIRST_VERSION: Final = 1  # of the network that a job begins with
+
 TYPICAL: Final = Costs(40_000, 500, 30_000, 100_000)  # of an engine that has not measured them
 
 
@@ -174,7 +176,9 @@ class JobNetwork:
         return blake2b(text.encode(), digest_size=16).digest()
 
 
-def job_network(hosts: Sequence[tuple[str, HostCapacity | None]]) -> JobNetwork | None:
+def job_network(
+    hosts: Sequence[tuple[str, HostCapacity | None]], version: int = FIRST_VERSION
+) -> JobNetwork | None:
     """The network of hosts with what each told, in this order; None if no host told anything.
 
     Of an uplink of which hosts told different capacities, the least holds. Raises: BadNetwork.
@@ -190,7 +194,7 @@ def job_network(hosts: Sequence[tuple[str, HostCapacity | None]]) -> JobNetwork 
             known = racks.get(told.rack, Rack((), told.up_bps, told.down_bps))
             up, down = min(known.up_bps, told.up_bps), min(known.down_bps, told.down_bps)
             racks[told.rack] = Rack((*known.hosts, name), up, down)
-    return JobNetwork(tuple(made), tuple(racks.values()), TYPICAL, 1)
+    return JobNetwork(tuple(made), tuple(racks.values()), TYPICAL, version)
 
 
 def rounded(value: int) -> int:

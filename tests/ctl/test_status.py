@@ -262,3 +262,13 @@ def test_a_daemon_that_hangs_up_is_named(tmp_path: Path) -> None:
 def test_no_daemon_says_how_to_get_one(tmp_path: Path) -> None:
     with pytest.raises(DaemonUnavailable, match="--socket"):
         query(str(tmp_path / "absent"), 0)
+
+
+def test_a_plan_has_a_version_once_the_job_has_changed_it() -> None:
+    sessions = report()["sessions"]
+    for version, shown in (
+        (1, "  rank 0: plan forest: why"),
+        (3, "  rank 0: plan forest: why (version 3)"),
+    ):
+        session = sessions[0] | {"plan": "forest: why", "plan_version": version}
+        assert shown in list(status_lines(report(sessions=[session])))

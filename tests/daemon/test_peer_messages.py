@@ -8,24 +8,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
-from dlcpd.contract.limits import MAX_WORLD
+from dlcpd.contract.limits import MAX_ENGINES, MAX_WORLD
 from dlcpd.contract.messages import MAX_OPERATION
 from dlcpd.daemon.peers.peer_messages import (
     MAX_ABORTED,
     MAX_PEER_FRAME,
     MAX_REASON,
+    MAX_WHY,
     PEER_VERSION,
     Abort,
     AbortedRow,
     Goodbye,
+    HostNews,
+    HostRates,
+    Leaving,
     MalformedPeerMessage,
+    NetworkRow,
     OtherVersion,
     PeerHello,
     PeerMessage,
+    PlanAnswer,
+    PlanAsk,
+    PlanStep,
+    RateRow,
+    StreamRow,
     pack,
     unpack_peer_untrusted,
 )
-from dlcpd.io.commands import MAX_ABORT_TEXT, UdpAddress
+from dlcpd.io.commands import MAX_ABORT_TEXT, MAX_BEGUN, Begun, UdpAddress
 from dlcpd.schedules.network import MAX_RAILS, MAX_RATE, HostCapacity
 
 HELLO = PeerHello(
@@ -53,7 +63,15 @@ HELLO = PeerHello(
 )
 GOODBYE = Goodbye("job", 0, 1, 5, 6, "peer_lost", "why")
 ABORT = Abort("job", 0, 1, 5, 6, 1, [AbortedRow(4, 7, "why", -1)])
-ALL: list[PeerMessage] = [HELLO, GOODBYE, ABORT]
+LEAVING = Leaving("job", 0, 1, 5, 6, 1, "why", [Begun(0, 7)], last=True)
+CAPACITY = HostCapacity((10**10,), (10**9,), "left", 10**9, 10**9)
+NEWS = HostNews("job", 1, 0, 5, 6, 3, [CAPACITY])
+ASK = PlanAsk(
+    "job", 0, 1, 5, 6, 2, PlanStep.OFFER, [NetworkRow.of("h", CAPACITY)], bytes(16), [], 0
+)
+ANSWER = PlanAnswer("job", 1, 0, 5, 6, 2, PlanStep.PROMISE, [StreamRow(1, 2, 3)], "why")
+RATES = HostRates("job", 1, 0, 5, 6, [RateRow(2, 10**9)])
+ALL: list[PeerMessage] = [HELLO, GOODBYE, ABORT, LEAVING, NEWS, ASK, ANSWER, RATES]
 
 
 def frame_of(message: PeerMessage, **changes: Any) -> bytes:
@@ -74,9 +92,13 @@ def test_what_a_peer_says_has_no_control_characters() -> None:
     rack = unpack_peer_untrusted(frame_of(HELLO, capacity=[[[1], [1], said, 1, 1]]))
     goodbye = unpack_peer_untrusted(frame_of(GOODBYE, text=said, code=said))
     abort = unpack_peer_untrusted(frame_of(ABORT, aborted=[[4, 7, said, -1]]))
+    ask = unpack_peer_untrusted(frame_of(ASK, network=[[said, [1], [1], said, 1, 1]]))
+    answer = unpack_peer_untrusted(frame_of(ANSWER, why=said))
     shown = r"\x1b]0;owned\x07" + "\n" + r"\x9b\u202e"
     assert isinstance(hello, PeerHello) and hello.host == shown
     assert isinstance(rack, PeerHello) and rack.capacity[0].rack == shown
+    assert isinstance(ask, PlanAsk) and ask.network[0].host == ask.network[0].rack == shown
+    assert isinstance(answer, PlanAnswer) and answer.why == shown
     assert isinstance(goodbye, Goodbye) and goodbye.text == goodbye.code == shown
     assert isinstance(abort, Abort) and abort.aborted == [AbortedRow(4, 7, shown, -1)]
 
@@ -94,11 +116,21 @@ def test_the_largest_messages_fit_a_frame() -> None:
     goodbye = replace(GOODBYE, job=wide * 128, text=wide * MAX_REASON)
     rows = [AbortedRow((1 << 16) - 1, MAX_OPERATION, wide * MAX_ABORT_TEXT, -1)] * MAX_ABORTED
     abort = replace(ABORT, job=wide * 128, aborted=rows)
-    for message in (hello, goodbye, abort):
+    most = [StreamRow(MAX_ENGINES - 1, (1 << 16) - 1, MAX_OPERATION)] * MAX_BEGUN
+    ask = replace(ASK, job=wide * 128, network=[], firsts=most, rest=MAX_OPERATION)
+    answer = replace(ANSWER, job=wide * 128, limits=most, why=wide * MAX_WHY)
+    rates = replace(RATES, job=wide * 128, rates=[RateRow(MAX_WORLD - 1, MAX_RATE)] * MAX_WORLD)
+    for message in (hello, goodbye, abort, ask, answer, rates):
         assert len(pack(message)) <= MAX_PEER_FRAME
 
 
 WRONG: list[Any] = [None, True, -1, 1.5, 1 << 64, "x" * 5000, b"x", [], [[1, 2]], {}, [[]]]
+GOOD: dict[str, list[Any]] = {  # of these, for some fields
+    **{name: [[]] for name in ("capacity", "network", "firsts", "limits")},
+    "begun": [[], [[1, 2]]],
+    "rates": [[], [[1, 2]]],
+    "digest": [b"x"],
+}
 FIELDS = [(m, name) for m in ALL for name in m.__struct_fields__]
 
 
@@ -107,13 +139,13 @@ def test_one_wrong_field_is_enough(message: PeerMessage, name: str) -> None:
     rejected = 0
     for value in WRONG:
         if type(value) is type(getattr(message, name)) and value is True:
-            continue  # a good value of `answer`
-        if name == "capacity" and value == []:
-            continue  # the host told nothing
+            continue  # a good value of `answer` and `last`
+        if value in GOOD.get(name, []):
+            continue
         with pytest.raises(MalformedPeerMessage) as caught:
             unpack_peer_untrusted(msgpack_or_skip(message, name, value))
         rejected += caught.value.reason in ("bad_field", "no_msgpack")
-    assert rejected >= len(WRONG) - 1
+    assert rejected >= len(WRONG) - 2
 
 
 def msgpack_or_skip(message: PeerMessage, name: str, value: Any) -> bytes:
@@ -201,7 +233,7 @@ def test_another_version_is_told_apart_whatever_its_fields_are() -> None:
         (msgpack.packb(["1", 0, {}]), "no_frame"),
         (msgpack.packb([True, 0, {}]), "no_frame"),
         (msgpack.packb([-1, 0, {}]), "no_frame"),
-        (msgpack.packb([PEER_VERSION, 4, {}]), "unknown_kind"),
+        (msgpack.packb([PEER_VERSION, 8, {}]), "unknown_kind"),
         (msgpack.packb([PEER_VERSION, -1, {}]), "unknown_kind"),
         (msgpack.packb([PEER_VERSION, False, {}]), "unknown_kind"),
         (bytes([0x93, PEER_VERSION]) + b"\x91" * 1015 + b"\xc0\x80", "no_msgpack"),

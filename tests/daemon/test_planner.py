@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.kit import Daemon, configuration, join_all
+from dlcpd.requests.networks import REST
+from tests.daemon.kit import Client, Daemon, configuration, join_all, until
+
+G = 10**9
 
 TOPOLOGY = """
 [hosts]
@@ -75,3 +78,76 @@ def test_a_topology_is_read_again_for_jobs_that_join_later(tmp_path: Path) -> No
             [(_, told), _] = clients[1].command("OpenSession")["network"]
             rates.append(told[0][0])
     assert rates == [10 * 10**9, 4 * 10**9, 4 * 10**9]
+
+
+def reload_all(folder: Path, daemons: list[Daemon], text: str) -> None:
+    for number, daemon in enumerate(daemons, 1):
+        (folder / f"topology{number}.toml").write_text(text)
+        daemon.signal(signal.SIGHUP)
+
+
+def test_a_running_job_adopts_the_rates_that_its_hosts_tell(tmp_path: Path) -> None:
+    """Control's part: the stand-ins promise, as engines do."""
+    slower = TOPOLOGY.replace('host-3 = "10gbit"', 'host-3 = "4gbit"')
+    with ExitStack() as stack:
+        daemons = [stack.enter_context(started(tmp_path, n, TOPOLOGY)) for n in (1, 2, 3)]
+        clients = [stack.enter_context(daemon.client()) for daemon in daemons]
+        join_all(clients, "job")
+        reload_all(tmp_path, daemons, slower)
+        offers = [client.command("OfferNetwork") for client in clients]
+        for rank, client in enumerate(clients):
+            limits = [[0, 20 + rank], [7, 40 - rank]][: 1 + rank]
+            client.emit("NetworkPromised", version=2, limits=limits, why="")
+        settled = [client.command("SettleNetwork") for client in clients]
+        until(lambda: versions(clients) == {2}, "status shows the version")
+        plans = [d.wait_for("plan", version=2)["why"].startswith("forest") for d in daemons]
+    assert [offer["version"] for offer in offers] == [2, 2, 2]
+    assert [offers[rank]["network"] for rank in (1, 2)] == [offers[0]["network"]] * 2
+    assert [told[0][0] for _, told in offers[0]["network"]] == [10 * G, 25 * G // 10, 4 * G]
+    for each in settled:
+        assert sorted(each["firsts"]) == [[0, 23], [7, 40]] and each["rest"] == REST
+    assert plans == [True, True, True]
+
+
+def test_an_engine_that_refuses_leaves_the_old_plan(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        daemons = [stack.enter_context(started(tmp_path, n, TOPOLOGY)) for n in (1, 2)]
+        clients = [stack.enter_context(daemon.client()) for daemon in daemons]
+        join_all(clients, "job")
+        reload_all(tmp_path, daemons, TOPOLOGY.replace("2500mbit", "1gbit"))
+        for client, why in zip(clients, ("", "full"), strict=True):
+            client.command("OfferNetwork")
+            client.emit("NetworkPromised", version=2, limits=[], why=why)
+        settled = [client.command("SettleNetwork") for client in clients]
+        said = daemons[0].wait_for("plan_kept")["why"]
+        assert versions(clients) == {1}
+    assert said == "rank 1: full"
+    assert [(each["rest"], each["firsts"]) for each in settled] == [(0, [])] * 2
+
+
+def test_a_host_that_tells_no_rate_any_more_leaves_the_old_plan(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        daemons = [stack.enter_context(started(tmp_path, n, TOPOLOGY)) for n in (1, 2)]
+        clients = [stack.enter_context(daemon.client()) for daemon in daemons]
+        join_all(clients, "job")
+        (tmp_path / "topology2.toml").write_text(TOPOLOGY.replace("host-2", "host-9"))
+        daemons[1].signal(signal.SIGHUP)
+        why = "host host-2 told no rate: set [planner] topology there"
+        daemons[0].wait_for("no_plan", why=why)
+        assert versions(clients) == {1}
+
+
+def test_when_rank_0_leaves_the_others_keep_the_old_plan(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        daemons = [stack.enter_context(started(tmp_path, n, TOPOLOGY)) for n in (1, 2)]
+        clients = [stack.enter_context(daemon.client()) for daemon in daemons]
+        join_all(clients, "job")
+        reload_all(tmp_path, daemons, TOPOLOGY.replace("2500mbit", "1gbit"))
+        clients[1].command("OfferNetwork")  # and its engine is slow to promise
+        clients[0].close()
+        settled = clients[1].command("SettleNetwork")
+    assert (settled["version"], settled["rest"]) == (2, 0)
+
+
+def versions(clients: list[Client]) -> set[int]:
+    return {client.status()["sessions"][0]["plan_version"] for client in clients}

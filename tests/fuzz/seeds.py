@@ -24,13 +24,22 @@ from dlcpd.daemon.peers.peer_messages import (
     Abort,
     AbortedRow,
     Goodbye,
+    HostNews,
+    HostRates,
     Leaving,
+    NetworkRow,
     PeerHello,
     PeerMessage,
+    PlanAnswer,
+    PlanAsk,
+    PlanStep,
+    RateRow,
+    StreamRow,
 )
 from dlcpd.doctor.datagrams import Probe, ProbeAnswer
 from dlcpd.doctor.greeting import End, Greeting
 from dlcpd.io.commands import Begun, UdpAddress
+from dlcpd.schedules.network import HostCapacity
 from tests.contract.frames import example, good_values, packet, rules
 
 TOKEN: Final = 7
@@ -96,6 +105,11 @@ PEER_MESSAGES: Final[tuple[PeerMessage, ...]] = (
     Goodbye("job", 0, 1, 5, 6, "peer_lost", "why"),
     Abort("job", 0, 1, 5, 6, 1, [AbortedRow(4, 7, "why", -1), AbortedRow(0, 1, "", -1)]),
     Leaving("job", 0, 1, 5, 6, 1, "its client ended", [Begun(0, 7), Begun(16386, 1)], last=True),
+    HostNews("job", 1, 0, 5, 6, 3, [HostCapacity((10**10,), (10**9,))]),
+    PlanAsk("job", 0, 1, 5, 6, 2, PlanStep.OFFER, [NetworkRow("h", (9,), (8,), "r", 7, 6)],
+            bytes(16), [StreamRow(0, 1, 40)], 17),
+    PlanAnswer("job", 1, 0, 5, 6, 2, PlanStep.PROMISE, [StreamRow(0, 1, 40)], "why"),
+    HostRates("job", 1, 0, 5, 6, [RateRow(2, 10**9)]),
 )  # fmt: skip
 IDENTITY: Final = Identity("node-7", KeyPair.of_secret(bytes(range(32))))
 PEER_ADDRESS: Final = "tcp://10.0.0.1:7700\n" + "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"

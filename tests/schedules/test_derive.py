@@ -23,6 +23,7 @@ from dlcpd.schedules.derive import (
     Exchange,
     derive,
     effect,
+    gain_over,
 )
 from dlcpd.schedules.draft import LONGEST
 from dlcpd.schedules.errors import UnknownSchedule
@@ -248,6 +249,14 @@ def test_equal_hosts_have_the_program_that_they_have_without_a_network() -> None
     known, unknown = placed(network_of([100] * 4)), Place(0, ((0,), (1,), (2,), (3,)), MOST)
     assert choose(task, known).program.steps == choose(task, unknown).program.steps
     assert choose(task, known).fingerprint == choose(task, unknown).fingerprint
+
+
+def test_the_gain_of_a_plan_over_the_present_one() -> None:
+    """By the closed form: with a host at a quarter, equal shares cross its link 1.5 times."""
+    equal, slow = network_of([100] * 4), network_of([25, 100, 100, 100])
+    assert gain_over(equal, slow) == Fraction(3, 2)
+    assert gain_over(slow, slow) == gain_over(equal, equal) == 1
+    assert 1 < gain_over(slow, equal) < Fraction(6, 5)  # the three others own all
 
 
 def test_other_rates_are_another_fingerprint() -> None:

@@ -52,6 +52,7 @@ class HostPlan:
     relays: tuple[str, ...] = ()  # addresses that peers are given, one per address
     metrics: str = ""  # address:port of the metrics; "" = none
     topology: str = ""  # path of a topology file; "" = none
+    replan: bool = False
 
     def configuration(self, folder: Path) -> str:
         """Text of the daemon's configuration file."""
@@ -71,7 +72,7 @@ class HostPlan:
                 checks=ChecksTable(self.digest_every),
                 inject=InjectTable(loss=self.loss, seed=self.seed, relays=self.relays),
                 metrics=MetricsTable(self.metrics),
-                planner=PlannerTable(self.topology),
+                planner=PlannerTable(self.topology, self.replan),
             )
         )
 

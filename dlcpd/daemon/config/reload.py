@@ -5,8 +5,8 @@ from typing import Final
 
 from dlcpd.daemon.config.tables import Config
 
-# Keys of [daemon]; [planner] as a whole is another, for sessions that join later. All others are in
-# use: sockets, memory, values that peers and engines have.
+# Keys of [daemon]; all of [planner] too. All others are in use: sockets, memory, values that peers
+# and engines have.
 LIVE: Final = ("allowed_users", "drain_timeout", "log_format", "log_level")
 
 

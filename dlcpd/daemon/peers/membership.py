@@ -21,6 +21,7 @@ from dlcpd.daemon.peers.peer_messages import (
     UNKNOWN,
     Abort,
     AbortedRow,
+    Addressed,
     Goodbye,
     Leaving,
     PeerHello,
@@ -165,38 +166,22 @@ class Membership:
             **self.agreed,
         )
 
+    def names_to(self, link: Link) -> tuple[str, int, int, int, int]:
+        """The first fields of each message for `link`: job, ranks and sessions."""
+        return self.job, self.rank, link.rank, self.session, link.session
+
     def goodbye_to(self, link: Link, code: str, text: str) -> Goodbye:
         """The message for `link` that this session ended."""
-        return Goodbye(
-            self.job, self.rank, link.rank, self.session, link.session, code, text[:MAX_REASON]
-        )
+        return Goodbye(*self.names_to(link), code, text[:MAX_REASON])
 
     def leaving_to(self, link: Link, engine: int, text: str, left: SessionLeft) -> Leaving:
         """The message for `link` that the client left after these operations of an engine."""
-        return Leaving(
-            self.job,
-            self.rank,
-            link.rank,
-            self.session,
-            link.session,
-            engine,
-            text[:MAX_REASON],
-            left.begun,
-            left.last,
-        )
+        return Leaving(*self.names_to(link), engine, text[:MAX_REASON], left.begun, left.last)
 
     def aborts_to(self, link: Link, engine: int, aborted: list[AbortedRow]) -> Iterator[Abort]:
         """The messages for `link` that this rank aborted operations of an engine."""
         for first in range(0, len(aborted), MAX_ABORTED):
-            yield Abort(
-                self.job,
-                self.rank,
-                link.rank,
-                self.session,
-                link.session,
-                engine,
-                aborted[first : first + MAX_ABORTED],
-            )
+            yield Abort(*self.names_to(link), engine, aborted[first : first + MAX_ABORTED])
 
     def joining_hello(self, link: Link, hello: PeerHello) -> None:
         """Handle a hello while this rank is joining.
@@ -220,7 +205,7 @@ class Membership:
         link.step(LinkInput.FORGET)
         return goodbye.echo == self.session
 
-    def concerns(self, link: Link, message: Goodbye | Abort | Leaving) -> bool:
+    def concerns(self, link: Link, message: Addressed) -> bool:
         """Whether `message` is from the session that `link` is up with, to the local session."""
         return (
             link.state is LinkState.UP

@@ -7,7 +7,8 @@ unknown: so no message of an earlier run of a job takes effect.
 """
 
 import ipaddress
-from typing import Annotated, Any, Final, NamedTuple
+from enum import IntEnum
+from typing import Annotated, Any, Final, NamedTuple, Self
 
 from msgspec import DecodeError, Meta, Raw, Struct, ValidationError
 from msgspec.msgpack import Decoder, Encoder
@@ -15,16 +16,18 @@ from msgspec.msgpack import Decoder, Encoder
 from dlcpd.contract.errors import PeerError
 from dlcpd.contract.forms import Form, between, most, plain, without
 from dlcpd.contract.limits import MAX_ENGINES, MAX_ROUND_TRIP, MAX_WORLD
-from dlcpd.contract.messages import MAX_PROOF
+from dlcpd.contract.messages import MAX_OPERATION, MAX_PROOF
 from dlcpd.core.wire.header import MAX_PATHS
 from dlcpd.io.commands import MAX_ABORT_TEXT, MAX_BEGUN, Begun, Operation, Stream, UdpAddress
-from dlcpd.schedules.network import HostCapacity
+from dlcpd.schedules.network import MAX_RATE, HostCapacity, Rails
 
 PEER_VERSION: Final = 9
 MAX_PEER_FRAME: Final = 32 * 1024  # bytes; twice the largest message
 MAX_SESSION: Final = (1 << 63) - 1
 UNKNOWN: Final = 0  # a round trip that is yet to be measured
 MAX_REASON: Final = 4096  # characters: room for an error that quotes another one
+MAX_VERSION: Final = (1 << 31) - 1  # of a network
+MAX_WHY: Final = 256  # characters
 MAX_ABORTED: Final = 12  # operations of one Abort: 25 KB, if each character has four bytes
 
 
@@ -117,8 +120,101 @@ class Leaving(_PeerMessage, frozen=True):
     last: bool
 
 
-PeerMessage = PeerHello | Goodbye | Abort | Leaving
-_KINDS: Final[tuple[type[PeerMessage], ...]] = (PeerHello, Goodbye, Abort, Leaving)
+class HostNews(_PeerMessage, frozen=True):
+    """The sender's host has another capacity now. To rank 0, which confirms it: PlanStep.HEARD."""
+
+    serial: Annotated[int, between(1, MAX_VERSION)]  # counts up
+    capacity: Annotated[list[HostCapacity], most(1)]  # none: the host has no topology any more
+
+
+class StreamRow(NamedTuple):
+    """An operation of a stream of one engine."""
+
+    engine: Annotated[int, between(0, MAX_ENGINES - 1)]
+    stream: Stream
+    operation: Operation
+
+
+class NetworkRow(NamedTuple):
+    """A host of a job and its capacity, as in HostCapacity."""
+
+    host: Annotated[str, most(255)]
+    out_bps: Rails
+    in_bps: Rails
+    rack: Annotated[str, most(255)]
+    up_bps: Annotated[int, between(0, MAX_RATE)]
+    down_bps: Annotated[int, between(0, MAX_RATE)]
+
+    @classmethod
+    def of(cls, host: str, capacity: HostCapacity) -> Self:
+        """The row of a host."""
+        return cls(host, *capacity)
+
+    @property
+    def capacity(self) -> HostCapacity:
+        """Of the host."""
+        return HostCapacity(*self[1:])
+
+
+class PlanStep(IntEnum):
+    """Steps of an offered network, in the order of rank 0; and HEARD, which confirms a HostNews."""
+
+    OFFER = 0
+    PROMISE = 1
+    ADOPT = 2
+    CANCEL = 3
+    HEARD = 4
+
+
+class PlanAsk(_PeerMessage, frozen=True):
+    """Rank 0 to another: a step of the network with this version, or of that HostNews."""
+
+    version: Annotated[int, between(1, MAX_VERSION)]
+    step: PlanStep
+    # OFFER: the job's hosts, in the order of their first rank, and the digest of that network
+    network: Annotated[list[NetworkRow], most(MAX_WORLD)]
+    digest: Annotated[bytes, most(16)]
+    # ADOPT: the first operations of the network, and that of other streams
+    firsts: Annotated[list[StreamRow], most(MAX_BEGUN)]
+    rest: Annotated[int, between(0, MAX_OPERATION)]
+
+
+class PlanAnswer(_PeerMessage, frozen=True):
+    """To rank 0: the sender has done a step, or refuses it for the reason `why`."""
+
+    version: Annotated[int, between(1, MAX_VERSION)]
+    step: PlanStep
+    limits: Annotated[list[StreamRow], most(MAX_BEGUN)]  # PROMISE: as in NetworkPromised
+    why: Annotated[str, most(MAX_WHY)]  # "" = done
+
+
+class RateRow(NamedTuple):
+    """The rate of the sender's flow to a rank, while it was busy."""
+
+    rank: Annotated[int, between(0, MAX_WORLD - 1)]
+    bps: Annotated[int, between(1, MAX_RATE)]
+
+
+class HostRates(_PeerMessage, frozen=True):
+    """To rank 0: the rates of the sender's flows in the last window; others were not busy."""
+
+    rates: Annotated[list[RateRow], most(MAX_WORLD)]
+
+
+PlanMessage = HostNews | PlanAsk | PlanAnswer | HostRates
+Addressed = Goodbye | Abort | Leaving | PlanMessage  # of a link that is up
+PeerMessage = PeerHello | Addressed
+# Kinds are added at the end: a peer of an older release counts and drops those that it lacks.
+_KINDS: Final[tuple[type[PeerMessage], ...]] = (
+    PeerHello,
+    Goodbye,
+    Abort,
+    Leaving,
+    HostNews,
+    PlanAsk,
+    PlanAnswer,
+    HostRates,
+)
 _FORMS: Final[tuple[Form[Any], ...]] = tuple(map(Form, _KINDS))
 _FIELDS: Final[tuple[Decoder[PeerMessage], ...]] = tuple(map(Decoder, _KINDS))
 # The kind and the fields are read after the version: other versions have others.

@@ -20,7 +20,14 @@ from dlcpd.core.wire.sizes import LEAST_MTU
 from dlcpd.daemon import log
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link, LinkInput, LinkState
-from dlcpd.daemon.peers.peer_messages import Abort, Goodbye, Leaving, PeerHello, PeerMessage
+from dlcpd.daemon.peers.peer_messages import (
+    Abort,
+    Goodbye,
+    Leaving,
+    PeerHello,
+    PeerMessage,
+    PlanMessage,
+)
 from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.daemon.sessions.aborts import AbortQueue
 from dlcpd.daemon.sessions.news_log import NewsLog
@@ -32,6 +39,7 @@ from dlcpd.io.control_events import (
     FailedOperation,
     LedgerEnded,
     LeftOpen,
+    NetworkPromised,
     OperationsFailed,
     PathChanged,
     PathMtuChanged,
@@ -44,6 +52,7 @@ from dlcpd.io.control_events import (
 )
 
 SILENT: Final = "paused, overloaded, cut off or dead: it is lost after [network] peer_timeout"
+SessionNews = SessionOpened | SessionEnded | SessionLeft | SessionDelivered | NetworkPromised
 GOOD_NEWS: Final = frozenset({PathState.UP.value, PathState.CLEAR.value})
 
 
@@ -79,6 +88,9 @@ class Dispatch:
             self._goodbye(session, link, message)
         elif isinstance(message, Leaving):
             self._leaving(session, link, message)
+        elif isinstance(message, PlanMessage):
+            if not self._sessions.planner.message(session, link, message):
+                self._counters["peer_stale"] += 1
         else:
             self._abort(session, link, message)
 
@@ -122,8 +134,6 @@ class Dispatch:
     def engine_event(self, engine: int, event: Event) -> None:
         """An engine's event about a session; it may have been closed in the meantime."""
         match event:
-            case SessionOpened() | SessionEnded() | SessionLeft() | SessionDelivered():
-                self._session_news(engine, event)
             case OperationsFailed(number, failures):
                 if session := self._sessions.table.numbered(number):
                     self._operations_failed(session, engine, failures)
@@ -132,6 +142,8 @@ class Dispatch:
                     self._job_failed(session, event)
             case LedgerEnded(number, text):
                 log.error("ledger_ended", session=number, engine=engine, text=text)
+            case _ if isinstance(event, SessionNews):
+                self._session_news(engine, event)
             case PathChanged() | PeerChanged() | PathMtuChanged():
                 if session := self._sessions.table.numbered(event.session):
                     self._network_news(session, engine, event)
@@ -213,9 +225,7 @@ class Dispatch:
         else:
             self.news_log.tell(log.info, "path_mtu", alike, **fields, mtu=news.mtu)
 
-    def _session_news(
-        self, engine: int, event: SessionOpened | SessionEnded | SessionLeft | SessionDelivered
-    ) -> None:
+    def _session_news(self, engine: int, event: SessionNews) -> None:
         session = self._sessions.table.numbered(event.session)
         if isinstance(event, SessionEnded):
             self._session_ended(engine, session, event)
@@ -225,6 +235,8 @@ class Dispatch:
             self._sessions.ends.left(session, engine, event)
         elif isinstance(event, SessionDelivered):
             self._sessions.ends.delivered(session, engine, event.lacking)
+        elif isinstance(event, NetworkPromised):
+            self._sessions.planner.promised(session, engine, event)
         else:
             self._sessions.joining.serves(session, engine)
 
@@ -302,6 +314,7 @@ class Dispatch:
         if not link.leaving:
             log.info("peer_leaving", session=session, peer=link, text=said.text)
         link.leaving = True
+        self._sessions.planner.gone(session, link)
         left = PeerLeft(session.number, link.rank, said.text, said.begun, said.last)
         self._engines.send(said.engine, left)
 
@@ -320,6 +333,7 @@ class Dispatch:
         log.info("peer_gone", session=session, peer=link, text=text)  # its effects log warnings
         link.step(LinkInput.LEAVE)
         link.end_reason = text
+        self._sessions.planner.gone(session, link)
         self._engines.send_all(PeerGone(session.number, link.rank, text))
 
 

@@ -32,6 +32,8 @@ class Ends:
     ) -> None:
         self._loop, self._table, self._peers, self._engines = loop, table, peers, engines
         self.stopped = False  # no engine is left that could deliver anything
+        # called before the peers learn that a session ends, once or more often
+        self.on_leaving: Callable[[LocalSession], None] = lambda session: None
         self.on_forgotten: Callable[[], None] = lambda: None  # called after each end
 
     def refuse(self, session: LocalSession, error: DlcpError) -> None:
@@ -49,6 +51,7 @@ class Ends:
         self._engines.listen()
         if session not in self._table or session.leaving:
             return
+        self.on_leaving(session)
         session.leaving, session.silent = error, True
         session.delivering = set(range(session.membership.engines_used))
         self._table.free_name(session)
@@ -123,6 +126,7 @@ class Ends:
         if session.parted:
             return
         session.parted = True
+        self.on_leaving(session)
         for link in session.membership.links.values():
             if link.state is not LinkState.GONE:
                 goodbye = session.membership.goodbye_to(link, code, text)

@@ -11,7 +11,6 @@ from typing import Final
 
 from dlcpd.contract.errors import DlcpError, TooMany
 from dlcpd.contract.messages import Join
-from dlcpd.daemon import log
 from dlcpd.daemon.clients.join_request import links_of, token_prefix
 from dlcpd.daemon.engine_slot import SlotState
 from dlcpd.daemon.engines import Engines
@@ -20,6 +19,7 @@ from dlcpd.daemon.peers.peer_messages import UNKNOWN
 from dlcpd.daemon.peers.peers import Peers
 from dlcpd.daemon.sessions.admission import Admission, SessionSettings
 from dlcpd.daemon.sessions.ends import Ends
+from dlcpd.daemon.sessions.planner import Planner
 from dlcpd.daemon.sessions.session import (
     JoinedClient,
     LocalSession,
@@ -33,8 +33,6 @@ from dlcpd.daemon.sessions.session import (
 from dlcpd.daemon.sessions.table import SessionTable
 from dlcpd.io.control_frames import MAX_COMMAND, pack
 from dlcpd.ipc.seqpacket import close_all
-from dlcpd.schedules.derive import effect
-from dlcpd.schedules.network import BadNetwork, HostCapacity, job_network
 
 RETRY_FIRST: Final = 0.05  # seconds until a hello is repeated; doubled up to RETRY_MAX
 RETRY_MAX: Final = 0.5
@@ -53,12 +51,11 @@ class Joining:
         ends: Ends,
         peers: Peers,
         engines: Engines,
+        planner: Planner,
     ) -> None:
-        # This host's capacity: sessions that join from now on tell it to their peers.
-        self.capacity: HostCapacity | None = None
         self._loop, self._settings, self._table = loop, settings, table
         self._admission, self._ends = admission, ends
-        self._peers, self._engines = peers, engines
+        self._peers, self._engines, self._planner = peers, engines, planner
         self._token_prefix = token_prefix()
 
     def join(self, request: Join, client: JoinedClient) -> LocalSession:
@@ -81,7 +78,7 @@ class Joining:
             links=links,
             seed=secrets.randbits(64),
             proof=request.proof,
-            capacity=self.capacity,
+            capacity=self._planner.capacity,
         )
         session = LocalSession(
             number,
@@ -167,7 +164,7 @@ class Joining:
 
     def _open(self, session: LocalSession) -> None:
         used = session.membership.engines_used
-        self._plan(session)
+        self._planner.at_join(session)
         commands = [open_command(session, position) for position in range(used)]
         if (size := max(len(pack(command)) for command in commands)) > MAX_COMMAND:
             error = TooMany(f"{size} B of peers' paths: use fewer [network] paths")
@@ -187,23 +184,10 @@ class Joining:
         close_all(ends[2 * used :])
         session.descriptors = [arena, *lanes[1::2]]
 
-    def _plan(self, session: LocalSession) -> None:
-        """Keep what the hosts told of their links, if that is a network, and its effect."""
-        job, told = session.membership.job, session.membership.capacities
-        try:
-            network = job_network(told)
-        except BadNetwork as exc:
-            session.plan = f"none: {exc}"
-            log.warning("no_plan", session=session.number, job=job, why=str(exc))
-            return
-        session.plan = "none: no host told its rate" if network is None else effect(network)
-        if network is not None:
-            session.network = [(host, each) for host, each in told if each is not None]
-            log.info("plan", session=session.number, job=job, why=session.plan)
-
     def _joined(self, session: LocalSession) -> None:
         cancel_timers(session)
         session.joined_at = self._loop.time()
+        self._planner.joined(session)
         descriptors, session.descriptors = session.descriptors, []
         session.client.joined(session.number, session.arena_bytes, descriptors)
 

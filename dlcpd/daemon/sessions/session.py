@@ -15,7 +15,7 @@ from dlcpd.daemon.sessions.silence import Silence
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.commands import EnginePeer, OpenSession
 from dlcpd.ipc.seqpacket import close_all
-from dlcpd.schedules.network import HostCapacity
+from dlcpd.schedules.network import FIRST_VERSION, HostCapacity
 
 
 class JoinedClient(Protocol):
@@ -61,6 +61,7 @@ class LocalSession:
     aborts: Aborts = field(default_factory=Aborts)  # of peers
     silence: Silence = field(default_factory=Silence)  # of peers
     network: list[tuple[str, HostCapacity]] = field(default_factory=list)  # of its hosts
+    version: int = FIRST_VERSION  # of this network
     plan: str = ""  # schedule of a large all-reduce, and why; empty until the peers are up
 
     @property

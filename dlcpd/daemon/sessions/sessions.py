@@ -10,6 +10,7 @@ from dlcpd.daemon.peers.peers import Peers
 from dlcpd.daemon.sessions.admission import Admission, SessionSettings
 from dlcpd.daemon.sessions.ends import Ends
 from dlcpd.daemon.sessions.joining import Joining
+from dlcpd.daemon.sessions.planner import Planner
 from dlcpd.daemon.sessions.table import SessionTable
 
 
@@ -21,6 +22,7 @@ class Sessions:
     admission: Admission
     joining: Joining
     ends: Ends
+    planner: Planner
 
     @classmethod
     def of(
@@ -38,7 +40,16 @@ class Sessions:
         admission = Admission(
             settings, table, engines, peers.authorised, peers.endpoint, condition=condition
         )
+        planner = Planner(loop, table, peers=peers, engines=engines)
+        ends.on_leaving = planner.ends
         joining = Joining(
-            loop, settings, table, admission=admission, ends=ends, peers=peers, engines=engines
+            loop,
+            settings,
+            table,
+            admission=admission,
+            ends=ends,
+            peers=peers,
+            engines=engines,
+            planner=planner,
         )
-        return cls(table, admission, joining, ends)
+        return cls(table, admission, joining, ends, planner)

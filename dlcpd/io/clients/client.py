@@ -17,10 +17,10 @@ from dlcpd.core.session.session import Session
 from dlcpd.io.clients.lane import Lane
 from dlcpd.io.config import EngineConfig
 from dlcpd.ledger.recorder import Recorder
-from dlcpd.requests.group import GroupRequests
+from dlcpd.requests.group import GroupRequests, deadline_of
 from dlcpd.requests.memory import Claims, ranges_of
+from dlcpd.requests.networks import Networks
 from dlcpd.requests.plan import Plans
-from dlcpd.schedules.network import JobNetwork
 
 # Ranks of all groups that a session opens over its life, closed ones too: each takes some 300 B, so
 # 40 MB. 512 groups of 256 ranks, or 8,192 of 16
@@ -37,6 +37,15 @@ class Pending:
     work: Iterator[int]  # yields the bytes of each piece
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An operation that may not begin before an offered network is settled."""
+
+    ask: Submit
+    group: GroupRequests
+    until: float  # its deadline
+
+
 @dataclass(slots=True, eq=False)
 class Client:
     """A lane, its session and the groups that it opened."""
@@ -47,13 +56,15 @@ class Client:
     scratch: ScratchPool  # of the engine
     share: Share = WHOLE  # of the tensors that the engines of this host divide
     recorder: Recorder | None = None  # of the session's ledger, if it has one
-    network: JobNetwork | None = None  # of the session's hosts, if it is known
+    networks: Networks = field(default_factory=Networks)  # of the session's hosts
     round_trip: int = 0  # microseconds, the longest between two of these hosts
     groups: dict[int, GroupRequests] = field(default_factory=dict)
     plans: Plans = field(default_factory=Plans)  # of all groups
     members: int = 0  # of all groups that were opened
     submitted: int = 0  # tickets count up
-    pending: Pending | None = None  # the last submission, not begun: the lane is not read meanwhile
+    # The last submission, not begun: the lane is not read meanwhile.
+    pending: Pending | None = None
+    held: Held | None = None
     inherits: int = 0  # session whose residuals it took over
     left: bool = False  # it sends and receives nothing any more; peers may still need its memory
     claims: Claims = field(init=False)
@@ -73,7 +84,7 @@ class Client:
             self.share,
             self.plans,
             self.recorder,
-            self.network,
+            self.networks,
             self.round_trip,
         )
         self.groups[group.number] = made
@@ -118,6 +129,9 @@ class Client:
             self.pending = None
             pending.made.closed()
             self._refuse(pending.ask, pending.made.order.group, error)
+        if (held := self.held) is not None:
+            self.held = None
+            self._refuse(held.ask, held.group.group, error)
         self.session.leave(error)
 
     def close(self) -> None:
@@ -136,6 +150,24 @@ class Client:
         group = self.groups.get(ask.group)
         if group is None:
             return BadMessage(f"operation {ask.operation}: group {ask.group} is not open")
+        if group.waits(ask):
+            self.held = Held(ask, group, deadline_of(ask, now))
+            return None
+        return self._make(ask, group, now)
+
+    def release(self, now: float) -> DlcpError | None:
+        """The offered network is settled, or the deadline of the `held` operation is over: it
+        begins, or fails. Returns as `handle`."""
+        held, self.held = self.held, None
+        if held is None:
+            return None
+        if now >= held.until:
+            what = f"operation {held.ask.operation} ({held.ask.collective})"
+            late = f"{what} missed its deadline while this host waited for a new plan of rank 0"
+            return self._refuse(held.ask, held.group.group, DeadlineExceeded(late))
+        return self._make(held.ask, held.group, now)
+
+    def _make(self, ask: Submit, group: GroupRequests, now: float) -> DlcpError | None:
         ranges = ranges_of(ask)
         try:
             made = group.make(ask, self.lane.memory, self.lane.accounts, now)

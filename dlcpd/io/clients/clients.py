@@ -11,16 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from dlcpd.contract.errors import (
-    NOBODY,
     BadMessage,
     DlcpError,
     OperationAborted,
-    Peer,
     PeerLost,
     SessionClosed,
 )
 from dlcpd.contract.messages import (
-    MAX_AWAITING,
     Completed,
     Due,
     Failed,
@@ -46,6 +43,8 @@ from dlcpd.core.trace import NO_OPERATION
 from dlcpd.io import control_events
 from dlcpd.io.clients.client import Client
 from dlcpd.io.clients.delivery import Delivery
+from dlcpd.io.clients.offers import NetworkOffers
+from dlcpd.io.clients.outcomes import as_lost, completed, failed_message, for_peers
 from dlcpd.io.control_link import ControlLink
 from dlcpd.io.poll import WRITE, Handler, Poll
 
@@ -77,6 +76,7 @@ class Clients:
         self._ending: dict[int, DlcpError] = {}  # sessions that close after this wake-up
         self.draining = False  # no new operation is begun
         self.delivery = Delivery(endpoint, control)
+        self.offers = NetworkOffers(endpoint, control, self._clients, self._resume)
 
     def __contains__(self, session: int) -> bool:
         return session in self._clients
@@ -103,7 +103,7 @@ class Clients:
                 if client.lane.broken:
                     self.end(number, SessionClosed(client.lane.broken))
             for _ in range(FRAMES_PER_WAKE):
-                if number in self._ending or client.left or client.pending:
+                if number in self._ending or client.left or client.pending or client.held:
                     return
                 if not self._read(client, now):
                     return
@@ -138,9 +138,29 @@ class Clients:
             self._refused(client, message.operation, error)
         if client.pending is not None:
             self._busy.append(client)
+        elif client.held is not None:
+            self._poll.forget(client.lane)  # it stays readable
+            self.offers.hold(client)
+
+    def _resume(self, client: Client, now: float) -> None:
+        """Begin or fail the operation that was held, and read the lane again."""
+        number, ticket = client.session.number, client.submitted
+        if client.held is None or number in self._ending:
+            return
+        try:
+            error = client.release(now)
+            self._poll.watch(client.lane, self._lane_handler(client))
+            self._poll.watch_writing(client.lane, bool(client.lane.backlog))
+        except Exception as exc:  # a bug, or no kernel memory: this session ends, the others go on
+            self.fault(number, exc)
+            return
+        if error is not None:
+            self._refused(client, ticket, error)
+        if client.pending is not None:
+            self._busy.append(client)
 
     def _refused(self, client: Client, ticket: int, error: DlcpError) -> None:
-        self._send(client, _failed(ticket, error.code, str(error), error.peer))
+        self._send(client, failed_message(ticket, error.code, str(error), error.peer))
 
     @property
     def busy(self) -> bool:
@@ -190,7 +210,7 @@ class Clients:
         ]
         for first in range(0, len(failed), control_events.MAX_FAILURES):
             rows = [
-                _for_peers(event) for event in failed[first : first + control_events.MAX_FAILURES]
+                for_peers(event) for event in failed[first : first + control_events.MAX_FAILURES]
             ]
             self._control.emit(control_events.OperationsFailed(session, rows))
         for event in events:
@@ -201,7 +221,7 @@ class Clients:
     def _tell(self, client: Client, event: Event) -> None:
         match event:
             case OperationDone(number, ticket):
-                self._send(client, _completed(event, client.lane.take_released()))
+                self._send(client, completed(event, client.lane.take_released()))
                 if self._endpoint.trace.on:
                     self._endpoint.trace.note("returned", number, NO_OPERATION, ticket)
             case OperationDue(_, ticket, step, start, size):
@@ -214,11 +234,13 @@ class Clients:
             case OperationFailed(_, ticket, code, text, peer=peer):
                 # A rank that aborted because a peer is lost says so: the client sees a lost peer.
                 relayed = code == OperationAborted.code and peer.rank >= 0
-                self._send(client, _failed(ticket, PeerLost.code if relayed else code, text, peer))
+                self._send(
+                    client, failed_message(ticket, PeerLost.code if relayed else code, text, peer)
+                )
             case Concluded(_, unconfirmed):
                 self._send(client, Left(unconfirmed))
             case SessionBroken(_, _, code, text, peer):
-                self._send(client, _failed(0, code, text, peer))
+                self._send(client, failed_message(0, code, text, peer))
 
     def _send(self, client: Client, message: Completed | Due | Released | Failed | Left) -> None:
         if client.left:
@@ -263,7 +285,7 @@ class Clients:
             if left := failed.total() - before:
                 self._control.emit(control_events.LeftOpen(number, left))
             events = client.session.outcomes.take()
-            self._tell_control(number, [_as_lost(event, client.session) for event in events])
+            self._tell_control(number, [as_lost(event, client.session) for event in events])
             self.delivery.begin(client.session, now)
         except Exception as exc:  # a bug: this session ends, the others go on
             self.fault(number, exc)
@@ -308,47 +330,9 @@ class Clients:
         try:
             session.end(error)
             events = self._explained(session.number, session.outcomes.take())
-            self._tell_control(session.number, [_as_lost(event, session) for event in events])
+            self._tell_control(session.number, [as_lost(event, session) for event in events])
             for event in events:
                 self._tell(client, event)
         except Exception:  # a bug has left the session inconsistent
             self._endpoint.counters["internal"] += 1
             self._send(client, Failed(0, error.code, str(error)))
-
-
-def _as_lost(event: Event, session: Session) -> Event:
-    """A failure as peers see it: to them, a rank whose session closes is lost."""
-    if isinstance(event, OperationFailed) and event.peer == NOBODY:
-        return event._replace(code=PeerLost.code, peer=Peer(session.rank))
-    return event
-
-
-def _for_peers(failed: OperationFailed | MessageWithdrawn) -> control_events.FailedOperation:
-    return control_events.FailedOperation(
-        failed.stream,
-        failed.number,
-        list(failed.ranks),
-        failed.code,
-        failed.text[: control_events.MAX_FAILURE_TEXT],
-        failed.peer.rank,
-    )
-
-
-def _failed(number: int, code: str, text: str, peer: Peer) -> Failed:
-    return Failed(number, code, text, *peer._replace(awaiting=peer.awaiting[:MAX_AWAITING]))
-
-
-def _completed(done: OperationDone, released: list[int]) -> Completed:
-    stats = done.stats
-    return Completed(
-        done.ticket,
-        done.released,
-        stats.sent,
-        stats.retransmitted,
-        stats.waived,
-        stats.reapplied,
-        stats.lost,
-        min(stats.energy, 1.0),
-        done.source,
-        released,
-    )

@@ -1,0 +1,344 @@
+"""The networks of sessions: the one that they begin with, and those that running jobs adopt."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from dlcpd.daemon import log
+from dlcpd.daemon.engines import Engines
+from dlcpd.daemon.peers.membership import Link
+from dlcpd.daemon.peers.peer_messages import (
+    MAX_PEER_FRAME,
+    MAX_WHY,
+    HostNews,
+    HostRates,
+    NetworkRow,
+    PlanAnswer,
+    PlanAsk,
+    PlanMessage,
+    PlanStep,
+    RateRow,
+    StreamRow,
+    pack,
+)
+from dlcpd.daemon.peers.peers import Peers
+from dlcpd.daemon.sessions.adoption import (
+    Follower,
+    Hosts,
+    Leader,
+    Offer,
+    Output,
+    Settle,
+    StepAnswer,
+    StepAsk,
+)
+from dlcpd.daemon.sessions.replanning import Replanner
+from dlcpd.daemon.sessions.session import LocalSession, address_of
+from dlcpd.daemon.sessions.table import SessionTable
+from dlcpd.io.commands import Begun, OfferNetwork, SettleNetwork
+from dlcpd.io.control_events import NetworkPromised
+from dlcpd.schedules.derive import effect
+from dlcpd.schedules.network import BadNetwork, HostCapacity, job_network
+
+NEWS_FIRST: Final = 0.5  # seconds until news of this host are repeated; then doubled
+NEWS_MOST: Final = 60.0  # the last repetition: rank 0's daemon does not know them
+COLLECT: Final = 0.5  # seconds after news in which those of other hosts join one offer
+
+
+@dataclass(slots=True)
+class Planning:
+    """The planning of one open session. `told`: by host, the capacity that it told last."""
+
+    follower: Follower
+    told: dict[str, HostCapacity | None]
+    leader: Leader | None = None  # of rank 0 alone
+    serial: int = 0  # of the last news of this host
+    confirmed: int = 0  # news that rank 0 has
+    proposed: Hosts = ()  # by rank 0, or the network that it has
+    heard: dict[int, int] = field(default_factory=dict)  # by rank: its last news
+
+
+class Planner:
+    """Has all engines of a job derive each operation from the same network.
+
+    `capacity` is this host's: sessions that join tell it, and open ones get its changes.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        table: SessionTable,
+        *,
+        peers: Peers,
+        engines: Engines,
+    ) -> None:
+        self.capacity: HostCapacity | None = None
+        self._loop, self._table, self._peers, self._engines = loop, table, peers, engines
+        self._open: dict[int, Planning] = {}  # by session
+        self.replanner = Replanner(
+            loop, engines, tell=self._tell_rates, propose=self._propose_better
+        )
+
+    # --- sessions -------------------------------------------------------------------------
+
+    def at_join(self, session: LocalSession) -> None:
+        """Keep what the hosts told of their links, if that is a network, and its effect."""
+        told = session.membership.capacities
+        try:
+            network = job_network(told)
+        except BadNetwork as exc:
+            session.plan = f"none: {exc}"
+            _no_plan(session, str(exc))
+            return
+        session.plan = "none: no host told its rate" if network is None else effect(network)
+        if network is not None:
+            session.network = [(host, each) for host, each in told if each is not None]
+            _log_plan(session)
+
+    def joined(self, session: LocalSession) -> None:
+        """All ranks have joined: from now on the job can adopt other networks."""
+        membership = session.membership
+        told = dict(membership.capacities)
+        follower = Follower(list(told), membership.engines_used)
+        made = Planning(follower, told, proposed=session.network)
+        if membership.rank == 0:
+            made.leader = Leader({0, *membership.links})
+        self._open[session.number] = made
+        self.replanner.begin(session)
+        if self.capacity != membership.capacity:
+            self._host_news(session, made)
+
+    def host_changed(self, capacity: HostCapacity | None) -> None:
+        """This host's capacity was read again: tell it even if it is the same, since rank 0 may
+        have failed to settle the network."""
+        known = capacity is not None or self.capacity is not None
+        self.capacity = capacity
+        for session in self._table if known else ():
+            if (made := self._open.get(session.number)) is not None:
+                self._host_news(session, made)
+
+    def gone(self, session: LocalSession, link: Link) -> None:
+        """A peer has left the job, or is about to."""
+        self.replanner.ends(session)  # rank 0 offers nothing more
+        made = self._open.get(session.number)
+        if made is None:
+            return
+        if made.leader is not None:
+            made.leader.on_gone(link.rank, self._loop.time())
+            self._go_on(session, made)
+        if link.rank == 0:
+            self._carry_out(session, made, made.follower.on_leader_gone())
+
+    def ends(self, session: LocalSession) -> None:
+        """The session adopts nothing more. Rank 0 tells the others how the present offer ends."""
+        self.replanner.ends(session)
+        made = self._open.pop(session.number, None)
+        if made is None or made.leader is None or (word := made.leader.last_word()) is None:
+            return
+        for rank in sorted(made.leader.ranks - {0}):
+            self._ask(session, made, rank, word)
+
+    # --- messages -------------------------------------------------------------------------
+
+    def message(self, session: LocalSession, link: Link, message: PlanMessage) -> bool:
+        """A peer's message. False: it does not concern this session, or not yet."""
+        made = self._open.get(session.number)
+        if made is None or not session.membership.concerns(link, message):
+            return False
+        if isinstance(message, PlanAsk):
+            if link.rank:
+                return False
+            if message.step is PlanStep.HEARD:
+                made.confirmed = max(made.confirmed, message.version)
+                return True
+            hosts = [(row.host, row.capacity) for row in message.network]
+            asked = (hosts, message.digest, message.firsts, message.rest)
+            ask = StepAsk(message.version, message.step, *asked)
+            self._carry_out(session, made, made.follower.on_ask(ask))
+        elif made.leader is None:
+            return False
+        elif isinstance(message, PlanAnswer):
+            answer = StepAnswer(message.version, message.step, message.limits, message.why)
+            self._answered(session, made, link.rank, answer)
+        elif isinstance(message, HostRates):
+            self.replanner.heard(session, link.rank, message.rates)
+        else:
+            self._heard_news(session, made, link, message)
+        return True
+
+    def promised(self, session: LocalSession, engine: int, event: NetworkPromised) -> None:
+        """An engine has answered an offer."""
+        made = self._open.get(session.number)
+        if made is None or engine not in session.engines:
+            return
+        position = session.engines.index(engine)
+        limits = [StreamRow(position, *row) for row in event.limits]
+        answer = StepAnswer(event.version, PlanStep.PROMISE, limits, event.why[:MAX_WHY])
+        self._carry_out(session, made, made.follower.on_promised(position, answer))
+
+    def _answered(
+        self, session: LocalSession, made: Planning, rank: int, answer: StepAnswer
+    ) -> None:
+        assert made.leader is not None  # noqa: S101  # only rank 0 gets answers
+        made.leader.on_answer(rank, answer, self._loop.time())
+        self._go_on(session, made)
+
+    # --- this host's capacity ---------------------------------------------------------------
+
+    def _host_news(self, session: LocalSession, made: Planning) -> None:
+        """Tell rank 0 this host's capacity."""
+        membership = session.membership
+        membership.capacity = self.capacity
+        if made.leader is not None:
+            made.told[membership.host] = self.capacity
+            self._collect(session, made)
+        else:
+            made.serial += 1
+            self._tell(session, made, NEWS_FIRST)
+
+    def _tell(self, session: LocalSession, made: Planning, delay: float) -> None:
+        link = session.membership.links.get(0)
+        if made.confirmed >= made.serial or link is None or session.number not in self._open:
+            return
+        names = session.membership.names_to(link)
+        capacity = [] if self.capacity is None else [self.capacity]
+        self._peers.send(address_of(link), HostNews(*names, made.serial, capacity))
+        if delay <= NEWS_MOST:
+            timer = self._loop.call_later(delay, self._tell, session, made, 2 * delay)
+            _set(session, "news", timer)
+
+    def _heard_news(
+        self, session: LocalSession, made: Planning, link: Link, news: HostNews
+    ) -> None:
+        if news.serial > made.heard.get(link.rank, 0):
+            made.heard[link.rank] = news.serial
+            made.told[link.host] = news.capacity[0] if news.capacity else None
+            self._collect(session, made)
+        self._ask(session, made, link.rank, StepAsk(news.serial, PlanStep.HEARD))
+
+    # --- rank 0 -----------------------------------------------------------------------------
+
+    def _collect(self, session: LocalSession, made: Planning) -> None:
+        _set(session, "offer", self._loop.call_later(COLLECT, self._propose, session, made))
+
+    def _propose(self, session: LocalSession, made: Planning) -> None:
+        """Offer the network that the hosts have told. If it is none, the old one stays."""
+        try:
+            network = job_network(list(made.told.items()))
+        except BadNetwork as exc:
+            _no_plan(session, str(exc))
+            return
+        known = [(host, told) for host, told in made.told.items() if told is not None]
+        if network is None or known == made.proposed or made.leader is None:
+            return
+        rows = [NetworkRow.of(host, told) for host, told in known]
+        link = next(iter(session.membership.links.values()), None)
+        ask = StepAsk(made.leader.version, PlanStep.OFFER, digest=network.digest)
+        if link is not None and len(pack(_ask_to(session, link, ask, rows))) > MAX_PEER_FRAME:
+            _no_plan(session, f"the network of {len(rows)} hosts is too long to be offered")
+            return
+        self._offer(session, made, known)
+
+    def _offer(self, session: LocalSession, made: Planning, known: Hosts) -> None:
+        if made.leader is None:
+            return
+        made.proposed = known
+        made.leader.propose(known, self._loop.time())
+        self._go_on(session, made)
+
+    def _propose_better(self, session: LocalSession, network: Hosts) -> None:
+        """Offer a network that this host has measured."""
+        made = self._open.get(session.number)
+        if made is not None and made.leader is not None and not made.leader.busy:
+            self._offer(session, made, network)
+
+    def _tell_rates(self, session: LocalSession, rates: list[RateRow]) -> None:
+        link = session.membership.links.get(0)
+        if link is None:
+            self.replanner.heard(session, 0, rates)
+        elif rates and session.number in self._open:
+            self._peers.send(address_of(link), HostRates(*session.membership.names_to(link), rates))
+
+    def _go_on(self, session: LocalSession, made: Planning) -> None:
+        """Set the timer of the present offer."""
+        leader = made.leader
+        if leader is None or session.number not in self._open:
+            return
+        if leader.news:
+            made.proposed = session.network
+            self.replanner.settled(session)
+            log.warning("plan_kept", session=session.number, why=leader.take_news())
+        if (at := leader.due_at) is not None:
+            _set(session, "plan", self._loop.call_at(at, self._send_due, session, made))
+
+    def _send_due(self, session: LocalSession, made: Planning) -> None:
+        if made.leader is None or session.number not in self._open:
+            return
+        for rank, ask in made.leader.due(self._loop.time()):
+            self._ask(session, made, rank, ask)
+        self._go_on(session, made)
+
+    def _ask(self, session: LocalSession, made: Planning, rank: int, ask: StepAsk) -> None:
+        """Pass a step to a rank, this one included."""
+        if not rank:
+            self._carry_out(session, made, made.follower.on_ask(ask))
+        elif (link := session.membership.links.get(rank)) is not None:
+            rows = [NetworkRow.of(host, told) for host, told in ask.network]
+            self._peers.send(address_of(link), _ask_to(session, link, ask, rows))
+
+    # --- every rank -------------------------------------------------------------------------
+
+    def _carry_out(self, session: LocalSession, made: Planning, outputs: list[Output]) -> None:
+        for output in outputs:
+            match output:
+                case StepAnswer():
+                    self._answer(session, made, output)
+                case Offer(version, network):
+                    command = OfferNetwork(session.number, version, list(network))
+                    for engine in session.engines[: session.membership.engines_used]:
+                        self._engines.send(engine, command)
+                case Settle():
+                    self._settle(session, output)
+
+    def _answer(self, session: LocalSession, made: Planning, answer: StepAnswer) -> None:
+        if made.leader is not None:
+            self._answered(session, made, 0, answer)
+            return
+        link = session.membership.links[0]
+        names = session.membership.names_to(link)
+        limits = list(answer.limits)
+        message = PlanAnswer(*names, answer.version, answer.step, limits, answer.why)
+        self._peers.send(address_of(link), message)
+
+    def _settle(self, session: LocalSession, settle: Settle) -> None:
+        for position in range(session.membership.engines_used):
+            mine = [row for row in settle.firsts if row.engine == position]
+            firsts = [Begun(row.stream, row.operation) for row in mine]
+            command = SettleNetwork(session.number, settle.version, firsts, settle.rest)
+            self._engines.send(session.engines[position], command)
+        network = job_network(settle.network, settle.version)
+        if network is not None:
+            session.network, session.version = list(settle.network), settle.version
+            session.plan = effect(network)
+            _log_plan(session)
+            self.replanner.settled(session)
+
+
+def _set(session: LocalSession, name: str, timer: asyncio.Handle) -> None:
+    if (old := session.timers.get(name)) is not None:
+        old.cancel()
+    session.timers[name] = timer
+
+
+def _log_plan(session: LocalSession) -> None:
+    job = session.membership.job
+    log.info("plan", session=session.number, job=job, version=session.version, why=session.plan)
+
+
+def _no_plan(session: LocalSession, why: str) -> None:
+    log.warning("no_plan", session=session.number, job=session.membership.job, why=why)
+
+
+def _ask_to(session: LocalSession, link: Link, ask: StepAsk, rows: list[NetworkRow]) -> PlanAsk:
+    names = session.membership.names_to(link)
+    return PlanAsk(*names, ask.version, ask.step, rows, ask.digest, list(ask.firsts), ask.rest)

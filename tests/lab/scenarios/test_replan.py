@@ -1,0 +1,84 @@
+"""A link of a running job becomes slow: the job measures it, and adopts a better plan."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._C._distributed_c10d import HashStore
+
+from dlcp_client import Session, connect
+from dlcp_lab.emulation import Fabric, Plan, fabric
+from dlcp_lab.emulation.patience import patience
+from dlcp_lab.ranks.hosts import HostPlan, Hosts, running
+from dlcp_lab.ranks.processes import Place
+
+pytestmark = pytest.mark.netns
+
+HOSTS = 4
+RATE, SLOW = "100mbit", "20mbit"
+SIZE = 1 << 19  # float32: 2 MiB
+MOST_STEPS = 150
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[tuple[Fabric, Hosts, list[Session]]]:
+    file = tmp_path / "topology.toml"
+    file.write_text("[hosts]\n" + "".join(f'host{n} = "{RATE}"\n' for n in range(HOSTS)))
+    limits = tuple((f"h{host}-l0", RATE) for host in range(HOSTS))
+    with fabric(Plan(hosts=HOSTS, host_rate=RATE, limits=limits)) as net:
+        plans = [
+            HostPlan(
+                f"host{host}",
+                (net.address(host),),
+                place=Place(net.host_namespace(host)),
+                topology=str(file),
+                replan=True,
+            )
+            for host in range(HOSTS)
+        ]
+        with running(plans) as hosts:
+            sessions = joined(hosts)
+            yield net, hosts, sessions
+            for session in sessions:
+                session.close()
+
+
+def joined(hosts: Hosts) -> list[Session]:
+    store, options = HashStore(), {"job": "replan", "timeout": patience(30.0)}
+
+    def join(rank: int) -> Session:
+        where: dict[str, Any] = {"socket": hosts.members[rank].socket, **options}
+        return connect(store, rank, HOSTS, arena_bytes=32 << 20, **where)
+
+    with ThreadPoolExecutor(HOSTS) as pool:
+        return list(pool.map(join, range(HOSTS)))
+
+
+def step(sessions: list[Session], seed: int) -> None:
+    """One sum, the same bits on all ranks."""
+    made = torch.Generator().manual_seed(seed)
+    tensors = [torch.randn(SIZE, generator=made) for _ in sessions]
+    expected = torch.stack(tensors).sum(0)
+    works = [session.all_reduce(one) for session, one in zip(sessions, tensors, strict=True)]
+    for work in works:
+        work.wait()
+    assert all(torch.equal(one, tensors[0]) for one in tensors), seed
+    assert torch.allclose(tensors[0], expected, atol=1e-4)
+
+
+def test_a_slow_link_gets_another_plan(job: tuple[Fabric, Hosts, list[Session]]) -> None:
+    net, hosts, sessions = job
+    step(sessions, 0)
+    net.limit("h0-l0", SLOW)
+    for seed in range(1, MOST_STEPS):
+        step(sessions, seed)
+        status = [session.status()["sessions"][0] for session in sessions]
+        if all(row["plan_version"] > 1 and row["plan"].startswith("forest") for row in status):
+            break
+    assert len({row["plan"] for row in status}) == 1
+    assert status[0]["plan"].startswith("forest: gain ")
+    step(sessions, MOST_STEPS)
+    assert "event=replan " in (hosts.members[0].folder / "dlcpd.log").read_text()
