@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dlcp_client.spmd.annotations import annotate
+from dlcp_client.spmd.explanation import explain
 from dlcp_client.spmd.marks import mesh_split
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.planning import plan
@@ -26,6 +27,7 @@ def divided(
     annotate(model, mesh, patterns, priority=priority)
     partition = plan(model, mesh, example=arguments, inputs=inputs)
     assert_equal(partition, model, arguments)
+    assert "unknown line" not in explain(partition)
     return counts(partition)
 
 
@@ -124,3 +126,21 @@ def test_a_plan_does_not_depend_on_the_number_of_ranks() -> None:
         made = plan(model, mesh, example=arguments, inputs=BATCH)
         kinds.append([(one.kind, one.caller.name) for one in made.collectives])
     assert kinds[0] == kinds[1]
+
+
+class Sums(nn.Module):
+    """Two parameters whose gradients are one tensor, the tangent itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = (nn.Parameter(torch.randn(4, 6).double()) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.a + self.b
+
+
+def test_parameters_that_share_a_gradient_are_divided_apart() -> None:
+    made = Sums(), (torch.randn(4, 6).double(),)
+    patterns = {"a": ("model", None), "b": (None, "model")}
+    found = divided(made, Mesh({"model": 2}), patterns, [])
+    assert set(found) <= {"all_gather", "all_to_all"}  # nothing is a sum over ranks

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dlcp_client.spmd import private_torch
+from dlcp_client.spmd import Costs, private_torch
 from dlcp_client.spmd.marks import mesh_split
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.planning import plan
@@ -81,6 +81,20 @@ def test_arguments_that_require_gradients_are_refused() -> None:
 def test_inputs_that_do_not_fit_are_refused(inputs: Any, said: str) -> None:
     with pytest.raises(BadConfig, match=said):
         plan(nn.Linear(4, 2), MESH, example=(torch.ones(3, 4),), inputs=inputs)
+
+
+@pytest.mark.parametrize(
+    ("costs", "said"),
+    [
+        ({"latency": -1.0}, "latency=-1.0 is out of range: use 0 or more"),
+        ({"bytes_per_s": 0}, "bytes_per_s=0 is out of range: use 1 or more"),
+        ({"work_per_s": float("nan")}, "work_per_s=nan"),
+        ({"latency": "1ms"}, "latency='1ms'"),
+    ],
+)
+def test_costs_out_of_range_are_refused(costs: Any, said: str) -> None:
+    with pytest.raises(BadConfig, match=said):
+        Costs(**costs)
 
 
 def test_only_tensors_are_arguments() -> None:

@@ -35,7 +35,7 @@ from .private_torch import (
 )
 from .repeated import merge_repeated
 from .rules.call import results_of
-from .tied import merge_tied
+from .tied import merge_tied, output_nodes
 
 aten = torch.ops.aten
 # Operations that become others, which have rules; `_decompositions` adds three.
@@ -148,15 +148,11 @@ def capture(model: nn.Module, mesh: Mesh, example: Sequence[Any]) -> Captured:
             _input(node.meta["desc"], node) for node in graph.nodes if node.op == "placeholder"
         ]
         out = graph.output_node()
-        outputs = [_output(*pair) for pair in zip(out.meta["desc"], _outputs(out), strict=True)]
+        outputs = [_output(*pair) for pair in zip(out.meta["desc"], output_nodes(out), strict=True)]
         lines = {node: node.stack_trace for node in graph.nodes if node.stack_trace}
         return Captured(
             graph, tuple(inputs), tuple(outputs), arguments, joint.out_spec, lines, tuple(marks)
         )
-
-
-def _outputs(node: fx.Node) -> tuple[fx.Node | None, ...]:
-    return tuple(node.args[0])  # type: ignore[arg-type]  # the output of a graph has one list
 
 
 def _input(desc: Any, node: fx.Node) -> Port:

@@ -8,8 +8,10 @@ rank does.
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import prod
+from math import inf, prod
 from typing import Final, NamedTuple
+
+from dlcpd.contract.errors import BadConfig
 
 from .factors import ByFactor, dealt, sharding_of
 from .meshes import Mesh
@@ -23,11 +25,21 @@ MAX_CANDIDATES: Final = 4096  # of one call: 6 axes with 3 factors each
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The speed of a network and of a core. The defaults are those of Ethernet with 10 Gb/s."""
+    """The speed of a network and of a core. The defaults are those of Ethernet with 10 Gb/s.
+
+    Raises: BadConfig naming the field.
+    """
 
     latency: float = 1e-4  # seconds of a collective without data
     bytes_per_s: float = 1.25e9
     work_per_s: float = 1e10  # multiplications, or elements that an operation reads or writes
+
+    def __post_init__(self) -> None:
+        for name in ("latency", "bytes_per_s", "work_per_s"):
+            value = getattr(self, name)
+            least = 0 if name == "latency" else 1  # the others divide
+            if not isinstance(value, int | float) or not least <= value < inf:
+                raise BadConfig(f"Costs {name}={value!r} is out of range: use {least} or more")
 
     def of(self, sent: float) -> float:
         """Seconds of one collective; one that sends nothing is left out."""

@@ -23,7 +23,7 @@ from .propagation import Plan
 from .resharding import Move, steps
 from .rules import Rule
 from .rules.call import results_of
-from .sharding import Sharding, Splits, axes_in, whole
+from .sharding import Sharding, Splits, whole
 
 aten = torch.ops.aten
 
@@ -138,19 +138,18 @@ class _Partitioner:
         self, rule: Rule, operands: Sequence[Value], places: Sequence[Value | None]
     ) -> tuple[str, ...]:
         """The axes of partial sums that a call passes on: it is linear in exactly the partial
-        operands, nothing else uses them, the axes divide no other operand, and the results are not
-        larger."""
+        operands, nothing else uses them, and the results are not larger. In the call, the axes then
+        divide nothing else."""
         partial = [at for at, value in enumerate(operands) if value in self._partial]
         axes = {self._partial[operands[at]] for at in partial}
         if len(axes) != 1 or frozenset(partial) not in rule.linear:
             return ()
         (found,) = axes
-        used = {axis for value in operands for axis in axes_in(self.have[value])}
         given = {operands[at] for at in partial}
         size = sum(prod(value.shape) for value in given)
         made = sum(prod(one.shape) for one in places[len(operands) :] if one is not None)
         once = all(len(value.node.users) == 1 for value in given)
-        return found if once and made <= size and not used & set(found) else ()
+        return found if once and made <= size else ()
 
     def _lie_as(self, operands: Sequence[Value], choice: Choice) -> bool:
         """Whether the partial operands lie already as a choice needs them."""

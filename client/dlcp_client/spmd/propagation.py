@@ -113,8 +113,8 @@ def _annotated(
             said = Annotation(whole(dims), (False,) * dims, 0, "gradients of results are whole")
         elif port.kind is not Kind.RESULT:
             said = annotations.get(port.name)
-        if said is not None:
-            found[port.value] = said
+        if said is not None:  # a gradient may be a tangent: ranks hold that as a whole
+            found.setdefault(port.value, said)
     for node in captured.calls():
         if node.target == MARK:
             found[Value(node)] = captured.marks[int(node.args[1])]  # type: ignore[arg-type]  # an int
@@ -187,13 +187,14 @@ class _Propagation:
         reasons: dict[str, Reason] = {}
         plan = self._plan
         for value, dims in zip(places, rule.places, strict=True):
-            for at, dim in enumerate(dims if value is not None else ()):
-                splits = plan.shardings[value][at]  # type: ignore[index]  # not None, see above
+            if value is None:
+                continue
+            for at, (dim, splits) in enumerate(zip(dims, plan.shardings[value], strict=True)):
                 for factor, part in dealt(dim, splits, rule.sizes, plan.mesh).items():
                     taken = axes_used(found, but=factor)
                     if adds_to(part, found.get(factor, ())) and not taken & set(axes_of(part)):
                         found[factor] = part
-                        reasons[factor] = plan.reasons[value, at]  # type: ignore[index]  # likewise
+                        reasons[factor] = plan.reasons[value, at]
         return found, reasons
 
     def _may_gain(self, value: Value, dim: int, splits: Splits) -> bool:
@@ -211,8 +212,9 @@ class _Propagation:
         )
 
     def _gain(self, value: Value, dim: int, splits: Splits, reason: Reason) -> list[Value]:
-        """A parameter and its gradient gain together."""
-        both = [value, *filter(None, [self._twins.get(value)])]
+        """A parameter and its gradient gain together, where both may."""
+        twin = self._twins.get(value)
+        both = [value] if twin is None or not self._may_gain(twin, dim, splits) else [value, twin]
         for one in both:
             self._plan.shardings[one] = replaced(self._plan.shardings[one], dim, splits)
             self._plan.reasons[one, dim] = reason

@@ -30,7 +30,7 @@ def _add_gradients(graph: fx.Graph, names: dict[str, str]) -> None:
     out = graph.output_node()
     kept: list[tuple[Any, Any]] = []  # description and node
     places: dict[str, int] = {}
-    for desc, node in zip(out.meta["desc"], _nodes(out), strict=True):
+    for desc, node in zip(out.meta["desc"], output_nodes(out), strict=True):
         name = _of_parameter(desc)
         at = places.setdefault(names[name], len(kept)) if name and node is not None else len(kept)
         if at == len(kept):
@@ -39,7 +39,7 @@ def _add_gradients(graph: fx.Graph, names: dict[str, str]) -> None:
         other = kept[at][1]
         with graph.inserting_before(out):
             total = graph.call_function(aten.add.Tensor, (other, node))
-        total.meta["val"] = other.meta["val"]
+        total.meta.update(val=other.meta["val"], stack_trace=other.stack_trace)
         kept[at] = kept[at][0], total
     out.meta["desc"] = [desc for desc, _ in kept]
     out.args = (tuple(node for _, node in kept),)
@@ -53,5 +53,6 @@ def _of_parameter(desc: Any) -> str:
     return ""
 
 
-def _nodes(out: fx.Node) -> tuple[fx.Node | None, ...]:
+def output_nodes(out: fx.Node) -> tuple[fx.Node | None, ...]:
+    """The outputs of a graph. None: a gradient that does not exist."""
     return tuple(out.args[0])  # type: ignore[arg-type]  # the output of a graph has one list

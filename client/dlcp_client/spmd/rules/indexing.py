@@ -32,20 +32,20 @@ def embedding_backward(call: Call) -> Rule | None:
 
 def gather(call: Call) -> Rule | None:
     """Along one dimension, which stays whole. None: the index is shorter in another one."""
-    return _beside(call, linear=ONE)
+    return _along_index(call, linear=ONE)
 
 
 def scatter(call: Call) -> Rule | None:
     """Likewise. Where indices repeat, the last value wins, as on one device."""
-    return _beside(call)
+    return _along_index(call)
 
 
 def scatter_add(call: Call) -> Rule | None:
     """Likewise. Linear in the operand and the source together."""
-    return _beside(call, linear=(frozenset({0, 2}),))
+    return _along_index(call, linear=(frozenset({0, 2}),))
 
 
-def _beside(call: Call, linear: tuple[frozenset[int], ...] = ()) -> Rule | None:
+def _along_index(call: Call, linear: tuple[frozenset[int], ...] = ()) -> Rule | None:
     at = call.dim("dim", call.first.dim())
     shapes = [[n for dim, n in enumerate(one.shape) if dim != at] for one in call.operands]
     if any(shape != shapes[0] for shape in shapes):
