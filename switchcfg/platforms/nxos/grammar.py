@@ -171,6 +171,7 @@ GRAMMAR: Final = Grammar(
             SWITCH,
         ),
     ),
+    certain=re.compile(r"((class-map|policy-map type \S+) )?\W.*"),
     idle=IDLE,
     refused=REFUSED,
 )

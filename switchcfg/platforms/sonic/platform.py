@@ -37,6 +37,7 @@ from switchcfg.platforms.sonic.trimming import USELESS
 from switchcfg.platforms.sonic.trimming import problems as trimming_problems
 from switchcfg.platforms.sonic.wanted import ABLE, group_state, with_thresholds
 
+LASTING: Final = ("SWITCH_HASH", "SWITCH_TRIMMING")  # tables of the whole switch
 HASH: Final = "SRC_IP,DST_IP,IP_PROTOCOL,L4_SRC_PORT,L4_DST_PORT"
 
 
@@ -97,8 +98,9 @@ class Sonic:
         """As `SharedPlatform`, for PFC that switchcfg set, and its headroom."""
         found = given_back(intent, device, present)
         keys = touched(intent, present, {}, found.values.keys())
-        trims = frozenset(place for place in present if place.kind == "SWITCH_TRIMMING")
-        return replace(found, values={**found.values, **dict.fromkeys(keys)}, lasting=trims)
+        # orchagent refuses to remove them (switchorch.cpp of sonic-swss).
+        lasting = frozenset(place for place in present if place.kind in LASTING)
+        return replace(found, values={**found.values, **dict.fromkeys(keys)}, lasting=lasting)
 
     def restore(self, before: State, changes: Sequence[Change]) -> str:
         return RELOAD_BACK if refuses(before, changes) else ROLL_BACK
