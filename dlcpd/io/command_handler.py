@@ -65,6 +65,11 @@ class CommandHandler:
                 self._clients.draining = True
             case commands.OfferNetwork() | commands.SettleNetwork():
                 self._clients.offers.obey(command, now)
+            case _:
+                self._obey_for_session(command, now)
+
+    def _obey_for_session(self, command: commands.Command, now: float) -> None:
+        match command:
             case commands.LeaveSession(number, code, text):
                 self._clients.leave(number, error_for(code, text), now)
             case commands.CloseSession(number, code, text):
