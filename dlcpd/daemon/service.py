@@ -282,7 +282,7 @@ class Service:
         for session in self._sessions.table:  # their clients had left before
             self._sessions.ends.close(session, why)
         self._peers.close()
-        self._dispatch.news_log.close()
+        self._dispatch.network_news.close()
         log.info("stopped", code="ok")
         return 0
 

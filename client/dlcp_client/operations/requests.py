@@ -118,17 +118,13 @@ def request(  # noqa: PLR0913  # all but the first four by keyword
         raise BadPolicy(
             "only all_reduce and reduce_scatter support bounded loss and codecs: use exact()"
         )
-    reduce = _reduce(op)
-    if reduce == "avg" and block.dtype not in _REAL | _COMPLEX:
-        raise BadTensor(f"avg of {block.dtype} would round; use sum and divide, or a float dtype")
+    reduce = _reduce(op, block.dtype)
     _check_policy(policy, reduce, name)
+    if policy.codec and computes:
+        raise BadPolicy("a computation follows this reduction: give a policy without a codec")
     if policy.codec:
-        if computes:
-            raise BadPolicy("a computation follows this reduction: give a policy without a codec")
         check_takes(parsed(policy.codec), block.dtype, reduce)
     _check_scale(scale, block.dtype)
-    if type(peer) is int and peer < ANY:
-        raise BadTensor(f"{collective}: rank {peer} is not in this group")
     found = rows(layers, policy, block.nbytes)
     message = Submit(
         operation=1,
@@ -156,10 +152,7 @@ def request(  # noqa: PLR0913  # all but the first four by keyword
         codec=policy.codec,
         computes=computes,
     )
-    try:
-        encode_checked(message)
-    except BadMessage as exc:
-        raise BadPolicy(f"{collective}: {exc}") from exc
+    _check_as_engine(message)
     return message
 
 
@@ -189,9 +182,11 @@ def _coarser(ranges: list[Range], limit: int) -> list[Range]:
     return out
 
 
-def _reduce(op: Any) -> str:
+def _reduce(op: Any, dtype: str) -> str:
     if not isinstance(op, str) or op not in REDUCE_OPS:
         raise BadPolicy(f"operation {op!r}: dlcpd reduces by {', '.join(REDUCE_OPS)}")
+    if op == "avg" and dtype not in _REAL | _COMPLEX:
+        raise BadTensor(f"avg of {dtype} would round; use sum and divide, or a float dtype")
     return op
 
 
@@ -216,6 +211,16 @@ def _check_policy(policy: Any, reduce: str, name: str | None) -> None:
             "a bounded operation needs name=...: what was lost is added to the next operation "
             "of the same name, so give each gradient its own and the same one at every step"
         )
+
+
+def _check_as_engine(message: Submit) -> None:
+    """The engine would end the session. Raises: BadTensor, BadPolicy."""
+    if type(message.peer) is int and message.peer < ANY:
+        raise BadTensor(f"{message.collective}: rank {message.peer} is not in this group")
+    try:
+        encode_checked(message)
+    except BadMessage as exc:
+        raise BadPolicy(f"{message.collective}: {exc}") from exc
 
 
 def _check_scale(scale: Any, dtype: str) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection
-from typing import Any, Final
 
 from dlcpd.contract.errors import (
     DlcpError,
@@ -14,9 +13,6 @@ from dlcpd.contract.errors import (
     ReplicaDivergence,
     error_for,
 )
-from dlcpd.core.paths.health import PathState
-from dlcpd.core.session.events import PeerState
-from dlcpd.core.wire.sizes import LEAST_MTU
 from dlcpd.daemon import log
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link, LinkInput, LinkState
@@ -30,7 +26,7 @@ from dlcpd.daemon.peers.peer_messages import (
 )
 from dlcpd.daemon.peers.peers import PeerAddress
 from dlcpd.daemon.sessions.aborts import AbortQueue
-from dlcpd.daemon.sessions.news_log import NewsLog
+from dlcpd.daemon.sessions.network_news import NetworkNews
 from dlcpd.daemon.sessions.session import LocalSession, address_of
 from dlcpd.daemon.sessions.sessions import Sessions
 from dlcpd.io.commands import AbortedOperation, PeerDoubted, PeerGone, PeerLeft
@@ -51,9 +47,7 @@ from dlcpd.io.control_events import (
     SessionOpened,
 )
 
-SILENT: Final = "paused, overloaded, cut off or dead: it is lost after [network] peer_timeout"
 SessionNews = SessionOpened | SessionEnded | SessionLeft | SessionDelivered | NetworkPromised
-GOOD_NEWS: Final = frozenset({PathState.UP.value, PathState.CLEAR.value})
 
 
 class Dispatch:
@@ -72,7 +66,7 @@ class Dispatch:
         self._sessions, self._engines, self._counters = sessions, engines, counters
         self._key = key
         self._aborts = AbortQueue(loop, engines, counters)
-        self.news_log = NewsLog(loop)
+        self.network_news = NetworkNews(loop, engines, counters)
 
     def peer_message(self, key: str, message: PeerMessage) -> None:
         """A message that came under the CURVE key `key`."""
@@ -146,7 +140,7 @@ class Dispatch:
                 self._session_news(engine, event)
             case PathChanged() | PeerChanged() | PathMtuChanged():
                 if session := self._sessions.table.numbered(event.session):
-                    self._network_news(session, engine, event)
+                    self.network_news.tell(session, engine, event)
             case _:
                 log.error("engine_event_unknown", event_kind=type(event).__name__)
 
@@ -163,67 +157,6 @@ class Dispatch:
             session.silence.clear()
             self._counters[f"broken_{code}"] += 1
             self._sessions.ends.part(session, code, f"{session}: {text}")
-
-    def _network_news(
-        self, session: LocalSession, engine: int, event: PathChanged | PeerChanged | PathMtuChanged
-    ) -> None:
-        match event:
-            case PathChanged(_, rank, path, state, loss):
-                tell = log.info if state in GOOD_NEWS else log.warning
-                self.news_log.tell(
-                    tell,
-                    state,
-                    (_towards(session, rank), path),
-                    **self._whose(session, engine, rank, path),
-                    loss=round(loss, 5),
-                )
-            case PeerChanged(_, rank, state, silent):
-                self._peer_changed(session, engine, rank, PeerState(state), silent)
-            case PathMtuChanged():
-                self._mtu_changed(session, engine, event)
-
-    def _peer_changed(
-        self, session: LocalSession, engine: int, rank: int, state: PeerState, silent: float
-    ) -> None:
-        """A peer is suspected, or no longer: logged once, however many engines report it."""
-        told = session.silence.change(engine, rank, state, self._loop.time())
-        if told is None:
-            return
-        self._counters[state.value] += 1
-        text = SILENT if state is PeerState.SUSPECTED else ""
-        tell = (log.warning if text else log.info) if told else log.debug
-        self.news_log.tell(
-            tell,
-            state.value,
-            _towards(session, rank),
-            session=session,
-            peer=session.membership.links.get(rank, rank),
-            silent=round(silent, 1),
-            **({"text": text} if text else {}),
-        )
-
-    def _whose(self, session: LocalSession, engine: int, rank: int, path: int) -> dict[str, Any]:
-        """Log fields of a peer's path, with the engine if there are several."""
-        number = {"engine": engine} if len(self._engines) > 1 else {}
-        return {"session": session, "peer": rank, "path": path} | number
-
-    def _mtu_changed(self, session: LocalSession, engine: int, news: PathMtuChanged) -> None:
-        fields = self._whose(session, engine, news.rank, news.path)
-        alike = _towards(session, news.rank), news.path, news.mtu
-        if not news.mtu:
-            self.news_log.tell(
-                log.warning,
-                "path_mtu_too_small",
-                alike,
-                **fields,
-                least=LEAST_MTU,
-                text="small datagrams arrive and larger ones do not: raise the links' MTU",
-            )
-        elif news.mtu < news.before:
-            more = {"mtu": news.mtu, "before": news.before}
-            self.news_log.tell(log.warning, "path_mtu_fell", alike, **fields, **more)
-        else:
-            self.news_log.tell(log.info, "path_mtu", alike, **fields, mtu=news.mtu)
 
     def _session_news(self, engine: int, event: SessionNews) -> None:
         session = self._sessions.table.numbered(event.session)
@@ -335,12 +268,6 @@ class Dispatch:
         link.end_reason = text
         self._sessions.planner.gone(session, link)
         self._engines.send_all(PeerGone(session.number, link.rank, text))
-
-
-def _towards(session: LocalSession, rank: int) -> tuple[str, str]:
-    """The job, and the host of a peer: news of all its ranks are alike."""
-    link = session.membership.links.get(rank)
-    return session.membership.job, link.host if link else str(rank)
 
 
 def _severity(session: LocalSession, rank: int, code: str, failed: int) -> Callable[..., None]:
