@@ -11,8 +11,9 @@ from switchcfg.plan.plan import Plan, plan, removal
 from switchcfg.plan.state import Change, Place, after
 from switchcfg.platforms.known import PLATFORMS
 from tests.switchcfg.accounted import PORTS
+from tests.switchcfg.cli_device import run
 from tests.switchcfg.foreign_devices import DEVICES, intents
-from tests.switchcfg.test_platforms import CommandLines, device_for, run
+from tests.switchcfg.test_platforms import CommandLines, device_for
 
 
 @pytest.mark.parametrize(("platform", "name"), DEVICES)
@@ -73,8 +74,8 @@ def test_the_device_has_each_line_again(platform: str, name: str) -> None:
             continue
         for step in made.steps:
             device.do(step.payload)
-        then = kind.read(device.says())
-        for step in removal(intent, leaf, kind, then, before([made], then)).steps:
+        now = kind.read(device.says())
+        for step in removal(intent, leaf, kind, now, before([made], now)).steps:
             device.do(step.payload)
         end = kind.read(device.says())
         stays = {place for place in end if place.kind == "SWITCH_HASH"}  # SONiC cannot remove it
