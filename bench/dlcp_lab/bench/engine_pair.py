@@ -15,6 +15,7 @@ from typing import Any, Final
 from dlcp_lab.bench.engine_host import EngineHost
 from dlcp_lab.report.statistic import NotMeasured, mean
 from dlcpd.contract.messages import Submit
+from dlcpd.daemon.engine_reports import add_part
 from dlcpd.io import commands, control_events
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.heap import collect_rarely, keep_warm
@@ -103,15 +104,17 @@ class EnginePair:
 
     def reports(self, until: float) -> list[dict[str, Any]]:
         """The report of each engine. Raises: NotMeasured, OSError."""
-        found: dict[str, dict[str, Any]] = {}
+        found: dict[str, dict[str, Any]] = {host.name: {} for host in self.hosts}
         for host in self.hosts:
             host.tell(commands.ReportRequest(0))
-        while len(found) < len(self.hosts):
+        missing = len(self.hosts)
+        while missing:
             self.turn(until)
             for host in self.hosts:
                 for event in host.events():
                     if isinstance(event, control_events.Report):
-                        found[host.name] = event.report
+                        add_part(found[host.name], event.report)
+                        missing -= event.last
         return [found[host.name] for host in self.hosts]
 
     def close(self) -> None:

@@ -177,8 +177,11 @@ class Operations:
                 outcome = message if parts is None else parts.answer(engine, message)
                 if outcome is not None:
                     self._settle_locked(number, outcome)
-                released = [number] if message.released else []
-                self._release_locked([*released, *message.also_released], engine)
+                released = message.also_released
+                if message.released:
+                    released = [number, *released]
+                if released:
+                    self._release_locked(released, engine)
             case Released(operation=number):
                 self._release_locked([number], engine)
             case Due(operation=number):
