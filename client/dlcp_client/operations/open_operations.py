@@ -184,10 +184,8 @@ class Operations:
                     self._release_locked(released, engine)
             case Released(operation=number):
                 self._release_locked([number], engine)
-            case Due(operation=number):
-                work = self._waiting.get(number)  # none: it has failed here
-                if work is not None and work.due is not None:
-                    work.due.add(engine, message)
+            case Due():
+                self._due_locked(message, engine)
             case Left(unconfirmed=unconfirmed):
                 self.left[engine] = unconfirmed
             case Failed(operation=0):
@@ -276,6 +274,11 @@ class Operations:
         for work in taken:
             del self._announced[id(work)]
         return taken
+
+    def _due_locked(self, message: Due, engine: int) -> None:
+        work = self._waiting.get(message.operation)  # none: it has failed here
+        if work is not None and work.due is not None:
+            work.due.add(engine, message)
 
     def _release_locked(self, numbers: Iterable[int], engine: int) -> None:
         for number in numbers:
