@@ -175,17 +175,15 @@ class Operations:
             case Completed(operation=number):
                 parts = self._parts.get(number)
                 outcome = message if parts is None else parts.answer(engine, message)
-                if outcome is not None:
-                    self._settle_locked(number, outcome)
-                released = message.also_released
-                if message.released:
-                    released = [number, *released]
-                if released:
+                self._settle_locked(number, outcome)
+                if released := [number] * message.released + message.also_released:
                     self._release_locked(released, engine)
             case Released(operation=number):
                 self._release_locked([number], engine)
-            case Due():
-                self._due_locked(message, engine)
+            case Due(operation=number):
+                due = getattr(self._waiting.get(number), "due", None)
+                if due is not None:  # else it has failed here
+                    due.add(engine, message)
             case Left(unconfirmed=unconfirmed):
                 self.left[engine] = unconfirmed
             case Failed(operation=0):
@@ -249,9 +247,10 @@ class Operations:
         self._waiting.clear()
         self._announced.clear()
 
-    def _settle_locked(self, number: int, outcome: Completed | DlcpError) -> None:
+    def _settle_locked(self, number: int, outcome: Completed | DlcpError | None) -> None:
+        """None: engines are still to answer."""
         work = self._waiting.get(number)
-        if work is None:
+        if work is None or outcome is None:
             return
         # Counted before the outcome is visible: a thread that waits sees it without the lock, and
         # may read the totals at once.
@@ -274,11 +273,6 @@ class Operations:
         for work in taken:
             del self._announced[id(work)]
         return taken
-
-    def _due_locked(self, message: Due, engine: int) -> None:
-        work = self._waiting.get(message.operation)  # none: it has failed here
-        if work is not None and work.due is not None:
-            work.due.add(engine, message)
 
     def _release_locked(self, numbers: Iterable[int], engine: int) -> None:
         for number in numbers:
