@@ -120,7 +120,7 @@ BREAKAGES: Final = (
         "After `peer_timeout` (1 s here) rank 1 is lost. The tools on host1 do not answer. If your "
         "hosts stop for longer and come back, raise `[network] peer_timeout`.",
         (
-            Voice(Tool.STATUS, 1, (r"host1.*the daemon did not answer within 5 s; see its log",)),
+            Voice(Tool.STATUS, 1, (r"host1.*the daemon did not answer within 15 s; see its log",)),
             _BROKEN_IN_STATUS,
             _BROKEN_IN_METRICS,
             Voice(Tool.LOG, 0, (r"event=session_broken .*peer=1 code=peer_lost",)),
