@@ -126,7 +126,9 @@ class _BoundedSteps:
         self.segment = arguments["segment_size"] // ELEMENT
         self.count = session.world_size * arguments["chunk_bytes"] // ELEMENT + TAIL
         size = self.count * ELEMENT
-        chunk_size = catalog.chunk(arguments["chunk_bytes"], size // session.world_size)
+        alone = tuple((rank,) for rank in range(session.world_size))
+        place = catalog.Place(session.rank, alone, arguments["chunk_bytes"])  # on one machine
+        chunk_size = catalog.chunk(place, size // session.world_size)
         self.chunks = [
             (chunk.index, chunk.start // ELEMENT, chunk.size // ELEMENT)
             for chunk in layout(size, session.world_size, chunk_size).chunks
