@@ -50,7 +50,8 @@ def test_the_image_by_itself(podman: Podman) -> None:
     )
     try:
         serves(podman, "alone")
-        said = podman.run("exec", "alone", *check)
+        assert podman.run("exec", "alone", *check).strip() == "ready"
+        said = podman.run("exec", "alone", "dlcpctl", "status")
         assert "data_path compiled" in said and "0 sessions" in said
     finally:
         podman.run("stop", "--time=20", "alone")
@@ -118,15 +119,26 @@ def node(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 
 @pytest.mark.check(19, "Kubernetes: the daemon serves with what the DaemonSet lets it have")
 def test_the_probe_sees_the_daemon(podman: Podman, node: Path) -> None:
-    said = podman.run("exec", "daemon", *CONTAINER["livenessProbe"]["exec"]["command"])
-    assert "0 sessions" in said
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert probed(podman, probe)
     status = podman.run("exec", "daemon", "cat", "/proc/1/status")
     for line in ("CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"):
         assert line in status
     podman.run("exec", "daemon", "dlcpctl", "doctor", "--config", "/config/dlcpd.toml")
     podman.run("exec", "daemon", "sh", "-c", "kill -HUP 1")
-    podman.run("exec", "daemon", *CONTAINER["livenessProbe"]["exec"]["command"])
+    assert probed(podman, "livenessProbe")
     assert "event=reloaded" in podman.tried("logs", "daemon").stdout
+
+
+def probed(podman: Podman, probe: str) -> str:
+    """The answer to a probe, which a kubelet sends to the pod's address; fails unless it is 200."""
+    asked = CONTAINER[probe]["httpGet"]
+    [port] = [p["containerPort"] for p in CONTAINER["ports"] if p["name"] == asked["port"]]
+    ask = (
+        f"import urllib.request as u; "
+        f"print(u.urlopen('http://127.0.0.1:{port}{asked['path']}', timeout=10).read().decode())"
+    )
+    return podman.run("exec", "daemon", "python", "-I", "-c", ask)
 
 
 class Pod:
