@@ -13,6 +13,7 @@ from switchcfg.model.values import (
     DSCPS,
     EITHER,
     PCPS,
+    POINT_NAMES,
     PortModel,
     SwitchModel,
     Treatment,
@@ -33,12 +34,8 @@ _SINGLE: Final = frozenset(
 _BINDS: Final = ("classifiers", "rewrite-rules")  # of a unit: kind -> one name
 BEST: Final = "best-effort"
 QUEUES: Final = {BEST: "0", "fcoe": "3", "no-loss": "4"}  # of classes that no line defines
-# Built-in names of code points (RFC 2474, 2597, 3246)
-NAMES: Final = {
-    "be": 0, "ef": 46, "nc1": 48, "nc2": 56,
-    **{f"cs{n}": 8 * n for n in range(1, 8)},
-    **{f"af{c}{d}": 8 * c + 2 * d for c in range(1, 5) for d in range(1, 4)},
-}  # fmt: skip
+# Built-in names of code points
+NAMES: Final = {"be": 0, "nc1": 48, "nc2": 56, **POINT_NAMES}
 # Strict priorities of schedulers; those of the lowest share by transmit rate
 LEVELS: Final = {"strict-high": 4, "high": 3, "medium-high": 2, "medium-low": 1}
 # Other lines of a port that shape or share its rate

@@ -14,6 +14,7 @@ from switchcfg.model.values import (
     DSCPS,
     EITHER,
     PCPS,
+    POINT_NAMES,
     PortModel,
     SwitchModel,
     Treatment,
@@ -27,11 +28,7 @@ from switchcfg.platforms.name_ranges import members
 Lines = dict[str, str]  # what is set, by its first words -> the whole line
 Classes = dict[str, Lines]  # of a policy, in its order
 
-# Code points by name (RFC 2597, RFC 2474, RFC 3246)
-NAMES: Final = {
-    "default": 0, "ef": 46, **{f"cs{n}": 8 * n for n in range(1, 8)},
-    **{f"af{c}{d}": 8 * c + 2 * d for c in range(1, 5) for d in range(1, 4)},
-}  # fmt: skip
+NAMES: Final = {"default": 0, **POINT_NAMES}
 LAST: Final = "class-default"
 OTHER: Final = "other"
 _SECTION: Final = re.compile(

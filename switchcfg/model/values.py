@@ -12,6 +12,12 @@ from typing import Any, Final
 
 DSCPS: Final = 64  # six bits (RFC 2474)
 PCPS: Final = 8  # three bits of a VLAN tag (IEEE 802.1Q)
+# Code points by name (RFC 2474, RFC 2597, RFC 3246)
+POINT_NAMES: Final = {
+    "ef": 46,
+    **{f"cs{n}": 8 * n for n in range(1, 8)},
+    **{f"af{c}{d}": 8 * c + 2 * d for c in range(1, 5) for d in range(1, 4)},
+}
 NONE: Final = "none"
 EITHER: Final = " or "  # between the queues that packets of one code point may go to
 UNKNOWN: Final = "unknown"  # a queue or class that the model cannot tell

@@ -19,6 +19,7 @@ from switchcfg.platforms.platform import Step
 from tests.switchcfg.accounted import PORTS, wanted
 from tests.switchcfg.linux_device import LinuxDevice
 from tests.switchcfg.stock import sonic_roce
+from tests.switchcfg.test_model_alone import nxos
 
 EOS: Final = """\
 hostname leaf
@@ -30,28 +31,7 @@ interface Ethernet1/1
    priority-flow-control priority 3 no-drop
 interface Ethernet2/1
 """
-NXOS: Final = """\
-hostname leaf
-class-map type qos match-any RDMA
-  match dscp 24
-policy-map type qos CLASSIFY
-  class RDMA
-    set qos-group 3
-policy-map type queuing OUT
-  class type queuing c-out-8q-q3
-    bandwidth remaining percent 50
-    queue-limit 100 kbytes
-policy-map type network-qos NQ
-  class type network-qos c-8q-nq3
-    pause pfc-cos 3
-system qos
-  service-policy type network-qos NQ
-interface Ethernet1/1
-  priority-flow-control mode on
-  service-policy type qos input CLASSIFY
-  service-policy type queuing output OUT
-interface Ethernet1/2
-"""
+NXOS: Final = nxos("bandwidth remaining percent 50\n    queue-limit 100 kbytes")
 NVUE: Final = """\
 nv set interface swp1-2 type swp
 nv set interface swp1 qos pfc profile ROCE

@@ -181,9 +181,9 @@ class Operations:
             case Released(operation=number):
                 self._release_locked([number], engine)
             case Due(operation=number):
-                due = getattr(self._waiting.get(number), "due", None)
-                if due is not None:  # else it has failed here
-                    due.add(engine, message)
+                work = self._waiting.get(number)  # none: it has failed here
+                if work is not None and work.due is not None:
+                    work.due.add(engine, message)
             case Left(unconfirmed=unconfirmed):
                 self.left[engine] = unconfirmed
             case Failed(operation=0):

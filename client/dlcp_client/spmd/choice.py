@@ -1,8 +1,8 @@
 """The cheapest way to run one call: which factor each mesh axis divides.
 
-The candidates are the factors that operands have divided already, and those that results shall
-have divided. The price is the time of the collectives before and after, and of the work that a
-rank does.
+The candidates are the factors that operands have divided already, and the factors that results
+shall have divided. The price is the time of the collectives before and after, and of the work that
+a rank does.
 """
 
 from collections.abc import Collection, Iterator, Sequence

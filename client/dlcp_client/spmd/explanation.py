@@ -12,8 +12,8 @@ from .sharding import text_of
 
 
 def explain(partition: Partition) -> str:
-    """Three tables: the sums per axis, the inputs, the collectives. Bytes are those that a rank
-    sends in a forward and a backward pass."""
+    """Three tables: the sums per axis, the inputs, the collectives. A rank sends
+    these bytes in a forward and a backward pass."""
     plan = partition.plan
     parts = [f"mesh {plan.mesh}", _table(_totals(partition)), _table(_inputs(partition))]
     return "\n\n".join([*parts, _table(_collectives(partition))]) + "\n"

@@ -1,7 +1,7 @@
 """The graphs of the forward and the backward pass, out of the joint one.
 
-The backward pass has the nodes that depend on a tangent, and those that no result needs. Tensors of
-the forward pass that it reads are saved.
+The backward pass has the nodes that depend on a tangent, and the nodes that no result needs.
+Tensors of the forward pass that it reads are saved.
 """
 
 import operator

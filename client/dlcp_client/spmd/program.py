@@ -19,7 +19,7 @@ from .sharding import Sharding, text_of
 class Program:
     """A divided graph on one rank.
 
-    `stored`: the inputs that are parameters and buffers; `arguments`: those that a caller gives.
+    `stored`: the inputs that are parameters and buffers; `arguments`: the inputs of a caller.
     """
 
     def __init__(self, partition: Partition, ranks: GroupRanks) -> None:

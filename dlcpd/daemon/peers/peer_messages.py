@@ -204,7 +204,7 @@ class HostRates(_PeerMessage, frozen=True):
 PlanMessage = HostNews | PlanAsk | PlanAnswer | HostRates
 Addressed = Goodbye | Abort | Leaving | PlanMessage  # of a link that is up
 PeerMessage = PeerHello | Addressed
-# Kinds are added at the end: a peer of an older release counts and drops those that it lacks.
+# Kinds are added at the end: a peer of this version that lacks a kind counts and drops it.
 _KINDS: Final[tuple[type[PeerMessage], ...]] = (
     PeerHello,
     Goodbye,

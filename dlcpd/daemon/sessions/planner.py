@@ -1,4 +1,4 @@
-"""The networks of sessions: the one that they begin with, and those that running jobs adopt."""
+"""The networks of sessions: at their beginning, and as running jobs adopt others."""
 
 import asyncio
 from dataclasses import dataclass, field

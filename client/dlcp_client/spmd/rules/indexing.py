@@ -68,7 +68,7 @@ def index_select(call: Call) -> Rule:
 
 
 def index_add(call: Call) -> Rule:
-    """Adds rows to those that an index names: the index and its dimension stay whole."""
+    """Adds rows to the rows that an index names: the index and its dimension stay whole."""
     at = call.dim("dim", call.first.dim())
     dims, sizes = named(call.first.shape)
     kept = without(dims, [at])

@@ -26,7 +26,7 @@ class Rule:
     `passes`: dimensions merely pass through; propagation begins with such calls.
     `shapes`: arguments by position that are the shape of a result, by the number of the result.
     `zeroed`: operands whose padding must be zero, because an index out of range is an error.
-    `reshapes`: on shards it is a reshape to the shape of the result's shard, whatever it is called.
+    `reshapes`: on shards it is a reshape to the shape of the result's shard.
     """
 
     operands: tuple[Dims, ...]
