@@ -119,20 +119,21 @@ def test_a_change_that_traffic_suffers_from_is_taken_back(switch: SshSwitch) -> 
     before = switch.queues()
     assert switch.run("plan", "INTENT", "--out", "PLANS")[0] == 2
     ask = ("apply", "INTENT", "PLANS", "--traffic", "host0", "host1", "10.9.1.2")
-    switch.shell("""nft -f - <<'END'
-table ip theirs {
-    chain post {
-        type filter hook postrouting priority mangle;
-        oifname "p2" ip dscp 56 ip dscp set 0
+    # On the way behind the switch: a rule on the switch itself would make the plan stale.
+    nft = inside(switch.hosts[1], "nft", "-f", "-")
+    bleach = """table ip theirs {
+    chain pre {
+        type filter hook prerouting priority mangle;
+        iifname "eth0" ip dscp 56 ip dscp set 0
     }
 }
-END
-""")
+"""
+    subprocess.run(nft, input=bleach, text=True, check=True)
     code, said = switch.run(*ask)
     assert code == 1
     assert "the traffic test failed: c0 (DSCP 56): tag bleached" in said
     assert "reverted" in said
-    switch.shell("nft delete table ip theirs")
+    subprocess.run(nft, input="delete table ip theirs", text=True, check=True)
     assert switch.queues() == before
     code, said = switch.run(*ask)
     assert code == 0, said
