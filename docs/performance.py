@@ -6,7 +6,7 @@ figures into the JSON with the date, and run this.
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from textwrap import fill
 from typing import Any, Final
@@ -15,6 +15,7 @@ PAGE: Final = Path(__file__).with_name("performance.md")
 MEASURED: Final = PAGE.with_suffix(".json")
 SWEPT: Final = PAGE.with_name("map.csv")  # of `dlcpctl bench sweep --csv`
 UNCLEAR: Final = "unclear"  # as the sweep writes it
+MANY: Final = 10.0  # a ratio from here on has no decimals
 WIDTH: Final = 100
 HEAD: Final = """\
 # Performance
@@ -49,20 +50,25 @@ def _parts(found: dict[str, Any]) -> Iterator[str]:
         yield "\n".join(("```sh", *found["command"], "```"))
     machine = f"Machine: {found['machine']}." if "machine" in found else ""
     yield _filled(f"{found['setup']} {machine} ({found['date']})")
-    columns, rows = _swept() if "map" in found else (found["columns"], found["rows"])
-    yield "\n".join((_row(columns), f"|{'---|' * len(columns)}", *map(_row, rows)))
+    if "map" in found:
+        yield _swept("ratio_p50", lambda each: each["faster"] != UNCLEAR)
+        yield _filled(found["against"])
+        yield _swept("tcp_ratio_p50", lambda each: each["fastest"] != UNCLEAR)
+    else:
+        yield _table(found["columns"], found["rows"])
     yield _filled(f"Limit: {found['limit']}")
 
 
-def _swept() -> tuple[list[str], list[list[str]]]:
-    """Columns and rows of a sweep: a row per round trip, a column per loss, in each cell a ratio
-    per length of bursts; bold where it is beyond chance."""
+def _swept(ratio: str, beyond_chance: Callable[[dict[str, str]], bool]) -> str:
+    """The table of a column of the sweep: a row per round trip, a column per loss, in each cell a
+    ratio per length of bursts; bold where it is beyond chance."""
     with SWEPT.open(newline="") as file:
         found = list(csv.DictReader(file))
     cells: dict[float, dict[float, list[str]]] = {}
     for each in found:
-        ratio = f"{float(each['ratio_p50']):.2f}"
-        told = ratio if each["faster"] == UNCLEAR else f"**{ratio}**"
+        value = float(each[ratio])
+        told = f"{value:.2f}" if value < MANY else f"{value:.0f}"
+        told = f"**{told}**" if beyond_chance(each) else told
         of_row = cells.setdefault(float(each["round_trip_s"]), {})
         of_row.setdefault(float(each["loss"]), []).append(told)
     losses = next(iter(cells.values()))
@@ -71,7 +77,11 @@ def _swept() -> tuple[list[str], list[list[str]]]:
         [f"{round_trip * 1e3:g} ms", *("; ".join(each) for each in row.values())]
         for round_trip, row in cells.items()
     ]
-    return columns, rows
+    return _table(columns, rows)
+
+
+def _table(columns: list[str], rows: list[list[str]]) -> str:
+    return "\n".join((_row(columns), f"|{'---|' * len(columns)}", *map(_row, rows)))
 
 
 def _row(cells: list[str]) -> str:

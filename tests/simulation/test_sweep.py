@@ -32,7 +32,7 @@ def test_a_sweep_of_two_conditions(tmp_path: Path, capsys: pytest.CaptureFixture
     options = [text for kind, path in files.items() for text in (f"--{kind}", str(path))]
     assert command.main([*SMALL.split(), *options]) == 0
     shown = capsys.readouterr()
-    assert "no TCP is simulated" in shown.out and "2 of 2: 2 hosts, 64K" in shown.err
+    assert "TCP is Gloo's ring" in shown.out and "2 of 2: 2 hosts, 64K" in shown.err
     assert len(shown.out.splitlines()) == 5
 
     rows = list(csv.DictReader(files["csv"].read_text().splitlines()))
@@ -73,10 +73,10 @@ def test_a_wrong_result_is_counted(
 
 
 def test_the_colour_says_which_mode_is_faster() -> None:
-    grey, blue, orange = colour(1.0), colour(2.0), colour(0.5)
-    assert grey == "#e4e4e4"
+    grey, blue, orange = colour("exact", 1.0), colour("bounded", 2.0), colour("exact", 0.5)
+    assert grey == "#e4e4e4" == colour("unclear", 3.0)
     assert int(blue[5:], 16) > int(blue[1:3], 16) and int(orange[1:3], 16) > int(orange[5:], 16)
-    assert colour(9.0) == blue
+    assert colour("bounded", 9.0) == blue
 
 
 @pytest.mark.parametrize(
@@ -101,6 +101,34 @@ def test_a_mode_is_faster_only_beyond_chance(
     monkeypatch.setattr(sweep, "all_reduces", made)
     assert command.main(SMALL.split()) == 0
     assert all(verdict in line for line in capsys.readouterr().out.splitlines()[-2:])
+
+
+@pytest.mark.parametrize(
+    ("tcp", "bounded", "verdict"),
+    [
+        ([3.0, 3.1, 3.2], [1.0, 1.1, 1.2], "bounded"),
+        ([3.0, 3.1, 3.2], [2.0, 2.1, 2.2], "dlcpd"),
+        ([1.0, 1.1, 1.2], [2.0, 2.1, 2.2], "TCP"),
+        ([2.0, 2.1, 2.3], [2.0, 2.1, 2.2], "unclear"),
+    ],
+)
+def test_the_fastest_is_a_mode_or_tcp(
+    tcp: list[float],
+    bounded: list[float],
+    verdict: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def ours(_: object, max_loss: float, **__: object) -> SimTimes:
+        return SimTimes(bounded if max_loss else [2.0, 2.1, 2.2], 0, 10, 0, 0)
+
+    def theirs(_: object, name: str, **__: object) -> SimTimes:
+        return SimTimes(tcp if name == "bbr" else [9.0, 9.1, 9.2], 0, 10, 0, 0)
+
+    monkeypatch.setattr(sweep, "all_reduces", ours)
+    monkeypatch.setattr(sweep, "tcp_all_reduces", theirs)
+    assert command.main(SMALL.split()) == 0
+    assert all(line.split()[-2] == verdict for line in capsys.readouterr().out.splitlines()[-2:])
 
 
 def test_conditions_are_all_combinations() -> None:

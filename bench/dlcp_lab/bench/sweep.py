@@ -1,12 +1,12 @@
-"""`dlcpctl bench sweep`: the core in virtual time, exact and bounded, under many conditions.
+"""`dlcpctl bench sweep`: the core in virtual time, exact and bounded, and Gloo's ring over TCP,
+under many conditions.
 
-No datagram leaves this process and no clock is read: loads of the machine do not matter. There is
-no TCP in the map, because none is simulated.
+No datagram leaves this process and no clock is read: loads of the machine do not matter.
 """
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -15,13 +15,14 @@ from pathlib import Path
 from statistics import fmean, variance
 from typing import Final
 
-from dlcp_lab.bench.sweep_map import UNCLEAR, comma_separated, drawn
+from dlcp_lab.bench.sweep_map import EITHER, TCP, UNCLEAR, comma_separated, drawn
 from dlcp_lab.emulation.plan import FabricError, bits_per_second
 from dlcp_lab.report.amounts import bound, injected, show_fraction, show_size
 from dlcp_lab.report.arguments import add_list, add_seed, add_sizes
 from dlcp_lab.report.measured import Rows
 from dlcp_lab.report.statistic import Spread, quotient
 from dlcp_lab.simulation.cell import SimCondition, all_reduces
+from dlcp_lab.simulation.tcp.ring import tcp_all_reduces
 from dlcpd import __version__
 from dlcpd.cli.grammar import Commands, command, whole
 from dlcpd.cli.output import Output
@@ -35,7 +36,8 @@ LEAST_BOUND: Final = 0.01
 MAX_RATE: Final = 400e9
 HEADER: Final = (
     "hosts", "size", "round trip(ms)", "loss", "burst", "bound", "exact p50(ms)", "p90", "p99",
-    "bounded p50(ms)", "p90", "p99", "exact/bounded", "p99", "faster", "#wrong",
+    "bounded p50(ms)", "p90", "p99", "bbr p50(ms)", "cubic p50(ms)",
+    "exact/bounded", "p99", "faster", "TCP/ours", "fastest", "#wrong",
 )  # fmt: skip
 ENOUGH: Final = 3  # operations of each mode, for a verdict
 
@@ -53,8 +55,11 @@ class SweepRow:
     bound: float  # of the bounded mode
     exact: Spread
     bounded: Spread
+    bbr: Spread  # Gloo's ring over TCP
+    cubic: Spread
     ratio: float  # exact / bounded, medians
     ratio_p99: float
+    tcp_ratio: float  # the faster TCP / the faster mode, medians
     wrong: int
     datagrams: int
     lost: int
@@ -62,23 +67,39 @@ class SweepRow:
     cpu: float  # seconds, of this process
     exact_samples: list[float]
     bounded_samples: list[float]
+    bbr_samples: list[float]
+    cubic_samples: list[float]
 
     @property
     def faster(self) -> str:
         """The mode whose mean time is lower by more than twice the standard error."""
-        exact, bounded = self.exact_samples, self.bounded_samples
-        if len(exact) < ENOUGH:
-            return UNCLEAR
-        chance = 2 * sqrt((variance(exact) + variance(bounded)) / len(exact))
-        gain = fmean(exact) - fmean(bounded)
-        if abs(gain) <= chance:
-            return UNCLEAR
-        return "bounded" if gain > 0 else "exact"
+        return _fastest({"exact": self.exact_samples, "bounded": self.bounded_samples})
+
+    @property
+    def fastest(self) -> str:
+        """Likewise: a mode, EITHER if both modes are faster than TCP and equally fast, or TCP with
+        the faster of its congestion controls."""
+        ours = min(self.exact_samples, self.bounded_samples, key=fmean)
+        theirs = min(self.bbr_samples, self.cubic_samples, key=fmean)
+        found = _fastest({EITHER: ours, TCP: theirs})
+        return self.faster if found == EITHER and self.faster != UNCLEAR else found
+
+
+def _fastest(samples: dict[str, Sequence[float]]) -> str:
+    """That of two whose mean is lower by more than twice the standard error, or UNCLEAR."""
+    (first, one), (second, other) = samples.items()
+    if len(one) < ENOUGH:
+        return UNCLEAR
+    chance = 2 * sqrt((variance(one) + variance(other)) / len(one))
+    gain = fmean(other) - fmean(one)
+    if abs(gain) <= chance:
+        return UNCLEAR
+    return first if gain > 0 else second
 
 
 def add_sweep(operations: Commands) -> None:
     """Add `sweep`."""
-    text = "Exact against bounded all-reduces in virtual time: round trips, losses, bursts, sizes."
+    text = "All-reduces in virtual time, exact, bounded and over TCP: round trips, losses, bursts."
     made = command(operations, "sweep", sweep, text)
     for option, kind, default, text in (
         ("--hosts", whole(2, MAX_HOSTS), "4", "numbers of hosts at one switch"),
@@ -172,17 +193,10 @@ def _row(condition: SimCondition, options: argparse.Namespace) -> SweepRow:
     """Raises: NotCompleted."""
     limit = options.max_loss or min(max(2 * condition.loss, LEAST_BOUND), MAX_LOSS_LIMIT)
     begun = time.process_time()
-    exact, bounded = (
-        all_reduces(
-            condition,
-            max_loss,
-            warmup=options.warmup,
-            repeat=options.repeat,
-            seed=options.seed,
-        )
-        for max_loss in (0.0, limit)
-    )
-    times = Spread.of(exact.times), Spread.of(bounded.times)
+    asked = {"warmup": options.warmup, "repeat": options.repeat, "seed": options.seed}
+    exact, bounded = (all_reduces(condition, max_loss, **asked) for max_loss in (0.0, limit))
+    bbr, cubic = (tcp_all_reduces(condition, name, **asked) for name in ("bbr", "cubic"))
+    ours, theirs = ([Spread.of(each.times) for each in p] for p in ((exact, bounded), (bbr, cubic)))
     return SweepRow(
         condition.hosts,
         condition.rate_bps,
@@ -191,9 +205,13 @@ def _row(condition: SimCondition, options: argparse.Namespace) -> SweepRow:
         condition.burst,
         condition.size,
         limit,
-        *times,
-        quotient(times[0].p50, times[1].p50),
-        quotient(times[0].p99, times[1].p99),
+        ours[0],
+        ours[1],
+        theirs[0],
+        theirs[1],
+        quotient(ours[0].p50, ours[1].p50),
+        quotient(ours[0].p99, ours[1].p99),
+        quotient(min(each.p50 for each in theirs), min(each.p50 for each in ours)),
         exact.wrong + bounded.wrong,
         exact.datagrams + bounded.datagrams,
         exact.lost + bounded.lost,
@@ -201,6 +219,8 @@ def _row(condition: SimCondition, options: argparse.Namespace) -> SweepRow:
         time.process_time() - begun,
         exact.times,
         bounded.times,
+        bbr.times,
+        cubic.times,
     )
 
 
@@ -237,16 +257,14 @@ def _heading(options: argparse.Namespace) -> str:
     return (
         f"simulated hosts at one switch, {options.rate} per wire, virtual time: all-reduces of "
         f"float32, {options.warmup} + {options.repeat} per mode, seed {options.seed}\n"
-        "datagrams are lost between the switch and the host that they are for; no TCP is simulated"
+        "packets are lost between the switch and the host that they are for; TCP is Gloo's ring, "
+        "simulated without CPU time"
     )
 
 
 def _cells(row: SweepRow) -> list[object]:
-    milliseconds = (
-        f"{value * 1e3:.2f}"
-        for spread in (row.exact, row.bounded)
-        for value in (spread.p50, spread.p90, spread.p99)
-    )
+    ours = [v for spread in (row.exact, row.bounded) for v in (spread.p50, spread.p90, spread.p99)]
+    milliseconds = (f"{value * 1e3:.2f}" for value in (*ours, row.bbr.p50, row.cubic.p50))
     return [
         row.hosts,
         show_size(row.size),
@@ -258,6 +276,8 @@ def _cells(row: SweepRow) -> list[object]:
         f"{row.ratio:.2f}",
         f"{row.ratio_p99:.2f}",
         row.faster,
+        f"{row.tcp_ratio:.2f}",
+        row.fastest,
         row.wrong,
     ]
 

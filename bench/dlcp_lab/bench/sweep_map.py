@@ -17,19 +17,27 @@ GAP: Final = 28
 WIDTH: Final = 700  # at least: that of the legend
 TITLE: Final = 48  # above and below a panel
 FULL: Final = 2.0  # ratio from which on a cell has its full colour
-BOUNDED: Final = (31, 111, 178)  # red, green, blue
-EXACT: Final = (201, 111, 22)
+UNCLEAR: Final = "unclear"  # verdict on two that may be equally fast
+EITHER: Final = "dlcpd"  # both modes are faster than TCP, and may be equally fast
+TCP: Final = "TCP"
+COLOURS: Final = {  # red, green, blue
+    "bounded": (31, 111, 178),
+    "exact": (201, 111, 22),
+    EITHER: (38, 145, 120),
+    TCP: (150, 60, 150),
+    UNCLEAR: (228, 228, 228),
+}
 GREY: Final = 228
-UNCLEAR: Final = "unclear"  # verdict on two modes that may be equally fast
-HEADING: Final = "Exact / bounded: time of an all-reduce, median above, p99 below"
+HEADING: Final = "Median times of an all-reduce: exact / bounded above, TCP / the faster mode below"
 LEGEND: Final = (
-    "Blue: bounded takes less time. Orange: exact does. Grey: unclear. "
+    "Fastest: blue bounded, orange exact, green both alike, violet TCP, grey unclear. "
     "Loss grows upwards, the round trip to the right."
 )
 COLUMNS: Final = (
     "hosts", "rate_bps", "round_trip_s", "loss", "burst", "size_bytes", "bound", "exact_p50_s",
-    "exact_p90_s", "exact_p99_s", "bounded_p50_s", "bounded_p90_s", "bounded_p99_s", "ratio_p50",
-    "ratio_p99", "faster",
+    "exact_p90_s", "exact_p99_s", "bounded_p50_s", "bounded_p90_s", "bounded_p99_s", "bbr_p50_s",
+    "bbr_p90_s", "bbr_p99_s", "cubic_p50_s", "cubic_p90_s", "cubic_p99_s", "ratio_p50",
+    "ratio_p99", "tcp_ratio_p50", "faster", "fastest",
 )  # fmt: skip
 
 
@@ -55,11 +63,19 @@ class MapRow(Protocol):
     @property
     def bounded(self) -> Spread: ...
     @property
+    def bbr(self) -> Spread: ...
+    @property
+    def cubic(self) -> Spread: ...
+    @property
     def ratio(self) -> float: ...
     @property
     def ratio_p99(self) -> float: ...
     @property
+    def tcp_ratio(self) -> float: ...
+    @property
     def faster(self) -> str: ...
+    @property
+    def fastest(self) -> str: ...
 
 
 def comma_separated(rows: Sequence[MapRow]) -> str:
@@ -68,18 +84,19 @@ def comma_separated(rows: Sequence[MapRow]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in rows:
-        spreads = (v for s in (row.exact, row.bounded) for v in (s.p50, s.p90, s.p99))
-        figures = (*spreads, row.ratio, row.ratio_p99)
+        all_times = row.exact, row.bounded, row.bbr, row.cubic
+        spreads = (v for s in all_times for v in (s.p50, s.p90, s.p99))
+        figures = (*spreads, row.ratio, row.ratio_p99, row.tcp_ratio)
         labels = row.hosts, row.rate_bps, row.round_trip, row.loss, row.burst, row.size, row.bound
-        writer.writerow([*labels, *(f"{value:.6g}" for value in figures), row.faster])
+        writer.writerow([*labels, *(f"{v:.6g}" for v in figures), row.faster, row.fastest])
     return out.getvalue()
 
 
 def drawn(rows: Sequence[MapRow]) -> str:
     """An SVG: a panel per hosts, size and burst; round trips from left to right, losses upwards.
 
-    A cell says exact / bounded, in the median above and in the 99th percentile below: blue where
-    bounded takes less time, orange where exact does.
+    A cell says exact / bounded above and TCP / the faster mode below, and has the colour of the
+    fastest: the more, the larger the ratio.
     """
     trips, losses = sorted({r.round_trip for r in rows}), sorted({r.loss for r in rows})
     panels = list(dict.fromkeys((r.hosts, r.size, r.burst) for r in rows))
@@ -89,7 +106,7 @@ def drawn(rows: Sequence[MapRow]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
         'aria-labelledby="t" font-family="sans-serif" font-size="12" fill="#1b2733">',
-        '<title id="t">Time of an exact all-reduce over that of a bounded one</title>',
+        '<title id="t">Times of all-reduces: exact, bounded, and over TCP</title>',
         f'<rect width="{width}" height="{height}" fill="#f6f8fa"/>',
         _text(16, 26, HEADING, 'font-size="16"'),
         _text(16, 46, LEGEND),
@@ -111,13 +128,14 @@ def _panel(
     for row in rows:
         x = left + trips.index(row.round_trip) * CELL[0]
         y = top + 20 + (len(losses) - 1 - losses.index(row.loss)) * CELL[1]
+        ratio = row.ratio if row.fastest == row.faster else row.tcp_ratio
         yield (
             f'<rect x="{x}" y="{y}" width="{CELL[0]}" height="{CELL[1]}" stroke="#f6f8fa" '
-            f'fill="{colour(1.0 if row.faster == UNCLEAR else row.ratio)}"/>'
+            f'fill="{colour(row.fastest, ratio)}"/>'
         )
         middle = x + CELL[0] // 2
         yield _text(middle, y + 15, f"{row.ratio:.2f}", 'text-anchor="middle" font-weight="bold"')
-        yield _text(middle, y + 30, f"{row.ratio_p99:.2f}", 'text-anchor="middle"')
+        yield _text(middle, y + 30, f"{row.tcp_ratio:.2f}", 'text-anchor="middle"')
         if trips.index(row.round_trip) == 0 and left == LEFT:
             yield _text(x - 8, y + 22, show_fraction(row.loss), 'text-anchor="end"')
     bottom = top + 36 + len(losses) * CELL[1]
@@ -126,11 +144,10 @@ def _panel(
         yield _text(middle, bottom, f"{trip * 1e3:g} ms", 'text-anchor="middle"')
 
 
-def colour(ratio: float) -> str:
-    """Of a cell: grey at 1, full at FULL or its inverse."""
+def colour(fastest: str, ratio: float) -> str:
+    """Of a cell: grey at a ratio of 1, full at FULL or its inverse."""
     strength = min(abs(math.log(ratio)) / math.log(FULL), 1.0)
-    target = BOUNDED if ratio > 1 else EXACT
-    mixed = (round(GREY + (one - GREY) * strength * 0.75) for one in target)
+    mixed = (round(GREY + (one - GREY) * strength * 0.75) for one in COLOURS[fastest])
     return "#" + "".join(f"{each:02x}" for each in mixed)
 
 

@@ -68,12 +68,10 @@ def _network(condition: SimCondition, seed: int) -> BurstNetwork:
     plan = star(
         condition.hosts, rate, round_trip, loss=condition.loss, burst=condition.burst, seed=seed
     )
-    each = SEGMENT * 8 / rate
-    datagrams = min(max(int(round_trip / 100 / each), LEAST), MOST)
     return BurstNetwork(
         condition.hosts,
         plan,
-        train_time=(datagrams + 0.5) * each,
+        train_time=(train_of(condition) + 0.5) * SEGMENT * 8 / rate,
         segment_size=SEGMENT,
         chunk_segments=_chunk(condition),
         grant=GRANT,
@@ -82,8 +80,14 @@ def _network(condition: SimCondition, seed: int) -> BurstNetwork:
     )
 
 
+def train_of(condition: SimCondition) -> int:
+    """Datagrams that one event moves: at most a hundredth of a round trip."""
+    each = SEGMENT * 8 / condition.rate_bps
+    return min(max(int(condition.round_trip / 100 / each), LEAST), MOST)
+
+
 def _chunk(condition: SimCondition) -> int:
-    """Segments of a chunk, as engines choose them."""
+    """Segments of a chunk that engines choose, rounded up: a shard has as many chunks as theirs."""
     alone = tuple((rank,) for rank in range(condition.hosts))
     place = Place(0, alone, LONGEST, round_trip=int(condition.round_trip * 1e6))
-    return chunk(place, condition.size // condition.hosts) // SEGMENT
+    return -(-chunk(place, condition.size // condition.hosts) // SEGMENT)

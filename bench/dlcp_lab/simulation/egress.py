@@ -157,7 +157,7 @@ class Egress:
             self.calendar.add(self.free_at, self._serve)
         train.first = start + each + self.wire.delay
         train.last = self.free_at + self.wire.delay
-        kept = self.losses.keep(train.count)
+        kept = self.losses.keep(train.count, start, each)
         if kept is not None:
             if not kept.any():
                 return
