@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dlcp_lab.simulation.calendar import Calendar
 from dlcp_lab.simulation.cell import SimCondition
 from dlcp_lab.simulation.fabric import SimFabric, star
-from dlcp_lab.simulation.tcp.bbr import Bbr, Phase
+from dlcp_lab.simulation.tcp.bbr import Bbr, BbrState
 from dlcp_lab.simulation.tcp.connection import (
     LEAST_TIMEOUT,
     MSS,
@@ -126,7 +126,7 @@ def test_bbr_finds_the_rate_of_the_wire() -> None:
     one = One("bbr", 0.02)
     one.carry(4 << 20)
     control = one.sender.congestion
-    assert isinstance(control, Bbr) and control.phase is Phase.PROBE_BW
+    assert isinstance(control, Bbr) and control.state is BbrState.PROBE_BW
     assert control.rate == pytest.approx(RATE / 8 / SEGMENT_SIZE, rel=0.1)
 
 

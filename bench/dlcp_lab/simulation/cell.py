@@ -87,7 +87,7 @@ def train_of(condition: SimCondition) -> int:
 
 
 def _chunk(condition: SimCondition) -> int:
-    """Segments of a chunk that engines choose, rounded up: a shard has as many chunks as theirs."""
+    """Segments of the chunk that engines choose, rounded up: a shard has equally many chunks."""
     alone = tuple((rank,) for rank in range(condition.hosts))
     place = Place(0, alone, LONGEST, round_trip=int(condition.round_trip * 1e6))
     return -(-chunk(place, condition.size // condition.hosts) // SEGMENT)

@@ -13,9 +13,8 @@ class Losses:
     """Datagrams that arrive, and bursts in which all are lost, in alternation.
 
     Both lengths are geometric: `fraction` of all datagrams is lost, `burst` in sequence on average.
-    A burst is as long in time as so many datagrams one behind the other: one that comes later
-    arrives, and less than `fraction` is lost. With a burst of 1 each datagram is lost or not
-    whatever became of the one before it.
+    A burst of n datagrams lasts as long as the wire needs for n datagrams. On a wire with pauses,
+    less than `fraction` is lost. With a burst of 1, losses do not depend on one another.
     """
 
     def __init__(self, fraction: float, burst: float, seed: str) -> None:

@@ -19,7 +19,7 @@ LEAST: Final = 4.0  # segments
 SPARE: Final = 6.0  # segments beyond two bandwidth-delay products, for aggregated acknowledgements
 
 
-class Phase(Enum):
+class BbrState(Enum):
     """Of a connection."""
 
     STARTUP = "startup"
@@ -34,7 +34,7 @@ class Bbr:
 
     window: float = INITIAL
     pace: float = math.inf
-    phase: Phase = Phase.STARTUP
+    state: BbrState = BbrState.STARTUP
     _rates: deque[tuple[int, float]] = field(default_factory=deque)  # by round, largest first
     _round: int = 0
     _round_ends: int = 0  # segments delivered
@@ -61,8 +61,8 @@ class Bbr:
         expired = ack.now > self._least_at + FRESH
         if ack.round_trip <= self._least or expired:
             self._least, self._least_at = ack.round_trip, ack.now
-        if expired and self.phase is not Phase.PROBE_RTT:
-            self.phase, self._probe_ends = Phase.PROBE_RTT, 0.0
+        if expired and self.state is not BbrState.PROBE_RTT:
+            self.state, self._probe_ends = BbrState.PROBE_RTT, 0.0
         self._advance(ack, starts)
         gain = self._gain()
         if self.rate:
@@ -92,20 +92,20 @@ class Bbr:
     def _advance(self, ack: Ack, starts: bool) -> None:
         """Go on to the next phase, or turn of the cycle, if it is time."""
         product = self.rate * self._least
-        match self.phase:
-            case Phase.STARTUP:
+        match self.state:
+            case BbrState.STARTUP:
                 if starts and not ack.application_limited:
                     self._watch_growth()
-            case Phase.DRAIN:
+            case BbrState.DRAIN:
                 if ack.in_flight <= product:
-                    self.phase, self._turned = Phase.PROBE_BW, ack.now
-            case Phase.PROBE_BW:
+                    self.state, self._turned = BbrState.PROBE_BW, ack.now
+            case BbrState.PROBE_BW:
                 elapsed = ack.now - self._turned > self._least
                 high = CYCLE[self._turn] > 1 and ack.in_flight < CYCLE[self._turn] * product
                 drained = CYCLE[self._turn] < 1 and ack.in_flight <= product
                 if (elapsed and not high) or drained:
                     self._turn, self._turned = (self._turn + 1) % len(CYCLE), ack.now
-            case Phase.PROBE_RTT:
+            case BbrState.PROBE_RTT:
                 self._probe(ack)
 
     def _watch_growth(self) -> None:
@@ -114,7 +114,7 @@ class Bbr:
             return
         self._without_growth += 1
         if self._without_growth >= FULL:
-            self.phase = Phase.DRAIN
+            self.state = BbrState.DRAIN
 
     def _probe(self, ack: Ack) -> None:
         if not self._probe_ends:
@@ -122,26 +122,26 @@ class Bbr:
                 self._probe_ends = ack.now + PROBE
         elif ack.now > self._probe_ends:
             self._least_at, self._turned = ack.now, ack.now
-            self.phase = Phase.PROBE_BW if self._without_growth >= FULL else Phase.STARTUP
+            self.state = BbrState.PROBE_BW if self._without_growth >= FULL else BbrState.STARTUP
 
     def _gain(self) -> float:
-        match self.phase:
-            case Phase.STARTUP:
+        match self.state:
+            case BbrState.STARTUP:
                 return HIGH
-            case Phase.DRAIN:
+            case BbrState.DRAIN:
                 return 1 / HIGH
-            case Phase.PROBE_BW:
+            case BbrState.PROBE_BW:
                 return CYCLE[self._turn]
-            case Phase.PROBE_RTT:
+            case BbrState.PROBE_RTT:
                 return 1.0
 
     def _resize(self, ack: Ack) -> None:
-        starts = self.phase in (Phase.STARTUP, Phase.DRAIN)
+        starts = self.state in (BbrState.STARTUP, BbrState.DRAIN)
         target = (HIGH if starts else 2.0) * self.rate * self._least + SPARE
         if self._without_growth >= FULL:
             self.window = min(self.window + ack.acked, target)
         elif self.window < target or ack.delivered < INITIAL:
             self.window += ack.acked
         self.window = max(self.window, LEAST)
-        if self.phase is Phase.PROBE_RTT:
+        if self.state is BbrState.PROBE_RTT:
             self.window = LEAST

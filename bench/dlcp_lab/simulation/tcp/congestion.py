@@ -1,4 +1,4 @@
-"""What a connection tells its congestion control, and what the control answers."""
+"""The interface between a connection and its congestion control."""
 
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -16,7 +16,7 @@ class Ack:
     least_round_trip: float  # of the connection
     in_flight: int  # segments, after it
     window_full: bool  # the window, not the application, limited the sender
-    recovering: bool  # losses of an earlier round are being repaired
+    recovering: bool  # losses of an earlier round are being retransmitted
     delivered: int  # segments so far
     delivered_before: int  # when the newest of them was sent
     rate: float  # segments per second, since then

@@ -292,5 +292,5 @@ class Connection:
 
 
 def segments(size: int) -> int:
-    """Segments of so many bytes."""
+    """The number of segments that `size` bytes take."""
     return -(-size // MSS)

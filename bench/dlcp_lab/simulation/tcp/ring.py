@@ -37,7 +37,7 @@ class _Host:
             self.out.write(self.piece)
 
     def arrived(self, in_order: int) -> None:
-        """So many segments came from the rank before; each whole piece is passed on."""
+        """The rank before has delivered `in_order` segments; each whole piece is passed on."""
         whole = (in_order - self.base) // segments(self.piece)
         while self.received < whole:
             self.received += 1
