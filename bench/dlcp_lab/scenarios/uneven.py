@@ -34,21 +34,35 @@ class UnevenCase:
     name: str
     collective: str
     size: int  # bytes of a tensor, or of all parts together
-    over_direct: float  # least speed of the plan
+    over_direct: float  # least speed of the plan, of direct's; of a ring's with `schedule`
     over_gloo: float = 0.0  # the same; 0: not compared
     hosts: int = 4
     first: str = RATE  # rate of host 0
     racks: int = 1
+    schedule: str = ""  # with and without the network; "" = what engines choose
+
+    @property
+    def title(self) -> str:
+        of = f"{self.schedule} of" if self.schedule else "of"
+        return f"{self.name}, {self.collective} {of} {self.size // MIB} MiB"
+
+    @property
+    def without(self) -> str:
+        """The schedule without the network."""
+        return f"{self.schedule} in the order of ranks" if self.schedule else "direct"
 
     @property
     def least(self) -> float:
-        """The least bytes on an uplink, in each direction."""
+        """The least bytes on an uplink, in each direction; of a ring: those in its best order."""
+        if self.schedule:
+            return 2 * self.size * (self.hosts - 1) / self.hosts
         return self.size if self.collective == "all_reduce" else self.size / self.racks
 
 
 CASES: Final = (
     UnevenCase(f"host 0 at {SLOW}", "all_reduce", 4 * MIB, 1.35, 1.45, first=SLOW),
     UnevenCase("2 racks of 2", "all_reduce", 8 * MIB, 1.4, 2.4, racks=2),
+    UnevenCase("2 racks of 2", "all_reduce", 8 * MIB, 1.7, racks=2, schedule="ring"),
     UnevenCase("2 racks of 4", "all_gather", 4 * MIB, 2.5, hosts=8, racks=2),
     UnevenCase("2 racks of 4", "reduce_scatter", 4 * MIB, 2.5, hosts=8, racks=2),
     UnevenCase("equal hosts", "broadcast", 16 * MIB, 2.0),
@@ -69,10 +83,10 @@ def uneven(options: argparse.Namespace, output: Output) -> int:
     """Measure and print."""
     found = Findings()
     for case in CASES:
-        times, title = UnevenTimes(), f"{case.name}, {case.collective} of {case.size // MIB} MiB"
+        times, title = UnevenTimes(), case.title
         for seed in range(1, options.seeds + 1):
             found.run(f"{title}, seed {seed}", partial(_measure, case, times, seed, output))
-        compared = [("direct", times.direct, case.over_direct)]
+        compared = [(case.without, times.direct, case.over_direct)]
         if case.over_gloo:
             compared.insert(0, ("Gloo", times.gloo, case.over_gloo))
         others = [(n, found.times(f"{title}: {n}", t), least) for n, t, least in compared]
@@ -129,7 +143,7 @@ def _run(
         if where in ("uneven", "end"):
             marks.append(net.statistics())
 
-    operation = Operation(case.size, collective=case.collective)
+    operation = Operation(case.size, collective=case.collective, schedule=case.schedule)
     job = Job((JobPhase("uneven", (operation,), ROUNDS, WARMUP),), transports=transports)
     with on_fabric(plan, {}, limits=limits, topology=file) as (net, hosts):
         found = run(net, hosts, job, seed=seed, output=output, at=at)["uneven"]
