@@ -93,7 +93,8 @@ def derived(task: Task, place: Place, schedule: str) -> Derived | None:
     if network is None or len(network.hosts) != len(hosts):
         return None
     sizes = task.sizes or (task.size,)
-    exchange = Exchange(task.collective, sizes, task.root, one_hop=bool(task.codec))
+    coded, round_trip = bool(task.codec), place.round_trip
+    exchange = Exchange(task.collective, sizes, task.root, one_hop=coded, round_trip=round_trip)
     return derive(network, hosts, exchange, schedule, place.chunk_bytes)
 
 

@@ -79,6 +79,16 @@ def test_gains(network: JobNetwork, collective: str, gain: float) -> None:
     assert float(of(network, collective).gain) == pytest.approx(gain, rel=0.02)
 
 
+def test_on_long_paths_more_rows_are_on_their_way() -> None:
+    hosts = tuple((rank,) for rank in range(8))
+    near = Exchange("all_reduce", (SIZE,))
+    found = [
+        derive(RACKS_2x4, hosts, replace(near, round_trip=trip), "direct", MOST)
+        for trip in (0, 1000, 50_000)
+    ]
+    assert [one.forest.ahead for one in found if one] == [2, 2, 7]
+
+
 def test_the_binomial_tree_is_what_a_large_broadcast_is_compared_with() -> None:
     assert float(of(network_of([100] * 8), "broadcast").gain) == pytest.approx(3.0, rel=0.01)
 

@@ -9,6 +9,7 @@ import pytest
 
 from dlcp_lab.bench import plan_cases, plan_tables
 from dlcp_lab.report.section import of_document
+from dlcp_lab.simulation import cost_cells
 from dlcp_lab.simulation.operation import different
 from dlcpd.ctl import main as command
 from dlcpd.planning import packing
@@ -96,7 +97,7 @@ def test_a_figure_that_falls_short_is_said(
 def test_the_cost_model_and_the_search_have_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = {"small, 5 x 600": plan_tables.CELLS["small, 5 x 600"]}
+    small = {"small, 5 x 600": cost_cells.CELLS["small, 5 x 600"]}
     few = plan_tables.SearchCase(lambda: plan_tables.racks(2, 2, 4, 2), packing.all_reduce, 10.0)
     monkeypatch.setattr(plan_tables, "CELLS", small)
     monkeypatch.setattr(plan_tables, "SEARCHES", {"2 racks": few})

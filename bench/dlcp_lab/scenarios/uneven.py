@@ -4,18 +4,31 @@ Racks are interleaved: neighbouring ranks are in different ones.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
 from dlcp_lab.emulation import Fabric
 from dlcp_lab.emulation.scratch import scratch_folder
+from dlcp_lab.ranks import launch
+from dlcp_lab.ranks.hosts import Hosts
 from dlcp_lab.report.machine import tcp_congestion_control
 from dlcp_lab.report.statistic import quotient
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import DLCPD, GLOO, Job, JobPhase, Operation, on_fabric, run
+from dlcp_lab.scenarios.job import (
+    DLCPD,
+    GLOO,
+    TIMEOUT,
+    Job,
+    JobPhase,
+    Operation,
+    on_fabric,
+    run,
+)
 from dlcpd.cli.output import Output
 
 RATE: Final = "100mbit"  # of a host, in both directions
@@ -69,6 +82,21 @@ CASES: Final = (
 )
 
 
+# A step gathers the parameters and scatters the gradients: each rack's half crosses once each.
+FSDP_MODEL: Final = {"width": 512, "layers": 4, "steps": 5}  # 4 MiB of float32
+FSDP: Final = UnevenCase("2 racks of 2", "FSDP2", 4 * MIB, 1.5, racks=2)  # at most 2.0: uplinks
+ROUNDING: Final = 1e-5  # of weights after a few steps, whose sums are added in another order
+
+
+@dataclass(slots=True)
+class FsdpSteps:
+    """Seconds of each step, bytes on each uplink per step, and errors of the weights."""
+
+    times: list[float] = field(default_factory=list)
+    uplink: list[float] = field(default_factory=list)
+    errors: list[float] = field(default_factory=list)
+
+
 @dataclass(slots=True)
 class UnevenTimes:
     """Seconds of each round, and bytes that a leaf sent to its spine per round."""
@@ -97,11 +125,52 @@ def uneven(options: argparse.Namespace, output: Output) -> int:
         if case.racks > 1:
             share = partial(_most_of, times.uplink, case.least)
             found.claim(f"{title}: bytes on an uplink / the least", share, ON_UPLINK)
+    _claim_fsdp(found, options.seeds, output)
     text = (
         f"hosts at {RATE} both ways, uplinks of racks {UPLINK}, racks interleaved, exact; "
         f"Gloo's ring over TCP {tcp_congestion_control()}, seeds 1..{options.seeds}"
     )
     return found.report("uneven", text).tell(output)
+
+
+def _claim_fsdp(found: Findings, seeds: int, output: Output) -> None:
+    """FSDP2 in racks: steps with and without the plan, uplinks, and the weights."""
+    title, trained = FSDP.title, {"direct": FsdpSteps(), "planned": FsdpSteps()}
+    for seed in range(1, seeds + 1):
+        found.run(f"{title}, seed {seed}", partial(_train, trained, seed, output))
+    direct, planned = (found.times(f"{title}: {n}", s.times) for n, s in trained.items())
+    speed = partial(_speed, direct, planned)
+    found.claim(f"{title}: plan / direct, speed", speed, FSDP.over_direct, at_most=False)
+    on_uplink = partial(_most_of, trained["planned"].uplink, FSDP.size)
+    found.claim(f"{title}: bytes on an uplink / the least", on_uplink, ON_UPLINK)
+    error = partial(_most_of, [e for s in trained.values() for e in s.errors], 1.0)
+    found.claim(f"{title}: error of the weights, relative", error, ROUNDING)
+
+
+def _train(trained: dict[str, FsdpSteps], seed: int, output: Output) -> None:
+    with scratch_folder() as folder:
+        file = Path(folder) / "topology.toml"
+        file.write_text(topology(FSDP))
+        for name, used in (("direct", ""), ("planned", str(file))):
+            with on_network(FSDP, seed, used) as (net, hosts):
+                train_fsdp(net, hosts, trained[name], output)
+
+
+def train_fsdp(net: Fabric, hosts: Hosts, into: FsdpSteps, output: Output) -> None:
+    """Train on all hosts. The error is infinite if ranks have different weights."""
+    marks: list[dict[str, Any]] = []
+
+    def at(where: str, _: object) -> None:
+        if where in ("step", "end"):
+            marks.append(net.statistics())
+
+    work = launch.Work("dlcp_lab.scenarios.fsdp_rank", FSDP_MODEL, TIMEOUT)
+    ranks = launch.run(hosts, work, progress=output.progress, at_barrier=at)
+    equal = len({rank["digest"] for rank in ranks}) == 1
+    into.times += [max(step) for step in zip(*(r["times"] for r in ranks), strict=True)][1:]
+    # Not the first step, which begins sessions, nor the weights that ranks gather at the end.
+    into.uplink += on_uplinks(marks[1], marks[-2], len(marks) - 3)
+    into.errors.append(ranks[0]["error"] if equal else inf)
 
 
 def _speed(other: Any, planned: Any) -> float:
@@ -132,11 +201,6 @@ def _run(
     seed: int,
     output: Output,
 ) -> None:
-    plan: dict[str, Any] = {"hosts": case.hosts, "host_rate": RATE, "seed": seed}
-    if case.racks > 1:
-        plan |= {"leaves": case.racks, "spines": 1, "spine_rate": UPLINK}
-    limits = {f"h{host}-l{host % case.racks}": RATE for host in range(case.hosts)}
-    limits["h0-l0"] = case.first
     marks: list[dict[str, Any]] = []
 
     def at(where: str, net: Fabric) -> None:
@@ -145,16 +209,32 @@ def _run(
 
     operation = Operation(case.size, collective=case.collective, schedule=case.schedule)
     job = Job((JobPhase("uneven", (operation,), ROUNDS, WARMUP),), transports=transports)
-    with on_fabric(plan, {}, limits=limits, topology=file) as (net, hosts):
+    with on_network(case, seed, file) as (net, hosts):
         found = run(net, hosts, job, seed=seed, output=output, at=at)["uneven"]
     if not file:
         times.gloo += found[GLOO].totals if GLOO in found else []
         times.direct += found[DLCPD].totals
         return
     times.planned += found[DLCPD].totals
-    first, last = marks[0], marks[-1]
-    times.uplink += [
-        (last[name].sent_bytes - first[name].sent_bytes) / (ROUNDS + WARMUP)
+    times.uplink += on_uplinks(marks[0], marks[-1], ROUNDS + WARMUP)
+
+
+@contextmanager
+def on_network(case: UnevenCase, seed: int, file: str) -> Iterator[tuple[Fabric, Hosts]]:
+    """The fabric of a case, and its daemons with a topology file."""
+    plan: dict[str, Any] = {"hosts": case.hosts, "host_rate": RATE, "seed": seed}
+    if case.racks > 1:
+        plan |= {"leaves": case.racks, "spines": 1, "spine_rate": UPLINK}
+    limits = {f"h{host}-l{host % case.racks}": RATE for host in range(case.hosts)}
+    limits["h0-l0"] = case.first
+    with on_fabric(plan, {}, limits=limits, topology=file) as made:
+        yield made
+
+
+def on_uplinks(first: Mapping[str, Any], last: Mapping[str, Any], rounds: int) -> list[float]:
+    """Bytes of each direction of each uplink in a round, between two statistics of the fabric."""
+    return [
+        (last[name].sent_bytes - first[name].sent_bytes) / rounds
         for name in last
         if name.startswith(("l0:s", "l1:s", "s0:l"))
     ]
