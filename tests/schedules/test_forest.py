@@ -200,6 +200,22 @@ def test_a_bad_forest_is_refused(trees: tuple[Tree, ...], chunk: int, why: str) 
         Forest(trees, chunk)
 
 
+@given(st.integers(1, 9), st.data())
+def test_ranks_meet_their_neighbours_and_these_connect_all(world: int, data: st.DataObject) -> None:
+    """Even if nothing is sent, ranks that disagree have a way to each other."""
+    roots = data.draw(st.lists(st.integers(0, world - 1), min_size=1, max_size=3))
+    made = data.draw(trees_from(world, roots))
+    peers = [forest.all_reduce(rank, 0, made).peers for rank in range(world)]
+    ways = {(a, b) for tree in made.trees for a, b in enumerate(tree.parents) if b != ROOT}
+    assert {(a, b) for a in range(world) for b in peers[a]} == ways | {(b, a) for a, b in ways}
+    reached, waiting = {0}, [0]
+    while waiting:
+        more = peers[waiting.pop()] - reached
+        reached |= more
+        waiting += more
+    assert reached == set(range(world))
+
+
 def test_results_come_a_row_after_the_contributions_at_the_least() -> None:
     with pytest.raises(BadForest, match="1 rows ahead: 2 or more, or 0"):
         Forest((star(2, 0, UNIT),), 64, ahead=1)

@@ -92,7 +92,7 @@ def add_plan(operations: Commands) -> None:
         "--round-trip", type=duration, default="200us", help="time without data (%(default)s)"
     )
     made.add_argument(
-        "--buffer", type=size, default="256K", help="bytes that a port holds (%(default)s)"
+        "--buffer", type=size, default="1M", help="bytes that a port holds (%(default)s)"
     )
     add_repetition(made)
 

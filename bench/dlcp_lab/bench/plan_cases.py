@@ -30,7 +30,7 @@ CASES: Final[dict[str, PlanCase]] = {
     "25+7x100": PlanCase(_job([25] + [100] * 7), "all_reduce", 4 << 20),
     "2x2": PlanCase(_job([100] * 4, _interleaved(2, 2), 50), "all_reduce", 8 << 20),
     "2x4": PlanCase(_TWO_BY_FOUR, "all_reduce", 8 << 20),
-    "4x16": PlanCase(_job([100] * 64, _interleaved(4, 16), 50), "all_reduce", 4 << 20),
+    "4x16": PlanCase(_job([100] * 64, _interleaved(4, 16), 50), "all_reduce", 8 << 20),
     "2x4-gather": PlanCase(_TWO_BY_FOUR, "all_gather", 4 << 20),
     "2x4-scatter": PlanCase(_TWO_BY_FOUR, "reduce_scatter", 4 << 20),
     "broadcast": PlanCase(_job([100] * 4), "broadcast", 16 << 20),

@@ -38,7 +38,7 @@ def all_reduce(rank: int, size: int, forest: Forest) -> Program:
         write.up(row)
         write.down(before)
         before = row
-    return write.draft.program(*write.draft.others)
+    return write.draft.program(*_neighbours(rank, forest))
 
 
 @PROGRAMS
@@ -51,7 +51,7 @@ def reduce_scatter(rank: int, sizes: Sizes, forest: Forest) -> Program:
         chunks.append([_Chunk(tree, own, result) for own, result in made])
     for row in _rows(chunks):
         write.up(row)
-    return write.draft.program(*write.draft.others)
+    return write.draft.program(*_neighbours(rank, forest))
 
 
 @PROGRAMS
@@ -67,7 +67,7 @@ def all_gather(rank: int, sizes: Sizes, forest: Forest) -> Program:
             piece += 1
     for row in _rows(chunks):
         write.pass_on(row)
-    return write.draft.program(*write.draft.others)
+    return write.draft.program(*_neighbours(rank, forest))
 
 
 @PROGRAMS
@@ -76,7 +76,7 @@ def broadcast(rank: int, size: int, root: int, forest: Forest) -> Program:
     write = _ForestWriter(Draft(rank, forest.world))
     for row in _rows(_from_root(size, root, forest, replicated=True)):
         write.pass_on(row)
-    return write.draft.program(*write.draft.others)
+    return write.draft.program(*_neighbours(rank, forest))
 
 
 @PROGRAMS
@@ -86,6 +86,16 @@ def reduce(rank: int, size: int, root: int, forest: Forest) -> Program:
     for row in _rows(_from_root(size, root, forest, replicated=False)):
         write.up(row)
     return write.draft.program()
+
+
+def _neighbours(rank: int, forest: Forest) -> set[int]:
+    """Ranks beside this one in any tree, even if a tree carries nothing: all trees together connect
+    all ranks, so ranks that disagree are found out. To meet all ranks would cost more than data
+    where many share a slow uplink."""
+    found: set[int] = set()
+    for tree in forest.trees:
+        found.update(tree.children[rank], {tree.parents[rank]} - {ROOT})
+    return found
 
 
 def _from_root(size: int, root: int, forest: Forest, *, replicated: bool) -> Rows:
