@@ -112,7 +112,7 @@ def plan(options: argparse.Namespace, output: Output) -> int:
         for row in rows if not options.quick else ():
             _claim(row, found)
     if "costs" in options.tables:
-        tables["costs"] = [row | _ratio(row) for row in costs(output, found).document()]
+        tables["costs"] = [asdict(row) | {"ratio": row.ratio} for row in costs(output, found)]
     if "searches" in options.tables:
         tables["searches"] = searches(output, found).document()
     for claim in found.claims:
@@ -164,13 +164,6 @@ def _claim(row: PlanRow, found: Findings) -> None:
     if least.uplink:
         what = f"{row.case}: bytes on uplinks / the least"
         found.claim(what, row.uplink_ratio or 0.0, least.uplink)
-
-
-def _ratio(row: dict[str, object]) -> dict[str, object]:
-    predicted, simulated = row["predicted"], row["simulated"]
-    if not isinstance(predicted, float) or not isinstance(simulated, float):
-        return {"ratio": None}
-    return {"ratio": predicted / simulated}
 
 
 def _figures(row: dict[str, object]) -> dict[str, object]:

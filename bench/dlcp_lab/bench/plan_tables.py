@@ -9,6 +9,7 @@ from typing import Final
 from dlcp_lab.report.measured import Rows
 from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.simulation.cost_cells import CELLS, CostRow, behind, rows_of
+from dlcpd.cli import table
 from dlcpd.cli.output import Output
 from dlcpd.planning import bounds, classes, packing
 from dlcpd.planning.graph import Graph, Rates, in_racks, one_switch
@@ -22,27 +23,22 @@ SEARCH_HEADER: Final = ("network", "hosts", "trees", "share of bound", "CPU(s)")
 ENOUGH_RATE: Final = 0.949  # of the bound: trees are dropped while 95 % remain
 
 
-def costs(output: Output, found: Findings) -> Rows[CostRow]:
+def costs(output: Output, found: Findings) -> list[CostRow]:
     """The cost model against the simulated core, on all cells."""
-    rows, late = Rows(CostRow), []
+    rows, late = list[CostRow](), list[float]()
     for number, name in enumerate(CELLS, 1):
         output.progress(f"cost model, {number} of {len(CELLS)}: {name}")
         of_cell = list(rows_of(name))
         late.append(behind(of_cell))
-        for row in of_cell:
-            rows.add({"cell": name, "schedule": row.schedule}, partial(_same, row))
+        rows += of_cell
     output.line("\ncost model; its cells were not used to fit it")
-    output.line(rows.render(COST_HEADER, _cost_cells, left=2))
+    output.line(table.render(COST_HEADER, list(map(_cost_cells, rows)), left=2))
     error = max(abs(row.ratio - 1) for row in rows)
     found.claim(f"cost model: largest error of {len(rows)} predictions", error, MOST_ERROR)
     near = sum(each <= BEHIND for each in late) / len(late)
     what = f"cost model: cells whose chosen schedule is within {BEHIND:g} of the best"
     found.claim(what, near, ENOUGH_CELLS, at_most=False)
     return rows
-
-
-def _same(row: CostRow) -> CostRow:
-    return row
 
 
 def _cost_cells(row: CostRow) -> list[object]:
@@ -108,6 +104,8 @@ def searches(output: Output, found: Findings) -> Rows[SearchRow]:
         rows.add({"network": name}, partial(_searched, name, case))
     output.line("\nsearch for trees; rates in any unit")
     output.line(rows.render(SEARCH_HEADER, _search_cells, left=1))
+    for line in rows.reasons():
+        output.line(line)
     for row in rows:
         limit = SEARCHES[row.network].seconds
         found.claim(f"{row.network}: CPU seconds of the search", row.cpu, limit)
