@@ -4,13 +4,13 @@ Works on a file alone: no daemon is asked, and nothing is sent.
 """
 
 import argparse
-from pathlib import Path
 from typing import Any, Final
 
 from dlcpd.cli import table
 from dlcpd.cli.output import Output
 from dlcpd.cli.output_file import OutputFile
 from dlcpd.contract.errors import BadConfig
+from dlcpd.daemon.config.topology import read_topology
 from dlcpd.planning import plan as planner
 from dlcpd.planning.explain import PlanReasons, certificate, in_times, link_name, reasons
 from dlcpd.planning.graph import DirectedLink, Graph, neighbours
@@ -21,7 +21,6 @@ from dlcpd.planning.rates import in_words
 from dlcpd.planning.topology import for_job, parse
 from dlcpd.planning.trees import ROOT
 
-MOST_BYTES: Final = 16 << 20  # of a topology file: 65,536 links have 5 MB
 MOST_ROWS: Final = 64  # hosts or trees that the text lists; --json has all
 MOST_LIMITS: Final = 8  # likewise
 MOST_LETTERS: Final = 72  # of a tree
@@ -33,7 +32,7 @@ def plan(options: argparse.Namespace, output: Output) -> int:
     if to:
         to.check()
     source = str(options.file)
-    graph = parse(_read(options.file), source)
+    graph = parse(read_topology(options.file, source), source)
     if options.hosts:
         graph = for_job(graph, _named(options.hosts), source)
     try:
@@ -50,22 +49,6 @@ def plan(options: argparse.Namespace, output: Output) -> int:
         output.line(line)
     output.document(_document(graph, made, found))
     return 0
-
-
-def _read(file: Path) -> str:
-    """Raises: BadConfig."""
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise BadConfig(
-                f"{file}: is longer than {MOST_BYTES >> 20} MiB: is it a topology file?"
-            )
-        return data.decode()
-    except OSError as exc:
-        raise BadConfig(f"{file}: cannot be read: {exc.strerror}") from exc
-    except UnicodeDecodeError as exc:
-        raise BadConfig(f"{file}: is not UTF-8 text: is it a topology file?") from exc
 
 
 def _named(text: str) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Final
 
 from dlcpd.planning.cost import Link, Prediction, predict
 from dlcpd.schedules.builders import all_reduce, forest
+from dlcpd.schedules.derive import WORTH
 from dlcpd.schedules.forest import Forest
 from dlcpd.schedules.model import Program
 from dlcpd.schedules.network import JobNetwork
@@ -15,7 +16,6 @@ CHUNKS: Final = (64 << 10, 256 << 10, 1 << 20)  # bytes: smaller ones overlap mo
 MOST_ONE_SHOT: Final = 256 << 10  # bytes of a tensor that every rank sends to every other
 DIRECT: Final = "direct"
 ONE_SHOT: Final = "one_shot"
-LEAST_GAIN: Final = 1.05  # of a schedule over direct; a smaller one is within the model's error
 
 Programs = Sequence[Program]  # of all ranks
 
@@ -48,11 +48,11 @@ def candidates(network: JobNetwork, size: int) -> dict[str, Programs]:
 
 def choose(given: Mapping[str, Programs], network: JobNetwork, cores: int = 1) -> ChosenSchedule:
     """The fastest schedule by prediction. `given` has DIRECT, which stays where others gain less
-    than LEAST_GAIN."""
+    than WORTH, which is within the model's error too."""
     predicted = {name: predict(made, network, cores) for name, made in given.items()}
     direct = predicted[DIRECT]
     name = min(predicted, key=lambda each: predicted[each].seconds)
-    if direct.seconds <= predicted[name].seconds * LEAST_GAIN:
+    if direct.seconds <= predicted[name].seconds * WORTH:
         return ChosenSchedule(DIRECT, direct, 1.0, f"gain 1.00: {_no_gain(network, direct)}")
     best = predicted[name]
     gain = direct.seconds / best.seconds

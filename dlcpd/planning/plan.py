@@ -9,14 +9,14 @@ import numpy as np
 
 from dlcpd.planning import bounds, classes, packing
 from dlcpd.planning.bounds import Bound
-from dlcpd.planning.closed import one_switch_rate, one_switch_shares
-from dlcpd.planning.graph import Graph, Rates
+from dlcpd.planning.graph import Graph
 from dlcpd.planning.packing import PackedTree, Packing
 from dlcpd.planning.pair_loads import TooLarge, pair_loads
 from dlcpd.planning.racks import two_levels
 from dlcpd.planning.solver import SolverMissing
 from dlcpd.planning.symmetry import Symmetry, symmetry
 from dlcpd.planning.trees import ROOT
+from dlcpd.schedules.shares import one_switch_bound, one_switch_shares
 
 ALL_ALONE: Final = 64  # hosts; more are planned by classes: in less time, with more trees
 
@@ -100,13 +100,13 @@ def _one_switch(graph: Graph) -> tuple[Fraction, ...] | None:
         way for host in range(count) for way in ((host, count), (count, host))
     }:
         return None
-    send = {link.source: link.rate for link in graph.links if link.target == count}
-    receive = {link.target: link.rate for link in graph.links if link.source == count}
-    hosts = [Rates(send[host], receive[host]) for host in range(count)]
-    rate, shares = one_switch_rate(hosts), one_switch_shares(hosts)
+    rates = {link[:2]: link.rate for link in graph.links}
+    send = [rates[host, count] for host in range(count)]
+    receive = [rates[count, host] for host in range(count)]
+    rate, shares = one_switch_bound(send, receive), one_switch_shares(send, receive)
     fits = all(
-        rate * (1 + share * (count - 2)) <= min(each)
-        for share, each in zip(shares, hosts, strict=True)
+        rate * (1 + share * (count - 2)) <= min(both)
+        for share, *both in zip(shares, send, receive, strict=True)
     )
     return shares if fits else None
 

@@ -26,6 +26,7 @@ from dlcpd.schedules.forest import Forest
 from dlcpd.schedules.layout import ALIGNMENT
 from dlcpd.schedules.model import Program
 from dlcpd.schedules.network import JobNetwork
+from dlcpd.schedules.shares import ring_order
 
 OVERLAP: Final = 4  # minimum of chunks in a shard, unless they are smaller than LEAST_CHUNK
 LEAST_CHUNK: Final = 1 << 20  # bytes; each further chunk costs 0.1 ms of CPU
@@ -92,7 +93,8 @@ def derived(task: Task, place: Place, schedule: str) -> Derived | None:
     if network is None or len(network.hosts) != len(hosts):
         return None
     sizes = task.sizes or (task.size,)
-    exchange = Exchange(task.collective, sizes, task.root, one_hop=bool(task.codec))
+    coded, round_trip = bool(task.codec), place.round_trip
+    exchange = Exchange(task.collective, sizes, task.root, one_hop=coded, round_trip=round_trip)
     return derive(network, hosts, exchange, schedule, place.chunk_bytes)
 
 
@@ -125,6 +127,17 @@ def _sized(task: Task, place: Place) -> tuple[Any, ...]:
 def _chunked(task: Task, place: Place) -> tuple[Any, ...]:
     shard = task.size // place.world
     return place.world, task.size, chunk(place, shard)
+
+
+def _in_order(task: Task, place: Place) -> tuple[Any, ...]:
+    """With the order of a ring, unless ranks are in it: it enters each rack of hosts once."""
+    network, hosts = place.network, place.hosts
+    if network is None or len(network.hosts) != len(hosts):
+        return _chunked(task, place)
+    order = tuple(rank for host in ring_order(network) for rank in hosts[host])
+    if order == tuple(range(place.world)):
+        return _chunked(task, place)
+    return (*_chunked(task, place), order)
 
 
 def _computed(task: Task, place: Place) -> tuple[Any, ...]:
@@ -165,7 +178,7 @@ CATALOG: Final[dict[str, dict[str, Recipe]]] = {
     "all_reduce": {
         "direct": Recipe(all_reduce.direct, _computed),
         "one_shot": Recipe(all_reduce.one_shot, _sized),
-        "ring": Recipe(ring, _chunked),
+        "ring": Recipe(ring, _in_order),
         "tree": Recipe(tree, _whole_chunked),
         "exchange": Recipe(exchange, _sized),
         "hierarchical": Recipe(hierarchical, _by_host, lambda t, p: (*_by_host(t, p), "halved")),

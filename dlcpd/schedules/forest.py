@@ -9,6 +9,8 @@ from dlcpd.schedules.layout import ALIGNMENT
 
 UNIT: Final = 4096  # shares of a forest add up to this
 ROOT: Final = -1  # the parent of a tree's root
+# Rows: the builder writes the results of a row after the contributions of the next one.
+LEAST_AHEAD: Final = 2
 
 
 class BadForest(ValueError):
@@ -67,6 +69,8 @@ class Forest:
 
     trees: tuple[Tree, ...]
     chunk_bytes: int  # of the tree with the largest share; a multiple of ALIGNMENT
+    # Rows by which contributions to an all-reduce may be ahead of its results; 0: no limit
+    ahead: int = 0
     world: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -80,6 +84,8 @@ class Forest:
         total = sum(tree.share for tree in self.trees)
         if total != UNIT:
             raise BadForest(f"shares add up to {total}, not {UNIT}")
+        if self.ahead and self.ahead < LEAST_AHEAD:
+            raise BadForest(f"{self.ahead} rows ahead: {LEAST_AHEAD} or more, or 0 for any number")
         if not 0 < self.chunk_bytes <= LONGEST or self.chunk_bytes % ALIGNMENT:
             raise BadForest(
                 f"chunks of {self.chunk_bytes} B: a multiple of {ALIGNMENT} up to {LONGEST}"

@@ -29,8 +29,9 @@ def one_switch(network: JobNetwork, chunk_bytes: int) -> PlannedForest:
     Host i sends and receives (1 + s_i (n - 2)) bytes per byte of the tensor. The forest reaches the
     bound, but for the rounding of shares, if every host has equal rates in both directions.
     """
-    rates, world = network.rates, len(network.hosts)
-    bound, parts = one_switch_bound(network.out_bps, network.in_bps), _owners(rates)
+    world = len(network.hosts)
+    bound = one_switch_bound(network.out_bps, network.in_bps)
+    parts = one_switch_shares(network.out_bps, network.in_bps)
     trees = (
         Tree(share, tuple(ROOT if r == root else root for r in range(world)))
         for root, share in enumerate(integer_shares(parts))
@@ -51,7 +52,7 @@ def two_levels(network: JobNetwork, chunk_bytes: int) -> PlannedForest:
         return one_switch(network, chunk_bytes)
     up, down = zip(*((rack.up_bps, rack.down_bps) for rack in network.racks), strict=True)
     bound = min(one_switch_bound(up, down), one_switch_bound(network.out_bps, network.in_bps))
-    of_racks = _owners(tuple(map(min, up, down)))
+    of_racks = one_switch_shares(up, down)
     owned = {
         rank: part * Fraction(rates[rank], sum(rates[r] for r in group))
         for group, part in zip(groups, of_racks, strict=True)
@@ -98,8 +99,17 @@ def owned(network: JobNetwork, chunk_bytes: int) -> Forest:
 
 
 def ring_order(network: JobNetwork) -> tuple[int, ...]:
-    """Ranks in an order in which a ring leaves and enters each rack once."""
-    return tuple(rank for group in sorted(network.groups) for rank in group)
+    """Hosts in an order in which a ring enters each rack once; their own order, if it does.
+
+    A ring crosses an uplink as often as it enters the rack, so no order is faster (Luo et al.,
+    Cloud Collectives, 2021, without their search: racks are known here).
+    """
+    rack = {host: number for number, group in enumerate(network.groups) for host in group}
+    ring = range(len(network.hosts))
+    crossings = sum(rack[host] != rack[ring[host - 1]] for host in ring)
+    if crossings <= len(network.groups):
+        return tuple(ring)
+    return tuple(host for group in sorted(network.groups) for host in group)
 
 
 def integer_shares(parts: Sequence[Fraction]) -> tuple[int, ...]:
@@ -122,16 +132,20 @@ def one_switch_bound(out: Sequence[int], into: Sequence[int]) -> Fraction:
     return min(Fraction(min(*out, *into)), Fraction(sum(out), total), Fraction(sum(into), total))
 
 
-def _owners(rates: Sequence[int]) -> list[Fraction]:
-    """The part of each owner. Where the slowest host limits the rate, fast hosts have capacity to
-    spare, and the parts are scaled down to a sum of 1."""
-    count = len(rates)
+def one_switch_shares(out: Sequence[int], into: Sequence[int]) -> tuple[Fraction, ...]:
+    """The part of the tensor that each host reduces for all others, for `one_switch_bound`.
+
+    The owner of share s moves 1 + s (n - 2) tensors each way, so a host may own (c / bound - 1) /
+    (n - 2). These parts add up to 1 or more, and are scaled down; where directions differ they may
+    add up to less, and the trees do not reach the bound.
+    """
+    count = len(out)
     if count <= PAIR:
-        return [Fraction(1, count)] * count
-    bound = one_switch_bound(rates, rates)
-    parts = [(rate / bound - 1) / (count - 2) for rate in rates]
-    total = sum(parts)
-    return [part / total for part in parts]
+        return (Fraction(1, count),) * count
+    bound = one_switch_bound(out, into)
+    most = [min(both) / bound - 1 for both in zip(out, into, strict=True)]
+    total = sum(most)
+    return tuple(part / total if total else Fraction(1, count) for part in most)
 
 
 def _two_level_parents(groups: Sequence[Sequence[int]], root: int) -> tuple[int, ...]:

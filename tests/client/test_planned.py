@@ -10,7 +10,9 @@ import torch
 from torch._C._distributed_c10d import HashStore
 
 from dlcp_client import Session, bounded, connect, exact
+from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import Hosts, on_loopback, running
+from dlcp_lab.scenarios.uneven import ROUNDING
 from tests.client.real import TIMEOUT
 
 HOSTS = 4
@@ -102,7 +104,7 @@ def test_all_collectives_have_the_right_results(job: list[Session]) -> None:
     world = len(job)
     ranks, given = range(world), parts(1, world)
     total = torch.stack(given).sum(0)
-    for schedule in ("", "forest", "direct"):
+    for schedule in ("", "forest", "ring", "direct"):
         tensors = [part.clone() for part in given]
         works = [job[r].all_reduce(tensors[r], schedule=schedule) for r in ranks]
         finish(works)
@@ -163,3 +165,12 @@ def test_a_group_has_the_network_of_its_hosts(job: list[Session]) -> None:
     assert all(torch.equal(made, total) for made in tensors.values())
     for group in groups.values():
         group.close()
+
+
+def test_fsdp2_in_racks_trains_as_one_process_does(racks: Hosts) -> None:
+    """Gathers and reductions go over trees of two levels; `bench uneven` counts uplinks' bytes."""
+    model = {"width": 512, "layers": 2, "steps": 2}
+    work = launch.Work("dlcp_lab.scenarios.fsdp_rank", model, TIMEOUT)
+    ranks = launch.run(racks, work, progress=lambda _: None)
+    assert len({rank["digest"] for rank in ranks}) == 1
+    assert 0 <= ranks[0]["error"] <= ROUNDING

@@ -27,10 +27,10 @@ def test_a_host_is_found_in_it(tmp_path: Path) -> None:
     ("content", "why"),
     [
         (None, "cannot be read"),
-        (b"\xff", "cannot be read"),
+        (b"\xff", "is not UTF-8 text"),
         (b"[hosts]\na = 0\n", "topology.toml: hosts.a: "),
         (b'hosts = ["a"]\nlinks = []\n', "needs one link in both directions"),
-        (b"#" * (MOST_BYTES + 1), "larger than"),
+        (b"#" * (MOST_BYTES + 1), "is longer than 16 MiB"),
     ],
 )
 def test_a_bad_file_is_one_clear_error(tmp_path: Path, content: bytes | None, why: str) -> None:

@@ -54,6 +54,7 @@ def all_reduces(world: int, size: int, chunk: int = CHUNK) -> dict[str, Case]:
         "direct": [all_reduce.direct(r, world, size, chunk) for r in ranks],
         "one_shot": [all_reduce.one_shot(r, world, size) for r in ranks],
         "ring": [ring(r, world, size, chunk) for r in ranks],
+        "ring in order": [ring(r, world, size, chunk, (*ranks[1::2], *ranks[::2])) for r in ranks],
         "tree": [tree(r, world, size, chunk) for r in ranks],
         "exchange": [exchange(r, world, size) for r in ranks],
     }

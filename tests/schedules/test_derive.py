@@ -79,6 +79,16 @@ def test_gains(network: JobNetwork, collective: str, gain: float) -> None:
     assert float(of(network, collective).gain) == pytest.approx(gain, rel=0.02)
 
 
+def test_on_long_paths_more_rows_are_on_their_way() -> None:
+    hosts = tuple((rank,) for rank in range(8))
+    near = Exchange("all_reduce", (SIZE,))
+    found = [
+        derive(RACKS_2x4, hosts, replace(near, round_trip=trip), "direct", MOST)
+        for trip in (0, 1000, 50_000)
+    ]
+    assert [one.forest.ahead for one in found if one] == [2, 2, 7]
+
+
 def test_the_binomial_tree_is_what_a_large_broadcast_is_compared_with() -> None:
     assert float(of(network_of([100] * 8), "broadcast").gain) == pytest.approx(3.0, rel=0.01)
 
@@ -203,7 +213,8 @@ def test_chunks_follow_the_rate_and_the_size() -> None:
         of(network_of([rate] * 4), "all_reduce", 64 << 20).forest.chunk_bytes for rate in rates
     ]
     assert chunks == [91_712, 294_400, 932_096, 3_355_456]
-    assert of(network_of([100] * 4), "all_reduce", 1 << 20).forest.chunk_bytes == LEAST_CHUNK
+    few = [of(network_of([100] * 4), "all_reduce", size << 10).forest for size in (1024, 256)]
+    assert [forest.chunk_bytes for forest in few] == [11_968, LEAST_CHUNK]
 
 
 def test_a_program_is_no_longer_for_a_slow_link() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dlcpd.schedules.builders import all_reduce, forest, reduce, reduce_scatter
 from dlcpd.schedules.forest import ROOT, UNIT, BadForest, Forest, Tree, split
-from dlcpd.schedules.model import Buffer, Program, Send
+from dlcpd.schedules.model import Buffer, Program, Receive, Send
 from dlcpd.schedules.proof.check import check
 from dlcpd.schedules.proof.interpreter import interpret
 from tests.schedules.collectives import CHUNK, Case, reduced
@@ -39,7 +39,7 @@ def trees_from(draw: Draw, world: int, roots: list[int]) -> Forest:
             parents[rank] = draw(st.sampled_from(placed))
             placed.append(rank)
         trees.append(Tree(at[number + 1] - at[number], tuple(parents)))
-    return Forest(tuple(trees), CHUNK)
+    return Forest(tuple(trees), CHUNK, draw(st.sampled_from((0, 2, 3))))
 
 
 def cases(world: int, size: int, sizes: tuple[int, ...], of: dict[str, Forest]) -> dict[str, Case]:
@@ -198,6 +198,40 @@ def test_a_bad_tree_is_refused(share: int, parents: tuple[int, ...], why: str) -
 def test_a_bad_forest_is_refused(trees: tuple[Tree, ...], chunk: int, why: str) -> None:
     with pytest.raises(BadForest, match=why):
         Forest(trees, chunk)
+
+
+@given(st.integers(1, 9), st.data())
+def test_ranks_meet_their_neighbours_and_these_connect_all(world: int, data: st.DataObject) -> None:
+    """Even if nothing is sent, ranks that disagree have a way to each other."""
+    roots = data.draw(st.lists(st.integers(0, world - 1), min_size=1, max_size=3))
+    made = data.draw(trees_from(world, roots))
+    peers = [forest.all_reduce(rank, 0, made).peers for rank in range(world)]
+    ways = {(a, b) for tree in made.trees for a, b in enumerate(tree.parents) if b != ROOT}
+    assert {(a, b) for a in range(world) for b in peers[a]} == ways | {(b, a) for a, b in ways}
+    reached, waiting = {0}, [0]
+    while waiting:
+        more = peers[waiting.pop()] - reached
+        reached |= more
+        waiting += more
+    assert reached == set(range(world))
+
+
+def test_results_come_a_row_after_the_contributions_at_the_least() -> None:
+    with pytest.raises(BadForest, match="1 rows ahead: 2 or more, or 0"):
+        Forest((star(2, 0, UNIT),), 64, ahead=1)
+
+
+@pytest.mark.parametrize("ahead", [0, 2, 3])
+def test_contributions_are_so_many_rows_ahead_of_results(ahead: int) -> None:
+    trees = (star(3, 0, UNIT // 2), star(3, 1, UNIT // 2))
+    steps = forest.all_reduce(2, 10 * CHUNK, Forest(trees, CHUNK, ahead)).steps
+    for root in (0, 1):
+        sends = [s for s in steps if isinstance(s, Send) and s.peer == root]
+        results = [at for at, s in enumerate(steps) if isinstance(s, Receive) and s.peer == root]
+        free = ahead or len(sends)
+        assert len(sends) == len(results) == 5
+        waited = [(at,) for at in results[: len(sends) - free]]
+        assert [send.after for send in sends] == [()] * free + waited
 
 
 def test_a_forest_that_does_not_suit_a_collective_is_refused() -> None:

@@ -85,7 +85,21 @@ def test_two_levels_cross_each_uplink_once_per_direction() -> None:
     for tree in made.forest.trees:
         crossing = [r for r, p in enumerate(tree.parents) if p != ROOT and (r - p) % 2]
         assert len(crossing) == 1
-    assert shares.ring_order(network(1, 1, 1, 1, racks=racks)) == (0, 2, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("racks", "order"),
+    [
+        ((), (0, 1, 2, 3)),
+        (("02", "13"), (0, 2, 1, 3)),
+        (("01", "23"), (0, 1, 2, 3)),
+        (("03", "12"), (0, 1, 2, 3)),  # it enters each rack once already
+        (("02", "1", "3"), (0, 2, 1, 3)),
+    ],
+)
+def test_a_ring_enters_each_rack_once(racks: tuple[str, ...], order: tuple[int, ...]) -> None:
+    made = tuple(Rack(tuple(f"h{host}" for host in rack), 50, 50) for rack in racks)
+    assert shares.ring_order(network(1, 1, 1, 1, racks=made)) == order
 
 
 @pytest.mark.parametrize(("value", "expected"), [(0, 0), (9, 9), (99, 99), (994, 990), (995, 1000)])

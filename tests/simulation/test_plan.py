@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from dlcp_lab.bench import plan
+from dlcp_lab.bench import plan_cases, plan_tables
 from dlcp_lab.report.section import of_document
+from dlcp_lab.simulation import cost_cells
 from dlcp_lab.simulation.operation import different
 from dlcpd.ctl import main as command
+from dlcpd.planning import packing
 
-FEW = "bench plan --quick --warmup 1 --cases"
+FEW = "bench plan --tables schedules --quick --warmup 1 --cases"
 
 
 def rows(path: Path, cases: str) -> list[dict[str, Any]]:
@@ -47,8 +49,10 @@ def test_only_the_cpu_time_depends_on_the_machine(tmp_path: Path) -> None:
 
 
 def test_seeds_change_when_ranks_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(plan.CASES, "equal", replace(plan.CASES["equal"], size=64 << 10))
-    line = "bench plan --cases equal --seeds 2 --warmup 0 --json"
+    monkeypatch.setitem(
+        plan_cases.CASES, "equal", replace(plan_cases.CASES["equal"], size=64 << 10)
+    )
+    line = "bench plan --tables schedules --cases equal --seeds 2 --warmup 0 --json"
     assert command.main([*line.split(), str(tmp_path / "made.json")]) == 0
     first, second = json.loads((tmp_path / "made.json").read_text())["rows"][0]["samples"]["direct"]
     assert first != second
@@ -72,14 +76,48 @@ def test_an_operation_that_does_not_end_is_a_row_without_figures(
 
 
 def test_the_cases_are_those_of_the_table() -> None:
-    hosts = {name: case.hosts for name, case in plan.CASES.items()}
+    hosts = {name: case.hosts for name, case in plan_cases.CASES.items()}
     assert hosts["4x16"] == 64 and hosts["25+7x100"] == 8 and len(hosts) == 10
-    assert plan.CASES["2x4"].network.groups == ((0, 2, 4, 6), (1, 3, 5, 7))
+    assert plan_cases.CASES["2x4"].network.groups == ((0, 2, 4, 6), (1, 3, 5, 7))
+
+
+def test_a_figure_that_falls_short_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(plan_cases.CASES, "2x2", replace(plan_cases.CASES["2x2"], size=256 << 10))
+    asked = plan_cases.PlanLeast(share=0.1, over_ring=1, over_direct=3, uplink=1.5)
+    monkeypatch.setitem(plan_cases.LEAST, "2x2", asked)
+    line = "bench plan --tables schedules --cases 2x2 --seeds 1 --warmup 0 --json"
+    assert command.main([*line.split(), str(tmp_path / "made.json")]) == 1
+    claims = json.loads((tmp_path / "made.json").read_text())["claims"]
+    assert [claim["holds"] for claim in claims] == [True, True, False, True]
+    assert "FALLS SHORT  2x2: direct / plan: " in capsys.readouterr().out
+
+
+def test_the_cost_model_and_the_search_have_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = {"small, 5 x 600": cost_cells.CELLS["small, 5 x 600"]}
+    few = plan_tables.SearchCase(lambda: plan_tables.racks(2, 2, 4, 2), packing.all_reduce, 10.0)
+    monkeypatch.setattr(plan_tables, "CELLS", small)
+    monkeypatch.setattr(plan_tables, "SEARCHES", {"2 racks": few})
+    line = "bench plan --tables costs,searches --json"
+    assert command.main([*line.split(), str(tmp_path / "made.json")]) == 0
+    found = json.loads((tmp_path / "made.json").read_text())
+    assert [row["chosen"] for row in found["costs"]].count(True) == 1
+    assert {row["schedule"] for row in found["costs"]} >= {"direct", "one_shot"}
+    assert all(row["ratio"] == row["predicted"] / row["simulated"] for row in found["costs"])
+    [search] = found["searches"]
+    assert search["hosts"] == 4 and search["share"] == pytest.approx(1)
+    assert not found["rows"] and len(found["claims"]) == 4
+    assert "4 of 4 claims hold." in of_document(found).sentences
+    assert "cost model: cells whose chosen schedule" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ("--tables none", "argument --tables: "),
         ("--cases 3x3", "argument --cases: "),
         ("--operations 0", "argument --operations: '0' is not a whole number 1..1000"),
         ("--warmup -1", "argument --warmup: "),

@@ -92,7 +92,7 @@ def test_an_operation_that_does_not_end_is_a_row_without_figures(
         ("--sizes 4K,6", "--sizes: 6 bytes are not a whole number of float32"),
         ("--sizes lots", "argument --sizes: 'lots' is not a size"),
         ("--hosts 144 --sizes 1G", "--sizes: 144 hosts with 1G hold 144.0 GiB: at most 8"),
-        ("--rate fast", "--rate: rate 'fast' is not valid"),
+        ("--rate fast", "--rate: 'fast' is not a rate"),
         ("--rate 900gbit", "--rate: 900gbit is out of range: at most 400gbit"),
         ("--operations 0", "argument --operations: '0' is not a whole number 1..1000"),
         ("--round-trip 2s", "--round-trip: 2 s is out of range: at most 1 s"),

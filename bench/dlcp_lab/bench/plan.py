@@ -5,15 +5,17 @@ depend on the arguments alone.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
+from dlcp_lab.bench.plan_cases import CASES, LEAST
+from dlcp_lab.bench.plan_tables import costs, searches
 from dlcp_lab.report.amounts import duration, show_size, size
 from dlcp_lab.report.arguments import add_repetition, add_some
-from dlcp_lab.report.measured import Rows
+from dlcp_lab.report.measured import Rows, wrong_results
+from dlcp_lab.scenarios.claims import Findings
 from dlcp_lab.simulation.planned import (
     DIRECT,
     PLANNED,
@@ -28,11 +30,10 @@ from dlcpd import __version__
 from dlcpd.cli.grammar import Commands, command, whole
 from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
-from dlcpd.schedules.network import Costs, Host, JobNetwork, Rack
 
 RING: Final = "ring"
+TABLES: Final = ("schedules", "costs", "searches")
 QUICK: Final = 8  # part of the bytes
-MBPS: Final = 1_000_000
 MOST_SECONDS: Final = 1.0  # of a round trip
 HEADER: Final = (
     "case", "size", "ring(ms)", "direct(ms)", "planned(ms)", "ring/planned", "direct/planned",
@@ -44,34 +45,6 @@ WORDS: Final = (
     "uplink bytes/least: what the plan sends out of all racks, with control, against the least",
     "program: that of the plan; direct where all links are as busy without a plan",
 )
-
-
-def _job(rates: Sequence[int], racks: Sequence[Sequence[int]] = (), uplink: int = 0) -> JobNetwork:
-    """Hosts with these rates; hosts of each rack, with uplinks of a rate, Mb/s both ways."""
-    hosts = tuple(Host(f"h{i}", (r * MBPS,), (r * MBPS,)) for i, r in enumerate(rates))
-    names = [tuple(f"h{host}" for host in rack) for rack in racks]
-    made = tuple(Rack(hosts, uplink * MBPS, uplink * MBPS) for hosts in names)
-    return JobNetwork(hosts, made, Costs(0, 0, 0, 0), 1)
-
-
-def _interleaved(racks: int, each: int) -> list[range]:
-    """Hosts of each rack: ranks go from rack to rack."""
-    return [range(rack, racks * each, racks) for rack in range(racks)]
-
-
-_TWO_BY_FOUR: Final = _job([100] * 8, _interleaved(2, 4), 50)
-CASES: Final[dict[str, PlanCase]] = {
-    "25/100/100/100": PlanCase(_job([25, 100, 100, 100]), "all_reduce", 4 << 20),
-    "100/400/400/400": PlanCase(_job([100, 400, 400, 400]), "all_reduce", 8 << 20),
-    "25+7x100": PlanCase(_job([25] + [100] * 7), "all_reduce", 4 << 20),
-    "2x2": PlanCase(_job([100] * 4, _interleaved(2, 2), 50), "all_reduce", 8 << 20),
-    "2x4": PlanCase(_TWO_BY_FOUR, "all_reduce", 4 << 20),
-    "4x16": PlanCase(_job([100] * 64, _interleaved(4, 16), 50), "all_reduce", 4 << 20),
-    "2x4-gather": PlanCase(_TWO_BY_FOUR, "all_gather", 4 << 20),
-    "2x4-scatter": PlanCase(_TWO_BY_FOUR, "reduce_scatter", 4 << 20),
-    "broadcast": PlanCase(_job([100] * 4), "broadcast", 16 << 20),
-    "equal": PlanCase(_job([100] * 4), "all_reduce", 4 << 20),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +76,7 @@ def add_plan(operations: Commands) -> None:
     """Add `plan`."""
     text = "Planned schedules in virtual time, against a ring, direct, and the network's bound."
     made = command(operations, "plan", plan, text)
+    add_some(made, "--tables", TABLES)
     add_some(made, "--cases", CASES)
     made.add_argument(
         "--operations",
@@ -118,15 +92,47 @@ def add_plan(operations: Commands) -> None:
         "--round-trip", type=duration, default="200us", help="time without data (%(default)s)"
     )
     made.add_argument(
-        "--buffer", type=size, default="256K", help="bytes that a port holds (%(default)s)"
+        "--buffer", type=size, default="1M", help="bytes that a port holds (%(default)s)"
     )
     add_repetition(made)
 
 
 def plan(options: argparse.Namespace, output: Output) -> int:
-    """Measure and print. Exit code 1 when a result was wrong. Raises: BadConfig."""
+    """Measure and print. Exit code 1 when a result was wrong, or a figure falls short.
+
+    Raises: BadConfig.
+    """
     if options.round_trip > MOST_SECONDS:
         raise BadConfig(f"--round-trip: {options.round_trip:g} s is out of range: at most 1 s")
+    found, rows, heading = Findings(), Rows(PlanRow), _heading(options)
+    tables: dict[str, Any] = {"rows": []}
+    if "schedules" in options.tables:
+        rows = _schedules(options, output, heading)
+        tables["rows"] = [each | _figures(each) for each in rows.document()]
+        for row in rows if not options.quick else ():
+            _claim(row, found)
+    if "costs" in options.tables:
+        tables["costs"] = [asdict(row) | {"ratio": row.ratio} for row in costs(output, found)]
+    if "searches" in options.tables:
+        tables["searches"] = searches(output, found).document()
+    for claim in found.claims:
+        output.line(claim.line())
+    claims = [{**asdict(claim), "holds": claim.holds} for claim in found.claims]
+    output.document(
+        {
+            "command": "bench plan",
+            "version": __version__,
+            "conditions": heading,
+            "seeds": _seeds(options),
+            **tables,
+            "claims": claims,
+        }
+    )
+    return 1 if any(row.wrong for row in rows) or not all(c.holds for c in found.claims) else 0
+
+
+def _schedules(options: argparse.Namespace, output: Output, heading: str) -> Rows[PlanRow]:
+    """The table of schedules."""
     rows = Rows(PlanRow)
     for number, name in enumerate(options.cases, 1):
         case = CASES[name]
@@ -136,21 +142,28 @@ def plan(options: argparse.Namespace, output: Output) -> int:
         labels = {"case": name, "collective": case.collective, "hosts": case.hosts}
         shown = (name, show_size(case.size))
         rows.add(labels | {"size": case.size}, partial(_row, name, case, options), shown)
-    heading = _heading(options)
     output.line(heading)
     output.line(rows.render(HEADER, _cells, left=1))
-    for line in (*WORDS, *rows.reasons(), *_wrong(rows)):
+    for line in (*WORDS, *rows.reasons(), *wrong_results(rows, lambda row: row.case)):
         output.line(line)
-    output.document(
-        {
-            "command": "bench plan",
-            "version": __version__,
-            "conditions": heading,
-            "seeds": _seeds(options),
-            "rows": [each | _figures(each) for each in rows.document()],
-        }
-    )
-    return 1 if any(row.wrong for row in rows) else 0
+    return rows
+
+
+def _claim(row: PlanRow, found: Findings) -> None:
+    """The figures asked of a case."""
+    least = LEAST.get(row.case)
+    if least is None:
+        return
+    for what, value, limit in (
+        ("share of the bound", row.share, least.share),
+        ("ring / plan", (row.ring or 0.0) / row.planned, least.over_ring),
+        ("direct / plan", row.direct / row.planned, least.over_direct),
+    ):
+        if limit:
+            found.claim(f"{row.case}: {what}", value, limit, at_most=False)
+    if least.uplink:
+        what = f"{row.case}: bytes on uplinks / the least"
+        found.claim(what, row.uplink_ratio or 0.0, least.uplink)
 
 
 def _figures(row: dict[str, object]) -> dict[str, object]:
@@ -230,9 +243,3 @@ def _cells(row: PlanRow) -> list[object]:
         f"{row.cpu:.0f}",
         row.wrong,
     ]
-
-
-def _wrong(rows: Rows[PlanRow]) -> Iterator[str]:
-    for row in rows:
-        if row.wrong:
-            yield f"WRONG RESULT: {row.wrong} elements of {row.case} {show_size(row.size)}"

@@ -12,7 +12,7 @@ from typing import Final
 from dlcp_lab.bench.sweep import MAX_HOSTS, check_whole, wire_rate
 from dlcp_lab.report.amounts import duration, show_size, size
 from dlcp_lab.report.arguments import add_seed, add_sizes
-from dlcp_lab.report.measured import Rows
+from dlcp_lab.report.measured import Rows, wrong_results
 from dlcp_lab.simulation.burst_network import BurstNetwork
 from dlcp_lab.simulation.cell import SEGMENT
 from dlcp_lab.simulation.operation import (
@@ -96,7 +96,7 @@ def simulate(options: argparse.Namespace, output: Output) -> int:
             rows.add(labels, partial(run, number), (name, show_size(each)))
     output.line(_heading(options))
     output.line(rows.render(HEADER, _cells, left=1))
-    for line in (*LIMIT, *rows.reasons(), *_wrong(rows)):
+    for line in (*LIMIT, *rows.reasons(), *wrong_results(rows, lambda row: row.collective)):
         output.line(line)
     output.document(
         {
@@ -172,9 +172,3 @@ def _cells(row: SimOperation) -> list[object]:
         f"{row.events_per_second:.0f}",
         row.wrong,
     ]
-
-
-def _wrong(rows: Rows[SimOperation]) -> Iterator[str]:
-    for row in rows:
-        if row.wrong:
-            yield f"WRONG RESULT: {row.wrong} elements of {row.collective} {show_size(row.size)}"

@@ -1,8 +1,9 @@
 """The plan of a fabric: a checked value, from which everything else is computed."""
 
-import re
 from dataclasses import dataclass
 from typing import Final
+
+from dlcpd.planning import rates
 
 MAX_HOSTS: Final = 250  # one /24 of each rail's 10.x.0.0/16; switches have the last six
 MAX_RAILS: Final = 8  # as many as a large training host has network cards
@@ -10,9 +11,6 @@ MAX_PAIRS: Final = 256  # leaf-spine links per rail: two addresses each out of a
 SHALLOW_BUFFER: Final = 256 * 1024  # bytes
 MAX_DELAY: Final = 10.0  # seconds; the longest route to a satellite and back takes 0.6
 MIN_BUFFER: Final = 2 * 1514  # bytes; a queue that holds no full packet carries none
-
-_RATE: Final = re.compile(r"(\d{1,9})(k|m|g|)bit")
-_UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
 class FabricError(RuntimeError):
@@ -101,10 +99,12 @@ def bits_per_second(rate: str) -> int:
 
     Raises: FabricError.
     """
-    found = _RATE.fullmatch(rate)
-    if not found or not int(found[1]):
-        raise FabricError(f"rate {rate!r} is not valid: write it as 500kbit, 100mbit or 1gbit")
-    return int(found[1]) * _UNITS[found[2]]
+    try:
+        if any(map(str.isspace, rate)):
+            raise ValueError(f"rate {rate!r} has a space, which tc refuses")
+        return rates.bits_per_second(rate)
+    except ValueError as exc:
+        raise FabricError(str(exc)) from exc
 
 
 def check_loss(fraction: float, burst_length: float = 1.0) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Final, Protocol, TypeVar, overload
 
+from dlcp_lab.report.amounts import show_size
 from dlcp_lab.report.statistic import NotMeasured
 from dlcpd.cli import table
 from dlcpd.contract.errors import BadConfig, DlcpError
@@ -23,6 +24,7 @@ class Record(Protocol):
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
+C = TypeVar("C", bound="Compared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,25 @@ class Gap:
 
     def _shown(self) -> Sequence[object]:
         return self.shown or list(self.labels.values())
+
+
+class Compared(Protocol):
+    """A row whose results were compared with right ones."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of a tensor."""
+
+    @property
+    def wrong(self) -> int:
+        """Elements that are wrong."""
+
+
+def wrong_results(rows: Iterable[C], name: Callable[[C], str]) -> Iterator[str]:
+    """A line for each row with wrong results, by its name and size."""
+    for row in rows:
+        if row.wrong:
+            yield f"WRONG RESULT: {row.wrong} elements of {name(row)} {show_size(row.size)}"
 
 
 def attempt(

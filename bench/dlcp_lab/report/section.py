@@ -23,7 +23,18 @@ from dlcpd.ctl.report.parts import (
 # Keys of a row that make its label, in this order; the system that ran comes last.
 _OF: Final = ("collective", "task", "network", "model", "size", "codec")
 _SYSTEM: Final = ("transport", "system")
-_PARTS: Final = ("rows", "checks", "claims", "data", "runs", "times", "costs", "header", "account")
+_PARTS: Final = (
+    "rows",
+    "checks",
+    "claims",
+    "data",
+    "runs",
+    "times",
+    "costs",
+    "searches",
+    "header",
+    "account",
+)
 MAX_GROUPS: Final = 6  # with a chart of times each; more are only in the table
 WORTH: Final = 1.02  # a ratio below is no gain, as in the benchmarks' own verdicts
 COLOURS: Final = {"gloo": "orange", "nccl": "purple"}  # others are blue
@@ -55,6 +66,7 @@ def of_document(found: Row) -> Section:
         *_checks(found.get("checks", [])),
         *_generic("Runs", found.get("runs", [])),
         *_generic("Costs", found.get("costs", [])),
+        *_generic("Searches", found.get("searches", [])),
     ]
     made = {key: value for key, value in found.items() if key not in _PARTS}
     return Section(command, sentences, blocks, made)

@@ -29,6 +29,7 @@ class Operation:
     bound: float = 0.0  # of an all-reduce; 0 = exact
     after: float = 0.0  # seconds from the round's begin to the submission
     collective: str = "all_reduce"  # or "all_gather", "reduce_scatter", "broadcast" from rank 0
+    schedule: str = ""  # of an all-reduce over dlcpd; "" = what the engine chooses
 
     def plain(self, number: int) -> dict[str, Any]:
         """As JSON, for the rank."""
@@ -38,6 +39,7 @@ class Operation:
             "bound": self.bound,
             "after": self.after,
             "collective": self.collective,
+            "schedule": self.schedule,
             "name": f"op{number}",
         }
 

@@ -120,7 +120,8 @@ class _Rank:
             else dlcp_client.exact(**changes)
         )
         if op["collective"] == "all_reduce":
-            return self.session.all_reduce(tensor, policy=policy, name=op["name"])
+            how = {"name": op["name"], "schedule": op["schedule"]}
+            return self.session.all_reduce(tensor, policy=policy, **how)
         group = self.session.world
         if op["collective"] == "broadcast":
             return group.broadcast(tensor, 0, policy=policy)

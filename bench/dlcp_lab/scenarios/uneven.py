@@ -4,18 +4,31 @@ Racks are interleaved: neighbouring ranks are in different ones.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
 from dlcp_lab.emulation import Fabric
 from dlcp_lab.emulation.scratch import scratch_folder
+from dlcp_lab.ranks import launch
+from dlcp_lab.ranks.hosts import Hosts
 from dlcp_lab.report.machine import tcp_congestion_control
 from dlcp_lab.report.statistic import quotient
 from dlcp_lab.scenarios.claims import Findings
-from dlcp_lab.scenarios.job import DLCPD, GLOO, Job, JobPhase, Operation, on_fabric, run
+from dlcp_lab.scenarios.job import (
+    DLCPD,
+    GLOO,
+    TIMEOUT,
+    Job,
+    JobPhase,
+    Operation,
+    on_fabric,
+    run,
+)
 from dlcpd.cli.output import Output
 
 RATE: Final = "100mbit"  # of a host, in both directions
@@ -34,25 +47,54 @@ class UnevenCase:
     name: str
     collective: str
     size: int  # bytes of a tensor, or of all parts together
-    over_direct: float  # least speed of the plan
+    over_direct: float  # least speed of the plan, of direct's; of a ring's with `schedule`
     over_gloo: float = 0.0  # the same; 0: not compared
     hosts: int = 4
     first: str = RATE  # rate of host 0
     racks: int = 1
+    schedule: str = ""  # with and without the network; "" = what engines choose
+
+    @property
+    def title(self) -> str:
+        of = f"{self.schedule} of" if self.schedule else "of"
+        return f"{self.name}, {self.collective} {of} {self.size // MIB} MiB"
+
+    @property
+    def without(self) -> str:
+        """The schedule without the network."""
+        return f"{self.schedule} in the order of ranks" if self.schedule else "direct"
 
     @property
     def least(self) -> float:
-        """The least bytes on an uplink, in each direction."""
+        """The least bytes on an uplink, in each direction; of a ring: those in its best order."""
+        if self.schedule:
+            return 2 * self.size * (self.hosts - 1) / self.hosts
         return self.size if self.collective == "all_reduce" else self.size / self.racks
 
 
 CASES: Final = (
     UnevenCase(f"host 0 at {SLOW}", "all_reduce", 4 * MIB, 1.35, 1.45, first=SLOW),
     UnevenCase("2 racks of 2", "all_reduce", 8 * MIB, 1.4, 2.4, racks=2),
+    UnevenCase("2 racks of 2", "all_reduce", 8 * MIB, 1.7, racks=2, schedule="ring"),
     UnevenCase("2 racks of 4", "all_gather", 4 * MIB, 2.5, hosts=8, racks=2),
     UnevenCase("2 racks of 4", "reduce_scatter", 4 * MIB, 2.5, hosts=8, racks=2),
     UnevenCase("equal hosts", "broadcast", 16 * MIB, 2.0),
 )
+
+
+# A step gathers the parameters and scatters the gradients: each rack's half crosses once each.
+FSDP_MODEL: Final = {"width": 512, "layers": 4, "steps": 5}  # 4 MiB of float32
+FSDP: Final = UnevenCase("2 racks of 2", "FSDP2", 4 * MIB, 1.5, racks=2)  # at most 2.0: uplinks
+ROUNDING: Final = 1e-5  # of weights after a few steps, whose sums are added in another order
+
+
+@dataclass(slots=True)
+class FsdpSteps:
+    """Seconds of each step, bytes on each uplink per step, and errors of the weights."""
+
+    times: list[float] = field(default_factory=list)
+    uplink: list[float] = field(default_factory=list)
+    errors: list[float] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -69,10 +111,10 @@ def uneven(options: argparse.Namespace, output: Output) -> int:
     """Measure and print."""
     found = Findings()
     for case in CASES:
-        times, title = UnevenTimes(), f"{case.name}, {case.collective} of {case.size // MIB} MiB"
+        times, title = UnevenTimes(), case.title
         for seed in range(1, options.seeds + 1):
             found.run(f"{title}, seed {seed}", partial(_measure, case, times, seed, output))
-        compared = [("direct", times.direct, case.over_direct)]
+        compared = [(case.without, times.direct, case.over_direct)]
         if case.over_gloo:
             compared.insert(0, ("Gloo", times.gloo, case.over_gloo))
         others = [(n, found.times(f"{title}: {n}", t), least) for n, t, least in compared]
@@ -83,11 +125,52 @@ def uneven(options: argparse.Namespace, output: Output) -> int:
         if case.racks > 1:
             share = partial(_most_of, times.uplink, case.least)
             found.claim(f"{title}: bytes on an uplink / the least", share, ON_UPLINK)
+    _claim_fsdp(found, options.seeds, output)
     text = (
         f"hosts at {RATE} both ways, uplinks of racks {UPLINK}, racks interleaved, exact; "
         f"Gloo's ring over TCP {tcp_congestion_control()}, seeds 1..{options.seeds}"
     )
     return found.report("uneven", text).tell(output)
+
+
+def _claim_fsdp(found: Findings, seeds: int, output: Output) -> None:
+    """FSDP2 in racks: steps with and without the plan, uplinks, and the weights."""
+    title, trained = FSDP.title, {"direct": FsdpSteps(), "planned": FsdpSteps()}
+    for seed in range(1, seeds + 1):
+        found.run(f"{title}, seed {seed}", partial(_train, trained, seed, output))
+    direct, planned = (found.times(f"{title}: {n}", s.times) for n, s in trained.items())
+    speed = partial(_speed, direct, planned)
+    found.claim(f"{title}: plan / direct, speed", speed, FSDP.over_direct, at_most=False)
+    on_uplink = partial(_most_of, trained["planned"].uplink, FSDP.size)
+    found.claim(f"{title}: bytes on an uplink / the least", on_uplink, ON_UPLINK)
+    error = partial(_most_of, [e for s in trained.values() for e in s.errors], 1.0)
+    found.claim(f"{title}: error of the weights, relative", error, ROUNDING)
+
+
+def _train(trained: dict[str, FsdpSteps], seed: int, output: Output) -> None:
+    with scratch_folder() as folder:
+        file = Path(folder) / "topology.toml"
+        file.write_text(topology(FSDP))
+        for name, used in (("direct", ""), ("planned", str(file))):
+            with on_network(FSDP, seed, used) as (net, hosts):
+                train_fsdp(net, hosts, trained[name], output)
+
+
+def train_fsdp(net: Fabric, hosts: Hosts, into: FsdpSteps, output: Output) -> None:
+    """Train on all hosts. The error is infinite if ranks have different weights."""
+    marks: list[dict[str, Any]] = []
+
+    def at(where: str, _: object) -> None:
+        if where in ("step", "end"):
+            marks.append(net.statistics())
+
+    work = launch.Work("dlcp_lab.scenarios.fsdp_rank", FSDP_MODEL, TIMEOUT)
+    ranks = launch.run(hosts, work, progress=output.progress, at_barrier=at)
+    equal = len({rank["digest"] for rank in ranks}) == 1
+    into.times += [max(step) for step in zip(*(r["times"] for r in ranks), strict=True)][1:]
+    # Not the first step, which begins sessions, nor the weights that ranks gather at the end.
+    into.uplink += on_uplinks(marks[1], marks[-2], len(marks) - 3)
+    into.errors.append(ranks[0]["error"] if equal else inf)
 
 
 def _speed(other: Any, planned: Any) -> float:
@@ -118,29 +201,40 @@ def _run(
     seed: int,
     output: Output,
 ) -> None:
-    plan: dict[str, Any] = {"hosts": case.hosts, "host_rate": RATE, "seed": seed}
-    if case.racks > 1:
-        plan |= {"leaves": case.racks, "spines": 1, "spine_rate": UPLINK}
-    limits = {f"h{host}-l{host % case.racks}": RATE for host in range(case.hosts)}
-    limits["h0-l0"] = case.first
     marks: list[dict[str, Any]] = []
 
     def at(where: str, net: Fabric) -> None:
         if where in ("uneven", "end"):
             marks.append(net.statistics())
 
-    operation = Operation(case.size, collective=case.collective)
+    operation = Operation(case.size, collective=case.collective, schedule=case.schedule)
     job = Job((JobPhase("uneven", (operation,), ROUNDS, WARMUP),), transports=transports)
-    with on_fabric(plan, {}, limits=limits, topology=file) as (net, hosts):
+    with on_network(case, seed, file) as (net, hosts):
         found = run(net, hosts, job, seed=seed, output=output, at=at)["uneven"]
     if not file:
         times.gloo += found[GLOO].totals if GLOO in found else []
         times.direct += found[DLCPD].totals
         return
     times.planned += found[DLCPD].totals
-    first, last = marks[0], marks[-1]
-    times.uplink += [
-        (last[name].sent_bytes - first[name].sent_bytes) / (ROUNDS + WARMUP)
+    times.uplink += on_uplinks(marks[0], marks[-1], ROUNDS + WARMUP)
+
+
+@contextmanager
+def on_network(case: UnevenCase, seed: int, file: str) -> Iterator[tuple[Fabric, Hosts]]:
+    """The fabric of a case, and its daemons with a topology file."""
+    plan: dict[str, Any] = {"hosts": case.hosts, "host_rate": RATE, "seed": seed}
+    if case.racks > 1:
+        plan |= {"leaves": case.racks, "spines": 1, "spine_rate": UPLINK}
+    limits = {f"h{host}-l{host % case.racks}": RATE for host in range(case.hosts)}
+    limits["h0-l0"] = case.first
+    with on_fabric(plan, {}, limits=limits, topology=file) as made:
+        yield made
+
+
+def on_uplinks(first: Mapping[str, Any], last: Mapping[str, Any], rounds: int) -> list[float]:
+    """Bytes of each direction of each uplink in a round, between two statistics of the fabric."""
+    return [
+        (last[name].sent_bytes - first[name].sent_bytes) / rounds
         for name in last
         if name.startswith(("l0:s", "l1:s", "s0:l"))
     ]

@@ -1,4 +1,4 @@
-"""Reads what the topology file of `[planner]` says of this host."""
+"""Reads topology files, and what that of `[planner]` says of this host."""
 
 from pathlib import Path
 from typing import Final
@@ -6,7 +6,23 @@ from typing import Final
 from dlcpd.contract.errors import BadConfig
 from dlcpd.schedules.network import HostCapacity
 
-MOST_BYTES: Final = 8 << 20  # of the file: 4,096 hosts and 65,536 links fit
+MOST_BYTES: Final = 16 << 20  # of the file: 65,536 links have 5 MB
+
+
+def read_topology(file: Path, where: str) -> str:
+    """The text of a topology file, which errors name as `where`. Raises: BadConfig."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise BadConfig(
+                f"{where}: is longer than {MOST_BYTES >> 20} MiB: is it a topology file?"
+            )
+        return data.decode()
+    except OSError as exc:
+        raise BadConfig(f"{where}: cannot be read: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        raise BadConfig(f"{where}: is not UTF-8 text: is it a topology file?") from exc
 
 
 def host_capacity(topology: str, host: str) -> HostCapacity | None:
@@ -22,14 +38,7 @@ def host_capacity(topology: str, host: str) -> HostCapacity | None:
     from dlcpd.planning.topology import parse  # noqa: PLC0415
 
     where = _where(topology)
-    try:
-        with Path(topology).open(encoding="utf-8") as file:
-            text = file.read(MOST_BYTES + 1)
-    except (OSError, UnicodeDecodeError) as exc:
-        raise BadConfig(f"{where}: cannot be read: {exc}") from exc
-    if len(text) > MOST_BYTES:
-        raise BadConfig(f"{where}: larger than {MOST_BYTES} B; leave out the hosts of other jobs")
-    graph = parse(text, where)
+    graph = parse(read_topology(Path(topology), where), where)
     try:
         return capacity_of(graph, host)
     except BadConfig as exc:

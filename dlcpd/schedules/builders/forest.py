@@ -23,6 +23,7 @@ class _Chunk:
     own: Span  # in INPUT
     result: Span  # in OUTPUT
     piece: int = NOT_REPLICATED
+    earlier: "_Chunk | None" = None  # its result comes before this chunk's contribution leaves
 
 
 Rows = list[list[_Chunk]]
@@ -37,7 +38,7 @@ def all_reduce(rank: int, size: int, forest: Forest) -> Program:
         write.up(row)
         write.down(before)
         before = row
-    return write.draft.program(*write.draft.others)
+    return write.draft.program(*_neighbours(rank, forest))
 
 
 @PROGRAMS
@@ -50,7 +51,7 @@ def reduce_scatter(rank: int, sizes: Sizes, forest: Forest) -> Program:
         chunks.append([_Chunk(tree, own, result) for own, result in made])
     for row in _rows(chunks):
         write.up(row)
-    return write.draft.program(*write.draft.others)
+    return write.draft.program(*_neighbours(rank, forest))
 
 
 @PROGRAMS
@@ -66,7 +67,7 @@ def all_gather(rank: int, sizes: Sizes, forest: Forest) -> Program:
             piece += 1
     for row in _rows(chunks):
         write.pass_on(row)
-    return write.draft.program(*write.draft.others)
+    return write.draft.program(*_neighbours(rank, forest))
 
 
 @PROGRAMS
@@ -75,7 +76,7 @@ def broadcast(rank: int, size: int, root: int, forest: Forest) -> Program:
     write = _ForestWriter(Draft(rank, forest.world))
     for row in _rows(_from_root(size, root, forest, replicated=True)):
         write.pass_on(row)
-    return write.draft.program(*write.draft.others)
+    return write.draft.program(*_neighbours(rank, forest))
 
 
 @PROGRAMS
@@ -85,6 +86,16 @@ def reduce(rank: int, size: int, root: int, forest: Forest) -> Program:
     for row in _rows(_from_root(size, root, forest, replicated=False)):
         write.up(row)
     return write.draft.program()
+
+
+def _neighbours(rank: int, forest: Forest) -> set[int]:
+    """Ranks beside this one in any tree, even if a tree carries nothing: all trees together connect
+    all ranks, so ranks that disagree are found out. To meet all ranks would cost more than data
+    where many share a slow uplink."""
+    found: set[int] = set()
+    for tree in forest.trees:
+        found.update(tree.children[rank], {tree.parents[rank]} - {ROOT})
+    return found
 
 
 def _from_root(size: int, root: int, forest: Forest, *, replicated: bool) -> Rows:
@@ -102,7 +113,12 @@ def _chunks(size: int, forest: Forest, *, replicated: bool) -> Rows:
         chunks.append([])
         for at in spans:
             own, result = of_input(at.start, at.size), of_output(at.start, at.size)
-            chunks[-1].append(_Chunk(tree, own, result, piece if replicated else NOT_REPLICATED))
+            if replicated:
+                limited = 0 < forest.ahead <= len(chunks[-1])
+                earlier = chunks[-1][-forest.ahead] if limited else None
+                chunks[-1].append(_Chunk(tree, own, result, piece, earlier))
+            else:
+                chunks[-1].append(_Chunk(tree, own, result))
             piece += 1
     return chunks
 
@@ -148,15 +164,16 @@ class _ForestWriter:
 
     draft: Draft
     lossy: bool = False  # whether the contribution of a leaf may lose a part
-    _known: dict[_Chunk, Steps] = field(default_factory=dict)  # Send to the parent, or the sum
+    # by chunk: the Send to the parent, or the sum; then the receipt of the result
+    _known: dict[_Chunk, Steps] = field(default_factory=dict)
 
     def up(self, row: list[_Chunk]) -> None:
         """Add the contributions to a row, and send each sum to the parent."""
         rank, world = self.draft.rank, self.draft.world
         leaves = [c for c in row if not c.tree.children[rank] and c.tree.parents[rank] != ROOT]
         for chunk in sorted(leaves, key=lambda c: (c.tree.parents[rank] - rank) % world):
-            parent = chunk.tree.parents[rank]
-            self._known[chunk] = self.draft.send(parent, chunk.own, lossy=self.lossy)
+            parent, after = chunk.tree.parents[rank], self._after(chunk)
+            self._known[chunk] = self.draft.send(parent, chunk.own, after=after, lossy=self.lossy)
         inner = [c for c in row if c.tree.children[rank] or c.tree.parents[rank] == ROOT]
         parts = {
             c: {p: self.draft.scratch(c.own.size) for p in c.tree.children[rank]} for c in inner
@@ -165,6 +182,10 @@ class _ForestWriter:
         for chunk in inner:
             arrived[chunk] += self._receive(chunk, parts[chunk], leaves=False)
             self._known[chunk] = self._add(chunk, parts[chunk], arrived[chunk])
+
+    def _after(self, chunk: _Chunk) -> Steps:
+        """The steps that bring the result of an earlier chunk here."""
+        return self._known[chunk.earlier] if chunk.earlier is not None else ()
 
     def _receive(self, chunk: _Chunk, parts: dict[int, Span], *, leaves: bool) -> Steps:
         """Receive from the children that are leaves, or from the others."""
@@ -192,6 +213,7 @@ class _ForestWriter:
             parent, known = chunk.tree.parents[draft.rank], self._known.get(chunk, ())
             if parent != ROOT:
                 known = draft.receive(parent, chunk.result, implies=known, piece=chunk.piece)
+                self._known[chunk] = known
             for child in chunk.tree.children[draft.rank]:
                 draft.send(child, chunk.result, after=known)
 

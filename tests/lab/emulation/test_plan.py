@@ -32,7 +32,8 @@ LEAF_SPINE = Plan(hosts=4, leaves=2, spines=2)
         ({"leaves": 2}, "spines 0 is out of range: use 1"),
         ({"spines": 1}, r"spines 1 is out of range: use 0\.\.0"),
         ({"hosts": 40, "leaves": 20, "spines": 13}, r"leaves \* spines 260"),
-        ({"host_rate": "fast"}, "rate 'fast' is not valid: write it as"),
+        ({"host_rate": "fast"}, "'fast' is not a rate; write it like"),
+        ({"host_rate": "1 gbit"}, "has a space, which tc refuses"),
         ({"spine_rate": "0mbit"}, "rate '0mbit'"),
         ({"buffer_bytes": 1500}, "buffer_bytes 1500"),
         ({"ecn_bytes": 1 << 20}, "ecn_bytes"),
@@ -54,7 +55,7 @@ def test_what_cannot_be_is_refused_by_name(wrong: dict[str, Any], says: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("rate", "bits"), [("500bit", 500), ("8kbit", 8000), ("10mbit", 10**7), ("2gbit", 2 * 10**9)]
+    ("rate", "bits"), [("500bit", 500), ("8kbit", 8000), ("10mbit", 10**7), ("2.5gbit", 25 * 10**8)]
 )
 def test_a_rate_is_a_number_of_bits(rate: str, bits: int) -> None:
     assert bits_per_second(rate) == bits
@@ -99,7 +100,7 @@ def test_links_have_rates_of_their_own() -> None:
     assert rates["h0:l0"] == rates["l0:h0"] == "25mbit"
     assert rates["h1:l1"] == "" and rates["l1:h1"] == "100mbit"
     assert (rates["l0:s0"], rates["s0:l0"], rates["l1:s0"]) == ("50mbit", "40mbit", "1gbit")
-    for link, says in (("l7-s0", "no link 'l7-s0'"), ("", "rate 'fast' is not valid")):
+    for link, says in (("l7-s0", "no link 'l7-s0'"), ("", "'fast' is not a rate")):
         with pytest.raises(FabricError, match=says):
             initial(Plan(limits=((link, "fast"),)))
 

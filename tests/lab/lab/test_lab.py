@@ -172,7 +172,7 @@ def test_a_failure_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         ("down --name a-b", "a name has 1..16"),
         ("run", "give a program after --"),
         ("up --leaves 2", "spines 0 is out of range: use 1"),
-        ("up --rate fast", "rate 'fast'"),
+        ("up --rate fast", "'fast' is not a rate"),
         ("up --delay h9-l0=1ms", "no link 'h9-l0'"),
         ("up --delay 11s", "delay of 11 s is out of range"),
         ("up --place 0,0,2", "place: leaf 1 has no host"),
@@ -191,7 +191,7 @@ def test_wishes_that_cannot_be(words: str, says: str, capsys: pytest.CaptureFixt
     [
         ("up --place 0,x", "argument --place: '0,x' is not a list of leaves; write it as 0,0,1,1"),
         ("up --limit 1mbit", "argument --limit: '1mbit' is not a limit; write it as l0-s0=50mbit"),
-        ("up --limit h0-l0=fast", "argument --limit: rate 'fast' is not valid"),
+        ("up --limit h0-l0=fast", "argument --limit: 'fast' is not a rate"),
         ("run --ranks 0 -- true", "argument --ranks: '0' is not a whole number 1..64"),
     ],
 )
