@@ -12,10 +12,12 @@ from typing import Any, Final, Protocol, cast
 
 import torch
 from torch import nn
+from torch._compile import _disable_dynamo
 
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import DlcpError
 
+COMPILED: Final = "_orig_mod"  # attribute of torch.compile(module) that holds the module
 _SLOT: Final = cast(Any, torch.Tensor.grad)  # .grad of C++; DDP writes local gradients to it
 # Functions that do not depend on a parameter's value. All others wait.
 _HARMLESS: Final = frozenset(
@@ -176,6 +178,30 @@ def land(entry: AwaitedGradient) -> None:
             _show_average(entry)
         else:
             _apply(entry.update, list(entry.piece.members.values()))
+
+
+def before_forward(module: nn.Module, _: Any) -> None:
+    """A module is about to use its parameters, possibly in code that Python does not see."""
+    if torch.compiler.is_compiling():
+        # Code compiled while no update is awaited, as OptimizedModule's, is one graph. Other
+        # compiled code breaks its graph at each module, to wait in Python.
+        if AwaitingFlag.any:
+            _land_outside(module)
+    elif COMPILED in module._modules:  # noqa: SLF001  # no public name
+        _land_all(module.parameters())
+    else:
+        _land_all(module._parameters.values())  # noqa: SLF001  # parameters() is slow
+
+
+def _land_all(parameters: Iterable[nn.Parameter | None]) -> None:
+    for parameter in parameters:
+        if parameter is not None:
+            land_parameter(parameter)
+
+
+@_disable_dynamo  # torch.compiler.disable imports the compiler, which takes seconds
+def _land_outside(module: nn.Module) -> None:
+    _land_all(module._parameters.values())  # noqa: SLF001  # as above
 
 
 def forget(entry: AwaitedGradient, *, set_to_none: bool) -> None:
