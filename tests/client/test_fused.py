@@ -9,7 +9,7 @@ from tests.client import fused_ranks
 from tests.client.test_ddp import on_each_rank
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", [2, 3, 4])
 def test_every_optimizer_equals_the_frameworks(tmp_path: Path, world: int) -> None:
     ranks = on_each_rank(fused_ranks.compared, tmp_path, world, world=world)
     for name, found in ranks[0].items():
@@ -19,6 +19,14 @@ def test_every_optimizer_equals_the_frameworks(tmp_path: Path, world: int) -> No
             assert rank[name]["returned"], name
             assert rank[name]["parts"] <= 1.05 * found["whole"] / world + 4096, name
             assert np.array_equal(rank[name]["weights"], found["weights"]), name
+            for changed in (rank[name]["clipped"], rank[name]["scaled"]):
+                if changed is not None:
+                    assert changed["apart"] < 1e-6, f"{name}: clipped, scaled, accumulated"
+                    assert changed["norms apart"] < 1e-6, name
+                    assert changed["scales"][0] == changed["scales"][1] != 1024.0, name
+                    assert changed["infinite"] == [5, 25], name
+        if found["scaled"] is not None:
+            assert found["scaled"]["apart"] == 0.0, f"{name}: scaled and accumulated"
         # Gloo divides before it adds: for two ranks that rounds nothing
         assert found["apart"] == 0.0 if world == 2 else found["apart"] < 1e-6, name
         assert sum(rank[name]["parts"] for rank in ranks) == found["whole"], name
