@@ -9,6 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch.amp import GradScaler
+from torch.distributed.checkpoint.state_dict import (
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, Adam, AdamW, Optimizer
@@ -203,6 +209,26 @@ def resumed(rank: int, store: str, world: int, file: str, steps: range) -> Any:
             made = {"net": net.state_dict(), "optimizer": handle.state_dict()}
         if not rank:
             torch.save(made, file)
+        return weights(net).numpy()
+
+
+def checkpointed(rank: int, store: str, world: int, folder: str, steps: range) -> Any:
+    """As `resumed`, with checkpoints of torch.distributed.checkpoint."""
+    with group(rank, store, world), session_of() as session:
+        net = network()
+        optimizer = optimizer_of(net, "AdamW", fused=True)
+        if Path(folder, ".metadata").exists():
+            state = {"net": net.state_dict(), "optimizer": get_optimizer_state_dict(net, optimizer)}
+            load(state, checkpoint_id=folder)
+            net.load_state_dict(state["net"])
+            set_optimizer_state_dict(net, optimizer, state["optimizer"])
+        with closing(fused.register(net, optimizer, session=session)):
+            for number in steps:  # as in `resumed`
+                optimizer.zero_grad()
+                backward(net, 0, number)
+                optimizer.step()
+            state = {"net": net.state_dict(), "optimizer": get_optimizer_state_dict(net, optimizer)}
+            save(state, checkpoint_id=folder)
         return weights(net).numpy()
 
 

@@ -191,6 +191,25 @@ def test_many_steps_leave_nothing_behind(made: Registered) -> None:
     assert made.equal
 
 
+def test_a_training_that_has_begun_is_taken_over(session: Session) -> None:
+    net, plain = network(), network()
+    optimizer, reference = (AdamW(each.parameters(), lr=0.01, fused=True) for each in (net, plain))
+    handle = None
+    for number in range(4):
+        if number == 2:
+            handle = fused.register(net, optimizer, session=session)
+            assert not optimizer.state
+            assert same(optimizer.state_dict(), reference.state_dict())
+        for each, its in ((net, optimizer), (plain, reference)):
+            its.zero_grad()
+            backward(each, number)
+            its.step()
+    assert handle is not None
+    handle.close()
+    assert torch.equal(weights(net), weights(plain))
+    assert same(optimizer.state_dict(), reference.state_dict())
+
+
 def test_close_returns_everything(made: Registered) -> None:
     made.step(1)
     made.handle.close()
@@ -389,7 +408,3 @@ def test_models_and_optimizers_in_use_are_refused() -> None:
     with pytest.raises(BadConfig, match="has step hooks"):
         trained(net, optimizer, EXACT)
     hook.remove()
-    backward(net, 1)
-    optimizer.step()
-    with pytest.raises(BadConfig, match="has made steps before"):
-        trained(net, optimizer, EXACT)

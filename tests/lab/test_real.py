@@ -83,7 +83,7 @@ def test_bench_of_the_fused_update(tmp_path: Path, capsys: pytest.CaptureFixture
     code, document = result("bench fused --one-daemon --sizes 1M --repeat 2 --blocks 1", tmp_path)
     assert code == 0
     rows = {row["way"]: row for row in document["rows"]}
-    assert set(rows) == {"gloo", "zero", "hook", "cross-step", "fused"}
+    assert set(rows) == {"gloo", "zero", "hook", "cross-step", "fused", "eager"}
     assert rows["fused"]["state"] * 2 == rows["zero"]["state"] * 2 == rows["gloo"]["state"] > 0
     assert [check["verdict"] for check in document["checks"]] == ["held"]
     assert "all ranks on one daemon" in capsys.readouterr().out

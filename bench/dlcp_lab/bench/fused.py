@@ -23,7 +23,7 @@ from dlcp_lab.report.measured import Rows
 from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
 
-WAYS: Final = ("gloo", "zero", "hook", "cross-step", "fused")  # those of fused_rank
+WAYS: Final = ("gloo", "zero", "hook", "cross-step", "fused", "eager")  # those of fused_rank
 LAYERS: Final = 16
 WARMUP: Final = 3  # steps: DDP regroups its buckets after the first
 BASE_TIMEOUT: Final = 300.0  # seconds for starting

@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -62,10 +63,10 @@ def _cross_step(net: nn.Module, arena: int) -> Prepared:
     return Prepared(model, optimizer, handle.synchronize, handle.close)
 
 
-def _fused(net: nn.Module, arena: int) -> Prepared:
+def _fused(net: nn.Module, arena: int, *, eager: bool = False) -> Prepared:
     optimizer = Adam(net.parameters(), RATE)
-    handle = fused.register(net, optimizer, arena_bytes=arena)
-    return Prepared(net, optimizer, close=handle.close, state_bytes=lambda: handle.state_bytes)
+    handle = fused.register(net, optimizer, eager=eager, arena_bytes=arena)
+    return Prepared(net, optimizer, handle.synchronize, handle.close, lambda: handle.state_bytes)
 
 
 WAYS: Final[dict[str, Callable[[nn.Module, int], Prepared]]] = {
@@ -74,6 +75,7 @@ WAYS: Final[dict[str, Callable[[nn.Module, int], Prepared]]] = {
     "hook": _hook,
     "cross-step": _cross_step,
     "fused": _fused,
+    "eager": partial(_fused, eager=True),
 }
 
 

@@ -16,6 +16,7 @@ HEADER: Final = (
     "cross-step/this", "CPU/gloo's", "exposed (ms)", "bound/this", "state (MB)",
 )  # fmt: skip
 REFERENCES: Final = ("gloo", "zero", "hook", "cross-step")
+FUSED: Final = ("fused", "eager")
 WORTH: Final = 1.02  # a ratio below is no gain
 
 Ranks = Sequence[dict[str, Any]]  # of one block, see dlcp_lab.bench.fused_rank
@@ -102,9 +103,9 @@ def cells(row: FusedRow) -> list[object]:
 def honesty(rows: Sequence[FusedRow]) -> Iterator[str]:
     """Cases in which the fused update gains nothing (P10)."""
     for row in rows:
-        for name, gain in row.over.items() if row.way == "fused" else ():
+        for name, gain in row.over.items() if row.way in FUSED else ():
             if gain < WORTH:
-                yield f"no gain at {show_size(row.size)} over {name}: {gain:.2f} of its time"
+                yield f"no gain of {row.way} at {show_size(row.size)} over {name}: {gain:.2f}"
 
 
 def judge(size: int, found: Mapping[str, Blocks]) -> Check:

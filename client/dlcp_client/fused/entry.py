@@ -43,7 +43,8 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     Args:
         model: a module on the CPU, plain or in a DistributedDataParallel, which then averages
             nothing. Every trained parameter gets a gradient in each step.
-        optimizer: SGD, Adam or AdamW of torch.optim, without steps so far.
+        optimizer: SGD, Adam or AdamW of torch.optim. If it has a state, as from a checkpoint, that
+            is equal on all ranks, and each keeps its part.
         policy: exact or bounded; bounds apply to gradients alone, weights are always complete.
         session: by default a new one of `connect`, which `close` ends.
         warmup_steps: as of `ddp.register`.
@@ -77,6 +78,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
             made.replace_averaging_of(ddp)
         if scaler is not None:
             made.scale_with(scaler)
+        made.take_state()
         made.keep(undo.pop_all())
     made.begun("fused")
     return made

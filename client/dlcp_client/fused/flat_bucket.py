@@ -14,8 +14,8 @@ from dlcp_client.session import Session
 # Bytes of a bucket: smaller ones cost more wake-ups, larger ones begin later, so a model has about
 # PARTS of them if they are not too small.
 LARGEST: Final = 16 << 20
-SMALLEST: Final = 1 << 20
-PARTS: Final = 8
+SMALLEST: Final = 4 << 20
+PARTS: Final = 4
 # Bytes: parameters, and the parts of ranks, begin at multiples of it. So a kernel meets a vector
 # that is not full only at the end of a parameter, as without ranks, and rounds alike.
 ALIGNMENT: Final = 64

@@ -216,6 +216,12 @@ class FusedRegistration(ModelRegistration):
         undo.callback(self._return_state)
         undo.callback(self._gradients.settle)
 
+    def take_state(self) -> None:
+        """Go on from the state that the optimizer had before. Raises: BadConfig."""
+        if self._optimizer.state:
+            self.load_state_dict(self._methods["state_dict"]())
+            self._optimizer.state.clear()
+
     def scale_with(self, scaler: GradScaler) -> None:
         """Let `scaler` act on the averages until `close`. Raises: BadConfig."""
         scaled = ScaledStep(

@@ -62,11 +62,6 @@ def _check_optimizer(optimizer: Any) -> None:
     for option in _REFUSED:
         if any(group.get(option) for group in optimizer.param_groups):
             raise BadConfig(f"fused does not support {kind.__name__}({option}=True): leave it out")
-    if optimizer.state:
-        raise BadConfig(
-            "the optimizer has made steps before fused.register: register first, then load its "
-            "state_dict"
-        )
     if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:  # noqa: SLF001  # no public name
         raise BadConfig(f"the optimizer has step hooks, which fused does not call: {_INSTEAD}")
 

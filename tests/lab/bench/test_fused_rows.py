@@ -40,7 +40,7 @@ def test_without_a_line_there_is_no_bound() -> None:
 def test_a_way_that_gains_nothing_is_said() -> None:
     found = {"gloo": [ranks(1.0)], "fused": [ranks(1.0)]}
     made = list(rows_of(1 << 20, found, compute=0.0, line=0.0))
-    assert list(honesty(made)) == ["no gain at 1M over gloo: 1.00 of its time"]
+    assert list(honesty(made)) == ["no gain of fused at 1M over gloo: 1.00"]
 
 
 def test_different_weights_of_ranks_break_a_promise() -> None:
