@@ -86,17 +86,21 @@ def test_sums_are_awaited_and_computed_later(world: StandIn) -> None:
 
 def test_a_computation_that_raises_is_told_and_raised(world: StandIn) -> None:
     work, far = begun(world), world.far[0]
+    other = begun(world)
     far.send(Due(1, 5, 0, 64, STEPS))
 
     def compute(_start: int, _stop: int) -> None:
+        far.send(Due(1, 6, 64, 336, STEPS))
+        far.send(Due(2, 7, 0, 400, 1))
         raise ValueError("\ud800" + 2000 * "x")
 
     with pytest.raises(ValueError, match=r"x{2000}"):
-        world.sessions[0].compute({work: compute})
+        world.sessions[0].compute({work: compute, other: lambda *_: pytest.fail("it goes on")})
     with world.arrived:
-        assert world.arrived.wait_for(lambda: far.computed == [5], timeout=30)
+        assert world.arrived.wait_for(lambda: len(far.computed) == 3, timeout=30)
+    assert far.computed == [5, 6, 7]
     told = "ValueError: \\ud800" + 2000 * "x"
-    assert far.errors == [told[:MAX_TEXT]]
+    assert far.errors == [told[:MAX_TEXT]] * 3
 
 
 def test_no_step_of_a_failed_operation_is_computed(world: StandIn) -> None:

@@ -85,12 +85,12 @@ class GradientStep:
         self._given.clear()
         for bucket in self._buckets:
             bucket.missing = len(bucket.slots)
-        with self._rules.account.waiting():
-            self._session.compute(pending)
         for bucket, work in zip(self._buckets, works, strict=True):
             piece = AveragedPiece(work, self._rules.account.waiting)
             for slot in bucket.slots:
                 attach(piece, slot.parameter, None, ARRIVED)
+        with self._rules.account.waiting():
+            self._session.compute(pending)
         for work in works:
             if work.settled:
                 work.wait()

@@ -30,15 +30,25 @@ class Computations:
         several due steps, the first operation's. Without `wait`, compute those that are due.
 
         If a computation raises, its operation fails at once, here and on the peers, with
-        ComputationFailed here. Raises: that exception; the error that ended the session.
+        ComputationFailed here. So do the other operations, as their steps become due: the peers
+        wait for them, too. Raises: that exception; the error that ended the session.
         """
+        try:
+            self._run(pending, wait=wait)
+        except Exception as exc:
+            with suppress(DlcpError):  # without a session, the peers know already
+                self._run(pending, wait=wait, error=_text_of(exc))
+            raise
+
+    def _run(self, pending: Mapping[Work[Any], Compute], *, wait: bool, error: str = "") -> None:
+        """As `run`. With an error, every step fails for that reason instead."""
         open_ = dict(pending)
         while open_:
             self._lanes.pump()
             open_ = {work: compute for work, compute in open_.items() if _is_open(work)}
             ready = next((work for work in open_ if work.due), None)
             if ready is not None:
-                self._compute(ready, open_[ready])
+                self._compute(ready, open_[ready], error)
             elif not wait:
                 return
             else:
@@ -66,20 +76,21 @@ class Computations:
         if open_ and not self._lanes.wait_until(done, until):
             self._table.expire(time.monotonic())
 
-    def _compute(self, work: Work[Any], compute: Compute) -> None:
+    def _compute(self, work: Work[Any], compute: Compute, error: str) -> None:
         with self._table.lock:
             taken: tuple[int, Due] | None = work.due.take() if work.due else None
         if taken is not None:  # else another thread computes it
             engine, due = taken
             try:
-                compute(due.start, due.start + due.size)
+                if not error:
+                    compute(due.start, due.start + due.size)
             except BaseException as exc:  # Ctrl-C too: the peers wait for the result
-                with suppress(DlcpError):  # without a session, the peers know already
+                with suppress(DlcpError):  # as in `run`
                     self._answer(work, engine, due, _text_of(exc))
                 raise
-            self._answer(work, engine, due)
+            self._answer(work, engine, due, error)
 
-    def _answer(self, work: Work[Any], engine: int, due: Due, error: str = "") -> None:
+    def _answer(self, work: Work[Any], engine: int, due: Due, error: str) -> None:
         answer = encode(Computed(work.number, due.step, error))
         self._lanes.send(answer, work.expires, (engine,))
 
