@@ -76,10 +76,16 @@ class Session(Generic[A]):
         """
         return self.world.all_reduce(tensor, op, **options)
 
-    def compute(self, pending: Mapping[Work[A], Compute]) -> None:
-        """Compute this rank's parts of operations of `Group.all_reduce_computed`, until each has
-        ended; then wait for each. `pending`: how, by operation. Raises: as `Computations.run`."""
-        self._connection.computations.run(pending)
+    def compute(self, pending: Mapping[Work[A], Compute], *, wait: bool = True) -> None:
+        """Compute this rank's parts of operations of `Group.all_reduce_computed`; then wait for
+        each, since the parts of other ranks arrive later. `pending`: how, by operation. `wait`:
+        for parts whose sums are not here yet. Raises: as `Computations.run`."""
+        self._connection.computations.run(pending, wait=wait)
+
+    def await_sums(self, works: Sequence[Work[A]]) -> list[list[tuple[int, int]]]:
+        """Wait for the sums of this rank's parts of such operations, and compute nothing. Returns
+        their bytes [start, stop), by operation. Raises: as `Computations.await_sums`."""
+        return self._connection.computations.await_sums(works)
 
     def group(self, ranks: Sequence[int], name: str = "", *, timeout: float = 60.0) -> Group[A]:
         """A group of some ranks of the session, in the order of `ranks`.

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from dlcpd.core.session.outcomes import Outcomes
+from dlcpd.contract.errors import ComputationFailed
+from dlcpd.core.session.session import Session
 from dlcpd.core.session.stream_ids import OperationId
-from dlcpd.core.trace import Trace
 from dlcpd.schedules.model import Compute
 
 
@@ -14,24 +14,37 @@ class ClientSteps:
 
     id: OperationId
     ticket: int  # the client's number for the operation
-    outcomes: Outcomes  # of the session
-    trace: Trace  # of the engine
+    session: Session
     due: dict[int, Compute]  # steps without an answer, by position in the program; shared
+    steps: int  # of the operation that the client computes
+
+    def tell_none(self) -> None:
+        """The client computes no part of the operation."""
+        self.session.outcomes.due(self.ticket, 0, 0, 0, steps=0)
 
     def begin(self, position: int, step: Compute) -> None:
         """The client may compute a step: the engine uses its bytes again after `computed`."""
         self.due[position] = step
-        self.outcomes.due(self.ticket, position, step.target.start, step.target.size)
+        span = step.target
+        self.session.outcomes.due(self.ticket, position, span.start, span.size, steps=self.steps)
         self._note("due", step)
 
-    def computed(self, position: int) -> bool:
-        """The client answers. False: that step is not due."""
+    def computed(self, position: int) -> Compute | None:
+        """The client answers. Returns the step; None: it is not due."""
         step = self.due.pop(position, None)
         if step is not None:
             self._note("computed", step)
-        return step is not None
+        return step
 
     def _note(self, what: str, step: Compute) -> None:
-        if self.trace.on:
-            span = step.target
-            self.trace.note(what, self.outcomes.session, self.id, span.start, span.size)
+        trace, span = self.session.trace, step.target
+        if trace.on:
+            trace.note(what, self.session.number, self.id, span.start, span.size)
+
+
+def computation_failed(label: str, rank: int, step: Compute, error: str) -> ComputationFailed:
+    """The failure of an operation whose step the client of `rank` could not compute."""
+    start, stop = step.target.start, step.target.start + step.target.size
+    return ComputationFailed(
+        f"{label}: the trainer of rank {rank} could not compute bytes {start}..{stop}: {error}"
+    )

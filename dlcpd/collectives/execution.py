@@ -13,7 +13,7 @@ import numpy as np
 
 from dlcpd.collectives.awaiting import Awaiting
 from dlcpd.collectives.buffers import Buffers
-from dlcpd.collectives.client_steps import ClientSteps
+from dlcpd.collectives.client_steps import ClientSteps, computation_failed
 from dlcpd.collectives.local_steps import LocalSteps
 from dlcpd.collectives.loss.accounts import Accounts
 from dlcpd.collectives.loss.contribution import Contribution
@@ -151,7 +151,9 @@ class Execution:
         self.sends = Sends(id_, order, progress, buffers, flows, sizes, self.ready_ranks, loss)
         self._unconfirmed |= self.sends.carry(session.may_carry)
         self.receives = Receives(id_, order, progress, buffers, local, loss, self._staged)
-        self._client = ClientSteps(id_, self.ticket, session.outcomes, session.trace, self._due)
+        self._client = ClientSteps(id_, self.ticket, session, self._due, self.program.computed)
+        if order.computes and not self.program.computed:
+            self._client.tell_none()
         self._replica = (
             ReplicaDigest(id_, order, session.rank, session.digester, buffers)
             if order.digest_every
@@ -287,10 +289,16 @@ class Execution:
             self._note("agreed", rank, sender.key.transfer, len(missing))
         return refused
 
-    def on_computed(self, position: int, now: float) -> bool:
-        """The client has computed a step. False: that step is not due, and nothing happens."""
-        if not self._client.computed(position):
+    def on_computed(self, position: int, now: float, error: str = "") -> bool:
+        """The client has computed a step; with an error, the operation fails. False: that step is
+        not due, and nothing happens."""
+        step = self._client.computed(position)
+        if step is None:
             return False
+        if error:
+            reason = computation_failed(self.label, self._session.rank, step, error)
+            self._session.fail(self, reason)
+            return True
         self._runner.done(position)
         self._finish_if_done(now)
         return True

@@ -59,6 +59,7 @@ class Order(NamedTuple):
     digest_every: int = 0  # every n-th piece enters the replica digest; 0 = none
     seed: int = 0  # of the send order
     codec: Codec | None = None  # that of the program, if it encodes
+    computes: bool = False  # the clients compute the result
 
     def label(self, id_: OperationId) -> str:
         """For errors: the number that all ranks give the operation, and the group."""

@@ -108,6 +108,12 @@ class DeviceFailed(LocalError):
     code = "device_failed"
 
 
+class ComputationFailed(LocalError):
+    """The trainer's code raised while it computed a part of an operation's result."""
+
+    code = "computation_failed"
+
+
 class AddressUnavailable(LocalError):
     """An address or port that the configuration names cannot be bound."""
 

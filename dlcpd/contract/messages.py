@@ -208,19 +208,29 @@ class Submit(Struct, array_like=True, forbid_unknown_fields=True, gc=False, tag=
 
 class Due(IpcMessage, frozen=True, tag=20):
     """Bytes [start, start + size) of the input of `operation` are reduced: the client computes
-    those of the output from them, and answers with Computed. The engine uses neither until then."""
+    those of the output from them, and answers with Computed. The engine uses neither until then.
+
+    `steps`: how many steps of the operation this engine leaves to the client, each with a Due of
+    its own. 0, with a size of 0: none, and there is nothing to answer.
+    """
 
     operation: Annotated[int, between(1, MAX_OPERATION)]
     step: Annotated[int, between(0, MAX_STEPS)]  # of the engine's program
     start: Annotated[int, between(0, MAX_ARENA)]
-    size: Annotated[int, between(1, MAX_ARENA)]
+    size: Annotated[int, between(0, MAX_ARENA)]
+    steps: Annotated[int, between(0, MAX_STEPS)]
 
 
 class Computed(IpcMessage, frozen=True, tag=21):
-    """The client has computed a step that was Due. The engine ignores that of any other step."""
+    """The client has computed a step that was Due. The engine ignores that of any other step.
+
+    `error`: instead, its computation failed, for this reason; the operation then fails on every
+    rank.
+    """
 
     operation: Annotated[int, between(1, MAX_OPERATION)]
     step: Annotated[int, between(0, MAX_STEPS)]
+    error: Annotated[str, most(MAX_TEXT)] = ""
 
 
 class Completed(IpcMessage, frozen=True, tag=10):

@@ -98,6 +98,7 @@ class GroupRequests:
             self.rules.digest_every,
             seed=self.session.number,
             codec=plan.codec,
+            computes=ask.computes,
         )
         recording = None
         if self.ledger is not None and plan.recorded is not None:

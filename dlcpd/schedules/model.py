@@ -161,6 +161,7 @@ class Program:
     incoming: dict[int, int] = field(init=False)  # peer -> bytes that it owes this rank
     parts: dict[int, "Part"] = field(init=False)  # by receive that only a reduction uses
     implied_by: dict[int, tuple[int, ...]] = field(init=False)  # by lossy send: receives
+    computed: int = field(init=False)  # steps of the client
     alone: bool = field(init=False)  # computes all of its result, receives none
 
     def __post_init__(self) -> None:
@@ -183,6 +184,7 @@ class Program:
             "incoming": _totals(self.steps, Receive),
             "parts": _parts(self.steps),
             "implied_by": _implied_by(self.steps),
+            "computed": sum(isinstance(step, Compute) for step in self.steps),
             "alone": not any(map(_is_result, self.steps)),
         }
         for name, value in derived.items():

@@ -2,12 +2,21 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.amp import GradScaler
+from torch.distributed.checkpoint.state_dict import (
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from dlcp_client import Session, bounded, connect, ddp, fused
@@ -16,6 +25,7 @@ from tests.client.ddp_ranks import group
 from tests.client.real import TIMEOUT
 
 STEPS = 20
+EXACTLY = ("momentum", "AdamW")  # also with a scaler and without clipping, to the bit
 Make = Callable[..., Optimizer]
 OPTIMIZERS: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {
     "SGD": (SGD, {"lr": 0.05, "weight_decay": 0.01}),
@@ -52,10 +62,14 @@ def optimizer_of(net: nn.Module, name: str, **more: Any) -> Optimizer:
     return optimizer
 
 
-def backward(net: nn.Module, rank: int, number: int) -> None:
+def loss_of(net: nn.Module, rank: int, number: int) -> Any:
     torch.manual_seed(100 * number + rank)
     words, targets = torch.randint(0, 33, (16, 4)), torch.randn(16, 4, 5)
-    (net(words) - targets).square().mean().backward()
+    return (net(words) - targets).square().mean()
+
+
+def backward(net: nn.Module, rank: int, number: int) -> None:
+    loss_of(net, rank, number).backward()
 
 
 def train(net: nn.Module, optimizer: Optimizer, rank: int, steps: range) -> None:
@@ -70,6 +84,11 @@ def train(net: nn.Module, optimizer: Optimizer, rank: int, steps: range) -> None
 
 def weights(net: nn.Module) -> torch.Tensor:
     return torch.cat([p.detach().reshape(-1) for p in net.parameters()])
+
+
+def difference(one: nn.Module, two: nn.Module) -> float:
+    """Between their weights, as a fraction of these."""
+    return float((weights(one) - weights(two)).norm() / weights(two).norm())
 
 
 def same(one: Any, two: Any) -> bool:
@@ -89,7 +108,7 @@ def session_of(arena_bytes: int = 64 << 20, **options: Any) -> Session:
 
 def compared(rank: int, store: str, world: int) -> dict[str, dict[str, Any]]:
     """Each optimizer against DDP with torch's fused kernel, over Gloo and over dlcpd."""
-    flat_bucket.BUCKET = 1 << 18  # type: ignore[misc]
+    small_buckets()
     found = {}
     with group(rank, store, world), session_of() as session:
         for name in OPTIMIZERS:
@@ -106,15 +125,59 @@ def compared(rank: int, store: str, world: int) -> dict[str, dict[str, Any]]:
             sizes = [p.numel() for p in net.parameters()]
             states = {"SGD": 0, "momentum": 1, "Nesterov": 1, "Adam": 2, "AMSGrad": 3, "AdamW": 2}
             found[name] = {
-                "apart": float((weights(net) - weights(over_gloo[0])).abs().max()),
+                "apart": difference(net, over_gloo[0]),
                 "equal": torch.equal(weights(net), weights(over_dlcp[0])),
                 "state": same(state, over_dlcp[1].state_dict()["state"]),
                 "returned": same(optimizer.state_dict()["state"], state),
                 "parts": parts,
                 "whole": states[name] * 4 * sum(sizes),
                 "weights": weights(net).numpy(),
+                "clipped": whole_loop(name, rank, session, 0.3),
+                "scaled": whole_loop(name, rank, session, inf) if name in EXACTLY else None,
             }
     return found
+
+
+def small_buckets() -> None:
+    """Several to a small model."""
+    flat_bucket.LARGEST = flat_bucket.SMALLEST = 1 << 18  # type: ignore[misc]
+
+
+def whole_loop(name: str, rank: int, session: Session, most: float) -> dict[str, Any]:
+    """A training with all that changes gradients, by `fused` with a DDP model and by
+    `ddp.register`: differences, scales, and steps without a finite norm. `most`: of the norm."""
+    nets, scalers = [network(), network()], [GradScaler("cpu", 1024.0, 2.0, 0.5, 4) for _ in "ab"]
+    models = [DistributedDataParallel(net, bucket_cap_mb=0.25) for net in nets]
+    optimizers = [optimizer_of(nets[0], name), optimizer_of(nets[1], name, fused=True)]
+    handle = fused.register(models[0], optimizers[0], session=session, scaler=scalers[0])
+    other = ddp.register(models[1], session=session)
+    clips: list[Callable[[float], Any]] = [
+        handle.clip_grad_norm_,
+        lambda most: clip_grad_norm_(nets[1].parameters(), most),
+    ]
+    norms = []
+    for model, optimizer, scaler, clip in zip(models, optimizers, scalers, clips, strict=True):
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.5)
+        for number in range(STEPS):
+            optimizer.zero_grad()
+            with model.no_sync():
+                scaler.scale(loss_of(model, rank, 50 + number)).backward()
+            infinite = inf if rank == 1 and number == 5 else 1.0
+            scaler.scale(loss_of(model, rank, number) * infinite).backward()
+            scaler.unscale_(optimizer)
+            norms.append(float(clip(most)))
+            scaler.step(optimizer)
+            scaler.update()
+            scheduler.step()
+    handle.close()
+    other.close()
+    pairs = zip(norms[:STEPS], norms[STEPS:], strict=True)
+    return {
+        "apart": difference(*nets),
+        "scales": [scaler.get_scale() for scaler in scalers],
+        "norms apart": max(abs(a - b) / b for a, b in pairs if isfinite(b)),
+        "infinite": [at for at, norm in enumerate(norms) if not isfinite(norm)],
+    }
 
 
 def reference(name: str, rank: int, session: Session | None = None) -> tuple[nn.Module, Optimizer]:
@@ -146,6 +209,26 @@ def resumed(rank: int, store: str, world: int, file: str, steps: range) -> Any:
             made = {"net": net.state_dict(), "optimizer": handle.state_dict()}
         if not rank:
             torch.save(made, file)
+        return weights(net).numpy()
+
+
+def checkpointed(rank: int, store: str, world: int, folder: str, steps: range) -> Any:
+    """As `resumed`, with checkpoints of torch.distributed.checkpoint."""
+    with group(rank, store, world), session_of() as session:
+        net = network()
+        optimizer = optimizer_of(net, "AdamW", fused=True)
+        if Path(folder, ".metadata").exists():
+            state = {"net": net.state_dict(), "optimizer": get_optimizer_state_dict(net, optimizer)}
+            load(state, checkpoint_id=folder)
+            net.load_state_dict(state["net"])
+            set_optimizer_state_dict(net, optimizer, state["optimizer"])
+        with closing(fused.register(net, optimizer, session=session)):
+            for number in steps:  # as in `resumed`
+                optimizer.zero_grad()
+                backward(net, 0, number)
+                optimizer.step()
+            state = {"net": net.state_dict(), "optimizer": get_optimizer_state_dict(net, optimizer)}
+            save(state, checkpoint_id=folder)
         return weights(net).numpy()
 
 

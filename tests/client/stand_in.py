@@ -57,6 +57,7 @@ class Far:
         self.map = mmap.mmap(self.arena, arena_bytes)
         self.submits: dict[int, Submit] = {}
         self.computed: list[int] = []  # steps that the client has answered
+        self.errors: list[str] = []  # of those
 
     def tensor(self, number: int) -> torch.Tensor:
         """The memory of an operation, as the engine sees it: it works in place."""
@@ -169,6 +170,7 @@ class StandIn:
         if isinstance(submit, Computed):
             with self.arrived:
                 far.computed.append(submit.step)
+                far.errors.append(submit.error)
                 self.arrived.notify_all()
             return
         assert isinstance(submit, Submit)

@@ -1,6 +1,7 @@
 """Operations in which clients compute, over real daemons: two, one that is shared, and two engines
 each that lose datagrams."""
 
+import re
 import signal
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from dlcp_client.operations.computations import Compute
 from dlcpd.contract.errors import (
     BadPolicy,
     BadTensor,
+    ComputationFailed,
     DeadlineExceeded,
     OperationAborted,
     PeerLost,
@@ -83,6 +85,7 @@ def test_two_ranks_get_the_same(shared: str, monkeypatch: pytest.MonkeyPatch) ->
             with pytest.raises(kind, match=text):
                 call()
         _one_never_answers(sessions)
+        _one_raises(sessions)
     finally:
         each_rank(lambda rank: sessions[rank].close())
 
@@ -126,6 +129,36 @@ def _one_never_answers(sessions: list[Session]) -> None:
         assert torch.equal(weights, expected(2))
 
 
+def _one_raises(sessions: list[Session]) -> None:
+    """The computation of rank 1 raises: every rank knows, long before the deadline."""
+
+    def rank(number: int) -> str:
+        session = sessions[number]
+        sums, weights = session.zeros(COUNT), session.zeros(COUNT)
+        work = session.world.all_reduce_computed(sums, weights, policy=exact(deadline=TIMEOUT))
+        compute = descent(weights, sums)
+
+        def fail(start: int, stop: int) -> None:
+            compute(start, stop)
+            raise ZeroDivisionError("by 0")
+
+        if number:
+            with pytest.raises(ZeroDivisionError):
+                session.compute({work: fail})
+        else:
+            session.compute({work: compute})
+        with pytest.raises((OperationAborted, ComputationFailed)) as caught:
+            work.wait()
+        return f"{caught.value.code}: {caught.value}"
+
+    reason = r"the trainer of rank 1 could not compute bytes .*: ZeroDivisionError: by 0"
+    far, near = each_rank(rank)
+    assert re.search(f"operation_aborted: rank 1 of job .*{reason}", far), far
+    assert re.search(f"computation_failed: .*{reason}", near), near
+    for weights in each_rank(lambda rank: train(sessions[rank])):
+        assert torch.equal(weights, expected(2))
+
+
 def test_bounded_operations_of_divided_engines_are_the_same_on_all_ranks(tmp_path: Path) -> None:
     """And their ledgers say what was sent and lost, if not what the trainers computed."""
     ranks = run(
@@ -143,7 +176,7 @@ def test_bounded_operations_of_divided_engines_are_the_same_on_all_ranks(tmp_pat
 
 def _mute(file: str, marker: str) -> None:
     """Rank 1: it never finishes what it begins to compute."""
-    session = connect(FileStore(file, 2), 1, 2, timeout=TIMEOUT, arena_bytes=64 << 20)
+    session = connect(FileStore(file, 3), 1, 3, timeout=TIMEOUT, arena_bytes=64 << 20)
     sums, weights = session.zeros(COUNT), session.zeros(COUNT)
     work = session.world.all_reduce_computed(sums, weights)
 
@@ -154,20 +187,29 @@ def _mute(file: str, marker: str) -> None:
     session.compute({work: compute})
 
 
-def test_a_rank_killed_while_it_computes_is_named(tmp_path: Path) -> None:
+def test_a_rank_killed_while_it_computes_is_named_by_all_others(tmp_path: Path) -> None:
     file, marker = str(tmp_path / "store"), tmp_path / "computes"
     other = CONTEXT.Process(target=_mute, args=(file, str(marker)))
     other.start()
-    with connect(FileStore(file, 2), 0, 2, timeout=TIMEOUT, arena_bytes=64 << 20) as session:
-        sums, weights = session.zeros(COUNT), session.zeros(COUNT)
-        work = session.world.all_reduce_computed(sums, weights)
-        until = time.monotonic() + TIMEOUT
-        while not marker.exists() and time.monotonic() < until:
-            time.sleep(0.01)
-        assert other.pid is not None
-        other.kill()
-        session.compute({work: descent(weights, sums)})
-        with pytest.raises(PeerLost, match="rank 1"):
-            work.wait()
+    assert other.pid is not None
+
+    def survivor(number: int) -> None:
+        rank, arena = 2 * number, 64 << 20
+        with connect(FileStore(file, 3), rank, 3, timeout=TIMEOUT, arena_bytes=arena) as session:
+            sums, weights = session.zeros(COUNT), session.zeros(COUNT)
+            work = session.world.all_reduce_computed(
+                sums, weights, policy=exact(deadline=2 * TIMEOUT)
+            )
+            until = time.monotonic() + TIMEOUT
+            while not marker.exists() and time.monotonic() < until:
+                time.sleep(0.01)
+            if not rank:
+                other.kill()
+            session.compute({work: descent(weights, sums)})
+            with pytest.raises(PeerLost, match="rank 1") as caught:
+                work.wait()
+            assert caught.value.rank == 1
+
+    assert each_rank(survivor) == [None, None]
     other.join()
     assert other.exitcode == -signal.SIGKILL

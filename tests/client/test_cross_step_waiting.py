@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from dlcp_client import cross_step, exact
 from dlcp_client.cross_step import CrossStepRegistration
 from dlcp_client.cross_step.deferred_step import RecordedStep
-from dlcp_client.cross_step.lazy_parameters import LazyParameter
+from dlcp_client.hooks.lazy_parameters import LazyParameter
 from dlcp_client.operations import submission
 from dlcp_client.ranges import WAIT
 from dlcpd.contract.errors import BadConfig, DeadlineExceeded, DlcpError, PeerLost

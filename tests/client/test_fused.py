@@ -1,15 +1,19 @@
 """Updates inside the reduction of gradients, over real daemons: equal to DDP's, to the bit."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests import examples
 from tests.client import fused_ranks
 from tests.client.test_ddp import on_each_rank
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", [2, 3, 4])
 def test_every_optimizer_equals_the_frameworks(tmp_path: Path, world: int) -> None:
     ranks = on_each_rank(fused_ranks.compared, tmp_path, world, world=world)
     for name, found in ranks[0].items():
@@ -19,16 +23,27 @@ def test_every_optimizer_equals_the_frameworks(tmp_path: Path, world: int) -> No
             assert rank[name]["returned"], name
             assert rank[name]["parts"] <= 1.05 * found["whole"] / world + 4096, name
             assert np.array_equal(rank[name]["weights"], found["weights"]), name
+            for changed in (rank[name]["clipped"], rank[name]["scaled"]):
+                if changed is not None:
+                    assert changed["apart"] < 1e-6, f"{name}: clipped, scaled, accumulated"
+                    assert changed["norms apart"] < 1e-6, name
+                    assert changed["scales"][0] == changed["scales"][1] != 1024.0, name
+                    assert changed["infinite"] == [5, 25], name
+        if found["scaled"] is not None:
+            assert found["scaled"]["apart"] == 0.0, f"{name}: scaled and accumulated"
         # Gloo divides before it adds: for two ranks that rounds nothing
         assert found["apart"] == 0.0 if world == 2 else found["apart"] < 1e-6, name
         assert sum(rank[name]["parts"] for rank in ranks) == found["whole"], name
 
 
-def test_a_checkpoint_goes_on_with_another_number_of_ranks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("call", [fused_ranks.resumed, fused_ranks.checkpointed])
+def test_a_checkpoint_goes_on_with_another_number_of_ranks(
+    tmp_path: Path, call: Callable[..., Any]
+) -> None:
     kept, other = str(tmp_path / "kept"), str(tmp_path / "other")
-    [whole, _] = on_each_rank(fused_ranks.resumed, tmp_path, 2, other, range(10), world=2)
-    on_each_rank(fused_ranks.resumed, tmp_path, 2, kept, range(5), world=2)
-    ranks = on_each_rank(fused_ranks.resumed, tmp_path, 3, kept, range(5, 10), world=3)
+    [whole, _] = on_each_rank(call, tmp_path, 2, other, range(10), world=2)
+    on_each_rank(call, tmp_path, 2, kept, range(5), world=2)
+    ranks = on_each_rank(call, tmp_path, 3, kept, range(5, 10), world=3)
     for weights in ranks:
         np.testing.assert_allclose(weights, whole, rtol=0, atol=1e-5)
         assert np.array_equal(weights, ranks[0])
@@ -44,3 +59,13 @@ def test_bounded_training_loses_gradients_only(tmp_path: Path) -> None:
     assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
     assert ranks[0]["waived"] + ranks[1]["waived"] > 0
     assert ranks[0]["steps"] == 12
+
+
+def test_the_example_runs_under_torchrun() -> None:
+    example = examples.EXAMPLES / "train_fused.py"
+    assert len(example.read_text().splitlines()) <= 80
+    out = examples.output("train_fused.py", 2, timeout=110)
+    losses = [float(line.split()[-1]) for line in out.splitlines() if "loss" in line]
+    assert losses[-1] < 0.5 * losses[0]
+    state, parameters = map(float, re.findall(r"(\S+) MB", out))
+    assert state == parameters, "two states of half the parameters"

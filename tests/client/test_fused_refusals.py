@@ -1,12 +1,17 @@
 """What `fused` refuses, by name, and what a loop may do: one rank with a real daemon."""
 
+import gc
+import math
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch._C._distributed_c10d import HashStore
+from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adam, AdamW, RMSprop
 
@@ -22,6 +27,7 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
+    torch.set_num_threads(1)  # small tensors: threads would wait for each other
     with connect(HashStore(), 0, 1, timeout=TIMEOUT, arena_bytes=16 << 20) as made:
         yield made
 
@@ -100,6 +106,110 @@ def test_a_step_may_be_skipped(made: Registered) -> None:
     assert made.equal
 
 
+def test_a_scaler_skips_a_step_that_is_not_finite(session: Session) -> None:
+    """And needs to be given: else it would change gradients that no update reads."""
+    net, scaler = network(), GradScaler("cpu", 1024.0)
+    optimizer = Adam(net.parameters(), lr=0.01, fused=True)
+    with closing(fused.register(net, optimizer, session=session, scaler=scaler)) as handle:
+        for factor, skipped in ((1.0, False), (math.inf, True), (1.0, False)):
+            before = weights(net)
+            optimizer.zero_grad()
+            scaler.scale(factor * net(torch.ones(5, 9)).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            assert torch.equal(weights(net), before) == skipped
+        assert scaler.get_scale() == 512.0
+        other = network()
+        with pytest.raises(BadConfig, match="give each its own GradScaler"):
+            fused.register(other, Adam(other.parameters()), session=session, scaler=scaler)
+        assert handle.state_bytes == 2 * weights(net).nbytes
+    assert optimizer._step_supports_amp_scaling is True  # noqa: SLF001  # torch's
+    assert vars(scaler).keys() & {"step", "_unscale_grads_"} == set()
+    with closing(fused.register(other, Adam(other.parameters(), fused=True), session=session)):
+        pass
+
+
+def test_updates_within_the_backward_pass(session: Session) -> None:
+    net, plain = network(), network()
+    optimizer, reference = (AdamW(each.parameters(), lr=0.01, fused=True) for each in (net, plain))
+    with closing(fused.register(net, optimizer, session=session, eager=True)) as handle:
+        for number in range(3):
+            backward(net, number)
+            with pytest.raises(BadConfig, match=r"discard\(\): eager=True updates within"):
+                handle.discard()
+            with pytest.raises(BadConfig, match=r"clip_grad_norm_\(\): eager=True updates within"):
+                handle.clip_grad_norm_(1.0)
+            optimizer.step()
+            backward(plain, number)
+            reference.step()
+            optimizer.zero_grad()
+            reference.zero_grad()
+        assert torch.equal(weights(net), weights(plain))
+    with pytest.raises(BadConfig, match="eager=True updates before a scaler has seen"):
+        fused.register(net, AdamW(net.parameters()), eager=True, scaler=GradScaler("cpu"))
+
+
+def test_clipping_is_that_of_torch(made: Registered) -> None:
+    for number, order in enumerate((2.0, math.inf, 1.0, 3.0)):
+        made.optimizer.zero_grad()
+        made.reference.zero_grad()
+        backward(made.net, number)
+        backward(made.plain, number)
+        norm = made.handle.clip_grad_norm_(0.1, order)
+        expected = nn.utils.clip_grad_norm_(made.plain.parameters(), 0.1, order)
+        torch.testing.assert_close(norm, expected, rtol=1e-6, atol=0.0)
+        made.handle.clip_grad_value_(0.01)
+        nn.utils.clip_grad_value_(made.plain.parameters(), 0.01)
+        made.optimizer.step()
+        made.reference.step()
+    torch.testing.assert_close(weights(made.net), weights(made.plain), rtol=1e-5, atol=1e-6)
+    backward(made.net, 1)
+    with pytest.raises(BadConfig, match="norm_type -1: give a number above 0"):
+        made.handle.clip_grad_norm_(0.1, -1)
+    made.optimizer.zero_grad(set_to_none=False)
+    made.handle.discard()
+    made.net.get_parameter("0.weight").grad = torch.full((33, 9), math.nan)
+    backward(made.net, 1)
+    with pytest.raises(RuntimeError, match="cannot be clipped"):
+        made.handle.clip_grad_norm_(0.1, error_if_nonfinite=True)
+    made.handle.discard()
+
+
+def test_many_steps_leave_nothing_behind(made: Registered) -> None:
+    def counted() -> tuple[int, int]:
+        gc.collect()
+        return len(gc.get_objects()), len(list(Path("/proc/self/fd").iterdir()))
+
+    for number in range(20):
+        made.step(number)
+    objects, descriptors = counted()
+    for number in range(200):
+        made.step(number)
+    more, same_descriptors = counted()
+    assert same_descriptors == descriptors
+    assert more - objects < 100, "each step would leave an object at least"
+    assert made.equal
+
+
+def test_a_training_that_has_begun_is_taken_over(session: Session) -> None:
+    net, plain = network(), network()
+    optimizer, reference = (AdamW(each.parameters(), lr=0.01, fused=True) for each in (net, plain))
+    handle = None
+    for number in range(4):
+        if number == 2:
+            handle = fused.register(net, optimizer, session=session)
+            assert not optimizer.state
+            assert same(optimizer.state_dict(), reference.state_dict())
+        for each, its in ((net, optimizer), (plain, reference)):
+            its.zero_grad()
+            backward(each, number)
+            its.step()
+    assert handle is not None
+    handle.close()
+    assert torch.equal(weights(net), weights(plain))
+    assert same(optimizer.state_dict(), reference.state_dict())
+
+
 def test_close_returns_everything(made: Registered) -> None:
     made.step(1)
     made.handle.close()
@@ -125,7 +235,10 @@ def test_without_its_session_a_model_gets_its_parameters_back() -> None:
     ("between", "text"),
     [
         (lambda net: backward(net, 5), "a second backward pass without step"),
-        (lambda net: nn.utils.clip_grad_norm_(net.parameters(), 0.1), "does not support clipping"),
+        (
+            lambda net: nn.utils.clip_grad_norm_(net.parameters(), 0.1),
+            r"use clip_grad_norm_\(\) of the handle, give scaler= to fused",
+        ),
         (lambda net: net.zero_grad(), "was changed after backward"),
     ],
 )
@@ -193,6 +306,10 @@ def test_a_model_is_registered_once(made: Registered, session: Session) -> None:
         fused.register(made.net, Adam(made.net.parameters()), session=session)
 
 
+class Buffered(nn.Parameter):
+    """A class of a library that stores parameters in its own way."""
+
+
 def transpose(weight: torch.Tensor) -> None:
     weight.data = weight.t().contiguous().t()
 
@@ -248,6 +365,16 @@ def refused(
         ),
         refused(BadTensor, "'0.weight' is on meta", lambda net: net.to("meta")),
         refused(
+            BadConfig,
+            "module '0' is scripted",
+            lambda net: net.__setitem__(0, torch.jit.script(nn.Linear(9, 33))),
+        ),
+        refused(
+            BadTensor,
+            "'0.weight' has the class Buffered",
+            lambda net: setattr(net.get_parameter("0.weight"), "__class__", Buffered),
+        ),
+        refused(
             BadTensor,
             "'0.weight' is not contiguous",
             lambda net: transpose(net.get_parameter("0.weight")),
@@ -271,15 +398,13 @@ def test_what_is_not_supported_is_named(
 def test_models_and_optimizers_in_use_are_refused() -> None:
     net = network()
     optimizer = Adam(net.parameters())
-    with pytest.raises(BadConfig, match="a plain module: leave DistributedDataParallel out"):
-        trained(DistributedDataParallel.__new__(DistributedDataParallel), optimizer, EXACT)
+    hooked = DistributedDataParallel.__new__(DistributedDataParallel)
+    vars(hooked)["_comm_hooks"] = [lambda *_: None]
+    with pytest.raises(BadConfig, match="has a communication hook, which fused would not call"):
+        trained(hooked, optimizer, EXACT)
     with pytest.raises(BadConfig, match="this is a int"):
         trained(3, optimizer, EXACT)
     hook = optimizer.register_step_pre_hook(lambda *_: None)
     with pytest.raises(BadConfig, match="has step hooks"):
         trained(net, optimizer, EXACT)
     hook.remove()
-    backward(net, 1)
-    optimizer.step()
-    with pytest.raises(BadConfig, match="has made steps before"):
-        trained(net, optimizer, EXACT)

@@ -88,8 +88,8 @@ class PlainOperation:
         self.calls.append(("waived", rank))
         return missing
 
-    def on_computed(self, position: int, now: float) -> bool:
-        self.calls.append(("computed", position))
+    def on_computed(self, position: int, now: float, error: str = "") -> bool:
+        self.calls.append(("computed", position, error))
         return False
 
     def closed(self) -> None:

@@ -60,6 +60,17 @@ def test_every_rank_gets_what_the_clients_computed(job: Job) -> None:
             assert (rank.tensor(OUTPUT, COUNT) == 8.5).all()
 
 
+def test_a_client_knows_how_many_steps_it_has(job: Job) -> None:
+    """Of an operation that is too small to be divided, one client has none."""
+    for rank in job.ranks:
+        rank.submit(1, count=4, output=OUTPUT, computes=True, in_place=False)
+    first, second = map(due, job.ranks)
+    assert (first.start, first.size, first.steps) == (0, 16, 1)
+    assert (second.size, second.steps) == (0, 0)
+    compute(job.ranks[0], first)
+    assert outcomes(job, 1) == [Completed] * 2
+
+
 def test_an_answer_that_is_not_due_is_counted_and_changes_nothing(job: Job) -> None:
     submit(job, 1)
     first = job.ranks[0]
@@ -91,6 +102,21 @@ def test_a_client_that_never_answers_is_named_and_other_operations_go_on(job: Jo
     for rank in job.ranks:
         compute(rank, due(rank))
     assert outcomes(job, 3) == [Completed] * 2
+    assert job.engines[1].counters()["computed_not_due"] == 1
+
+
+def test_a_computation_that_failed_fails_the_operation_everywhere(job: Job) -> None:
+    submit(job, 1)
+    message = due(job.ranks[1])
+    first, last = message.start, message.start + message.size
+    job.ranks[1].send(Computed(1, message.step, "ValueError: no"))
+    text = f"operation 1: the trainer of rank 1 could not compute bytes {first}..{last}: "
+    assert failure(job.ranks[1].outcome(1)) == (1, "computation_failed", f"{text}ValueError: no")
+    told = job.engines[1].receive()
+    assert isinstance(told, control_events.OperationsFailed), told
+    [failed] = told.failures
+    assert (failed.code, failed.ranks) == ("computation_failed", [0])
+    job.ranks[1].send(Computed(1, message.step))
     assert job.engines[1].counters()["computed_not_due"] == 1
 
 

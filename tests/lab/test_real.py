@@ -79,6 +79,16 @@ def test_bench_of_every_collective(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "3 hosts, one machine, INJECTED loss 2 %" in capsys.readouterr().out
 
 
+def test_bench_of_the_fused_update(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, document = result("bench fused --one-daemon --sizes 1M --repeat 2 --blocks 1", tmp_path)
+    assert code == 0
+    rows = {row["way"]: row for row in document["rows"]}
+    assert set(rows) == {"gloo", "zero", "hook", "cross-step", "fused", "eager"}
+    assert rows["fused"]["state"] * 2 == rows["zero"]["state"] * 2 == rows["gloo"]["state"] > 0
+    assert [check["verdict"] for check in document["checks"]] == ["held"]
+    assert "all ranks on one daemon" in capsys.readouterr().out
+
+
 def test_verify_bounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, document = result("verify --hosts 2 --loss 0.05 --mode bounded --seed 3", tmp_path)
     assert (code, document["broken"]) == (0, [])

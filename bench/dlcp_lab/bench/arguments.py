@@ -10,6 +10,7 @@ from dlcp_lab.bench.collectives import COLLECTIVES, collectives
 from dlcp_lab.bench.cuda import cuda
 from dlcp_lab.bench.engine import engine
 from dlcp_lab.bench.engine_task import NAMES
+from dlcp_lab.bench.fused import WAYS, fused
 from dlcp_lab.bench.places import add_places
 from dlcp_lab.bench.plan import add_plan
 from dlcp_lab.bench.simulate import add_simulate
@@ -77,6 +78,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
         _add_cuda,
         _add_training,
         _add_codecs,
+        _add_fused,
         add_sweep,
         add_simulate,
         add_plan,
@@ -225,6 +227,37 @@ def _add_step(operations: Commands) -> None:
     add_steps(made, 8, "system and seed")
     add_settings(made)
     add_repetition(made)
+
+
+def _add_fused(operations: Commands) -> None:
+    text = "Training steps with the update inside the reduction, and by DDP, ZeRO and cross_step."
+    made = command(operations, "fused", fused, text, needs=(TORCH,))
+    add_sizes(made, "16M,64M,256M")
+    add_some(made, "--ways", WAYS)
+    made.add_argument(
+        "--one-daemon",
+        action="store_true",
+        help="all ranks on one daemon, as on one machine; else each has its own",
+    )
+    made.add_argument(
+        "--ratio",
+        type=ratio,
+        default=1.0,
+        metavar="F",
+        help="with --switch: communication time / computation time (%(default)s)",
+    )
+    made.add_argument(
+        "--repeat", type=whole(1, 1000), default=8, metavar="N", help="steps (%(default)s)"
+    )
+    made.add_argument(
+        "--blocks",
+        type=whole(1, 100),
+        default=3,
+        metavar="N",
+        help="blocks of that many steps by each way (%(default)s)",
+    )
+    add_seed(made)
+    add_places(made)
 
 
 def _add_cuda(operations: Commands) -> None:

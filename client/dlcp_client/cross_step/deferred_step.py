@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from dlcp_client.cross_step.lazy_parameters import AwaitedGradient, awaited, forget, land
 from dlcp_client.cross_step.suitability import check_step
+from dlcp_client.hooks.lazy_parameters import AwaitedGradient, awaited, forget, land
 from dlcp_client.hooks.replace_method import replace_method
 
 

@@ -1,14 +1,12 @@
 """register(): from a model and its optimizer to gradients that cross the step."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
-from torch import nn
 from torch._C._distributed_c10d import GradBucket
-from torch._compile import _disable_dynamo
 from torch.amp import GradScaler
 from torch.futures import Future
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -17,21 +15,21 @@ from torch.optim import Optimizer
 
 from dlcp_client.arena.tensors import copy
 from dlcp_client.cross_step.deferred_step import DeferredStep
-from dlcp_client.cross_step.lazy_parameters import (
-    AveragedPiece,
-    AwaitingFlag,
-    attach,
-    awaited,
-    drop,
-    forget,
-    land_parameter,
-)
 from dlcp_client.cross_step.suitability import check_backward, check_suitable
 from dlcp_client.device.registry import device_of
 from dlcp_client.guard import Guard, checked_guard
 from dlcp_client.guard.sampler import GuardSampler, averaged
 from dlcp_client.hooks.buckets import PlacedGradient, contents, cut
 from dlcp_client.hooks.held_hook import HeldHook, hold
+from dlcp_client.hooks.lazy_parameters import (
+    AveragedPiece,
+    attach,
+    awaited,
+    before_forward,
+    drop,
+    forget,
+    land_parameter,
+)
 from dlcp_client.hooks.model_session import SessionOptions, check_options
 from dlcp_client.hooks.resuming import Resumable
 from dlcp_client.hooks.rules import DEFAULT_WARMUP, Rules
@@ -40,8 +38,6 @@ from dlcp_client.joining.sessions import DEFAULT_ARENA, DEFAULT_TIMEOUT
 from dlcp_client.session import Session
 from dlcpd.contract.errors import BadConfig, DlcpError, SessionClosed
 from dlcpd.contract.policy import EXACT, LossPolicy
-
-COMPILED: Final = "_orig_mod"  # attribute of torch.compile(module) that holds the module
 
 
 class CrossStepRegistration(Resumable):
@@ -65,7 +61,7 @@ class CrossStepRegistration(Resumable):
         self.hook: HeldHook | None = None  # the communication hook that calls `average`
         self._zero_grad = model.zero_grad
         model.zero_grad = ZeroGrad(self, model.zero_grad)  # type: ignore[method-assign]  # a hook
-        self._hooks = [register_module_forward_pre_hook(_before_forward)]
+        self._hooks = [register_module_forward_pre_hook(before_forward)]
         self._hooks += [
             p.register_post_accumulate_grad_hook(_after_accumulation)  # type: ignore[no-untyped-call]
             for p in self._parameters
@@ -258,30 +254,6 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
             undo.pop_all()
             registration.begun("cross_step")
     return registration
-
-
-def _before_forward(module: nn.Module, _: Any) -> None:
-    """A module is about to use its parameters, possibly in code that Python does not see."""
-    if torch.compiler.is_compiling():
-        # Code compiled while no update is awaited, as OptimizedModule's, is one graph. Other
-        # compiled code breaks its graph at each module, to wait in Python.
-        if AwaitingFlag.any:
-            _land_outside(module)
-    elif COMPILED in module._modules:  # noqa: SLF001  # no public name
-        _land(module.parameters())
-    else:
-        _land(module._parameters.values())  # noqa: SLF001  # parameters() is slow
-
-
-def _land(parameters: Iterable[nn.Parameter | None]) -> None:
-    for parameter in parameters:
-        if parameter is not None:
-            land_parameter(parameter)
-
-
-@_disable_dynamo  # torch.compiler.disable imports the compiler, which takes seconds
-def _land_outside(module: nn.Module) -> None:
-    _land(module._parameters.values())  # noqa: SLF001  # as above
 
 
 def _after_accumulation(parameter: torch.Tensor) -> None:

@@ -3,9 +3,10 @@
     from dlcp_client import fused
     fused.register(model, optimizer)
 
-A plain module and an optimizer of torch; the training loop does not change.
+A module and an optimizer of torch; the training loop does not change.
 """
 
-from .registration import FusedRegistration, register
+from .entry import register
+from .registration import FusedRegistration
 
 __all__ = ["FusedRegistration", "register"]

@@ -11,7 +11,11 @@ from torch import nn
 from dlcp_client.hooks.buckets import PlacedGradient
 from dlcp_client.session import Session
 
-BUCKET: Final = 16 << 20  # bytes: smaller ones cost more wake-ups, larger ones begin later
+# Bytes of a bucket: smaller ones cost more wake-ups, larger ones begin later, so a model has about
+# PARTS of them if they are not too small.
+LARGEST: Final = 16 << 20
+SMALLEST: Final = 4 << 20
+PARTS: Final = 4
 # Bytes: parameters, and the parts of ranks, begin at multiples of it. So a kernel meets a vector
 # that is not full only at the end of a parameter, as without ranks, and rounds alike.
 ALIGNMENT: Final = 64
@@ -44,7 +48,7 @@ class FlatBucket:
     placed: tuple[PlacedGradient, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        unit = self.weights.itemsize
+        unit = self.unit
         self.placed = tuple(
             PlacedGradient(
                 parameter,
@@ -54,6 +58,11 @@ class FlatBucket:
             )
             for parameter, start, stop in self.slots
         )
+
+    @property
+    def unit(self) -> int:
+        """Bytes of an element."""
+        return self.weights.itemsize
 
     def slices(self, start: int, stop: int) -> Iterator[Slice]:
         """Elements [start, stop) by parameter, without padding."""
@@ -83,6 +92,7 @@ def flat_buckets(
     A bucket has parameters of one group and dtype. Buckets are in the order in which their last
     gradients come. Raises: ArenaFull.
     """
+    full_at = max(SMALLEST, min(LARGEST, sum(p.nbytes for p in parameters) // PARTS))
     group_of = {id(p): number for number, group in enumerate(groups) for p in group["params"]}
     backward = list(reversed(parameters))
     open_ = dict[tuple[int, torch.dtype], list[nn.Parameter]]()
@@ -92,7 +102,7 @@ def flat_buckets(
         key = group_of[id(parameter)], parameter.dtype
         open_.setdefault(key, []).append(parameter)
         size[key] += _padded_bytes(parameter)
-        if size[key] >= BUCKET:
+        if size[key] >= full_at:
             full.append((key[0], open_.pop(key)))
             size[key] = 0
     full += [(group, run) for (group, _), run in open_.items()]

@@ -1,30 +1,29 @@
-"""register(): from a module and its optimizer to updates inside the reduction of gradients."""
+"""The registration of a module and its optimizer: updates inside the reduction of gradients."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
+from torch.amp import GradScaler
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from dlcp_client.fused.flat_bucket import FlatBucket, flat_buckets
+from dlcp_client.fused.changes import ScaledStep, clip_norm
+from dlcp_client.fused.flat_bucket import flat_buckets
+from dlcp_client.fused.gradient_step import GradientStep
 from dlcp_client.fused.optimizer_state import states_of, whole_state
 from dlcp_client.fused.shard_update import ShardUpdate
-from dlcp_client.fused.suitability import trained
+from dlcp_client.hooks.lazy_parameters import before_forward
 from dlcp_client.hooks.model_registration import ModelRegistration
 from dlcp_client.hooks.replace_method import replace_method
-from dlcp_client.hooks.rules import DEFAULT_WARMUP, Rules
-from dlcp_client.joining.sessions import DEFAULT_ARENA, DEFAULT_TIMEOUT
-from dlcp_client.joining.torch_ranks import connect
-from dlcp_client.operations.work import Work
+from dlcp_client.hooks.rules import Rules
 from dlcp_client.session import Session
-from dlcpd.contract.errors import BadConfig, BadTensor
-from dlcpd.contract.policy import EXACT, LossPolicy
+from dlcpd.contract.errors import BadConfig
 
-NAMED: Final = 3  # parameters that an error names at most
 # Methods of the optimizer, and those of the registration that replace them
 METHODS: Final = {
     "step": "update",
@@ -46,23 +45,20 @@ class FusedRegistration(ModelRegistration):
         optimizer: Optimizer,
         parameters: list[nn.Parameter],
         *,
-        owned: bool,
+        eager: bool,
+        undo: ExitStack,
     ) -> None:
+        """`undo`: gets what ends the registration; see `keep`."""
         super().__init__(session, rules)
         self.session: Session = session
-        self._optimizer = optimizer
+        self._optimizer, self._eager = optimizer, eager
         self._methods = {name: getattr(optimizer, name) for name in METHODS}
         self._buckets = flat_buckets(session, optimizer.param_groups, parameters)
         self._shards = [ShardUpdate(bucket, optimizer) for bucket in self._buckets]
-        self._of = {id(slot.parameter): b for b in self._buckets for slot in b.slots}
-        self._at = {id(one.parameter): one for b in self._buckets for one in b.placed}
-        # by parameter: its gradient of this step, and the version of the values that were averaged
-        self._given: dict[int, tuple[torch.Tensor, int]] = {}
-        self._works: list[Work] = []  # of the first buckets, in their order
+        self._updates = [shard.update for shard in self._shards]
+        self._gradients = GradientStep(session, rules, self._buckets)
         self._averages = True
-        self._undo = ExitStack()
-        if owned:
-            self._undo.callback(session.close)
+        self._undo = undo
         self._take_over(parameters)
 
     @property
@@ -83,10 +79,44 @@ class FusedRegistration(ModelRegistration):
     def discard(self) -> None:
         """Drop the gradients of the last backward pass, without an update. Every rank calls it.
 
+        Raises: BadConfig; the error that ended an operation.
+        """
+        self._refuse_eager("discard()")
+        self._gradients.check_complete("discard()")
+        self._gradients.finish([lambda _first, _end: None] * len(self._shards))
+
+    def clip_grad_norm_(
+        self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+    ) -> torch.Tensor:
+        """As torch.nn.utils.clip_grad_norm_ of all gradients, after the last backward pass and
+        before `optimizer.step()`. Waits for all averages. Every rank calls it. Returns the norm
+        of the averages.
+
+        Raises: BadConfig; RuntimeError, as torch does; the error that ended an operation.
+        """
+        self._check("clip_grad_norm_()")
+        averages = self._gradients.averages()
+        with torch.no_grad(), self.account.waiting():
+            return clip_norm(
+                self.session.world,
+                averages,
+                max_norm,
+                norm_type,
+                error_if_nonfinite=error_if_nonfinite,
+            )
+
+    def clip_grad_value_(self, clip_value: float) -> None:
+        """As torch.nn.utils.clip_grad_value_ of all gradients; see `clip_grad_norm_`."""
+        self._check("clip_grad_value_()")
+        for one in self._gradients.averages():
+            one.clamp_(-clip_value, clip_value)
+
+    def synchronize(self) -> None:
+        """Wait for all weights. Needed only for code that reads parameters outside Python.
+
         Raises: the error that ended an operation.
         """
-        self._check_complete("discard()")
-        self._finish([lambda _first, _end: None] * len(self._shards))
+        self._gradients.settle()
 
     def close(self) -> None:
         """Return parameters, state and methods to model and optimizer, which then train without
@@ -98,7 +128,8 @@ class FusedRegistration(ModelRegistration):
             pass
 
     def update(self, closure: Callable[[], Any] | None = None) -> Any:
-        """optimizer.step(): update this rank's parts, and wait for all weights.
+        """optimizer.step(): update this rank's parts. A layer of the next forward pass, and any
+        other code that reads a parameter, waits for its weights.
 
         Raises: BadConfig; the error that ended an operation.
         """
@@ -106,10 +137,10 @@ class FusedRegistration(ModelRegistration):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._check_complete("step()")
-        self._check_unchanged()
+        self._gradients.check_complete("step()")
+        self._gradients.check_unchanged()
         with torch.no_grad():
-            self._finish([shard.update for shard in self._shards])
+            self._gradients.finish(self._updates)
         for shard in self._shards:
             shard.stepped()
         return loss
@@ -129,7 +160,7 @@ class FusedRegistration(ModelRegistration):
 
         Raises: BadConfig for the state of another optimizer or model, and nothing has changed.
         """
-        if self._given:
+        if self._gradients.begun:
             raise BadConfig("load_state_dict() between backward() and step(): load before it")
         states = states_of(self._optimizer, self._shards, saved)
         self._methods["load_state_dict"]({**saved, "state": {}})
@@ -146,91 +177,34 @@ class FusedRegistration(ModelRegistration):
         """A backward pass has added to the gradient of a parameter."""
         if not self._averages:
             return
-        key, gradient = id(parameter), parameter.grad
-        if key in self._given:
-            raise BadConfig(
-                f"a second backward pass without step(): {self.name_of(parameter)!r} is averaged "
-                f"already. Use no_sync() of the handle for all passes but the last, or its "
-                f"discard() to skip a step"
-            )
-        assert gradient is not None  # noqa: S101  # torch calls the hook after it has added to it
-        if gradient.is_sparse:
-            raise BadTensor(
-                f"the gradient of {self.name_of(parameter)!r} is sparse: set sparse=False"
-            )
-        if not self._given:
-            self.rules.begin_step(self.session.world)
-        self._at[key].gradient.copy_(gradient)
-        self._given[key] = gradient, gradient._version  # noqa: SLF001  # no public name
-        self._of[key].missing -= 1
-        while len(self._works) < len(self._buckets) and not self._next.missing:
-            self._submit(self._next)
+        self._gradients.add(parameter)
+        if self._eager:
+            with torch.no_grad():
+                self._gradients.compute_due(self._updates)
 
-    @property
-    def _next(self) -> FlatBucket:
-        return self._buckets[len(self._works)]
+    def _check(self, call: str) -> None:
+        """Raises: BadConfig if a call cannot change the averages of this step."""
+        self._refuse_eager(call)
+        self._gradients.check_complete(call)
+        self._gradients.check_unchanged()
 
-    def _submit(self, bucket: FlatBucket) -> None:
-        request = self.rules.request(bucket.placed, 0, bucket.gradients.nbytes)
-        work = self.session.world.all_reduce_computed(
-            bucket.gradients, bucket.weights, "avg", **request.keywords()
-        )
-        request.time(work)
-        self._works.append(work)
-
-    def _check_complete(self, call: str) -> None:
-        """Raises: BadConfig if a gradient is missing."""
-        absent = [slot.parameter for b in self._buckets for slot in b.slots]
-        absent = [p for p in absent if id(p) not in self._given]
-        if absent:
-            names = ", ".join(repr(self.name_of(p)) for p in absent[:NAMED])
-            raise BadConfig(
-                f"{call} without a gradient of {names}: every parameter needs one from a backward "
-                f"pass outside no_sync(); freeze parameters that are not used"
-            )
-
-    def _check_unchanged(self) -> None:
-        """Raises: BadConfig if a gradient has changed since it was averaged: clipping, a GradScaler
-        and hooks act on values that no update reads any more; or if a parameter has left the arena,
-        where it would miss its updates."""
-        for bucket in self._buckets:
-            start, unit = bucket.weights.data_ptr(), bucket.weights.itemsize
-            for parameter, first, _ in bucket.slots:
-                kept, version = self._given[id(parameter)]
-                if parameter.grad is not kept or kept._version != version:  # noqa: SLF001  # as above
-                    raise BadConfig(
-                        f"the gradient of {self.name_of(parameter)!r} was changed after "
-                        f"backward(), when it was averaged already: fused does not support "
-                        f"clipping and GradScaler; use ddp.register for them"
-                    )
-                if parameter.data_ptr() != start + first * unit:
-                    raise BadConfig(
-                        f"parameter {self.name_of(parameter)!r} has other memory than since "
-                        f"fused.register: convert, move or assign parameters before it"
-                    )
-
-    def _finish(self, computations: list[Callable[[int, int], None]]) -> None:
-        """Complete the operations of this step. Raises: the error that ended one."""
-        works, self._works = self._works, []
-        self._given.clear()
-        for bucket in self._buckets:
-            bucket.missing = len(bucket.slots)
-        # the front layers, whose gradients come last, are needed first
-        pairs = reversed(list(zip(works, computations, strict=True)))
-        with self.account.waiting():
-            self.session.compute(dict(pairs))
-            for work in works:
-                work.wait()
+    def _refuse_eager(self, call: str) -> None:
+        if self._eager:
+            raise BadConfig(f"{call}: eager=True updates within backward(); register without it")
 
     # --- begin and end --------------------------------------------------------------------------
 
-    def _take_over(self, parameters: list[nn.Parameter]) -> None:
+    def keep(self, undo: ExitStack) -> None:
+        """`undo`: from now on, what `close` undoes."""
+        self._undo = undo
+
+    def _take_over(self, parameters: Sequence[nn.Parameter]) -> None:
         undo, optimizer = self._undo, self._optimizer
-        undo.callback(self.rules.close)
         undo.callback(self.over)
         for bucket in self._buckets:
             bucket.enter()
             undo.callback(bucket.leave)
+        undo.callback(register_module_forward_pre_hook(before_forward).remove)
         for parameter in parameters:
             self.of_parameter[id(parameter)] = self
             hook = parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]  # torch
@@ -240,63 +214,29 @@ class FusedRegistration(ModelRegistration):
             replace_method(optimizer, name, getattr(self, own))
             undo.callback(setattr, optimizer, name, self._methods[name])
         undo.callback(self._return_state)
+        undo.callback(self._gradients.settle)
+
+    def take_state(self) -> None:
+        """Go on from the state that the optimizer had before. Raises: BadConfig."""
+        if self._optimizer.state:
+            self.load_state_dict(self._methods["state_dict"]())
+            self._optimizer.state.clear()
+
+    def scale_with(self, scaler: GradScaler) -> None:
+        """Let `scaler` act on the averages until `close`. Raises: BadConfig."""
+        scaled = ScaledStep(
+            scaler, self._optimizer, self._gradients, self.session.world, self.discard
+        )
+        self._undo.callback(scaled.close)
+
+    def replace_averaging_of(self, model: DistributedDataParallel) -> None:
+        """Until `close`, `model` averages no gradients, and its no_sync() is the one here."""
+        syncs = model.require_backward_grad_sync
+        model.require_backward_grad_sync = False
+        model.no_sync = self.no_sync  # type: ignore[method-assign]  # the loop stays as it is
+        self._undo.callback(setattr, model, "require_backward_grad_sync", syncs)
+        self._undo.callback(vars(model).pop, "no_sync")
 
     def _return_state(self) -> None:
         """Needs the other ranks, and the replaced methods."""
         self._methods["load_state_dict"](self.state_dict())
-
-
-def register(  # noqa: PLR0913  # all but the first three by keyword
-    model: nn.Module,
-    optimizer: Optimizer,
-    policy: LossPolicy = EXACT,
-    *,
-    session: Session | None = None,
-    warmup_steps: int = DEFAULT_WARMUP,
-    arena_bytes: int = DEFAULT_ARENA,
-    timeout: float = DEFAULT_TIMEOUT,
-    config: str | Path | None = None,
-) -> FusedRegistration:
-    """Train `model` in data parallel, and update each part of the parameters on one rank, between
-    the reduction of its gradients and the gather of its weights. Every rank calls it.
-
-    Gradients are averaged while backward() runs. `optimizer.step()` updates this rank's parts with
-    torch's fused kernel, and returns when all parameters are here. Each rank holds its part of the
-    optimizer's state. Parameters and buffers of rank 0 are copied to all ranks first; buffers are
-    not copied again.
-
-    Args:
-        model: a plain module on the CPU. Every trained parameter gets a gradient in each step.
-        optimizer: SGD, Adam or AdamW of torch.optim, without steps so far.
-        policy: exact or bounded; bounds apply to gradients alone, weights are always complete.
-        session: by default a new one of `connect`, which `close` ends.
-        warmup_steps: as of `ddp.register`.
-        arena_bytes, timeout, config: as of `connect`. The arena holds all parameters twice.
-
-    Raises: BadConfig, BadPolicy, BadTensor, ArenaFull, or the errors of `connect`; model and
-        optimizer then stay as they are, but for the values of rank 0.
-    """
-    parameters = trained(model, optimizer, policy)
-    for name, parameter in parameters.items():
-        if id(parameter) in FusedRegistration.of_parameter:
-            raise BadConfig(f"parameter {name!r} is registered already: close that registration")
-    rules = Rules(model, policy, warmup_steps)
-    with ExitStack() as undo:
-        undo.callback(rules.close)
-        opened = session is None
-        if session is None:
-            session = connect(arena_bytes=arena_bytes, timeout=timeout, config=config)
-            undo.callback(session.close)
-        _copy_from_rank_0(session, model)
-        made = FusedRegistration(session, rules, optimizer, list(parameters.values()), owned=opened)
-        undo.pop_all()
-    made.begun("fused")
-    return made
-
-
-def _copy_from_rank_0(session: Session, model: nn.Module) -> None:
-    """Parameters and buffers, as DistributedDataParallel does."""
-    for tensor in [*model.parameters(), *model.buffers()]:
-        values = tensor.detach().contiguous()
-        session.world.broadcast(values, 0).wait()
-        tensor.detach().copy_(values)

@@ -54,7 +54,7 @@ class ShardUpdate:
 
     def update(self, first: int, end: int) -> None:
         """Update bytes [first, end) of the bucket."""
-        unit = self.bucket.weights.itemsize
+        unit = self.bucket.unit
         key = first // unit, end // unit
         part = self._parts.get(key)
         if part is None:

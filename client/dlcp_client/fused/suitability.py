@@ -25,9 +25,20 @@ def trained(model: Any, optimizer: Any, policy: LossPolicy) -> dict[str, nn.Para
     Raises: BadConfig, BadTensor, BadPolicy: what is not supported, and what to do.
     """
     if isinstance(model, DistributedDataParallel):
-        raise BadConfig("fused registers a plain module: leave DistributedDataParallel out")
+        if getattr(model, "_comm_hooks", None):
+            raise BadConfig(
+                "the DistributedDataParallel has a communication hook, which fused would not call: "
+                "register a model without one"
+            )
+        model = model.module
     if not isinstance(model, nn.Module):
         raise BadConfig(f"fused registers a module, and this is a {type(model).__name__}")
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise BadConfig(
+                f"module {name!r} is scripted: it runs outside Python and would not wait for its "
+                f"weights; do not script it, {_INSTEAD}"
+            )
     _check_optimizer(optimizer)
     if policy.codec:
         raise BadPolicy(
@@ -51,11 +62,6 @@ def _check_optimizer(optimizer: Any) -> None:
     for option in _REFUSED:
         if any(group.get(option) for group in optimizer.param_groups):
             raise BadConfig(f"fused does not support {kind.__name__}({option}=True): leave it out")
-    if optimizer.state:
-        raise BadConfig(
-            "the optimizer has made steps before fused.register: register first, then load its "
-            "state_dict"
-        )
     if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:  # noqa: SLF001  # no public name
         raise BadConfig(f"the optimizer has step hooks, which fused does not call: {_INSTEAD}")
 
@@ -63,7 +69,12 @@ def _check_optimizer(optimizer: Any) -> None:
 def _check_parameter(name: str, parameter: nn.Parameter) -> None:
     what = f"parameter {name!r}"
     if isinstance(parameter, DTensor):
-        raise BadTensor(f"{what} is sharded: fused registers a plain module")
+        raise BadTensor(f"{what} is sharded: fused registers parameters that each rank has whole")
+    if type(parameter) is not nn.Parameter:
+        raise BadTensor(
+            f"{what} has the class {type(parameter).__name__}, and fused changes the class of a "
+            f"parameter while its weights are awaited: {_INSTEAD}"
+        )
     if parameter.device.type != "cpu":
         raise BadTensor(f"{what} is on {parameter.device}: fused works on the CPU, {_INSTEAD}")
     if parameter.dtype not in DTYPES:

@@ -199,6 +199,8 @@ class Submission(Generic[A]):
         memory, item = (source.memory, target.memory), operation.output.itemsize
         with self._submitting:
             engines = self._engines.of(message, item)
+            if work.due is not None:
+                work.due.engines = frozenset(engines)
             number = work.number = self._table.begin(work, memory, engines)
             try:
                 message.operation, message.divided = number, len(engines) > 1

@@ -36,13 +36,15 @@ class OperationDone(NamedTuple):
 
 
 class OperationDue(NamedTuple):
-    """A step of an operation is the client's to compute, over bytes [start, start + size)."""
+    """A step of an operation is the client's to compute, over bytes [start, start + size): one of
+    `steps`. 0: the client has none to compute."""
 
     session: int
     ticket: int
     step: int
     start: int
     size: int
+    steps: int
 
 
 class OperationReleased(NamedTuple):

@@ -50,9 +50,9 @@ class Outcomes:
             OperationDone(self.session, operation.ticket, operation.released, stats, source)
         )
 
-    def due(self, ticket: int, step: int, start: int, size: int) -> None:
-        """A step of an operation is the client's to compute."""
-        self.events.append(OperationDue(self.session, ticket, step, start, size))
+    def due(self, ticket: int, step: int, start: int, size: int, *, steps: int) -> None:
+        """A step of an operation is the client's to compute: one of `steps` of them."""
+        self.events.append(OperationDue(self.session, ticket, step, start, size, steps))
 
     def released(self, operation: Operation) -> None:
         """No peer needs the memory of a done operation."""

@@ -245,7 +245,7 @@ class Client:
         """Go on with an operation. The client may answer after it has failed."""
         for operation in self.session.operations.values():
             if operation.ticket == answer.operation:
-                if operation.on_computed(answer.step, now):
+                if operation.on_computed(answer.step, now, answer.error):
                     return
                 break
         self.session.count("computed_not_due")

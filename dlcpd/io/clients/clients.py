@@ -224,8 +224,8 @@ class Clients:
                 self._send(client, completed(event, client.lane.take_released()))
                 if self._endpoint.trace.on:
                     self._endpoint.trace.note("returned", number, NO_OPERATION, ticket)
-            case OperationDue(_, ticket, step, start, size):
-                self._send(client, Due(ticket, step, start, size))
+            case OperationDue():
+                self._send(client, Due(*event[1:]))
             case OperationReleased(number, ticket):
                 if not client.lane.released:  # not at once: waking the client costs more
                     at = time.monotonic() + LANE_DELAY

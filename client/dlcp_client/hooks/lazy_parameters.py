@@ -12,10 +12,12 @@ from typing import Any, Final, Protocol, cast
 
 import torch
 from torch import nn
+from torch._compile import _disable_dynamo
 
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import DlcpError
 
+COMPILED: Final = "_orig_mod"  # attribute of torch.compile(module) that holds the module
 _SLOT: Final = cast(Any, torch.Tensor.grad)  # .grad of C++; DDP writes local gradients to it
 # Functions that do not depend on a parameter's value. All others wait.
 _HARMLESS: Final = frozenset(
@@ -46,11 +48,16 @@ class AwaitedGradient:
     __slots__ = ("average", "in_slot", "parameter", "piece", "update")
 
     def __init__(
-        self, parameter: nn.Parameter, average: torch.Tensor, piece: "AveragedPiece"
+        self,
+        parameter: nn.Parameter,
+        average: torch.Tensor | None,
+        piece: "AveragedPiece",
+        update: PendingUpdate | None,
     ) -> None:
         self.parameter, self.average, self.piece = parameter, average, piece
-        self.update: PendingUpdate | None = None  # the due step
-        self.in_slot = True  # whether `.grad` will become the average; False after zero_grad()
+        self.update = update  # the due step
+        # whether `.grad` will become the average; False after zero_grad()
+        self.in_slot = average is not None
 
     def forget_gradient(self, *, keep: torch.Tensor | None) -> None:
         """Set `.grad` to `keep`; a due update still gets the average.
@@ -60,7 +67,7 @@ class AwaitedGradient:
         """
         if self.update is None:
             self.piece.wait()
-            _release(self)
+            release(self)
         self.in_slot = False
         _set_slot(self.parameter, keep)
 
@@ -143,9 +150,16 @@ class AwaitingFlag:
     any = False
 
 
-def attach(piece: AveragedPiece, parameter: nn.Parameter, average: torch.Tensor) -> None:
-    """From now on, reading `parameter` or its gradient waits for `piece`."""
-    entry = AwaitedGradient(parameter, average, piece)
+def attach(
+    piece: AveragedPiece,
+    parameter: nn.Parameter,
+    average: torch.Tensor | None,
+    update: PendingUpdate | None = None,
+) -> None:
+    """From now on, reading `parameter` or its gradient waits for `piece`. Without an average, it
+    brings new values of `parameter`, and `.grad` is not awaited; `update` has then nothing to do.
+    """
+    entry = AwaitedGradient(parameter, average, piece, update)
     piece.members[id(parameter)] = _awaited[id(parameter)] = entry
     AwaitingFlag.any = True
     parameter.__class__ = LazyParameter
@@ -172,10 +186,34 @@ def land(entry: AwaitedGradient) -> None:
     # Tensors made here are kept, so they must not be inference tensors.
     with torch.inference_mode(mode=False):
         if entry.update is None:
-            _release(entry)
+            release(entry)
             _show_average(entry)
         else:
             _apply(entry.update, list(entry.piece.members.values()))
+
+
+def before_forward(module: nn.Module, _: Any) -> None:
+    """A module is about to use its parameters, possibly in code that Python does not see."""
+    if torch.compiler.is_compiling():
+        # Code compiled while no update is awaited, as OptimizedModule's, is one graph. Other
+        # compiled code breaks its graph at each module, to wait in Python.
+        if AwaitingFlag.any:
+            _land_outside(module)
+    elif COMPILED in module._modules:  # noqa: SLF001  # no public name
+        _land_all(module.parameters())
+    else:
+        _land_all(module._parameters.values())  # noqa: SLF001  # parameters() is slow
+
+
+def _land_all(parameters: Iterable[nn.Parameter | None]) -> None:
+    for parameter in parameters:
+        if parameter is not None:
+            land_parameter(parameter)
+
+
+@_disable_dynamo  # torch.compiler.disable imports the compiler, which takes seconds
+def _land_outside(module: nn.Module) -> None:
+    _land_all(module._parameters.values())  # noqa: SLF001  # as above
 
 
 def forget(entry: AwaitedGradient, *, set_to_none: bool) -> None:
@@ -183,9 +221,16 @@ def forget(entry: AwaitedGradient, *, set_to_none: bool) -> None:
     entry.forget_gradient(keep=None if set_to_none else entry.slot())
 
 
+def release(entry: AwaitedGradient) -> None:
+    """Make it an ordinary parameter again, whatever it has got."""
+    del entry.piece.members[id(entry.parameter)], _awaited[id(entry.parameter)]
+    AwaitingFlag.any = bool(_awaited)
+    entry.parameter.__class__ = nn.Parameter
+
+
 def drop(entry: AwaitedGradient) -> None:
     """Drop a gradient whose operation failed: `.grad` becomes None, never the local one."""
-    _release(entry)
+    release(entry)
     entry.parameter.grad = None
 
 
@@ -193,7 +238,7 @@ def _apply(update: PendingUpdate, members: list[AwaitedGradient]) -> None:
     together = [one for one in members if one.update is update]
     hidden = []  # values of `.grad` set since: restored after the update
     for one in together:
-        _release(one)
+        release(one)
         if one.in_slot:
             _show_average(one)
         else:
@@ -206,17 +251,10 @@ def _apply(update: PendingUpdate, members: list[AwaitedGradient]) -> None:
             parameter.grad = gradient
 
 
-def _release(entry: AwaitedGradient) -> None:
-    """Make it an ordinary parameter again."""
-    del entry.piece.members[id(entry.parameter)], _awaited[id(entry.parameter)]
-    AwaitingFlag.any = bool(_awaited)
-    entry.parameter.__class__ = nn.Parameter
-
-
 def _show_average(entry: AwaitedGradient) -> None:
     # A copy: the result is read-only, because peers may still fetch it, and clipping writes to
     # .grad. Into the existing tensor, which may be DDP's view of its bucket.
-    cast(torch.Tensor, entry.parameter.grad).copy_(entry.average)
+    cast(torch.Tensor, entry.parameter.grad).copy_(cast(torch.Tensor, entry.average))
 
 
 def _set_slot(parameter: nn.Parameter, value: torch.Tensor | None) -> None:

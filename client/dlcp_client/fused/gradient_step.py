@@ -1,0 +1,175 @@
+"""The gradients of one step: averaged as they come, changed once they are averaged, then used."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from dlcp_client.fused.flat_bucket import FlatBucket
+from dlcp_client.hooks.lazy_parameters import (
+    AveragedPiece,
+    attach,
+    awaited,
+    land_parameter,
+    release,
+)
+from dlcp_client.hooks.rules import Rules
+from dlcp_client.operations.computations import Compute
+from dlcp_client.operations.work import Work
+from dlcp_client.session import Session
+from dlcpd.contract.errors import BadConfig, BadTensor, DlcpError
+
+NAMED: Final = 3  # parameters that an error names at most
+
+
+class Arrived:
+    """The update of parameters whose new values an operation brings: nothing is left to do."""
+
+    def apply(self, parameters: list[nn.Parameter]) -> None:
+        """See `PendingUpdate`."""
+
+
+ARRIVED: Final = Arrived()
+
+
+class GradientStep:
+    """Operations of a training step, from the first gradient of a backward pass to the weights,
+    which the next forward pass awaits layer by layer."""
+
+    def __init__(self, session: Session, rules: Rules, buckets: Sequence[FlatBucket]) -> None:
+        self._session, self._rules, self._buckets = session, rules, buckets
+        self._of = {id(slot.parameter): b for b in buckets for slot in b.slots}
+        self._at = {id(one.parameter): one for b in buckets for one in b.placed}
+        # by parameter: its gradient of this step, and the version of the values that were averaged
+        self._given: dict[int, tuple[torch.Tensor, int]] = {}
+        self._works: list[Work] = []  # of the first buckets, in their order
+
+    @property
+    def begun(self) -> bool:
+        """Whether a gradient of this step was averaged."""
+        return bool(self._given)
+
+    def add(self, parameter: torch.Tensor) -> None:
+        """A backward pass has completed the gradient of a parameter. Submits each bucket that is
+        complete. Raises: BadConfig, BadTensor; the error that ended the session."""
+        key, gradient = id(parameter), parameter.grad
+        if key in self._given:
+            raise BadConfig(
+                f"a second backward pass without step(): {self._name(parameter)!r} is averaged "
+                f"already. Use no_sync() of the handle for all passes but the last, or its "
+                f"discard() to skip a step; give the scaler= of the training, if it has one"
+            )
+        assert gradient is not None  # noqa: S101  # torch calls the hook after it has added to it
+        if gradient.is_sparse:
+            raise BadTensor(
+                f"the gradient of {self._name(parameter)!r} is sparse: set sparse=False"
+            )
+        if not self._given:
+            self._rules.begin_step(self._session.world)
+        self._at[key].gradient.copy_(gradient)
+        self._given[key] = gradient, gradient._version  # noqa: SLF001  # no public name
+        self._of[key].missing -= 1
+        while len(self._works) < len(self._buckets) and not self._next.missing:
+            self._submit(self._next)
+
+    def compute_due(self, computations: Sequence[Compute]) -> None:
+        """Compute the parts whose sums are here. Raises: as `Session.compute`."""
+        self._session.compute(self._pending(computations), wait=False)
+
+    def finish(self, computations: Sequence[Compute]) -> None:
+        """Compute this rank's parts, by bucket; from now on, reading a parameter waits for its
+        bucket. Raises: the error that ended an operation."""
+        pending, works = self._pending(computations), self._works
+        self._works = []
+        self._given.clear()
+        for bucket in self._buckets:
+            bucket.missing = len(bucket.slots)
+        for bucket, work in zip(self._buckets, works, strict=True):
+            piece = AveragedPiece(work, self._rules.account.waiting)
+            for slot in bucket.slots:
+                attach(piece, slot.parameter, None, ARRIVED)
+        with self._rules.account.waiting():
+            self._session.compute(pending)
+        for work in works:
+            if work.settled:
+                work.wait()
+
+    def averages(self) -> list[torch.Tensor]:
+        """The averages that this rank holds and has not used, by bucket and parameter: waits for
+        all. Raises: the error that ended an operation."""
+        with self._rules.account.waiting():
+            parts = self._session.await_sums(self._works)
+        return [
+            bucket.gradients[one.start : one.stop]
+            for bucket, found in zip(self._buckets, parts, strict=True)
+            for start, stop in found
+            for one in bucket.slices(start // bucket.unit, stop // bucket.unit)
+        ]
+
+    def settle(self) -> None:
+        """Wait for all weights. Raises: the error that ended an operation; parameters then have
+        what has arrived, and are awaited no more."""
+        failure: DlcpError | None = None
+        for bucket in self._buckets:
+            for slot in bucket.slots:
+                try:
+                    land_parameter(slot.parameter)
+                except DlcpError as exc:
+                    failure = failure or exc
+                    if (entry := awaited(slot.parameter)) is not None:
+                        release(entry)
+        if failure is not None:
+            raise failure
+
+    def check_complete(self, call: str) -> None:
+        """Raises: BadConfig if a gradient is missing."""
+        absent = [slot.parameter for b in self._buckets for slot in b.slots]
+        absent = [p for p in absent if id(p) not in self._given]
+        if absent:
+            names = ", ".join(repr(self._name(p)) for p in absent[:NAMED])
+            raise BadConfig(
+                f"{call} without a gradient of {names}: every parameter needs one from a backward "
+                f"pass outside no_sync(); freeze parameters that are not used"
+            )
+
+    def check_unchanged(self) -> None:
+        """Raises: BadConfig if a gradient has changed since it was averaged, since no update reads
+        `.grad`; or if a parameter has left the arena, where it would miss its updates."""
+        for bucket in self._buckets:
+            start = bucket.weights.data_ptr()
+            for parameter, first, _ in bucket.slots:
+                kept, version = self._given[id(parameter)]
+                if parameter.grad is not kept or kept._version != version:  # noqa: SLF001  # as above
+                    raise BadConfig(
+                        f"the gradient of {self._name(parameter)!r} was changed after backward(), "
+                        f"when it was averaged already: use clip_grad_norm_() of the handle, give "
+                        f"scaler= to fused.register, or use ddp.register for other changes"
+                    )
+                if parameter.data_ptr() != start + first * bucket.unit:
+                    raise BadConfig(
+                        f"parameter {self._name(parameter)!r} has other memory than since "
+                        f"fused.register: convert, move or assign parameters before it"
+                    )
+
+    @property
+    def _next(self) -> FlatBucket:
+        return self._buckets[len(self._works)]
+
+    def _name(self, parameter: torch.Tensor) -> str:
+        return self._rules.name_of(parameter)
+
+    def _pending(self, computations: Sequence[Compute]) -> Mapping[Work[Any], Compute]:
+        """How to compute each operation that was submitted. The front layers, whose gradients come
+        last, are needed first."""
+        return dict(reversed(list(zip(self._works, computations, strict=False))))
+
+    def _submit(self, bucket: FlatBucket) -> None:
+        for slot in bucket.slots:  # one that no forward pass has read since the last step
+            land_parameter(slot.parameter)
+        request = self._rules.request(bucket.placed, 0, bucket.gradients.nbytes)
+        work = self._session.world.all_reduce_computed(
+            bucket.gradients, bucket.weights, "avg", **request.keywords()
+        )
+        request.time(work, watch=True)
+        self._works.append(work)
