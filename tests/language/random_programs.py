@@ -55,9 +55,14 @@ def made(seed: int, norms: bool) -> FusedProgram:
     chosen = [random.choice(steps) for _ in range(random.randint(3, 9))]
 
     @fl.program(
-        g=fl.local, h=fl.local, w=fl.replicated, m=fl.replicated, bias=fl.replicated,
-        lr=fl.scalar, seed=fl.integer,
-    )  # fmt: skip
+        g=fl.local,
+        h=fl.local,
+        w=fl.replicated,
+        m=fl.replicated,
+        bias=fl.replicated,
+        lr=fl.scalar,
+        seed=fl.integer,
+    )
     def drawn(  # noqa: PLR0917  # inputs of a program
         g: Tensor, w: Tensor, m: Tensor, h: Tensor, bias: Tensor, lr: Tensor, seed: Tensor
     ) -> list[Tensor]:
@@ -125,3 +130,13 @@ def inputs(program: FusedProgram, seed: int, ranks: int) -> dict[str, Any]:
             drawn = [torch.randn(shape, generator=generator) for _ in range(ranks)]
             found[node.name] = drawn if one == fl.local else drawn[0]
     return found
+
+
+def fused_one(source: fl.Source, **shapes: Any) -> FusedProgram:
+    """A program with one all-reduce, on slices, in one operation."""
+    program = source(**shapes)
+    scatter, gather = program.split("all_reduce")
+    program.reorder(gather)
+    program.as_slice(*[name for name in ("m", "v") if name in program.inputs])
+    program.fuse(scatter, *program.named("all_gather"))
+    return program

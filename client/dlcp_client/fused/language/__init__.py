@@ -7,6 +7,8 @@ def sgd(g, w, lr):
     return fl.update(w, w - lr * fl.all_reduce(g, "avg"))
 """
 
+from . import optimizers
+from .execution import LoweredProgram, lower
 from .layouts import Layout, local, replicated, sliced
 from .operations import (
     all_gather,
@@ -25,9 +27,10 @@ from .oracle import Outcome, check, simulate
 from .program import FusedProgram, Source, integer, program, scalar
 
 __all__ = [
-    "Layout",
-    "Outcome",
     "FusedProgram",
+    "Layout",
+    "LoweredProgram",
+    "Outcome",
     "Source",
     "all_gather",
     "all_reduce",
@@ -37,7 +40,9 @@ __all__ = [
     "dropout",
     "integer",
     "local",
+    "lower",
     "norm",
+    "optimizers",
     "own",
     "program",
     "receive",

@@ -66,9 +66,9 @@ def _check_inside(node: fx.Node, begin: fx.Node) -> None:
         raise refused(node, "it is not elementwise: a fused operation computes any part by itself")
     if shape_of(node) != shape_of(begin):
         raise refused(
-            node, f"its shape {list(shape_of(node))} is not that of {begin}, "
-            f"{list(shape_of(begin))}",
-        )  # fmt: skip
+            node,
+            f"its shape {list(shape_of(node))} is not that of {begin}, {list(shape_of(begin))}",
+        )
     if "fused" in node.meta:
         raise refused(node, f"it is part of {node.meta['fused']} already")
 

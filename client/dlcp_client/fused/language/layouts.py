@@ -150,9 +150,9 @@ def pointwise_layout(node: fx.Node, operands: Iterable[tuple[fx.Node, Layout]]) 
             at = aligned(node, operand, layout.dim)
             if given == replicated and at >= 0 and shape_of(operand)[at] > 1:
                 raise refused(
-                    node, f"{operand} is replicated and the result {layout}: use own({operand}, "
-                    f"{at})",
-                )  # fmt: skip
+                    node,
+                    f"{operand} is replicated and the result {layout}: use own({operand}, {at})",
+                )
     return layout
 
 

@@ -89,7 +89,7 @@ def send_next(x: Tensor) -> Tensor:
 
 
 def receive(sent: Tensor) -> Tensor:
-    """The value that `send_next` sent. It, and all values computed from it, are on the next stage."""
+    """The value that `send_next` sent. It is on the next stage, as all that is computed from it."""
     return call(RECEIVE, sent)
 
 

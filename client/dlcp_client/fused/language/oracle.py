@@ -70,8 +70,10 @@ def check(
     right, found = (simulate(one, inputs, ranks) for one in (original, changed))
     if right.updated.keys() != found.updated.keys():
         raise BadConfig(f"{changed.name} updates other inputs than {original.name}")
-    pairs = [(f"output {at}", *pair) for at, pair in enumerate(zip(
-        right.outputs, found.outputs, strict=True))]  # fmt: skip
+    pairs = [
+        (f"output {at}", *pair)
+        for at, pair in enumerate(zip(right.outputs, found.outputs, strict=True))
+    ]
     pairs += [(name, right.updated[name], found.updated[name]) for name in right.updated]
     for name, one, two in pairs:
         for wanted, got in zip(_listed(one), _listed(two), strict=True):

@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from dlcpd.contract.errors import BadConfig
 
 from . import grouping, transformations
-from .layouts import Layout, infer, layout_of, replicated, shape_of
+from .layouts import Layout, infer, layout_of, replicated
 from .operations import UPDATE
 
 HERE: Final = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
@@ -249,6 +249,8 @@ def _finish(graph: fx.Graph) -> None:
 def _copied(graph: fx.Graph) -> fx.Graph:
     copy = fx.Graph()
     copy.output(copy.graph_copy(graph, {}))
+    for one, two in zip(copy.nodes, graph.nodes, strict=True):
+        one.name = two.name  # fx gives an input another name if it is that of a built-in function
     return copy
 
 
@@ -262,8 +264,10 @@ def _traced(
             results = function(*tensors, **constants)
         listed = list(results) if isinstance(results, (tuple, list)) else [results]
         if not listed or not all(isinstance(one, Tensor) for one in listed):
-            raise BadConfig(f"program {function.__name__} must return tensors, and returned "
-                            f"{type(results).__name__}")  # fmt: skip
+            raise BadConfig(
+                f"program {function.__name__} must return tensors, and returned "
+                f"{type(results).__name__}"
+            )
         return listed
 
     try:
@@ -290,8 +294,11 @@ def _traced(
 
 def _where(error: Exception) -> str:
     """The user's line that an error passed."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__)
-              if not frame.filename.startswith(HERE)]  # fmt: skip
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(HERE)
+    ]
     return f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
 
 
@@ -307,15 +314,3 @@ class _SourceLines(TorchFunctionMode):
             code = linecache.getline(file, number).strip()
             set_stack_trace([f"{Path(file).name}:{number}: {code}"])
         return func(*args, **(kwargs or {}))
-
-
-__all__ = [
-    "Number",
-    "FusedProgram",
-    "Source",
-    "integer",
-    "operation_of",
-    "program",
-    "scalar",
-    "shape_of",
-]

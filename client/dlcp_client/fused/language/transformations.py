@@ -268,6 +268,8 @@ def _dims_read(node: fx.Node, updates: Sequence[fx.Node]) -> set[int]:
             source = value_of_update(user)
             if source.target is not ALL_GATHER:
                 raise refused(user, f"{node} is updated as a whole: reorder its computation first")
+            if "fused" in source.meta:
+                raise refused(source, f"{node} is updated by it: use as_slice before fuse")
             dims.add(layout_of(source.all_input_nodes[0]).dim)
         elif user.target is OWN:
             dims.add(_int(user.args[1]))
