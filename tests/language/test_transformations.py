@@ -305,6 +305,34 @@ def test_what_would_change_the_meaning_is_refused(
     assert program.text == before
 
 
+def test_an_operation_has_all_operands_before_its_gather() -> None:
+    """State may be computed after the gather in the text of a program."""
+
+    def body(g: Tensor, h: Tensor, w: Tensor, m: Tensor) -> None:
+        x = fl.reduce_scatter(g)
+        fl.update(w, fl.all_gather(x * 2))
+        fl.update(m, x * m * fl.norm(fl.all_reduce(h)))
+
+    declared: dict[str, Any] = {"g": L, "h": L, "w": R, "m": fl.sliced(0)}
+    original = fl.program(**declared)(returning(body))(shape=(6,))
+    made = original.copy()
+    names = made.fuse("reduce_scatter", "all_gather")
+    assert names == ["reduce_scatter", "mul", "mul_1", "mul_2", "all_gather"]
+    order = [node.name for node in made.graph.nodes]
+    assert order.index("linalg_vector_norm") < order.index("all_gather")
+    same(original, made)
+
+
+def returning(body: Callable[..., None]) -> Callable[..., Tensor]:
+    """A function that returns its third tensor."""
+
+    def call(g: Tensor, h: Tensor, w: Tensor, m: Tensor) -> Tensor:
+        body(g, h, w, m)
+        return w * 1
+
+    return call
+
+
 def test_names_stay() -> None:
     """Also those of built-in functions, which fx changes."""
 

@@ -9,6 +9,7 @@ def sgd(g, w, lr):
 
 from . import optimizers
 from .execution import LoweredProgram, lower
+from .explanation import Rates, explain
 from .layouts import Layout, local, replicated, sliced
 from .operations import (
     all_gather,
@@ -31,6 +32,7 @@ __all__ = [
     "Layout",
     "LoweredProgram",
     "Outcome",
+    "Rates",
     "Source",
     "all_gather",
     "all_reduce",
@@ -38,6 +40,7 @@ __all__ = [
     "cast",
     "check",
     "dropout",
+    "explain",
     "integer",
     "local",
     "lower",

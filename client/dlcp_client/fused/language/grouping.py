@@ -36,10 +36,11 @@ def fuse(graph: fx.Graph, scatter: str, gather: str) -> list[str]:
                 raise refused(
                     operand, f"a cycle: it needs {bad}, and {node} of the same operation needs it"
                 )
-    names = [node.name for node in graph.nodes if node in inside or node is end]
+    for node in _needed(graph, region, end):
+        end.prepend(node)  # the operation is carried out at its gather
     for node in (*region, end):
         node.meta["fused"] = end.name
-    return names
+    return [node.name for node in fused(graph, end.name)]
 
 
 def _region(begin: fx.Node) -> list[fx.Node]:
@@ -92,6 +93,18 @@ def _check_users(node: fx.Node, region: Sequence[fx.Node], end: fx.Node) -> None
                     user.target is UPDATE and value_of_update(user) in region
                 ):
                     raise refused(user, f"{operand} has its slices in {end}: read it there only")
+
+
+def _needed(graph: fx.Graph, region: Sequence[fx.Node], end: fx.Node) -> list[fx.Node]:
+    """The nodes behind `end` that the region has or needs, in order."""
+    needed, behind = set(region), list[fx.Node]()
+    for node in reversed(graph.nodes):
+        if node is end:
+            break
+        if node in needed:
+            behind.append(node)
+            needed.update(node.all_input_nodes)
+    return behind[::-1]
 
 
 def _depends(node: fx.Node, on: set[fx.Node]) -> fx.Node | None:

@@ -27,7 +27,12 @@ from . import grouping, transformations
 from .layouts import Layout, infer, layout_of, replicated
 from .operations import UPDATE
 
-HERE: Final = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
+# Files whose lines are not the user's
+HERE: Final = (
+    str(Path(torch.__file__).parent),
+    str(Path(__file__)),
+    str(Path(__file__).with_name("operations.py")),
+)
 Shape = Sequence[int] | Tensor  # or a tensor, for a dtype of its own
 # Computes the update of a known optimizer in place: flat tensors and numbers by name of the input;
 # the gradient's name gives the reduced one
