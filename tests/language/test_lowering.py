@@ -165,6 +165,28 @@ def test_a_product_overlaps_with_its_reduction(sessions: list[Session]) -> None:
         assert torch.equal(found, torch.as_tensor(right))
 
 
+def test_a_square_overlaps_and_its_operand_has_no_buffer(sessions: list[Session]) -> None:
+    @fl.program(x=fl.local)
+    def square(x: Tensor) -> list[Tensor]:
+        return [fl.all_gather(fl.reduce_scatter(x @ x) + 1), fl.all_gather(fl.reduce_scatter(x)), x]
+
+    program, x = square(shape=(8, 8)), torch.arange(64.0).view(8, 8)
+    right = fl.simulate(program, {"x": [x, x * 2]}, RANKS).outputs
+    program.fuse("reduce_scatter", "all_gather")
+    program.overlap("mm", "all_gather", 4)
+    program.fuse("reduce_scatter_1", "all_gather_1")
+
+    def rank(group: Any, number: int) -> list[Tensor]:
+        step = fl.lower(program, group, kernel="eager")
+        with pytest.raises(BadConfig, match="'x' has no buffer"):
+            step.buffer("x")
+        return step(x=x * (number + 1))
+
+    for found in on_ranks(sessions, rank):
+        for one, two in zip(found[:2], right[:2], strict=True):
+            assert torch.equal(one, torch.as_tensor(two))
+
+
 def test_buffers_save_copies(sessions: list[Session]) -> None:
     program = fused_one(fl.optimizers.sgd, shape=(COUNT,))
     right = expected(fl.optimizers.sgd, steps=2)

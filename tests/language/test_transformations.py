@@ -159,6 +159,11 @@ def split_first(name: str = "all_reduce") -> fl.FusedProgram:
     return made
 
 
+@fl.program(x=L, s=fl.integer)
+def dropped_first(x: Tensor, s: Tensor) -> Tensor:
+    return fl.all_gather(fl.reduce_scatter(fl.dropout(x, 0.5, s)) * 2)
+
+
 @fl.program(g=L, w=R)
 def gathered(g: Tensor, w: Tensor) -> Tensor:
     return fl.update(w, fl.all_gather(fl.reduce_scatter(g) * 2))
@@ -287,6 +292,8 @@ ILLEGAL: list[tuple[str, Callable[[], fl.FusedProgram], Change, str]] = [
     ("overlap of one piece", whole_product, overlapped("mm", 1), "1 pieces of 6 rows"),
     ("overlap of what is read as a whole", lambda: whole_product(read_twice),
      overlapped("mul", 2), "node output: it reads all of mul"),
+    ("overlap of a dropout", lambda: whole_product(dropped_first), overlapped("dropout", 2),
+     "node dropout .*: rows of it cannot be computed alone"),
     ("overlap of a cumsum", lambda: whole_product(sorted_first), overlapped("cumsum", 2),
      "node cumsum .*: rows of it cannot be computed alone"),
 ]  # fmt: skip

@@ -32,7 +32,8 @@ class FusedOperation:
         dtype = region.gather.meta["val"].dtype
         self.producer: fx.Node = region.scatter.all_input_nodes[0]
         self.pieces: int = region.gather.meta.get("pieces", ("", 0))[1]
-        self.reduced = self.producer.name if self.producer.op == "placeholder" else ""
+        alone = self.producer.op == "placeholder" and len(self.producer.users) == 1
+        self.reduced = self.producer.name if alone else ""  # nothing else reads what sums replace
         self.updated = _updated_in_place(region)
         kept = [one.node for one in region.operands if one.kind is OperandKind.STATE]
         self.states = {node.name: node for node in dict.fromkeys([*kept, *region.states])}
@@ -144,13 +145,14 @@ def _rows(node: fx.Node, held: Values, rows: slice, shape: tuple[int, ...]) -> T
     """Some rows of an operand that is computed in pieces."""
 
     def of(one: fx.Node) -> Any:
-        x = held[one]
-        if pointwise(node):
-            full = len(shape_of(one)) == len(shape) and shape_of(one)[0] == shape[0]
-            return x[rows] if full else x
-        return x[rows] if one is node.args[0] else x
+        full = len(shape_of(one)) == len(shape) and shape_of(one)[0] == shape[0]
+        return held[one][rows] if full else held[one]
 
-    arguments: Any = fx.node.map_arg((node.args, node.kwargs), of)
+    if pointwise(node):
+        arguments: Any = fx.node.map_arg((node.args, node.kwargs), of)
+    else:  # a product
+        one, two = (held[factor] for factor in node.args)  # type: ignore[index]  # nodes
+        arguments = ((one[rows], two), {})
     function: Any = node.target
     found: Tensor = function(*arguments[0], **arguments[1])
     return found

@@ -11,7 +11,7 @@ from torch import fx
 from dlcpd.contract.errors import BadConfig
 
 from .layouts import MM, is_sliced, pointwise, refused, shape_of
-from .operations import ALL_GATHER, OWN, REDUCE_SCATTER, UPDATE
+from .operations import ALL_GATHER, DROPOUT, OWN, REDUCE_SCATTER, UPDATE
 from .transformations import find, value_of_update
 
 MAX_PIECES: Final = 256  # operations in flight at once: each takes two lane messages
@@ -134,7 +134,7 @@ def overlap(graph: fx.Graph, producer: str, gather: str, pieces: int) -> None:
     if len(node.users) > 1:
         other = next(user for user in node.users if user is not begin)
         raise refused(other, f"it reads all of {node}, which {begin} reads in pieces")
-    if node.target is not MM and not (node.op == "call_function" and pointwise(node)):
+    if node.target is not MM and (node.target is DROPOUT or not pointwise(node)):
         raise refused(node, "rows of it cannot be computed alone: a product or elementwise only")
     rows = shape_of(node)[0] if shape_of(node) else 1
     if not 2 <= pieces <= MAX_PIECES or rows % pieces:
