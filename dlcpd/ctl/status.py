@@ -39,6 +39,8 @@ def status_lines(report: dict[str, Any]) -> Iterator[str]:
     yield f"control {report['endpoints']['control']}, data {data}"
     yield "features " + ", ".join(f"{key} {value}" for key, value in report["features"].items())
     yield from _security(report["security"])
+    if problem := report["unreachable"]:
+        yield f"ADDRESS: {problem}"
     if pending := report["pending"]:
         yield f"{len(pending)} settings wait for a restart: {', '.join(pending)}"
     engine = report["engine"]

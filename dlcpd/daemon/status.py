@@ -19,7 +19,6 @@ class Facts:
     """Values that do not change while the daemon runs."""
 
     host: str
-    control: str  # endpoint of the peers
     features: dict[str, Any]  # number of engines, and features of engine 0's sockets
     started_at: float  # loop time
     epoch: float  # seconds since the epoch at loop time 0
@@ -44,7 +43,6 @@ def report(
         "draining": condition.draining,
         "cordoned": condition.cordoned,
         "health": asdict(condition.health()),
-        "endpoints": {"control": facts.control},
         "features": facts.features,
         "sessions": [_session(session, now, facts.epoch) for session in sessions.table],
         "counters": dict(sorted(counters.items())),

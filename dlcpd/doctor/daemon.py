@@ -165,6 +165,19 @@ def judge_settings(report: dict[str, Any], config: Config, file: Path | None) ->
     )
 
 
+def judge_address(report: dict[str, Any]) -> Row:
+    """Whether other hosts reach the running daemon, as far as it knows."""
+    check, control = "daemon's address", report["endpoints"]["control"]
+    if problem := report["unreachable"]:
+        return warn(
+            check,
+            f"{control}: {problem}",
+            "give this host a default route, or addresses in the configuration; a job on several "
+            "hosts fails until then",
+        )
+    return good(check, control)
+
+
 def judge_granted(report: dict[str, Any], wanted: int) -> Row:
     """Receive buffers of the running daemon's own sockets. `wanted`: bytes."""
     check, features = "daemon's sockets", report["features"]

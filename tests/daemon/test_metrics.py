@@ -181,6 +181,7 @@ def report(engine: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "draining": False,
         "cordoned": "",
         "pending": [],
+        "unreachable": "",
         "sessions": [session(**changes)],
         "engine": engine,
     }

@@ -162,6 +162,7 @@ STATES: Final = {
         'dlcpd_alarm{instance="a",job_name="x",rank="0",alarm="silent_peer"}', 0, 1
     ),
     "DlcpdSettingsWait": ('dlcpd_settings_pending{instance="a"}', 0, 3),
+    "DlcpdUnreachable": ('dlcpd_unreachable{instance="a"}', 0, 1),
     "DlcpdCordoned": ('dlcpd_cordoned{instance="a"}', 0, 1),
     "DlcpdMetricsIncomplete": ('dlcpd_report_truncated{instance="a"}', 0, 1),
 }  # fmt: skip

@@ -75,11 +75,11 @@ TRANSITIONS: Final[dict[tuple[ConnectionState, ConnectionInput], ConnectionState
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reception:
     """Objects that all connections of this daemon share."""
 
-    welcome: Welcome
+    welcome: Welcome  # the daemon's address in it may change
     sessions: Sessions
     status: Callable[[int], Awaitable[dict[str, Any]]]  # ledger rows -> report
     condition: Condition

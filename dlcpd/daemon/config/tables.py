@@ -32,7 +32,8 @@ _ENGINE: Final = EngineConfig()  # defaults of the settings that pass to engines
 class LocalPath:
     """One local end of the data plane."""
 
-    # IP address of this host; "auto" = that of the default route, or loopback without one
+    # IP address of this host; "auto" = that of the default route, which the daemon
+    # follows while no session is open; loopback without one
     address: str = special(values.address, AUTO, type=str, high=45)
     # UDP port; 0 = any free one: the control process tells peers its number
     port: int = integer(0, 65535, 0)

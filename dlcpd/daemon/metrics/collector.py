@@ -113,6 +113,7 @@ def _daemon(out: Samples, report: Row, engine: Row) -> None:
     out.add_each(families.WORK, (), engine.get("effort", {}))
     out.add(families.PENDING, (), len(report["pending"]))
     out.add(families.CORDONED, (), bool(report["cordoned"]))
+    out.add(families.UNREACHABLE, (), bool(report["unreachable"]))
     out.add_all(families.DAEMON, (), report)
 
 

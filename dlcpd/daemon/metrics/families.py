@@ -119,6 +119,9 @@ PENDING: Final = _D.gauge(
     "settings_pending", "Settings that wait for a restart since the last reload."
 )
 CORDONED: Final = _D.gauge("cordoned", "1: the daemon takes no new jobs until dlcpctl uncordon.")
+UNREACHABLE: Final = _D.gauge(
+    "unreachable", "1: other hosts may not reach the daemon's automatic addresses."
+)
 DAEMON: Final = (
     _D.gauge("uptime_seconds", "Time since the daemon started.", "uptime"),
     _D.gauge("start_time_seconds", "Time of the daemon's start, since the epoch.", "started"),
@@ -206,7 +209,8 @@ KNOWN_CONTROL_EVENTS: Final = (
 KNOWN_ENGINE_EVENTS: Final = ("internal", "kernel_dropped", "events_dropped")
 
 FAMILIES: Final = (
-    BUILD, UP, TRUNCATED, SESSIONS, CONTROL_EVENTS, ENGINE_EVENTS, WORK, PENDING, CORDONED, *DAEMON,
+    BUILD, UP, TRUNCATED, SESSIONS, CONTROL_EVENTS, ENGINE_EVENTS, WORK, PENDING, CORDONED,
+    UNREACHABLE, *DAEMON,
     OPERATIONS_DONE, OPERATIONS_FAILED, *TOTALS, *ENGINE_PROCESS,
     ALARM, FAILED, TIMES, LATE, *SESSION, *SESSION_ENGINE, *SESSION_TOTALS,
     LINK, *PEER, *PATH, *CLASS,
