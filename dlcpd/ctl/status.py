@@ -41,6 +41,8 @@ def status_lines(report: dict[str, Any]) -> Iterator[str]:
     yield from _security(report["security"])
     if problem := report["unreachable"]:
         yield f"ADDRESS: {problem}"
+    if problem := report["unmeasured"]:
+        yield f"METRICS: {problem}"
     if pending := report["pending"]:
         yield f"{len(pending)} settings wait for a restart: {', '.join(pending)}"
     engine = report["engine"]

@@ -31,7 +31,7 @@ from dlcpd.daemon.cordon import Cordon, cordon_file
 from dlcpd.daemon.ending import Ending
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.engines import Engines
-from dlcpd.daemon.metrics.server import MetricsServer, check_installed, opened
+from dlcpd.daemon.metrics.port import MetricsPort
 from dlcpd.daemon.moving import Moving, warn_of_any_key, welcome
 from dlcpd.daemon.notify import READY, for_children, notify, reloading, stopping, watchdog_limit
 from dlcpd.daemon.peers.peer_messages import PeerMessage
@@ -90,7 +90,7 @@ class Service:
         self._dispatch: Dispatch
         self._server: Server
         self._facts: Facts
-        self._metrics: MetricsServer | None = None
+        self._metrics = MetricsPort(config.metrics, partial(self._status, 0), self._condition)
         self._embedded = False  # ends with its last client
         self._session_socket: SessionSocket
         self._moving: Moving
@@ -115,15 +115,13 @@ class Service:
         capacity = capacity_told(self._config.planner.topology, daemon.host)
         self._trust = Trust.configured(self._config.security)
         self._keys = KeyWatch(self._trust.authorised, self._revoked)
-        if self._config.metrics.listen:
-            check_installed()
         self._install_signals()
         ready = await self._engines.start(engine_configs(self._config), self._environ)
         try:
             self._compose(ready, access.users)
             self._sessions.planner.capacity = capacity
             self._sessions.planner.replanner.enable(wanted=self._config.planner.replan)
-            self._metrics = opened(self._config.metrics, partial(self._status, 0), self._condition)
+            self._metrics.start()
             self._session_socket = SessionSocket(self._server, Path(daemon.socket), access)
             if client is None:
                 self._session_socket.serve(listener)
@@ -132,7 +130,7 @@ class Service:
                 if listener is None:
                     self._ending.with_parent(parent)
         except DlcpError:
-            await self._stop_metrics()
+            await self._metrics.close()
             await self._engines.stop(0.0)
             if self._peers:
                 self._peers.close()
@@ -206,10 +204,6 @@ class Service:
         if self._automatic.paths:
             await self._moving.send_from(config)
 
-    async def _stop_metrics(self) -> None:
-        if self._metrics:
-            await self._metrics.close()
-
     def _revoked(self, keys: Collection[str]) -> None:
         if self._peers:
             self._peers.revoke(keys)
@@ -277,7 +271,7 @@ class Service:
                 self._sessions.ends.refuse(session, error)
         await self._ending.drain(self._engines, drain)
         why = self._ending.error(self._facts.host)
-        await self._stop_metrics()
+        await self._metrics.close()
         self._sessions.ends.stopped = True
         self._server.close(why)
         for session in self._sessions.table:  # their clients had left before
@@ -346,4 +340,5 @@ class Service:
         known |= {"config": dataclasses.asdict(self._config)}
         endpoints = {"control": self._moving.peers.endpoint, "data": self._engines.addresses}
         known |= {"endpoints": endpoints, "unreachable": self._addresses.problem}
+        known["unmeasured"] = self._metrics.problem
         return known | {"security": self._trust.report()}

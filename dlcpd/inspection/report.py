@@ -24,6 +24,8 @@ def alarms(report: dict[str, Any]) -> Iterator[str]:
         yield f"ENGINE: {report['engine']['error']}"
     if problem := report["unreachable"]:
         yield f"ADDRESS: {problem}"
+    if problem := report["unmeasured"]:
+        yield f"METRICS: {problem}"
     if pending := report.get("pending"):
         yield f"SETTINGS: {len(pending)} wait for a restart: {', '.join(pending)}"
     if report["engine"].get("truncated"):

@@ -26,6 +26,7 @@ def report(**changes: Any) -> dict[str, Any]:
         "draining": False,
         "pending": [],
         "unreachable": "",
+        "unmeasured": "",
         "health": {"healthy": True, "ready": True, "text": ""},
         "endpoints": {"control": "tcp://10.0.0.1:5000", "data": [["10.0.0.1", 7], ["10.0.1.1", 8]]},
         "features": {"gso": True, "gro": False},

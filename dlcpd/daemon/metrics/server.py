@@ -8,14 +8,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from importlib.util import find_spec
-from ipaddress import ip_address
 from socket import socket
 from typing import Any, Final
 
 from dlcpd.contract.errors import AddressUnavailable, BadConfig
 from dlcpd.daemon import log
 from dlcpd.daemon.condition import Condition
-from dlcpd.daemon.config.tables import MetricsTable
 from dlcpd.daemon.http import TIMEOUT, FewAtOnce, WholeRequest
 
 MAX_REQUESTS: Final = 8  # at once: a pair of Prometheus servers, probes, and curl
@@ -96,22 +94,6 @@ class MetricsServer:
         """Stop serving."""
         await asyncio.to_thread(self._server.shutdown)  # waits for the next poll of the thread
         self._server.server_close()
-
-
-def opened(table: MetricsTable, ask: Ask, condition: Condition) -> MetricsServer | None:
-    """The server at [metrics] listen; None if there is none. `ask` runs on the current event loop.
-
-    Raises: AddressUnavailable.
-    """
-    if not table.listen:
-        return None
-    server = MetricsServer(table.address, asyncio.get_running_loop(), ask, condition)
-    host, port = server.address
-    log.info("metrics", address=host, port=port)
-    if not ip_address(host).is_loopback:
-        text = f"every client that reaches {host} port {port} can read the names of jobs and hosts"
-        log.warning("metrics_open", text=text)
-    return server
 
 
 class _Server(FewAtOnce):
