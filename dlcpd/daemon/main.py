@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.daemon import commands, log
 from dlcpd.daemon.activation import activated
@@ -22,6 +21,7 @@ from dlcpd.daemon.config.file import load
 from dlcpd.daemon.config.tables import LEVELS, LOG, Config
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.service import Service
+from dlcpd.daemon.show_versions import ShowVersions
 from dlcpd.ipc.oom_score import undo_what_was_added
 from dlcpd.ipc.signals import ignore_all
 from dlcpd.ipc.socket_folder import SocketFolder
@@ -203,7 +203,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="print the values in use with FILE, and exit",
     )
-    parser.add_argument("--version", action="version", version=f"dlcpd {__version__}")
+    parser.add_argument("--version", action=ShowVersions)
     parser.add_argument(
         "--ledger",
         type=Path,

@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from dlcpd import __version__
 from dlcpd.daemon.condition import Condition
 from dlcpd.daemon.peers.membership import Link
 from dlcpd.daemon.sessions.session import LocalSession
 from dlcpd.daemon.sessions.sessions import Sessions
+from dlcpd.daemon.versions import versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def report(
     """The daemon's state as a JSON-like map."""
     return {
         "host": facts.host,
-        "version": __version__,
+        **versions(),
         "pid": os.getpid(),
         "uptime": now - facts.started_at,
         "started": facts.epoch + facts.started_at,

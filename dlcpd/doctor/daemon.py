@@ -125,10 +125,11 @@ def judge_daemon(found: Running, version: str = __version__) -> Row:
         )
     theirs = found.report["version"]
     if theirs != version:
-        return fail(
+        return warn(
             check,
             f"the daemon at {found.socket} has version {theirs}, and this dlcpctl has {version}",
-            "start the daemon again after an upgrade, on all hosts",
+            "start the daemon again after an upgrade: it serves clients of this version and the "
+            "one before",
         )
     health = found.report["health"]
     if not health["healthy"]:

@@ -179,6 +179,9 @@ def session(**changes: Any) -> dict[str, Any]:
 def report(engine: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {
         "version": "1",
+        "commit": "",
+        "messages": [1],
+        "peers": [1],
         "features": {},
         "counters": {},
         "uptime": 1.0,

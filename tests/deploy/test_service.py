@@ -179,7 +179,7 @@ def next_version(machine: Machine) -> Iterator[None]:
     machine.run(
         f"cp -a /opt/dlcpd {NEXT} && sed -i s:/opt/dlcpd:{NEXT}: {NEXT}/bin/dlcpd && "
         f"cd {NEXT}/lib/python3*/site-packages/dlcpd/daemon/peers && "
-        f"sed -i '/^PEER_VERSION/s/= .*/= 99/' peer_messages.py && rm -r __pycache__"
+        f"sed -Ei '/^(PEER_VERSION|OLDEST_PEER)/s/= .*/= 99/' peer_messages.py && rm -r __pycache__"
     )
     start = f"ExecStart={NEXT}/bin/dlcpd --config /etc/dlcpd/next.toml"
     change(machine, "dlcpd@next.service", "ExecStart=", start)

@@ -65,6 +65,9 @@ BUILD: Final = _D.gauge(
     "Build of the daemon, in labels; always 1.",
     "",
     "version",
+    "commit",
+    "messages",
+    "peers",
     "data_path",
     "data_encryption",
 )
@@ -198,7 +201,7 @@ CLASS: Final = _C.rows(report_rows.CLASS)
 # Each has a series from the start: the first event would not be an increase otherwise.
 KNOWN_CONTROL_EVENTS: Final = (
     *(f"{what}_{code}" for what in ("refused", "broken") for code in codes()),
-    "engine_lost", "left_open", "internal",
+    "engine_lost", "left_open", "internal", "client_older",
     "handshake_waits", "handshake_refused", "handshake_malformed",
     "line_broken", "line_talks", "line_turned_away", "peer_not_authorised", "peer_revoked",
     "peer_stream_broken", "peer_many_parts", "peer_stranger", "peer_unknown_session",

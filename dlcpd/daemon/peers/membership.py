@@ -17,6 +17,7 @@ from dlcpd.contract.errors import NotAuthorised, PeerLost, RanksDisagree
 from dlcpd.daemon.peers.peer_messages import (
     MAX_ABORTED,
     MAX_REASON,
+    OLDEST_PEER,
     PEER_VERSION,
     UNKNOWN,
     Abort,
@@ -164,6 +165,7 @@ class Membership:
             engines=len(self.endpoints),
             capacity=[] if self.capacity is None else [self.capacity],
             round_trip=self.round_trip,
+            newest=PEER_VERSION if PEER_VERSION > OLDEST_PEER else 0,
             **self.agreed,
         )
 
