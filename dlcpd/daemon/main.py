@@ -20,6 +20,7 @@ from dlcpd.daemon.config.effective import Automatic, resolved, to_toml
 from dlcpd.daemon.config.file import load
 from dlcpd.daemon.config.tables import LEVELS, LOG, Config
 from dlcpd.daemon.engine_process import ENGINE
+from dlcpd.daemon.metrics import web_config
 from dlcpd.daemon.service import Service
 from dlcpd.daemon.show_versions import ShowVersions
 from dlcpd.ipc.oom_score import undo_what_was_added
@@ -72,6 +73,7 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
     """Raises: DlcpError."""
     config = _configuration(options)
     if options.check_config:
+        web_config.load(config.metrics.web_config)
         sys.stdout.write(to_toml(config))
         return CLEAN
     _raise_descriptor_limit()

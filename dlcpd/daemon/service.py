@@ -246,6 +246,7 @@ class Service:
         daemon = found.config.daemon
         access = Access.configured(daemon.allowed_users, daemon.socket_group)
         capacity = capacity_told(found.config.planner.topology, daemon.host)
+        self._metrics.read_again()
         self._session_socket.admit(access)
         self._sessions.planner.replanner.enable(wanted=found.config.planner.replan)
         self._sessions.planner.host_changed(capacity)

@@ -144,10 +144,26 @@ def test_daemons_of_this_and_the_next_version_serve_a_job(tmp_path: Path) -> Non
 
 
 HELLO = PeerHello(
-    job="j", from_rank=0, to_rank=1, session=5, echo=0, answer=False, serving=False, host="h",
-    proof="", token=1, secret="0" * 32, seed=0, endpoints=[], engines=1, world_size=2,
-    chunk_bytes=1, digest_every=0, checksum=1, data_encryption=0,
-)  # fmt: skip
+    job="j",
+    from_rank=0,
+    to_rank=1,
+    session=5,
+    echo=0,
+    answer=False,
+    serving=False,
+    host="h",
+    proof="",
+    token=1,
+    secret="0" * 32,
+    seed=0,
+    endpoints=[],
+    engines=1,
+    world_size=2,
+    chunk_bytes=1,
+    digest_every=0,
+    checksum=1,
+    data_encryption=0,
+)
 
 
 def hello(label: int, **more: Any) -> bytes:
@@ -175,8 +191,11 @@ def test_hellos_are_read_where_the_versions_of_both_overlap() -> None:
 def test_commands_name_all_versions() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "dlcpd.ctl.main", "--version"],
-        capture_output=True, text=True, check=True, env=environment(),
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+    )
     assert done.stdout == f"{text('dlcpctl')}\n"
     first, second = done.stdout.splitlines()
     assert first.startswith("dlcpctl ")
