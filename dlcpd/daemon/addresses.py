@@ -87,14 +87,16 @@ class Addresses:
 
     async def _moved(self, address: str) -> None:
         try:
-            await self._move(address)
+            if not self._in_use():  # a client may have come since the look
+                await self._move(address)
+                self._address = address
+                self._tell("")
         except DlcpError as exc:
             self._tell(f"the default route leaves at {address} now: {exc}")
-        else:
-            self._address = address
-            self._tell("")
-        self._moving = None
-        self._check_in(AGAIN)
+        finally:
+            self._moving = None
+            if self._news:  # else it is closed
+                self._check_in(AGAIN)
 
     def _tell(self, problem: str) -> None:
         if problem and problem != self.problem:

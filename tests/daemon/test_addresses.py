@@ -151,6 +151,30 @@ def test_an_address_that_cannot_be_had_is_an_alarm_and_tried_again(
     assert tried == [HERE, HERE]
 
 
+def test_a_client_that_comes_between_the_look_and_the_move_keeps_its_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(addresses, "AGAIN", 0.0)
+    asked: list[bool] = []
+    moved = asyncio.Event()
+
+    def in_use() -> bool:
+        asked.append(len(asked) in (1, 2))  # not at the first look, but then
+        return asked[-1]
+
+    async def move(_address: str) -> None:
+        moved.set()
+
+    async def scenario() -> None:
+        follower = Addresses(Automatic.of(Config()), in_use=in_use, move=move, look=lambda: HERE)
+        follower.start(Automatic.of(Config()).at(THERE, resolved(Config())))
+        await moved.wait()
+        follower.close()
+
+    asyncio.run(scenario())
+    assert asked == [False, True, True, False, False]
+
+
 def test_where_the_kernel_gives_no_news_the_daemon_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     from dlcpd.daemon import address_news  # noqa: PLC0415  # patched
 

@@ -148,9 +148,17 @@ def test_only_a_user_with_the_password_is_admitted_and_tried_once(
         return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
     found = load(str(web(tmp_path, USERS)))
-    for wrong in (None, "", "Basic", "Basic ?", f"Bearer {RIGHT}", header("prometheus", WRONG),
-                  header("other", RIGHT), header("prometheus", "\0"),
-                  header("prometheus", "x" * 100)):  # fmt: skip
+    for wrong in (
+        None,
+        "",
+        "Basic",
+        "Basic ?",
+        f"Bearer {RIGHT}",
+        header("prometheus", WRONG),
+        header("other", RIGHT),
+        header("prometheus", "\0"),
+        header("prometheus", "x" * 100),
+    ):
         assert not found.admits(wrong)
     assert found.admits(header("prometheus", RIGHT))
     monkeypatch.setattr(bcrypt, "checkpw", lambda *_: False)
