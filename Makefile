@@ -33,7 +33,7 @@ venv: $(STAMP)
 
 $(STAMP): pyproject.toml setup.py constraints.txt
 	$(PYTHON) -m venv .venv
-	$(PIP_INSTALL) -e '.[client,demo,dev,docs,encryption,eos,gnmi,metrics,netconf,nxos,recipes,ssh,yang]'
+	$(PIP_INSTALL) -e '.[client,demo,dev,docs,encryption,eos,gnmi,metrics,netconf,nxos,recipes,ssh,web,yang]'
 	$(PIP_INSTALL) torchft-nightly || echo "without torchft: its test is skipped"
 	touch $(DEMO_STAMP) $@
 

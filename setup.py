@@ -14,11 +14,15 @@ from Cython.Build import cythonize
 from Cython.Compiler import Options
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 ROOT: Final = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
-from dlcpd.transfer_form import BUILT, SOURCES, digest  # noqa: E402  # of this source
+from dlcpd.build import NOTE as BUILD_NOTE  # noqa: E402  # of this source
+from dlcpd.build import built, parsed  # noqa: E402  # likewise
+from dlcpd.transfer_form import BUILT, SOURCES, digest  # noqa: E402  # likewise
 
 PACKAGE: Final = "dlcpd"
 NOTE: Final = Path(PACKAGE, BUILT, SOURCES)
@@ -102,4 +106,39 @@ class Build(build_ext):
         return [*super().get_outputs(), *([str(note)] if note.exists() else [])]
 
 
-setup(ext_modules=[data_path(), *transfer_layer()], cmdclass={"build_ext": Build})
+BUILD: Final = built(ROOT, os.environ)
+
+
+def note_in(folder: Path) -> Path:
+    """The file with version and commit of the package that is made in `folder`."""
+    return folder / PACKAGE / BUILD_NOTE
+
+
+class Modules(build_py):
+    """Also notes version and commit, except for an editable installation, whose commit changes."""
+
+    def run(self) -> None:
+        """Build."""
+        super().run()
+        if not self.editable_mode:
+            note_in(Path(self.build_lib)).write_text(f"{BUILD}\n", "ascii")
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:  # of setuptools
+        """All files that a wheel takes from this command."""
+        return [*super().get_outputs(include_bytecode), str(note_in(Path(self.build_lib)))]
+
+
+class Source(sdist):
+    """Also notes version and commit, which a build from it cannot ask git for."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        """Copy the files."""
+        super().make_release_tree(base_dir, files)
+        note_in(Path(base_dir)).write_text(f"{BUILD}\n", "ascii")
+
+
+setup(
+    version=parsed(BUILD)[0],
+    ext_modules=[data_path(), *transfer_layer()],
+    cmdclass={"build_ext": Build, "build_py": Modules, "sdist": Source},
+)

@@ -1,3 +1,5 @@
 """dlcpd: a per-host gradient transport daemon for data-parallel training."""
 
-__version__ = "0.1.0"
+from dlcpd.build import VERSION as __version__
+
+__all__ = ["__version__"]

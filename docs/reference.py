@@ -38,6 +38,10 @@ OTHERS: Final = (
         "([datapath.md](datapath.md))",
     ),
     (
+        "DLCPD_BUILD",
+        'for builds from a copy without git: "VERSION COMMIT", as `python3 dlcpd/build.py` prints',
+    ),
+    (
         "DLCPD_COUNT_CALLS",
         "if set, engines count their function calls for `dlcpctl bench all-reduce --account`; slow",
     ),

@@ -11,7 +11,7 @@ from msgspec.msgpack import Decoder, Encoder
 
 from dlcpd.contract.errors import BadMessage
 from dlcpd.contract.forms import Form, plain
-from dlcpd.contract.messages import MAX_FRAME, Message
+from dlcpd.contract.messages import MAX_FRAME, VERSION, Message
 
 # By kind. A kind's number is the `tag` of its class.
 FORMS: Final = {kind: Form(kind) for kind in get_args(Message)}
@@ -27,9 +27,23 @@ class _Head(Struct, array_like=True):
 
 _HEADS: Final = Decoder(_Head)
 _MESSAGES: Final[Decoder[Message]] = Decoder(Message)
+_values: Final = Encoder(enc_hook=plain)
 encode: Final[Callable[[Message], bytes]] = Encoder(
     enc_hook=plain
 ).encode  # the packet of a message
+
+
+def encode_for(version: int, message: Message) -> bytes:
+    """The packet of a message for a client of this version: an older one may not know fields at the
+    end, so there those with their default are left out."""
+    if version == VERSION:
+        return encode(message)
+    kind = type(message)
+    values = [getattr(message, name) for name in kind.__struct_fields__]
+    defaults = list(kind.__struct_defaults__)
+    while defaults and values[-1] == defaults[-1]:
+        del values[-1], defaults[-1]
+    return _values.encode([kind.__struct_config__.tag, *values])
 
 
 def encode_checked(message: Message) -> bytes:

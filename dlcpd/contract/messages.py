@@ -24,7 +24,10 @@ from dlcpd.contract.inquiries import (
 from dlcpd.contract.limits import MAX_ARENA, MAX_WORLD
 from dlcpd.contract.times import MAX_TIME
 
+# Later versions only add kinds, and fields with a default at the end: daemons send none of them to
+# clients of an older version. After any other change, SERVED has no older ones.
 VERSION: Final = 11
+SERVED: Final = (VERSION, VERSION - 1)  # versions of clients that a daemon serves
 MAX_FRAME: Final = 192 * 1024  # bytes; under the default 208 KiB socket buffer of Linux
 MAX_PROOF: Final = 64  # characters: 256 bits in hexadecimal
 MAX_RELEASED: Final = 1024  # operations that one frame releases: no more can be in flight

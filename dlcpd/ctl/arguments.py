@@ -7,12 +7,12 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Final
 
-from dlcpd import __version__
 from dlcpd.cli.extensions import extend, installed
 from dlcpd.cli.grammar import Commands, LateParser, Need, OnDemand, command, complete, whole
 from dlcpd.ctl import operating
 from dlcpd.ctl.operating import add_socket
 from dlcpd.daemon.config.tables import IDENTITY, KEYS
+from dlcpd.daemon.show_versions import ShowVersions
 from dlcpd.doctor import arguments as doctor
 
 EXIT_CODES: Final = (
@@ -36,7 +36,7 @@ def parser(
         epilog=EXIT_CODES,
         allow_abbrev=False,
     )
-    top.add_argument("--version", action="version", version=f"dlcpctl {__version__}")
+    top.add_argument("--version", action=ShowVersions)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     operating.add(commands, environ)
     _add_trace(commands, environ)

@@ -12,6 +12,7 @@ from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.config.effective import resolved, tables_text, to_toml, value_text
 from dlcpd.daemon.config.file import load
 from dlcpd.daemon.config.tables import Config
+from dlcpd.daemon.metrics import web_config
 from dlcpd.inspection.report import query
 from dlcpd.inspection.settings import not_in_force
 
@@ -26,6 +27,7 @@ def check(options: argparse.Namespace, output: Output) -> int:
     for file in options.files:
         config = load(file)
         Access.configured(config.daemon.allowed_users, config.daemon.socket_group)
+        web_config.load(config.metrics.web_config)
         changed = sum(map(len, differences(config, Config()).values()))
         output.line(f"{file}: valid; {changed} settings are not the default")
     output.document([str(file) for file in options.files])

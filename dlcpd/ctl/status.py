@@ -10,6 +10,7 @@ from dlcpd.cli.output import Output
 from dlcpd.contract.printable import one_line
 from dlcpd.core.paths.path_mtu import SearchState
 from dlcpd.core.wire.sizes import LEAST_MTU
+from dlcpd.daemon.versions import named
 from dlcpd.inspection.report import query
 
 
@@ -37,8 +38,14 @@ def status_lines(report: dict[str, Any]) -> Iterator[str]:
     state = f"{serving(report)} for {report['uptime']:.0f} s"
     yield f"{report['host']}: dlcpd {report['version']}, {state}"
     yield f"control {report['endpoints']['control']}, data {data}"
+    spoken = ", ".join(f"{name} {named(report[name])}" for name in ("messages", "peers"))
+    yield f"commit {report['commit'] or 'unknown'}, {spoken}"
     yield "features " + ", ".join(f"{key} {value}" for key, value in report["features"].items())
     yield from _security(report["security"])
+    if problem := report["unreachable"]:
+        yield f"ADDRESS: {problem}"
+    if problem := report["unmeasured"]:
+        yield f"METRICS: {problem}"
     if pending := report["pending"]:
         yield f"{len(pending)} settings wait for a restart: {', '.join(pending)}"
     engine = report["engine"]

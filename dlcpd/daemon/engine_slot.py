@@ -120,6 +120,16 @@ class EngineSlot:
         if self._process:
             await self._process.stop(drain)
 
+    def retire(self, config: EngineConfig) -> None:
+        """No session is open: the next engine has `config`. `replace` follows."""
+        self._config, self.state, self._short_lives = config, SlotState.STARTING, 0
+
+    async def replace(self) -> None:
+        """End the engine, and begin to start the next one."""
+        await self.stop(0.0)
+        self._process = None
+        self._starting = asyncio.get_running_loop().create_task(self._start_next())
+
     def kill(self) -> None:
         """End it at once, and start no other."""
         if self._starting:
@@ -152,6 +162,16 @@ class EngineSlot:
         self.reason = text
 
     async def _start_again(self) -> None:
+        await self._until_up()
+        self.restarts += 1
+        log.info("engine_restarted", engine=self.number, restarts=self.restarts)
+        self._news.changed(self.number)
+
+    async def _start_next(self) -> None:
+        await self._until_up()
+        self._news.changed(self.number)
+
+    async def _until_up(self) -> None:
         while self.state is not SlotState.UP:
             if self.state is SlotState.FAILING:
                 log.error(
@@ -165,6 +185,3 @@ class EngineSlot:
                 await self._begin()
             except (DlcpError, OSError) as exc:
                 self._note_end(str(exc))
-        self.restarts += 1
-        log.info("engine_restarted", engine=self.number, restarts=self.restarts)
-        self._news.changed(self.number)

@@ -143,6 +143,13 @@ class Engines:
         up = [slot.process for slot in self._slots if slot.process]
         return all(await asyncio.gather(*(engine.answers(within) for engine in up)))
 
+    async def replace(self, configs: Sequence[EngineConfig]) -> None:
+        """No session is open: end each engine, and begin to start one with another configuration.
+        Joins wait for it from now on."""
+        for slot, config in zip(self._slots, configs, strict=True):
+            slot.retire(config)
+        await asyncio.gather(*(slot.replace() for slot in self._slots))
+
     async def stop(self, drain: float) -> None:
         """End all: open operations may finish for `drain` seconds. Then they are killed."""
         await asyncio.gather(*(slot.stop(drain) for slot in self._slots))

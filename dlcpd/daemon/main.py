@@ -13,15 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.daemon import commands, log
 from dlcpd.daemon.activation import activated
-from dlcpd.daemon.config.effective import resolved, to_toml
+from dlcpd.daemon.config.effective import Automatic, resolved, to_toml
 from dlcpd.daemon.config.file import load
 from dlcpd.daemon.config.tables import LEVELS, LOG, Config
 from dlcpd.daemon.engine_process import ENGINE
+from dlcpd.daemon.metrics import web_config
 from dlcpd.daemon.service import Service
+from dlcpd.daemon.show_versions import ShowVersions
 from dlcpd.ipc.oom_score import undo_what_was_added
 from dlcpd.ipc.signals import ignore_all
 from dlcpd.ipc.socket_folder import SocketFolder
@@ -72,6 +73,7 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
     """Raises: DlcpError."""
     config = _configuration(options)
     if options.check_config:
+        web_config.load(config.metrics.web_config)
         sys.stdout.write(to_toml(config))
         return CLEAN
     _raise_descriptor_limit()
@@ -81,7 +83,10 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
     journal = log.journal_of(os.environ.get("JOURNAL_STREAM", ""))
     log.configure(config.daemon.log_level, config.daemon.log_format, to_journal=journal)
     client = inherited_socket(options.session_fd) if options.embedded else None
-    service = Service(config, os.environ, engine_command, partial(_configuration, options))
+    automatic = Automatic() if options.embedded else Automatic.of(_written(options))
+    service = Service(
+        config, automatic, os.environ, engine_command, partial(_configuration, options)
+    )
     listener = _listener(options)
     folder = _folder(options, listener)
     try:
@@ -94,9 +99,14 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
 
 def _configuration(options: argparse.Namespace) -> Config:
     """Read command line, environment and file, and resolve them. Raises: BadConfig."""
-    file = options.check_config or options.config
-    config = _with_log_level(load(file) if file else Config(), os.environ.get(LOG, ""))
+    config = _with_log_level(_written(options), os.environ.get(LOG, ""))
     return resolved(_with_ledger(config, options), embedded=options.embedded)
+
+
+def _written(options: argparse.Namespace) -> Config:
+    """The file, or the defaults. Raises: BadConfig."""
+    file = options.check_config or options.config
+    return load(file) if file else Config()
 
 
 def _with_log_level(config: Config, level: str) -> Config:
@@ -195,7 +205,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="print the values in use with FILE, and exit",
     )
-    parser.add_argument("--version", action="version", version=f"dlcpd {__version__}")
+    parser.add_argument("--version", action=ShowVersions)
     parser.add_argument(
         "--ledger",
         type=Path,

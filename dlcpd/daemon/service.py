@@ -9,28 +9,30 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from dlcpd import __version__
 from dlcpd.contract.errors import BadConfig, DaemonLost, DaemonUnavailable, DlcpError
-from dlcpd.contract.messages import VERSION, Welcome
 from dlcpd.daemon import log
+from dlcpd.daemon.addresses import Addresses
 from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.connection import Connection, Reception
 from dlcpd.daemon.clients.server import SPARE_CONNECTIONS, Server
 from dlcpd.daemon.clients.session_socket import SessionSocket
 from dlcpd.daemon.condition import Condition
-from dlcpd.daemon.config.effective import agreed, engine_configs
+from dlcpd.daemon.config.effective import Automatic, engine_configs
 from dlcpd.daemon.config.reload import Reloaded, reloaded
 from dlcpd.daemon.config.tables import Config
-from dlcpd.daemon.config.topology import absent, host_capacity
+from dlcpd.daemon.config.topology import capacity_told
 from dlcpd.daemon.cordon import Cordon, cordon_file
 from dlcpd.daemon.ending import Ending
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.engines import Engines
-from dlcpd.daemon.metrics.server import MetricsServer, check_installed, opened
+from dlcpd.daemon.metrics.port import MetricsPort
+from dlcpd.daemon.moving import Moving, warn_of_any_key, welcome
 from dlcpd.daemon.notify import READY, for_children, notify, reloading, stopping, watchdog_limit
 from dlcpd.daemon.peers.peer_messages import PeerMessage
 from dlcpd.daemon.peers.peers import PeerAddress, PeerCallbacks, Peers
@@ -38,29 +40,30 @@ from dlcpd.daemon.peers.trust import Trust
 from dlcpd.daemon.revocation import KeyWatch
 from dlcpd.daemon.sessions.admission import SessionSettings
 from dlcpd.daemon.sessions.dispatch import Dispatch
-from dlcpd.daemon.sessions.proof import HOW_TO_PROVE, UNPROVED, is_loopback
 from dlcpd.daemon.sessions.sessions import Sessions
 from dlcpd.daemon.status import Facts, report
 from dlcpd.daemon.tracing import Tracing
 from dlcpd.daemon.watchdog import watch
 from dlcpd.io.control_events import EngineReady, Event
-from dlcpd.schedules.network import HostCapacity
 
 MAX_LEDGER: Final = 1000  # rows over all sessions: ~100 B each, so that a report fits one packet
 STOP_MARGIN: Final = 10.0  # seconds that the end takes beyond the drain, at most
 
 
 class Service:
-    """Runs once. `config` is resolved; `read_again` reads it again, on SIGHUP."""
+    """Runs once. `config` is resolved; `read_again` reads it again, on SIGHUP. `automatic`: the
+    addresses in it that follow the default route."""
 
     def __init__(
         self,
         config: Config,
+        automatic: Automatic,
         environ: Mapping[str, str],
         engine_command: Sequence[str] = ENGINE,
         read_again: Callable[[], Config] | None = None,
     ) -> None:
-        self._config, self._read_again = config, read_again
+        self._config, self._automatic, self._read_again = config, automatic, read_again
+        self._addresses = Addresses(automatic, in_use=lambda: self._moving.in_use, move=self._move)
         self._pending: tuple[str, ...] = ()  # settings of the file that wait for a restart
         # A daemon must not know a job's secret, even if it is set where the daemon starts.
         self._environ = {
@@ -87,9 +90,10 @@ class Service:
         self._dispatch: Dispatch
         self._server: Server
         self._facts: Facts
-        self._metrics: MetricsServer | None = None
+        self._metrics = MetricsPort(config.metrics, partial(self._status, 0), self._condition)
         self._embedded = False  # ends with its last client
         self._session_socket: SessionSocket
+        self._moving: Moving
 
     async def run(
         self, client: socket.socket | None = None, listener: socket.socket | None = None
@@ -108,18 +112,16 @@ class Service:
         self._embedded = client is not None
         if self._embedded:  # no file, so neither mode nor group decides: own user and root
             access = Access.configured(())
-        capacity = self._told_by(self._config.planner.topology)
+        capacity = capacity_told(self._config.planner.topology, daemon.host)
         self._trust = Trust.configured(self._config.security)
         self._keys = KeyWatch(self._trust.authorised, self._revoked)
-        if self._config.metrics.listen:
-            check_installed()
         self._install_signals()
         ready = await self._engines.start(engine_configs(self._config), self._environ)
         try:
             self._compose(ready, access.users)
             self._sessions.planner.capacity = capacity
             self._sessions.planner.replanner.enable(wanted=self._config.planner.replan)
-            self._metrics = opened(self._config.metrics, partial(self._status, 0), self._condition)
+            self._metrics.start()
             self._session_socket = SessionSocket(self._server, Path(daemon.socket), access)
             if client is None:
                 self._session_socket.serve(listener)
@@ -128,28 +130,22 @@ class Service:
                 if listener is None:
                     self._ending.with_parent(parent)
         except DlcpError:
-            await self._stop_metrics()
+            await self._metrics.close()
             await self._engines.stop(0.0)
             if self._peers:
                 self._peers.close()
             raise
         self._announce()
         self._keys.start()
+        self._addresses.start(self._config)
         await self._until_asked_to_end()
         return await self._shut_down()
-
-    def _told_by(self, topology: str) -> HostCapacity | None:
-        """The capacity that this host tells its peers. Raises: BadConfig."""
-        host = self._config.daemon.host
-        found = host_capacity(topology, host)
-        if topology and found is None:
-            log.warning("no_plan", why=absent(topology, host))
-        return found
 
     async def _until_asked_to_end(self) -> None:
         """Wait for the end; meanwhile look whether the engines answer."""
         signs = asyncio.ensure_future(watch(self._engines, self._condition, self._watchdog_target))
         await self._ending.wait()
+        self._addresses.close()
         signs.cancel()  # from now on the manager has another limit, see `_shut_down`
 
     def _compose(self, ready: list[EngineReady], users: frozenset[int] | None) -> None:
@@ -169,7 +165,7 @@ class Service:
             counters=self._counters,
             told=next(iter(self._config.inject.relays), ""),
         )
-        settings = self._session_settings()
+        settings = SessionSettings.of(self._config)
         self._sessions = Sessions.of(
             loop, settings, self._condition, peers=peers, engines=self._engines
         )
@@ -178,36 +174,35 @@ class Service:
             loop, self._sessions, self._engines, self._counters, peers.public_key
         )
         features = {"engines": len(ready), **ready[0].features}
-        self._facts = Facts(
-            daemon.host, peers.endpoint, features, loop.time(), time.time() - loop.time()
-        )
+        self._facts = Facts(daemon.host, features, loop.time(), time.time() - loop.time())
         keeps = None if self._embedded else cordon_file(self._state_folder, Path(daemon.socket))
         reception = Reception(
-            welcome=Welcome(VERSION, daemon.host, peers.endpoint, peers.public_key),
+            welcome=welcome(daemon.host, peers),
             sessions=self._sessions,
             status=self._status,
             condition=self._condition,
             cordon=Cordon(self._condition, keeps),
             tracing=Tracing(self._engines),
-            count=self._count,
+            count=lambda reason: self._counters.update((reason,)),
             closed=self._client_closed,
         )
         most = daemon.max_sessions + SPARE_CONNECTIONS
         self._server = Server(loop, reception, users=users, max_connections=most)
-
-    def _session_settings(self) -> SessionSettings:
-        return SessionSettings(
-            host=self._config.daemon.host,
-            engines_per_job=self._config.network.engines_per_job,
-            agreed=agreed(self._config),
-            max_sessions=self._config.daemon.max_sessions,
-            max_arena_bytes=self._config.daemon.max_arena_bytes,
-            refuse_unproved=self._config.security.unproved == "refuse",
+        self._moving = Moving(
+            peers, self._engines, self._sessions, self._server, reception, self._trust
         )
 
-    async def _stop_metrics(self) -> None:
-        if self._metrics:
-            await self._metrics.close()
+    async def _move(self, address: str) -> None:
+        """Raises: AddressUnavailable."""
+        config = self._automatic.at(address, self._config)
+        if self._automatic.control:
+            self._moving.listen(config)
+        self._config = config
+        if self._read_again:
+            with suppress(BadConfig, OSError):  # which the next reload reports
+                self._pending = reloaded(config, self._read_again()).waiting
+        if self._automatic.paths:
+            await self._moving.send_from(config)
 
     def _revoked(self, keys: Collection[str]) -> None:
         if self._peers:
@@ -220,14 +215,13 @@ class Service:
             version=__version__,
             host=self._facts.host,
             session=self._session_socket.name,
-            control=self._facts.control,
+            control=self._moving.peers.endpoint,
             data=", ".join(f"{address}:{port}" for address, port in self._engines.addresses),
             identity=self._trust.identity or "of this start",
             authorised=self._trust.authorised.folder or "any key",
         )
-        anybody = not (self._trust.authorised.folder or is_loopback(self._facts.control))
-        if anybody and not self._embedded:  # private ones warn per job: it may have a secret
-            log.warning("any_key", text=f"where a job has no secret, {UNPROVED}: {HOW_TO_PROVE}")
+        if not self._embedded:  # private ones warn per job: it may have a secret
+            warn_of_any_key(self._trust, self._moving.peers.endpoint)
         notify(self._notify_target, READY)
 
     def _install_signals(self) -> None:
@@ -244,13 +238,15 @@ class Service:
                 self._take_over(reloaded(self._config, self._read_again()))
         except (BadConfig, OSError) as exc:  # all of the old configuration stays in force
             log.error("reload_refused", code=BadConfig.code, text=exc)
+        self._addresses.soon()
         notify(self._notify_target, READY)
 
     def _take_over(self, found: Reloaded) -> None:
         """Raises: BadConfig for a user that this host does not have, or a bad topology; OSError."""
         daemon = found.config.daemon
         access = Access.configured(daemon.allowed_users, daemon.socket_group)
-        capacity = self._told_by(found.config.planner.topology)
+        capacity = capacity_told(found.config.planner.topology, daemon.host)
+        self._metrics.read_again()
         self._session_socket.admit(access)
         self._sessions.planner.replanner.enable(wanted=found.config.planner.replan)
         self._sessions.planner.host_changed(capacity)
@@ -276,7 +272,7 @@ class Service:
                 self._sessions.ends.refuse(session, error)
         await self._ending.drain(self._engines, drain)
         why = self._ending.error(self._facts.host)
-        await self._stop_metrics()
+        await self._metrics.close()
         self._sessions.ends.stopped = True
         self._server.close(why)
         for session in self._sessions.table:  # their clients had left before
@@ -334,9 +330,6 @@ class Service:
         where = "".join(traceback.format_exception(exc)) if exc else str(context.get("message"))
         log.error("internal", code=DlcpError.code, text=where[-log.MAX_VALUE :])
 
-    def _count(self, reason: str) -> None:
-        self._counters[reason] += 1
-
     async def _status(self, ledger: int) -> dict[str, Any]:
         rows = min(ledger, MAX_LEDGER // max(len(self._sessions.table), 1))
         engine = await self._engines.report(rows)
@@ -346,5 +339,7 @@ class Service:
         )
         known |= {"engines": self._engines.states(), "pending": self._pending}
         known |= {"config": dataclasses.asdict(self._config)}
-        known["endpoints"]["data"] = self._engines.addresses
+        endpoints = {"control": self._moving.peers.endpoint, "data": self._engines.addresses}
+        known |= {"endpoints": endpoints, "unreachable": self._addresses.problem}
+        known["unmeasured"] = self._metrics.problem
         return known | {"security": self._trust.report()}

@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from dlcpd import __version__
 from dlcpd.daemon.condition import Condition
 from dlcpd.daemon.peers.membership import Link
 from dlcpd.daemon.sessions.session import LocalSession
 from dlcpd.daemon.sessions.sessions import Sessions
+from dlcpd.daemon.versions import versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,6 @@ class Facts:
     """Values that do not change while the daemon runs."""
 
     host: str
-    control: str  # endpoint of the peers
     features: dict[str, Any]  # number of engines, and features of engine 0's sockets
     started_at: float  # loop time
     epoch: float  # seconds since the epoch at loop time 0
@@ -37,14 +36,13 @@ def report(
     """The daemon's state as a JSON-like map."""
     return {
         "host": facts.host,
-        "version": __version__,
+        **versions(),
         "pid": os.getpid(),
         "uptime": now - facts.started_at,
         "started": facts.epoch + facts.started_at,
         "draining": condition.draining,
         "cordoned": condition.cordoned,
         "health": asdict(condition.health()),
-        "endpoints": {"control": facts.control},
         "features": facts.features,
         "sessions": [_session(session, now, facts.epoch) for session in sessions.table],
         "counters": dict(sorted(counters.items())),

@@ -61,6 +61,7 @@ def _daemon(written: Config, config: Config, file: Path | None, socket: str) -> 
         daemon.judge_ports(wanted, taken, config.network.paths, running=answers),
     ]
     if running.report is not None:
+        rows.append(daemon.judge_address(running.report))
         rows.append(daemon.judge_granted(running.report, config.network.receive_buffer))
         rows.append(daemon.judge_settings(running.report, written, file))
     loopback = ipaddress.ip_address(config.daemon.control_address).is_loopback

@@ -125,10 +125,11 @@ def judge_daemon(found: Running, version: str = __version__) -> Row:
         )
     theirs = found.report["version"]
     if theirs != version:
-        return fail(
+        return warn(
             check,
             f"the daemon at {found.socket} has version {theirs}, and this dlcpctl has {version}",
-            "start the daemon again after an upgrade, on all hosts",
+            "start the daemon again after an upgrade: it serves clients of this version and the "
+            "one before",
         )
     health = found.report["health"]
     if not health["healthy"]:
@@ -163,6 +164,19 @@ def judge_settings(report: dict[str, Any], config: Config, file: Path | None) ->
         "systemctl reload dlcpd; those that `dlcpctl config diff FILE` still lists wait for a "
         "restart, which ends running jobs: dlcpctl drain, then systemctl restart dlcpd",
     )
+
+
+def judge_address(report: dict[str, Any]) -> Row:
+    """Whether other hosts reach the running daemon, as far as it knows."""
+    check, control = "daemon's address", report["endpoints"]["control"]
+    if problem := report["unreachable"]:
+        return warn(
+            check,
+            f"{control}: {problem}",
+            "give this host a default route, or addresses in the configuration; a job on several "
+            "hosts fails until then",
+        )
+    return good(check, control)
 
 
 def judge_granted(report: dict[str, Any], wanted: int) -> Row:

@@ -24,11 +24,12 @@ def judge_greeting(greeting: Greeting, host: str, ours: dict[str, int]) -> Itera
     """The peer's version, and the settings that must be equal on hosts of a job."""
     name = greeting.host
     if greeting.version != __version__:
-        yield fail(
+        yield warn(
             f"{name}: version",
             f"{greeting.version} there, {__version__} here: daemons of "
             f"different versions may refuse each other",
-            f"pip install 'dlcpd=={max(greeting.version, __version__)}' on both",
+            "compare the versions for peers that `dlcpd --version` prints there and here: hosts of "
+            "a job need one in common",
         )
     else:
         yield good(f"{name}: version", f"{greeting.version}, as here ({host})")

@@ -22,6 +22,10 @@ def alarms(report: dict[str, Any]) -> Iterator[str]:
     """The alarms in a report, one per line."""
     if "error" in report["engine"]:
         yield f"ENGINE: {report['engine']['error']}"
+    if problem := report["unreachable"]:
+        yield f"ADDRESS: {problem}"
+    if problem := report["unmeasured"]:
+        yield f"METRICS: {problem}"
     if pending := report.get("pending"):
         yield f"SETTINGS: {len(pending)} wait for a restart: {', '.join(pending)}"
     if report["engine"].get("truncated"):

@@ -22,9 +22,14 @@ def report(**changes: Any) -> dict[str, Any]:
     return {
         "host": "alpha",
         "version": "0.1.0",
+        "commit": "1a2b3c4",
+        "messages": [11, 10],
+        "peers": [10],
         "uptime": 12.4,
         "draining": False,
         "pending": [],
+        "unreachable": "",
+        "unmeasured": "",
         "health": {"healthy": True, "ready": True, "text": ""},
         "endpoints": {"control": "tcp://10.0.0.1:5000", "data": [["10.0.0.1", 7], ["10.0.1.1", 8]]},
         "features": {"gso": True, "gro": False},
@@ -90,6 +95,7 @@ def report(**changes: Any) -> dict[str, Any]:
 def test_status_says_what_there_is_to_say() -> None:
     text = "\n".join(status_lines(report()))
     assert "alpha: dlcpd 0.1.0, serving for 12 s" in text
+    assert "commit 1a2b3c4, messages 11 and 10, peers 10" in text
     assert "data 10.0.0.1:7, 10.0.1.1:8" in text
     assert "train" in text
     assert "17" in text

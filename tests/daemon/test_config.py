@@ -71,6 +71,7 @@ max_bytes = 2097152
 
 [metrics]
 listen = "[::1]:9464"
+web_config = "/etc/dlcpd/web.yml"
 
 [planner]
 topology = "/etc/dlcpd/topology.toml"

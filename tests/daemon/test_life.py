@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dlcpd import __version__
+from dlcpd.daemon.versions import text
 from tests.daemon.kit import (
     PATIENCE,
     ROOT,
@@ -55,7 +55,7 @@ def test_without_uvloop_the_standard_loop_serves(tmp_path: Path) -> None:
 
 def test_version() -> None:
     done = command("--version")
-    assert (done.returncode, done.stdout) == (0, f"dlcpd {__version__}\n")
+    assert (done.returncode, done.stdout) == (0, f"{text('dlcpd')}\n")
 
 
 @pytest.mark.parametrize("level", ["error", "loud"])
@@ -316,6 +316,7 @@ def test_a_killed_client_is_gone_though_its_child_holds_everything_open(tmp_path
 FORKING_CLIENT = """
 import os, sys, time
 from pathlib import Path
+from dlcpd.daemon.versions import text
 from tests.daemon.kit import Client
 client = Client.connect(Path(sys.argv[1]))
 client.greet()

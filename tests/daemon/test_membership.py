@@ -34,7 +34,9 @@ MAX_STEPS = 10_000
 
 def member(rank: int, size: int = 2, *, session: int = 0, address: str = "10.0.0.1") -> Membership:
     links = {
-        peer: Link(peer, f"host-{peer}", f"tcp://h{peer}:1", f"key-{peer}", 100 * rank + peer + 1)
+        peer: Link(
+            peer, f"host-{peer}", f"tcp://10.0.1.{peer}:1", f"key-{peer}", 100 * rank + peer + 1
+        )
         for peer in range(size)
         if peer != rank
     }
@@ -266,10 +268,22 @@ def test_a_timeout_names_every_silent_rank_up_to_a_limit() -> None:
     deliver(member(1, 3), few)
     text = str(few.timed_out(2.5))
     assert "after 2.5 s, 2 of 2 peers" in text
-    assert "rank 1 on host-1 (tcp://h1:1) answered once, then fell silent" in text
-    assert "rank 2 on host-2 (tcp://h2:1) never answered" in text
+    assert "rank 1 on host-1 (tcp://10.0.1.1:1) answered once, then fell silent" in text
+    assert "rank 2 on host-2 (tcp://10.0.1.2:1) never answered" in text
     many = str(member(0, 100).timed_out(1.0))
     assert many.count("never answered") == MAX_NAMED and "and 91 more" in many
+
+
+def test_a_timeout_names_the_host_whose_daemon_only_itself_reaches() -> None:
+    def waits(own: str, other: str) -> str:
+        one = member(0, 2, address=own)
+        one.links[1].endpoint = f"tcp://{other}:1"
+        return str(one.timed_out(1.0))
+
+    assert waits("10.0.0.1", "127.0.0.1").endswith("the daemon of host-1")
+    assert waits("127.0.0.1", "10.0.0.1").endswith("the daemon of host-0")
+    assert "loopback" not in waits("10.0.0.1", "10.0.0.2")
+    assert "loopback" not in waits("127.0.0.1", "127.0.0.2")
 
 
 def test_a_reason_fits_its_message() -> None:

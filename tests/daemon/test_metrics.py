@@ -18,11 +18,15 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from dlcpd.contract.messages import Completed
+from dlcpd.ctl.status import status_lines
 from dlcpd.daemon.condition import Condition
+from dlcpd.daemon.config.tables import MetricsTable
 from dlcpd.daemon.metrics.collector import samples
 from dlcpd.daemon.metrics.families import FAMILIES, KNOWN_CONTROL_EVENTS, PRESSED
+from dlcpd.daemon.metrics.port import MetricsPort
 from dlcpd.daemon.metrics.server import MAX_REQUESTS, MetricsServer
-from tests.daemon.kit import PATIENCE, Daemon, configuration, environment
+from dlcpd.inspection.report import alarms as alarm_lines
+from tests.daemon.kit import PATIENCE, Daemon, configuration, environment, join_all
 from tests.daemon.test_two_hosts import (
     COUNT,
     SUBMIT,
@@ -175,12 +179,16 @@ def session(**changes: Any) -> dict[str, Any]:
 def report(engine: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {
         "version": "1",
+        "commit": "",
+        "messages": [1],
+        "peers": [1],
         "features": {},
         "counters": {},
         "uptime": 1.0,
         "draining": False,
         "cordoned": "",
         "pending": [],
+        "unreachable": "",
         "sessions": [session(**changes)],
         "engine": engine,
     }
@@ -371,14 +379,37 @@ def test_silent_connections_are_few(control: Control) -> None:
         sock.close()
 
 
-def test_a_taken_port_is_named_and_leaves_nothing_behind(tmp_path: Path, control: Control) -> None:
+def test_a_daemon_serves_without_a_port_that_is_taken(tmp_path: Path, control: Control) -> None:
     port = control.server.address[1]
     config = configuration(tmp_path, more=f'[metrics]\nlisten = "127.0.0.1:{port}"\n')
-    daemon = Daemon(config)
-    assert daemon.wait() == 1 and f"[metrics] listen 127.0.0.1 port {port}" in daemon.text
-    assert not daemon.socket.exists()
-    assert daemon.process.stderr
-    daemon.process.stderr.close()
+    with Daemon(config) as daemon, daemon.client() as client:
+        daemon.wait_for("metrics_unavailable", code="address_unavailable")
+        join_all([client], "unmeasured")
+        status = client.status()
+        [alarm] = [line for line in alarm_lines(status) if line.startswith("METRICS: ")]
+        assert f"[metrics] listen 127.0.0.1 port {port}" in alarm
+        assert alarm in list(status_lines(status))
+
+
+def test_a_taken_port_is_served_once_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlcpd.daemon.metrics.port.RETRY", 0.0)
+
+    async def ask() -> dict[str, Any]:
+        return report(engine())
+
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = taken.getsockname()
+            table = MetricsTable(listen=f"127.0.0.1:{address[1]}")
+            port = MetricsPort(table, ask, Condition(LIMIT))
+            port.start()
+            assert port.problem
+        while port.problem:  # ends by the time limit of tests
+            await asyncio.sleep(0)
+        assert "dlcpd_uptime_seconds 1.0" in await asyncio.to_thread(scrape, address[1])
+        await port.close()
+
+    asyncio.run(scenario())
 
 
 def test_without_the_library_it_says_what_to_install(tmp_path: Path) -> None:

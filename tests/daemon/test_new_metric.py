@@ -40,7 +40,8 @@ def engine():
 link = {"rank": 1, "host": "there", "state": "up"}
 session = {"session": 1, "job": "j", "rank": 0, "state": "open", "broken_code": "", "peers": [link]}
 control = {"version": "0", "features": {}, "sessions": [session], "counters": {}}
-control |= {"cordoned": "", "pending": []}
+control |= {"commit": "", "messages": [1], "peers": [1]}
+control |= {"cordoned": "", "pending": [], "unreachable": ""}
 report = control | {"engine": joined({0: engine(), 1: engine()}, of=2)}
 
 async def page():

@@ -230,7 +230,7 @@ async def test_another_protocol_version_refuses_the_join_by_name(
 ) -> None:
     await actor.meet()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dlcpd.daemon.peers.peer_messages.PEER_VERSION", PEER_VERSION + 1)
+        patch.setattr("dlcpd.daemon.peers.peer_messages.OLDEST_PEER", PEER_VERSION + 1)
         actor.say(HELLO)
     text = await asyncio.to_thread(client.refused, "ranks_disagree")
     assert (

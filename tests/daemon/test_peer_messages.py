@@ -60,6 +60,7 @@ HELLO = PeerHello(
     data_encryption=0,
     capacity=[HostCapacity((10**10,), (10**10,), "left", 10**9, 10**9)],
     round_trip=250,
+    newest=PEER_VERSION,
 )
 GOODBYE = Goodbye("job", 0, 1, 5, 6, "peer_lost", "why")
 ABORT = Abort("job", 0, 1, 5, 6, 1, [AbortedRow(4, 7, "why", -1)])

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from kubeflow.training import models as kubeflow
 
-from dlcpd import __version__
+from dlcpd.build import RELEASE
 from dlcpd.ctl.main import main as dlcpctl
 from dlcpd.daemon.config.effective import engine_configs, resolved
 from dlcpd.daemon.config.file import parse
@@ -218,7 +218,7 @@ def test_a_drain_may_end() -> None:
 
 def test_the_image_is_of_this_version() -> None:
     images = {each["image"] for each in (CONTAINER, *POD["initContainers"])}
-    assert images == {f"dlcpd:{__version__}"}
+    assert images == {f"dlcpd:{RELEASE}"}
 
 
 def test_the_monitor_finds_the_daemons() -> None:

@@ -179,7 +179,7 @@ def next_version(machine: Machine) -> Iterator[None]:
     machine.run(
         f"cp -a /opt/dlcpd {NEXT} && sed -i s:/opt/dlcpd:{NEXT}: {NEXT}/bin/dlcpd && "
         f"cd {NEXT}/lib/python3*/site-packages/dlcpd/daemon/peers && "
-        f"sed -i '/^PEER_VERSION/s/= .*/= 99/' peer_messages.py && rm -r __pycache__"
+        f"sed -Ei '/^(PEER_VERSION|OLDEST_PEER)/s/= .*/= 99/' peer_messages.py && rm -r __pycache__"
     )
     start = f"ExecStart={NEXT}/bin/dlcpd --config /etc/dlcpd/next.toml"
     change(machine, "dlcpd@next.service", "ExecStart=", start)
@@ -254,3 +254,63 @@ def test_identity(machine: Machine) -> None:
         )
     finally:
         machine.run("rm -f /etc/dlcpd/keys/identity.toml; systemctl restart dlcpd")
+
+
+FILE = "/etc/dlcpd/dlcpd.toml"
+
+
+@contextmanager
+def wrong(machine: Machine) -> Iterator[None]:
+    """A configuration with an unknown key; the one of before follows."""
+    machine.run(f"cp -p {FILE} /run/right; printf '\\n[daemon.nonsense]\\n' >>{FILE}")
+    try:
+        yield
+    finally:
+        machine.run(f"mv /run/right {FILE}")
+
+
+@pytest.mark.check(35, "a daemon that fails again and again is started again, and keeps its socket")
+def test_failures_in_a_row(machine: Machine, measured: Measured) -> None:
+    for _ in range(6):  # systemd's default limit is 5 in 10 s
+        pid = main_pid(machine)
+        machine.run(f"kill -KILL {pid}")
+        machine.until(f"[ {MAIN} != {pid} ] && [ {MAIN} != 0 ]", "another one starts")
+    machine.run("systemctl is-active dlcpd.socket")
+    machine.until("dlcpctl health", "it serves")
+    measured(machine.run("systemctl show dlcpd --property NRestarts"))
+
+
+@pytest.mark.check(36, "a wrong configuration and a look at it: a mended file is enough")
+def test_wrong_configuration(machine: Machine) -> None:
+    with wrong(machine):
+        refused = machine.tried("systemctl restart dlcpd")
+        assert refused.returncode != 0
+        machine.tried("timeout 3 dlcpctl status")  # systemd starts the daemon for it
+        machine.until("[ $(systemctl show dlcpd --property NRestarts --value) -ge 6 ]", "it tries")
+        machine.run("systemctl is-active dlcpd.socket")
+    machine.until("systemctl is-active dlcpd && dlcpctl health", "it serves again")
+
+
+@pytest.mark.check(37, "a reload with a wrong configuration fails, says why, and changes nothing")
+def test_wrong_reload(machine: Machine) -> None:
+    pid = main_pid(machine)
+    with wrong(machine):
+        assert machine.tried("systemctl reload dlcpd").returncode != 0
+        named = f"dlcpctl: {FILE}: unknown key nonsense in [daemon]"
+        machine.until(f"journalctl --unit dlcpd -o cat | grep -F '{named}'", "the log has it")
+    assert main_pid(machine) == pid
+    machine.run("systemctl is-active dlcpd && dlcpctl health")
+
+
+@pytest.mark.check(38, "a metrics port that something else has does not keep the daemon from jobs")
+def test_taken_metrics_port(machine: Machine) -> None:
+    holder = "import socket, time; s = socket.create_server(('127.0.0.1', 9464)); time.sleep(600)"
+    machine.run(f'systemd-run --unit holder {PYTHON} -c "{holder}"')
+    try:
+        machine.until("ss -lnt | grep -q 127.0.0.1:9464", "the port is taken")
+        with instance(machine, "m", '[metrics]\nlisten = "127.0.0.1:9464"') as socket:
+            with Job(machine, socket, socket) as ranks:
+                train(ranks)
+            assert "METRICS: [metrics] listen" in machine.run(f"dlcpctl status --socket {socket}")
+    finally:
+        machine.run("systemctl stop holder")

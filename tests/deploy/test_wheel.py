@@ -35,7 +35,7 @@ def test_a_clean_environment_without_torch(
 ) -> None:
     clean = environment(tmp_path, str(built.wheel))
     assert "No module named 'torch'" in clean.run("python", "-c", "import torch").stderr
-    version = clean.run("dlcpd", "--version").stdout.strip()
+    version = clean.run("dlcpd", "--version").stdout.splitlines()[0]
     assert version == f"dlcpd {built.wheel.name.split('-')[1]}"
 
     doctor = clean.run("dlcpctl", "doctor", "--json", "-")

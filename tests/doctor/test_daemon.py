@@ -36,7 +36,7 @@ DRAINING = {"healthy": True, "ready": False, "text": "draining"}
         (Running("/s", exists=True, problem="hung up"), Verdict.FAIL, "hung up"),
         (Running("/s", exists=True, refused=True, problem="no"), Verdict.FAIL, "no"),
         (Running("/s", REPORT), Verdict.PASS, "0 sessions"),
-        (Running("/s", REPORT | {"version": "0.0.1"}), Verdict.FAIL, "has version 0.0.1, and this"),
+        (Running("/s", REPORT | {"version": "0.0.1"}), Verdict.WARN, "has version 0.0.1, and this"),
         (Running("/s", REPORT | {"engine": {"error": "silent"}}), Verdict.WARN, "slow: silent"),
         (Running("/s", REPORT | {"health": SICK}), Verdict.FAIL, "silent for 31 s"),
         (Running("/s", REPORT | {"health": DRAINING}), Verdict.WARN, "no new jobs: draining"),

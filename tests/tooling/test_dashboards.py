@@ -162,6 +162,10 @@ STATES: Final = {
         'dlcpd_alarm{instance="a",job_name="x",rank="0",alarm="silent_peer"}', 0, 1
     ),
     "DlcpdSettingsWait": ('dlcpd_settings_pending{instance="a"}', 0, 3),
+    "DlcpdVersionsRefuse": (
+        'dlcpd_control_events_total{instance="a",event="peer_other_version"}', 0, 1
+    ),
+    "DlcpdUnreachable": ('dlcpd_unreachable{instance="a"}', 0, 1),
     "DlcpdCordoned": ('dlcpd_cordoned{instance="a"}', 0, 1),
     "DlcpdMetricsIncomplete": ('dlcpd_report_truncated{instance="a"}', 0, 1),
 }  # fmt: skip

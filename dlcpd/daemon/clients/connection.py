@@ -4,13 +4,15 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed, TooMany
-from dlcpd.contract.frames import decode_untrusted, encode
+from dlcpd.contract.frames import decode_untrusted, encode_for
 from dlcpd.contract.inquiries import (
     CordonRequest,
     HealthRequest,
@@ -21,6 +23,7 @@ from dlcpd.contract.inquiries import (
 )
 from dlcpd.contract.messages import (
     MAX_TEXT,
+    SERVED,
     VERSION,
     Hello,
     Join,
@@ -37,7 +40,9 @@ from dlcpd.daemon.fair_table import FairTable
 from dlcpd.daemon.sessions.session import LocalSession
 from dlcpd.daemon.sessions.sessions import Sessions
 from dlcpd.daemon.tracing import Tracing
+from dlcpd.daemon.versions import named
 
+LONG_SINCE: Final = 11  # the version of messages since which a status may come in several
 MAX_LONG: Final = 4  # reports in several messages that are being read
 MAX_REFUSAL: Final = 16 * MAX_TEXT  # characters, the limit of Refused.text
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
@@ -75,11 +80,11 @@ TRANSITIONS: Final[dict[tuple[ConnectionState, ConnectionInput], ConnectionState
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reception:
     """Objects that all connections of this daemon share."""
 
-    welcome: Welcome
+    welcome: Welcome  # the daemon's address in it may change
     sessions: Sessions
     status: Callable[[int], Awaitable[dict[str, Any]]]  # ledger rows -> report
     condition: Condition
@@ -114,6 +119,7 @@ class Connection:
         self.state = ConnectionState.NEW
         self.session: LocalSession | None = None
         self._client = ""
+        self._version = VERSION  # of its messages
         self._reporting: asyncio.Task[None] | None = None
         pid, self.uid = credentials(sock)
         self._channel = PacketChannel(
@@ -124,7 +130,7 @@ class Connection:
     def joined(self, session: int, arena_bytes: int, descriptors: list[int]) -> None:
         """All peers are up."""
         self._step(ConnectionInput.OPENED)
-        self._channel.send(encode(Joined(session, arena_bytes)), descriptors)
+        self._send(Joined(session, arena_bytes), descriptors)
         log.info("joined", session=self.session, client=self._client, number=session)
 
     def refused(self, error: DlcpError) -> None:
@@ -158,6 +164,9 @@ class Connection:
         tell("client_left", client=self._client, session=session, code=why.code, text=why)
         self._reception.closed(self)
 
+    def _send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+        self._channel.send(encode_for(self._version, message), descriptors)
+
     def _packet(self, data: bytes) -> None:
         try:
             self._handle(decode_untrusted(data))
@@ -181,14 +190,17 @@ class Connection:
 
     def _greet(self, hello: Hello) -> None:
         self._expect(ConnectionInput.HELLO)
-        if hello.version != VERSION:
+        if hello.version not in SERVED:
             raise BadMessage(
-                f"the client speaks version {hello.version}, this daemon {VERSION}: "
+                f"the client speaks version {hello.version}, this daemon {named(SERVED)}: "
                 f"install the same release of both"
             )
         self._step(ConnectionInput.HELLO)
-        self._client = hello.client
-        self._channel.send(encode(self._reception.welcome))
+        self._client, self._version = hello.client, hello.version
+        if hello.version != VERSION:
+            self._reception.count("client_older")
+            log.info("client_older", client=hello.client, version=hello.version)
+        self._send(replace(self._reception.welcome, version=hello.version))
 
     def _join(self, join: Join) -> None:
         self._expect(ConnectionInput.JOIN)
@@ -212,15 +224,19 @@ class Connection:
             raise BadMessage(f"{type(request).__name__} comes after Hello")
         if isinstance(request, CordonRequest):
             self._reception.cordon.change(request, self.uid)
-        self._channel.send(encode(self._reception.condition.health()))
+        self._send(self._reception.condition.health())
 
     async def _send_status(self, ledger: int) -> None:
         report = await self._reception.status(ledger)
         parts = Status.parts(report)
+        if len(parts) > 1 and self._version < LONG_SINCE:
+            text = f"this status is too long for messages of version {self._version}"
+            self._refuse(TooMany(f"{text}: use the dlcpctl of the daemon's release"))
+            return
         if len(parts) > 1 and (leaves := self._reception.long_answers.add(self.uid, self)):
             leaves.lost(TooMany("others ask for long reports, and this one was not read"))
         while parts:
-            self._channel.send(encode(parts.pop(0)))
+            self._send(parts.pop(0))
             await self._channel.all_taken()
         self._reception.long_answers.discard(self)
 
@@ -230,7 +246,7 @@ class Connection:
         except DlcpError as exc:
             self._refuse(exc)
         else:
-            self._channel.send(encode(Traced.of(report)))
+            self._send(Traced.of(report))
 
     def _expect(self, event: ConnectionInput) -> None:
         if (self.state, event) not in TRANSITIONS:
@@ -243,7 +259,7 @@ class Connection:
     def _refuse(self, error: DlcpError) -> None:
         self._reception.count(f"refused_{error.code}")
         log.debug("refused", client=self._client, code=error.code, text=error)
-        self._channel.send(encode(refusal(error)))
+        self._send(refusal(error))
 
     def _ended(self, why: str) -> None:
         self.close(SessionClosed(f"the client {why}"))

@@ -174,6 +174,11 @@ class Server:
         """Number of connected clients."""
         return len(self._connections)
 
+    @property
+    def greeted(self) -> bool:
+        """Whether a client knows the daemon's address, and has no session yet."""
+        return bool(len(self._idle))
+
     def serve(self, listener: socket.socket, file: Path | None = None) -> None:
         """Accept on `listener` until `close`, which removes `file`; None: no file, or another
         process owns it.

@@ -3,8 +3,8 @@
 import json
 import os
 import socket
-from dataclasses import asdict, fields, replace
-from typing import Any, Final
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final, Self
 
 from dlcpd.daemon.config.tables import (
     AUTHORISED,
@@ -43,6 +43,43 @@ def default_address() -> str:
             return "127.0.0.1"
         address: str = probe.getsockname()[0]
         return address
+
+
+@dataclass(frozen=True, slots=True)
+class Automatic:
+    """Which addresses a configuration leaves to the daemon."""
+
+    control: bool = False
+    paths: frozenset[int] = frozenset()  # numbers of those with such an address
+
+    @classmethod
+    def of(cls, written: Config) -> Self:
+        """`written`: not resolved."""
+        paths = written.network.paths
+        return cls(
+            written.daemon.control_address == AUTO,
+            frozenset(number for number, path in enumerate(paths) if path.address == AUTO),
+        )
+
+    def address(self, config: Config) -> str:
+        """The address of them all in the resolved `config`; empty: there are none."""
+        if self.control:
+            return config.daemon.control_address
+        return next((config.network.paths[number].address for number in self.paths), "")
+
+    def at(self, address: str, config: Config) -> Config:
+        """The resolved `config` with another address for them."""
+        daemon, network = config.daemon, config.network
+        paths = tuple(
+            replace(path, address=address) if number in self.paths else path
+            for number, path in enumerate(network.paths)
+        )
+        control = address if self.control else daemon.control_address
+        return replace(
+            config,
+            daemon=replace(daemon, control_address=control),
+            network=replace(network, paths=paths),
+        )
 
 
 def resolved(config: Config, *, embedded: bool = False) -> Config:

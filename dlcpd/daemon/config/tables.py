@@ -32,7 +32,8 @@ _ENGINE: Final = EngineConfig()  # defaults of the settings that pass to engines
 class LocalPath:
     """One local end of the data plane."""
 
-    # IP address of this host; "auto" = that of the default route, or loopback without one
+    # IP address of this host; "auto" = that of the default route, which the daemon
+    # follows while no session is open; loopback without one
     address: str = special(values.address, AUTO, type=str, high=45)
     # UDP port; 0 = any free one: the control process tells peers its number
     port: int = integer(0, 65535, 0)
@@ -147,6 +148,9 @@ class MetricsTable:
     # address:port, like "127.0.0.1:9464" or "[::1]:9464"; port 0 = any free port; "" = no port.
     # Every client that reaches the port can read names of jobs and hosts (docs/security.md)
     listen: str = special(values.listen, "", type=str)
+    # absolute path of a file with TLS and users of the port, in the form of Prometheus'
+    # exporter-toolkit; a reload reads it again; needs `dlcpd[web]`; "" = HTTP for everybody
+    web_config: str = special(values.directory, "", type=str, high=1024)
 
     @property
     def address(self) -> tuple[str, int]:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from dlcpd.contract.errors import BadConfig
+from dlcpd.daemon import log
 from dlcpd.schedules.network import HostCapacity
 
 MOST_BYTES: Final = 16 << 20  # of the file: 65,536 links have 5 MB
@@ -43,6 +44,15 @@ def host_capacity(topology: str, host: str) -> HostCapacity | None:
         return capacity_of(graph, host)
     except BadConfig as exc:
         raise BadConfig(f"{where}: {exc}") from exc
+
+
+def capacity_told(topology: str, host: str) -> HostCapacity | None:
+    """The capacity that this host tells its peers; logs where the file lacks it. Raises:
+    BadConfig."""
+    found = host_capacity(topology, host)
+    if topology and found is None:
+        log.warning("no_plan", why=absent(topology, host))
+    return found
 
 
 def absent(topology: str, host: str) -> str:

@@ -95,8 +95,9 @@ def samples(report: Row) -> Samples:
 
 def _daemon(out: Samples, report: Row, engine: Row) -> None:
     features = report["features"]
+    newest = (str(report[name][0]) for name in ("messages", "peers"))
     build = [str(features.get(name, "")) for name in ("data_path", "data_encryption")]
-    out.add(families.BUILD, (report["version"], *build), 1)
+    out.add(families.BUILD, (report["version"], report["commit"], *newest, *build), 1)
     out.add(families.UP, (), "error" not in engine)
     out.add(families.TRUNCATED, (), "truncated" in engine)
     states = [session["state"] for session in report["sessions"]]
@@ -113,6 +114,7 @@ def _daemon(out: Samples, report: Row, engine: Row) -> None:
     out.add_each(families.WORK, (), engine.get("effort", {}))
     out.add(families.PENDING, (), len(report["pending"]))
     out.add(families.CORDONED, (), bool(report["cordoned"]))
+    out.add(families.UNREACHABLE, (), bool(report["unreachable"]))
     out.add_all(families.DAEMON, (), report)
 
 

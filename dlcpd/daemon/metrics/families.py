@@ -65,6 +65,9 @@ BUILD: Final = _D.gauge(
     "Build of the daemon, in labels; always 1.",
     "",
     "version",
+    "commit",
+    "messages",
+    "peers",
     "data_path",
     "data_encryption",
 )
@@ -119,6 +122,9 @@ PENDING: Final = _D.gauge(
     "settings_pending", "Settings that wait for a restart since the last reload."
 )
 CORDONED: Final = _D.gauge("cordoned", "1: the daemon takes no new jobs until dlcpctl uncordon.")
+UNREACHABLE: Final = _D.gauge(
+    "unreachable", "1: other hosts may not reach the daemon's automatic addresses."
+)
 DAEMON: Final = (
     _D.gauge("uptime_seconds", "Time since the daemon started.", "uptime"),
     _D.gauge("start_time_seconds", "Time of the daemon's start, since the epoch.", "started"),
@@ -195,7 +201,7 @@ CLASS: Final = _C.rows(report_rows.CLASS)
 # Each has a series from the start: the first event would not be an increase otherwise.
 KNOWN_CONTROL_EVENTS: Final = (
     *(f"{what}_{code}" for what in ("refused", "broken") for code in codes()),
-    "engine_lost", "left_open", "internal",
+    "engine_lost", "left_open", "internal", "client_older",
     "handshake_waits", "handshake_refused", "handshake_malformed",
     "line_broken", "line_talks", "line_turned_away", "peer_not_authorised", "peer_revoked",
     "peer_stream_broken", "peer_many_parts", "peer_stranger", "peer_unknown_session",
@@ -206,7 +212,8 @@ KNOWN_CONTROL_EVENTS: Final = (
 KNOWN_ENGINE_EVENTS: Final = ("internal", "kernel_dropped", "events_dropped")
 
 FAMILIES: Final = (
-    BUILD, UP, TRUNCATED, SESSIONS, CONTROL_EVENTS, ENGINE_EVENTS, WORK, PENDING, CORDONED, *DAEMON,
+    BUILD, UP, TRUNCATED, SESSIONS, CONTROL_EVENTS, ENGINE_EVENTS, WORK, PENDING, CORDONED,
+    UNREACHABLE, *DAEMON,
     OPERATIONS_DONE, OPERATIONS_FAILED, *TOTALS, *ENGINE_PROCESS,
     ALARM, FAILED, TIMES, LATE, *SESSION, *SESSION_ENGINE, *SESSION_TOTALS,
     LINK, *PEER, *PATH, *CLASS,

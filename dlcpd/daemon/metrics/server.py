@@ -8,15 +8,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from importlib.util import find_spec
-from ipaddress import ip_address
 from socket import socket
 from typing import Any, Final
 
 from dlcpd.contract.errors import AddressUnavailable, BadConfig
 from dlcpd.daemon import log
 from dlcpd.daemon.condition import Condition
-from dlcpd.daemon.config.tables import MetricsTable
 from dlcpd.daemon.http import TIMEOUT, FewAtOnce, WholeRequest
+from dlcpd.daemon.metrics.web_config import WebConfig
 
 MAX_REQUESTS: Final = 8  # at once: a pair of Prometheus servers, probes, and curl
 PROBES: Final = {"/-/healthy": "healthy", "/-/ready": "ready"}  # path: field of Health
@@ -72,10 +71,11 @@ class MetricsServer:
         loop: asyncio.AbstractEventLoop,
         ask: Ask,
         condition: Condition,
+        web: Callable[[], WebConfig] = WebConfig,
     ) -> None:
-        """Raises: AddressUnavailable."""
+        """`web`: for each connection. Raises: AddressUnavailable."""
         try:
-            self._server = _Server(address, Reports(loop, ask), condition)
+            self._server = _Server(address, Reports(loop, ask), condition, web)
         except OSError as exc:
             host, port = address
             raise AddressUnavailable(
@@ -98,31 +98,55 @@ class MetricsServer:
         self._server.server_close()
 
 
-def opened(table: MetricsTable, ask: Ask, condition: Condition) -> MetricsServer | None:
-    """The server at [metrics] listen; None if there is none. `ask` runs on the current event loop.
-
-    Raises: AddressUnavailable.
-    """
-    if not table.listen:
-        return None
-    server = MetricsServer(table.address, asyncio.get_running_loop(), ask, condition)
-    host, port = server.address
-    log.info("metrics", address=host, port=port)
-    if not ip_address(host).is_loopback:
-        text = f"every client that reaches {host} port {port} can read the names of jobs and hosts"
-        log.warning("metrics_open", text=text)
-    return server
-
-
 class _Server(FewAtOnce):
-    def __init__(self, address: tuple[str, int], reports: Reports, condition: Condition) -> None:
-        super().__init__(address, _handler(reports, condition), at_once=MAX_REQUESTS)
+    def __init__(
+        self,
+        address: tuple[str, int],
+        reports: Reports,
+        condition: Condition,
+        web: Callable[[], WebConfig],
+    ) -> None:
+        super().__init__(address, _handler(reports, condition, web), at_once=MAX_REQUESTS)
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
         log.debug("scrape_broken", client=client_address)  # it hung up, or was silent
 
 
-def _handler(reports: Reports, condition: Condition) -> Any:
+class _Guarded(WholeRequest):
+    """A request by the TLS and the users of `rules`, as they are when it comes."""
+
+    rules: Callable[[], WebConfig]
+
+    def setup(self) -> None:
+        """Raises: OSError."""
+        self._rules = self.rules()
+        if self._rules.tls:  # here, so that a silent client blocks this thread alone
+            self.request.settimeout(TIMEOUT)  # of the whole handshake
+            self.request = self._rules.tls.wrap_socket(self.request, server_side=True)
+        try:
+            super().setup()
+        except BaseException:  # then `finish` is not called
+            self.request.close()
+            raise
+
+    def finish(self) -> None:
+        """Send the rest."""
+        super().finish()
+        if self._rules.tls:
+            self.request.close()  # the server has the socket without TLS, which is detached
+
+    def admitted(self) -> bool:
+        """Whether the client is a user; else it is told to name one."""
+        if self._rules.admits(self.headers.get("Authorization")):
+            return True
+        self.send_response(401)
+        self.send_header("WWW-Authenticate", 'Basic realm="dlcpd"')
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+        return False
+
+
+def _handler(reports: Reports, condition: Condition, web: Callable[[], WebConfig]) -> Any:
     """prometheus_client's request handler, and PROBES, for which no engine and no event loop is
     asked; answers 503 if the daemon does not answer in time."""
     from prometheus_client import (  # noqa: PLC0415  # an extra
@@ -135,10 +159,14 @@ def _handler(reports: Reports, condition: Condition) -> Any:
     made.register(reports)
     ProcessCollector(registry=made)
 
-    class Handler(WholeRequest, MetricsHandler):
+    class Handler(_Guarded, MetricsHandler):
         registry = made
 
+        rules = staticmethod(web)
+
         def do_GET(self) -> None:
+            if not self.admitted():
+                return
             if field := PROBES.get(self.path):
                 self._answer_probe(field)
                 return

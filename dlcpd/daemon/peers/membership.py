@@ -17,6 +17,7 @@ from dlcpd.contract.errors import NotAuthorised, PeerLost, RanksDisagree
 from dlcpd.daemon.peers.peer_messages import (
     MAX_ABORTED,
     MAX_REASON,
+    OLDEST_PEER,
     PEER_VERSION,
     UNKNOWN,
     Abort,
@@ -26,6 +27,7 @@ from dlcpd.daemon.peers.peer_messages import (
     Leaving,
     PeerHello,
 )
+from dlcpd.daemon.peers.peers import is_loopback
 from dlcpd.io.commands import UdpAddress
 from dlcpd.io.control_events import SessionLeft
 from dlcpd.io.udp.encryption import CHOICES
@@ -163,6 +165,7 @@ class Membership:
             engines=len(self.endpoints),
             capacity=[] if self.capacity is None else [self.capacity],
             round_trip=self.round_trip,
+            newest=PEER_VERSION if PEER_VERSION > OLDEST_PEER else 0,
             **self.agreed,
         )
 
@@ -277,8 +280,21 @@ class Membership:
         rest = f"; and {len(waiting) - MAX_NAMED} more" if len(waiting) > MAX_NAMED else ""
         return PeerLost(
             f"job {self.job!r}: after {timeout:g} s, {len(waiting)} of {len(self.links)} peers "
-            f"of rank {self.rank} on {self.host} did not answer: {named}{rest}"
+            f"of rank {self.rank} on {self.host} did not answer: {named}{rest}{self._alone()}"
         )
+
+    def _alone(self) -> str:
+        """Names the daemons on loopback among others, which no other host reaches."""
+        hosts = {link.host for link in self.links.values() if is_loopback(link.endpoint)}
+        elsewhere = {link.host for link in self.links.values()} - hosts
+        if any(not end.is_loopback for ends in self.endpoints for end in ends):
+            elsewhere.add(self.host)
+        else:
+            hosts.add(self.host)
+        if not (elsewhere and hosts):
+            return ""
+        named = ", ".join(sorted(hosts)[:MAX_NAMED])
+        return f". On loopback, where no other host reaches it, listens the daemon of {named}"
 
     def other_version(self, link: Link, version: int) -> RanksDisagree:
         """The error when `link` speaks another version of the control protocol."""

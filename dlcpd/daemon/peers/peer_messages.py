@@ -1,6 +1,6 @@
 """Messages between control processes, over ZeroMQ. Peers are authenticated, but not trusted.
 
-A frame is the msgpack of `[PEER_VERSION, kind, {field: value}]`. Every message goes
+A frame is the msgpack of `[OLDEST_PEER, kind, {field: value}]`. Every message goes
 one way, from the sender's DEALER to the receiver's ROUTER, and names both ranks.
 `session` is the sender's session; `echo` is the receiver's session as the sender knows it, 0 =
 unknown: so no message of an earlier run of a job takes effect.
@@ -21,7 +21,13 @@ from dlcpd.core.wire.header import MAX_PATHS
 from dlcpd.io.commands import MAX_ABORT_TEXT, MAX_BEGUN, Begun, Operation, Stream, UdpAddress
 from dlcpd.schedules.network import MAX_RATE, HostCapacity, Rails
 
-PEER_VERSION: Final = 9
+PEER_VERSION: Final = 10
+# The oldest version with whose daemons this one exchanges data: one less than its own, if the newer
+# one only adds kinds, and fields with a default; its own after any other change, or one of
+# schedules or datagrams. Frames are of this version, so that both sides can read them, and hellos
+# say which is the sender's newest.
+OLDEST_PEER: Final = 10
+SPOKEN: Final = tuple(range(PEER_VERSION, OLDEST_PEER - 1, -1))
 MAX_PEER_FRAME: Final = 32 * 1024  # bytes; twice the largest message
 MAX_SESSION: Final = (1 << 63) - 1
 UNKNOWN: Final = 0  # a round trip that is yet to be measured
@@ -45,7 +51,7 @@ class OtherVersion(MalformedPeerMessage):
     """A peer speaks another version of this protocol."""
 
     def __init__(self, version: int) -> None:
-        super().__init__("other_version", f"{version}, this is {PEER_VERSION}")
+        super().__init__("other_version", f"{version}, this is {SPOKEN}")
         self.version = version
 
 
@@ -59,8 +65,9 @@ class _PeerMessage(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     echo: Annotated[int, between(0, MAX_SESSION)]
 
 
-class PeerHello(_PeerMessage, frozen=True, omit_defaults=True):
-    """One rank to another: the sender's endpoints, and settings that must be equal."""
+class PeerHello(_PeerMessage, frozen=True, omit_defaults=True, forbid_unknown_fields=False):
+    """One rank to another: the sender's endpoints, and settings that must be equal. Those of newer
+    versions may have more fields."""
 
     answer: bool  # the sender lacks values of the receiver, which is to answer
     serving: bool  # the sender's engines serve its session
@@ -82,6 +89,7 @@ class PeerHello(_PeerMessage, frozen=True, omit_defaults=True):
     capacity: Annotated[list[HostCapacity], most(1)] = []
     # microseconds, the longest to any peer of the sender; UNKNOWN: not all links are up yet
     round_trip: Annotated[int, between(0, MAX_ROUND_TRIP)] = UNKNOWN
+    newest: Annotated[int, between(0, 1 << 16)] = 0  # PEER_VERSION; 0: that of the frame
 
     def __repr__(self) -> str:
         return without(self, "proof", "secret")
@@ -225,7 +233,7 @@ _encode: Final = Encoder(enc_hook=plain).encode
 
 def pack(message: PeerMessage) -> bytes:
     """The frame of a message."""
-    return _encode((PEER_VERSION, _KINDS.index(type(message)), message))
+    return _encode((OLDEST_PEER, _KINDS.index(type(message)), message))
 
 
 def unpack_peer_untrusted(data: bytes) -> PeerMessage:
@@ -237,9 +245,12 @@ def unpack_peer_untrusted(data: bytes) -> PeerMessage:
         raise MalformedPeerMessage("too_long", f"{len(data)} B, at most {MAX_PEER_FRAME}")
     try:
         version, kind, fields = _FRAME.decode(data)
-        if version != PEER_VERSION:
+        if not OLDEST_PEER - 1 <= version <= PEER_VERSION:
             raise OtherVersion(version)
-        return _message(kind, fields)
+        message = _message(kind, fields)
+        if isinstance(message, PeerHello) and max(version, message.newest) < OLDEST_PEER:
+            raise OtherVersion(version)
+        return message
     except ValidationError as exc:
         raise MalformedPeerMessage("no_frame", "need [version, kind, fields]") from exc
     except (DecodeError, UnicodeDecodeError, RecursionError) as exc:

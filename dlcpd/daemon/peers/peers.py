@@ -59,6 +59,11 @@ class PeerAddress:
         return host.strip("[]"), int(port)
 
 
+def is_loopback(endpoint: str) -> bool:
+    """Whether the address is loopback: no other host reaches it."""
+    return ipaddress.ip_address(PeerAddress(endpoint, "").target[0]).is_loopback
+
+
 def _is_endpoint(text: str) -> bool:
     match = _ENDPOINT.fullmatch(text)
     if match is None:
@@ -119,18 +124,32 @@ class Peers:
         self._lines: dict[PeerAddress, _Shared] = {}
         self._leaving: set[Line] = set()  # lines that still send their last messages
         self._keys, self.public_key = trust.keys, trust.keys.text
-        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._max_lines = min(MAX_LINES, descriptors // LINES_SHARE)
+        self._descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._max_lines = min(MAX_LINES, self._descriptors // LINES_SHARE)
+        self._trust, self._told = trust, told
+        self._listener, self.endpoint = self._listening(address, port)
+
+    def _listening(self, address: str, port: int) -> tuple[Listener, str]:
+        """A listener, and its endpoint. Raises: AddressUnavailable."""
         sock = _listen(address, port)
-        self.endpoint = _endpoint_of(sock, told)
-        self._listener = Listener(
-            loop,
+        listener = Listener(
+            self._loop,
             sock,
-            trust=trust,
-            counters=counters,
+            trust=self._trust,
+            counters=self._counters,
             on_message=self._received,
-            descriptors=descriptors,
+            descriptors=self._descriptors,
         )
+        return listener, _endpoint_of(sock, self._told)
+
+    def listen_at(self, address: str, port: int) -> None:
+        """No session is open: listen there, and no longer at the address of before.
+
+        Raises: AddressUnavailable; then nothing has changed.
+        """
+        before = self._listener
+        self._listener, self.endpoint = self._listening(address, port)
+        before.close()
 
     def __len__(self) -> int:
         """Number of peer daemons that sessions talk to."""

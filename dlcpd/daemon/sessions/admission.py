@@ -3,12 +3,14 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 from dlcpd.contract.errors import DaemonUnavailable, NotPermitted, TooMany
 from dlcpd.contract.messages import Join
 from dlcpd.daemon import log
 from dlcpd.daemon.condition import Condition
+from dlcpd.daemon.config.effective import agreed
+from dlcpd.daemon.config.tables import Config
 from dlcpd.daemon.peers.authorised import Authorised
 from dlcpd.daemon.peers.membership import Link
 from dlcpd.daemon.sessions.proof import HOW_TO_PROVE, UNPROVED, Proof, check_keys, proof_of, refusal
@@ -26,6 +28,18 @@ class SessionSettings:
     max_sessions: int
     max_arena_bytes: int
     refuse_unproved: bool  # jobs whose peers only the job's store names
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """`config`: resolved."""
+        return cls(
+            host=config.daemon.host,
+            engines_per_job=config.network.engines_per_job,
+            agreed=agreed(config),
+            max_sessions=config.daemon.max_sessions,
+            max_arena_bytes=config.daemon.max_arena_bytes,
+            refuse_unproved=config.security.unproved == "refuse",
+        )
 
 
 class EngineChoice(Protocol):
@@ -57,9 +71,9 @@ class Admission:
         *,
         condition: Condition,
     ) -> None:
-        """`endpoint`: the address of this daemon's control process."""
+        """`endpoint`: the address of this daemon's control process; it may change."""
         self._settings, self._table, self._engines = settings, table, engines
-        self._authorised, self._endpoint = authorised, endpoint
+        self._authorised, self.endpoint = authorised, endpoint
         self._condition = condition
 
     def check(self, request: Join, client: JoinedClient) -> None:
@@ -101,7 +115,7 @@ class Admission:
         """The proof that the peers behind `links` belong to the job. Raises: NotAuthorised."""
         authorised, host = self._authorised, self._settings.host
         check_keys(links, authorised, host)
-        proof = proof_of(links, request.proof, authorised, self._endpoint)
+        proof = proof_of(links, request.proof, authorised, self.endpoint)
         if proof is Proof.NONE:
             if self._settings.refuse_unproved:
                 raise refusal(request, host)

@@ -1,6 +1,5 @@
 """The proof that the peers of a Join belong to the job, and the policy without a proof."""
 
-import ipaddress
 from collections.abc import Collection
 from enum import Enum
 from typing import Final
@@ -9,7 +8,7 @@ from dlcpd.contract.errors import NotAuthorised
 from dlcpd.contract.messages import Join
 from dlcpd.daemon.peers.authorised import Authorised
 from dlcpd.daemon.peers.membership import Link
-from dlcpd.daemon.peers.peers import PeerAddress
+from dlcpd.daemon.peers.peers import PeerAddress, is_loopback
 
 UNPROVED: Final = "whoever can write the job's store can become one of its ranks"
 HOW_TO_PROVE: Final = (
@@ -60,11 +59,6 @@ def refusal(request: Join, host: str) -> NotAuthorised:
         f"job {request.job!r}: {UNPROVED}, which [security] unproved on {host} refuses: "
         f"{HOW_TO_PROVE}"
     )
-
-
-def is_loopback(endpoint: str) -> bool:
-    """Whether the address is loopback: no other host reaches it."""
-    return ipaddress.ip_address(_address(endpoint)).is_loopback
 
 
 def _is_elsewhere(endpoint: str, own_endpoint: str) -> bool:

@@ -1,0 +1,25 @@
+"""The option --version of all commands."""
+
+import argparse
+import sys
+from typing import Any
+
+
+class ShowVersions(argparse.Action):
+    """Prints the versions, and ends the program."""
+
+    def __init__(self, option_strings: list[str], dest: str, **_: Any) -> None:
+        super().__init__(
+            option_strings,
+            dest,
+            nargs=0,
+            default=argparse.SUPPRESS,
+            help="show the versions of the program, its messages and its protocol, and exit",
+        )
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        """Raises: SystemExit."""
+        from dlcpd.daemon.versions import text  # noqa: PLC0415  # most commands do without
+
+        sys.stdout.write(f"{text(parser.prog)}\n")
+        parser.exit()
