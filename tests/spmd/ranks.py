@@ -38,11 +38,14 @@ def collectives(rank: int, size: int) -> None:
     mesh = Mesh({"a": size})
     ranks = GroupRanks(mesh, device_mesh(mesh, "cpu"))
     every = [torch.arange(2 * 5 * 3).view(2, 5, 3).double() * (one + 1) for one in range(size)]
-    calls: list[tuple[str, Sequence[int]]] = [
+    calls: list[tuple[str, Sequence[Any]]] = [
         ("all_gather", (1, 5 * size - 1)),
         ("all_reduce", ()),
         ("reduce_scatter", (1,)),
         ("all_to_all", (2, 1, 3 * size - 1)),
+        ("halo_exchange", (1, (5 * size - 1, 1, -1, 3, 5 * size - 1), 7.0)),
+        ("halo_exchange", (1, (5 * size, 1, 2, 1, 5 * size, True), 0.0)),
+        ("halo_reduce", (1, (5 * size + 2, 2, -1, 3, 2 * size))),
     ]
     for method, options in calls:
         given = [one % 7 == 0 for one in every] if method == "all_gather" else every

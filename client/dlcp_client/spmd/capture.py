@@ -26,6 +26,7 @@ from dlcpd.contract.errors import BadConfig
 from .annotations import Annotation
 from .marks import collected
 from .meshes import Mesh
+from .pools import replace_pools
 from .private_torch import (
     aot_export_joint_with_descriptors,
     descriptors,
@@ -143,6 +144,7 @@ def capture(model: nn.Module, mesh: Mesh, example: Sequence[Any]) -> Captured:
         graph = joint.graph_module.graph
         graph.eliminate_dead_code()
         merge_tied(graph, model)
+        replace_pools(graph)
         merge_repeated(graph)
         inputs = [
             _input(node.meta["desc"], node) for node in graph.nodes if node.op == "placeholder"
@@ -211,10 +213,40 @@ def _addmm(
     return product + (bias if beta == 1 else bias * beta)
 
 
+def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: Any, *options: Any) -> Any:
+    """A product, which may be partial, and a sum."""
+    if bias is None:
+        return NotImplemented  # it stays
+    return aten.convolution.default(x, weight, None, *options) + bias.view(-1, *[1] * (x.dim() - 2))
+
+
+def _convolution_backward(
+    gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, sizes: Any, *options: Any
+) -> Any:
+    """The bias' gradient is a sum of its own: the call on a window has rows of other ranks."""
+    *others, mask = options
+    if not mask[2]:
+        return NotImplemented  # it stays
+    of_x = of_weight = None
+    if mask[0] or mask[1]:
+        mask = [mask[0], mask[1], False]
+        of_x, of_weight, _ = aten.convolution_backward.default(
+            gradient, x, weight, None, *others, mask
+        )
+    return of_x, of_weight, gradient.sum([0, *range(2, gradient.dim())])
+
+
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     """Operations that become others, which have rules."""
     table = get_decompositions(DECOMPOSED)
-    return {**table, aten.addmm.default: _addmm, aten.mean.dim: _mean, aten.mean.default: _mean}
+    ours: dict[Any, Any] = {
+        aten.addmm.default: _addmm,
+        aten.mean.dim: _mean,
+        aten.mean.default: _mean,
+    }
+    ours[aten.convolution.default] = _convolution
+    ours[aten.convolution_backward.default] = _convolution_backward
+    return {**table, **ours}
 
 
 class _Lines(TorchFunctionMode):

@@ -13,6 +13,7 @@ from torch.nn.functional import pad
 
 from .meshes import Mesh
 from .sharding import Split
+from .windows import Numbers, Window, rows_back, rows_for, shard_of, window_of
 
 
 class Ranks(Protocol):
@@ -29,6 +30,12 @@ class Ranks(Protocol):
 
     def all_to_all(self, x: Tensor, axis: str, dim: int, to: int, size: int) -> Tensor:
         """The shards of `dim` together (`size` rows), but this rank's shard of dimension `to`."""
+
+    def halo_exchange(self, x: Tensor, axis: str, dim: int, window: Numbers, fill: float) -> Tensor:
+        """This rank's window of a dimension; the numbers are those of `Window`."""
+
+    def halo_reduce(self, x: Tensor, axis: str, dim: int, window: Numbers) -> Tensor:
+        """This rank's shard of the sum of the windows of all."""
 
     def shard(self, x: Tensor, axis: str, dim: int) -> Tensor:
         """This rank's shard of a dimension that it holds as a whole."""
@@ -88,10 +95,29 @@ def all_to_all(given: Sequence[Tensor], dim: int, to: int, size: int) -> list[Te
     return shards(all_gather(given, dim, size)[0], to, len(given))
 
 
+def halo_exchange(given: Sequence[Tensor], dim: int, window: Numbers, fill: float) -> list[Tensor]:
+    """The window of each member."""
+    of, parts = Window(*window), len(given)
+    sent = [rows_for(x, dim, of, rank, parts) for rank, x in enumerate(given)]
+    return [
+        window_of(each, dim, of, to, parts, fill=fill)
+        for to, each in enumerate(zip(*sent, strict=True))
+    ]
+
+
+def halo_reduce(given: Sequence[Tensor], dim: int, window: Numbers) -> list[Tensor]:
+    """The sum of the windows' rows, at each member the rows of its shard."""
+    of, parts = Window(*window), len(given)
+    sent = [rows_back(y, dim, of, rank, parts) for rank, y in enumerate(given)]
+    return [shard_of(each, dim, of, to, parts) for to, each in enumerate(zip(*sent, strict=True))]
+
+
 # From the tensors of the members of a group, in order, to their results: what `Ranks` means.
 MEANING: Final[Mapping[str, Callable[..., list[Tensor]]]] = {
     "all_gather": all_gather,
     "all_reduce": all_reduce,
     "reduce_scatter": reduce_scatter,
     "all_to_all": all_to_all,
+    "halo_exchange": halo_exchange,
+    "halo_reduce": halo_reduce,
 }

@@ -10,7 +10,9 @@ from torch import fx
 from .capture import Value
 from .meshes import Mesh
 from .resharding import Move, Step, bytes_sent
+from .rules.rule import Halo
 from .sharding import Sharding, Split, axes_of, replaced
+from .windows import Window, received_rows, row_bytes, sent_rows
 
 aten = torch.ops.aten
 
@@ -39,6 +41,7 @@ class Emitter:
         self.collectives: list[Collective] = []
         self.caller: fx.Node | None = None  # the captured node that is being divided
         self._ranks = self.graph.placeholder("ranks")
+        self._windows: dict[tuple[fx.Node, int, Window, float], fx.Node] = {}
 
     def add_up(
         self, x: fx.Node, value: Value, have: Sharding, wish: Sharding, axes: tuple[str, ...]
@@ -82,6 +85,32 @@ class Emitter:
         if size % self.mesh.parts(splits) == 0:
             return x
         return self.graph.call_method("masked", (self._ranks, x, dim, size, axes_of(splits)))
+
+    def halo_exchange(
+        self, x: fx.Node, value: Value, at: tuple[int, str], have: Sharding, halo: Halo
+    ) -> fx.Node:
+        """The window of a dimension, `at` that and the axis that divides it. A window that serves
+        several calls is fetched once."""
+        dim, axis = at
+        key = x, dim, halo.window, halo.fill
+        if key not in self._windows:
+            sent = sent_rows(halo.window, self.mesh.sizes[axis]) * self._row_bytes(value, dim, have)
+            self._windows[key] = self._collective(
+                "halo_exchange", x, value, axis, sent, dim, tuple(halo.window), halo.fill
+            )
+        return self._windows[key]
+
+    def halo_reduce(
+        self, x: fx.Node, value: Value, at: tuple[int, str], have: Sharding, halo: Halo
+    ) -> fx.Node:
+        """The shard of a dimension, out of windows."""
+        dim, axis = at
+        sent = received_rows(halo.window, self.mesh.sizes[axis]) * self._row_bytes(value, dim, have)
+        return self._collective("halo_reduce", x, value, axis, sent, dim, tuple(halo.window))
+
+    def _row_bytes(self, value: Value, dim: int, have: Sharding) -> int:
+        local = self.mesh.local_shape(value.shape, have)
+        return row_bytes(local, dim, value.tensor.element_size())
 
     def _collective(
         self, method: str, x: fx.Node, value: Value, axis: str, sent: float, *options: Any

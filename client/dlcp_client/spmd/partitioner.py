@@ -9,23 +9,20 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
-import torch
 from torch import fx
 
 from .capture import Kind, Value
 from .choice import Choice, Chooser, Costs, Place, summed_axes
+from .divided import DividedCall, emitted
 from .emission import Collective, Emitter
 from .factors import dealt, sharding_of
+from .halos import divided_halos
 from .marks import MARK
 from .propagation import Plan
 from .resharding import Move, steps
 from .rules import Rule
-from .rules.call import results_of
 from .sharding import Sharding, Splits, whole
-
-aten = torch.ops.aten
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,17 +114,18 @@ class _Partitioner:
             for value in operands:
                 self._add_up(value, self._plan.shardings[value])
             choice = self._chosen(rule, places)
+        made = choice.shardings[len(operands) :]
+        call = DividedCall(node, rule, made, divided_halos(rule, choice.by_factor, self._plan.mesh))
         given = [
-            self._operand(rule, at, value, choice.shardings[at])
+            self._operand(call, at, value, choice.shardings[at])
             for at, value in enumerate(operands)
         ]
-        made = choice.shardings[len(operands) :]
-        if rule.passes and len(operands) == len(made) == 1:
+        if rule.passes and not rule.halos and len(operands) == len(made) == 1:
             if operands[0] in self._stored:
                 self._stored.add(Value(node))
             else:
                 self._again[Value(node)] = node
-        for at, x in enumerate(self._emit(node, rule, given, made)):
+        for at, x in enumerate(emitted(call, given, self._emitter)):
             if x is not None:
                 self._set(Value(node, at), made[at], x)
                 partial = axes + summed_axes(rule, at, choice.by_factor)
@@ -171,42 +169,23 @@ class _Partitioner:
                 found.append(Place(dims, value.shape, item, wish))
         return self._chooser.choose(rule, found, excluded=excluded)
 
-    def _operand(self, rule: Rule, at: int, value: Value, want: Sharding) -> fx.Node:
+    def _operand(self, call: DividedCall, at: int, value: Value, want: Sharding) -> fx.Node:
         """An operand as a call needs it: with zeros as padding before that could reach a sum, or
-        be used as an index."""
+        be used as an index; and with its halo, which has no padding."""
         partial = value in self._partial
         x = self._forms[value][want] if partial else self._as(value, want)
+        rule = call.rule
         summed = frozenset().union(*rule.summed)
+        added = {factor for factor in call.halos if rule.halos[factor].adds}
+        reads = {dim: (axis, halo) for dim, axis, halo in call.reads(at)}
         for dim, factors in enumerate(rule.operands[at]):
-            if at in rule.zeroed or summed & set(factors):
+            if dim in reads:
+                continue
+            if at in rule.zeroed or (summed | added) & set(factors):
                 x = self._emitter.masked(x, value, dim, want)
+        for dim, (axis, halo) in reads.items():
+            x = self._emitter.halo_exchange(x, value, (dim, axis), want, halo)
         return x
-
-    def _emit(
-        self, node: fx.Node, rule: Rule, given: Sequence[fx.Node], made: Sequence[Sharding]
-    ) -> list[fx.Node | None]:
-        """The call on shards; shapes among its arguments become those of shards."""
-        left, graph = iter(given), self._emitter.graph
-        if rule.reshapes:
-            shape = list(self._plan.mesh.local_shape(Value(node).shape, made[0]))
-            return [graph.call_function(aten.reshape.default, (given[0], shape))]
-
-        def put(one: fx.Node) -> fx.Node:
-            return next(left)
-
-        arguments, kwargs = fx.node.map_arg((node.args, node.kwargs), put)
-        args = list(arguments)
-        for at, number in rule.shapes.items():
-            whole_shape = Value(node, number).shape
-            args[at] = list(self._plan.mesh.local_shape(whole_shape, made[number]))
-        target: Any = node.target
-        out = graph.call_function(target, tuple(args), dict(kwargs))
-        if isinstance(node.meta["val"], torch.Tensor):
-            return [out]
-        return [
-            None if one is None else graph.call_function(operator.getitem, (out, at))
-            for at, one in enumerate(results_of(node))
-        ]
 
     # --- shardings ---
 
@@ -239,7 +218,9 @@ class _Partitioner:
         if operand is None or operand in self._partial or have is None or made != want:
             return None
         given = self._forms[operand].get(have)
-        return None if given is None else self._emit(node, rule, [given], [want])[0]
+        if given is None:
+            return None
+        return emitted(DividedCall(node, rule, (want,), {}), [given], self._emitter)[0]
 
     def _add_up(self, value: Value, wish: Sharding) -> None:
         axes = self._partial.pop(value, ())

@@ -12,6 +12,16 @@ from dlcpd.contract.errors import BadConfig, RanksDisagree
 
 from .collectives import Position, shards
 from .meshes import Mesh
+from .windows import (
+    Numbers,
+    Window,
+    counts_for,
+    row_bytes,
+    rows_back,
+    rows_for,
+    shard_of,
+    window_of,
+)
 
 
 def device_mesh(mesh: Mesh, device_type: str) -> DeviceMesh:
@@ -60,6 +70,41 @@ class GroupRanks(Position):
         out = torch.empty_like(given)
         dist.all_to_all_single(out, given, group=self._groups[axis])
         return torch.cat(out.view(x.dtype).unbind(), dim).narrow(dim, 0, size)
+
+    def halo_exchange(self, x: Tensor, axis: str, dim: int, window: Numbers, fill: float) -> Tensor:
+        of, parts, rank = Window(*window), self.mesh.sizes[axis], self.at[axis]
+        sent = rows_for(x, dim, of, rank, parts)
+        return window_of(self._exchanged(sent, axis, dim, of), dim, of, rank, parts, fill=fill)
+
+    def halo_reduce(self, x: Tensor, axis: str, dim: int, window: Numbers) -> Tensor:
+        of, parts, rank = Window(*window), self.mesh.sizes[axis], self.at[axis]
+        sent = rows_back(x, dim, of, rank, parts)
+        received = self._exchanged(sent, axis, dim, of, back=True)
+        return shard_of(received, dim, of, rank, parts)
+
+    def _exchanged(
+        self, sent: list[Tensor], axis: str, dim: int, window: Window, *, back: bool = False
+    ) -> list[Tensor]:
+        """The rows that each rank has sent to this one; its own stay here. Without a byte to send
+        and to receive, the rank takes part all the same: others may have some."""
+        rank, own = self.at[axis], sent[self.at[axis]]
+        row = row_bytes(own.shape, dim, 1)  # elements
+        out, into = counts_for(window, rank, self.mesh.sizes[axis])
+        if back:
+            out, into = into, out
+        flat = [one.reshape(-1) for at, one in enumerate(sent) if at != rank]
+        given = _bytes(torch.cat(flat))
+        made = given.new_empty(sum(into) * row)
+        dist.all_to_all_single(
+            made, given, [n * row for n in into], [n * row for n in out], group=self._groups[axis]
+        )
+        shape = list(own.shape)
+        found = []
+        parts = torch.split(made.view(own.dtype), [n * row for n in into])
+        for at, part in enumerate(parts):
+            shape[dim] = into[at]
+            found.append(own if at == rank else part.view(shape))
+        return found
 
 
 def _bytes(x: Tensor) -> Tensor:
