@@ -20,7 +20,7 @@ from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.module import Partitioned, partition
 from dlcp_client.spmd.runtime import GroupRanks, check_equal, device_mesh
 from dlcpd.contract.errors import BadConfig, RanksDisagree
-from tests.spmd.models import TENSOR_PARALLEL, gpt, perceptron
+from tests.spmd.models import TENSOR_PARALLEL, convolutions, gpt, perceptron
 
 STEPS = 3
 
@@ -62,6 +62,8 @@ def trained(size: int) -> None:
     uneven: list[Any] = [("data", None), ("data",)]
     _train(perceptron(), Mesh({"model": size}), {"up.weight": ("model", None)}, [])
     _train(perceptron(), Mesh({"data": size}), {}, uneven)
+    width: list[Any] = [(None, None, None, "space"), None]
+    _train(convolutions(), Mesh({"space": size}), {}, width)
     if size % 2 == 0:
         sizes = {"data": size // 2, "model": 2}
         _train(gpt(), Mesh(sizes), TENSOR_PARALLEL, batch)
@@ -77,7 +79,8 @@ def _train(made: Any, mesh: Mesh, patterns: Mapping[str, Any], inputs: Sequence[
     model.load_state_dict(right)  # of rank 0, with which the parts begin
     assert all(isinstance(one, DTensor) for one in parallel.parameters())
     assert parallel.state_dict().keys() == model.state_dict().keys()
-    local = [_shard(x, dims, mesh) for x, dims in zip(arguments, inputs or [()] * 2, strict=True)]
+    pairs = zip(arguments, inputs or [()] * 2, strict=True)
+    local = [_shard(x, dims or (), mesh) for x, dims in pairs]
     optimizers = [torch.optim.AdamW(one.parameters(), lr=0.01) for one in (model, parallel)]
     for _ in range(STEPS):
         losses = []
@@ -110,6 +113,10 @@ def _check_equal(parallel: Partitioned, model: nn.Module) -> None:
         found = parallel.get_parameter(name)
         assert isinstance(found, DTensor)
         torch.testing.assert_close(found.full_tensor(), right, rtol=1e-9, atol=1e-9)
+    for name, buffer in model.named_buffers():
+        held = parallel.get_buffer(name)
+        assert isinstance(held, DTensor)
+        torch.testing.assert_close(held.full_tensor(), buffer, rtol=1e-9, atol=1e-9)
 
 
 def _reloaded(parallel: Partitioned, model: nn.Module) -> None:

@@ -141,8 +141,8 @@ def test_convolution_and_pooling_of_1_and_3_dimensions(dims: int, mesh: Mesh) ->
 
 def test_channels_and_batch_are_divided_as_in_a_product() -> None:
     mesh = Mesh({"data": 2, "model": 2})
-    model = Of(lambda x, a, b, c: F.conv2d(torch.tanh(F.conv2d(x, a, c)), b),
-               (6, 3, 3, 3), (2, 6, 1, 1), (6,))  # fmt: skip
+    shapes = (6, 3, 3, 3), (2, 6, 1, 1), (6,)
+    model = Of(lambda x, a, b, c: F.conv2d(torch.tanh(F.conv2d(x, a, c)), b), *shapes)
     annotate(model, mesh, {"weights.0": ("model", None, None, None)})
     x = torch.randn(4, 3, 8, 8).double()
     partition = plan(model, mesh, example=(x,), inputs=[("data", None, None, None)])

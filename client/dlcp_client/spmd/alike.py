@@ -14,6 +14,7 @@ from torch import fx
 
 from .annotations import Annotation
 from .capture import Captured, Value
+from .dropout import KEEP
 from .marks import MARK
 from .repeated import key_of
 from .rules.call import results_of
@@ -30,14 +31,11 @@ def first_alike(
     kinds = _numbered(_kinds(captured, annotated, nodes))
     for _ in range(ROUNDS):
         count = len(set(kinds.values()))
-        kinds = _numbered({
-            node: (
-                kinds[node],
-                tuple([kinds[one] for one in given]),
-                tuple(sorted([kinds[one] for one in users])),
-            )
-            for node, given, users in edges
-        })  # fmt: skip
+        around = {}
+        for node, given, users in edges:
+            after = sorted([kinds[one] for one in users])
+            around[node] = kinds[node], tuple([kinds[one] for one in given]), tuple(after)
+        kinds = _numbered(around)
         if len(set(kinds.values())) == count:
             break
     first: dict[int, fx.Node] = {}
@@ -74,6 +72,8 @@ def _call(node: fx.Node) -> Hashable:
     """The operation and its arguments, in which tensors are numbered."""
     if node.op != "call_function" or node.target == MARK:  # the annotation tells marks apart
         return None
+    if node.target == KEEP:
+        return node.target, node.args[1]  # every call has another number
     numbers = {one: f"%{at}" for at, one in enumerate(node.all_input_nodes)}
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda one: numbers[one])
     return node.target, key_of(args), key_of(tuple(sorted(kwargs.items())))

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .dropout import mask
 from .meshes import Mesh
-from .sharding import Split
+from .sharding import Split, Splits
 from .windows import Numbers, Window, rows_back, rows_for, shard_of, window_of
 
 
@@ -40,15 +41,19 @@ class Ranks(Protocol):
     def shard(self, x: Tensor, axis: str, dim: int) -> Tensor:
         """This rank's shard of a dimension that it holds as a whole."""
 
+    def keep(self, shape: Sequence[int], splits: Sequence[Splits], p: float, number: int) -> Tensor:
+        """This rank's shard of the mask of dropout."""
+
     def masked(self, x: Tensor, dim: int, size: int, axes: Sequence[str]) -> Tensor:
         """`x` with zeros as padding of a dimension, whose `size` rows those axes divide."""
 
 
 class Position:
-    """The calls that need no other rank. `at`: the coordinates of this one."""
+    """The calls that need no other rank. `at`: the coordinates of this one; `seed`: of dropout, the
+    same on every rank, another one in each step."""
 
     def __init__(self, mesh: Mesh, rank: int) -> None:
-        self.mesh, self.at = mesh, mesh.coordinates(rank)
+        self.mesh, self.at, self.seed = mesh, mesh.coordinates(rank), 0
 
     def shard(self, x: Tensor, axis: str, dim: int) -> Tensor:
         return shards(x, dim, self.mesh.sizes[axis])[self.at[axis]]
@@ -59,6 +64,17 @@ class Position:
         if held == x.shape[dim]:
             return x
         return padded(x.narrow(dim, 0, held), dim, x.shape[dim])
+
+    def keep(self, shape: Sequence[int], splits: Sequence[Splits], p: float, number: int) -> Tensor:
+        """This rank's shard of the mask of dropout of a tensor of `shape`. The splits of a
+        dimension are pairs of an axis and blocks."""
+        places = []
+        for size, each in zip(shape, splits, strict=True):
+            rows = torch.arange(size)
+            for axis, outer in each:
+                rows = self.shard(rows.view(outer, -1), axis, 1).flatten()
+            places.append(rows)
+        return mask(places, p, number, seed=self.seed)
 
 
 def padded(x: Tensor, dim: int, rows: int) -> Tensor:

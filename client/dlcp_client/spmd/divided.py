@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from .capture import Value
+from .dropout import KEEP
 from .emission import Emitter
 from .halos import windows_of, with_edits
 from .rules import Rule
@@ -45,6 +46,9 @@ def emitted(call: DividedCall, given: Sequence[fx.Node], emitter: Emitter) -> li
     if call.rule.reshapes:
         shape = list(mesh.local_shape(Value(node).shape, call.made[0]))
         return [graph.call_function(aten.reshape.default, (given[0], shape))]
+    if node.target == KEEP:
+        splits: Any = [[tuple(split) for split in splits] for splits in call.made[0]]
+        return [graph.call_method("keep", (emitter.ranks, node.args[0], splits, *node.args[1:]))]
     target: Any = node.target
     args, kwargs = _arguments(call, given, emitter)
     out = graph.call_function(target, tuple(args), kwargs)

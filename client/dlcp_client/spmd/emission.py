@@ -40,7 +40,7 @@ class Emitter:
         self.mesh, self.graph = mesh, fx.Graph()
         self.collectives: list[Collective] = []
         self.caller: fx.Node | None = None  # the captured node that is being divided
-        self._ranks = self.graph.placeholder("ranks")
+        self.ranks = self.graph.placeholder("ranks")
         self._windows: dict[tuple[fx.Node, int, Window, float], fx.Node] = {}
 
     def add_up(
@@ -76,7 +76,7 @@ class Emitter:
         if step.move is Move.GATHER:
             x = self._collective(method, x, value, axis, sent, at, rows // step.split.outer)
         else:
-            x = self.graph.call_method(method, (self._ranks, x, axis, at))
+            x = self.graph.call_method(method, (self.ranks, x, axis, at))
         return self._flat(x, value, step.after, step.split)
 
     def masked(self, x: fx.Node, value: Value, dim: int, sharding: Sharding) -> fx.Node:
@@ -84,7 +84,7 @@ class Emitter:
         size, splits = value.shape[dim], sharding[dim]
         if size % self.mesh.parts(splits) == 0:
             return x
-        return self.graph.call_method("masked", (self._ranks, x, dim, size, axes_of(splits)))
+        return self.graph.call_method("masked", (self.ranks, x, dim, size, axes_of(splits)))
 
     def halo_exchange(
         self, x: fx.Node, value: Value, at: tuple[int, str], have: Sharding, halo: Halo
@@ -117,7 +117,7 @@ class Emitter:
     ) -> fx.Node:
         if self.mesh.sizes[axis] == 1:
             return x
-        made = self.graph.call_method(method, (self._ranks, x, axis, *options))
+        made = self.graph.call_method(method, (self.ranks, x, axis, *options))
         if self.caller is None:
             raise AssertionError("a collective is written for a captured node")
         self.collectives.append(Collective(made, value, self.caller, axis, sent))

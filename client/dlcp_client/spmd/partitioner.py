@@ -60,11 +60,13 @@ def held_as(plan: Plan, kind: Kind, value: Value) -> Sharding:
 
 
 def left_as(plan: Plan, kind: Kind, name: str, value: Value) -> Sharding:
-    """How a rank gets an output: a gradient lies as its parameter does, results are whole."""
-    parameter = plan.captured.input(Kind.PARAMETER, name) if kind is Kind.GRADIENT else None
-    if parameter is None or parameter.value is None:
+    """How a rank gets an output: a gradient lies as its parameter does, an update as its buffer,
+    results are whole."""
+    inputs = {Kind.GRADIENT: Kind.PARAMETER, Kind.UPDATE: Kind.BUFFER}
+    of = plan.captured.input(inputs[kind], name) if kind in inputs else None
+    if of is None or of.value is None:
         return whole(len(value.shape))
-    return plan.shardings[parameter.value]
+    return plan.shardings[of.value]
 
 
 class _Partitioner:

@@ -255,11 +255,12 @@ class _Propagation:
 
 
 def _twins(captured: Captured) -> dict[Value, Value]:
-    """Parameter to gradient, and back."""
+    """Parameter to gradient, buffer to update, and back."""
     found: dict[Value, Value] = {}
+    inputs = {Kind.GRADIENT: Kind.PARAMETER, Kind.UPDATE: Kind.BUFFER}
     for port in captured.outputs:
-        if port.kind is Kind.GRADIENT and port.value is not None:
-            parameter = captured.input(Kind.PARAMETER, port.name)
-            if parameter is not None and parameter.value is not None:
-                found |= {parameter.value: port.value, port.value: parameter.value}
+        if port.kind in inputs and port.value is not None:
+            of = captured.input(inputs[port.kind], port.name)
+            if of is not None and of.value is not None:
+                found |= {of.value: port.value, port.value: of.value}
     return found

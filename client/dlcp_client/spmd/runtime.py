@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,6 +23,8 @@ from .windows import (
     shard_of,
     window_of,
 )
+
+T = TypeVar("T")
 
 
 def device_mesh(mesh: Mesh, device_type: str) -> DeviceMesh:
@@ -46,6 +49,7 @@ class GroupRanks(Position):
 
     def __init__(self, mesh: Mesh, devices: DeviceMesh) -> None:
         super().__init__(mesh, dist.get_rank())
+        self.seed = _of_all(torch.initial_seed() % 2**31)[0]
         self._groups = {name: devices.get_group(name) for name in mesh.names}
 
     def all_gather(self, x: Tensor, axis: str, dim: int, size: int) -> Tensor:
@@ -133,7 +137,7 @@ def check_equal(text: str) -> None:
             )
 
 
-def _of_all(value: str) -> Sequence[str]:
-    found = [""] * dist.get_world_size()
+def _of_all(value: T) -> Sequence[T]:
+    found = [value] * dist.get_world_size()
     dist.all_gather_object(found, value)
     return found

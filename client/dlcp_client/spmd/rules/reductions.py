@@ -68,7 +68,7 @@ RULES: Final[Rules] = {
     aten.all.default: reduce_whole, aten.all.dim: reduce_whole,
     aten.prod.default: reduce_whole, aten.prod.dim_int: reduce_whole,
     aten.logsumexp.default: reduce_whole,
-    aten.var.correction: reduce_whole, aten.var_mean.correction: reduce_whole,
+    aten.var.correction: reduce_whole, aten.var_mean.correction: reduce_whole,  # of one element
     aten.cumsum.default: _along_dim, aten.cumprod.default: _along_dim,
     aten.sort.default: _along_dim,
     aten._softmax.default: _along_dim, aten._log_softmax.default: _along_dim,

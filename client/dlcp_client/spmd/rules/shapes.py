@@ -110,6 +110,14 @@ def expand(call: Call) -> Rule:
     return rule([old], [new], sizes, linear=ONE, passes=True, shapes={1: 0})
 
 
+def repeat(call: Call) -> Rule:
+    """A dimension that is repeated stays whole."""
+    new, sizes = named(call.result.shape)
+    repeats = call.option("repeats")
+    kept = tuple(dim if times == 1 else () for dim, times in zip(new, repeats, strict=True))
+    return rule([kept[len(kept) - call.first.dim() :]], [kept], sizes, linear=ONE, passes=True)
+
+
 def along(name: str, call: Call) -> Rule:
     """A part of one dimension, or its rows in another order: it stays whole."""
     return _whole_along(call, [call.dim(name, call.first.dim())])
@@ -171,7 +179,7 @@ RULES: Final[Rules] = {
     aten.unsqueeze.default: reshape, aten.squeeze.dim: reshape, aten.squeeze.dims: reshape,
     aten.squeeze.default: reshape,
     aten.t.default: transpose, aten.transpose.int: transpose, aten.permute.default: permute,
-    aten.expand.default: expand,
+    aten.expand.default: expand, aten.repeat.default: repeat,
     aten.cat.default: cat, aten.stack.default: stack,
     aten.split.Tensor: _of_dim, aten.split_with_sizes.default: _of_dim,
     aten.select.int: select, aten.unbind.int: select, aten.select_backward.default: select_backward,

@@ -9,6 +9,7 @@ from typing import Final
 
 import torch
 
+from dlcp_client.spmd.interpolation import ADD, REPEAT
 from dlcp_client.spmd.windows import Window
 
 from .call import Call
@@ -127,7 +128,22 @@ def unfold_backward(call: Call) -> Rule:
     return rule([(*dims, ())], [dims], sizes, linear=ONE, shapes={1: 0}, passes=True, halos=halos)
 
 
+def repeat_rows(call: Call) -> Rule:
+    """A row of the operand is a window of the result."""
+    at, times = call.option("dim"), call.option("times")
+    large, small = call.result.shape[at], call.first.shape[at]
+    return _moved(call, {at: Halo(Window(large, times, 0, times, small), adds=READS)})
+
+
+def add_rows(call: Call) -> Rule:
+    """The adjoint."""
+    at, times = call.option("dim"), call.option("times")
+    large, small = call.first.shape[at], call.result.shape[at]
+    return _moved(call, {at: Halo(Window(large, times, 0, times, small), reads=READS)})
+
+
 RULES: Final[Rules] = {
+    REPEAT: repeat_rows, ADD: add_rows,
     aten.slice.Tensor: slice_rows, aten.slice_backward.default: slice_backward,
     aten.constant_pad_nd.default: pad, aten.roll.default: roll, aten.flip.default: flip,
     aten.unfold.default: unfold, aten.unfold_backward.default: unfold_backward,
