@@ -142,7 +142,7 @@ class Chooser:
     def _fits(self, place: Place, sharding: Sharding) -> bool:
         """Whether no shard is without rows but padding, at least of an even cut."""
         pairs = zip(place.shape, sharding, strict=True)
-        return all(rows >= self.mesh.parts(splits) for rows, splits in pairs)
+        return all(rows >= self.mesh.parts(splits) for rows, splits in pairs if splits)
 
     def _price(self, rule: Rule, places: Sequence[Place], choice: Choice) -> float:
         count = len(rule.operands)

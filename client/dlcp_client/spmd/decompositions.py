@@ -18,11 +18,15 @@ OF_TORCH: Final = (
     aten.nll_loss_backward, aten.mse_loss, aten.mse_loss_backward, aten.smooth_l1_loss,
     aten.smooth_l1_loss_backward, aten.huber_loss, aten.huber_loss_backward,
     aten.binary_cross_entropy, aten.binary_cross_entropy_backward,
-    aten.native_batch_norm_backward,
+    aten.native_batch_norm_backward, aten.glu, aten.glu_backward, aten.log_sigmoid_forward,
+    aten.log_sigmoid_backward, aten.pixel_shuffle, aten.pixel_unshuffle, aten.soft_margin_loss,
+    aten.soft_margin_loss_backward,
 )  # fmt: skip
-BATCH_NORMS: Final = [
-    getattr(aten, f"_native_batch_norm_legit{name}") for name in ("", "_functional", "_no_training")
-]
+# Names that begin with an underscore.
+MORE_OF_TORCH: Final = (
+    "_native_batch_norm_legit", "_native_batch_norm_legit_functional",
+    "_native_batch_norm_legit_no_training", "_prelu_kernel", "_prelu_kernel_backward",
+)  # fmt: skip
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -39,7 +43,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.native_group_norm_backward.default: _group_norm_backward,
         aten.native_dropout.default: _dropout(),
     }
-    return {**get_decompositions([*OF_TORCH, *BATCH_NORMS]), **ours}
+    more = [getattr(aten, name) for name in MORE_OF_TORCH]
+    return {**get_decompositions([*OF_TORCH, *more]), **ours}
 
 
 def _mean(

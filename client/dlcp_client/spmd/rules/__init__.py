@@ -41,4 +41,6 @@ def rule_of(call: Call) -> Rule | None:
     found = TABLE.get(call.target)
     if found is None and elementwise.is_pointwise(call.target):
         found = elementwise.pointwise
-    return None if found is None else found(call)
+    if found is None or not any(one is not None for one in call.results):  # a number, say
+        return None
+    return found(call)

@@ -48,16 +48,20 @@ def scatter_add(call: Call) -> Rule | None:
 def _along_index(call: Call, linear: tuple[frozenset[int], ...] = ()) -> Rule | None:
     at = call.dim("dim", call.first.dim())
     shapes = [[n for dim, n in enumerate(one.shape) if dim != at] for one in call.operands]
-    if any(shape != shapes[0] for shape in shapes):
-        return None
+    if any(shape != shapes[0] for shape in shapes) or any(
+        one.dim() != call.first.dim() for one in call.operands
+    ):
+        return None  # also a number with an index of one dimension
     dims, sizes = named(call.first.shape)
     kept = without(dims, [at])
     operands = [kept] * len(call.operands)
     return rule(operands, [kept], sizes, linear=linear, passes=True, zeroed=INDEX)
 
 
-def index_select(call: Call) -> Rule:
-    """The rows of one dimension, by an index of one dimension."""
+def index_select(call: Call) -> Rule | None:
+    """The rows of one dimension, by an index of one dimension. None: of a number."""
+    if not call.first.dim():
+        return None
     at = call.dim("dim", call.first.dim())
     dims, sizes = named(call.first.shape)
     index, more = named(call.operands[1].shape, "i")
@@ -67,8 +71,11 @@ def index_select(call: Call) -> Rule:
     return rule([kept, index], [made], sizes, linear=ONE, zeroed=INDEX)
 
 
-def index_add(call: Call) -> Rule:
-    """Adds rows to the rows that an index names: the index and its dimension stay whole."""
+def index_add(call: Call) -> Rule | None:
+    """Adds rows to the rows that an index names: the index and its dimension stay whole. None: to a
+    number."""
+    if not call.first.dim():
+        return None
     at = call.dim("dim", call.first.dim())
     dims, sizes = named(call.first.shape)
     kept = without(dims, [at])

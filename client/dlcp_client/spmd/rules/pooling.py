@@ -116,14 +116,25 @@ def space_whole(count: int, call: Call) -> Rule:
     return rule([whole] * len(call.operands), [whole] * len(call.results), sizes)
 
 
+WHOLE: Final = {
+    2: (
+        aten.max_pool2d_with_indices, aten._adaptive_avg_pool2d, aten._adaptive_avg_pool2d_backward,
+        aten.reflection_pad2d, aten.reflection_pad2d_backward,
+        aten.replication_pad2d, aten.replication_pad2d_backward,
+    ),
+    1: (
+        aten.reflection_pad1d, aten.reflection_pad1d_backward,
+        aten.replication_pad1d, aten.replication_pad1d_backward,
+    ),
+    3: (
+        aten.max_pool3d_with_indices, aten._adaptive_avg_pool3d, aten._adaptive_avg_pool3d_backward,
+        aten.reflection_pad3d, aten.reflection_pad3d_backward,
+        aten.replication_pad3d, aten.replication_pad3d_backward,
+    ),
+}  # fmt: skip
 RULES: Final[Rules] = {
     MAX: maximum, MAX_BACKWARD: maximum_backward,
     aten.avg_pool2d.default: average, aten.avg_pool3d.default: average,
     AVERAGE_BACKWARD: average_backward,
-    aten.max_pool2d_with_indices.default: partial(space_whole, 2),
-    aten.max_pool3d_with_indices.default: partial(space_whole, 3),
-    aten._adaptive_avg_pool2d.default: partial(space_whole, 2),
-    aten._adaptive_avg_pool2d_backward.default: partial(space_whole, 2),
-    aten._adaptive_avg_pool3d.default: partial(space_whole, 3),
-    aten._adaptive_avg_pool3d_backward.default: partial(space_whole, 3),
+    **{one.default: partial(space_whole, dims) for dims, ones in WHOLE.items() for one in ones},
 }  # fmt: skip
