@@ -31,6 +31,13 @@ def everything(rank: int, size: int) -> None:
     trained(size)
     if size == 2:
         mistakes(rank, size)
+    if size == 3:
+        several_differ(rank)
+
+
+def several_differ(rank: int) -> None:
+    with pytest.raises(RanksDisagree, match="ranks 1, 2 have other programs than rank 0: '2' on"):
+        check_equal(f"{min(rank, 1) + 1}")
 
 
 def collectives(rank: int, size: int) -> None:

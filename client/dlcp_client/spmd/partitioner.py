@@ -9,8 +9,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Final
 
 from torch import fx
+
+from dlcpd.contract.errors import BadConfig
 
 from .capture import Kind, Value
 from .choice import Choice, Chooser, Costs, Place, summed_axes
@@ -23,6 +26,8 @@ from .propagation import Plan
 from .resharding import Move, steps
 from .rules import Rule
 from .sharding import Sharding, Splits, whole
+
+REPLICATE_OVER: Final = 16 << 20  # bytes: a larger tensor is seldom meant to be on every rank
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,10 +47,16 @@ class Partition:
         return self.graph.python_code("self").src
 
 
-def partition_of(plan: Plan, costs: Costs | None = None) -> Partition:
-    """Divide every call of a planned graph."""
+def partition_of(
+    plan: Plan, costs: Costs | None = None, *, replicate_over: int = REPLICATE_OVER
+) -> Partition:
+    """Divide every call of a planned graph.
+
+    Raises: BadConfig naming the call that would gather an activation of more bytes than
+    `replicate_over` to every rank.
+    """
     emitter = Emitter(plan.mesh)
-    maker = _Partitioner(plan, emitter, Chooser(plan.mesh, costs or Costs()))
+    maker = _Partitioner(plan, emitter, Chooser(plan.mesh, costs or Costs()), replicate_over)
     for node in plan.captured.graph.nodes:
         maker.add(node)
     return Partition(plan, emitter.graph, maker.have, tuple(emitter.collectives))
@@ -72,8 +83,9 @@ def left_as(plan: Plan, kind: Kind, name: str, value: Value) -> Sharding:
 class _Partitioner:
     """Divides one captured node after the other."""
 
-    def __init__(self, plan: Plan, emitter: Emitter, chooser: Chooser) -> None:
+    def __init__(self, plan: Plan, emitter: Emitter, chooser: Chooser, replicate_over: int) -> None:
         self._plan, self._emitter, self._chooser = plan, emitter, chooser
+        self._replicate_over = replicate_over
         self.have: dict[Value, Sharding] = {}
         self._forms: dict[Value, dict[Sharding, fx.Node]] = defaultdict(dict)  # once added up
         self._partial: dict[Value, tuple[str, ...]] = {}  # axes over which to add up
@@ -203,7 +215,25 @@ class _Partitioner:
         x = self._forms[value][self.have[value]]
         for step in steps(self.have[value], want):
             x = self._emitter.move(x, value, step)
+        if not any(want) and any(self.have[value]):
+            self._check_whole(value)
         return x
+
+    def _check_whole(self, value: Value) -> None:
+        """Parameters are gathered for each use, results and marked tensors because a user says
+        so."""
+        caller, size = self._emitter.caller, value.tensor.nbytes
+        if caller is None or caller.op == "output" or caller.target == MARK:
+            return
+        if size <= self._replicate_over or value in self._stored:
+            return
+        captured = self._plan.captured
+        raise BadConfig(
+            f"{caller.target} needs a whole tensor of {list(value.shape)} on every rank, "
+            f"{size:,} bytes, at {captured.line_of(caller)}; the tensor comes from "
+            f"{captured.line_of(value.node)}: annotate another dimension of it with mesh_split, "
+            f"keep_whole it, or set replicate_over= above {self._replicate_over:,}"
+        )
 
     def _made_again(self, value: Value, want: Sharding) -> fx.Node | None:
         """A tensor from its operand, which is at hand as the call needs it: the transpose of a

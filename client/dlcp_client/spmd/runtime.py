@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -44,6 +44,20 @@ def device_mesh(mesh: Mesh, device_type: str) -> DeviceMesh:
     return init_device_mesh(device_type, tuple(mesh.sizes.values()), mesh_dim_names=mesh.names)
 
 
+class Pending(NamedTuple):
+    """A sum that has begun. The tensor may not be read before `end_sum`."""
+
+    flat: Tensor
+    work: Any  # of torch.distributed
+    shapes: list[torch.Size]
+
+    def end_sum(self) -> list[Tensor]:
+        """The sums, when all of them are there."""
+        self.work.wait()
+        parts = torch.split(self.flat, [one.numel() for one in self.shapes])
+        return [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+
+
 class GroupRanks(Position):
     """This rank and its groups, one per axis. The methods are those of `Ranks`."""
 
@@ -62,6 +76,12 @@ class GroupRanks(Position):
         out = x.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(out, group=self._groups[axis])
         return out
+
+    def begin_sum(self, given: Sequence[Tensor], axis: str) -> "Pending":
+        """Start the sum of several tensors of one type, in one operation."""
+        flat = torch.cat([one.reshape(-1) for one in given])
+        work = dist.all_reduce(flat, group=self._groups[axis], async_op=True)
+        return Pending(flat, work, [one.shape for one in given])
 
     def reduce_scatter(self, x: Tensor, axis: str, dim: int) -> Tensor:
         rows = torch.cat(shards(x.movedim(dim, 0), 0, self.mesh.sizes[axis]))
@@ -119,22 +139,22 @@ def _bytes(x: Tensor) -> Tensor:
 def check_equal(text: str) -> None:
     """Every rank must have the same program.
 
-    Raises: RanksDisagree naming a rank and the first line that differs.
+    Raises: RanksDisagree naming the ranks that differ from rank 0, and the first line.
     """
     digest = sha256(text.encode()).hexdigest()
     if all(other == digest for other in _of_all(digest)):
         return
     first, *others = _of_all(text)
-    for rank, other in enumerate(others, 1):
-        if other != first:
-            pairs = zip(
-                f"{first}\n(end)".splitlines(), f"{other}\n(end)".splitlines(), strict=False
-            )
-            here, there = next(pair for pair in pairs if pair[0] != pair[1])
-            raise RanksDisagree(
-                f"rank {rank} has another program than rank 0: {there.strip()!r} instead of "
-                f"{here.strip()!r}; model, mesh, annotations and shapes must be the same"
-            )
+    apart = [rank for rank, other in enumerate(others, 1) if other != first]
+    other = others[apart[0] - 1]
+    pairs = zip(f"{first}\n(end)".splitlines(), f"{other}\n(end)".splitlines(), strict=False)
+    here, there = next(pair for pair in pairs if pair[0] != pair[1])
+    several = f"ranks {', '.join(map(str, apart))} have other programs"
+    one = f"rank {apart[0]} has another program"
+    raise RanksDisagree(
+        f"{one if len(apart) == 1 else several} than rank 0: {there.strip()!r} on rank {apart[0]} "
+        f"instead of {here.strip()!r}; model, mesh, annotations and shapes must be the same"
+    )
 
 
 def _of_all(value: T) -> Sequence[T]:
