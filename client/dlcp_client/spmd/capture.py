@@ -39,6 +39,7 @@ from .rules.call import results_of
 from .tied import merge_tied, output_nodes
 
 TORCH: Final = str(Path(torch.__file__).parent)
+HERE: Final = str(Path(__file__).parent)
 
 
 class Value(NamedTuple):
@@ -137,6 +138,7 @@ def capture(model: nn.Module, mesh: Mesh, example: Sequence[Any]) -> Captured:
             raise BadConfig(_not_captured(model, error)) from error
         graph = joint.graph_module.graph
         graph.eliminate_dead_code()
+        _drop_checks(graph)
         merge_tied(graph, model)
         replace_pools(graph)
         merge_repeated(graph)
@@ -189,6 +191,14 @@ def _output(desc: Any, node: fx.Node | None) -> Port:
     raise BadConfig(f"the model has an output that spmd does not know: {desc.expr()}")
 
 
+def _drop_checks(graph: fx.Graph) -> None:
+    """Checks of values, of the indices of `one_hot` say: a shard cannot stop the others."""
+    for node in list(graph.nodes):
+        if "_assert_async" in str(node.target):
+            graph.erase_node(node)
+    graph.eliminate_dead_code()
+
+
 def _changed(desc: Any) -> BadConfig:
     return BadConfig(
         f"the model changes {desc.mutated_input.expr()} in place: only buffers may change"
@@ -212,7 +222,7 @@ class _Lines(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # CPython's only way
-        while frame is not None and frame.f_code.co_filename.startswith(TORCH):
+        while frame is not None and frame.f_code.co_filename.startswith((TORCH, HERE)):
             frame = frame.f_back
         if frame is not None:
             file, number = frame.f_code.co_filename, frame.f_lineno
@@ -229,7 +239,7 @@ def _not_captured(model: nn.Module, error: Exception) -> str:
     frames = [
         f"{Path(frame.f_code.co_filename).name}:{line}"
         for frame, line in walk_tb(error.__traceback__)
-        if not frame.f_code.co_filename.startswith((TORCH, str(Path(__file__).parent)))
+        if not frame.f_code.co_filename.startswith((TORCH, HERE))
     ]
     where = f" at {frames[-1]}" if frames else ""
     said = str(error).strip().splitlines() or [type(error).__name__]

@@ -70,10 +70,12 @@ class Emitter:
         sent = bytes_sent(step, value.shape, value.tensor.element_size(), self.mesh)
         before = self.mesh.local_shape(value.shape, step.before)
         rows = self.mesh.local_shape(value.shape, step.after)[step.dim]
-        if step.move is Move.SWAP:
-            return self._collective(method, x, value, axis, sent, step.dim, step.to, rows)
         x, at = self._in_blocks(x, before, step.dim, step.split.outer)
-        if step.move is Move.GATHER:
+        if step.move is Move.SWAP:
+            to = step.to + (step.to > step.dim) * (at - step.dim)  # behind the dimension of blocks
+            in_block = rows // step.split.outer
+            x = self._collective(method, x, value, axis, sent, at, to, in_block)
+        elif step.move is Move.GATHER:
             x = self._collective(method, x, value, axis, sent, at, rows // step.split.outer)
         else:
             x = self.graph.call_method(method, (self.ranks, x, axis, at))

@@ -74,7 +74,7 @@ def _row(partition: Partition, one: Collective) -> tuple[str, ...]:
 
 
 def _name(node: fx.Node) -> str:
-    return str(node.target).removeprefix("aten.").split(".")[0]
+    return str(node.target).split(".")[1]  # of aten.add.Tensor
 
 
 def _shape(value: Value) -> str:
