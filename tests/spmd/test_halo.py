@@ -161,6 +161,14 @@ def test_indices_of_maxima_are_those_of_the_whole_image() -> None:
     assert "all_gather" in counts(partition)
 
 
+def test_maxima_of_whole_numbers_need_the_whole_image() -> None:
+    def function(x: Tensor) -> Tensor:
+        return x[:, :, :1, :1] * F.max_pool2d((x.detach() * 9).long(), 2).double()
+
+    x = torch.randn(2, 2, 4, 12).double()
+    divided(function, [], x, (None, None, None, "space"))
+
+
 def test_two_axes_of_one_dimension_have_no_halo() -> None:
     mesh = Mesh({"x": 2, "y": 2})
     x = torch.randn(2, 2, 3, 16).double()

@@ -21,7 +21,9 @@ Tables: TypeAlias = Mapping[str, Sequence[Sequence[str]]]  # each has its column
 
 def explain(partition: Partition, form: str = "text") -> str:
     """Three tables: the sums per axis, the inputs, the collectives. A rank sends these bytes at
-    most in a forward and a backward pass. `form`: "text", "json" (objects by column) or "html" (a page).
+    most in a forward and a backward pass.
+
+    `form`: "text", "json" (objects by column) or "html" (a page).
 
     Raises: BadConfig for another form.
     """

@@ -59,7 +59,10 @@ def _edits(call: Call, at: int) -> tuple[Edit, ...]:
 
 
 def maximum(call: Call) -> Rule:
-    """Rows outside are minus infinity."""
+    """Rows outside are minus infinity; there is none among whole numbers, whose space stays
+    whole."""
+    if not call.first.is_floating_point():
+        return space_whole(len(call.option("kernel")), call)
     large, small = call.first.shape, call.result.shape
     halos = [
         Halo(one, reads=FIRST, fill=-math.inf, edits=_edits(call, at))
