@@ -7,6 +7,7 @@ import pytest
 from tests import examples
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("name", "ranks", "sends"),
     [("spmd_gpt.py", 2, "model  all_reduce"), ("spmd_spatial.py", 3, "space  halo_exchange")],
