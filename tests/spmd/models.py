@@ -80,6 +80,25 @@ TENSOR_PARALLEL = {
 }  # fmt: skip
 
 
+class Convolutions(nn.Module):
+    """Two layers with batch norm, the second with a stride, and a maximum between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 6, 5, 2, padding=2)
+        self.norm, self.last = nn.BatchNorm2d(4), nn.Linear(6, 5)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.norm(self.first(x))), 3, stride=1, padding=1)
+        return F.cross_entropy(self.last(torch.tanh(self.second(x)).mean((2, 3))), target)
+
+
+def convolutions(width: int = 17) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    torch.manual_seed(0)
+    x, target = torch.randn(3, 2, 12, width).double(), torch.randint(0, 5, (3,))
+    return Convolutions().double(), (x, target)
+
+
 def perceptron(batch: int = 7) -> tuple[nn.Module, tuple[Tensor, ...]]:
     torch.manual_seed(0)
     model = Perceptron().double()

@@ -71,6 +71,7 @@ def _whole(
 def expected(model: nn.Module, arguments: tuple[Tensor, ...]) -> Outputs:
     """The same of the model on one device."""
     model.zero_grad()
+    before = {name: x.clone() for name, x in model.named_buffers()}
     results = model(*arguments)
     each = results if isinstance(results, tuple) else (results,)
     torch.autograd.backward(
@@ -81,6 +82,10 @@ def expected(model: nn.Module, arguments: tuple[Tensor, ...]) -> Outputs:
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
             found[Kind.GRADIENT, name] = parameter.grad
+    for name, x in model.named_buffers():
+        if not torch.equal(x, before[name]):
+            found[Kind.UPDATE, name] = x.clone()
+            x.copy_(before[name])
     return found
 
 

@@ -20,7 +20,7 @@ from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.module import Partitioned, partition
 from dlcp_client.spmd.runtime import GroupRanks, check_equal, device_mesh
 from dlcpd.contract.errors import BadConfig, RanksDisagree
-from tests.spmd.models import TENSOR_PARALLEL, gpt, perceptron
+from tests.spmd.models import TENSOR_PARALLEL, convolutions, gpt, perceptron
 
 STEPS = 3
 
@@ -31,6 +31,13 @@ def everything(rank: int, size: int) -> None:
     trained(size)
     if size == 2:
         mistakes(rank, size)
+    if size == 3:
+        several_differ(rank)
+
+
+def several_differ(rank: int) -> None:
+    with pytest.raises(RanksDisagree, match="ranks 1, 2 have other programs than rank 0: '2' on"):
+        check_equal(f"{min(rank, 1) + 1}")
 
 
 def collectives(rank: int, size: int) -> None:
@@ -38,11 +45,14 @@ def collectives(rank: int, size: int) -> None:
     mesh = Mesh({"a": size})
     ranks = GroupRanks(mesh, device_mesh(mesh, "cpu"))
     every = [torch.arange(2 * 5 * 3).view(2, 5, 3).double() * (one + 1) for one in range(size)]
-    calls: list[tuple[str, Sequence[int]]] = [
+    calls: list[tuple[str, Sequence[Any]]] = [
         ("all_gather", (1, 5 * size - 1)),
         ("all_reduce", ()),
         ("reduce_scatter", (1,)),
         ("all_to_all", (2, 1, 3 * size - 1)),
+        ("halo_exchange", (1, (5 * size - 1, 1, -1, 3, 5 * size - 1), 7.0)),
+        ("halo_exchange", (1, (5 * size, 1, 2, 1, 5 * size, True), 0.0)),
+        ("halo_reduce", (1, (5 * size + 2, 2, -1, 3, 2 * size))),
     ]
     for method, options in calls:
         given = [one % 7 == 0 for one in every] if method == "all_gather" else every
@@ -59,6 +69,8 @@ def trained(size: int) -> None:
     uneven: list[Any] = [("data", None), ("data",)]
     _train(perceptron(), Mesh({"model": size}), {"up.weight": ("model", None)}, [])
     _train(perceptron(), Mesh({"data": size}), {}, uneven)
+    width: list[Any] = [(None, None, None, "space"), None]
+    _train(convolutions(), Mesh({"space": size}), {}, width)
     if size % 2 == 0:
         sizes = {"data": size // 2, "model": 2}
         _train(gpt(), Mesh(sizes), TENSOR_PARALLEL, batch)
@@ -74,7 +86,8 @@ def _train(made: Any, mesh: Mesh, patterns: Mapping[str, Any], inputs: Sequence[
     model.load_state_dict(right)  # of rank 0, with which the parts begin
     assert all(isinstance(one, DTensor) for one in parallel.parameters())
     assert parallel.state_dict().keys() == model.state_dict().keys()
-    local = [_shard(x, dims, mesh) for x, dims in zip(arguments, inputs or [()] * 2, strict=True)]
+    pairs = zip(arguments, inputs or [()] * 2, strict=True)
+    local = [_shard(x, dims or (), mesh) for x, dims in pairs]
     optimizers = [torch.optim.AdamW(one.parameters(), lr=0.01) for one in (model, parallel)]
     for _ in range(STEPS):
         losses = []
@@ -107,6 +120,10 @@ def _check_equal(parallel: Partitioned, model: nn.Module) -> None:
         found = parallel.get_parameter(name)
         assert isinstance(found, DTensor)
         torch.testing.assert_close(found.full_tensor(), right, rtol=1e-9, atol=1e-9)
+    for name, buffer in model.named_buffers():
+        held = parallel.get_buffer(name)
+        assert isinstance(held, DTensor)
+        torch.testing.assert_close(held.full_tensor(), buffer, rtol=1e-9, atol=1e-9)
 
 
 def _reloaded(parallel: Partitioned, model: nn.Module) -> None:

@@ -12,7 +12,7 @@ docs/spmd.md says how to read its plan, and when not to use it.
 from .annotations import OPEN, annotate
 from .choice import Costs
 from .explanation import explain
-from .marks import mesh_split
+from .marks import keep_whole, mesh_split
 from .meshes import Mesh, mesh
 from .module import Partitioned, partition
 from .partitioner import Partition
@@ -26,6 +26,7 @@ __all__ = [
     "Partitioned",
     "annotate",
     "explain",
+    "keep_whole",
     "mesh",
     "mesh_split",
     "partition",

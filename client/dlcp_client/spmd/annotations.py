@@ -72,7 +72,7 @@ def _splits(dim: Any, mesh: Mesh, name: str) -> tuple[Split, ...]:
 
 def _check_fit(size: int, splits: tuple[Split, ...], mesh: Mesh, what: str) -> None:
     parts, axes = mesh.parts(splits), "+".join(axes_of(splits))
-    if size < parts:
+    if splits and size < parts:
         raise BadConfig(
             f"{what} has {size} rows, fewer than the {parts} shards of {axes}: "
             "leave it whole, or divide another dimension"

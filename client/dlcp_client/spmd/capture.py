@@ -4,11 +4,10 @@ Torch keeps `aot_export_joint_with_descriptors` for such tools. Shapes are those
 """
 
 import linecache
-import math
 import operator
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -24,12 +23,14 @@ from torch.utils import _pytree as pytree
 from dlcpd.contract.errors import BadConfig
 
 from .annotations import Annotation
+from .decompositions import decompositions
+from .interpolation import repeated
 from .marks import collected
 from .meshes import Mesh
+from .pools import replace_pools
 from .private_torch import (
     aot_export_joint_with_descriptors,
     descriptors,
-    get_decompositions,
     preserve_node_meta,
     set_stack_trace,
 )
@@ -37,15 +38,8 @@ from .repeated import merge_repeated
 from .rules.call import results_of
 from .tied import merge_tied, output_nodes
 
-aten = torch.ops.aten
-# Operations that become others, which have rules; `_decompositions` adds three.
-DECOMPOSED: Final = (
-    aten.addmv, aten.baddbmm, aten.addbmm, aten.nll_loss_forward,
-    aten.nll_loss_backward, aten.mse_loss, aten.mse_loss_backward, aten.smooth_l1_loss,
-    aten.smooth_l1_loss_backward, aten.huber_loss, aten.huber_loss_backward,
-    aten.binary_cross_entropy, aten.binary_cross_entropy_backward,
-)  # fmt: skip
 TORCH: Final = str(Path(torch.__file__).parent)
+HERE: Final = str(Path(__file__).parent)
 
 
 class Value(NamedTuple):
@@ -76,11 +70,12 @@ class Kind(Enum):
     TANGENT = "tangent"
     RESULT = "result"
     GRADIENT = "gradient"
+    UPDATE = "update"  # of a buffer
 
 
 class Port(NamedTuple):
-    """An input or an output. `name`: of the parameter or buffer, or the number of the argument or
-    result. `value`: None for a gradient that does not exist."""
+    """An input or an output. `name`: of the parameter or buffer, also of its gradient or update, or
+    the number of the argument or result. `value`: None for a gradient that does not exist."""
 
     kind: Kind
     name: str
@@ -132,9 +127,10 @@ def capture(model: nn.Module, mesh: Mesh, example: Sequence[Any]) -> Captured:
         marks = stack.enter_context(collected(mesh))
         stack.enter_context(preserve_node_meta())
         stack.enter_context(_Lines())
+        stack.enter_context(_without_mkldnn())
         try:
             joint = aot_export_joint_with_descriptors(
-                stack, model, tuple(example), decompositions=_decompositions()
+                stack, model, tuple(example), decompositions=decompositions()
             )
         except BadConfig:
             raise  # of `mesh_split`
@@ -142,7 +138,9 @@ def capture(model: nn.Module, mesh: Mesh, example: Sequence[Any]) -> Captured:
             raise BadConfig(_not_captured(model, error)) from error
         graph = joint.graph_module.graph
         graph.eliminate_dead_code()
+        _drop_checks(graph)
         merge_tied(graph, model)
+        replace_pools(graph)
         merge_repeated(graph)
         inputs = [
             _input(node.meta["desc"], node) for node in graph.nodes if node.op == "placeholder"
@@ -165,6 +163,8 @@ def _input(desc: Any, node: fx.Node) -> Port:
             return Port(Kind.ARGUMENT, str(desc.idx), Value(node))
         case descriptors.TangentAOTInput(output=descriptors.PlainAOTOutput(idx=number)):
             return Port(Kind.TANGENT, str(number), Value(node))
+        case descriptors.TangentAOTInput(output=descriptors.InputMutationAOTOutput() as changed):
+            raise _changed(changed)
     raise BadConfig(f"the model has an input that spmd does not know: {desc.expr()}")
 
 
@@ -182,52 +182,56 @@ def _output(desc: Any, node: fx.Node | None) -> Port:
                 f"argument {number} of the example requires a gradient: spmd computes gradients "
                 "of parameters only; use detach()"
             )
+        case descriptors.InputMutationAOTOutput(
+            mutated_input=descriptors.BufferAOTInput(target=name)
+        ):
+            return Port(Kind.UPDATE, name, value)
         case descriptors.InputMutationAOTOutput():
-            raise BadConfig(
-                f"the model changes {desc.mutated_input.expr()} in place: spmd does not support "
-                "that yet; use a layer without running statistics"
-            )
+            raise _changed(desc)
     raise BadConfig(f"the model has an output that spmd does not know: {desc.expr()}")
 
 
-def _mean(
-    x: torch.Tensor,
-    dim: Sequence[int] | None = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-) -> torch.Tensor:
-    """A sum, which may be partial, and a division."""
-    dims = list(dim) if dim else list(range(x.dim()))
-    count = math.prod(x.shape[at] for at in dims)
-    return torch.sum(x, dims, keepdim, dtype=dtype) / count
+def _drop_checks(graph: fx.Graph) -> None:
+    """Checks of values, of the indices of `one_hot` say: a shard cannot stop the others."""
+    for node in list(graph.nodes):
+        if "_assert_async" in str(node.target):
+            graph.erase_node(node)
+    graph.eliminate_dead_code()
 
 
-def _addmm(
-    bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
-) -> torch.Tensor:
-    """A product, which may be partial, and a sum: without torch's multiplications by 1."""
-    product = torch.mm(a, b) if alpha == 1 else torch.mm(a, b) * alpha
-    return product + (bias if beta == 1 else bias * beta)
+def _changed(desc: Any) -> BadConfig:
+    return BadConfig(
+        f"the model changes {desc.mutated_input.expr()} in place: only buffers may change"
+    )
 
 
-def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """Operations that become others, which have rules."""
-    table = get_decompositions(DECOMPOSED)
-    return {**table, aten.addmm.default: _addmm, aten.mean.dim: _mean, aten.mean.default: _mean}
+@contextmanager
+def _without_mkldnn() -> Iterator[None]:
+    """Its recurrent layers are one operation, in which nothing can be divided."""
+    set_flags: Any = torch.backends.mkldnn.set_flags
+    before, *_ = set_flags(False)
+    try:
+        yield
+    finally:
+        set_flags(before)
 
 
 class _Lines(TorchFunctionMode):
-    """Notes the user's line of every call of torch. Autograd keeps it for the backward pass."""
+    """Notes the user's line of every call of torch. Autograd keeps it for the backward pass. A
+    repetition of rows becomes one operation."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # CPython's only way
-        while frame is not None and frame.f_code.co_filename.startswith(TORCH):
+        while frame is not None and frame.f_code.co_filename.startswith((TORCH, HERE)):
             frame = frame.f_back
         if frame is not None:
             file, number = frame.f_code.co_filename, frame.f_lineno
             code = linecache.getline(file, number).strip()
             set_stack_trace([f"{Path(file).name}:{number}: {code}"])
+        if func is torch.nn.functional.interpolate:
+            found = repeated(*args, **(kwargs or {}))
+            if found is not None:
+                return found
         return func(*args, **(kwargs or {}))
 
 
@@ -235,7 +239,7 @@ def _not_captured(model: nn.Module, error: Exception) -> str:
     frames = [
         f"{Path(frame.f_code.co_filename).name}:{line}"
         for frame, line in walk_tb(error.__traceback__)
-        if not frame.f_code.co_filename.startswith((TORCH, str(Path(__file__).parent)))
+        if not frame.f_code.co_filename.startswith((TORCH, HERE))
     ]
     where = f" at {frames[-1]}" if frames else ""
     said = str(error).strip().splitlines() or [type(error).__name__]

@@ -6,19 +6,21 @@ a rank does.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from math import inf, prod
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from dlcpd.contract.errors import BadConfig
 
 from .factors import ByFactor, dealt, sharding_of
+from .halos import divided_halos, divides_halos_simply, windows_of
 from .meshes import Mesh
 from .resharding import Move, bytes_sent, steps
 from .rules import Rule
 from .rules.rule import Dims
 from .sharding import Sharding, Split, Splits, axes_in, axes_of
+from .windows import received_rows, row_bytes
 
 MAX_CANDIDATES: Final = 4096  # of one call: 6 axes with 3 factors each
 
@@ -67,10 +69,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Chooser:
-    """Chooses for the calls of one mesh."""
+    """Chooses for the calls of one mesh. Equal calls, as those of repeated layers, are chosen for
+    once: rules are known by identity."""
 
     mesh: Mesh
     costs: Costs
+    _known: dict[Any, tuple[Rule, Choice]] = field(default_factory=dict)
 
     def choose(
         self, rule: Rule, places: Sequence[Place], *, excluded: Collection[str] = ()
@@ -79,6 +83,13 @@ class Chooser:
 
         `places`: in the order of `Rule.places`; `excluded`: axes that must divide nothing.
         """
+        about = [(one.sharding, frozenset(one.free)) for one in places]
+        key = id(rule), tuple(about), tuple(excluded)
+        if key not in self._known:  # which keeps the rule, and so its identity
+            self._known[key] = rule, self._cheapest(rule, places, excluded)
+        return self._known[key][1]
+
+    def _cheapest(self, rule: Rule, places: Sequence[Place], excluded: Collection[str]) -> Choice:
         best: tuple[float, Choice] | None = None
         for by_factor in self._candidates(rule, places, excluded):
             choice = self._choice(rule, places, by_factor)
@@ -118,13 +129,20 @@ class Chooser:
         """None: a tensor cannot be divided in that way."""
         if any(rule.sizes[name] < self.mesh.parts(part) for name, part in by_factor.items()):
             return None
+        if not divides_halos_simply(rule, by_factor):
+            return None
         found = []
         for place in places:
             sharding = sharding_of(place.dims, by_factor, rule, self.mesh)
-            if sharding is None:
+            if sharding is None or not self._fits(place, sharding):
                 return None
             found.append(sharding)
         return Choice(by_factor, tuple(found))
+
+    def _fits(self, place: Place, sharding: Sharding) -> bool:
+        """Whether no shard is without rows but padding, at least of an even cut."""
+        pairs = zip(place.shape, sharding, strict=True)
+        return all(rows >= self.mesh.parts(splits) for rows, splits in pairs if splits)
 
     def _price(self, rule: Rule, places: Sequence[Place], choice: Choice) -> float:
         count = len(rule.operands)
@@ -136,6 +154,21 @@ class Chooser:
                 total += sum(self._added_up(place, made, axis) for axis in axes)
             else:
                 total += self._moved(place, made, place.sharding)
+        return total + self._halos(rule, places, choice)
+
+    def _halos(self, rule: Rule, places: Sequence[Place], choice: Choice) -> float:
+        """The time of fetching windows, and of adding them."""
+        axes = divided_halos(rule, choice.by_factor, self.mesh)
+        total, count = 0.0, len(rule.operands)
+        for at, (place, made) in enumerate(
+            zip(places, choice.shardings, strict=True) if axes else ()
+        ):
+            for dim, axis, halo in windows_of(rule, axes, place.dims):
+                moves = at in halo.reads if at < count else at - count in halo.adds
+                if moves:
+                    rows = received_rows(halo.window, self.mesh.sizes[axis])
+                    local = self.mesh.local_shape(place.shape, made)
+                    total += self.costs.of(rows * row_bytes(local, dim, place.item))
         return total
 
     def _moved(self, place: Place, have: Sharding, want: Sharding) -> float:

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .dropout import mask
 from .meshes import Mesh
-from .sharding import Split
+from .sharding import Split, Splits
+from .windows import Numbers, Window, rows_back, rows_for, shard_of, window_of
 
 
 class Ranks(Protocol):
@@ -30,18 +32,28 @@ class Ranks(Protocol):
     def all_to_all(self, x: Tensor, axis: str, dim: int, to: int, size: int) -> Tensor:
         """The shards of `dim` together (`size` rows), but this rank's shard of dimension `to`."""
 
+    def halo_exchange(self, x: Tensor, axis: str, dim: int, window: Numbers, fill: float) -> Tensor:
+        """This rank's window of a dimension; the numbers are those of `Window`."""
+
+    def halo_reduce(self, x: Tensor, axis: str, dim: int, window: Numbers) -> Tensor:
+        """This rank's shard of the sum of the windows of all."""
+
     def shard(self, x: Tensor, axis: str, dim: int) -> Tensor:
         """This rank's shard of a dimension that it holds as a whole."""
+
+    def keep(self, shape: Sequence[int], splits: Sequence[Splits], p: float, number: int) -> Tensor:
+        """This rank's shard of the mask of dropout."""
 
     def masked(self, x: Tensor, dim: int, size: int, axes: Sequence[str]) -> Tensor:
         """`x` with zeros as padding of a dimension, whose `size` rows those axes divide."""
 
 
 class Position:
-    """The calls that need no other rank. `at`: the coordinates of this one."""
+    """The calls that need no other rank. `at`: the coordinates of this one; `seed`: of dropout, the
+    same on every rank, another one in each step."""
 
     def __init__(self, mesh: Mesh, rank: int) -> None:
-        self.mesh, self.at = mesh, mesh.coordinates(rank)
+        self.mesh, self.at, self.seed = mesh, mesh.coordinates(rank), 0
 
     def shard(self, x: Tensor, axis: str, dim: int) -> Tensor:
         return shards(x, dim, self.mesh.sizes[axis])[self.at[axis]]
@@ -52,6 +64,17 @@ class Position:
         if held == x.shape[dim]:
             return x
         return padded(x.narrow(dim, 0, held), dim, x.shape[dim])
+
+    def keep(self, shape: Sequence[int], splits: Sequence[Splits], p: float, number: int) -> Tensor:
+        """This rank's shard of the mask of dropout of a tensor of `shape`. The splits of a
+        dimension are pairs of an axis and blocks."""
+        places = []
+        for size, each in zip(shape, splits, strict=True):
+            rows = torch.arange(size)
+            for axis, outer in each:
+                rows = self.shard(rows.view(outer, -1), axis, 1).flatten()
+            places.append(rows)
+        return mask(places, p, number, seed=self.seed)
 
 
 def padded(x: Tensor, dim: int, rows: int) -> Tensor:
@@ -88,10 +111,29 @@ def all_to_all(given: Sequence[Tensor], dim: int, to: int, size: int) -> list[Te
     return shards(all_gather(given, dim, size)[0], to, len(given))
 
 
+def halo_exchange(given: Sequence[Tensor], dim: int, window: Numbers, fill: float) -> list[Tensor]:
+    """The window of each member."""
+    of, parts = Window(*window), len(given)
+    sent = [rows_for(x, dim, of, rank, parts) for rank, x in enumerate(given)]
+    return [
+        window_of(each, dim, of, to, parts, fill=fill)
+        for to, each in enumerate(zip(*sent, strict=True))
+    ]
+
+
+def halo_reduce(given: Sequence[Tensor], dim: int, window: Numbers) -> list[Tensor]:
+    """The sum of the windows' rows, at each member the rows of its shard."""
+    of, parts = Window(*window), len(given)
+    sent = [rows_back(y, dim, of, rank, parts) for rank, y in enumerate(given)]
+    return [shard_of(each, dim, of, to, parts) for to, each in enumerate(zip(*sent, strict=True))]
+
+
 # From the tensors of the members of a group, in order, to their results: what `Ranks` means.
 MEANING: Final[Mapping[str, Callable[..., list[Tensor]]]] = {
     "all_gather": all_gather,
     "all_reduce": all_reduce,
     "reduce_scatter": reduce_scatter,
     "all_to_all": all_to_all,
+    "halo_exchange": halo_exchange,
+    "halo_reduce": halo_reduce,
 }

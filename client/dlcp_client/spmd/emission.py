@@ -10,7 +10,9 @@ from torch import fx
 from .capture import Value
 from .meshes import Mesh
 from .resharding import Move, Step, bytes_sent
+from .rules.rule import Halo
 from .sharding import Sharding, Split, axes_of, replaced
+from .windows import Window, received_rows, row_bytes, sent_rows
 
 aten = torch.ops.aten
 
@@ -38,7 +40,8 @@ class Emitter:
         self.mesh, self.graph = mesh, fx.Graph()
         self.collectives: list[Collective] = []
         self.caller: fx.Node | None = None  # the captured node that is being divided
-        self._ranks = self.graph.placeholder("ranks")
+        self.ranks = self.graph.placeholder("ranks")
+        self._windows: dict[tuple[fx.Node, int, Window, float], fx.Node] = {}
 
     def add_up(
         self, x: fx.Node, value: Value, have: Sharding, wish: Sharding, axes: tuple[str, ...]
@@ -67,13 +70,15 @@ class Emitter:
         sent = bytes_sent(step, value.shape, value.tensor.element_size(), self.mesh)
         before = self.mesh.local_shape(value.shape, step.before)
         rows = self.mesh.local_shape(value.shape, step.after)[step.dim]
-        if step.move is Move.SWAP:
-            return self._collective(method, x, value, axis, sent, step.dim, step.to, rows)
         x, at = self._in_blocks(x, before, step.dim, step.split.outer)
-        if step.move is Move.GATHER:
+        if step.move is Move.SWAP:
+            to = step.to + (step.to > step.dim) * (at - step.dim)  # behind the dimension of blocks
+            in_block = rows // step.split.outer
+            x = self._collective(method, x, value, axis, sent, at, to, in_block)
+        elif step.move is Move.GATHER:
             x = self._collective(method, x, value, axis, sent, at, rows // step.split.outer)
         else:
-            x = self.graph.call_method(method, (self._ranks, x, axis, at))
+            x = self.graph.call_method(method, (self.ranks, x, axis, at))
         return self._flat(x, value, step.after, step.split)
 
     def masked(self, x: fx.Node, value: Value, dim: int, sharding: Sharding) -> fx.Node:
@@ -81,14 +86,40 @@ class Emitter:
         size, splits = value.shape[dim], sharding[dim]
         if size % self.mesh.parts(splits) == 0:
             return x
-        return self.graph.call_method("masked", (self._ranks, x, dim, size, axes_of(splits)))
+        return self.graph.call_method("masked", (self.ranks, x, dim, size, axes_of(splits)))
+
+    def halo_exchange(
+        self, x: fx.Node, value: Value, at: tuple[int, str], have: Sharding, halo: Halo
+    ) -> fx.Node:
+        """The window of a dimension, `at` that and the axis that divides it. A window that serves
+        several calls is fetched once."""
+        dim, axis = at
+        key = x, dim, halo.window, halo.fill
+        if key not in self._windows:
+            sent = sent_rows(halo.window, self.mesh.sizes[axis]) * self._row_bytes(value, dim, have)
+            self._windows[key] = self._collective(
+                "halo_exchange", x, value, axis, sent, dim, tuple(halo.window), halo.fill
+            )
+        return self._windows[key]
+
+    def halo_reduce(
+        self, x: fx.Node, value: Value, at: tuple[int, str], have: Sharding, halo: Halo
+    ) -> fx.Node:
+        """The shard of a dimension, out of windows."""
+        dim, axis = at
+        sent = received_rows(halo.window, self.mesh.sizes[axis]) * self._row_bytes(value, dim, have)
+        return self._collective("halo_reduce", x, value, axis, sent, dim, tuple(halo.window))
+
+    def _row_bytes(self, value: Value, dim: int, have: Sharding) -> int:
+        local = self.mesh.local_shape(value.shape, have)
+        return row_bytes(local, dim, value.tensor.element_size())
 
     def _collective(
         self, method: str, x: fx.Node, value: Value, axis: str, sent: float, *options: Any
     ) -> fx.Node:
         if self.mesh.sizes[axis] == 1:
             return x
-        made = self.graph.call_method(method, (self._ranks, x, axis, *options))
+        made = self.graph.call_method(method, (self.ranks, x, axis, *options))
         if self.caller is None:
             raise AssertionError("a collective is written for a captured node")
         self.collectives.append(Collective(made, value, self.caller, axis, sent))

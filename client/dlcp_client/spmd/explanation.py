@@ -1,22 +1,73 @@
 """`explain`: how tensors are divided and why, and each collective with its line and cause."""
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any, Final, TypeAlias
 
 from torch import fx
+
+from dlcpd.contract.errors import BadConfig
 
 from .capture import Kind, Value
 from .emission import Collective
 from .partitioner import Partition, held_as
 from .sharding import text_of
 
+FORMS: Final = ("text", "json", "html")
+Tables: TypeAlias = Mapping[str, Sequence[Sequence[str]]]  # each has its columns first
 
-def explain(partition: Partition) -> str:
-    """Three tables: the sums per axis, the inputs, the collectives. A rank sends
-    these bytes in a forward and a backward pass."""
-    plan = partition.plan
-    parts = [f"mesh {plan.mesh}", _table(_totals(partition)), _table(_inputs(partition))]
-    return "\n\n".join([*parts, _table(_collectives(partition))]) + "\n"
+
+def explain(partition: Partition, form: str = "text") -> str:
+    """Three tables: the sums per axis, the inputs, the collectives. A rank sends these bytes at
+    most in a forward and a backward pass.
+
+    `form`: "text", "json" (objects by column) or "html" (a page).
+
+    Raises: BadConfig for another form.
+    """
+    if form not in FORMS:
+        raise BadConfig(f"explain has no form {form!r}: use one of {', '.join(FORMS)}")
+    tables = {
+        "totals": _totals(partition),
+        "inputs": _inputs(partition),
+        "collectives": _collectives(partition),
+    }
+    mesh = partition.plan.mesh
+    if form == "json":
+        return _json(dict(mesh.sizes), tables)
+    if form == "html":
+        return _page(f"mesh {mesh}", tables)
+    return "\n\n".join([f"mesh {mesh}", *map(_table, tables.values())]) + "\n"
+
+
+def _json(mesh: Mapping[str, int], tables: Tables) -> str:
+    """Numbers are numbers."""
+    found: dict[str, Any] = {"mesh": mesh}
+    for name, (columns, *rows) in tables.items():
+        found[name] = [dict(zip(columns, map(_number, row), strict=True)) for row in rows]
+    return json.dumps(found, indent=2)
+
+
+def _number(cell: str) -> int | str:
+    digits = cell.replace(",", "")
+    return int(digits) if digits.isdecimal() else cell
+
+
+def _page(title: str, tables: Tables) -> str:
+    """Lines of the model are text: nothing in them becomes markup."""
+    parts = [f"<h1>{escape(title)}</h1>"]
+    for name, (columns, *rows) in tables.items():
+        head = "".join(f"<th>{escape(cell)}</th>" for cell in columns)
+        body = "".join(
+            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>\n" for row in rows
+        )
+        parts.append(f"<h2>{name}</h2>\n<table>\n<tr>{head}</tr>\n{body}</table>")
+    style = "td, th { padding: 0 1em; text-align: left; font-family: monospace }"
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{style}</style>'
+    body = "\n".join(parts)
+    return f"<!DOCTYPE html>\n<html><head>{head}</head>\n<body>\n{body}\n</body></html>\n"
 
 
 def _totals(partition: Partition) -> list[Sequence[str]]:
@@ -74,7 +125,7 @@ def _row(partition: Partition, one: Collective) -> tuple[str, ...]:
 
 
 def _name(node: fx.Node) -> str:
-    return str(node.target).removeprefix("aten.").split(".")[0]
+    return str(node.target).split(".")[1]  # of aten.add.Tensor
 
 
 def _shape(value: Value) -> str:

@@ -15,12 +15,13 @@ from .capture import Captured, Kind
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Halves:
-    """`forward`: (ranks, inputs) to (results, saved); `backward`: (ranks, saved, tangents) to
-    gradients. The numbers of results and of saved tensors tell the outputs apart."""
+    """`forward`: (ranks, inputs) to (results, updates, saved); `backward`: (ranks, saved, tangents)
+    to gradients. `results` and `updates` are numbers of outputs."""
 
     forward: fx.GraphModule
     backward: fx.GraphModule
     results: int
+    updates: int
 
 
 def halves_of(graph: fx.Graph, captured: Captured) -> Halves:
@@ -33,12 +34,13 @@ def halves_of(graph: fx.Graph, captured: Captured) -> Halves:
     kinds = [port.kind for port in captured.outputs]
     results = [one for one, kind in zip(outputs, kinds, strict=True) if kind is Kind.RESULT]
     gradients = [one for one, kind in zip(outputs, kinds, strict=True) if kind is Kind.GRADIENT]
-    before = _needed_by(results) | {ranks, *primals}
+    updates = [one for one, kind in zip(outputs, kinds, strict=True) if kind is Kind.UPDATE]
+    before = _needed_by([*results, *updates]) | {ranks, *primals}
     after = _needed_by(gradients) - before
     saved = _saved(graph, before - {ranks}, after, gradients)
-    forward = _copied(graph, before, [ranks, *primals], [*results, *saved])
+    forward = _copied(graph, before, [ranks, *primals], [*results, *updates, *saved])
     backward = _copied(graph, after, [ranks, *saved, *tangents], gradients)
-    return Halves(forward, backward, len(results))
+    return Halves(forward, backward, len(results), len(updates))
 
 
 def _needed_by(nodes: Sequence[fx.Node | None]) -> set[fx.Node]:

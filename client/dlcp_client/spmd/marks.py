@@ -12,6 +12,7 @@ from dlcpd.contract.errors import BadConfig
 
 from .annotations import Annotation, Dim, checked
 from .meshes import Mesh
+from .sharding import whole
 
 
 @torch.library.custom_op("dlcp_spmd::mesh_split", mutates_args=())
@@ -34,6 +35,7 @@ def _backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
 
 
 _marked.register_autograd(_backward, setup_context=_setup)
+SPLIT: Final = "mesh_split"
 MARK: Final = torch.ops.dlcp_spmd.mesh_split.default
 
 
@@ -72,7 +74,20 @@ def mesh_split(
     if marks.mesh != mesh:
         raise BadConfig(f"mesh_split names the mesh {mesh}, and partition {marks.mesh}: use one")
     name = f"the tensor of mesh_split number {len(marks.found)}"
-    annotation = checked(dims, mesh, x.shape, name=name, priority=priority, source="mesh_split")
+    return _with(marks, x, checked(dims, mesh, x.shape, name=name, priority=priority, source=SPLIT))
+
+
+def keep_whole(x: torch.Tensor) -> torch.Tensor:
+    """Say that every rank holds a whole tensor and its gradient, whatever their size. Outside
+    `partition`: nothing."""
+    marks = _marks.get()
+    if marks is None:
+        return x
+    dims = len(x.shape)
+    return _with(marks, x, Annotation(whole(dims), (False,) * dims, 0, "keep_whole"))
+
+
+def _with(marks: Marks, x: torch.Tensor, annotation: Annotation) -> torch.Tensor:
     marks.found.append(annotation)
     marked: torch.Tensor = _marked(x, len(marks.found) - 1)
     return marked

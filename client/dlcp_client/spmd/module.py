@@ -12,6 +12,7 @@ from dlcpd.contract.errors import BadConfig
 
 from .choice import Costs
 from .meshes import Mesh
+from .partitioner import REPLICATE_OVER
 from .planning import Inputs, plan
 from .program import Program
 from .runtime import GroupRanks, check_equal, device_mesh
@@ -25,6 +26,7 @@ def partition(
     example: Sequence[Any],
     inputs: Inputs = (),
     costs: Costs | None = None,
+    replicate_over: int = REPLICATE_OVER,
 ) -> "Partitioned":
     """The model on all ranks of the default group; `plan` says what the arguments are.
 
@@ -35,7 +37,9 @@ def partition(
     line of the program that differs between ranks.
     """
     devices = device_mesh(mesh, next((one.device.type for one in model.parameters()), "cpu"))
-    made = plan(model, mesh, example=example, inputs=inputs, costs=costs)
+    made = plan(
+        model, mesh, example=example, inputs=inputs, costs=costs, replicate_over=replicate_over
+    )
     check_equal(made.text)
     return Partitioned(Program(made, GroupRanks(mesh, devices)), model, devices)
 

@@ -9,23 +9,25 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Final
 
-import torch
 from torch import fx
+
+from dlcpd.contract.errors import BadConfig
 
 from .capture import Kind, Value
 from .choice import Choice, Chooser, Costs, Place, summed_axes
+from .divided import DividedCall, emitted
 from .emission import Collective, Emitter
 from .factors import dealt, sharding_of
+from .halos import divided_halos
 from .marks import MARK
 from .propagation import Plan
 from .resharding import Move, steps
 from .rules import Rule
-from .rules.call import results_of
 from .sharding import Sharding, Splits, whole
 
-aten = torch.ops.aten
+REPLICATE_OVER: Final = 16 << 20  # bytes: a larger tensor is seldom meant to be on every rank
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,10 +47,16 @@ class Partition:
         return self.graph.python_code("self").src
 
 
-def partition_of(plan: Plan, costs: Costs | None = None) -> Partition:
-    """Divide every call of a planned graph."""
+def partition_of(
+    plan: Plan, costs: Costs | None = None, *, replicate_over: int = REPLICATE_OVER
+) -> Partition:
+    """Divide every call of a planned graph.
+
+    Raises: BadConfig naming the call that would gather an activation of more bytes than
+    `replicate_over` to every rank.
+    """
     emitter = Emitter(plan.mesh)
-    maker = _Partitioner(plan, emitter, Chooser(plan.mesh, costs or Costs()))
+    maker = _Partitioner(plan, emitter, Chooser(plan.mesh, costs or Costs()), replicate_over)
     for node in plan.captured.graph.nodes:
         maker.add(node)
     return Partition(plan, emitter.graph, maker.have, tuple(emitter.collectives))
@@ -63,18 +71,21 @@ def held_as(plan: Plan, kind: Kind, value: Value) -> Sharding:
 
 
 def left_as(plan: Plan, kind: Kind, name: str, value: Value) -> Sharding:
-    """How a rank gets an output: a gradient lies as its parameter does, results are whole."""
-    parameter = plan.captured.input(Kind.PARAMETER, name) if kind is Kind.GRADIENT else None
-    if parameter is None or parameter.value is None:
+    """How a rank gets an output: a gradient lies as its parameter does, an update as its buffer,
+    results are whole."""
+    inputs = {Kind.GRADIENT: Kind.PARAMETER, Kind.UPDATE: Kind.BUFFER}
+    of = plan.captured.input(inputs[kind], name) if kind in inputs else None
+    if of is None or of.value is None:
         return whole(len(value.shape))
-    return plan.shardings[parameter.value]
+    return plan.shardings[of.value]
 
 
 class _Partitioner:
     """Divides one captured node after the other."""
 
-    def __init__(self, plan: Plan, emitter: Emitter, chooser: Chooser) -> None:
+    def __init__(self, plan: Plan, emitter: Emitter, chooser: Chooser, replicate_over: int) -> None:
         self._plan, self._emitter, self._chooser = plan, emitter, chooser
+        self._replicate_over = replicate_over
         self.have: dict[Value, Sharding] = {}
         self._forms: dict[Value, dict[Sharding, fx.Node]] = defaultdict(dict)  # once added up
         self._partial: dict[Value, tuple[str, ...]] = {}  # axes over which to add up
@@ -117,17 +128,18 @@ class _Partitioner:
             for value in operands:
                 self._add_up(value, self._plan.shardings[value])
             choice = self._chosen(rule, places)
+        made = choice.shardings[len(operands) :]
+        call = DividedCall(node, rule, made, divided_halos(rule, choice.by_factor, self._plan.mesh))
         given = [
-            self._operand(rule, at, value, choice.shardings[at])
+            self._operand(call, at, value, choice.shardings[at])
             for at, value in enumerate(operands)
         ]
-        made = choice.shardings[len(operands) :]
-        if rule.passes and len(operands) == len(made) == 1:
+        if rule.passes and not rule.halos and len(operands) == len(made) == 1:
             if operands[0] in self._stored:
                 self._stored.add(Value(node))
             else:
                 self._again[Value(node)] = node
-        for at, x in enumerate(self._emit(node, rule, given, made)):
+        for at, x in enumerate(emitted(call, given, self._emitter)):
             if x is not None:
                 self._set(Value(node, at), made[at], x)
                 partial = axes + summed_axes(rule, at, choice.by_factor)
@@ -171,42 +183,23 @@ class _Partitioner:
                 found.append(Place(dims, value.shape, item, wish))
         return self._chooser.choose(rule, found, excluded=excluded)
 
-    def _operand(self, rule: Rule, at: int, value: Value, want: Sharding) -> fx.Node:
+    def _operand(self, call: DividedCall, at: int, value: Value, want: Sharding) -> fx.Node:
         """An operand as a call needs it: with zeros as padding before that could reach a sum, or
-        be used as an index."""
+        be used as an index; and with its halo, which has no padding."""
         partial = value in self._partial
         x = self._forms[value][want] if partial else self._as(value, want)
+        rule = call.rule
         summed = frozenset().union(*rule.summed)
+        added = {factor for factor in call.halos if rule.halos[factor].adds}
+        reads = {dim: (axis, halo) for dim, axis, halo in call.reads(at)}
         for dim, factors in enumerate(rule.operands[at]):
-            if at in rule.zeroed or summed & set(factors):
+            if dim in reads:
+                continue
+            if at in rule.zeroed or (summed | added) & set(factors):
                 x = self._emitter.masked(x, value, dim, want)
+        for dim, (axis, halo) in reads.items():
+            x = self._emitter.halo_exchange(x, value, (dim, axis), want, halo)
         return x
-
-    def _emit(
-        self, node: fx.Node, rule: Rule, given: Sequence[fx.Node], made: Sequence[Sharding]
-    ) -> list[fx.Node | None]:
-        """The call on shards; shapes among its arguments become those of shards."""
-        left, graph = iter(given), self._emitter.graph
-        if rule.reshapes:
-            shape = list(self._plan.mesh.local_shape(Value(node).shape, made[0]))
-            return [graph.call_function(aten.reshape.default, (given[0], shape))]
-
-        def put(one: fx.Node) -> fx.Node:
-            return next(left)
-
-        arguments, kwargs = fx.node.map_arg((node.args, node.kwargs), put)
-        args = list(arguments)
-        for at, number in rule.shapes.items():
-            whole_shape = Value(node, number).shape
-            args[at] = list(self._plan.mesh.local_shape(whole_shape, made[number]))
-        target: Any = node.target
-        out = graph.call_function(target, tuple(args), dict(kwargs))
-        if isinstance(node.meta["val"], torch.Tensor):
-            return [out]
-        return [
-            None if one is None else graph.call_function(operator.getitem, (out, at))
-            for at, one in enumerate(results_of(node))
-        ]
 
     # --- shardings ---
 
@@ -222,7 +215,25 @@ class _Partitioner:
         x = self._forms[value][self.have[value]]
         for step in steps(self.have[value], want):
             x = self._emitter.move(x, value, step)
+        if not any(want) and any(self.have[value]):
+            self._check_whole(value)
         return x
+
+    def _check_whole(self, value: Value) -> None:
+        """Parameters are gathered for each use, results and marked tensors because a user says
+        so."""
+        caller, size = self._emitter.caller, value.tensor.nbytes
+        if caller is None or caller.op == "output" or caller.target == MARK:
+            return
+        if size <= self._replicate_over or value in self._stored:
+            return
+        captured = self._plan.captured
+        raise BadConfig(
+            f"{caller.target} needs a whole tensor of {list(value.shape)} on every rank, "
+            f"{size:,} bytes, at {captured.line_of(caller)}; the tensor comes from "
+            f"{captured.line_of(value.node)}: annotate another dimension of it with mesh_split, "
+            f"keep_whole it, or set replicate_over= above {self._replicate_over:,}"
+        )
 
     def _made_again(self, value: Value, want: Sharding) -> fx.Node | None:
         """A tensor from its operand, which is at hand as the call needs it: the transpose of a
@@ -239,7 +250,9 @@ class _Partitioner:
         if operand is None or operand in self._partial or have is None or made != want:
             return None
         given = self._forms[operand].get(have)
-        return None if given is None else self._emit(node, rule, [given], [want])[0]
+        if given is None:
+            return None
+        return emitted(DividedCall(node, rule, (want,), {}), [given], self._emitter)[0]
 
     def _add_up(self, value: Value, wish: Sharding) -> None:
         axes = self._partial.pop(value, ())

@@ -12,7 +12,7 @@ from .annotations import Annotation, Dim, annotations_of, checked
 from .capture import capture
 from .choice import Costs
 from .meshes import Mesh
-from .partitioner import Partition, partition_of
+from .partitioner import REPLICATE_OVER, Partition, partition_of
 from .propagation import plan_of
 
 Inputs = Sequence[Sequence[Dim] | None]
@@ -25,18 +25,25 @@ def plan(
     example: Sequence[Any],
     inputs: Inputs = (),
     costs: Costs | None = None,
+    replicate_over: int = REPLICATE_OVER,
 ) -> Partition:
     """The program of every rank.
 
     `example`: arguments of the model with global shapes; `inputs`: for each tensor in them how
-    ranks divide it, or None where each rank has the whole; `costs`: of the network.
+    ranks divide it, or None where each rank has the whole; `costs`: of the network;
+    `replicate_over`: bytes of the largest activation that may become whole on every rank.
 
     Raises: BadConfig naming the tensor, the line or the operation.
     """
     said = _of_inputs(pytree.tree_leaves(tuple(example)), mesh, inputs)
     annotated = annotations_of(model, mesh)
     captured = capture(model, mesh, example)
-    return partition_of(plan_of(captured, mesh, annotated, said), costs)
+    if type(replicate_over) is not int or replicate_over < 0:
+        raise BadConfig(
+            f"replicate_over={replicate_over!r}: use a whole number of bytes, 0 or more"
+        )
+    made = plan_of(captured, mesh, annotated, said)
+    return partition_of(made, costs, replicate_over=replicate_over)
 
 
 def _of_inputs(leaves: Sequence[Any], mesh: Mesh, inputs: Inputs) -> list[Annotation | None]:

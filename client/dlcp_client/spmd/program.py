@@ -9,6 +9,7 @@ from torch import Tensor
 from dlcpd.contract.errors import BadConfig
 
 from .capture import Kind, Port, Value
+from .coalescing import coalesced
 from .collectives import padded
 from .halves import halves_of
 from .partitioner import Partition, held_as, left_as
@@ -25,10 +26,11 @@ class Program:
     def __init__(self, partition: Partition, ranks: GroupRanks) -> None:
         self.partition, self._ranks = partition, ranks
         captured = partition.plan.captured
-        self._halves = halves_of(partition.graph, captured)
+        self._halves = halves_of(coalesced(partition), captured)
         self._primals = [port for port in captured.inputs if port.kind is not Kind.TANGENT]
         self._tangents = [int(port.name) for port in captured.inputs if port.kind is Kind.TANGENT]
         self._gradients = [port for port in captured.outputs if port.kind is Kind.GRADIENT]
+        self._updates = [port for port in captured.outputs if port.kind is Kind.UPDATE]
 
     @property
     def stored(self) -> list[Port]:
@@ -54,15 +56,23 @@ class Program:
             )
 
     def __call__(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The results. `given`: shards of `stored`, then of `arguments`, without padding."""
+        """The results. `given`: shards of `stored`, then of `arguments`, without padding. Buffers
+        among them change as those of the model do."""
         apply: Callable[..., tuple[Tensor, ...]] = _Pass.apply
         return apply(self, *given)
 
     def forward(self, given: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Results, and the tensors that the backward pass reads."""
         full = [self._padded(port, x) for port, x in zip(self._primals, given, strict=True)]
+        self._ranks.seed += 1
         outputs = self._halves.forward(self._ranks, *full)
-        return outputs[: self._halves.results], outputs[self._halves.results :]
+        results, end = self._halves.results, self._halves.results + self._halves.updates
+        buffers = {port.name: x for port, x in zip(self._primals, given, strict=True)}
+        for (kind, name, value), x in zip(self._updates, outputs[results:end], strict=True):
+            if value is not None:
+                sharding = left_as(self.partition.plan, kind, name, value)
+                buffers[name].copy_(_cut(x, self._rows(value, sharding)))
+        return outputs[:results], outputs[end:]
 
     def backward(self, saved: Sequence[Tensor], tangents: Sequence[Tensor]) -> list[Tensor | None]:
         """The gradients of the inputs of `forward`, without padding; None: there is none."""

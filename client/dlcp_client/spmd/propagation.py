@@ -2,7 +2,8 @@
 
 A call hands the axes of its operands and results to all tensors with the same factor. Tensors only
 gain axes, so this ends. Dimensions that a user has annotated keep their axes. Lower priorities go
-first, and in each of them calls that pass dimensions through.
+first, and in each of them calls that pass dimensions through. Nodes that are alike (`alike`) are
+one node here.
 """
 
 from collections import defaultdict
@@ -14,6 +15,7 @@ from torch import fx
 
 from dlcpd.contract.errors import BadConfig
 
+from .alike import first_alike
 from .annotations import Annotation, may_be_stored
 from .capture import Captured, Kind, Value, value_of
 from .factors import adds_to, axes_used, dealt, merged
@@ -42,11 +44,15 @@ class Plan:
     rules: dict[fx.Node, Rule]
     annotated: Mapping[Value, Annotation]
     reasons: dict[tuple[Value, int], Reason] = field(default_factory=dict)
+    _places: dict[fx.Node, list[Value | None]] = field(default_factory=dict)
 
     def places(self, node: fx.Node) -> list[Value | None]:
         """Operands and results of a call, in the order of `Rule.places`. None: not computed."""
-        made = [None if one is None else Value(node, at) for at, one in enumerate(results_of(node))]
-        return [*map(value_of, operand_nodes(node)), *made]
+        if node not in self._places:
+            made = enumerate(results_of(node))
+            results = [None if one is None else Value(node, at) for at, one in made]
+            self._places[node] = [*map(value_of, operand_nodes(node)), *results]
+        return self._places[node]
 
 
 def plan_of(
@@ -65,19 +71,20 @@ def plan_of(
             if one is not None:
                 shardings[Value(node, at)] = whole(one.dim())
     annotated = _annotated(captured, annotations, inputs)
-    plan = Plan(captured, mesh, shardings, _rules(captured), annotated)
-    _Propagation(plan).run()
+    first = first_alike(captured, annotated)
+    plan = Plan(captured, mesh, shardings, _rules(captured, first), annotated)
+    _Propagation(plan, first).run()
     return plan
 
 
-def _rules(captured: Captured) -> dict[fx.Node, Rule]:
+def _rules(captured: Captured, first: Mapping[fx.Node, fx.Node]) -> dict[fx.Node, Rule]:
     """Raises: BadConfig naming every operation without a rule, and a line that calls it."""
     found: dict[fx.Node, Rule] = {}
     lacking: dict[str, str] = {}  # operation to line
     if captured.graph.find_nodes(op="get_attr"):
         lacking["a tensor that is made from numbers"] = "register it as a buffer"
     for node in captured.calls():
-        rule = _rule(node)
+        rule = found.get(first[node]) or _rule(node)
         if rule is None:
             lacking.setdefault(str(node.target), captured.line_of(node))
         else:
@@ -122,30 +129,56 @@ def _annotated(
 
 
 class _Propagation:
-    """One run over a plan."""
+    """One run over a plan. `first`: of each node, the one that stands for it."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan, self._annotated = plan, plan.annotated
+    def __init__(self, plan: Plan, first: Mapping[fx.Node, fx.Node]) -> None:
+        self._plan, self._annotated, self._first = plan, plan.annotated, first
         self._stored = {
             port.value
             for port in plan.captured.inputs
             if port.kind in (Kind.PARAMETER, Kind.BUFFER)
         }
+        self._places = self._distinct()
         self._calls: dict[Value, list[fx.Node]] = defaultdict(list)  # that touch a value
-        for node in plan.rules:
-            for value in filter(None, plan.places(node)):
+        for node, places in self._places.items():
+            for value in filter(None, places):
                 self._calls[value].append(node)
-        self._twins = _twins(plan.captured)
+        twins = _twins(plan.captured)
+        self._twins = {self._of(one): self._of(other) for one, other in twins.items()}
+
+    def _of(self, value: Value) -> Value:
+        return Value(self._first[value.node], value.number)
+
+    def _distinct(self) -> dict[fx.Node, list[Value | None]]:
+        """The calls that differ by their tensors, and these."""
+        found: dict[fx.Node, list[Value | None]] = {}
+        known = set()
+        for node in self._plan.rules:
+            places = [None if one is None else self._of(one) for one in self._plan.places(node)]
+            key = self._first[node], *places
+            if key not in known:
+                known.add(key)
+                found[node] = places
+        return found
 
     def run(self) -> None:
         for priority in sorted({0, *(one.priority for one in self._annotated.values())}):
             for value, said in self._annotated.items():
                 if said.priority == priority:
-                    self._seed(value, said)
+                    self._seed(self._of(value), said)
             for passing in (True, False):
                 self._to_fixed_point(
-                    [n for n, rule in self._plan.rules.items() if rule.passes or not passing]
+                    [n for n in self._places if self._plan.rules[n].passes or not passing]
                 )
+        for value in self._plan.shardings:
+            self._copy(self._of(value), value)
+
+    def _copy(self, source: Value, to: Value) -> None:
+        if source != to:
+            self._plan.shardings[to] = self._plan.shardings[source]
+            for dim, splits in enumerate(self._plan.shardings[to]):
+                if splits:
+                    self._plan.reasons[to, dim] = self._plan.reasons[source, dim]
 
     def _seed(self, value: Value, said: Annotation) -> None:
         self._plan.shardings[value] = said.sharding
@@ -166,7 +199,7 @@ class _Propagation:
 
     def _pass_on(self, node: fx.Node) -> list[Value]:
         """Hand axes from tensors to factors and back. Returns the tensors that gained axes."""
-        rule, places = self._plan.rules[node], self._plan.places(node)
+        rule, places = self._plan.rules[node], self._places[node]
         by_factor, reasons = self._collected(rule, places)
         changed = []
         for value, dims in zip(places, rule.places, strict=True):
@@ -222,11 +255,12 @@ class _Propagation:
 
 
 def _twins(captured: Captured) -> dict[Value, Value]:
-    """Parameter to gradient, and back."""
+    """Parameter to gradient, buffer to update, and back."""
     found: dict[Value, Value] = {}
+    inputs = {Kind.GRADIENT: Kind.PARAMETER, Kind.UPDATE: Kind.BUFFER}
     for port in captured.outputs:
-        if port.kind is Kind.GRADIENT and port.value is not None:
-            parameter = captured.input(Kind.PARAMETER, port.name)
-            if parameter is not None and parameter.value is not None:
-                found |= {parameter.value: port.value, port.value: parameter.value}
+        if port.kind in inputs and port.value is not None:
+            of = captured.input(inputs[port.kind], port.name)
+            if of is not None and of.value is not None:
+                found |= {of.value: port.value, port.value: of.value}
     return found

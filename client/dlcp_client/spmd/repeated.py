@@ -15,7 +15,7 @@ def merge_repeated(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if node.op != "call_function" or _is_random(node):
             continue
-        key = _key((node.target, node.args, tuple(sorted(node.kwargs.items()))))
+        key = key_of((node.target, node.args, tuple(sorted(node.kwargs.items()))))
         if node is not first.setdefault(key, node):
             node.replace_all_uses_with(first[key])
             graph.erase_node(node)
@@ -25,10 +25,10 @@ def _is_random(node: fx.Node) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
-def _key(value: Any) -> Any:
+def key_of(value: Any) -> Any:
     """The same, of types that have a hash; numbers of different types are different."""
     if isinstance(value, list | tuple):
-        return type(value).__name__, tuple(map(_key, value))
+        return type(value).__name__, tuple(map(key_of, value))
     if isinstance(value, int | float):
         return type(value).__name__, repr(value)
     return value

@@ -40,7 +40,7 @@ def steps(have: Sharding, want: Sharding) -> list[Step]:
             to = _wanted_next(after, want, split, dim)
             move = Move.GATHER if to < 0 else Move.SWAP
             if to >= 0:
-                after = replaced(after, to, (*after[to], split))
+                after = replaced(after, to, (*after[to], Split(split.axis)))
             found.append(Step(move, split, dim, to, have, after))
             have = after
     for dim, wanted in enumerate(want):
@@ -52,11 +52,10 @@ def steps(have: Sharding, want: Sharding) -> list[Step]:
 
 
 def _wanted_next(have: Sharding, want: Sharding, split: Split, dim: int) -> int:
-    """The dimension that wants a split next; -1: there is none, or the split is of blocks."""
-    if split.outer == 1:
-        for to, splits in enumerate(want):
-            if to != dim and splits[: len(have[to]) + 1] == (*have[to], split):
-                return to
+    """The dimension that wants the axis of a split next, not in blocks; -1: there is none."""
+    for to, splits in enumerate(want):
+        if to != dim and splits[: len(have[to]) + 1] == (*have[to], Split(split.axis)):
+            return to
     return -1
 
 

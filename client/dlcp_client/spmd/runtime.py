@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -12,6 +13,18 @@ from dlcpd.contract.errors import BadConfig, RanksDisagree
 
 from .collectives import Position, shards
 from .meshes import Mesh
+from .windows import (
+    Numbers,
+    Window,
+    counts_for,
+    row_bytes,
+    rows_back,
+    rows_for,
+    shard_of,
+    window_of,
+)
+
+T = TypeVar("T")
 
 
 def device_mesh(mesh: Mesh, device_type: str) -> DeviceMesh:
@@ -31,11 +44,26 @@ def device_mesh(mesh: Mesh, device_type: str) -> DeviceMesh:
     return init_device_mesh(device_type, tuple(mesh.sizes.values()), mesh_dim_names=mesh.names)
 
 
+class Pending(NamedTuple):
+    """A sum that has begun. The tensor may not be read before `end_sum`."""
+
+    flat: Tensor
+    work: Any  # of torch.distributed
+    shapes: list[torch.Size]
+
+    def end_sum(self) -> list[Tensor]:
+        """The sums, when all of them are there."""
+        self.work.wait()
+        parts = torch.split(self.flat, [one.numel() for one in self.shapes])
+        return [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+
+
 class GroupRanks(Position):
     """This rank and its groups, one per axis. The methods are those of `Ranks`."""
 
     def __init__(self, mesh: Mesh, devices: DeviceMesh) -> None:
         super().__init__(mesh, dist.get_rank())
+        self.seed = _of_all(torch.initial_seed() % 2**31)[0]
         self._groups = {name: devices.get_group(name) for name in mesh.names}
 
     def all_gather(self, x: Tensor, axis: str, dim: int, size: int) -> Tensor:
@@ -49,6 +77,12 @@ class GroupRanks(Position):
         dist.all_reduce(out, group=self._groups[axis])
         return out
 
+    def begin_sum(self, given: Sequence[Tensor], axis: str) -> "Pending":
+        """Start the sum of several tensors of one type, in one operation."""
+        flat = torch.cat([one.reshape(-1) for one in given])
+        work = dist.all_reduce(flat, group=self._groups[axis], async_op=True)
+        return Pending(flat, work, [one.shape for one in given])
+
     def reduce_scatter(self, x: Tensor, axis: str, dim: int) -> Tensor:
         rows = torch.cat(shards(x.movedim(dim, 0), 0, self.mesh.sizes[axis]))
         out = rows.new_empty((rows.shape[0] // self.mesh.sizes[axis], *rows.shape[1:]))
@@ -61,6 +95,41 @@ class GroupRanks(Position):
         dist.all_to_all_single(out, given, group=self._groups[axis])
         return torch.cat(out.view(x.dtype).unbind(), dim).narrow(dim, 0, size)
 
+    def halo_exchange(self, x: Tensor, axis: str, dim: int, window: Numbers, fill: float) -> Tensor:
+        of, parts, rank = Window(*window), self.mesh.sizes[axis], self.at[axis]
+        sent = rows_for(x, dim, of, rank, parts)
+        return window_of(self._exchanged(sent, axis, dim, of), dim, of, rank, parts, fill=fill)
+
+    def halo_reduce(self, x: Tensor, axis: str, dim: int, window: Numbers) -> Tensor:
+        of, parts, rank = Window(*window), self.mesh.sizes[axis], self.at[axis]
+        sent = rows_back(x, dim, of, rank, parts)
+        received = self._exchanged(sent, axis, dim, of, back=True)
+        return shard_of(received, dim, of, rank, parts)
+
+    def _exchanged(
+        self, sent: list[Tensor], axis: str, dim: int, window: Window, *, back: bool = False
+    ) -> list[Tensor]:
+        """The rows that each rank has sent to this one; its own stay here. Without a byte to send
+        and to receive, the rank takes part all the same: others may have some."""
+        rank, own = self.at[axis], sent[self.at[axis]]
+        row = row_bytes(own.shape, dim, 1)  # elements
+        out, into = counts_for(window, rank, self.mesh.sizes[axis])
+        if back:
+            out, into = into, out
+        flat = [one.reshape(-1) for at, one in enumerate(sent) if at != rank]
+        given = _bytes(torch.cat(flat))
+        made = given.new_empty(sum(into) * row)
+        dist.all_to_all_single(
+            made, given, [n * row for n in into], [n * row for n in out], group=self._groups[axis]
+        )
+        shape = list(own.shape)
+        found = []
+        parts = torch.split(made.view(own.dtype), [n * row for n in into])
+        for at, part in enumerate(parts):
+            shape[dim] = into[at]
+            found.append(own if at == rank else part.view(shape))
+        return found
+
 
 def _bytes(x: Tensor) -> Tensor:
     """Booleans as bytes: not every backend moves them."""
@@ -70,25 +139,25 @@ def _bytes(x: Tensor) -> Tensor:
 def check_equal(text: str) -> None:
     """Every rank must have the same program.
 
-    Raises: RanksDisagree naming a rank and the first line that differs.
+    Raises: RanksDisagree naming the ranks that differ from rank 0, and the first line.
     """
     digest = sha256(text.encode()).hexdigest()
     if all(other == digest for other in _of_all(digest)):
         return
     first, *others = _of_all(text)
-    for rank, other in enumerate(others, 1):
-        if other != first:
-            pairs = zip(
-                f"{first}\n(end)".splitlines(), f"{other}\n(end)".splitlines(), strict=False
-            )
-            here, there = next(pair for pair in pairs if pair[0] != pair[1])
-            raise RanksDisagree(
-                f"rank {rank} has another program than rank 0: {there.strip()!r} instead of "
-                f"{here.strip()!r}; model, mesh, annotations and shapes must be the same"
-            )
+    apart = [rank for rank, other in enumerate(others, 1) if other != first]
+    other = others[apart[0] - 1]
+    pairs = zip(f"{first}\n(end)".splitlines(), f"{other}\n(end)".splitlines(), strict=False)
+    here, there = next(pair for pair in pairs if pair[0] != pair[1])
+    several = f"ranks {', '.join(map(str, apart))} have other programs"
+    one = f"rank {apart[0]} has another program"
+    raise RanksDisagree(
+        f"{one if len(apart) == 1 else several} than rank 0: {there.strip()!r} on rank {apart[0]} "
+        f"instead of {here.strip()!r}; model, mesh, annotations and shapes must be the same"
+    )
 
 
-def _of_all(value: str) -> Sequence[str]:
-    found = [""] * dist.get_world_size()
+def _of_all(value: T) -> Sequence[T]:
+    found = [value] * dist.get_world_size()
     dist.all_gather_object(found, value)
     return found

@@ -3,7 +3,19 @@
 `rule_of` finds the rule of a call by its ATen operation; each module has the rules of one kind.
 """
 
-from . import attention, creation, elementwise, indexing, norms, products, reductions, shapes
+from . import (
+    attention,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    norms,
+    pooling,
+    products,
+    reductions,
+    shapes,
+    windowed,
+)
 from .call import Call
 from .rule import Dims, Rule, Rules
 
@@ -12,7 +24,10 @@ __all__ = ["Call", "Dims", "Rule", "rule_of"]
 TABLE: Rules = {
     **creation.RULES,
     **shapes.RULES,
+    **windowed.RULES,
     **products.RULES,
+    **convolution.RULES,
+    **pooling.RULES,
     **reductions.RULES,
     **norms.RULES,
     **attention.RULES,
@@ -26,4 +41,6 @@ def rule_of(call: Call) -> Rule | None:
     found = TABLE.get(call.target)
     if found is None and elementwise.is_pointwise(call.target):
         found = elementwise.pointwise
-    return None if found is None else found(call)
+    if found is None or not any(one is not None for one in call.results):  # a number, say
+        return None
+    return found(call)

@@ -57,6 +57,10 @@ UNTAGGED: Final = {
     aten.empty_like.default, aten.gelu_backward.default, aten.threshold_backward.default,
     aten.tanh_backward.default, aten.sigmoid_backward.default, aten.silu_backward.default,
     aten.elu_backward.default, aten.leaky_relu_backward.default, aten.hardtanh_backward.default,
-    aten.softplus_backward.default, aten.where.self, aten.masked_fill.Scalar,
+    aten.softplus_backward.default, aten.native_dropout_backward.default,
+    aten.where.self, aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.rsub.Tensor,
+    aten.hardshrink_backward.default, aten.softshrink_backward.default,
+    aten.hardsigmoid_backward.default, aten.hardswish.default, aten.hardswish_backward.default,
+    aten.mish_backward.default,
 }  # fmt: skip
 RULES: Final[Rules] = dict.fromkeys(UNTAGGED, pointwise)

@@ -5,7 +5,7 @@ from typing import Final
 import torch
 
 from .call import Call
-from .rule import ONE, Rule, Rules, named, rule, without
+from .rule import ONE, Dims, Rule, Rules, named, rule, without
 
 aten = torch.ops.aten
 INDEX: Final = frozenset({1})  # the second operand
@@ -48,16 +48,20 @@ def scatter_add(call: Call) -> Rule | None:
 def _along_index(call: Call, linear: tuple[frozenset[int], ...] = ()) -> Rule | None:
     at = call.dim("dim", call.first.dim())
     shapes = [[n for dim, n in enumerate(one.shape) if dim != at] for one in call.operands]
-    if any(shape != shapes[0] for shape in shapes):
-        return None
+    if any(shape != shapes[0] for shape in shapes) or any(
+        one.dim() != call.first.dim() for one in call.operands
+    ):
+        return None  # also a number with an index of one dimension
     dims, sizes = named(call.first.shape)
     kept = without(dims, [at])
     operands = [kept] * len(call.operands)
     return rule(operands, [kept], sizes, linear=linear, passes=True, zeroed=INDEX)
 
 
-def index_select(call: Call) -> Rule:
-    """The rows of one dimension, by an index of one dimension."""
+def index_select(call: Call) -> Rule | None:
+    """The rows of one dimension, by an index of one dimension. None: of a number."""
+    if not call.first.dim():
+        return None
     at = call.dim("dim", call.first.dim())
     dims, sizes = named(call.first.shape)
     index, more = named(call.operands[1].shape, "i")
@@ -67,8 +71,11 @@ def index_select(call: Call) -> Rule:
     return rule([kept, index], [made], sizes, linear=ONE, zeroed=INDEX)
 
 
-def index_add(call: Call) -> Rule:
-    """Adds rows to the rows that an index names: the index and its dimension stay whole."""
+def index_add(call: Call) -> Rule | None:
+    """Adds rows to the rows that an index names: the index and its dimension stay whole. None: to a
+    number."""
+    if not call.first.dim():
+        return None
     at = call.dim("dim", call.first.dim())
     dims, sizes = named(call.first.shape)
     kept = without(dims, [at])
@@ -76,7 +83,52 @@ def index_add(call: Call) -> Rule:
     return rule([kept, ((),), kept], [kept], sizes, linear=together, passes=True, zeroed=INDEX)
 
 
+def index(call: Call) -> Rule | None:
+    """Dimensions without an index may be divided, if those with one are neighbours."""
+    found = _indexed(call, call.first.shape)
+    if found is None:
+        return None
+    kept, made, sizes = found
+    wholes = [((),) * one.dim() for one in call.operands[1:]]
+    return rule([kept, *wholes], [made], sizes, linear=ONE, passes=True)
+
+
+def index_put(call: Call) -> Rule | None:
+    """Likewise. Linear in both tensors where values are added."""
+    found = _indexed(call, call.first.shape)
+    values = call.operands[-1]
+    if found is None or values.dim() != len(found[1]):
+        return None
+    kept, made, sizes = found
+    wholes = [((),) * one.dim() for one in call.operands[1:-1]]
+    last = tuple(dim if size > 1 else () for dim, size in zip(made, values.shape, strict=True))
+    ends = frozenset({0, len(call.operands) - 1})
+    linear = (ends,) if call.option("accumulate") else ()
+    return rule([kept, *wholes, last], [kept], sizes, linear=linear, passes=True)
+
+
+def _indexed(call: Call, shape: torch.Size) -> tuple[Dims, Dims, dict[str, int]] | None:
+    """Factors of a tensor, and of the tensor of its indexed rows."""
+    given = call.option("indices")
+    which = [at for at, one in enumerate(given) if one is not None]
+    indices = [
+        one for one, name in zip(call.operands, call.names, strict=True) if name == "indices"
+    ]
+    masks = any(one.dtype in (torch.bool, torch.uint8) for one in indices)
+    if masks or which != list(range(which[0], which[-1] + 1)):
+        return None
+    dims, sizes = named(shape)
+    kept = without(dims, which)
+    rows = max(one.dim() for one in indices)
+    made = (*kept[: which[0]], *((),) * rows, *kept[which[-1] + 1 :])
+    return kept, made, sizes
+
+
 RULES: Final[Rules] = {
+    aten.index.Tensor: index,
+    aten._unsafe_index.Tensor: index,
+    aten.index_put.default: index_put,
+    aten._unsafe_index_put.default: index_put,
     aten.embedding.default: embedding,
     aten.embedding_dense_backward.default: embedding_backward,
     aten.gather.default: gather,

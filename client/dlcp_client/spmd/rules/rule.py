@@ -8,13 +8,41 @@ major first, was flattened from them.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+from dlcp_client.spmd.windows import Window
 
 from .call import Call
 
 Dim: TypeAlias = tuple[str, ...]  # the factors of a dimension, major first
 Dims: TypeAlias = tuple[Dim, ...]
 ONE: tuple[frozenset[int], ...] = (frozenset({0}),)  # linear in the first operand
+
+
+class Edit(NamedTuple):
+    """An argument of a call on windows: `times` the rows of a shard of the anchor, and `plus`.
+    `item`: of a list."""
+
+    argument: int
+    item: int | None
+    plus: int
+    times: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Halo:
+    """A factor whose dimensions do not match row by row, where mesh axes divide it.
+
+    `reads`: operands of which a rank needs a window; `adds`: results of which a call makes a
+    window, that is added to the shards. All others have the anchor's rows. `fill`: rows of a read
+    window outside of the dimension; `edits`: arguments of the call on windows.
+    """
+
+    window: Window
+    reads: frozenset[int] = frozenset()
+    adds: frozenset[int] = frozenset()
+    fill: float = 0.0
+    edits: tuple[Edit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +55,7 @@ class Rule:
     `shapes`: arguments by position that are the shape of a result, by the number of the result.
     `zeroed`: operands whose padding must be zero, because an index out of range is an error.
     `reshapes`: on shards it is a reshape to the shape of the result's shard.
+    `halos`: by factor; one axis divides such a factor.
     """
 
     operands: tuple[Dims, ...]
@@ -38,6 +67,7 @@ class Rule:
     shapes: Mapping[int, int] = field(default_factory=dict)
     zeroed: frozenset[int] = frozenset()
     reshapes: bool = False
+    halos: Mapping[str, Halo] = field(default_factory=dict)
 
     @property
     def places(self) -> tuple[Dims, ...]:

@@ -1,4 +1,4 @@
-"""Operations that only move elements: reshape, transpose, expand, concatenate, slice."""
+"""Operations that only move elements: reshape, transpose, expand, concatenate, select."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -110,6 +110,14 @@ def expand(call: Call) -> Rule:
     return rule([old], [new], sizes, linear=ONE, passes=True, shapes={1: 0})
 
 
+def repeat(call: Call) -> Rule:
+    """A dimension that is repeated stays whole."""
+    new, sizes = named(call.result.shape)
+    repeats = call.option("repeats")
+    kept = tuple(dim if times == 1 else () for dim, times in zip(new, repeats, strict=True))
+    return rule([kept[len(kept) - call.first.dim() :]], [kept], sizes, linear=ONE, passes=True)
+
+
 def along(name: str, call: Call) -> Rule:
     """A part of one dimension, or its rows in another order: it stays whole."""
     return _whole_along(call, [call.dim(name, call.first.dim())])
@@ -122,34 +130,9 @@ def _whole_along(call: Call, which: Sequence[int]) -> Rule:
     return rule([kept] * len(call.operands), results, sizes, linear=ONE, passes=True)
 
 
-def along_several(name: str, call: Call) -> Rule:
-    """The same for several dimensions; none named are all."""
-    chosen = call.option(name) or range(call.first.dim())
-    return _whole_along(call, [dim % call.first.dim() for dim in chosen])
-
-
-def pad(call: Call) -> Rule:
-    """The last dimensions come first in the argument, two numbers each."""
-    last, pads = call.first.dim() - 1, call.option("pad")
-    padded = [last - at // 2 for at, rows in enumerate(pads) if rows]
-    made = _whole_along(call, padded)
-    return made if call.option("value") in (0, 0.0, None) else _not_linear(made)
-
-
-def _not_linear(of: Rule) -> Rule:
-    return Rule(of.operands, of.results, of.sizes, of.summed, passes=of.passes)
-
-
 def triangle(call: Call) -> Rule:
     """The last two dimensions stay whole."""
     return _whole_along(call, [call.first.dim() - 2, call.first.dim() - 1])
-
-
-def slice_backward(call: Call) -> Rule:
-    """Zeros, with the gradient in a part of one dimension, which stays whole."""
-    dims, sizes = named(call.result.shape)
-    kept = without(dims, [call.dim("dim", call.result.dim())])
-    return rule([kept], [kept], sizes, linear=ONE, passes=True, shapes={1: 0})
 
 
 def cat(call: Call) -> Rule:
@@ -196,13 +179,9 @@ RULES: Final[Rules] = {
     aten.unsqueeze.default: reshape, aten.squeeze.dim: reshape, aten.squeeze.dims: reshape,
     aten.squeeze.default: reshape,
     aten.t.default: transpose, aten.transpose.int: transpose, aten.permute.default: permute,
-    aten.expand.default: expand,
+    aten.expand.default: expand, aten.repeat.default: repeat,
     aten.cat.default: cat, aten.stack.default: stack,
-    aten.slice.Tensor: _of_dim, aten.slice_backward.default: slice_backward,
     aten.split.Tensor: _of_dim, aten.split_with_sizes.default: _of_dim,
     aten.select.int: select, aten.unbind.int: select, aten.select_backward.default: select_backward,
-    aten.constant_pad_nd.default: pad,
-    aten.flip.default: partial(along_several, "dims"),
-    aten.roll.default: partial(along_several, "dims"),
     aten.triu.default: triangle, aten.tril.default: triangle,
 }  # fmt: skip
