@@ -118,7 +118,7 @@ class Service:
         try:
             self._compose(ready, access.users)
             self._sessions.planner.capacity = capacity
-            self._sessions.planner.replanner.enable(wanted=self._config.planner.replan)
+            self._sessions.planner.configure(self._config.planner)
             self._metrics = opened(self._config.metrics, partial(self._status, 0), self._condition)
             self._session_socket = SessionSocket(self._server, Path(daemon.socket), access)
             if client is None:
@@ -252,7 +252,7 @@ class Service:
         access = Access.configured(daemon.allowed_users, daemon.socket_group)
         capacity = self._told_by(found.config.planner.topology)
         self._session_socket.admit(access)
-        self._sessions.planner.replanner.enable(wanted=found.config.planner.replan)
+        self._sessions.planner.configure(found.config.planner)
         self._sessions.planner.host_changed(capacity)
         log.configure(daemon.log_level, daemon.log_format, to_journal=self._journal)
         self._config, self._pending = found.config, found.waiting

@@ -74,6 +74,7 @@ listen = "[::1]:9464"
 
 [planner]
 topology = "/etc/dlcpd/topology.toml"
+probe = true
 replan = true
 """
 
