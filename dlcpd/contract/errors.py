@@ -245,6 +245,12 @@ class GuardStopped(OutcomeError):
     code = "guard_stopped"
 
 
+class ProbeFailed(OutcomeError):
+    """A probe of a job's links has no result; the job keeps its plan."""
+
+    code = "probe_failed"
+
+
 class ReplicaDivergence(OutcomeError):
     """Two ranks hold different results of one operation. Stop the training."""
 

@@ -1,5 +1,5 @@
-"""IPC messages of operators, on the session socket: the daemon's state, and whether it takes new
-jobs. Source: docs/ipc.md.
+"""IPC messages of operators, on the session socket: the daemon's state, whether it takes new jobs,
+and probes. Source: docs/ipc.md.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeAlias
@@ -97,3 +97,15 @@ class CordonRequest(IpcMessage, frozen=True, tag=19):
     on: bool
     kept: bool  # also for later daemons at this socket, until a request with `on` false
     why: Annotated[str, most(MAX_TEXT)]  # for the jobs that are refused; "" = no reason
+
+
+class ProbeRequest(IpcMessage, frozen=True, tag=22):
+    """Measure the links of a job whose rank 0 this daemon has; allowed after Hello to root and the
+    daemon's user."""
+
+    job: Annotated[str, most(128)]  # "" = the only one
+    adopt: bool  # offer the result to the job
+
+
+class Probed(_Reporting, frozen=True, tag=23):
+    """Answer to ProbeRequest; keys in docs/ipc.md."""

@@ -16,6 +16,8 @@ from dlcpd.contract.inquiries import (
     CordonRequest,
     Health,
     HealthRequest,
+    Probed,
+    ProbeRequest,
     Status,
     StatusRequest,
     Traced,
@@ -35,6 +37,7 @@ MAX_EXEMPT: Final = 4096  # exempt ranges of one operation; ~ parameters of one 
 MAX_LAYERS: Final = 4096  # rows of an operation; likewise
 MAX_ELEMENTS: Final = 1 << 30  # of one operation
 MAX_GROUPS: Final = 1 << 14  # of one session, over its life; 14 bits on the wire
+PROBES: Final = MAX_GROUPS - 1  # the group of the daemons' probes; clients have those below
 MAX_OPERATION: Final = (1 << 32) - 1  # u32 on the wire; a session ends before it wraps
 MAX_STEPS: Final = 1 << 20  # of one program: some 500 MB
 MAX_AWAITING: Final = 4 * MAX_TEXT  # characters; an engine names three operations and their ranks
@@ -148,7 +151,7 @@ class OpenGroup(IpcMessage, frozen=True, tag=7):
     All members must use one number for the same ranks.
     """
 
-    group: Annotated[int, between(1, MAX_GROUPS - 1)]
+    group: Annotated[int, between(1, PROBES - 1)]
     name: Annotated[str, most(128)]  # for errors
     ranks: Annotated[list[int], most(MAX_WORLD)]
 
@@ -156,7 +159,7 @@ class OpenGroup(IpcMessage, frozen=True, tag=7):
 class CloseGroup(IpcMessage, frozen=True, tag=8):
     """No operation of a group follows; those that are open fail."""
 
-    group: Annotated[int, between(1, MAX_GROUPS - 1)]
+    group: Annotated[int, between(1, PROBES - 1)]
 
 
 class Submit(Struct, array_like=True, forbid_unknown_fields=True, gc=False, tag=9):
@@ -180,7 +183,7 @@ class Submit(Struct, array_like=True, forbid_unknown_fields=True, gc=False, tag=
     """
 
     operation: Annotated[int, between(1, MAX_OPERATION)]
-    group: Annotated[int, between(0, MAX_GROUPS - 1)]
+    group: Annotated[int, between(0, PROBES - 1)]
     collective: CollectiveName
     schedule: Annotated[str, most(32)]  # empty: the daemon chooses
     peer: Annotated[int, between(-1, MAX_WORLD - 1)]
@@ -316,4 +319,6 @@ Message = (
     | CordonRequest
     | Due
     | Computed
+    | ProbeRequest
+    | Probed
 )

@@ -18,6 +18,7 @@ LOOKS: Final = (  # name, module, help
     ("sessions", "dlcpd.ctl.sessions", "Show a daemon's sessions, one row each."),
     ("peers", "dlcpd.ctl.status", "Show the peers of a daemon's sessions, one row per path."),
     ("paths", "dlcpd.ctl.sessions", "Show the traffic classes on each path to each peer."),
+    ("probe", "dlcpd.ctl.probe", "Measure the links of an idle job, and offer it a plan for them."),
     ("page", "dlcpd.page.command", "Serve a live status page to browsers, until Ctrl-C."),
 )
 ENDS: Final = (
@@ -76,6 +77,12 @@ def _fill_looks(made: Mapping[str, argparse.ArgumentParser]) -> None:
         default=30,
         metavar="N",
         help="seconds to wait for the answer (%(default)s)",
+    )
+    made["probe"].add_argument(
+        "--job", default="", metavar="NAME", help="job (default: the only one of the daemon)"
+    )
+    made["probe"].add_argument(
+        "--dry-run", action="store_true", help="measure only; the job keeps its plan"
     )
     made["top"].add_argument("--once", action="store_true", help="print one frame, then exit")
     made["top"].add_argument(

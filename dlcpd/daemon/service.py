@@ -120,7 +120,7 @@ class Service:
         try:
             self._compose(ready, access.users)
             self._sessions.planner.capacity = capacity
-            self._sessions.planner.replanner.enable(wanted=self._config.planner.replan)
+            self._sessions.planner.configure(self._config.planner)
             self._metrics.start()
             self._session_socket = SessionSocket(self._server, Path(daemon.socket), access)
             if client is None:
@@ -248,7 +248,7 @@ class Service:
         capacity = capacity_told(found.config.planner.topology, daemon.host)
         self._metrics.read_again()
         self._session_socket.admit(access)
-        self._sessions.planner.replanner.enable(wanted=found.config.planner.replan)
+        self._sessions.planner.configure(found.config.planner)
         self._sessions.planner.host_changed(capacity)
         log.configure(daemon.log_level, daemon.log_format, to_journal=self._journal)
         self._config, self._pending = found.config, found.waiting

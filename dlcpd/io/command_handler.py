@@ -20,9 +20,10 @@ COMMAND_TURN: Final = 0.02  # seconds of commands at a time: each abort of a com
 
 class CommandHandler:
     """Reads commands from `control`, and passes each to the part of the engine that it concerns.
-    `stop` is called with the time, of the monotonic clock, at which the engine ends."""
+    `stop` is called with the time, of the monotonic clock, at which the engine ends; `find_routes`
+    is the network's."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # all but the first by keyword
         self,
         endpoint: Endpoint,
         *,
@@ -31,7 +32,9 @@ class CommandHandler:
         reporter: Reporter,
         opener: SessionOpener,
         stop: Callable[[float], None],
+        find_routes: Callable[[Session], None],
     ) -> None:
+        self._find_routes = find_routes
         self._endpoint, self._control, self._clients = endpoint, control, clients
         self._reporter, self._opener, self._stop = reporter, opener, stop
 
@@ -65,6 +68,11 @@ class CommandHandler:
                 self._clients.draining = True
             case commands.OfferNetwork() | commands.SettleNetwork():
                 self._clients.offers.obey(command, now)
+            case commands.FindRoutes(number):
+                if session := self._endpoint.sessions.get(number):
+                    self._find_routes(session)
+            case commands.ProbeFlows():
+                self._clients.probing.obey(command, now)
             case _:
                 self._obey_for_session(command, now)
 

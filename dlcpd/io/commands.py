@@ -16,6 +16,8 @@ Operation = Annotated[int, between(1, MAX_OPERATION)]
 MAX_BEGUN = 1024  # rows of a PeerLeft or SessionLeft: 10 KB
 MAX_ABORTS = 64  # rows of an AbortOperations: at most 131 KB with texts of MAX_ABORT_TEXT
 MAX_ABORT_TEXT = 512  # characters
+NO_PEER = -1  # in a ProbeFlows
+PROBE_MESSAGES = 16  # of a round, each way
 
 
 class UdpAddress(NamedTuple):
@@ -94,6 +96,28 @@ class SettleNetwork:
     version: int
     firsts: list[Begun]
     rest: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindRoutes:
+    """Find the routers on the paths of a session: its next reports have them."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeFlows:
+    """A round of a probe: PROBE_MESSAGES messages to a peer and from another, at the same time.
+    Answered with FlowsProbed."""
+
+    session: int
+    serial: int  # of the round
+    target: int  # rank; NO_PEER: nothing is sent
+    out_bytes: int  # of all messages to it, a multiple of PROBE_MESSAGES
+    source: int  # rank; NO_PEER: nothing is received
+    in_bytes: int  # likewise
+    deadline: float  # seconds of the round, at most
+    idle: bool  # it fails unless the job runs no operation meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +217,8 @@ Command = (
     OpenSession
     | OfferNetwork
     | SettleNetwork
+    | FindRoutes
+    | ProbeFlows
     | CloseSession
     | LeaveSession
     | PeerLeft

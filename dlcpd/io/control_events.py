@@ -74,6 +74,16 @@ class NetworkPromised:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class FlowsProbed:
+    """A round of a probe is over."""
+
+    session: int
+    serial: int
+    bps: int  # rate of the messages that arrived; 0: there were none, or `why`
+    why: str = ""  # the round failed
+
+
 class FailedOperation(NamedTuple):
     """An operation whose failure the daemons of `ranks` must learn, so that no rank waits for
     it."""
@@ -181,6 +191,7 @@ Event = (
     | SessionLeft
     | SessionDelivered
     | NetworkPromised
+    | FlowsProbed
     | OperationsFailed
     | LeftOpen
     | SessionFailed

@@ -79,6 +79,7 @@ class Engine:
             reporter=self._reporter,
             opener=opener,
             stop=self._stop,
+            find_routes=self.network.find_routes,
         )
         self._stop_at: float | None = None  # time at which the loop ends; None: not requested
         self._failures = self._in_a_row = 0  # failed steps of the loop; wake-ups in a row with one

@@ -204,6 +204,11 @@ class Network:
         self._protect(flow, peer)
         self._aim(session, flow, peer.endpoints)
 
+    def find_routes(self, session: Session) -> None:
+        """Find the routers of a session's flows, those with one path included."""
+        for flow in session.flows.values():
+            self._discovery.find(flow, time.monotonic())
+
     def forget(self, session: Session) -> None:
         """A session is about to close: send its peers the last answers, and forget its flows."""
         self.admit(without=session)

@@ -1,39 +1,42 @@
-"""Compares the rates of a topology file with measured ones."""
+"""Compares the rates that hosts tell with measured ones."""
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from dlcpd.planning.graph import DirectedLink, Graph, Rates
 from dlcpd.planning.rates import in_words
+from dlcpd.schedules.network import HostCapacity
 
 FACTOR: Final = 10  # a claim of ten times the measured rate is a mistake, not a busy network
+_WHAT: Final = {
+    "out_bps": "{} sends",
+    "in_bps": "{} receives",
+    "up_bps": "the rack of {} sends",
+    "down_bps": "the rack of {} receives",
+}
 
 
-def with_measured(graph: Graph, measured: Mapping[str, Rates], source: str) -> tuple[Graph, str]:
-    """`graph` with the measured rates of hosts whose claims are FACTOR times as high, and one
-    message that names the first of them, or "". Rates of 0 and hosts of others are left out.
-
-    The links of a host keep their proportion: together they send or receive the measured rate.
-    """
-    links = list(graph.links)
-    wrong: dict[str, str] = {}
-    for host, name in enumerate(graph.hosts):
-        for rate, sends in zip(measured.get(name, (0, 0)), (True, False), strict=True):
-            own = [n for n, link in enumerate(links) if host == (link[0] if sends else link[1])]
-            claimed = sum(links[number].rate for number in own)
-            if not 0 < rate * FACTOR <= claimed:
-                continue
-            for number in own:
-                start, end, old = links[number]
-                links[number] = DirectedLink(start, end, max(old * rate // claimed, 1))
-            wrong.setdefault(
-                name,
-                f"{name!r} {'sends' if sends else 'receives'} {in_words(rate)} as measured, and "
-                f"the file says {in_words(claimed)}",
-            )
+def corrected(
+    told: Sequence[tuple[str, HostCapacity]], measured: Mapping[str, HostCapacity]
+) -> tuple[list[tuple[str, HostCapacity]], str]:
+    """`told` with the measured rates where the claims are FACTOR times as high, and one message
+    that names the first of them, or "". A rail of a host keeps its part of the host's rate."""
+    found, wrong = list[tuple[str, HostCapacity]](), list[str]()
+    for host, claim in told:
+        changed: dict[str, Any] = {}
+        for field, words in _WHAT.items():
+            said, rate = getattr(claim, field), getattr(measured.get(host), field, 0)
+            most, rate = _sum(said), _sum(rate)
+            if 0 < rate * FACTOR <= most:
+                rails = isinstance(said, tuple)
+                changed[field] = tuple(max(r * rate // most, 1) for r in said) if rails else rate
+                both = f"{in_words(rate)} as measured, and {in_words(most)} as told"
+                wrong.append(f"{words.format(repr(host))} {both}")
+        found.append((host, claim._replace(**changed)))
     if not wrong:
-        return graph, ""
-    more = f" (likewise {len(wrong) - 1} others)" if len(wrong) > 1 else ""
-    first = next(iter(wrong.values()))
-    said = f"{source}: hosts: {first}{more}; the plan uses the measured rate: correct the file"
-    return Graph(graph.hosts, graph.switches, tuple(links)), said
+        return found, ""
+    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+    return found, f"{wrong[0]}{more}: measured rates are used; correct the topology files"
+
+
+def _sum(rate: int | tuple[int, ...]) -> int:
+    return sum(rate) if isinstance(rate, tuple) else rate

@@ -23,29 +23,48 @@ class FoundRacks:
     reason: str
 
 
-def by_routers(first: Sequence[Collection[str]]) -> FoundRacks:
-    """Racks by first routers. `first`: by host, the routers that answered first on its paths."""
-    rack_of: dict[str, int] = {}  # by router; racks that a host joins become one
-    members: dict[int, list[int]] = {}
-    for host, routers in enumerate(first):
-        if not routers:
-            continue
-        joined = sorted({rack_of[router] for router in routers if router in rack_of})
-        rack = joined[0] if joined else host
-        members.setdefault(rack, []).append(host)
-        for other in joined[1:]:
-            members[rack] += members.pop(other)
-        rack_of.update({router: rack for router, old in rack_of.items() if old in joined})
-        rack_of.update(dict.fromkeys(routers, rack))
+def by_routers(
+    first: Sequence[Collection[str]], between: Mapping[tuple[int, int], int] | None = None
+) -> FoundRacks:
+    """Racks by routers. `first`: by host, the routers that answered first on its paths; `between`:
+    how many routers answered on the paths from a host to another.
+
+    A switch may answer each of its hosts from another address. So hosts with no router between
+    them are in one rack, too, and, where there are no such hosts, those with one.
+    """
+    between = between or {}
+    members = {host: [host] for host, routers in enumerate(first) if routers}
+    rack_of = {host: host for host in members}
+
+    def join(a: int, b: int) -> None:
+        kept, other = sorted((rack_of[a], rack_of[b]))
+        if kept != other:
+            members[kept] += members.pop(other)
+            rack_of.update(dict.fromkeys(members[kept], kept))
+
+    holder = dict[str, int]()
+    for host in rack_of:
+        for router in first[host]:
+            join(host, holder.setdefault(router, host))
+    # A router that did not answer one host may have answered the other.
+    known = {
+        (a, b): max(count, between.get((b, a), 0))
+        for (a, b), count in between.items()
+        if a in rack_of and b in rack_of
+    }
+    least = min(known.values(), default=2)
+    for (a, b), count in known.items():
+        if count == least < 2:  # two switches
+            join(a, b)
     racks = tuple(sorted(tuple(sorted(hosts)) for hosts in members.values()))
     silent = tuple(host for host, routers in enumerate(first) if not routers)
     if not racks:
         every = tuple(range(len(first)))
         return FoundRacks((every,) if every else (), (), "no router answered: one rack is assumed")
     if len(racks) == 1:
-        why = "all hosts that have a first router have it in common"
+        why = "one: all hosts that a router answered have one switch in common"
     else:
-        why = f"{len(racks)} sets of hosts have a first router in common"
+        why = f"{len(racks)}: hosts of a rack have a first router in common, or none between them"
     return FoundRacks(racks, silent, why)
 
 

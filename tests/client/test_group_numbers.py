@@ -70,7 +70,7 @@ def test_without_a_store_there_are_no_groups() -> None:
 
 
 def test_numbers_end_with_those_of_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_numbers, "MAX_GROUPS", 3)
+    monkeypatch.setattr(group_numbers, "PROBES", 3)
     job = members(2)
     assert [numbers(job, [0, 1]) for _ in range(2)] == [{1}, {2}]
     for member in job:

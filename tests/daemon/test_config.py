@@ -75,6 +75,7 @@ web_config = "/etc/dlcpd/web.yml"
 
 [planner]
 topology = "/etc/dlcpd/topology.toml"
+probe = true
 replan = true
 """
 

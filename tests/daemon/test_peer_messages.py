@@ -14,6 +14,7 @@ from dlcpd.daemon.peers.peer_messages import (
     MAX_ABORTED,
     MAX_PEER_FRAME,
     MAX_REASON,
+    MAX_ROUTES,
     MAX_WHY,
     PEER_VERSION,
     Abort,
@@ -22,6 +23,8 @@ from dlcpd.daemon.peers.peer_messages import (
     HostNews,
     HostRates,
     Leaving,
+    LinkProbeAnswer,
+    LinkProbeAsk,
     MalformedPeerMessage,
     NetworkRow,
     OtherVersion,
@@ -30,12 +33,14 @@ from dlcpd.daemon.peers.peer_messages import (
     PlanAnswer,
     PlanAsk,
     PlanStep,
+    ProbeStep,
     RateRow,
+    RouteRow,
     StreamRow,
     pack,
     unpack_peer_untrusted,
 )
-from dlcpd.io.commands import MAX_ABORT_TEXT, MAX_BEGUN, Begun, UdpAddress
+from dlcpd.io.commands import MAX_ABORT_TEXT, MAX_BEGUN, NO_PEER, Begun, UdpAddress
 from dlcpd.schedules.network import MAX_RAILS, MAX_RATE, HostCapacity
 
 HELLO = PeerHello(
@@ -72,7 +77,13 @@ ASK = PlanAsk(
 )
 ANSWER = PlanAnswer("job", 1, 0, 5, 6, 2, PlanStep.PROMISE, [StreamRow(1, 2, 3)], "why")
 RATES = HostRates("job", 1, 0, 5, 6, [RateRow(2, 10**9)])
-ALL: list[PeerMessage] = [HELLO, GOODBYE, ABORT, LEAVING, NEWS, ASK, ANSWER, RATES]
+PROBE = LinkProbeAsk("job", 0, 1, 5, 6, 3, ProbeStep.ROUND, 2, 1 << 20, NO_PEER, 0, idle=True)
+PROBED = LinkProbeAnswer(
+    "job", 1, 0, 5, 6, 3, ProbeStep.BEGIN, 0, [RouteRow(2, 3, "10.0.0.1")], "", ""
+)
+ALL: list[PeerMessage] = [
+    HELLO, GOODBYE, ABORT, LEAVING, NEWS, ASK, ANSWER, RATES, PROBE, PROBED,
+]  # fmt: skip
 
 
 def frame_of(message: PeerMessage, **changes: Any) -> bytes:
@@ -101,6 +112,9 @@ def test_what_a_peer_says_has_no_control_characters() -> None:
     assert isinstance(ask, PlanAsk) and ask.network[0].host == ask.network[0].rack == shown
     assert isinstance(answer, PlanAnswer) and answer.why == shown
     assert isinstance(goodbye, Goodbye) and goodbye.text == goodbye.code == shown
+    probed = unpack_peer_untrusted(frame_of(PROBED, beside=said, routes=[[2, 3, said]]))
+    assert isinstance(probed, LinkProbeAnswer)
+    assert probed.beside == probed.routes[0].first == shown
     assert isinstance(abort, Abort) and abort.aborted == [AbortedRow(4, 7, shown, -1)]
 
 
@@ -121,16 +135,19 @@ def test_the_largest_messages_fit_a_frame() -> None:
     ask = replace(ASK, job=wide * 128, network=[], firsts=most, rest=MAX_OPERATION)
     answer = replace(ANSWER, job=wide * 128, limits=most, why=wide * MAX_WHY)
     rates = replace(RATES, job=wide * 128, rates=[RateRow(MAX_WORLD - 1, MAX_RATE)] * MAX_WORLD)
-    for message in (hello, goodbye, abort, ask, answer, rates):
+    routes = [RouteRow(MAX_WORLD - 1, 255, "f" * 64)] * MAX_ROUTES
+    probed = replace(PROBED, job=wide * 128, routes=routes, beside=wide * 128, why=wide * MAX_WHY)
+    for message in (hello, goodbye, abort, ask, answer, rates, probed):
         assert len(pack(message)) <= MAX_PEER_FRAME
 
 
 WRONG: list[Any] = [None, True, -1, 1.5, 1 << 64, "x" * 5000, b"x", [], [[1, 2]], {}, [[]]]
 GOOD: dict[str, list[Any]] = {  # of these, for some fields
-    **{name: [[]] for name in ("capacity", "network", "firsts", "limits")},
+    **{name: [[]] for name in ("capacity", "network", "firsts", "limits", "routes")},
     "begun": [[], [[1, 2]]],
     "rates": [[], [[1, 2]]],
     "digest": [b"x"],
+    **{name: [-1] for name in ("target", "source")},
 }
 FIELDS = [(m, name) for m in ALL for name in m.__struct_fields__]
 
@@ -234,7 +251,7 @@ def test_another_version_is_told_apart_whatever_its_fields_are() -> None:
         (msgpack.packb(["1", 0, {}]), "no_frame"),
         (msgpack.packb([True, 0, {}]), "no_frame"),
         (msgpack.packb([-1, 0, {}]), "no_frame"),
-        (msgpack.packb([PEER_VERSION, 8, {}]), "unknown_kind"),
+        (msgpack.packb([PEER_VERSION, len(ALL), {}]), "unknown_kind"),
         (msgpack.packb([PEER_VERSION, -1, {}]), "unknown_kind"),
         (msgpack.packb([PEER_VERSION, False, {}]), "unknown_kind"),
         (bytes([0x93, PEER_VERSION]) + b"\x91" * 1015 + b"\xc0\x80", "no_msgpack"),

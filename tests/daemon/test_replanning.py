@@ -39,8 +39,12 @@ class Job:
             asyncio.get_running_loop(),
             cast("Any", SimpleNamespace(report=self.report)),
             tell=self.tell,
-            propose=lambda _, network: self.offered.append(network),
+            propose=self.propose,
         )
+
+    def propose(self, _session: LocalSession, network: Hosts) -> bool:
+        self.offered.append(network)
+        return True
 
     async def report(self, _ledger: int) -> dict[str, Any]:
         """The end of a window: the peers' rates are there."""

@@ -27,13 +27,17 @@ from dlcpd.daemon.peers.peer_messages import (
     HostNews,
     HostRates,
     Leaving,
+    LinkProbeAnswer,
+    LinkProbeAsk,
     NetworkRow,
     PeerHello,
     PeerMessage,
     PlanAnswer,
     PlanAsk,
     PlanStep,
+    ProbeStep,
     RateRow,
+    RouteRow,
     StreamRow,
 )
 from dlcpd.doctor.datagrams import Probe, ProbeAnswer
@@ -110,6 +114,9 @@ PEER_MESSAGES: Final[tuple[PeerMessage, ...]] = (
             bytes(16), [StreamRow(0, 1, 40)], 17),
     PlanAnswer("job", 1, 0, 5, 6, 2, PlanStep.PROMISE, [StreamRow(0, 1, 40)], "why"),
     HostRates("job", 1, 0, 5, 6, [RateRow(2, 10**9)]),
+    LinkProbeAsk("job", 0, 1, 5, 6, 3, ProbeStep.ROUND, 2, 1 << 20, -1, 0, idle=True),
+    LinkProbeAnswer("job", 1, 0, 5, 6, 3, ProbeStep.BEGIN, 9, [RouteRow(2, 3, "10.0.0.1")], "",
+                    "why"),
 )  # fmt: skip
 IDENTITY: Final = Identity("node-7", KeyPair.of_secret(bytes(range(32))))
 PEER_ADDRESS: Final = "tcp://10.0.0.1:7700\n" + "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"

@@ -22,7 +22,7 @@ class Parts:
         self.waiting = deque(waiting)
         self.emitted: list[Any] = []
         self.clients = Clients(self.calls)
-        session = SimpleNamespace(detector=SimpleNamespace(doubt=self.doubt))
+        session = SimpleNamespace(number=1, detector=SimpleNamespace(doubt=self.doubt))
         self.broken = broken
         endpoint = SimpleNamespace(sessions={1: session}, counters=Counter[str]())
         whole: Any = SimpleNamespace
@@ -33,6 +33,7 @@ class Parts:
             reporter=whole(ask=lambda ledger: self.calls.append(("report", ledger))),
             opener=whole(open=lambda command, fds: self.calls.append(("open", command, fds))),
             stop=lambda at: self.calls.append(("stop", at)),
+            find_routes=lambda session: self.calls.append(("routes", session.number)),
         )
 
     def receive(self) -> tuple[commands.Command | None, list[int]] | None:
@@ -68,6 +69,7 @@ CASES: list[tuple[commands.Command | None, tuple[Any, ...]]] = [
     (commands.LeaveSession(1, "session_closed", "gone"), ("leave", 1, "session_closed")),
     (commands.CloseSession(1, "session_closed", "gone"), ("close", 1, "session_closed")),
     (commands.PeerDoubted(1, 2, "refused"), ("doubt", 2, "refused")),
+    (commands.FindRoutes(1), ("routes", 1)),
 ]
 
 
@@ -84,7 +86,7 @@ def test_each_command_goes_to_its_part(
 
 
 def test_a_session_that_is_gone_is_no_error() -> None:
-    parts = Parts(commands.PeerDoubted(9, 2, "refused"))
+    parts = Parts(commands.PeerDoubted(9, 2, "refused"), commands.FindRoutes(9))
     parts.handler.handle(0, NOW)
     assert parts.calls == []
 

@@ -2,19 +2,20 @@
 
 import random
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.planning.graph import Rates
+from dlcpd.planning.probe import ProbedLinks, probe
 from dlcpd.planning.probe_racks import FoundRacks, by_routers, placed, placing_rounds
-from dlcpd.planning.probe_rates import ProbedRates, RoundBytes, network, probed
+from dlcpd.planning.probe_rates import RoundRates, capacities, probed
 from dlcpd.planning.probe_rounds import MOST_AGAIN, SECONDS, Pairs, again, rounds
-from dlcpd.schedules.network import BadNetwork, Costs, Host, rounded
+from dlcpd.schedules.network import HostCapacity, job_network
 from tests.planning.true_network import NOISE, TrueNetwork, random_network
 
-COSTS = Costs(0, 0, 0, 0)
 SEEDS = range(10)
 
 
@@ -55,34 +56,40 @@ def test_sixteen_hosts_are_probed_within_ten_seconds() -> None:
         assert (len(list(rounds(racks))) + MOST_AGAIN) * SECONDS < 10
 
 
-def _probe(truth: TrueNetwork, draw: random.Random) -> ProbedRates:
-    met = list(rounds(truth.racks))
-    seen = [truth.counts(pairs, draw) for pairs in met]
-    for _ in range(MOST_AGAIN):
-        more = again(truth.racks, dict(enumerate(probed(truth.racks, seen).hosts)), met)
-        if not more:
-            break
-        _is_a_round(more)
-        met.append(more)
-        seen.append(truth.counts(more, draw))
-    return probed(truth.racks, seen)
+def _run(first: list[list[str]], rates: Callable[[Pairs], RoundRates]) -> ProbedLinks:
+    """A whole probe. `first`: by host, the routers that answered."""
+    running, rounds_ = probe(first), 0
+    answer: RoundRates | None = None
+    while True:
+        try:
+            pairs = next(running) if answer is None else running.send(answer)
+        except StopIteration as over:
+            assert rounds_ * SECONDS < 10
+            found: ProbedLinks = over.value
+            return found
+        _is_a_round(pairs)
+        rounds_, answer = rounds_ + 1, rates(pairs)
+
+
+def _probe(truth: TrueNetwork, seed: int) -> ProbedLinks:
+    draw = random.Random(seed)
+    routers = [[f"r{truth.rack(host)}"] for host in range(len(truth.hosts))]
+    return _run(routers, lambda pairs: truth.measured(pairs, draw))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_rates_are_within_15_percent_of_the_truth(seed: int) -> None:
+def test_racks_and_rates_are_within_15_percent_of_the_truth(seed: int) -> None:
     truth = random_network(seed)
-    found = _probe(truth, random.Random(seed))
-    names = [f"h{host}" for host in range(len(truth.hosts))]
-    job = network(names, truth.racks, found, COSTS, 1)
+    found = _probe(truth, seed)
+    assert found.racks == tuple(sorted(truth.racks))
     for host, rates in enumerate(truth.hosts):
-        assert job.out_bps[host] == pytest.approx(rates.send, rel=0.15)
-        assert job.in_bps[host] == pytest.approx(rates.receive, rel=0.15)
-    for number, rates in enumerate(truth.uplinks):
-        rack = job.racks[number]
-        for way, said in enumerate((rack.up_bps, rack.down_bps)):
-            most = _visible(truth, number, way)
-            assert said <= rates[way] * 1.15
-            assert said >= most * 0.85
+        assert found.rates.hosts[host].send == pytest.approx(rates.send, rel=0.15)
+        assert found.rates.hosts[host].receive == pytest.approx(rates.receive, rel=0.15)
+    for members, said in zip(found.racks, found.rates.uplinks, strict=True):
+        number = truth.racks.index(members)
+        for way in (0, 1):
+            assert said[way] <= truth.uplinks[number][way] * 1.15
+            assert said[way] >= _visible(truth, number, way) * 0.85
 
 
 def _visible(truth: TrueNetwork, rack: int, way: int) -> float:
@@ -101,12 +108,12 @@ def _visible(truth: TrueNetwork, rack: int, way: int) -> float:
 @given(st.integers(0, 10**6))
 def test_no_rate_is_above_the_truth_by_more_than_the_noise(seed: int) -> None:
     truth = random_network(seed)
-    found = _probe(truth, random.Random(seed))
-    for said, true in zip(
-        (*found.hosts, *found.uplinks), (*truth.hosts, *truth.uplinks), strict=True
-    ):
+    probed_ = _probe(truth, seed)
+    found = probed_.rates
+    uplinks = [truth.uplinks[truth.racks.index(members)] for members in probed_.racks]
+    for said, true in zip((*found.hosts, *found.uplinks), (*truth.hosts, *uplinks), strict=True):
         for each, most in zip(said, true, strict=True):
-            assert 0 < each <= most * (1 + NOISE) + 8 / SECONDS * len(truth.hosts)
+            assert 0 < each <= most * (1 + NOISE) + len(truth.hosts)
 
 
 def test_a_fast_host_between_slow_ones_gets_a_fast_partner() -> None:
@@ -122,21 +129,34 @@ def test_equal_hosts_need_no_more_rounds() -> None:
     assert again([range(5)], dict.fromkeys(range(5), Rates(10, 11)), []) == ()
 
 
-def test_rates_are_rounded_as_the_network_of_a_job_rounds() -> None:
-    seen = [RoundBytes({(0, 1): 1234, (1, 0): 4321}, 1.0)]
-    job = network(["a", "b"], [[0, 1]], probed([[0, 1]], seen), COSTS, 3)
-    assert job.hosts == (
-        Host("a", (rounded(9872),), (rounded(34568),)),
-        Host("b", (rounded(34568),), (rounded(9872),)),
-    )
-    assert job.racks == () and job.version == 3
+def test_hosts_are_told_as_a_network_of_the_job() -> None:
+    found = probed([[0], [1]], [{(0, 1): 1234, (1, 0): 4321}])
+    told = capacities([[0], [1]], found)
+    assert told == [
+        HostCapacity((1234,), (4321,), "rack 0", 1234, 4321),
+        HostCapacity((4321,), (1234,), "rack 1", 4321, 1234),
+    ]
+    made = job_network(list(zip("ab", told, strict=True)))
+    assert made is not None and made.capacities == made.of(["a", "b"]).capacities
+    assert capacities([[0, 1]], found)[0] == HostCapacity((1234,), (4321,))
 
 
 def test_a_host_without_bytes_is_named() -> None:
-    found = probed([[0, 1, 2]], [RoundBytes({(0, 1): 10, (1, 0): 10}, 0.2)])
-    assert found.unseen == (2,)
-    with pytest.raises(BadNetwork, match="host c "):
-        network(["a", "b", "c"], [[0, 1, 2]], found, COSTS, 1)
+    assert probed([[0, 1, 2]], [{(0, 1): 10, (1, 0): 10}]).unseen == (2,)
+
+
+@pytest.mark.parametrize("hosts", [0, 1, 2])
+def test_few_hosts(hosts: int) -> None:
+    """One host has nothing to measure; two are each other's limit."""
+    met = list[Pairs]()
+
+    def rates(pairs: Pairs) -> RoundRates:
+        met.append(pairs)
+        return dict.fromkeys(pairs, 100)
+
+    found = _run([[]] * hosts, rates)
+    assert met == ([((0, 1), (1, 0))] if hosts == 2 else [])
+    assert found.rates.unseen == ((0,) if hosts == 1 else ())
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -151,7 +171,7 @@ def test_racks_are_right_from_partial_answers(seed: int) -> None:
         first.append(both if host == truth.racks[rack][0] else heard)
     found = by_routers(first)
     assert found.racks == tuple(sorted(truth.racks)) and found.silent == ()
-    assert found.reason == f"{len(truth.racks)} sets of hosts have a first router in common"
+    assert found.reason.startswith(f"{len(truth.racks)}: hosts of a rack have a first router")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -169,8 +189,7 @@ def test_silent_hosts_are_placed_by_rate(seed: int) -> None:
     rates = {}
     for host, rack, pairs in placing_rounds(found):
         _is_a_round(pairs)
-        counts = truth.counts(pairs, draw)
-        rates[host, rack] = counts.arrived[pairs[0]]
+        rates[host, rack] = truth.measured(pairs, draw)[pairs[0]]
     done = placed(found, rates)
     assert done.racks == racks and done.silent == ()
     assert done.reason.endswith("; 2 without one placed by rate")
@@ -191,7 +210,37 @@ def test_hosts_that_are_as_fast_to_all_racks_go_to_the_first() -> None:
 def test_a_host_with_routers_of_two_sets_joins_them() -> None:
     found = by_routers([["a"], ["b"], ["c"], ["b", "a"], ["b"]])
     assert found.racks == ((0, 1, 3, 4), (2,))
-    assert by_routers([["a"], ["a", "b"]]).reason.startswith("all hosts that have a first router")
+    assert by_routers([["a"], ["a", "b"]]).reason.startswith("one: all hosts")
+
+
+@pytest.mark.parametrize(("inside", "across"), [(0, 1), (0, 3), (1, 3)])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_racks_are_right_where_a_switch_has_an_address_for_each_host(
+    seed: int, inside: int, across: int
+) -> None:
+    truth = random_network(seed)
+    hosts = range(len(truth.hosts))
+    between = {
+        (a, b): inside if truth.rack(a) == truth.rack(b) else across
+        for a in hosts
+        for b in hosts
+        if a != b
+    }
+    assert by_routers([[f"10.0.{host}.1"] for host in hosts], between).racks == tuple(
+        sorted(truth.racks)
+    )
+
+
+def test_a_router_that_answers_one_way_only_is_between_both() -> None:
+    between = {(0, 1): 0, (1, 0): 3, (0, 2): 1, (2, 0): 0, (1, 2): 3, (2, 1): 1}
+    assert by_routers([["a"], ["b"], ["c"]], between).racks == ((0, 2), (1,))
+
+
+def test_hosts_with_two_switches_between_each_other_are_apart() -> None:
+    """And nothing is known of one that no router answered, whose paths seem to have none."""
+    between = {(a, b): 3 if 2 not in (a, b) else 0 for a in range(3) for b in range(3) if a != b}
+    found = by_routers([["a"], ["b"], []], between)
+    assert found.racks == ((0,), (1,)) and found.silent == (2,)
 
 
 def test_too_many_silent_hosts_cost_no_rounds() -> None:

@@ -1,4 +1,4 @@
-"""A network whose rates a test knows, and what a probe round would count on it."""
+"""A network whose rates a test knows, and what a round of a probe would measure on it."""
 
 import random
 from collections.abc import Sequence
@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dlcpd.planning.graph import Rates
-from dlcpd.planning.probe_rates import RoundBytes
-from dlcpd.planning.probe_rounds import SECONDS, Pairs
+from dlcpd.planning.probe_rounds import Pairs
 
 NOISE: Final = 0.1  # each flow is measured up to this far off
 
@@ -23,8 +22,8 @@ class TrueNetwork:
     def rack(self, host: int) -> int:
         return next(n for n, members in enumerate(self.racks) if host in members)
 
-    def counts(self, pairs: Pairs, draw: random.Random) -> RoundBytes:
-        """Bytes of a round: flows share links fairly (max-min), with noise."""
+    def measured(self, pairs: Pairs, draw: random.Random) -> dict[tuple[int, int], int]:
+        """Bit/s of the pairs of a round: flows share links fairly (max-min), with noise."""
         links: dict[tuple[str, int, int], float] = {}
         ways = []
         for sender, receiver in pairs:
@@ -51,13 +50,10 @@ class TrueNetwork:
                 links[link] -= sum(
                     shares[tight] for flow in open_ if tight in ways[flow] and link in ways[flow]
                 )
-        return RoundBytes(
-            {
-                pair: round(rates[flow] * SECONDS / 8 * draw.uniform(1 - NOISE, 1 + NOISE))
-                for flow, pair in enumerate(pairs)
-            },
-            SECONDS,
-        )
+        return {
+            pair: round(rates[flow] * draw.uniform(1 - NOISE, 1 + NOISE))
+            for flow, pair in enumerate(pairs)
+        }
 
 
 def random_network(seed: int) -> TrueNetwork:

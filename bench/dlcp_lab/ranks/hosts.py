@@ -53,6 +53,7 @@ class HostPlan:
     metrics: str = ""  # address:port of the metrics; "" = none
     topology: str = ""  # path of a topology file; "" = none
     replan: bool = False
+    probe: bool = False
 
     def configuration(self, folder: Path) -> str:
         """Text of the daemon's configuration file."""
@@ -72,7 +73,7 @@ class HostPlan:
                 checks=ChecksTable(self.digest_every),
                 inject=InjectTable(loss=self.loss, seed=self.seed, relays=self.relays),
                 metrics=MetricsTable(self.metrics),
-                planner=PlannerTable(self.topology, self.replan),
+                planner=PlannerTable(self.topology, self.probe, self.replan),
             )
         )
 

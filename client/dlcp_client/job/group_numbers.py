@@ -11,7 +11,7 @@ from dlcp_client.job.secret import JobSecret
 from dlcp_client.job.signed_store import SignedStore, StoreLost
 from dlcp_client.job.store import Store
 from dlcpd.contract.errors import BadConfig, BadMessage, PeerLost, TooMany
-from dlcpd.contract.messages import MAX_GROUPS
+from dlcpd.contract.messages import PROBES
 
 ROOT: Final = "dlcp/group"
 MAX_TITLE: Final = 128  # characters, as OpenGroup.name
@@ -64,8 +64,8 @@ class GroupNumbers:
             number = self._drawn(self._signed_store, f"{what}/{count}")
         else:
             number = self._read(self._signed_store, f"{what}/{count}", told, ranks[0], timeout)
-        if number >= MAX_GROUPS:
-            raise TooMany(f"a session has at most {MAX_GROUPS - 1} groups; connect again")
+        if number >= PROBES:
+            raise TooMany(f"a session has at most {PROBES - 1} groups; connect again")
         self._take(number, told)
         return GroupNumber(number, title(name, count))
 
@@ -94,7 +94,7 @@ class GroupNumbers:
             raise StoreLost(f"{told}: {signed_store.name} has lost the number of the group")
         return (
             int(text)
-            if text.isascii() and text.isdigit() and len(text) <= len(str(MAX_GROUPS))
+            if text.isascii() and text.isdigit() and len(text) <= len(str(PROBES))
             else 0
         )
 

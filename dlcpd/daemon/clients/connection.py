@@ -11,11 +11,13 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from dlcpd.contract.errors import BadMessage, DlcpError, SessionClosed, TooMany
+from dlcpd.contract.errors import BadMessage, DlcpError, NotPermitted, SessionClosed, TooMany
 from dlcpd.contract.frames import decode_untrusted, encode_for
 from dlcpd.contract.inquiries import (
     CordonRequest,
     HealthRequest,
+    Probed,
+    ProbeRequest,
     Status,
     StatusRequest,
     Traced,
@@ -185,6 +187,8 @@ class Connection:
             self._send_health(message)
         elif isinstance(message, TraceRequest):
             self._answer(message, self._send_trace(message))
+        elif isinstance(message, ProbeRequest):
+            self._answer(message, self._send_probed(message))
         else:
             raise BadMessage(f"{type(message).__name__} is not for the session socket")
 
@@ -247,6 +251,17 @@ class Connection:
             self._refuse(exc)
         else:
             self._send(Traced.of(report))
+
+    async def _send_probed(self, request: ProbeRequest) -> None:
+        try:
+            if self.uid not in (0, os.getuid()):
+                raise NotPermitted(f"user id {self.uid} may not probe; dlcpd's own and root may")
+            planner = self._reception.sessions.planner
+            report = await planner.probing.run(request.job, adopt=request.adopt)
+        except DlcpError as exc:
+            self._refuse(exc)
+        else:
+            self._send(Probed.of(report))
 
     def _expect(self, event: ConnectionInput) -> None:
         if (self.state, event) not in TRANSITIONS:

@@ -179,6 +179,9 @@ class PlannerTable:
     # absolute path of a topology file, which names this host; peers are told its rate and rack;
     # "" = rates are not known, and all hosts count as equal
     topology: str = special(values.directory, "", type=str, high=1024)
+    # measure the links of a job before its clients are let in: some seconds, once an hour for the
+    # same hosts; set it on all hosts of a job
+    probe: bool = flag(False)
     # measure the links of running jobs on one switch by their traffic, and adopt plans that gain
     # 10 %; set it on all hosts of a job
     replan: bool = flag(False)

@@ -18,7 +18,15 @@ from dlcpd.contract.forms import Form, between, most, plain, without
 from dlcpd.contract.limits import MAX_ENGINES, MAX_ROUND_TRIP, MAX_WORLD
 from dlcpd.contract.messages import MAX_OPERATION, MAX_PROOF
 from dlcpd.core.wire.header import MAX_PATHS
-from dlcpd.io.commands import MAX_ABORT_TEXT, MAX_BEGUN, Begun, Operation, Stream, UdpAddress
+from dlcpd.io.commands import (
+    MAX_ABORT_TEXT,
+    MAX_BEGUN,
+    NO_PEER,
+    Begun,
+    Operation,
+    Stream,
+    UdpAddress,
+)
 from dlcpd.schedules.network import MAX_RATE, HostCapacity, Rails
 
 PEER_VERSION: Final = 10
@@ -34,6 +42,8 @@ UNKNOWN: Final = 0  # a round trip that is yet to be measured
 MAX_REASON: Final = 4096  # characters: room for an error that quotes another one
 MAX_VERSION: Final = (1 << 31) - 1  # of a network
 MAX_WHY: Final = 256  # characters
+MAX_ROUTES: Final = MAX_WORLD  # 18 KB
+MAX_PROBE: Final = 64 << 20  # bytes of a round, one way: 0.05 s at 10 Gbit/s
 MAX_ABORTED: Final = 12  # operations of one Abort: 25 KB, if each character has four bytes
 
 
@@ -209,7 +219,48 @@ class HostRates(_PeerMessage, frozen=True):
     rates: Annotated[list[RateRow], most(MAX_WORLD)]
 
 
-PlanMessage = HostNews | PlanAsk | PlanAnswer | HostRates
+class ProbeStep(IntEnum):
+    """Steps of a probe, in the order of rank 0."""
+
+    BEGIN = 0  # answered with routers
+    ROUND = 1  # answered with a rate; repeated for each round
+    END = 2  # answered with the traffic beside it; clients that wait for it are let in
+    WAIT = 3  # of a rank to rank 0: its client waits, and rank 0 answers END unless it probes
+
+
+class LinkProbeAsk(_PeerMessage, frozen=True):
+    """Rank 0 to another: a step of a probe. Fields from `target` on are those of ROUND, as in
+    ProbeFlows."""
+
+    serial: Annotated[int, between(1, MAX_VERSION)]  # counts up with each step
+    step: ProbeStep
+    target: Annotated[int, between(NO_PEER, MAX_WORLD - 1)]
+    out_bytes: Annotated[int, between(0, MAX_PROBE)]
+    source: Annotated[int, between(NO_PEER, MAX_WORLD - 1)]
+    in_bytes: Annotated[int, between(0, MAX_PROBE)]
+    idle: bool
+
+
+class RouteRow(NamedTuple):
+    """The routers that answered on the sender's paths to a rank."""
+
+    rank: Annotated[int, between(0, MAX_WORLD - 1)]
+    routers: Annotated[int, between(0, 255)]  # how many, on the shortest
+    first: Annotated[str, most(64)]  # address of the nearest; "" = it did not answer
+
+
+class LinkProbeAnswer(_PeerMessage, frozen=True):
+    """To rank 0: the sender has done a step, or cannot for the reason `why`."""
+
+    serial: Annotated[int, between(1, MAX_VERSION)]
+    step: ProbeStep
+    bps: Annotated[int, between(0, MAX_RATE)]  # ROUND: of what it received; 0: nothing
+    routes: Annotated[list[RouteRow], most(MAX_ROUTES)]  # BEGIN; to a rank one for each rail
+    beside: Annotated[str, most(128)]  # END: a job whose traffic ran beside it; "" = none
+    why: Annotated[str, most(MAX_WHY)]  # "" = done
+
+
+PlanMessage = HostNews | PlanAsk | PlanAnswer | HostRates | LinkProbeAsk | LinkProbeAnswer
 Addressed = Goodbye | Abort | Leaving | PlanMessage  # of a link that is up
 PeerMessage = PeerHello | Addressed
 # Kinds are added at the end: a peer of this version that lacks a kind counts and drops it.
@@ -222,6 +273,8 @@ _KINDS: Final[tuple[type[PeerMessage], ...]] = (
     PlanAsk,
     PlanAnswer,
     HostRates,
+    LinkProbeAsk,
+    LinkProbeAnswer,
 )
 _FORMS: Final[tuple[Form[Any], ...]] = tuple(map(Form, _KINDS))
 _FIELDS: Final[tuple[Decoder[PeerMessage], ...]] = tuple(map(Decoder, _KINDS))

@@ -33,6 +33,7 @@ from dlcpd.io.commands import AbortedOperation, PeerDoubted, PeerGone, PeerLeft
 from dlcpd.io.control_events import (
     Event,
     FailedOperation,
+    FlowsProbed,
     LedgerEnded,
     LeftOpen,
     NetworkPromised,
@@ -47,7 +48,9 @@ from dlcpd.io.control_events import (
     SessionOpened,
 )
 
-SessionNews = SessionOpened | SessionEnded | SessionLeft | SessionDelivered | NetworkPromised
+SessionNews = (
+    SessionOpened | SessionEnded | SessionLeft | SessionDelivered | NetworkPromised | FlowsProbed
+)
 
 
 class Dispatch:
@@ -170,6 +173,8 @@ class Dispatch:
             self._sessions.ends.delivered(session, engine, event.lacking)
         elif isinstance(event, NetworkPromised):
             self._sessions.planner.promised(session, engine, event)
+        elif isinstance(event, FlowsProbed):
+            self._sessions.planner.probing.prober.parts.probed(session, event)
         else:
             self._sessions.joining.serves(session, engine)
 

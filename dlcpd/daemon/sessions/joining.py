@@ -7,6 +7,7 @@ need not choose alike: position k of one host speaks to position k of the others
 
 import asyncio
 import secrets
+from functools import partial
 from typing import Final
 
 from dlcpd.contract.errors import DlcpError, TooMany
@@ -140,8 +141,10 @@ class Joining:
             self._measure(session)
             if membership.measured:
                 self._open(session)
-        elif membership.complete:
-            self._joined(session)
+        elif membership.complete and not session.complete:
+            session.complete = True
+            cancel_timers(session)
+            self._planner.joined(session, partial(self._joined, session))
 
     def _measure(self, session: LocalSession) -> None:
         """Tell the peers the longest round trip to any of them, once."""
@@ -185,9 +188,7 @@ class Joining:
         session.descriptors = [arena, *lanes[1::2]]
 
     def _joined(self, session: LocalSession) -> None:
-        cancel_timers(session)
         session.joined_at = self._loop.time()
-        self._planner.joined(session)
         descriptors, session.descriptors = session.descriptors, []
         session.client.joined(session.number, session.arena_bytes, descriptors)
 

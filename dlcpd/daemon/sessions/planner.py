@@ -1,10 +1,10 @@
 """The networks of sessions: at their beginning, and as running jobs adopt others."""
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import Final
 
 from dlcpd.daemon import log
+from dlcpd.daemon.config.tables import PlannerTable
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link
 from dlcpd.daemon.peers.peer_messages import (
@@ -12,6 +12,8 @@ from dlcpd.daemon.peers.peer_messages import (
     MAX_WHY,
     HostNews,
     HostRates,
+    LinkProbeAnswer,
+    LinkProbeAsk,
     NetworkRow,
     PlanAnswer,
     PlanAsk,
@@ -32,6 +34,14 @@ from dlcpd.daemon.sessions.adoption import (
     StepAnswer,
     StepAsk,
 )
+from dlcpd.daemon.sessions.planning_state import (
+    Planning,
+    ask_to,
+    log_plan,
+    no_plan,
+    set_timer,
+)
+from dlcpd.daemon.sessions.probing import Hold, JobProbes
 from dlcpd.daemon.sessions.replanning import Replanner
 from dlcpd.daemon.sessions.session import LocalSession, address_of
 from dlcpd.daemon.sessions.table import SessionTable
@@ -43,19 +53,6 @@ from dlcpd.schedules.network import BadNetwork, HostCapacity, job_network
 NEWS_FIRST: Final = 0.5  # seconds until news of this host are repeated; then doubled
 NEWS_MOST: Final = 60.0  # the last repetition: rank 0's daemon does not know them
 COLLECT: Final = 0.5  # seconds after news in which those of other hosts join one offer
-
-
-@dataclass(slots=True)
-class Planning:
-    """The planning of one open session. `told`: by host, the capacity that it told last."""
-
-    follower: Follower
-    told: dict[str, HostCapacity | None]
-    leader: Leader | None = None  # of rank 0 alone
-    serial: int = 0  # of the last news of this host
-    confirmed: int = 0  # news that rank 0 has
-    proposed: Hosts = ()  # by rank 0, or the network that it has
-    heard: dict[int, int] = field(default_factory=dict)  # by rank: its last news
 
 
 class Planner:
@@ -78,6 +75,19 @@ class Planner:
         self.replanner = Replanner(
             loop, engines, tell=self._tell_rates, propose=self._propose_better
         )
+        self.probing = JobProbes(
+            loop,
+            table,
+            peers=peers,
+            engines=engines,
+            told=lambda session: self._open[session.number].told,
+            propose=self._propose_better,
+        )
+
+    def configure(self, table: PlannerTable) -> None:
+        """Settings, from now on; `capacity` apart."""
+        self.replanner.enable(wanted=table.replan)
+        self.probing.wanted = table.probe
 
     # --- sessions -------------------------------------------------------------------------
 
@@ -88,15 +98,16 @@ class Planner:
             network = job_network(told)
         except BadNetwork as exc:
             session.plan = f"none: {exc}"
-            _no_plan(session, str(exc))
+            no_plan(session, str(exc))
             return
         session.plan = "none: no host told its rate" if network is None else effect(network)
         if network is not None:
             session.network = [(host, each) for host, each in told if each is not None]
-            _log_plan(session)
+            log_plan(session)
 
-    def joined(self, session: LocalSession) -> None:
-        """All ranks have joined: from now on the job can adopt other networks."""
+    def joined(self, session: LocalSession, go: Hold) -> None:
+        """All ranks serve the session: from now on the job can adopt other networks. `go` lets the
+        client in, perhaps after a probe."""
         membership = session.membership
         told = dict(membership.capacities)
         follower = Follower(list(told), membership.engines_used)
@@ -107,6 +118,7 @@ class Planner:
         self.replanner.begin(session)
         if self.capacity != membership.capacity:
             self._host_news(session, made)
+        self.probing.joined(session, go)
 
     def host_changed(self, capacity: HostCapacity | None) -> None:
         """This host's capacity was read again: tell it even if it is the same, since rank 0 may
@@ -120,6 +132,7 @@ class Planner:
     def gone(self, session: LocalSession, link: Link) -> None:
         """A peer has left the job, or is about to."""
         self.replanner.ends(session)  # rank 0 offers nothing more
+        self.probing.gone(session, link)
         made = self._open.get(session.number)
         if made is None:
             return
@@ -132,6 +145,7 @@ class Planner:
     def ends(self, session: LocalSession) -> None:
         """The session adopts nothing more. Rank 0 tells the others how the present offer ends."""
         self.replanner.ends(session)
+        self.probing.ends(session)
         made = self._open.pop(session.number, None)
         if made is None or made.leader is None or (word := made.leader.last_word()) is None:
             return
@@ -155,6 +169,10 @@ class Planner:
             asked = (hosts, message.digest, message.firsts, message.rest)
             ask = StepAsk(message.version, message.step, *asked)
             self._carry_out(session, made, made.follower.on_ask(ask))
+        elif isinstance(message, LinkProbeAsk):
+            return not link.rank and self.probing.prober.parts.asked(session, message)
+        elif isinstance(message, LinkProbeAnswer):
+            return self.probing.prober.answered(session, link.rank, message)
         elif made.leader is None:
             return False
         elif isinstance(message, PlanAnswer):
@@ -205,7 +223,7 @@ class Planner:
         self._peers.send(address_of(link), HostNews(*names, made.serial, capacity))
         if delay <= NEWS_MOST:
             timer = self._loop.call_later(delay, self._tell, session, made, 2 * delay)
-            _set(session, "news", timer)
+            set_timer(session, "news", timer)
 
     def _heard_news(
         self, session: LocalSession, made: Planning, link: Link, news: HostNews
@@ -219,14 +237,14 @@ class Planner:
     # --- rank 0 -----------------------------------------------------------------------------
 
     def _collect(self, session: LocalSession, made: Planning) -> None:
-        _set(session, "offer", self._loop.call_later(COLLECT, self._propose, session, made))
+        set_timer(session, "offer", self._loop.call_later(COLLECT, self._propose, session, made))
 
     def _propose(self, session: LocalSession, made: Planning) -> None:
         """Offer the network that the hosts have told. If it is none, the old one stays."""
         try:
             network = job_network(list(made.told.items()))
         except BadNetwork as exc:
-            _no_plan(session, str(exc))
+            no_plan(session, str(exc))
             return
         known = [(host, told) for host, told in made.told.items() if told is not None]
         if network is None or known == made.proposed or made.leader is None:
@@ -234,8 +252,8 @@ class Planner:
         rows = [NetworkRow.of(host, told) for host, told in known]
         link = next(iter(session.membership.links.values()), None)
         ask = StepAsk(made.leader.version, PlanStep.OFFER, digest=network.digest)
-        if link is not None and len(pack(_ask_to(session, link, ask, rows))) > MAX_PEER_FRAME:
-            _no_plan(session, f"the network of {len(rows)} hosts is too long to be offered")
+        if link is not None and len(pack(ask_to(session, link, ask, rows))) > MAX_PEER_FRAME:
+            no_plan(session, f"the network of {len(rows)} hosts is too long to be offered")
             return
         self._offer(session, made, known)
 
@@ -246,11 +264,13 @@ class Planner:
         made.leader.propose(known, self._loop.time())
         self._go_on(session, made)
 
-    def _propose_better(self, session: LocalSession, network: Hosts) -> None:
-        """Offer a network that this host has measured."""
+    def _propose_better(self, session: LocalSession, network: Hosts) -> bool:
+        """Offer a network that was measured. False: rank 0 offers another one, or nothing more."""
         made = self._open.get(session.number)
-        if made is not None and made.leader is not None and not made.leader.busy:
-            self._offer(session, made, network)
+        if made is None or made.leader is None or made.leader.busy:
+            return False
+        self._offer(session, made, network)
+        return made.leader.busy
 
     def _tell_rates(self, session: LocalSession, rates: list[RateRow]) -> None:
         link = session.membership.links.get(0)
@@ -269,7 +289,7 @@ class Planner:
             self.replanner.settled(session)
             log.warning("plan_kept", session=session.number, why=leader.take_news())
         if (at := leader.due_at) is not None:
-            _set(session, "plan", self._loop.call_at(at, self._send_due, session, made))
+            set_timer(session, "plan", self._loop.call_at(at, self._send_due, session, made))
 
     def _send_due(self, session: LocalSession, made: Planning) -> None:
         if made.leader is None or session.number not in self._open:
@@ -284,7 +304,7 @@ class Planner:
             self._carry_out(session, made, made.follower.on_ask(ask))
         elif (link := session.membership.links.get(rank)) is not None:
             rows = [NetworkRow.of(host, told) for host, told in ask.network]
-            self._peers.send(address_of(link), _ask_to(session, link, ask, rows))
+            self._peers.send(address_of(link), ask_to(session, link, ask, rows))
 
     # --- every rank -------------------------------------------------------------------------
 
@@ -320,25 +340,5 @@ class Planner:
         if network is not None:
             session.network, session.version = list(settle.network), settle.version
             session.plan = effect(network)
-            _log_plan(session)
+            log_plan(session)
             self.replanner.settled(session)
-
-
-def _set(session: LocalSession, name: str, timer: asyncio.Handle) -> None:
-    if (old := session.timers.get(name)) is not None:
-        old.cancel()
-    session.timers[name] = timer
-
-
-def _log_plan(session: LocalSession) -> None:
-    job = session.membership.job
-    log.info("plan", session=session.number, job=job, version=session.version, why=session.plan)
-
-
-def _no_plan(session: LocalSession, why: str) -> None:
-    log.warning("no_plan", session=session.number, job=session.membership.job, why=why)
-
-
-def _ask_to(session: LocalSession, link: Link, ask: StepAsk, rows: list[NetworkRow]) -> PlanAsk:
-    names = session.membership.names_to(link)
-    return PlanAsk(*names, ask.version, ask.step, rows, ask.digest, list(ask.firsts), ask.rest)

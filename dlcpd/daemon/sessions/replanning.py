@@ -35,7 +35,7 @@ class Replanner:
         engines: Engines,
         *,
         tell: Callable[[LocalSession, list[RateRow]], None],
-        propose: Callable[[LocalSession, Hosts], None],
+        propose: Callable[[LocalSession, Hosts], bool],
     ) -> None:
         self._enabled = False
         self._loop, self._engines, self._tell, self._propose = loop, engines, tell, propose

@@ -47,6 +47,7 @@ class LocalSession:
     begun: bool = False  # its engines are up, so peers may get their endpoints
     joined_at: float = 0.0  # loop time; 0 = joining
     opened: bool = False  # the engines were told of it
+    complete: bool = False  # those of all ranks serve it
     opening: set[int] = field(default_factory=set)  # engines that do not serve it yet
     broken: str = ""  # why every further operation fails
     broken_code: str = ""  # its code in contract.errors

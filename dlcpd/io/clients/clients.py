@@ -45,6 +45,7 @@ from dlcpd.io.clients.client import Client
 from dlcpd.io.clients.delivery import Delivery
 from dlcpd.io.clients.offers import NetworkOffers
 from dlcpd.io.clients.outcomes import as_lost, completed, failed_message, for_peers
+from dlcpd.io.clients.probing import ProbeRounds
 from dlcpd.io.control_link import ControlLink
 from dlcpd.io.poll import WRITE, Handler, Poll
 
@@ -77,6 +78,7 @@ class Clients:
         self.draining = False  # no new operation is begun
         self.delivery = Delivery(endpoint, control)
         self.offers = NetworkOffers(endpoint, control, self._clients, self._resume)
+        self.probing = ProbeRounds(control, self._clients)
 
     def __contains__(self, session: int) -> bool:
         return session in self._clients
@@ -220,6 +222,8 @@ class Clients:
 
     def _tell(self, client: Client, event: Event) -> None:
         match event:
+            case _ if getattr(event, "ticket", 0) < 0:  # of no operation of the client
+                self.probing.on_event(event)
             case OperationDone(number, ticket):
                 self._send(client, completed(event, client.lane.take_released()))
                 if self._endpoint.trace.on:
@@ -322,6 +326,7 @@ class Clients:
             if former := self._clients.get(client.inherits):
                 client.give_back(former)
             self.delivery.forget(number)
+            self.probing.forget(number)
             if not client.left:
                 self._poll.forget(client.lane)
             client.close()

@@ -29,6 +29,7 @@ class Discovery:
     def __init__(self, endpoint: Endpoint, paths: Sequence[RoutedPath]) -> None:
         self._endpoint, self._paths = endpoint, paths
         self._searches: dict[int, RouteSearch] = {}  # by flow, finished ones too
+        self._others: dict[int, Sequence[Address]] = {}  # by flow without a search: its endpoints
         self._busy: set[int] = set()  # indices of the flows being searched
 
     def begin(self, flow: Flow, endpoints: Sequence[Address], now: float) -> None:
@@ -37,8 +38,19 @@ class Discovery:
         for path, (host, port) in zip(self._paths, endpoints, strict=False):
             path.connect(flow.index, host, port)
         if len(flow.paths) > 1:
-            self._searches[flow.index] = RouteSearch(endpoints[: len(flow.paths)])
-            self._start(flow.index, now)
+            self._search(flow, endpoints, now)
+        else:
+            self._others[flow.index] = endpoints
+
+    def find(self, flow: Flow, now: float) -> None:
+        """Find the route of a flow with one path, too, once."""
+        endpoints = self._others.pop(flow.index, None)
+        if endpoints is not None:
+            self._search(flow, endpoints, now)
+
+    def _search(self, flow: Flow, endpoints: Sequence[Address], now: float) -> None:
+        self._searches[flow.index] = RouteSearch(endpoints[: len(flow.paths)])
+        self._start(flow.index, now)
 
     def repeat(self, flow: Flow, now: float) -> None:
         """Search again: a link is back, and paths may take other routes now."""
@@ -49,6 +61,7 @@ class Discovery:
     def forget(self, flow: Flow) -> None:
         """The flow is about to close."""
         self._searches.pop(flow.index, None)
+        self._others.pop(flow.index, None)
         self._end(flow.index)
 
     def _start(self, index: int, now: float) -> None:
