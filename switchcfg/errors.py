@@ -86,6 +86,12 @@ class CommitFailed(SwitchcfgError):
     code = "commit_failed"
 
 
+class Interrupted(SwitchcfgError):
+    """The user stopped the work on a device."""
+
+    code = "interrupted"
+
+
 class NotKept(SwitchcfgError):
     """The record of a change to a device cannot be written on this machine."""
 

@@ -6,6 +6,7 @@ from the environment: see `switchcfg.drivers.login`, kind EOS.
 """
 
 import asyncio
+import json
 import logging
 import secrets
 import ssl
@@ -54,6 +55,9 @@ class EosDriver:
 
     async def get(self) -> str:
         return await self._call(lambda switch: str(switch.get_config("running")["running"]))
+
+    async def ask(self, question: str) -> str:
+        return await self._call(lambda switch: json.dumps(switch.device.run_commands([question])))
 
     async def diff(self, steps: Sequence[Step]) -> str | None:
         return await self._call(lambda switch: self._diff(switch, steps))

@@ -62,6 +62,9 @@ class NetconfDriver:
             lambda session: self._dialect.said(session.dispatch(to_ele(self._dialect.ask)).xml)
         )
 
+    async def ask(self, question: str) -> str:
+        return await self._call(lambda session: str(session.dispatch(to_ele(question)).xml))
+
     async def diff(self, steps: Sequence[Step]) -> str | None:
         await self._refuse_pending()
         return await self._call(lambda session: self._diff(session, steps))

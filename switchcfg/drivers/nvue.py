@@ -58,6 +58,9 @@ class NvueDriver:
     async def get(self) -> str:
         return await self._nv("config", "show", "-o", "commands")
 
+    async def ask(self, question: str) -> str:
+        return await self._remote.run(f"{question}\n")
+
     async def diff(self, steps: Sequence[Step]) -> str | None:
         return (await self._typed(steps, "nv config diff\n")).strip("\n")
 

@@ -14,6 +14,7 @@ Guide" ("Configuring Rollback", "Configuring the Scheduler").
 """
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -72,6 +73,9 @@ class NxosDriver:
 
     async def get(self) -> str:
         return await self._call(running)
+
+    async def ask(self, question: str) -> str:
+        return await self._call(lambda switch: json.dumps(switch.show(question)))
 
     async def diff(self, _steps: Sequence[Step]) -> str | None:
         return None  # there is no candidate

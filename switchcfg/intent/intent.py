@@ -16,6 +16,7 @@ from switchcfg.intent.classes import (
     shared_classes,
 )
 from switchcfg.intent.known import KNOWN, having
+from switchcfg.intent.links import Ends, read_links
 from switchcfg.intent.lossless import Lossless, read_lossless
 from switchcfg.intent.port_names import FASTEST, MEMBERS
 from switchcfg.intent.port_ranges import expand
@@ -107,6 +108,7 @@ class Intent:
     keep: Keep
     devices: tuple[Device, ...]
     lossless: tuple[Lossless, ...] = ()  # by priority
+    links: tuple[Ends, ...] = ()
 
     def device(self, name: str) -> Device:
         """The device of this name. Raises: BadIntent, with the known names."""
@@ -148,8 +150,9 @@ def _intent(root: Table, read: Read | None) -> Intent:
     lossless = read_lossless(root, classes, keep.dscp, keep.queues)
     queueing = _queueing(root.table("queues"), classes)
     devices = _devices(root, read, queueing.buffer, keep)
+    links = read_links(root, {each.name: each.platform for each in devices})
     root.done()
-    return Intent(name, prefix, spray, classes, queueing, keep, devices, lossless)
+    return Intent(name, prefix, spray, classes, queueing, keep, devices, lossless, links)
 
 
 def _queueing(table: Table, classes: tuple[TrafficClass, ...]) -> Queueing:

@@ -45,6 +45,7 @@ class Treatment:
     weight: int = field(default=0, compare=False)  # of another queue; 0: not configured
     pausing: frozenset[str] = field(default=frozenset(), compare=False)  # objects that set `pfc`
     cables: frozenset[str] = field(default=frozenset(), compare=False)  # set `headroom` by length
+    pauses: frozenset[str] = field(default=frozenset(), compare=False)  # PFC priorities, if on
 
 
 RESPECTS: Final = tuple(each.name for each in fields(Treatment) if each.compare)
@@ -172,7 +173,8 @@ def either(found: Sequence[Treatment]) -> Treatment:
         several = EITHER.join(way or NONE for way in ways)
         said[respect] = several if len(ways) > 1 else getattr(first, respect)
     pausing = frozenset[str]().union(*(each.pausing for each in found))
-    return Treatment(**said, pausing=pausing)
+    pauses = frozenset[str]().union(*(each.pauses for each in found))
+    return Treatment(**said, pausing=pausing, pauses=pauses)
 
 
 def first_number(text: str) -> int:

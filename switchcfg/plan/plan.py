@@ -53,6 +53,11 @@ class Plan:
         return max((step.minutes for step in self.steps), default=0)
 
     @property
+    def seconds(self) -> int:
+        """The seconds that all steps may take; 0: a few."""
+        return sum(60 * step.minutes or step.lasts for step in self.steps)
+
+    @property
     def disrupts(self) -> tuple[str, ...]:
         """Effects on traffic, each once."""
         return tuple(dict.fromkeys(text for step in self.steps for text in step.disrupts))
@@ -250,7 +255,10 @@ def load(text: str, name: str) -> Plan:
         seal = body.pop("seal")
         version = body["switchcfg plan"]
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as exc:
-        raise BadPlan(f"{name}: is not a plan of switchcfg ({type(exc).__name__})") from exc
+        why = (
+            "it is not JSON" if isinstance(exc, ValueError) else "`switchcfg plan --out` saves one"
+        )
+        raise BadPlan(f"{name}: is not a plan of switchcfg: {why}") from exc
     if version != VERSION:
         raise BadPlan(
             f"{name}: is a plan of version {version!r}, and this switchcfg reads version "
@@ -261,7 +269,13 @@ def load(text: str, name: str) -> Plan:
     del body["switchcfg plan"]
     body["changes"] = tuple(_change(row) for row in body["changes"])
     body["steps"] = tuple(
-        Step(row["title"], row["payload"], tuple(row["disrupts"]), row.get("minutes", 0))
+        Step(
+            row["title"],
+            row["payload"],
+            tuple(row["disrupts"]),
+            row.get("minutes", 0),
+            row.get("lasts", 0),
+        )
         for row in body["steps"]
     )
     body["degraded"] = tuple(body["degraded"])

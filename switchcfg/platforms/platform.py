@@ -56,6 +56,7 @@ class Step:
     payload: str  # in the device's own language
     disrupts: tuple[str, ...] = ()  # effects on traffic
     minutes: int = 0  # of a long step, which may cut the connection; 0: a short step
+    lasts: int = 0  # seconds that a short step may take; 0: a few
 
 
 @dataclass(frozen=True, slots=True)
