@@ -1,6 +1,7 @@
 """A fabric as readable text: links, differences, lossless paths, and the order of changes. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from switchcfg.fabric.judge import FabricVerdict, Finding
@@ -20,7 +21,7 @@ def links(wiring: Wiring) -> Iterator[str]:
     for link in wiring.links:
         pairs.setdefault((link.one.device, link.other.device, link.by), []).append(link)
     for (one, other, by), them in pairs.items():
-        ends = (_ports(link.one.port for link in them), _ports(link.other.port for link in them))
+        ends = _both(them)
         yield f"{one} {ends[0]} - {other} {ends[1]} ({', '.join(by)})"
     ports: dict[str, list[str]] = {}
     for end, _ in wiring.outside:
@@ -58,8 +59,11 @@ def order(groups: Sequence[Sequence[Device]], fabric: Topology) -> Iterator[str]
     yield f"order: {'; then '.join(shown)}"
     for group in groups:
         down = {each.name for each in group}
-        for one, other in few([*lost(fabric, down)] if down & fabric.near.keys() else []):
-            yield f"no other path: {one} and {other}, while {', '.join(sorted(down))} is changed"
+        pairs = [*islice(lost(fabric, down), FEW + 1)] if down & fabric.near.keys() else []
+        while_ = f"while {', '.join(sorted(down))} is changed"
+        yield from (f"no other path: {a} and {b}, {while_}" for a, b in pairs[:FEW])
+        if len(pairs) > FEW:
+            yield f"no other path: more pairs, {while_}"
 
 
 def document(
@@ -101,10 +105,10 @@ def judged(verdict: FabricVerdict) -> dict[str, Any]:
     }
 
 
-def few(found: Sequence[Any]) -> Iterator[Any]:
+def few(found: Sequence[str]) -> Iterator[str]:
     """At most FEW entries; a last one counts the others."""
     yield from found[:FEW]
-    if len(found) > FEW and isinstance(found[0], str):
+    if len(found) > FEW:
         yield f"... and {len(found) - FEW} more"
 
 
@@ -116,7 +120,7 @@ def _findings(found: Iterable[Finding]) -> Iterator[str]:
         key = (*ends, each.subject, each.what, each.one, each.other)
         groups.setdefault(key, []).append(each.link)
     for (one, other, subject, what, here, there), them in groups.items():
-        ends = (_ports(link.one.port for link in them), _ports(link.other.port for link in them))
+        ends = _both(them)
         yield (
             f"{one} {ends[0]} - {other} {ends[1]}: {subject}: {what} {here} on {one}, {there} on "
             f"{other}"
@@ -134,6 +138,12 @@ def _ends(link: Link) -> list[dict[str, str]]:
     return [{"device": end.device, "port": end.port} for end in (link.one, link.other)]
 
 
+def _both(links: Iterable[Link]) -> tuple[str, str]:
+    """The ports at both ends, in one order."""
+    them = sorted(links, key=lambda link: natural(link.one.port))
+    ends = [link.one.port for link in them], [link.other.port or "(port unknown)" for link in them]
+    return ", ".join(compact(ends[0])), ", ".join(compact(ends[1]))
+
+
 def _ports(names: Iterable[str]) -> str:
-    known = sorted((name for name in names if name), key=natural)
-    return ", ".join(compact(known)) or "(port unknown)"
+    return ", ".join(compact(sorted(names, key=natural)))

@@ -50,10 +50,9 @@ def wiring(intent: Intent, heard: Mapping[str, Sequence[Heard]]) -> Wiring:
     facts: Neighbours = {}
     for one, other in intent.links:
         _add(facts, one, other, INTENT)
-    told = {(name, each.port): each for name, rows in heard.items() for each in rows}
     for device, rows in heard.items():
         for each in rows:
-            far = _far_end(intent, names, told, device, each)
+            far = _far_end(intent, names, heard, device, each)
             _add(facts, End(device, each.port), far, f"{BY_LLDP} {device}")
     _join_unknown(facts)
     ours = {device.name for device in intent.devices}
@@ -86,7 +85,7 @@ def _known(names: Mapping[str, str], system: str) -> str:
 def _far_end(
     intent: Intent,
     names: Mapping[str, str],
-    told: Mapping[tuple[str, str], Heard],
+    heard: Mapping[str, Sequence[Heard]],
     device: str,
     each: Heard,
 ) -> End:
@@ -99,9 +98,9 @@ def _far_end(
     named = {*known.ports, *intent.keep.ports}  # a description may look like a port of Linux
     ports = sorted(filter(shape.matches, each.ports), key=lambda port: port not in named)
     hears = [
-        port
-        for (name, port), back in told.items()
-        if name == far and _known(names, back.system) == device and each.port in back.ports
+        back.port
+        for back in heard.get(far, ())
+        if _known(names, back.system) == device and each.port in back.ports
     ]
     # The far device's own name of its port is better than a description of it.
     both = [port for port in ports if port in hears]
