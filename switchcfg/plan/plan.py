@@ -6,14 +6,14 @@ damage and edits, not an attacker, who could compute it as well.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from switchcfg.errors import BadPlan, Moved, Refused
 from switchcfg.intent.intent import Device, Intent
-from switchcfg.model.known import Judgement, judged
+from switchcfg.model.known import Judgement, judged, treatments
 from switchcfg.plan.account import UNREAD, Reading, counts, refusals
 from switchcfg.plan.speeds import too_fast
 from switchcfg.plan.state import Change, Place, State, after, difference, fingerprint
@@ -127,11 +127,27 @@ def removal(
     return replace(found, degraded=(said,) if stays else ())
 
 
-def reverse(done: Plan, device: Device, platform: Platform, present: State) -> Plan:
-    """The plan that undoes an applied plan.
+def treatments_of(platform: Platform, state: State) -> dict[str, str]:
+    """Port -> hash of the treatments of its code points; {}: the state was not read from a device,
+    or its model cannot be computed."""
+    return treatments(platform.name, state.text if isinstance(state, Reading) else None)
+
+
+def reverse(
+    intent: Intent,
+    done: Plan,
+    device: Device,
+    platform: Platform,
+    present: State,
+    *,
+    then: Mapping[str, str] = MappingProxyType({}),
+) -> Plan:
+    """The plan that undoes an applied plan. `then`: `treatments_of` the state after it; ports that
+    are still treated so get the treatments from before, and are not judged.
 
     Raises: Moved if a value that the plan set has changed since; Refused if the device does not
-    take the changes.
+    take the changes, or if they would change a kept code point of another port: configuration that
+    was added since may need what the plan made.
     """
     changes = tuple(change.reverse() for change in done.changes)
     try:
@@ -143,8 +159,14 @@ def reverse(done: Plan, device: Device, platform: Platform, present: State) -> P
         ) from exc
     if problems := not_taken(device, _taken(platform, present, changes)):
         raise refused(f"{device.name}: refused", problems)
-    steps = tuple(platform.steps(present, changes))
-    return replace(done, fingerprint=fingerprint(present), changes=changes, steps=steps)
+    steps = tuple(platform.steps(present, changes)) if changes else ()
+    back = replace(done, fingerprint=fingerprint(present), changes=changes, steps=steps)
+    now = treatments_of(platform, present) if then else {}
+    unchanged = {port for port, found in now.items() if then.get(port) == found}
+    judgement = _judged(intent, device, present, back, removing=True, unchanged=unchanged)
+    if judgement.problems:
+        raise refused(f"{device.name}: refused", judgement.problems)
+    return back
 
 
 def refuse(platform: Platform, device: Device, state: State) -> None:
@@ -192,13 +214,19 @@ def _unread_of(intent: Intent, device: Device, platform: Platform, present: Stat
 
 
 def _judged(
-    intent: Intent, device: Device, present: State, found: Plan, *, removing: bool = False
+    intent: Intent,
+    device: Device,
+    present: State,
+    found: Plan,
+    *,
+    removing: bool = False,
+    unchanged: Collection[str] = (),
 ) -> Judgement:
     """The judgement by the model of the switch. A state that was not read from a
     device has no text, and its plan is not judged."""
     text = present.text if isinstance(present, Reading) else None
     payloads = [step.payload for step in found.steps]
-    return judged(intent, device, text, payloads, removing=removing)
+    return judged(intent, device, text, payloads, removing=removing, unchanged=unchanged)
 
 
 def _taken(platform: Platform, present: State, changes: Sequence[Change]) -> Taken:
