@@ -119,7 +119,7 @@ def render_groups(
 
     Raises: CannotExpress.
     """
-    if why := not_to_be_had(intent, device, able):
+    if device.ports and (why := not_to_be_had(intent, device, able)):
         raise CannotExpress(f"{device.name}: {why}: give this device an intent without it")
     state: dict[Place, str] = {}
     degraded: dict[str, None] = {}

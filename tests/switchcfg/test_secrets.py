@@ -94,8 +94,8 @@ def test_commands_print_none(
 def test_answers_of_other_platforms_and_lines_alone_are_refused_without(
     platform: str, other: str
 ) -> None:
-    text = planted(other, "stock" if other == "sonic" else "RoCE" if other == "nvue" else "empty",
-                   PORTS[other][0])  # fmt: skip
+    first = {"sonic": "stock", "nvue": "RoCE"}.get(other, "empty")
+    text = planted(other, first, PORTS[other][0])
     errors: list[SwitchcfgError] = []
     for each in (text, *(line for line in text.splitlines() if in_clear(line))):
         try:
