@@ -282,8 +282,8 @@ def _verdict(found: Accepted, platform: Platform) -> Iterator[str]:
         yield "Ports under [keep] ports stay as they are, because `switchcfg plan` would refuse:"
         why = [line for reasons in found.left.values() for line in reasons]
         yield from (f"  {line}" for line in folded(dict.fromkeys(why), found.left, 1))
-        if isinstance(platform, CommandPlatform) and platform.points and found.changes:
-            yield "The map of code points is the whole switch's: it changes for these ports, too."
+        if KNOWN[platform.name].whole and found.changes:
+            yield "Settings of the whole switch (code points, PFC) change for these ports, too."
     if found.problems:
         yield "`switchcfg plan` refuses this intent for these reasons:"
         ports = found.intent.devices[0].ports

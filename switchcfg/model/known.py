@@ -3,11 +3,12 @@
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pkgutil import resolve_name
 from typing import Final
 
 from switchcfg.errors import BadState
 from switchcfg.intent.intent import Device, Intent
-from switchcfg.model import eos, junos, linux, nvue, nxos, openconfig, sonic
+from switchcfg.intent.known import KNOWN
 from switchcfg.model.load import warnings
 from switchcfg.model.proof import RULE, problems
 from switchcfg.model.values import RESPECTS, PortModel, SwitchModel
@@ -15,16 +16,8 @@ from switchcfg.model.values import RESPECTS, PortModel, SwitchModel
 # (a whole configuration, payloads of steps that a device takes after it) -> the model
 ModelOf = Callable[[str, Sequence[str]], SwitchModel]
 MODELS: Final[Mapping[str, ModelOf]] = {
-    "sonic": sonic.model,
-    "eos": eos.model,
-    "nxos": nxos.model,
-    "nvue": nvue.model,
-    "junos": junos.model,
-    "openconfig": openconfig.model,
-    "linux": linux.model,
+    name: resolve_name(each.model) for name, each in KNOWN.items() if each.model
 }
-# Platforms where a plan sets something for all ports: maps of code points, network-qos policies
-WHOLE: Final = ("eos", "nvue", "nxos")
 
 
 def model_of(platform: str, text: str, payloads: Sequence[str] = ()) -> SwitchModel:
@@ -86,7 +79,7 @@ def judged(
         after = model_of(device.platform, text, payloads)
     except BadState as exc:
         return Judgement((f"{RULE}: {device.name}: {exc}",))
-    whole = device.platform in WHOLE
+    whole = KNOWN[device.platform].whole
     ports = {name: each for name, each in before.ports.items() if name not in unchanged}
     then = {name: each for name, each in after.ports.items() if name not in unchanged}
     judged_ports = replace(before, ports=ports), replace(after, ports=then)
