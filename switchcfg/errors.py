@@ -47,8 +47,10 @@ class Refused(SwitchcfgError):
 
     code = "refused"
 
-    def __init__(self, title: str, problems: Sequence[str]) -> None:
-        self._lines = (title, *(f"  {problem}" for problem in problems))
+    def __init__(self, title: str, problems: Sequence[str], shown: Sequence[str] = ()) -> None:
+        """`shown`: the problems in the text, if not all."""
+        self.problems = tuple(problems)
+        self._lines = (title, *(f"  {line}" for line in shown or problems))
         super().__init__("\n".join(self._lines))
 
     @property

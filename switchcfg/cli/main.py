@@ -74,6 +74,9 @@ def _failed(code: str, *lines: str, as_json: bool) -> int:
 def _render(options: argparse.Namespace) -> int:
     intent = _intent(options.intent)
     for device in selection.devices(intent, options):
+        if not device.ports:
+            tell(f"{device.name}: has no ports in the intent: nothing is configured")
+            continue
         platform = PLATFORMS[device.platform]
         rendered = platform.render(intent, device)
         text = platform.write(rendered.state)
@@ -108,7 +111,7 @@ def _compared(options: argparse.Namespace) -> int:
     if options.intent or not (options.before and options.after and options.platform):
         raise BadUsage("ports: --platform, --before and --after belong together, without INTENT")
     before, after = (
-        treatments.model(options.platform, read(file, BadState), str(file))
+        treatments.configuration(options.platform, read(file, BadState), str(file))
         for file in (options.before, options.after)
     )
     return CHANGES if treatments.put_differences(before, after, options) else SAME

@@ -106,7 +106,7 @@ def apply(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace
             tell(f"{device.name}: nothing to do")
             return
         records.prepare(options.records, device.name)
-        snapshot = await workflow.apply(
+        applied = await workflow.apply(
             driver,
             platform,
             wanted,
@@ -121,7 +121,8 @@ def apply(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace
         records.keep(
             options.records,
             wanted,
-            snapshot,
+            applied.before,
+            treatments=applied.treatments,
             who=workflow.operator(),
             pending=options.pending,
             diff=told.found.get(device.name),
@@ -228,7 +229,8 @@ def rollback(intent: Intent, devices: Sequence[Device], options: argparse.Namesp
     async def work(device: Device, driver: Driver) -> None:
         record = records.last(options.records, device.name)
         platform = PLATFORMS[device.platform]
-        back = reverse(record.plan, device, platform, await workflow.present(driver, platform))
+        there = await workflow.present(driver, platform)
+        back = reverse(intent, record.plan, device, platform, there, then=record.treatments)
         seconds, wait = options.revert_after, options.wait
         await workflow.apply(driver, platform, back, seconds=seconds, tell=tell, wait=wait)
         await workflow.confirm(driver, device.name, tell)
@@ -246,7 +248,7 @@ def drift(intent: Intent, devices: Sequence[Device], options: argparse.Namespace
     async def work(device: Device, driver: Driver) -> Plan:
         platform, record = PLATFORMS[device.platform], records.last(options.records, device.name)
         owns = platform.owns(intent)
-        wanted = after(platform.read(record.snapshot), record.plan.changes)
+        wanted = after(record.before, record.plan.changes)
         mine = {place: value for place, value in wanted.items() if owns(place, value)}
         changes = difference(await workflow.present(driver, platform), mine, owns)
         return Plan(device.name, device.platform, intent.fabric, "", changes, (), ())

@@ -3,14 +3,15 @@
 import asyncio
 import getpass
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from switchcfg.cli import neighbours
 from switchcfg.drivers.driver import Commit, Driver, busy
 from switchcfg.errors import BadPlan, CommitFailed, SwitchcfgError
 from switchcfg.plan import text
-from switchcfg.plan.plan import Plan, digest
+from switchcfg.plan.plan import Plan, digest, treatments_of
 from switchcfg.plan.state import Change, State, after
 from switchcfg.platforms.platform import Platform
 
@@ -23,6 +24,14 @@ SHOWN: Final = 5  # values that an error lists
 Tell = Callable[[str], None]
 TellDiff = Callable[[str | None], None]  # takes the device's own diff; None: it has none
 Probe = Callable[[], Awaitable[Sequence[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The states before and after an applied plan, for its record."""
+
+    before: State
+    treatments: Mapping[str, str]  # `treatments_of` the state after the plan
 
 
 async def present(driver: Driver, platform: Platform) -> State:
@@ -60,20 +69,18 @@ async def apply(  # noqa: PLR0913  # all but the first three by keyword
     probe: Probe | None = None,
     diff: TellDiff | None = None,
     wait: bool = True,
-) -> str:
-    """Commit the plan of one device; it reverts after `seconds` unless confirmed. Returns the
-    device's configuration before. `probe` returns problems of traffic after the change; `diff` is
-    called with the device's own diff; `seconds` is by default as `revert_after` says. `wait`: until
-    its LLDP neighbours and BGP sessions of before are back, at most until CONFIRM seconds before
-    the device reverts.
+) -> Applied:
+    """Commit the plan of one device; it reverts after `seconds` unless confirmed. `probe` returns
+    problems of traffic after the change; `diff` is called with the device's own diff; `seconds` is
+    by default as `revert_after` says. `wait`: until its LLDP neighbours and BGP sessions of before
+    are back, at most until CONFIRM seconds before the device reverts.
 
     Raises: before any change BadPlan, if `seconds` is too short for the steps, and Moved, if the
     device's state changed since the plan; Busy, CommitFailed, Unreachable. After any error, the
     device has reverted or will revert.
     """
     seconds = revert_after(plan, seconds)
-    snapshot = await _as_planned(driver, platform, plan)
-    before = platform.read(snapshot)
+    before = await _as_planned(driver, platform, plan)
     who = f"{operator()}, plan {digest(plan)[:8]}"
     restore = platform.restore(before, plan.changes)
     seen = await neighbours.look(driver, platform.name) if wait else neighbours.Seen()
@@ -88,7 +95,8 @@ async def apply(  # noqa: PLR0913  # all but the first three by keyword
         diff(said)
     try:
         wanted = after(before, plan.changes)
-        if wrong := differing(wanted, await present(driver, platform), plan.changes):
+        there = await present(driver, platform)
+        if wrong := differing(wanted, there, plan.changes):
             raise CommitFailed(
                 f"{plan.device}: differs from the plan after the change: {'; '.join(wrong)}"
             )
@@ -101,7 +109,7 @@ async def apply(  # noqa: PLR0913  # all but the first three by keyword
     except (SwitchcfgError, asyncio.CancelledError):
         await _abort(driver, plan.device, tell)
         raise
-    return snapshot
+    return Applied(before, treatments_of(platform, there))
 
 
 def _lasting(plan: Plan) -> str:
@@ -149,13 +157,13 @@ async def preview(driver: Driver, platform: Platform, plan: Plan) -> str | None:
     return await driver.diff(plan.steps)
 
 
-async def _as_planned(driver: Driver, platform: Platform, plan: Plan) -> str:
-    """The device's configuration, if it is as planned for. Raises: Busy, Moved."""
+async def _as_planned(driver: Driver, platform: Platform, plan: Plan) -> State:
+    """The device's state, if it is as planned for. Raises: Busy, Moved."""
     if (found := await driver.pending()) is not None:
         raise busy(plan.device, found.who)
-    snapshot = await driver.get()
-    plan.check(platform.read(snapshot))
-    return snapshot
+    state = await present(driver, platform)
+    plan.check(state)
+    return state
 
 
 def operator() -> str:

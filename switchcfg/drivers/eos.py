@@ -29,6 +29,7 @@ from switchcfg.drivers.login import Login
 from switchcfg.drivers.login import login as login_of
 from switchcfg.drivers.note import Note
 from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
+from switchcfg.plan.masking import masked
 from switchcfg.platforms.platform import Step
 
 TIMEOUT: Final = 60  # seconds for one call
@@ -150,7 +151,7 @@ class EosDriver:
                 "it ends"
             ) from exc
         except (MergeConfigException, CommitError, CommandError) as exc:
-            raise CommitFailed(f"{self.device}: the device refused: {exc}") from exc
+            raise CommitFailed(f"{self.device}: the device refused: {masked(str(exc))}") from exc
         except UnsupportedVersion as exc:
             raise CommitFailed(
                 f"{self.device}: EOS {exc} is too old: switchcfg needs 4.23 or later"

@@ -30,6 +30,7 @@ from switchcfg.drivers.driver import Commit, Target, host_and_port
 from switchcfg.drivers.login import Login, prefix
 from switchcfg.drivers.login import login as login_of
 from switchcfg.errors import BadState, CommitFailed, SwitchcfgError, Unreachable
+from switchcfg.plan.masking import masked
 
 PORT: Final = 9339  # registered with IANA for gNMI
 TIMEOUT: Final = 10  # seconds for one call
@@ -209,7 +210,7 @@ def _status(exc: gNMIException) -> Any:
 
 def _said(exc: gNMIException) -> str:
     details = getattr(exc.orig_exc, "details", None)
-    return str(details() if callable(details) else exc)
+    return masked(str(details() if callable(details) else exc))
 
 
 def main(words: Sequence[str]) -> int:

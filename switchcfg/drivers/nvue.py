@@ -20,6 +20,7 @@ from typing import Any, Final, Self
 from switchcfg.drivers.driver import Commit, Pending, Target, busy
 from switchcfg.drivers.ssh import Remote
 from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
+from switchcfg.plan.masking import masked
 from switchcfg.platforms.platform import Step
 
 TIMEOUT: Final = 600.0  # seconds for one script: each `nv set` is a separate request
@@ -197,7 +198,7 @@ def _quoted(line: str) -> str:
 
 
 def _last(said: str) -> str:
-    return said.strip().rpartition("\n")[2] or "without output"
+    return masked(said.strip().rpartition("\n")[2]) or "without output"
 
 
 def _texts(tree: Any, name: str) -> Iterator[str]:

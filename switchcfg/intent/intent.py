@@ -259,10 +259,9 @@ def _device(table: Table, buffer: int, keep: Keep) -> Device:
             raise table.error(key, f"only {having(key)} has this setting, not {platform}")
     groups = tuple(_group(row, platform, buffer) for row in table.tables("ports"))
     table.done()
-    if not groups:
-        raise table.error(
-            None, "needs [[device.ports]] with names and rate, or a template with them"
-        )
+    if not groups and "ports" not in table.values:
+        why = "needs [[device.ports]] with names and rate, or a template with them"
+        raise table.error(None, f"{why}; `ports = []` leaves the device as it is")
     found = Device(name, platform, address, side, pool, reload, groups, dscp_ipv6)
     _refuse_bad_ports(table, found, keep)
     return found
@@ -306,7 +305,7 @@ def _refuse_bad_ports(table: Table, device: Device, keep: Keep) -> None:
     groups = [group.name for group in device.groups]
     if len(set(groups)) != len(groups):
         raise table.error("ports", "two port groups have the same name: give each its own `group`")
-    if not device.ports:
+    if device.groups and not device.ports:
         raise table.error("ports", "names no port")
     seen: set[str] = set()
     for port in device.ports:

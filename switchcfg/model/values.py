@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
+from switchcfg.plan.masking import masked
+
 DSCPS: Final = 64  # six bits (RFC 2474)
 PCPS: Final = 8  # three bits of a VLAN tag (IEEE 802.1Q)
 # Code points by name (RFC 2474, RFC 2597, RFC 3246)
@@ -105,7 +107,7 @@ def between(port: str, point: Point, was: Treatment, then: Treatment) -> Iterato
     for respect in RESPECTS:
         old, new = getattr(was, respect), getattr(then, respect)
         if old != new:
-            yield Difference(port, point, respect, old, new)
+            yield Difference(port, point, respect, masked(old), masked(new))
 
 
 def grouped(found: Iterable[Difference]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from switchcfg.errors import BadState, CannotExpress
 from switchcfg.intent.intent import Device, Intent, PortGroup
+from switchcfg.plan.masking import masked
 from switchcfg.plan.queues import Abilities, Layout, lay_out
 from switchcfg.plan.state import Change, Owns, Place, State
 
@@ -119,7 +120,7 @@ def render_groups(
 
     Raises: CannotExpress.
     """
-    if why := not_to_be_had(intent, device, able):
+    if device.ports and (why := not_to_be_had(intent, device, able)):
         raise CannotExpress(f"{device.name}: {why}: give this device an intent without it")
     state: dict[Place, str] = {}
     degraded: dict[str, None] = {}
@@ -132,7 +133,7 @@ def render_groups(
 
 def foreign(name: str, said: str, text: str) -> BadState:
     """The error for a text that is not a configuration of platform `name`."""
-    begin = text.strip().split("\n")[0][:40]
+    begin = masked(text.strip().split("\n")[0])[:40]
     kinds = {"": "nothing", "{": "JSON", "[": "JSON", "<": "HTML or XML"}
     found = kinds.get(begin[:1], f"text that begins with {begin!r}")
     return BadState(f"{found} is not a configuration of {name}: save the output of `{said}`")
