@@ -47,8 +47,10 @@ class Refused(SwitchcfgError):
 
     code = "refused"
 
-    def __init__(self, title: str, problems: Sequence[str]) -> None:
-        self._lines = (title, *(f"  {problem}" for problem in problems))
+    def __init__(self, title: str, problems: Sequence[str], shown: Sequence[str] = ()) -> None:
+        """`shown`: the problems in the text, if not all."""
+        self.problems = tuple(problems)
+        self._lines = (title, *(f"  {line}" for line in shown or problems))
         super().__init__("\n".join(self._lines))
 
     @property
@@ -84,6 +86,12 @@ class CommitFailed(SwitchcfgError):
     """A device refused a step, or its state differs from the plan; the change was rolled back."""
 
     code = "commit_failed"
+
+
+class Interrupted(SwitchcfgError):
+    """The user stopped the work on a device."""
+
+    code = "interrupted"
 
 
 class NotKept(SwitchcfgError):

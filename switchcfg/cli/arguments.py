@@ -1,16 +1,15 @@
 """The command line of `switchcfg`; main.py runs the commands."""
 
 import argparse
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
 from switchcfg.cli import records
+from switchcfg.cli.option_types import rate, seconds, up_to
 from switchcfg.cli.workflow import REVERT_AFTER
 from switchcfg.errors import BadUsage
 from switchcfg.intent.known import KNOWN
-from switchcfg.intent.table import bits_per_second
 
 
 class _Parser(argparse.ArgumentParser):
@@ -126,7 +125,7 @@ def _add_importing(commands: Any) -> None:
     )
     made.add_argument(
         "--rate",
-        type=_rate,
+        type=rate,
         default=0,
         metavar="RATE",
         help="rate of the ports, such as 100Gbit (default: the rate that the device reports)",
@@ -196,12 +195,18 @@ def _add_plans(made: argparse.ArgumentParser) -> None:
 def _add_reverting(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--revert-after",
-        type=_seconds,
+        type=seconds,
         metavar="S",
         help=(
             "seconds until a device reverts a change that is not confirmed (default: "
-            f"{REVERT_AFTER}, or more if a step takes longer)"
+            f"{REVERT_AFTER}, and the time that long steps take)"
         ),
+    )
+    made.add_argument(
+        "--no-wait",
+        dest="wait",
+        action="store_false",
+        help="do not wait until a device has its LLDP neighbours and BGP sessions of before",
     )
     _add_records(made)
     _add_reaching(made)
@@ -226,6 +231,18 @@ def _add_records(made: argparse.ArgumentParser) -> None:
 
 
 def _add_asking(commands: Any) -> None:
+    made = commands.add_parser(
+        "fabric",
+        help="show the links between devices, what differs at their ends, and the order of changes",
+    )
+    _common(made)
+    made.add_argument(
+        "--present",
+        type=Path,
+        metavar="FOLDER",
+        help="read configurations from files DEVICE.* in this folder, and links from the intent",
+    )
+    _add_reaching(made)
     for name, text in (
         ("verify", "check that devices match the intent"),
         ("drift", "check that devices match the last change that this host applied"),
@@ -251,7 +268,7 @@ def _add_asking(commands: Any) -> None:
     )
     made.add_argument(
         "--last",
-        type=_up_to(1000),
+        type=up_to(1000),
         default=20,
         metavar="N",
         help="number of records (default: %(default)s)",
@@ -264,7 +281,7 @@ def _add_traffic(made: argparse.ArgumentParser, text: str) -> None:
     made.add_argument("--traffic", nargs=3, metavar=("SENDER", "RECEIVER", "ADDRESS"), help=text)
     made.add_argument(
         "--load",
-        type=_rate,
+        type=rate,
         default=0,
         metavar="RATE",
         help=(
@@ -272,30 +289,6 @@ def _add_traffic(made: argparse.ArgumentParser, text: str) -> None:
             "the order of drops"
         ),
     )
-
-
-def _rate(text: str) -> int:
-    try:
-        return bits_per_second(text)
-    except ValueError as exc:
-        raise argparse.ArgumentTypeError(str(exc)) from None
-
-
-def _up_to(most: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        if not text.isdecimal() or not 1 <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from 1 to {most}")
-        return int(text)
-
-    return number
-
-
-def _seconds(text: str) -> int:
-    if not text.isdecimal() or not 5 <= int(text) <= 86_400:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: must be a whole number of seconds from 5 to 86400"
-        )
-    return int(text)
 
 
 def _common(made: argparse.ArgumentParser) -> None:
@@ -323,7 +316,7 @@ def _add_reaching(made: argparse.ArgumentParser) -> None:
     _add_ssh(made)
     made.add_argument(
         "--at-once",
-        type=_up_to(256),
+        type=up_to(256),
         default=8,
         metavar="N",
         help="devices per side to work on at the same time (default: %(default)s)",

@@ -6,6 +6,7 @@ from typing import Final
 from switchcfg.cli.output import tell
 from switchcfg.cli.workflow import TellDiff
 from switchcfg.intent.intent import Device
+from switchcfg.plan.masking import masked
 
 LINES: Final = 5000  # of one device: EOS prints 6 per changed port, for 800 ports
 WIDTH: Final = 1000  # characters of one line
@@ -14,8 +15,9 @@ NOT_BEFORE: Final = f"{NONE} before a change"  # NX-OS has one after a change
 
 
 def shortened(diff: str) -> str:
-    """The diff, cut to LINES lines of WIDTH characters; a last line counts the omitted lines."""
-    lines = diff.splitlines()
+    """The diff without secrets, cut to LINES lines of WIDTH characters; a last line counts the
+    others."""
+    lines = masked(diff).splitlines()
     shown = [each if len(each) <= WIDTH else f"{each[:WIDTH]}..." for each in lines[:LINES]]
     left = len(lines) - len(shown)
     return "\n".join([*shown, *([f"... and {left} more lines"] if left else [])])

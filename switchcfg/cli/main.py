@@ -2,30 +2,40 @@
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 from dlcpd.ipc.held_folder import HeldFolder
-from switchcfg.cli import adopt, history, on_devices, ports, records, selection, treatments
+from switchcfg.cli import (
+    adopt,
+    fabric_command,
+    history,
+    on_devices,
+    ports,
+    records,
+    selection,
+    traffic,
+    treatments,
+)
 from switchcfg.cli.arguments import parser
+from switchcfg.cli.fabric import Fabric, warnings
+from switchcfg.cli.files import PLAN, plan_files, read, saved_configuration, state
 from switchcfg.cli.output import error_document, put, put_json, put_text, tell
 from switchcfg.cli.planning import planner
 from switchcfg.cli.rollout import Outcome
 from switchcfg.errors import BadIntent, BadPlan, BadState, BadUsage, SwitchcfgError
+from switchcfg.fabric.text import judged
 from switchcfg.intent.intent import Device, Intent, parse
 from switchcfg.intent.port_ranges import expand
 from switchcfg.plan import text
 from switchcfg.plan.plan import Plan, digest, dump, load
-from switchcfg.plan.state import State
 from switchcfg.platforms.known import PLATFORMS
-from switchcfg.platforms.platform import Platform
 
 SAME: Final = 0
 FAILED: Final = 1
 CHANGES: Final = 2  # as in `terraform plan -detailed-exitcode`
-PLAN: Final = ".plan.json"  # after the name of a device
 FOLDER_FOR_ALL, FILE_FOR_ALL = 0o777, 0o666  # before the umask; no secrets
 
 
@@ -40,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(exc.usage)
         return _failed(exc.code, str(exc), as_json=as_json)
     except SwitchcfgError as exc:
-        return _failed(exc.code, str(exc), as_json=as_json)
+        return _failed(exc.code, *exc.lines, as_json=as_json)
     except KeyboardInterrupt:
         tell("switchcfg: interrupted")
         return 130  # 128 + SIGINT, as a shell reports it
@@ -51,17 +61,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed("os_error", str(exc), as_json=as_json)
 
 
-def _failed(code: str, message: str, *, as_json: bool) -> int:
+def _failed(code: str, *lines: str, as_json: bool) -> int:
     """Report the error that ended the command; returns the exit code."""
-    tell(f"switchcfg: {message} [{code}]")
+    *first, last = lines
+    for number, line in enumerate((*first, f"{last} [{code}]")):
+        tell(line if number else f"switchcfg: {line}")
     if as_json:
-        put_json({"error": error_document(code, message)})
+        put_json({"error": error_document(code, "\n".join(lines))})
     return FAILED
 
 
 def _render(options: argparse.Namespace) -> int:
     intent = _intent(options.intent)
     for device in selection.devices(intent, options):
+        if not device.ports:
+            tell(f"{device.name}: has no ports in the intent: nothing is configured")
+            continue
         platform = PLATFORMS[device.platform]
         rendered = platform.render(intent, device)
         text = platform.write(rendered.state)
@@ -96,7 +111,7 @@ def _compared(options: argparse.Namespace) -> int:
     if options.intent or not (options.before and options.after and options.platform):
         raise BadUsage("ports: --platform, --before and --after belong together, without INTENT")
     before, after = (
-        treatments.model(options.platform, _read(file, BadState), str(file))
+        treatments.configuration(options.platform, read(file, BadState), str(file))
         for file in (options.before, options.after)
     )
     return CHANGES if treatments.put_differences(before, after, options) else SAME
@@ -105,21 +120,22 @@ def _compared(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> int:
     intent = _intent(options.intent)
     devices = selection.devices(intent, options)
+    fabric = Fabric(intent) if len(devices) > 1 else None
     if options.present:
-        found = _from_files(intent, devices, options)
+        found = _from_files(intent, devices, options, fabric)
     else:
-        found = on_devices.planned(intent, devices, options)
+        found = on_devices.planned(intent, devices, options, fabric)
     if options.out:
         with HeldFolder.open(options.out, make=FOLDER_FOR_ALL) as out:
             for each in found.plans:
                 out.replace(f"{each.device}{PLAN}", dump(each).encode(), FILE_FOR_ALL)
             for name in found.report.outcome.failed:  # else `apply` would take the old plan
                 out.remove(f"{name}{PLAN}", missing_ok=True)
-    return _print_planned(found, options)
+    return _print_planned(found, options, fabric)
 
 
 def _from_files(
-    intent: Intent, devices: Sequence[Device], options: argparse.Namespace
+    intent: Intent, devices: Sequence[Device], options: argparse.Namespace, fabric: Fabric | None
 ) -> on_devices.Planned:
     """Plans from saved configurations; errors are reported per device.
 
@@ -135,27 +151,16 @@ def _from_files(
     outcome = Outcome()
     for device in devices:
         try:
-            plans[device.name] = _from_file(intent, device, options)
+            platform = PLATFORMS[device.platform]
+            present = state(platform, saved_configuration(options.present, device))
+            if fabric is not None:
+                fabric.states[device.name] = present
+            plans[device.name] = planner(options)(intent, device, platform, present)
         except SwitchcfgError as exc:
             outcome.failed[device.name] = exc
         else:
             outcome.done.append(device.name)
     return on_devices.as_planned(devices, plans, outcome)
-
-
-def _from_file(intent: Intent, device: Device, options: argparse.Namespace) -> Plan:
-    platform = PLATFORMS[device.platform]
-    present = _state(platform, _present(options.present, device))
-    return planner(options)(intent, device, platform, present)
-
-
-def _state(platform: Platform, file: Path) -> State:
-    """The state in a saved configuration. Raises: BadState."""
-    said = _read(file, BadState)
-    try:
-        return platform.read(said)
-    except BadState as exc:
-        raise BadState(f"{file}: {exc}") from exc
 
 
 def _import(options: argparse.Namespace) -> int:
@@ -168,7 +173,7 @@ def _import(options: argparse.Namespace) -> int:
     skeleton = adopt.skeleton(asked)
     [device] = skeleton.devices
     if options.present:
-        present = _state(PLATFORMS[device.platform], options.present)
+        present = state(PLATFORMS[device.platform], options.present)
     else:
         present = on_devices.present(skeleton, device, options)
     text = adopt.intent(asked, present)
@@ -196,7 +201,7 @@ def _diff(options: argparse.Namespace) -> int:
 
 def _saved(intent: Intent, options: argparse.Namespace) -> dict[str, Plan]:
     """The saved plans of the selected devices, by device. Raises: BadPlan, BadIntent."""
-    found = [load(_read(file, BadPlan), str(file)) for file in _plan_files(options.plans)]
+    found = [load(read(file, BadPlan), str(file)) for file in plan_files(options.plans)]
     return selection.plans(intent, found, options)
 
 
@@ -214,9 +219,15 @@ def _on_all(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     intent = _intent(options.intent)
     if options.traffic:
-        return SAME if on_devices.traffic(intent, options) else CHANGES
+        return SAME if traffic.test(intent, options) else CHANGES
     found = on_devices.planned(intent, selection.devices(intent, options), options)
     return _print_planned(found, options)
+
+
+def _fabric(options: argparse.Namespace) -> int:
+    intent = _intent(options.intent)
+    sound, equal = fabric_command.show(intent, selection.devices(intent, options), options)
+    return FAILED if not sound else SAME if equal else CHANGES
 
 
 def _drift(options: argparse.Namespace) -> int:
@@ -237,17 +248,8 @@ def _history(options: argparse.Namespace) -> int:
     return SAME
 
 
-def _plan_files(paths: Sequence[Path]) -> Iterator[Path]:
-    """The files, and the plan files of folders. Raises: BadPlan for a folder without any."""
-    for path in paths:
-        found = sorted(path.glob(f"*{PLAN}")) if path.is_dir() else [path]
-        if not found:
-            raise BadPlan(f"{path}: contains no file *{PLAN}")
-        yield from found
-
-
 def _show(options: argparse.Namespace) -> int:
-    found = load(_read(options.file, BadPlan), str(options.file))
+    found = load(read(options.file, BadPlan), str(options.file))
     if options.json:
         put_json(
             {"summary": text.summary([found]), "plans": [asdict(found)], "plan": digest(found)}
@@ -270,22 +272,28 @@ def _print_plans(plans: Sequence[Plan]) -> None:
 
 
 def _print_planned(
-    found: on_devices.Planned, options: argparse.Namespace, *, total: bool = True
+    found: on_devices.Planned,
+    options: argparse.Namespace,
+    fabric: Fabric | None = None,
+    *,
+    total: bool = True,
 ) -> int:
     """Print errors, plans, a table of devices and (`total`) a summary; returns the exit code."""
     plans, report = found.plans, found.report
     report.tell_errors()
+    verdict, warned = warnings(fabric, plans) if fabric is not None else (None, [])
     if options.json:
         put_json(
             {
                 "summary": text.summary(plans),
                 "plans": [asdict(each) for each in plans],
+                **({} if verdict is None else {"fabric": judged(verdict)}),
                 **report.document(),
             }
         )
     else:
         _print_plans(plans)
-        for line in report.table():
+        for line in (*warned, *report.table()):
             put(line)
         if total and plans:
             put(text.summary(plans))
@@ -296,41 +304,15 @@ def _print_planned(
 
 def _intent(file: Path) -> Intent:
     return parse(
-        _read(file, BadIntent), str(file), lambda named: _read(file.parent / named, BadIntent)
+        read(file, BadIntent), str(file), lambda named: read(file.parent / named, BadIntent)
     )
-
-
-def _present(path: Path, device: Device) -> Path:
-    """The file with a device's saved configuration: `path`, or DEVICE.* in this folder.
-
-    Raises: BadState.
-    """
-    if path.is_dir():
-        found = sorted(_files_of(path, device.name))
-        if len(found) != 1:
-            raise BadState(
-                f"{path}: contains {len(found)} files {device.name}.*, and exactly one is needed"
-            )
-        return found[0]
-    return path
-
-
-def _files_of(folder: Path, name: str) -> Iterator[Path]:
-    return (each for each in folder.iterdir() if each.stem == name and each.is_file())
-
-
-def _read(file: Path, error: type[SwitchcfgError]) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise error(f"{file}: cannot be read: {exc}") from exc
 
 
 COMMANDS: Final = {
     "render": _render, "ports": _ports, "plan": _plan, "show": _show, "import": _import,
     "diff": _diff, "apply": _apply,
     "rollback": _on_all, "confirm": _on_all, "abort": _on_all,
-    "verify": _verify, "drift": _drift, "doctor": _on_all, "history": _history,
+    "verify": _verify, "drift": _drift, "fabric": _fabric, "doctor": _on_all, "history": _history,
 }  # fmt: skip
 
 

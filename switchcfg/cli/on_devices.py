@@ -4,24 +4,25 @@ import argparse
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from switchcfg.cli import records, workflow
+from switchcfg.cli import records, traffic, workflow
 from switchcfg.cli.diffs import NOT_BEFORE, Diffs
-from switchcfg.cli.output import put, put_json, tell
+from switchcfg.cli.fabric import Fabric
+from switchcfg.cli.output import put, tell
 from switchcfg.cli.planning import planner
 from switchcfg.cli.readiness import complaints_of
 from switchcfg.cli.report import Report
 from switchcfg.cli.rollout import Outcome, every, roll
 from switchcfg.drivers.driver import Driver
 from switchcfg.drivers.known import driver_for
-from switchcfg.errors import BadPlan, CannotExpress
+from switchcfg.errors import BadPlan
+from switchcfg.fabric.text import order
 from switchcfg.intent.intent import Device, Intent
 from switchcfg.plan import text
 from switchcfg.plan.plan import Plan, reverse
 from switchcfg.plan.state import State, after, difference
 from switchcfg.platforms.known import PLATFORMS
-from switchcfg.traffic.judge import Verdict, lines
 
 Work = Callable[[Device, Driver], Awaitable[None]]
 
@@ -34,13 +35,22 @@ class Planned:
     report: Report
 
 
-def planned(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> Planned:
-    """A plan for each device, from its present state."""
+def planned(
+    intent: Intent,
+    devices: Sequence[Device],
+    options: argparse.Namespace,
+    fabric: Fabric | None = None,
+) -> Planned:
+    """A plan for each device, from its present state. `fabric`: gets the states and neighbours."""
     make = planner(options)
 
     async def work(device: Device, driver: Driver) -> Plan:
         platform = PLATFORMS[device.platform]
-        return make(intent, device, platform, await workflow.present(driver, platform))
+        state = await workflow.present(driver, platform)
+        if fabric is not None:
+            fabric.states[device.name] = state
+            await fabric.ask(device, driver, mtu=True)
+        return make(intent, device, platform, state)
 
     return _plans(intent, devices, options, work)
 
@@ -56,7 +66,7 @@ def _plans(
     async def work(device: Device, driver: Driver) -> None:
         found[device.name] = await make(device, driver)
 
-    return as_planned(devices, found, _every(intent, devices, options, work))
+    return as_planned(devices, found, every_device(intent, devices, options, work))
 
 
 def as_planned(devices: Sequence[Device], found: Mapping[str, Plan], outcome: Outcome) -> Planned:
@@ -73,7 +83,7 @@ def present(intent: Intent, device: Device, options: argparse.Namespace) -> Stat
     async def work(_: Device, driver: Driver) -> None:
         found.append(await workflow.present(driver, platform))
 
-    outcome = _every(intent, [device], options, work)
+    outcome = every_device(intent, [device], options, work)
     for exc in outcome.failed.values():
         raise exc
     return found[0]
@@ -87,7 +97,7 @@ def apply(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace
 
     async def probe() -> Sequence[str]:
         async with one_at_a_time:
-            return (await _traffic(intent, options)).problems
+            return (await traffic.verdict(intent, options)).problems
 
     async def work(device: Device, driver: Driver) -> None:
         wanted, platform = _planned_as(plans[device.name], device), PLATFORMS[device.platform]
@@ -96,7 +106,7 @@ def apply(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace
             tell(f"{device.name}: nothing to do")
             return
         records.prepare(options.records, device.name)
-        snapshot = await workflow.apply(
+        applied = await workflow.apply(
             driver,
             platform,
             wanted,
@@ -104,13 +114,15 @@ def apply(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace
             tell=tell,
             probe=probe if options.traffic else None,
             diff=told.telling(device) if options.diff else None,
+            wait=options.wait,
         )
         if not options.pending:
             await workflow.confirm(driver, device.name, tell)
         records.keep(
             options.records,
             wanted,
-            snapshot,
+            applied.before,
+            treatments=applied.treatments,
             who=workflow.operator(),
             pending=options.pending,
             diff=told.found.get(device.name),
@@ -118,15 +130,38 @@ def apply(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace
         report.said[device.name] = "pending" if options.pending else "confirmed"
         await _save(device, driver, options)
 
-    report.outcome = asyncio.run(
-        roll(
-            devices,
-            _connected(intent, options, work),
-            at_once=options.at_once,
-            ended=lambda outcome: _tell_progress(outcome, devices),
-        )
-    )
+    changing = [device for device in devices if plans[device.name].changes]
+    report.outcome = _roll(intent, devices, options, work, changing)
     return _rolled(report, options, told)
+
+
+def _roll(
+    intent: Intent,
+    devices: Sequence[Device],
+    options: argparse.Namespace,
+    work: Work,
+    changing: Sequence[Device],
+) -> Outcome:
+    """Run `work` on devices, in an order that leaves each ECMP group a path; it stops at a failure.
+
+    Raises: Refused if the links contradict each other.
+    """
+    fabric = Fabric(intent)
+    if len(changing) > 1:
+        every_device(intent, changing, options, fabric.ask)  # a failure is that of `work` later
+    groups, known = fabric.groups(devices)
+    if len(changing) > 1:
+        for line in order(groups, known):
+            tell(line)
+    do = _connected(intent, options, work)
+
+    def ended(outcome: Outcome) -> None:
+        _tell_progress(outcome, devices)
+
+    def stopped() -> None:
+        tell("interrupted: finishing the devices that have begun; a second interrupt reverts them")
+
+    return asyncio.run(roll(groups, do, at_once=options.at_once, ended=ended, stopped=stopped))
 
 
 def _planned_as(wanted: Plan, device: Device) -> Plan:
@@ -151,7 +186,7 @@ def diff(intent: Intent, plans: Mapping[str, Plan], options: argparse.Namespace)
         if wanted.changes:
             told.add(device, await workflow.preview(driver, platform, wanted))
 
-    outcome = _every(intent, devices, options, work)
+    outcome = every_device(intent, devices, options, work)
     said = {name: told.status(name) for name in outcome.done}
     for device in devices:
         if device.name in outcome.done and not options.json:
@@ -176,6 +211,14 @@ def _rolled(report: Report, options: argparse.Namespace, told: Diffs) -> bool:
             "again: finished devices have an empty plan then"
         )
     tell(f"{len(outcome.done)} done, {len(outcome.failed)} failed, {len(outcome.left)} not started")
+    return _stop_if_interrupted(report, succeeded)
+
+
+def _stop_if_interrupted(report: Report, succeeded: bool) -> bool:
+    """Raises: KeyboardInterrupt after SIGINT, if a device was not finished."""
+    outcome = report.outcome
+    if outcome.interrupts and (outcome.left or outcome.failed):
+        raise KeyboardInterrupt
     return succeeded
 
 
@@ -186,16 +229,17 @@ def rollback(intent: Intent, devices: Sequence[Device], options: argparse.Namesp
     async def work(device: Device, driver: Driver) -> None:
         record = records.last(options.records, device.name)
         platform = PLATFORMS[device.platform]
-        back = reverse(record.plan, device, platform, await workflow.present(driver, platform))
-        await workflow.apply(driver, platform, back, seconds=options.revert_after, tell=tell)
+        there = await workflow.present(driver, platform)
+        back = reverse(intent, record.plan, device, platform, there, then=record.treatments)
+        seconds, wait = options.revert_after, options.wait
+        await workflow.apply(driver, platform, back, seconds=seconds, tell=tell, wait=wait)
         await workflow.confirm(driver, device.name, tell)
         records.undo(record, workflow.operator())
         report.said[device.name] = "rolled back"
         await _save(device, driver, options)
 
-    do = _connected(intent, options, work)
-    report.outcome = asyncio.run(roll(devices, do, at_once=options.at_once))
-    return report.close(as_json=options.json)
+    report.outcome = _roll(intent, devices, options, work, devices)
+    return _stop_if_interrupted(report, report.close(as_json=options.json))
 
 
 def drift(intent: Intent, devices: Sequence[Device], options: argparse.Namespace) -> Planned:
@@ -204,7 +248,7 @@ def drift(intent: Intent, devices: Sequence[Device], options: argparse.Namespace
     async def work(device: Device, driver: Driver) -> Plan:
         platform, record = PLATFORMS[device.platform], records.last(options.records, device.name)
         owns = platform.owns(intent)
-        wanted = after(platform.read(record.snapshot), record.plan.changes)
+        wanted = after(record.before, record.plan.changes)
         mine = {place: value for place, value in wanted.items() if owns(place, value)}
         changes = difference(await workflow.present(driver, platform), mine, owns)
         return Plan(device.name, device.platform, intent.fabric, "", changes, (), ())
@@ -220,7 +264,7 @@ def confirm(intent: Intent, devices: Sequence[Device], options: argparse.Namespa
         records.settle(options.records, device.name, confirmed=True)
         await _save(device, driver, options)
 
-    outcome = _every(intent, devices, options, work)
+    outcome = every_device(intent, devices, options, work)
     said = dict.fromkeys(outcome.done, "confirmed")
     return Report(devices, outcome, said).close(as_json=options.json)
 
@@ -233,7 +277,7 @@ def abort(intent: Intent, devices: Sequence[Device], options: argparse.Namespace
         records.settle(options.records, device.name, confirmed=False)
         tell(f"{device.name}: reverted")
 
-    outcome = _every(intent, devices, options, work)
+    outcome = every_device(intent, devices, options, work)
     said = dict.fromkeys(outcome.done, "reverted")
     return Report(devices, outcome, said).close(as_json=options.json)
 
@@ -248,7 +292,7 @@ def doctor(intent: Intent, devices: Sequence[Device], options: argparse.Namespac
         for complaint in found or ["ready"]:
             tell(f"{device.name}: {complaint}")
 
-    outcome = _every(intent, devices, options, work)
+    outcome = every_device(intent, devices, options, work)
     said = {
         name: text.count(len(found), "complaint") if found else "ready"
         for name, found in complaints.items()
@@ -263,7 +307,7 @@ async def _save(device: Device, driver: Driver, options: argparse.Namespace) -> 
         tell(f"{device.name}: {await driver.save() or 'saved'}")
 
 
-def _every(
+def every_device(
     intent: Intent, devices: Sequence[Device], options: argparse.Namespace, work: Work
 ) -> Outcome:
     """Run `work` on all devices, regardless of failures."""
@@ -292,27 +336,3 @@ async def _driver(
         yield driver
     finally:
         await driver.close()
-
-
-def traffic(intent: Intent, options: argparse.Namespace) -> bool:
-    """Print how the network treats each code point. True: the verdict passes.
-
-    Raises: CannotExpress, Unreachable, CommitFailed.
-    """
-    found = asyncio.run(_traffic(intent, options))
-    if options.json:
-        put_json({**asdict(found), "passes": found.passes})
-    else:
-        for line in lines(found):
-            put(line)
-    return found.passes
-
-
-async def _traffic(intent: Intent, options: argparse.Namespace) -> Verdict:
-    try:
-        from switchcfg.drivers import probing  # noqa: PLC0415  # an extra
-    except ImportError as exc:
-        raise CannotExpress(f"{exc}; `pip install 'dlcpd[ssh]'`") from exc
-    sender, receiver, address = options.traffic
-    between = probing.Between(sender, receiver, address, options.load)
-    return await probing.verdict(intent.classes, between, config=options.ssh_config)

@@ -38,7 +38,7 @@ def planner(options: argparse.Namespace) -> Callable[[Intent, Device, Platform, 
         if platform.name == Sonic.name:
             problems = sonic_yang.check(document(after(present, made.changes)), options.yang)
             if problems:
-                raise refused(f"{device.name}: refused by the models in {options.yang}", problems)
+                raise refused(device, problems, f" by the models in {options.yang}")
         return made
 
     return checked

@@ -1,7 +1,11 @@
 """Records of applied plans, on the machine that applied them: for rollback, drift and history.
 
-FOLDER/DEVICE/TIME.json: the plan, its operator, the device's configuration before, and a hash over
-all. TIME.pending: not confirmed, may revert. TIME.undone: rolled back.
+FOLDER/DEVICE/TIME.json: the plan, its operator, the values that the platform read of the device
+before, hashes of the treatments after, and a hash over all. TIME.pending: not confirmed, may
+revert. TIME.undone: rolled back.
+
+A record has no line of the configuration, which has secrets. Records of version 1 had all lines;
+the next record of the device replaces them.
 """
 
 import hashlib
@@ -10,18 +14,25 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from dlcpd.ipc.held_folder import PRIVATE_FOLDER, HeldFolder, holding
 from dlcpd.ipc.safe_path import UnsafePath
-from switchcfg.errors import BadPlan, NotKept
+from switchcfg.errors import BadPlan, BadState, NotKept
 from switchcfg.intent.table import among
 from switchcfg.plan import plan as plans
+from switchcfg.plan.account import UNREAD
+from switchcfg.plan.masking import masked
 from switchcfg.plan.plan import Plan
+from switchcfg.plan.state import Place, State
+from switchcfg.platforms.known import PLATFORMS
 
-VERSION: Final = 1
+WITH_TEXT: Final = 1  # version whose records have the device's whole configuration
+VERSION: Final = 2
+_OLD: Final = b'{"switchcfg record": 1,'  # the first key of a record of version 1
 ENDING: Final = ".json"
 UNDONE, PENDING = ".undone", ".pending"  # endings of records rolled back, and not confirmed yet
 STATES: Final = {ENDING: "applied", PENDING: "pending", UNDONE: "rolled back"}
@@ -42,10 +53,11 @@ class Record:
 
     file: Path
     plan: Plan
-    snapshot: str  # the device's configuration before
+    before: State  # the values that the platform read of the device before
     who: str  # USER@HOST; "": not recorded
     undone: str  # USER@HOST and time of the rollback; "": not rolled back
     diff: str | None  # the device's own diff; None: not requested, or the device has none
+    treatments: Mapping[str, str] = field(default_factory=dict)  # `treatments_of` the state after
 
     @property
     def state(self) -> str:
@@ -78,28 +90,24 @@ def prepare(folder: Path, device: str) -> None:
         home.remove(PROBE)
 
 
-def keep(
+def keep(  # noqa: PLR0913  # four by keyword
     folder: Path,
     plan: Plan,
-    snapshot: str,
+    before: State,
     *,
     who: str = "",
     pending: bool = False,
     diff: str | None = None,
+    treatments: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
-    """Write a record that only this user may read. Of more than KEPT, the oldest are removed.
+    """Write a record that only this user may read. Of more than KEPT, the oldest are removed; those
+    with the text of a configuration are replaced.
 
     Raises: NotKept.
     """
     settle(folder, plan.device, confirmed=False)  # an earlier pending commit has reverted
     home = folder / plan.device
-    body = {
-        "switchcfg record": VERSION,
-        "plan": plans.dump(plan),
-        "snapshot": snapshot,
-        "who": who,
-        "diff": diff,
-    }
+    body = _body(plan, before, who=who, diff=diff, treatments=dict(treatments))
     nanoseconds = time.time_ns()
     now = time.strftime(TIME, time.gmtime(nanoseconds // 10**9))
     file = home / f"{now}-{nanoseconds % 10**9:09}{PENDING if pending else ENDING}"
@@ -107,7 +115,36 @@ def keep(
         _write(held, file.name, body)
         for old in _names(held)[:-KEPT]:
             held.remove(old)
+        for old in _names(held):
+            _drop_text(home, held, old)
     return file
+
+
+def _body(plan: Plan, before: State, **more: object) -> dict[str, object]:
+    """A record without its seal. Lines that were not understood are left out."""
+    values = [[*place, value] for place, value in before.items() if place.kind != UNREAD]
+    return {
+        "switchcfg record": VERSION,
+        "plan": plans.dump(plan),
+        "before": sorted(values),
+        **more,
+    }
+
+
+def _drop_text(home: Path, held: HeldFolder, name: str) -> None:
+    """Replace a record that has the text of a configuration. One that cannot be read stays: it is
+    shown as damaged."""
+    if not held.read(name, len(_OLD)).startswith(_OLD):
+        return
+    with suppress(BadPlan):
+        found = _load(home / name)
+        _write(held, name, _as_body(found, found.undone))
+
+
+def _as_body(record: Record, undone: str) -> dict[str, object]:
+    more: dict[str, object] = {"who": record.who, "diff": record.diff}
+    more |= {"treatments": dict(record.treatments)} | ({"undone": undone} if undone else {})
+    return _body(record.plan, record.before, **more)
 
 
 def _write(home: HeldFolder, name: str, body: Mapping[str, object]) -> None:
@@ -200,14 +237,7 @@ def applied(folder: Path, device: str) -> list[Plan] | None:
 def undo(record: Record, who: str = "") -> None:
     """Mark a record as rolled back. Raises: NotKept."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    body = {
-        "switchcfg record": VERSION,
-        "plan": plans.dump(record.plan),
-        "snapshot": record.snapshot,
-        "who": record.who,
-        "undone": f"{who} {now}".strip(),
-        "diff": record.diff,
-    }
+    body = _as_body(record, f"{who} {now}".strip())
     file = record.file
     with _writing(file.parent), holding(file) as (home, name):
         _write(home, name, body)
@@ -230,15 +260,38 @@ def _load(file: Path) -> Record:
         with holding(file) as (home, name):
             body = json.loads(home.read(name))
         seal = body.pop("seal")
-        plan, snapshot = body["plan"], body["snapshot"]
+        version, plan = body["switchcfg record"], body["plan"]
     except UnsafePath as exc:
         raise BadPlan(f"{file}: {exc.strerror}") from exc
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as exc:
         raise BadPlan(f"{file}: is not a record of switchcfg ({type(exc).__name__})") from exc
     if seal != _seal(body):
         raise BadPlan(f"{file}: was edited or damaged since it was written")
+    if version not in (WITH_TEXT, VERSION):
+        raise BadPlan(
+            f"{file}: is a record of version {version!r}, and this switchcfg reads versions "
+            f"{WITH_TEXT} and {VERSION}: use the switchcfg that wrote it"
+        )
+    done = plans.load(plan, str(file))
     who, undone = str(body.get("who", "")), str(body.get("undone", ""))
-    return Record(file, plans.load(plan, str(file)), snapshot, who, undone, body.get("diff"))
+    diff = body.get("diff")
+    shown = masked(diff) if isinstance(diff, str) else None
+    return Record(
+        file, done, _before(file, done, body), who, undone, shown, body.get("treatments", {})
+    )
+
+
+def _before(file: Path, done: Plan, body: Mapping[str, Any]) -> State:
+    """The values before the plan of a record. Raises: BadPlan."""
+    try:
+        if "before" in body:
+            return {Place(*place): value for *place, value in body["before"]}
+        return PLATFORMS[done.platform].read(body["snapshot"])
+    except (BadState, KeyError, TypeError, ValueError) as exc:
+        raise BadPlan(
+            f"{file}: the configuration in this record of version {body['switchcfg record']} "
+            f"cannot be read ({exc}): remove the file"
+        ) from exc
 
 
 def _seal(body: Mapping[str, object]) -> str:

@@ -42,6 +42,7 @@ class Report:
             "done": self.outcome.done,
             "failed": {name: error_document(exc.code, str(exc)) for name, exc in failed},
             "not_begun": self.outcome.left,
+            "interrupted": bool(self.outcome.interrupts),
             "devices": {
                 each.name: {"platform": each.platform, "status": self.status(each.name)}
                 for each in self.devices

@@ -148,6 +148,17 @@ def _linted(lint: str, models: Path, files: Sequence[str], text: str) -> list[st
             raise CannotExpress(f"--yang: yanglint did not finish within {TIMEOUT} s") from exc
     if done.returncode == 0:
         return []
-    said = (done.stderr + done.stdout).splitlines()
-    errors = [re.sub(r"^libyang err *: *", "", line) for line in said if "err" in line.lower()]
+    errors = _messages(done.stderr + done.stdout)
     return errors or [f"yanglint: exit code {done.returncode}"]
+
+
+def _messages(said: str) -> list[str]:
+    """The errors of yanglint, each with all of its lines as one."""
+    found: list[str] = []
+    for line in said.splitlines():
+        if re.match(r"libyang(\[\d\])?\W|YANGLINT\W", line) or not found:
+            found.append(line)
+        else:
+            found[-1] += f" {line.strip()}"
+    heads = [re.sub(r"^libyang err *: *", "", each) for each in found if "err" in each.lower()]
+    return [*dict.fromkeys(heads)]

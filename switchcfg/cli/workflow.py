@@ -3,16 +3,22 @@
 import asyncio
 import getpass
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from switchcfg.cli import neighbours
 from switchcfg.drivers.driver import Commit, Driver, busy
 from switchcfg.errors import BadPlan, CommitFailed, SwitchcfgError
-from switchcfg.plan.plan import Plan, digest
+from switchcfg.plan import text
+from switchcfg.plan.plan import Plan, digest, treatments_of
 from switchcfg.plan.state import Change, State, after
 from switchcfg.platforms.platform import Platform
 
 REVERT_AFTER: Final = 120  # seconds; NVUE's and Junos's own default are ten minutes, EOS has none
+LONGEST: Final = 86_400  # seconds; an unconfirmed change of a day was forgotten
+SPARE: Final = 60  # seconds beyond the steps, at least, to read back and to wait for neighbours
+CONFIRM: Final = 15  # seconds to confirm a change before the device reverts it
 SHOWN: Final = 5  # values that an error lists
 
 Tell = Callable[[str], None]
@@ -20,9 +26,37 @@ TellDiff = Callable[[str | None], None]  # takes the device's own diff; None: it
 Probe = Callable[[], Awaitable[Sequence[str]]]
 
 
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The states before and after an applied plan, for its record."""
+
+    before: State
+    treatments: Mapping[str, str]  # `treatments_of` the state after the plan
+
+
 async def present(driver: Driver, platform: Platform) -> State:
     """The present state of a device. Raises: Unreachable, BadState."""
     return platform.read(await driver.get())
+
+
+def revert_after(plan: Plan, asked: int | None) -> int:
+    """Seconds until a device reverts the plan: as asked, or as many as its steps need.
+
+    Raises: BadPlan if the steps may take longer, with the least that works.
+    """
+    least = plan.seconds + SPARE if plan.seconds else 0
+    seconds = plan.seconds + REVERT_AFTER if asked is None else asked
+    if least > LONGEST:
+        raise BadPlan(
+            f"{plan.device}: its steps may take {text.minutes(plan.seconds)}, and a change reverts "
+            f"after {text.minutes(LONGEST)} at the latest: plan fewer ports at a time"
+        )
+    if seconds < least:
+        raise BadPlan(
+            f"{plan.device}: its steps may take {text.minutes(plan.seconds)}, and the device would "
+            f"revert before they end: give --revert-after {least} or more"
+        )
+    return min(seconds, LONGEST)
 
 
 async def apply(  # noqa: PLR0913  # all but the first three by keyword
@@ -34,41 +68,40 @@ async def apply(  # noqa: PLR0913  # all but the first three by keyword
     tell: Tell,
     probe: Probe | None = None,
     diff: TellDiff | None = None,
-) -> str:
-    """Commit the plan of one device; it reverts after `seconds` unless confirmed. Returns the
-    device's configuration before. `probe` returns problems of traffic after the change; `diff` is
-    called with the device's own diff. `seconds` is by default REVERT_AFTER, or longer if the steps
-    may take longer.
+    wait: bool = True,
+) -> Applied:
+    """Commit the plan of one device; it reverts after `seconds` unless confirmed. `probe` returns
+    problems of traffic after the change; `diff` is called with the device's own diff; `seconds` is
+    by default as `revert_after` says. `wait`: until its LLDP neighbours and BGP sessions of before
+    are back, at most until CONFIRM seconds before the device reverts.
 
     Raises: before any change BadPlan, if `seconds` is too short for the steps, and Moved, if the
     device's state changed since the plan; Busy, CommitFailed, Unreachable. After any error, the
     device has reverted or will revert.
     """
-    needs = 60 * (plan.minutes + 1) if plan.minutes else 0
-    seconds = max(REVERT_AFTER, needs) if seconds is None else seconds
-    if seconds < needs:
-        raise BadPlan(
-            f"{plan.device}: a step may take {plan.minutes} minutes, and the device would revert "
-            f"before it ends: give --revert-after {needs} or more"
-        )
-    snapshot = await _as_planned(driver, platform, plan)
-    before = platform.read(snapshot)
+    seconds = revert_after(plan, seconds)
+    before = await _as_planned(driver, platform, plan)
     who = f"{operator()}, plan {digest(plan)[:8]}"
     restore = platform.restore(before, plan.changes)
+    seen = await neighbours.look(driver, platform.name) if wait else neighbours.Seen()
     count = f"{len(plan.changes)} change{'s'[: len(plan.changes) != 1]}"
-    tell(f"{plan.device}: {count}; reverts in {seconds} s unless confirmed")
+    tell(f"{plan.device}: {count}{_lasting(plan)}; reverts in {seconds} s unless confirmed")
     if plan.minutes:
-        tell(f"{plan.device}: disrupts: {'; '.join(plan.disrupts)}")
-    said = await driver.commit(Commit(plan.steps, restore, seconds, who, diff is not None))
+        tell(f"{plan.device}: disrupts: {'; '.join(text.folded(plan.disrupts))}")
+    ends = asyncio.get_running_loop().time() + seconds - CONFIRM
+    commit = Commit(plan.steps, restore, seconds, who, diff is not None, _telling(plan, tell))
+    said = await driver.commit(commit)
     if diff is not None:
         diff(said)
     try:
         wanted = after(before, plan.changes)
-        if wrong := differing(wanted, await present(driver, platform), plan.changes):
+        there = await present(driver, platform)
+        if wrong := differing(wanted, there, plan.changes):
             raise CommitFailed(
                 f"{plan.device}: differs from the plan after the change: {'; '.join(wrong)}"
             )
         tell(f"{plan.device}: matches the plan")
+        await _returned(driver, platform, plan.device, seen=seen, ends=ends, tell=tell)
         if probe is not None:
             if problems := await probe():
                 raise CommitFailed(f"{plan.device}: the traffic test failed: {'; '.join(problems)}")
@@ -76,7 +109,43 @@ async def apply(  # noqa: PLR0913  # all but the first three by keyword
     except (SwitchcfgError, asyncio.CancelledError):
         await _abort(driver, plan.device, tell)
         raise
-    return snapshot
+    return Applied(before, treatments_of(platform, there))
+
+
+def _lasting(plan: Plan) -> str:
+    return f", up to {text.minutes(plan.seconds)}" if plan.seconds else ""
+
+
+def _telling(plan: Plan, tell: Tell) -> Callable[[int], None]:
+    """Tells each step of a plan that takes long."""
+
+    def begun(number: int) -> None:
+        if plan.seconds and len(plan.steps) > 1:
+            title = plan.steps[number].title
+            tell(f"{plan.device}: step {number + 1} of {len(plan.steps)}: {title}")
+
+    return begun
+
+
+async def _returned(
+    driver: Driver,
+    platform: Platform,
+    device: str,
+    *,
+    seen: neighbours.Seen,
+    ends: float,
+    tell: Tell,
+) -> None:
+    """Wait for the neighbours of before. Raises: CommitFailed if they do not come back."""
+    before = [*seen.names()]
+    if not before:
+        return
+    if absent := await neighbours.missing(driver, platform.name, seen, until=ends):
+        raise CommitFailed(
+            f"{device}: {len(absent)} of {len(before)} neighbours did not come back: "
+            f"{neighbours.in_words(absent)}"
+        )
+    tell(f"{device}: has its {len(before)} neighbours of before")
 
 
 async def preview(driver: Driver, platform: Platform, plan: Plan) -> str | None:
@@ -88,13 +157,13 @@ async def preview(driver: Driver, platform: Platform, plan: Plan) -> str | None:
     return await driver.diff(plan.steps)
 
 
-async def _as_planned(driver: Driver, platform: Platform, plan: Plan) -> str:
-    """The device's configuration, if it is as planned for. Raises: Busy, Moved."""
+async def _as_planned(driver: Driver, platform: Platform, plan: Plan) -> State:
+    """The device's state, if it is as planned for. Raises: Busy, Moved."""
     if (found := await driver.pending()) is not None:
         raise busy(plan.device, found.who)
-    snapshot = await driver.get()
-    plan.check(platform.read(snapshot))
-    return snapshot
+    state = await present(driver, platform)
+    plan.check(state)
+    return state
 
 
 def operator() -> str:

@@ -11,6 +11,7 @@ from typing import Final
 
 from switchcfg.drivers.driver import busy
 from switchcfg.errors import Busy, CommitFailed, NothingPending, SwitchcfgError
+from switchcfg.plan.masking import masked
 
 FOLDER: Final = "/run/switchcfg"
 BUSY, DISARMED, NONE, RESTORING, RUNNING = 75, 76, 77, 78, 79  # exit codes of scripts below
@@ -171,5 +172,5 @@ def refusal(device: str, code: int, said: str) -> SwitchcfgError:
     if code == RESTORING:
         return Busy(f"{device}: the device is reverting a change: try again later")
     return CommitFailed(
-        f"{device}: a script ended with exit code {code}: {text or 'without output'}"
+        f"{device}: a script ended with exit code {code}: {masked(text) or 'without output'}"
     )

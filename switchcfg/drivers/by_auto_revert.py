@@ -22,7 +22,7 @@ class ByAutoRevert(ABC):
         restore = self._restoring(commit.restore)
         await self._run(self._auto_revert.arm(restore, commit.seconds, commit.who))
         try:
-            await self._carry_out(commit.steps)
+            await self._carry_out(commit)
         except Unreachable:
             raise  # the timer reverts it; an abort would not reach the device
         except SwitchcfgError:
@@ -48,7 +48,7 @@ class ByAutoRevert(ABC):
         """
 
     @abstractmethod
-    async def _carry_out(self, steps: Sequence[Step]) -> None:
+    async def _carry_out(self, commit: Commit) -> None:
         """Run the steps on the device in order; the auto-revert is armed."""
 
     def _restoring(self, restore: str) -> str:

@@ -1,6 +1,6 @@
 """Interface of all drivers, with NAPALM's verbs: a commit reverts unless it is confirmed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -42,6 +42,7 @@ class Commit:
     seconds: int  # until it reverts
     who: str  # one line: identifies the commit to other users while it is pending
     diff: bool = False  # also ask the device for its diff
+    begun: Callable[[int], None] = lambda _: None  # called with the number of each step, from 0 on
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,12 @@ class Driver(Protocol):
 
     async def get(self) -> str:
         """The device's configuration, as `Platform.read` takes it."""
+
+    async def ask(self, question: str) -> str:
+        """The answer to a question of `switchcfg.fabric.questions`, as its reader takes it.
+
+        Raises: CommitFailed if the device refuses the question; BadState.
+        """
 
     async def diff(self, steps: Sequence[Step]) -> str | None:
         """The device's own diff for these steps; "": no change. None: the device has no diff before

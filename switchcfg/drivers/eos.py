@@ -6,6 +6,7 @@ from the environment: see `switchcfg.drivers.login`, kind EOS.
 """
 
 import asyncio
+import json
 import logging
 import secrets
 import ssl
@@ -28,6 +29,7 @@ from switchcfg.drivers.login import Login
 from switchcfg.drivers.login import login as login_of
 from switchcfg.drivers.note import Note
 from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
+from switchcfg.plan.masking import masked
 from switchcfg.platforms.platform import Step
 
 TIMEOUT: Final = 60  # seconds for one call
@@ -54,6 +56,9 @@ class EosDriver:
 
     async def get(self) -> str:
         return await self._call(lambda switch: str(switch.get_config("running")["running"]))
+
+    async def ask(self, question: str) -> str:
+        return await self._call(lambda switch: json.dumps(switch.device.run_commands([question])))
 
     async def diff(self, steps: Sequence[Step]) -> str | None:
         return await self._call(lambda switch: self._diff(switch, steps))
@@ -146,7 +151,7 @@ class EosDriver:
                 "it ends"
             ) from exc
         except (MergeConfigException, CommitError, CommandError) as exc:
-            raise CommitFailed(f"{self.device}: the device refused: {exc}") from exc
+            raise CommitFailed(f"{self.device}: the device refused: {masked(str(exc))}") from exc
         except UnsupportedVersion as exc:
             raise CommitFailed(
                 f"{self.device}: EOS {exc} is too old: switchcfg needs 4.23 or later"

@@ -26,11 +26,11 @@ from dlcpd import starter
 from dlcpd.ipc.held_folder import PRIVATE_FOLDER, HeldFolder
 from switchcfg.drivers.auto_revert import AutoRevert, refusal
 from switchcfg.drivers.by_auto_revert import ByAutoRevert
-from switchcfg.drivers.driver import Target, host_and_port
+from switchcfg.drivers.driver import Commit, Target, host_and_port
 from switchcfg.drivers.login import Login, prefix
 from switchcfg.drivers.login import login as login_of
 from switchcfg.errors import BadState, CommitFailed, SwitchcfgError, Unreachable
-from switchcfg.platforms.platform import Step
+from switchcfg.plan.masking import masked
 
 PORT: Final = 9339  # registered with IANA for gNMI
 TIMEOUT: Final = 10  # seconds for one call
@@ -68,6 +68,19 @@ class GnmiDriver(ByAutoRevert):
 
         return await self._call(ask)
 
+    async def ask(self, question: str) -> str:
+        def ask(client: Any) -> str:
+            answer = client.get(path=[question], encoding="json_ietf", datatype="all")
+            return json.dumps(
+                [
+                    update["val"]
+                    for notification in answer["notification"]
+                    for update in notification.get("update") or ()
+                ]
+            )
+
+        return await self._call(ask)
+
     async def examine(self) -> Sequence[str]:
         def ask(client: Any) -> list[str]:
             answer = client.capabilities()
@@ -95,8 +108,8 @@ class GnmiDriver(ByAutoRevert):
     async def _call(self, what: Callable[[Any], T]) -> T:
         return await asyncio.to_thread(call, self.device, self.address, self._login, what)
 
-    async def _carry_out(self, steps: Sequence[Step]) -> None:
-        for step in steps:
+    async def _carry_out(self, commit: Commit) -> None:
+        for step in commit.steps:
             await self._call(partial(_set, payload=step.payload))
 
     def _restoring(self, restore: str) -> str:
@@ -197,7 +210,7 @@ def _status(exc: gNMIException) -> Any:
 
 def _said(exc: gNMIException) -> str:
     details = getattr(exc.orig_exc, "details", None)
-    return str(details() if callable(details) else exc)
+    return masked(str(details() if callable(details) else exc))
 
 
 def main(words: Sequence[str]) -> int:

@@ -20,6 +20,7 @@ from ncclient.xml_ import to_ele
 from switchcfg.drivers.driver import Commit, Pending, Target, busy, host_and_port
 from switchcfg.drivers.note import Note
 from switchcfg.errors import BadState, CommitFailed, NothingPending, Unreachable
+from switchcfg.plan.masking import masked
 from switchcfg.platforms.platform import Netconf, NetconfPlatform, Step
 
 TIMEOUT: Final = 60  # seconds for one call; a commit on a full router takes 10
@@ -61,6 +62,9 @@ class NetconfDriver:
         return await self._call(
             lambda session: self._dialect.said(session.dispatch(to_ele(self._dialect.ask)).xml)
         )
+
+    async def ask(self, question: str) -> str:
+        return await self._call(lambda session: str(session.dispatch(to_ele(question)).xml))
 
     async def diff(self, steps: Sequence[Step]) -> str | None:
         await self._refuse_pending()
@@ -198,7 +202,7 @@ class NetconfDriver:
             if exc.tag == "lock-denied":
                 raise busy(self.device, f"session {exc.info or 'of another user'}") from exc
             raise CommitFailed(
-                f"{self.device}: the device refused: {exc.message or exc.tag}"
+                f"{self.device}: the device refused: {masked(exc.message or exc.tag)}"
             ) from exc
         except (NCClientError, OSError, EOFError) as exc:
             raise Unreachable(

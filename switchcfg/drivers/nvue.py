@@ -20,6 +20,7 @@ from typing import Any, Final, Self
 from switchcfg.drivers.driver import Commit, Pending, Target, busy
 from switchcfg.drivers.ssh import Remote
 from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
+from switchcfg.plan.masking import masked
 from switchcfg.platforms.platform import Step
 
 TIMEOUT: Final = 600.0  # seconds for one script: each `nv set` is a separate request
@@ -57,6 +58,9 @@ class NvueDriver:
 
     async def get(self) -> str:
         return await self._nv("config", "show", "-o", "commands")
+
+    async def ask(self, question: str) -> str:
+        return await self._remote.run(f"{question}\n")
 
     async def diff(self, steps: Sequence[Step]) -> str | None:
         return (await self._typed(steps, "nv config diff\n")).strip("\n")
@@ -194,7 +198,7 @@ def _quoted(line: str) -> str:
 
 
 def _last(said: str) -> str:
-    return said.strip().rpartition("\n")[2] or "without output"
+    return masked(said.strip().rpartition("\n")[2]) or "without output"
 
 
 def _texts(tree: Any, name: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ Guide" ("Configuring Rollback", "Configuring the Scheduler").
 """
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +40,7 @@ from switchcfg.drivers.nxos_questions import (
     scheduled,
 )
 from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
+from switchcfg.plan.masking import masked
 from switchcfg.platforms.platform import Step
 
 TIMEOUT: Final = 300  # seconds for one request; a rollback of a large configuration takes minutes
@@ -72,6 +74,9 @@ class NxosDriver:
 
     async def get(self) -> str:
         return await self._call(running)
+
+    async def ask(self, question: str) -> str:
+        return await self._call(lambda switch: json.dumps(switch.show(question)))
 
     async def diff(self, _steps: Sequence[Step]) -> str | None:
         return None  # there is no candidate
@@ -161,13 +166,15 @@ class NxosDriver:
         """Roll back now. Raises: CommitFailed; then the commit stays pending."""
         [said] = say(switch, BACK)
         if not _BACK.search(said):
-            raise CommitFailed(f"{self.device}: the rollback failed: {said.strip()}")
+            raise CommitFailed(f"{self.device}: the rollback failed: {masked(said.strip())}")
         say(switch, *CLEAR)
 
     async def save(self) -> str:
         [said] = await self._call(lambda switch: say(switch, "copy running-config startup-config"))
         if "Copy complete" not in said:
-            raise CommitFailed(f"{self.device}: the configuration was not saved: {said.strip()}")
+            raise CommitFailed(
+                f"{self.device}: the configuration was not saved: {masked(said.strip())}"
+            )
         return ""
 
     async def pending(self) -> Pending | None:
@@ -203,7 +210,7 @@ class NxosDriver:
             return what(self._api())
         except NXAPICommandError as exc:
             raise CommitFailed(
-                f"{self.device}: the device refused `{exc.command}`: {exc.message.strip()}"
+                f"{self.device}: the device refused `{exc.command}`: {masked(exc.message.strip())}"
             ) from exc
         except NXAPIAuthError as exc:
             raise self._lost(

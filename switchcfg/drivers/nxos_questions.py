@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from switchcfg.errors import CommitFailed
+from switchcfg.plan.masking import masked
 
 OLDEST: Final = (10, 2)
 CHECKPOINTS: Final = 10  # user checkpoints that a switch can keep
@@ -51,7 +52,7 @@ def say(switch: Any, *commands: str) -> list[str]:
     answers = [answer["result"] or "" for answer in switch.show_list(list(commands), raw_text=True)]
     for command, said in zip(commands, answers, strict=True):
         if not command.startswith("show ") and (wrong := _REFUSED.search(said)):
-            raise CommitFailed(f"the device refused `{command}`: {wrong[0].strip()}")
+            raise CommitFailed(f"the device refused `{command}`: {masked(wrong[0].strip())}")
     return answers
 
 
@@ -67,7 +68,7 @@ def patch_of(switch: Any) -> str:
     [said] = say(switch, DIFF)
     _, found, patch = said.partition("Generating Rollback Patch")
     if not found and not _EMPTY.search(said):
-        raise CommitFailed(f"`{DIFF}` does not print a patch: {said.strip()}")
+        raise CommitFailed(f"`{DIFF}` does not print a patch: {masked(said.strip())}")
     lines = (line.rstrip() for line in patch.splitlines())
     return "\n".join(
         line for line in lines if line and line[0] not in "!." and not _EMPTY.fullmatch(line)

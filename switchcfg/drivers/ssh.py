@@ -14,7 +14,7 @@ import asyncssh
 
 from switchcfg.drivers.auto_revert import FOLDER, RUNNING, AutoRevert, refusal
 from switchcfg.drivers.by_auto_revert import ByAutoRevert
-from switchcfg.drivers.driver import Target
+from switchcfg.drivers.driver import Commit, Target
 from switchcfg.errors import Unreachable
 from switchcfg.platforms.platform import Shell, ShellPlatform, Step
 
@@ -112,6 +112,9 @@ class SshDriver(ByAutoRevert):
     async def get(self) -> str:
         return await self._run(self._shell.snapshot)
 
+    async def ask(self, question: str) -> str:
+        return await self._run(f"{question}\n")
+
     async def examine(self) -> Sequence[str]:
         script = _EXAMINE.format(tools=" ".join(self._shell.tools), folder=FOLDER)
         return (await self._run(script)).splitlines()
@@ -128,8 +131,9 @@ class SshDriver(ByAutoRevert):
         await self._run(self._shell.save)
         return ""
 
-    async def _carry_out(self, steps: Sequence[Step]) -> None:
-        for step in steps:
+    async def _carry_out(self, commit: Commit) -> None:
+        for number, step in enumerate(commit.steps):
+            commit.begun(number)
             script = self._shell.script(step)
             if step.minutes:
                 await self._run(self._auto_revert.begin(script))

@@ -16,6 +16,7 @@ from switchcfg.intent.classes import (
     shared_classes,
 )
 from switchcfg.intent.known import KNOWN, having
+from switchcfg.intent.links import Ends, read_links
 from switchcfg.intent.lossless import Lossless, read_lossless
 from switchcfg.intent.port_names import FASTEST, MEMBERS
 from switchcfg.intent.port_ranges import expand
@@ -107,6 +108,7 @@ class Intent:
     keep: Keep
     devices: tuple[Device, ...]
     lossless: tuple[Lossless, ...] = ()  # by priority
+    links: tuple[Ends, ...] = ()
 
     def device(self, name: str) -> Device:
         """The device of this name. Raises: BadIntent, with the known names."""
@@ -148,8 +150,9 @@ def _intent(root: Table, read: Read | None) -> Intent:
     lossless = read_lossless(root, classes, keep.dscp, keep.queues)
     queueing = _queueing(root.table("queues"), classes)
     devices = _devices(root, read, queueing.buffer, keep)
+    links = read_links(root, {each.name: each.platform for each in devices})
     root.done()
-    return Intent(name, prefix, spray, classes, queueing, keep, devices, lossless)
+    return Intent(name, prefix, spray, classes, queueing, keep, devices, lossless, links)
 
 
 def _queueing(table: Table, classes: tuple[TrafficClass, ...]) -> Queueing:
@@ -256,10 +259,9 @@ def _device(table: Table, buffer: int, keep: Keep) -> Device:
             raise table.error(key, f"only {having(key)} has this setting, not {platform}")
     groups = tuple(_group(row, platform, buffer) for row in table.tables("ports"))
     table.done()
-    if not groups:
-        raise table.error(
-            None, "needs [[device.ports]] with names and rate, or a template with them"
-        )
+    if not groups and "ports" not in table.values:
+        why = "needs [[device.ports]] with names and rate, or a template with them"
+        raise table.error(None, f"{why}; `ports = []` leaves the device as it is")
     found = Device(name, platform, address, side, pool, reload, groups, dscp_ipv6)
     _refuse_bad_ports(table, found, keep)
     return found
@@ -303,7 +305,7 @@ def _refuse_bad_ports(table: Table, device: Device, keep: Keep) -> None:
     groups = [group.name for group in device.groups]
     if len(set(groups)) != len(groups):
         raise table.error("ports", "two port groups have the same name: give each its own `group`")
-    if not device.ports:
+    if device.groups and not device.ports:
         raise table.error("ports", "names no port")
     seen: set[str] = set()
     for port in device.ports:

@@ -34,6 +34,8 @@ class Known:
     slugs: tuple[str, ...] = ()  # its names in NetBox, with "-" for "_"
     speeds: SpeedField | None = None  # None: the state has no speeds
     joint: str = "-"  # between the parts of a profile's name
+    model: str = ""  # "module:function" of `switchcfg.model`; "": its plans are not judged by one
+    whole: bool = False  # plans set something for all ports: a map of code points, network-qos
 
 
 # Port-channels: where queues and profiles are bound. EOS: to the channel (Arista's AVD,
@@ -46,7 +48,7 @@ KNOWN: Final[Mapping[str, Known]] = {
         "SONiC", "switchcfg.platforms.sonic.platform:Sonic", "switchcfg.drivers.ssh:SshDriver",
         "ssh", PortNames(r"Ethernet\d{1,4}", "Ethernet0", Channels(ANY_CHANNEL)),
         settings=("pool", "reload"), slugs=("community-sonic",),
-        speeds=SpeedField("PORT", "speed", 10**6), joint="_",
+        speeds=SpeedField("PORT", "speed", 10**6), joint="_", model="switchcfg.model.sonic:model",
     ),
     "eos": Known(
         "Arista EOS", "switchcfg.platforms.eos:Eos", "switchcfg.drivers.eos:EosDriver", "eos",
@@ -54,7 +56,7 @@ KNOWN: Final[Mapping[str, Known]] = {
             r"Ethernet\d{1,3}(/\d{1,3}){0,2}|Port-Channel\d{1,4}", "Ethernet1/1",
             Channels(ANY_CHANNEL, "Port-Channel"),
         ),
-        slugs=("arista-eos",),
+        slugs=("arista-eos",), model="switchcfg.model.eos:model", whole=True,
     ),
     "nxos": Known(
         "Cisco NX-OS", "switchcfg.platforms.nxos.platform:Nxos",
@@ -63,13 +65,15 @@ KNOWN: Final[Mapping[str, Known]] = {
             r"Ethernet\d{1,3}/\d{1,3}(/\d{1,2})?|port-channel\d{1,4}", "Ethernet1/1",
             Channels(ANY_CHANNEL, "port-channel"),
         ),
-        slugs=("cisco-nxos", "cisco-nx-os", "nx-os"),
+        slugs=("cisco-nxos", "cisco-nx-os", "nx-os"), model="switchcfg.model.nxos:model",
+        whole=True,
     ),
     "nvue": Known(
         "Cumulus Linux (NVUE)", "switchcfg.platforms.nvue.platform:Nvue",
         "switchcfg.drivers.nvue:NvueDriver", "ssh",
         PortNames(r"swp\d{1,3}(s\d{1,2})?", "swp1", Channels(ANY_CHANNEL)),
         slugs=("cumulus", "cumulus-linux", "nvidia-cumulus-linux"),
+        model="switchcfg.model.nvue:model", whole=True,
     ),
     "junos": Known(
         "Juniper Junos", "switchcfg.platforms.junos.platform:Junos",
@@ -80,6 +84,7 @@ KNOWN: Final[Mapping[str, Known]] = {
         ),
         settings=("dscp_ipv6",),
         slugs=("juniper-junos", "junos-evo", "juniper-junos-evo"),
+        model="switchcfg.model.junos:model",
     ),
     "linux": Known(
         "Linux", "switchcfg.platforms.linux.platform:Linux", "switchcfg.drivers.ssh:SshDriver",
@@ -89,11 +94,13 @@ KNOWN: Final[Mapping[str, Known]] = {
             Channels(re.compile(r"(?:bond|team)(\d{1,4})")),
             slowest=1,  # Linux shapes to the rate, which may be any
         ),
+        model="switchcfg.model.linux:model",
     ),
     "openconfig": Known(
         "OpenConfig", "switchcfg.platforms.openconfig.platform:OpenConfig",
         "switchcfg.drivers.gnmi:GnmiDriver", "gnmi",
         PortNames(r"[A-Za-z][A-Za-z0-9/:._-]{0,31}", "Ethernet1"),
+        model="switchcfg.model.openconfig:model",
     ),
 }  # fmt: skip
 

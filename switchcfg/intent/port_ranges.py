@@ -1,12 +1,14 @@
 """Ranges of port names, such as Ethernet[0-12/4]: to names and back. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
 MAX_PORTS: Final = 1024  # in one range: more than a chassis has
+FEW: Final = 4  # lines that are shown one by one
 _RANGE: Final = re.compile(r"([^\[\]]*)\[(\d{1,4})-(\d{1,4})(?:/(\d{1,2}))?\]([^\[\]]*)")
+_WORD: Final = re.compile(r"[\w/.:-]+")
 
 
 def expand(text: str) -> list[str]:
@@ -32,6 +34,23 @@ def expand(text: str) -> list[str]:
 def compact(names: Sequence[str]) -> list[str]:
     """The inverse of `expand`, in the same order: "Ethernet[0-12/4]", "Ethernet[1-8]/1"."""
     return min((_compact(names, which) for which in (-1, -2)), key=len)
+
+
+def folded(lines: Iterable[str], ports: Collection[str], most: int = FEW) -> list[str]:
+    """Lines that differ only by a port, if they are more than `most`, as one line with ranges."""
+    known = frozenset(ports)
+    same: dict[str, dict[str, str]] = {}  # line without its port -> port -> line
+    for line in lines:
+        words = (hit[0].rstrip(":.") for hit in _WORD.finditer(line))
+        port = next((word for word in words if word in known), "")
+        same.setdefault(line.replace(port, "\0", 1) if port else line, {})[port] = line
+    out: list[str] = []
+    for plain, found in same.items():
+        if len(found) > most:
+            out.append(plain.replace("\0", ", ".join(compact([*found]))))
+        else:
+            out += found.values()
+    return out
 
 
 def _compact(names: Sequence[str], which: int) -> list[str]:

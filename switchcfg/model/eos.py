@@ -230,6 +230,7 @@ class _EosSwitch:
                 rank=first_number(queue) if lines.get("strict", "strict") == "strict" else None,
                 weight=first_number(lines.get("bandwidth percent", "")),
                 pausing=frozenset([name] if f"pfc {tc}" in profile.values else []),
+                pauses=frozenset([tc] if paused and values.get("pfc mode") else []),
             )
 
         return treat

@@ -214,6 +214,7 @@ class _JunosSwitch:
             rank=LEVELS.get(_first(lines.get("priority", {}))),
             weight=first_number(_said(lines, "transmit-rate")),
             pausing=frozenset(names if lossless or paused else []),
+            pauses=frozenset([has.get("pfc-priority", queue)] if lossless and profile else []),
         )
 
     def _drops(self, lines: Tree) -> str:

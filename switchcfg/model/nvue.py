@@ -157,6 +157,7 @@ class _NvueSwitch:
             rank=first_number(tc) if mode == "strict" else None,
             weight=first_number(self.leaf(*served, "traffic-class", tc, "bw-percent")),
             pausing=frozenset([pausing] if paused else []),
+            pauses=frozenset([priority] if paused else []),
         )
 
     def _pfc(self, profile: str) -> str:

@@ -147,6 +147,7 @@ class _NxosSwitch:
                 rank=-first_number(level) if (level := lines.get("priority", "")) else None,
                 weight=first_number(lines.get("bandwidth", "")),
                 pausing=frozenset([self.system.get("network-qos", "")] if pause else []),
+                pauses=frozenset(re.findall(r"\d", pause) if mode != "off" else []),
             )
 
         return port_model(ways, treat)

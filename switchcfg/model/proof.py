@@ -23,6 +23,7 @@ from switchcfg.model.values import (
     between,
     grouped,
 )
+from switchcfg.plan.masking import masked
 from switchcfg.platforms.platform import is_ours
 
 RULE: Final = "kept-treatment"
@@ -98,7 +99,7 @@ def _named(intent: Intent) -> set[Point]:
 
 def _violations(port: str, point: Point, old: Treatment, new: Treatment) -> Iterator[Difference]:
     if old.unknown:
-        yield Difference(port, point, "not understood", old.unknown, new.unknown)
+        yield Difference(port, point, "not understood", masked(old.unknown), masked(new.unknown))
     else:
         yield from between(port, point, old, new)
 

@@ -179,6 +179,7 @@ class _SonicPort:
             weight=first_number(str(scheduler.get("weight", ""))),
             cables=frozenset(k for k, row in self._cables() if self.name in row),
             pausing=frozenset(filter(None, [self.bound.get("pfc_to_queue_map")])),
+            pauses=self._reacts(queue) | self._enabled("pfc_enable") & self._sending(group),
         )
 
     def _unread(self) -> list[str]:
@@ -228,10 +229,16 @@ class _SonicPort:
         to = self._map("pfc_to_pg_map") or {}
         return {str(each) for each in range(PCPS) if str(to.get(str(each), each)) == group}
 
-    def _pfc(self, queue: str, group: str) -> str:
+    def _reacts(self, queue: str) -> frozenset[str]:
+        """Enabled priorities that pause a queue."""
         to = self._map("pfc_to_queue_map") or {}
+        return frozenset(
+            each for each in self._enabled("pfc_enable") if str(to.get(each, each)) == queue
+        )
+
+    def _pfc(self, queue: str, group: str) -> str:
         enabled, guarded = self._enabled("pfc_enable"), self._enabled("pfcwd_sw_enable")
-        pausing = {each for each in enabled if str(to.get(each, each)) == queue}
+        pausing = self._reacts(queue)
         sending = enabled & self._sending(group)
         parts = (("pauses by", pausing), ("sends", sending))
         out = [f"{word} {','.join(sorted(them))}" for word, them in parts if them]

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
+from switchcfg.plan.masking import masked
+
 DSCPS: Final = 64  # six bits (RFC 2474)
 PCPS: Final = 8  # three bits of a VLAN tag (IEEE 802.1Q)
 # Code points by name (RFC 2474, RFC 2597, RFC 3246)
@@ -45,6 +47,7 @@ class Treatment:
     weight: int = field(default=0, compare=False)  # of another queue; 0: not configured
     pausing: frozenset[str] = field(default=frozenset(), compare=False)  # objects that set `pfc`
     cables: frozenset[str] = field(default=frozenset(), compare=False)  # set `headroom` by length
+    pauses: frozenset[str] = field(default=frozenset(), compare=False)  # PFC priorities, if on
 
 
 RESPECTS: Final = tuple(each.name for each in fields(Treatment) if each.compare)
@@ -104,7 +107,7 @@ def between(port: str, point: Point, was: Treatment, then: Treatment) -> Iterato
     for respect in RESPECTS:
         old, new = getattr(was, respect), getattr(then, respect)
         if old != new:
-            yield Difference(port, point, respect, old, new)
+            yield Difference(port, point, respect, masked(old), masked(new))
 
 
 def grouped(found: Iterable[Difference]) -> Iterator[str]:
@@ -172,7 +175,8 @@ def either(found: Sequence[Treatment]) -> Treatment:
         several = EITHER.join(way or NONE for way in ways)
         said[respect] = several if len(ways) > 1 else getattr(first, respect)
     pausing = frozenset[str]().union(*(each.pausing for each in found))
-    return Treatment(**said, pausing=pausing)
+    pauses = frozenset[str]().union(*(each.pauses for each in found))
+    return Treatment(**said, pausing=pausing, pauses=pauses)
 
 
 def first_number(text: str) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from switchcfg.errors import BadState
+from switchcfg.plan.masking import masked
 from switchcfg.plan.state import Place, State
 
 UNREAD: Final = "unread"  # kind of values: name = owner, field = line, value = why
@@ -87,7 +88,7 @@ def account(
         if len(out) + len(item.owners) > MOST:
             raise BadState(f"configuration of more than {MOST} values")
         for owner in item.owners:
-            out[Place(UNREAD, owner, item.shown)] = why or NOT_UNDERSTOOD
+            out[Place(UNREAD, owner, masked(item.shown))] = why or NOT_UNDERSTOOD
     return Reading(out, count, unread)
 
 

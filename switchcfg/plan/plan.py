@@ -6,14 +6,15 @@ damage and edits, not an attacker, who could compute it as well.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from switchcfg.errors import BadPlan, Moved, Refused
 from switchcfg.intent.intent import Device, Intent
-from switchcfg.model.known import Judgement, judged
+from switchcfg.intent.port_ranges import folded
+from switchcfg.model.known import Judgement, judged, treatments
 from switchcfg.plan.account import UNREAD, Reading, counts, refusals
 from switchcfg.plan.speeds import too_fast
 from switchcfg.plan.state import Change, Place, State, after, difference, fingerprint
@@ -53,6 +54,11 @@ class Plan:
         return max((step.minutes for step in self.steps), default=0)
 
     @property
+    def seconds(self) -> int:
+        """The seconds that all steps may take; 0: a few."""
+        return sum(60 * step.minutes or step.lasts for step in self.steps)
+
+    @property
     def disrupts(self) -> tuple[str, ...]:
         """Effects on traffic, each once."""
         return tuple(dict.fromkeys(text for step in self.steps for text in step.disrupts))
@@ -64,28 +70,31 @@ class Plan:
 
 
 def plan(intent: Intent, device: Device, platform: Platform, present: State) -> Plan:
-    """The plan that turns `present` into the state that the intent wants.
+    """The plan that turns `present` into the state that the intent wants. A device without ports
+    is left as it is.
 
     Raises: CannotExpress; Refused with every rule that the resulting state would break.
     """
+    if not device.ports:
+        return _plan(intent, device, platform, present, ())
     rendered = platform.render(intent, device)
     fit = _fit(intent, device, platform, rendered.state, present)
     near = _unread(device, platform, present)
     unread = dict.fromkeys([*near, *_unread_of(intent, device, platform, present)])
     if problems := [*unread, *fit.problems, *too_fast(device, present)]:
-        raise refused(f"{device.name}: refused", problems)
+        raise refused(device, problems)
     owns = platform.owns(intent)
     changes = difference(
         present, fit.state, lambda place, value: place in fit.gives_way or owns(place, value)
     )
     taken = _taken(platform, present, changes)
     if problems := not_taken(device, taken):
-        raise refused(f"{device.name}: refused", problems)
+        raise refused(device, problems)
     refuse(platform, device, after(present, changes))
     found = _plan(intent, device, platform, present, changes)
     judgement = _judged(intent, device, present, found)
     if judgement.problems:
-        raise refused(f"{device.name}: refused", judgement.problems)
+        raise refused(device, judgement.problems)
     return replace(found, degraded=(*rendered.degraded, *taken.doubts, *judgement.warnings))
 
 
@@ -119,19 +128,33 @@ def removal(
     if not all(change.place in known for change in changes):  # else all is as it was before
         new += _judged(intent, device, present, found, removing=True).problems
     if new:
-        raise refused(
-            f"{device.name}: refused; `switchcfg rollback` restores the previous configuration", new
-        )
+        raise refused(device, new, "; `switchcfg rollback` restores the previous configuration")
     stays = [text for place, text in back.stays.items() if place not in values]
     said = f"stays, because it is kept or differs from the intent: {'; '.join(stays)}"
     return replace(found, degraded=(said,) if stays else ())
 
 
-def reverse(done: Plan, device: Device, platform: Platform, present: State) -> Plan:
-    """The plan that undoes an applied plan.
+def treatments_of(platform: Platform, state: State) -> dict[str, str]:
+    """Port -> hash of the treatments of its code points; {}: the state was not read from a device,
+    or its model cannot be computed."""
+    return treatments(platform.name, state.text if isinstance(state, Reading) else None)
+
+
+def reverse(
+    intent: Intent,
+    done: Plan,
+    device: Device,
+    platform: Platform,
+    present: State,
+    *,
+    then: Mapping[str, str] = MappingProxyType({}),
+) -> Plan:
+    """The plan that undoes an applied plan. `then`: `treatments_of` the state after it; ports that
+    are still treated so get the treatments from before, and are not judged.
 
     Raises: Moved if a value that the plan set has changed since; Refused if the device does not
-    take the changes.
+    take the changes, or if they would change a kept code point of another port: configuration that
+    was added since may need what the plan made.
     """
     changes = tuple(change.reverse() for change in done.changes)
     try:
@@ -142,16 +165,22 @@ def reverse(done: Plan, device: Device, platform: Platform, present: State) -> P
             "`switchcfg plan` and `apply` restore the intent, and `rollback` works then"
         ) from exc
     if problems := not_taken(device, _taken(platform, present, changes)):
-        raise refused(f"{device.name}: refused", problems)
-    steps = tuple(platform.steps(present, changes))
-    return replace(done, fingerprint=fingerprint(present), changes=changes, steps=steps)
+        raise refused(device, problems)
+    steps = tuple(platform.steps(present, changes)) if changes else ()
+    back = replace(done, fingerprint=fingerprint(present), changes=changes, steps=steps)
+    now = treatments_of(platform, present) if then else {}
+    unchanged = {port for port, found in now.items() if then.get(port) == found}
+    judgement = _judged(intent, device, present, back, removing=True, unchanged=unchanged)
+    if judgement.problems:
+        raise refused(device, judgement.problems)
+    return back
 
 
 def refuse(platform: Platform, device: Device, state: State) -> None:
     """Check a whole state by the platform's rules. Raises: Refused."""
     found = platform.check(state, device)
     if found:
-        raise refused(f"{device.name}: refused", found)
+        raise refused(device, found)
 
 
 def not_taken(device: Device, taken: Taken) -> list[str]:
@@ -162,11 +191,12 @@ def not_taken(device: Device, taken: Taken) -> list[str]:
     return [*taken.problems, *(f"{text}; {how}" for text in taken.by_reload)]
 
 
-def refused(title: str, found: Sequence[str]) -> Refused:
-    """The error that lists the problems, at most MAX_SHOWN."""
-    rest = len(found) - MAX_SHOWN
+def refused(device: Device, found: Sequence[str], why: str = "") -> Refused:
+    """The error that lists the problems, folded by ports, at most MAX_SHOWN."""
+    lines = folded(found, device.ports)
+    rest = len(lines) - MAX_SHOWN
     more = [f"... and {rest} more"] if rest > 0 else []
-    return Refused(title, [*found[:MAX_SHOWN], *more])
+    return Refused(f"{device.name}: refused{why}", found, [*lines[:MAX_SHOWN], *more])
 
 
 def _fit(
@@ -192,13 +222,19 @@ def _unread_of(intent: Intent, device: Device, platform: Platform, present: Stat
 
 
 def _judged(
-    intent: Intent, device: Device, present: State, found: Plan, *, removing: bool = False
+    intent: Intent,
+    device: Device,
+    present: State,
+    found: Plan,
+    *,
+    removing: bool = False,
+    unchanged: Collection[str] = (),
 ) -> Judgement:
     """The judgement by the model of the switch. A state that was not read from a
     device has no text, and its plan is not judged."""
     text = present.text if isinstance(present, Reading) else None
     payloads = [step.payload for step in found.steps]
-    return judged(intent, device, text, payloads, removing=removing)
+    return judged(intent, device, text, payloads, removing=removing, unchanged=unchanged)
 
 
 def _taken(platform: Platform, present: State, changes: Sequence[Change]) -> Taken:
@@ -250,7 +286,10 @@ def load(text: str, name: str) -> Plan:
         seal = body.pop("seal")
         version = body["switchcfg plan"]
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as exc:
-        raise BadPlan(f"{name}: is not a plan of switchcfg ({type(exc).__name__})") from exc
+        why = (
+            "it is not JSON" if isinstance(exc, ValueError) else "`switchcfg plan --out` saves one"
+        )
+        raise BadPlan(f"{name}: is not a plan of switchcfg: {why}") from exc
     if version != VERSION:
         raise BadPlan(
             f"{name}: is a plan of version {version!r}, and this switchcfg reads version "
@@ -261,7 +300,13 @@ def load(text: str, name: str) -> Plan:
     del body["switchcfg plan"]
     body["changes"] = tuple(_change(row) for row in body["changes"])
     body["steps"] = tuple(
-        Step(row["title"], row["payload"], tuple(row["disrupts"]), row.get("minutes", 0))
+        Step(
+            row["title"],
+            row["payload"],
+            tuple(row["disrupts"]),
+            row.get("minutes", 0),
+            row.get("lasts", 0),
+        )
         for row in body["steps"]
     )
     body["degraded"] = tuple(body["degraded"])

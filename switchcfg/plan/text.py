@@ -1,12 +1,15 @@
 """A plan as readable text: changes, effects on traffic, degraded parts. Pure."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from switchcfg.intent.port_ranges import compact
 from switchcfg.plan.plan import Plan
 from switchcfg.plan.state import Change
 
 FEW: Final = 8  # values of one object that are shown; the rest is only counted
+_PORT: Final = re.compile(r"([A-Za-z][\w/.:-]*\d)(\W.*)")  # a text that begins with a port's name
 
 
 def lines(plan: Plan) -> Iterator[str]:
@@ -27,7 +30,9 @@ def lines(plan: Plan) -> Iterator[str]:
     if every:
         far = "" if read == every else "; the others are not near what the plan touches"
         yield f"  read {read} of {every} QoS lines{far}"
-    for text in plan.disrupts:
+    if plan.seconds:
+        yield f"  takes up to {minutes(plan.seconds)}: {_steps(plan)}"
+    for text in folded(plan.disrupts):
         yield f"  disrupts: {text}"
     for text in plan.degraded:
         yield f"  degraded: {text}"
@@ -55,6 +60,32 @@ def signs(plans: Sequence[Plan]) -> tuple[int, int, int]:
 def count(number: int, what: str) -> str:
     """A number and its noun: "1 change", "2 changes"."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def minutes(seconds: int) -> str:
+    """A time in whole minutes, rounded up: "1 minute", "2 minutes"."""
+    return count(-(-seconds // 60), "minute")
+
+
+def folded(texts: Iterable[str]) -> Iterator[str]:
+    """The texts, with those that differ in the port alone as one: `Ethernet[0-8/4] goes down`."""
+    groups: dict[str, list[str]] = {}
+    for text in texts:
+        found = _PORT.fullmatch(text)
+        port, rest = (found[1], found[2]) if found else ("", text)
+        groups.setdefault(rest, []).append(port)
+    for rest, ports in groups.items():
+        yield f"{', '.join(compact(ports))}{rest}"
+
+
+def _steps(plan: Plan) -> str:
+    """The steps that take long, by their time."""
+    counted: dict[int, int] = {}
+    for step in plan.steps:
+        seconds = 60 * step.minutes or step.lasts
+        counted[seconds] = counted.get(seconds, 0) + 1
+    parts = (f"{count(n, 'step')} of {minutes(each)}" for each, n in counted.items() if each)
+    return ", ".join(parts)
 
 
 def _sign(changes: Sequence[Change]) -> str:

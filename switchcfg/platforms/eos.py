@@ -75,6 +75,8 @@ class Eos(CommandPlatform):
         return DEFAULTS
 
     def lacking(self, intent: Intent, device: Device) -> Iterator[str]:
+        if not device.groups:
+            return
         layout = lay_out(intent, device.groups[0], self.able)
         why = "EOS serves no strict queue below a weighted queue"
         yield from in_words(layout, below(layout), why)

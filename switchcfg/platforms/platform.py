@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from switchcfg.errors import BadState, CannotExpress
 from switchcfg.intent.intent import Device, Intent, PortGroup
+from switchcfg.plan.masking import masked
 from switchcfg.plan.queues import Abilities, Layout, lay_out
 from switchcfg.plan.state import Change, Owns, Place, State
 
@@ -56,6 +57,7 @@ class Step:
     payload: str  # in the device's own language
     disrupts: tuple[str, ...] = ()  # effects on traffic
     minutes: int = 0  # of a long step, which may cut the connection; 0: a short step
+    lasts: int = 0  # seconds that a short step may take; 0: a few
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ def render_groups(
 
     Raises: CannotExpress.
     """
-    if why := not_to_be_had(intent, device, able):
+    if device.ports and (why := not_to_be_had(intent, device, able)):
         raise CannotExpress(f"{device.name}: {why}: give this device an intent without it")
     state: dict[Place, str] = {}
     degraded: dict[str, None] = {}
@@ -131,7 +133,7 @@ def render_groups(
 
 def foreign(name: str, said: str, text: str) -> BadState:
     """The error for a text that is not a configuration of platform `name`."""
-    begin = text.strip().split("\n")[0][:40]
+    begin = masked(text.strip().split("\n")[0])[:40]
     kinds = {"": "nothing", "{": "JSON", "[": "JSON", "<": "HTML or XML"}
     found = kinds.get(begin[:1], f"text that begins with {begin!r}")
     return BadState(f"{found} is not a configuration of {name}: save the output of `{said}`")

@@ -142,8 +142,8 @@ def page_token(place: Path) -> None:
 
 def record(place: Path) -> None:
     records.prepare(place, "sw")
-    records.keep(place, PLAN, "snapshot")
-    assert records.last(place, "sw").snapshot == "snapshot"
+    records.keep(place, PLAN, {})
+    assert records.last(place, "sw").before == {}
 
 
 def note(place: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from switchcfg.cli.rollout import every, roll
 from switchcfg.cli.workflow import apply, present
+from switchcfg.fabric.order import waves
 from switchcfg.intent.intent import Device, parse
 from switchcfg.plan.plan import Plan, plan
 from switchcfg.platforms.linux.platform import Linux
@@ -56,7 +57,7 @@ async def both(devices: list[Device]) -> tuple[float, float, int]:
     begin = time.perf_counter()
     assert not (await every(devices, look)).failed
     middle = time.perf_counter()
-    assert len((await roll(devices, do)).done) == len(devices)
+    assert len((await roll(waves(devices), do)).done) == len(devices)
     end = time.perf_counter()
     changes = sum(len(each.changes) for each in plans.values())
     return middle - begin, end - middle, changes

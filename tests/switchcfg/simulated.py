@@ -9,6 +9,8 @@ from switchcfg.errors import Busy, CommitFailed, NothingPending, Unreachable
 from switchcfg.platforms.platform import Step
 from tests.switchcfg.linux_device import LinuxDevice
 
+KINDS = ("lldp", "vtysh", "ip -j link")  # questions of neighbours, by what they name
+
 
 @dataclass
 class SimulatedDriver:
@@ -18,12 +20,21 @@ class SimulatedDriver:
     silent: str = ""  # method from which on it does not answer
     delay: float = 0.0  # seconds of each answer
     says: str | None = None  # that a change changes
+    tells: dict[str, list[str]] = field(default_factory=dict)  # of KINDS: one after another
     armed: Commit | None = None
     calls: list[str] = field(default_factory=list)
 
     async def get(self) -> str:
         await self._called("get")
         return self.device.says()
+
+    async def ask(self, question: str) -> str:
+        await self._called("ask")
+        kind = next((each for each in KINDS if each in question), "")
+        if kind not in self.tells:
+            raise CommitFailed(f"no such command: {question}")
+        answer = self.tells[kind]
+        return answer.pop(0) if len(answer) > 1 else answer[0]
 
     async def diff(self, steps: Sequence[Step]) -> str | None:
         await self._called("diff")
@@ -34,7 +45,8 @@ class SimulatedDriver:
         if self.armed:
             raise Busy("pending")
         self.armed = commit
-        for step in commit.steps:
+        for number, step in enumerate(commit.steps):
+            commit.begun(number)
             if step.title == self.refuses:
                 await self.abort()
                 raise CommitFailed(f"refused: {step.title}")

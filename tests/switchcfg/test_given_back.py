@@ -7,10 +7,10 @@ import pytest
 
 from switchcfg.errors import Refused, SwitchcfgError
 from switchcfg.plan.before import before
-from switchcfg.plan.plan import Plan, plan, removal
+from switchcfg.plan.plan import Plan, plan, removal, reverse, treatments_of
 from switchcfg.plan.state import Change, Place, after
 from switchcfg.platforms.known import PLATFORMS
-from tests.switchcfg.accounted import PORTS
+from tests.switchcfg.accounted import PORTS, wanted
 from tests.switchcfg.cli_device import run
 from tests.switchcfg.foreign_devices import DEVICES, intents
 from tests.switchcfg.test_platforms import CommandLines, device_for
@@ -103,3 +103,48 @@ def test_values_that_others_changed_meanwhile_are_not_given_back() -> None:
         place: "1",
         other: None,
     }
+
+
+# --- rollback is judged as plans are --------------------------------------------------
+
+
+@pytest.mark.parametrize(("platform", "name"), ON_DEVICES)
+def test_a_rollback_of_an_unchanged_switch_is_never_refused(platform: str, name: str) -> None:
+    kind = PLATFORMS[platform]
+    done = 0
+    for intent, leaf in intents(platform):
+        device = built(platform, DEVICES[platform, name])
+        if platform == "linux":
+            device.ports = PORTS["linux"]
+        was = kind.read(device.says())
+        try:
+            made = plan(intent, leaf, kind, was)
+        except SwitchcfgError:
+            continue
+        for step in made.steps:
+            device.do(step.payload)
+        now = kind.read(device.says())
+        back = reverse(intent, made, leaf, kind, now, then=treatments_of(kind, now))
+        for step in back.steps:
+            device.do(step.payload)
+        end = kind.read(device.says())
+        stays = {place for place in end if place.kind == "SWITCH_HASH"}  # SONiC cannot remove it
+        assert {p: end[p] for p in end if p not in stays} == dict(was)
+        done += 1
+    assert done
+
+
+def test_a_rollback_that_others_now_need_is_refused() -> None:
+    """The plan sends code points 0 to 7 to queue 5; then another operator pauses this queue."""
+    kind, device = PLATFORMS["eos"], built("eos", DEVICES["eos", "empty"])
+    intent, leaf = wanted("eos")
+    made = plan(intent, leaf, kind, kind.read(device.says()))
+    for step in made.steps:
+        device.do(step.payload)
+    now = kind.read(device.says())
+    then = treatments_of(kind, now)
+    assert reverse(intent, made, leaf, kind, now, then=then).changes
+    device.do("interface Ethernet1/1\n   priority-flow-control priority 5 no-drop\n")
+    with pytest.raises(Refused) as caught:
+        reverse(intent, made, leaf, kind, kind.read(device.says()), then=then)
+    assert "kept-treatment: Ethernet1/1: DSCP 0-7: traffic class: 5 -> 1" in str(caught.value)

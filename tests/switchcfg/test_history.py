@@ -13,7 +13,7 @@ from switchcfg.cli.workflow import operator
 from switchcfg.plan.plan import digest
 from tests.switchcfg.test_on_devices import Lab, lab
 from tests.switchcfg.test_output import NASTY
-from tests.switchcfg.test_records import PLAN
+from tests.switchcfg.test_records import PLAN, state
 
 __all__ = ["lab"]  # the fixture
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
@@ -67,12 +67,12 @@ def test_programs_get_the_whole_hash(lab: Lab, capsys: pytest.CaptureFixture[str
 
 
 def test_a_rolled_back_record_can_still_be_read(tmp_path: Path) -> None:
-    records.keep(tmp_path, PLAN, "before", who="ann@host")
+    records.keep(tmp_path, PLAN, state("before"), who="ann@host")
     records.undo(records.last(tmp_path, "sw"), "bob@host")
     [(device, record)] = records.history(tmp_path, [], 10)
     assert device == "sw"
     assert isinstance(record, records.Record)
-    assert (record.who, record.snapshot, record.state) == ("ann@host", "before", "rolled back")
+    assert (record.who, record.before, record.state) == ("ann@host", state("before"), "rolled back")
     assert record.undone.startswith("bob@host 2")
     assert record.file.stat().st_mode & 0o077 == 0
 
@@ -82,10 +82,12 @@ def test_records_are_bounded_and_the_newest_stay(
 ) -> None:
     monkeypatch.setattr(records, "KEPT", 3)
     for number in range(6):
-        records.keep(tmp_path, PLAN, str(number))
+        records.keep(tmp_path, PLAN, state(str(number)))
     found = [entry for _, entry in records.history(tmp_path, [], 10)]
-    assert [each.snapshot for each in found if isinstance(each, records.Record)] == ["3", "4", "5"]
-    assert records.last(tmp_path, "sw").snapshot == "5"
+    assert [each.before for each in found if isinstance(each, records.Record)] == [
+        state(number) for number in ("3", "4", "5")
+    ]
+    assert records.last(tmp_path, "sw").before == state("5")
 
 
 def test_records_sort_by_time_whatever_the_fraction(
@@ -94,8 +96,8 @@ def test_records_sort_by_time_whatever_the_fraction(
     """Second and fraction are of one reading of the clock: of two, the order could turn round."""
     times = iter([10**18 + 999_999_999, 10**18 + 10**9])
     monkeypatch.setattr("switchcfg.cli.records.time.time_ns", lambda: next(times))
-    first = records.keep(tmp_path, PLAN, "first")
-    second = records.keep(tmp_path, PLAN, "second")
+    first = records.keep(tmp_path, PLAN, {})
+    second = records.keep(tmp_path, PLAN, {})
     assert first.name.startswith("20010909T014640-999999999")
     assert second.name.startswith("20010909T014641-000000000")
 
@@ -103,8 +105,8 @@ def test_records_sort_by_time_whatever_the_fraction(
 def test_one_that_is_damaged_hides_no_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = records.keep(tmp_path, PLAN, "")
-    records.keep(tmp_path, PLAN, "", who=f"ann{NASTY}@host")
+    file = records.keep(tmp_path, PLAN, {})
+    records.keep(tmp_path, PLAN, {}, who=f"ann{NASTY}@host")
     file.write_text("{")
     assert main(["history", "--records", str(tmp_path)]) == SAME
     out = capsys.readouterr().out
@@ -117,7 +119,7 @@ def test_one_that_is_damaged_hides_no_other(
 
 
 def test_records_of_before_who_was_noted_are_read(tmp_path: Path) -> None:
-    file = records.keep(tmp_path, PLAN, "")
+    file = records.keep(tmp_path, PLAN, {})
     body = json.loads(file.read_text())
     del body["who"], body["seal"]
     seal = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
@@ -131,7 +133,7 @@ def test_records_of_before_who_was_noted_are_read(tmp_path: Path) -> None:
 def test_nobody_and_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "--records", str(tmp_path)]) == SAME
     assert "this host has applied no change" in capsys.readouterr().err
-    records.keep(tmp_path, PLAN, "")
+    records.keep(tmp_path, PLAN, {})
     assert main(["history", "ws", "--records", str(tmp_path)]) == FAILED
     assert "no record of 'ws'" in capsys.readouterr().err
     for wrong in ("0", "1001", "many"):

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from switchcfg.cli.main import CHANGES, FAILED, SAME, main
+from switchcfg.intent.classes import shared_classes
 from switchcfg.intent.intent import parse
+from tests.switchcfg.accounted import PORTS
+from tests.switchcfg.foreign_devices import DEVICES
 from tests.switchcfg.intents import NAME
 from tests.switchcfg.stock import sonic_roce, sonic_text
 from tests.switchcfg.test_kept import ROCE
@@ -16,6 +19,7 @@ from tests.switchcfg.test_output import NASTY, assert_harmless
 
 __all__ = ["lab"]  # the fixture
 SONIC = ["Ethernet0", "Ethernet4", "Ethernet8"]
+CAPTURED = sorted(Path(__file__).with_name("captured").glob("[!R]*"))
 
 
 @pytest.fixture
@@ -74,30 +78,113 @@ def test_ports_of_several_speeds_are_groups_with_their_rates(
 def test_profiles_of_others_are_named_and_kept(
     platform: str, said: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Which of them ours may replace, with their flow control, a person decides."""
+    """The operator decides which of them are replaced, with their flow control."""
     said.write_text(ROCE[platform])
     text, notes = imported(capsys, platform, said)
     assert parse(text, NAME).keep.replaces == ()
     [suggested] = [line for line in text.splitlines() if line.startswith("# replaces = ")]
     assert all(name.startswith("ROCE") for name in tomllib.loads(suggested[2:])["replaces"])
-    assert "`switchcfg plan` refuses this intent for these reasons:" in notes
+    assert parse(text, NAME).keep.ports
+    assert "stay as they are, because `switchcfg plan` would refuse:" in notes
     assert "in [keep] replaces" in notes
-    assert 'rate = "100Gbit"  # assumed: the configuration does not state the rate' in text
+    assert "`switchcfg plan` accepts this intent: " in notes
 
 
-def test_eos_keeps_its_lossless_queue_and_says_which_code_point_is_in_the_way(
+def test_eos_keeps_its_lossless_queue_and_its_code_points(
     said: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said.write_text(ROCE["eos"])
-    text, notes = imported(capsys, "eos", said)
+    text, _ = imported(capsys, "eos", said)
     assert parse(text, NAME).keep.queues == (3,)
-    assert (
-        "code point 26 goes to queue 3 today, which is kept, and class 'middle' sends it" in notes
-    )
     said.write_text(ROCE["eos"].replace("dscp 26", "dscp 24"))
-    text, notes = imported(capsys, "eos", said)
+    text, _ = imported(capsys, "eos", said)
     # By default EOS sends 24 to 31 there; 26, 28 and 30 are dlcpd's.
     assert parse(text, NAME).keep.dscp == dict.fromkeys((24, 25, 27, 29, 31), 3)
+
+
+def test_a_class_whose_code_point_is_kept_gets_another(
+    said: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said.write_text(DEVICES["eos", "PFC"].replace("24 25", "24 26"))
+    text, _ = imported(capsys, "eos", said)
+    found = parse(text, NAME)
+    [middle] = [each for each in found.classes if each.name == "middle"]
+    assert not {26, 28, 30, *found.keep.dscp} & {*middle.dscp}  # by default, queue 3 has 28 and 30
+    assert [each.dscp for each in found.classes if each is not middle] == [
+        each.dscp for each in shared_classes() if each.name != "middle"
+    ]
+    assert "with other code points where a kept queue has those" in text
+
+
+ALL = {
+    **{" ".join(key): (key[0], text) for key, text in DEVICES.items()},
+    **{f"{platform} guide": (platform, text) for platform, text in ROCE.items()},
+    **{file.name: (file.name.split(".")[0].split("_")[0], file.read_text()) for file in CAPTURED},
+    "eos refused line": ("eos", "qos rewrite dscp\ninterface Ethernet1\n"),
+    "sonic priority 0": (
+        "sonic",
+        sonic_text({**(stock := sonic_roce(SONIC)), "PORT_QOS_MAP": {
+            port: {**row, "pfc_enable": "0,3"} for port, row in stock["PORT_QOS_MAP"].items()
+        }}),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_import_is_planned_by_itself_without_a_refusal(
+    name: str, said: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    platform, text = ALL[name]
+    if platform == "linux":
+        pytest.skip("a Linux switch is asked over SSH")
+    said.write_text(text)
+    more = ["--ports", ",".join(PORTS[platform])] if "empty" in name or "mode" in name else []
+    document, notes = imported(capsys, platform, said, *more)
+    assert "`switchcfg plan` accepts this intent: " in notes
+    file = said.with_name("intent.toml")
+    file.write_text(document)
+    assert main(["plan", str(file), "--present", str(said)]) in (SAME, CHANGES)
+    out, err = capsys.readouterr()
+    assert (err, "Plan: " in out or "No changes" in out) == ("", True)
+
+
+def test_a_switch_whose_ports_have_two_maps_has_two_groups(
+    said: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a dual-ToR switch: uplinks send code points 2 and 6 to lossless queues 2 and 6."""
+    tables = sonic_roce(SONIC)
+    uplink = tables["DSCP_TO_TC_MAP"]["AZURE"] | {"2": "2", "6": "6"}
+    tables["DSCP_TO_TC_MAP"]["AZURE_UPLINK"] = uplink
+    tables["PORT_QOS_MAP"]["Ethernet8"] |= {
+        "dscp_to_tc_map": "AZURE_UPLINK",
+        "pfc_enable": "2,3,4,6",
+    }
+    groups = tables["TC_TO_PRIORITY_GROUP_MAP"]
+    groups["UPLINK"] = groups["AZURE"] | {"2": "2", "6": "6"}
+    tables["PORT_QOS_MAP"]["Ethernet8"]["tc_to_pg_map"] = "UPLINK"
+    tables["BUFFER_PG"] |= {
+        f"Ethernet8|{number}": {"profile": "pg_lossless_100000_40m_profile"} for number in (2, 6)
+    }
+    said.write_text(sonic_text(tables))
+    text, notes = imported(capsys, "sonic", said)
+    found = parse(text, NAME)
+    assert found.keep.queues == (2, 3, 4, 6)
+    assert found.keep.dscp == {3: 3, 4: 4, 5: 2}
+    assert [each.ports for each in found.devices[0].groups] == [(*SONIC[:2],), (*SONIC[2:],)]
+    assert found.keep.ports == ()
+    assert "`switchcfg plan` accepts this intent: " in notes
+
+
+def test_many_lines_of_one_kind_are_one(said: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ports = [f"Ethernet{number}" for number in range(0, 128, 4)]
+    said.write_text(
+        "".join(f"interface {port}\n   service-profile ROCE\n" for port in ports)
+        + "qos profile ROCE\n   priority-flow-control priority 3 no-drop\n"
+    )
+    text, notes = imported(capsys, "eos", said)
+    assert notes.count("kept: Ethernet[0-124/4] has 'ROCE'") == 1
+    assert "interface profile Ethernet[0-124/4]" in notes
+    assert len(text.splitlines()) < 60
 
 
 def test_lines_that_are_not_understood_are_listed(
@@ -118,7 +205,7 @@ def test_without_flow_control_it_says_that_it_saw_none(
     said.write_text(ROCE["nxos"])
     _, notes = imported(capsys, "nxos", said)
     assert "has no queue with flow control (PFC). If the device has such a queue" in notes
-    said.write_text("interface Ethernet1/1\n")
+    said.write_text("interface Ethernet1/1\ninterface Ethernet2/1\n")
     text, notes = imported(capsys, "eos", said, "--ports", "Ethernet[1-2]/1", "--rate", "25Gbit")
     assert '\nnames = ["Ethernet[1-2]/1"]\nrate = "25Gbit"\n' in text
 
@@ -126,8 +213,8 @@ def test_without_flow_control_it_says_that_it_saw_none(
 def test_junos_ports_have_the_rate_of_their_names(
     said: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said.write_text(ROCE["junos"].replace("et-0/0/0", "xe-0/0/0"))
-    text, _ = imported(capsys, "junos", said)
+    said.write_text(ROCE["junos"])
+    text, _ = imported(capsys, "junos", said, "--ports", "xe-0/0/1")
     assert 'rate = "10Gbit"\n' in text
 
 

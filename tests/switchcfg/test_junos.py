@@ -219,7 +219,7 @@ def test_roce_is_planned_without_losing_a_line_of_it() -> None:
     # A second plan is empty, also once `replaces` is taken out of the intent.
     for again in (wanted, intent("[keep]\nqueues = [3, 4]\n")):
         assert not planned(device.says(), again)[1].changes
-    back = reverse(made, wanted[1], JUNOS, JUNOS.read(device.says()))
+    back = reverse(wanted[0], made, wanted[1], JUNOS, JUNOS.read(device.says()))
     for step in back.steps:
         device.do(step.payload)
     assert device.have == before
@@ -243,7 +243,7 @@ def test_a_removal_where_ours_serves_no_lossless_queue_is_no_loss() -> None:
     device.do(text)
     made = planned(device.says(), wanted)[1]
     told(device, wanted, plan)
-    back = reverse(made, wanted[1], JUNOS, JUNOS.read(device.says()))
+    back = reverse(wanted[0], made, wanted[1], JUNOS, JUNOS.read(device.says()))
     assert not JUNOS.takes(JUNOS.read(device.says()), back.changes).problems
 
 

@@ -70,7 +70,7 @@ def test_without_it_the_queue_is_strict_and_flow_control_is_off_again() -> None:
     for line in ("priority-flow-control", "no priority", "bandwidth"):
         assert line not in had.says()
     assert "   uc-tx-queue 3\n" in had.says()
-    back = reverse(made, found.device("leaf"), EOS, EOS.read(had.says()))
+    back = reverse(found, made, found.device("leaf"), EOS, EOS.read(had.says()))
     for step in back.steps:
         had.do(step.payload)
     assert not planned(had.says(), wanted()).changes
@@ -131,7 +131,7 @@ def test_a_profile_of_others_is_taken_over_only_where_the_intent_names_it() -> N
     assert {place: then.get(place) for place in theirs} == theirs
     # Then it is ours, whether it is still named or not, and a rollback gives theirs back.
     assert not plan(*wanted(), EOS, then).changes
-    assert after(then, reverse(made, of[1], EOS, then).changes) == present
+    assert after(then, reverse(of[0], made, of[1], EOS, then).changes) == present
 
 
 def test_a_profile_with_flow_control_on_another_priority_is_not_taken_over() -> None:

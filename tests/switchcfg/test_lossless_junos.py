@@ -88,7 +88,7 @@ def test_without_it_no_flow_control_of_ours_is_left() -> None:
     made = told(device, wanted(""))
     for word in ("no-loss", "pfc", "notification-profile", "transmit-rate"):
         assert not [line for line in device.have if word in line]
-    back = reverse(made, wanted()[1], JUNOS, JUNOS.read(device.says()))
+    back = reverse(wanted()[0], made, wanted()[1], JUNOS, JUNOS.read(device.says()))
     for step in back.steps:
         device.do(step.payload)
     assert not planned(device.says(), wanted()).changes
@@ -196,7 +196,7 @@ def test_a_profile_of_others_is_taken_over_only_where_the_intent_names_it() -> N
         f"{COS} interfaces {PORT} unit 0 classifiers dscp mydscp",
     }
     assert not planned(device.says(), wanted()).changes
-    back = reverse(made, of[1], JUNOS, JUNOS.read(device.says()))
+    back = reverse(of[0], made, of[1], JUNOS, JUNOS.read(device.says()))
     for step in back.steps:
         device.do(step.payload)
     assert device.have == before

@@ -136,7 +136,7 @@ def test_a_policy_of_the_switch_is_taken_over_only_where_the_intent_names_it() -
     assert theirs
     assert {place: then.get(place) for place in theirs} == theirs
     assert not plan(*wanted(), NXOS, then).changes
-    assert after(then, reverse(made, of[1], NXOS, then).changes) == present
+    assert after(then, reverse(of[0], made, of[1], NXOS, then).changes) == present
 
 
 def test_a_policy_that_the_intent_does_not_need_is_left_alone() -> None:

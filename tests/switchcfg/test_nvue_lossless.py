@@ -239,7 +239,7 @@ def test_ways_back_end_where_they_began() -> None:
     wanted, present = intent(), NVUE.read(HEAD)
     made = plan(*wanted, NVUE, present)
     applied = after(present, made.changes)
-    assert after(applied, reverse(made, wanted[1], NVUE, applied).changes) == present
+    assert after(applied, reverse(wanted[0], made, wanted[1], NVUE, applied).changes) == present
     gone = removal(*wanted, NVUE, applied)
     assert after(applied, gone.changes) == present
     assert not gone.degraded

@@ -63,7 +63,7 @@ def test_where_both_are_the_same_one_curve_does_both() -> None:
     assert f"no {OWN} drop-probability 100" in alike.steps[0].payload
     had.do(alike.steps[0].payload)
     assert "non-ecn" not in had.says()
-    back = reverse(alike, wanted()[1], NXOS, NXOS.read(had.says()))
+    back = reverse(wanted()[0], alike, wanted()[1], NXOS, NXOS.read(had.says()))
     had.do(back.steps[0].payload)
     assert OWN in had.says()
 

@@ -65,11 +65,11 @@ def test_a_second_plan_is_empty_and_says_so() -> None:
 
 def test_the_reverse_of_a_plan_ends_where_it_began_and_only_from_where_it_ended() -> None:
     then = after(BARE, made().changes)
-    back = reverse(made(), LEAF, EOS, then)
+    back = reverse(INTENT, made(), LEAF, EOS, then)
     assert after(then, back.changes) == BARE
     assert back.fingerprint == fingerprint(then)
     with pytest.raises(Moved, match="has changed since"):
-        reverse(made(), LEAF, EOS, BARE)
+        reverse(INTENT, made(), LEAF, EOS, BARE)
 
 
 def test_removal_takes_what_is_ours_alone() -> None:

@@ -2,9 +2,10 @@ import asyncio
 import tracemalloc
 from dataclasses import replace
 
-from switchcfg.cli.rollout import Outcome, roll, waves
+from switchcfg.cli.rollout import Outcome, roll
 from switchcfg.cli.workflow import apply, present
 from switchcfg.errors import CommitFailed
+from switchcfg.fabric.order import waves
 from switchcfg.intent.intent import Device, parse
 from switchcfg.plan.plan import plan
 from switchcfg.platforms.linux.platform import Linux
@@ -49,7 +50,7 @@ def rolled(sides: tuple[str, ...], bad: str, *, at_once: int = 8) -> tuple[Outco
         if device.name == bad:
             raise CommitFailed(bad)
 
-    return asyncio.run(roll(devices(*sides), do, at_once=at_once)), most
+    return asyncio.run(roll(waves(devices(*sides)), do, at_once=at_once)), most
 
 
 def test_after_a_failure_nobody_is_begun() -> None:
@@ -85,13 +86,13 @@ def test_a_hundred_devices_are_planned_and_applied_in_bounded_memory() -> None:
             await driver.confirm()
 
     tracemalloc.start()
-    first = asyncio.run(roll(fabric, do))
+    first = asyncio.run(roll(waves(fabric), do))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert list(first.failed) == ["sw70"]
     assert not any(drivers[name].armed for name in drivers)
     assert peak < 64 << 20
     bad.refuses = ""
-    second = asyncio.run(roll(fabric, do))
+    second = asyncio.run(roll(waves(fabric), do))
     assert len(second.done) == 100
     assert all(drivers[name].calls.count("commit") == 1 for name in first.done)

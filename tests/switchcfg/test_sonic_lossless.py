@@ -395,7 +395,7 @@ def test_ways_back_end_where_they_began(dynamic: bool) -> None:
     wanted = intent(ROCE)
     present, made = planned(tables, wanted)
     applied = after(present, made.changes)
-    assert after(applied, reverse(made, wanted[1], SONIC, applied).changes) == present
+    assert after(applied, reverse(wanted[0], made, wanted[1], SONIC, applied).changes) == present
     now = document(applied)
     if not dynamic:  # what buffermgrd makes of it
         for port in PORTS:

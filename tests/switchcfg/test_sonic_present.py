@@ -63,10 +63,11 @@ def test_roce_that_is_kept_loses_no_line() -> None:
 
 
 def test_a_second_plan_is_empty_and_both_ways_back_end_where_they_began() -> None:
-    present, made = planned(sonic_roce(PORTS), intent())
+    found, leaf = intent()
+    present, made = planned(sonic_roce(PORTS), (found, leaf))
     applied = after(present, made.changes)
-    assert not plan(*intent(), SONIC, applied).changes
-    assert after(applied, reverse(made, intent()[1], SONIC, applied).changes) == present
+    assert not plan(found, leaf, SONIC, applied).changes
+    assert after(applied, reverse(found, made, leaf, SONIC, applied).changes) == present
 
 
 @pytest.mark.parametrize("ecn", ["true", "false"])

@@ -224,8 +224,8 @@ def test_what_the_release_does_not_take_back_needs_consent_as_well() -> None:
     with pytest.raises(Refused, match=says):
         removal(wanted, device, SONIC, old)
     with pytest.raises(Refused, match=says):
-        reverse(made, device, SONIC, old)
+        reverse(wanted, made, device, SONIC, old)
     allowed = replace(device, reload=True)
     back: Plan
-    for back in (removal(wanted, allowed, SONIC, old), reverse(made, allowed, SONIC, old)):
+    for back in (removal(wanted, allowed, SONIC, old), reverse(wanted, made, allowed, SONIC, old)):
         assert back.disrupts == (RELOADS,)

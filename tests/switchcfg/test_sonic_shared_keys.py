@@ -79,7 +79,7 @@ def test_a_plan_splits_the_keys_that_it_changes_and_a_rollback_joins_them(
     assert {p: v for p, v in then.items() if p.name.startswith(THIRD)} == {
         p: v for p, v in single.items() if p.name.startswith(THIRD)
     }
-    back = reverse(made, of[1], SONIC, then)
+    back = reverse(of[0], made, of[1], SONIC, then)
     assert applied(there, back.steps) == document
     assert any(f"{THIRD} goes down" in each for each in made.disrupts) == (tables != ("BUFFER_PG",))
 

@@ -100,6 +100,16 @@ def test_what_they_do_not_is_told(
     assert any(says in line for line in found), found
 
 
+def test_a_message_of_several_lines_is_whole(models: Path) -> None:
+    """As SONiC's own `must` and `when` conditions, which yanglint prints as they are written."""
+    file = models / "sonic-scheduler.yang"
+    body = 'must "boolean(../PORT_LIST)\n   and not(type)\n   and weight";'
+    file.write_text(file.read_text().replace("leaf weight", f"{body} leaf weight"))
+    [found] = check(GOOD, models)
+    assert found.startswith('Must condition "boolean(../PORT_LIST) and not(type) and weight" not')
+    assert "ours" in found  # where it is
+
+
 def test_without_models_or_with_nonsense_it_says_so(
     tmp_path: Path, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,7 +46,10 @@ def test_equal_configurations_have_no_difference_however_they_are_spelled(
 ) -> None:
     spelled = "hostname leaf\nqos map dscp 24 to traffic-class 3\n" + EOS.partition("\n")[2]
     assert compared(tmp_path, spelled, "--json") == SAME
-    assert json.loads(capsys.readouterr().out) == {"differences": []}
+    assert json.loads(capsys.readouterr().out) == {
+        "differences": [],
+        "unread": {"before": [], "after": []},
+    }
 
 
 def test_json_has_one_row_per_code_point_and_respect(
@@ -83,3 +86,19 @@ def test_a_configuration_of_another_platform_is_one_error(
 ) -> None:
     assert compared(tmp_path, "nv set interface swp1 type swp\n") == FAILED
     assert "is not a configuration of eos" in capsys.readouterr().err
+
+
+def test_lines_that_were_not_read_are_shown_by_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = "".join(f"interface Ethernet{number}\n   shape rate 9\n" for number in range(3, 9))
+    after = f"{EOS}{more}qos profile ROCE\n   foo key s3cret\n"
+    assert compared(tmp_path, after) in (SAME, CHANGES)
+    lines = capsys.readouterr().err.splitlines()
+    assert (
+        f'{tmp_path}/after: unread: qos profile ROCE: "foo key <masked>": not understood' in lines
+    )
+    assert len([line for line in lines if 'unread: Ethernet[3-8]: "shape rate 9": ' in line]) == 1
+    assert compared(tmp_path, after, "--json") in (SAME, CHANGES)
+    unread = json.loads(capsys.readouterr().out)["unread"]
+    assert (unread["before"], len(unread["after"])) == ([], 2)

@@ -54,6 +54,18 @@ HEADS = (
 OPENING = ("qos profile ", "interface ", "uc-tx-queue ")
 
 
+TELLS: dict[str, Any] = {
+    "show lldp neighbors": {
+        "lldpNeighbors": [
+            {"port": "Ethernet1", "neighborDevice": "spine1.lab", "neighborPort": "Ethernet7"}
+        ]
+    },
+    "show ip bgp summary vrf all": {
+        "vrfs": {"default": {"peers": {"192.0.2.1": {"peerState": "Established"}}}}
+    },
+    "show ipv6 bgp summary vrf all": {"vrfs": {}},
+    "show interfaces": {"interfaces": {"Ethernet1": {"name": "Ethernet1", "mtu": 9214}}},
+}
 DIFFS = r"show session-config named (\S+) diffs"
 
 
@@ -121,6 +133,8 @@ class Eos:
     def told(self, line: str) -> Any:
         if line == "show version":
             return {"version": "4.32.1F", "uptime": time.monotonic()}
+        if line in TELLS:
+            return TELLS[line]
         if line == "show running-config":
             return {"output": printed.eos(self.running)}
         if found := re.fullmatch(DIFFS, line):

@@ -65,7 +65,7 @@ class SonicSwitch(SshSwitch):
             ),
             stdout=subprocess.DEVNULL,
         )
-        for name in ("config", "sonic-cfggen", "sonic-db-cli"):
+        for name in ("config", "sonic-cfggen", "sonic-db-cli", "sonic-db-dump"):
             self.tool(name)
         until((self.folder / "redis").exists)
         self.fill(THEIRS)
@@ -77,6 +77,12 @@ class SonicSwitch(SshSwitch):
                 for key, fields in rows.items():
                     pipe.hset(f"{table}|{key}", mapping=fields)
             pipe.execute()
+
+    def hear(self, port: str, row: dict[str, str]) -> None:
+        """A neighbour tells of itself by LLDP."""
+        db: Any = redis.Redis(unix_socket_path=str(self.folder / "redis"), db=0)
+        db.hset(f"LLDP_ENTRY_TABLE:{port}", mapping=row)
+        db.close()
 
     def tool(self, name: str, *, delay: float = 0.0) -> None:
         """Put the switch's command in place; it takes that much longer to write."""

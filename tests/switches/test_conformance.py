@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from switchcfg.cli.neighbours import look
 from switchcfg.drivers.driver import Commit, Driver
 from switchcfg.drivers.eos import EosDriver
 from switchcfg.drivers.gnmi import GnmiDriver
@@ -46,6 +47,7 @@ NEEDS = {
 }
 pytestmark = pytest.mark.netns
 WHO = "me@here"
+PEERS = frozenset(["192.0.2.1"])
 LONG = 600  # seconds until a revert that no test waits for
 
 
@@ -63,6 +65,10 @@ class Endpoint:
     grain: int = 0  # seconds that its timer may be late
     says: tuple[str, ...] = ()  # what its own diff of the good steps names; (): it has none
     early: bool = True  # it has one before anything is done, too
+    platform: str = ""  # "": its neighbours cannot be had here
+    port: str = ""  # hears port Ethernet7 of spine1
+    peers: frozenset[str] = frozenset()  # of BGP sessions
+    mtu: int = 0  # of the port; 0: not told
 
 
 def shell(switch: SshSwitch, platform: ShellPlatform) -> Callable[[], Driver]:
@@ -93,6 +99,8 @@ def sonic(folder: Path) -> Endpoint:
     switch = SonicSwitch(folder)
     switch.begin()
     switch.on_loopback()
+    spine = {"lldp_rem_sys_name": "spine1", "lldp_rem_port_id": "etp7"}
+    switch.hear("Ethernet0", {**spine, "lldp_rem_port_desc": "Ethernet7"})
     add = [{"op": "add", "path": "/SCHEDULER/ours", "value": {"type": "STRICT"}}]
     pool = [{"op": "add", "path": "/BUFFER_POOL/ours", "value": {"size": "1"}}]
     good, bad = Step("a scheduler", json.dumps(add)), Step("a pool", json.dumps(pool))
@@ -105,6 +113,8 @@ def sonic(folder: Path) -> Endpoint:
         restore,
         switch.end,
         switch.later,
+        platform="sonic",
+        port="Ethernet0",
     )
 
 
@@ -136,6 +146,12 @@ def gnmi(folder: Path) -> Endpoint:
     switch, path = GnmiSwitch(folder), os.environ["PATH"]
     os.environ["PATH"] = switch.environment["PATH"]  # this host waits for the device
 
+    tree = json.loads((folder / "tree.json").read_text())
+    spine = {"system-name": "spine1", "port-id": "7", "port-description": "Ethernet7"}
+    heard = {"neighbor": [{"id": "1", "state": spine}]}
+    tree["lldp"] = {"interfaces": {"interface": [{"name": "Ethernet1", "neighbors": heard}]}}
+    (folder / "tree.json").write_text(json.dumps(tree))
+
     def end() -> None:
         os.environ["PATH"] = path
         switch.end()
@@ -158,6 +174,8 @@ def gnmi(folder: Path) -> Endpoint:
         json.dumps({"delete": ["openconfig-qos:qos/queue-management-profiles"], "update": {}}),
         end,
         switch.later,
+        platform="openconfig",
+        port="Ethernet1",
     )
 
 
@@ -198,6 +216,10 @@ def eos(folder: Path) -> Endpoint:
         switch.end,
         switch.later,
         says=("@@ ", "\n+qos map dscp 1 to traffic-class 6"),
+        platform="eos",
+        port="Ethernet1",
+        peers=PEERS,
+        mtu=9214,
     )
 
 
@@ -240,6 +262,10 @@ def nxos(folder: Path) -> Endpoint:
         GRAIN,
         says=("policy-map type qos one\n  class class-default\n    set qos-group 4",),
         early=False,
+        platform="nxos",
+        port="Ethernet1/1",
+        peers=PEERS,
+        mtu=9216,
     )
 
 
@@ -314,6 +340,27 @@ def test_it_is_ready_and_tells_the_same_twice(endpoint: Endpoint) -> None:
     first, second = (do(endpoint, lambda driver: driver.get()) for _ in range(2))
     assert first == second
     assert do(endpoint, lambda driver: driver.pending()) is None
+
+
+def test_it_tells_its_neighbours(endpoint: Endpoint) -> None:
+    if not endpoint.platform:
+        return
+    seen = do(endpoint, lambda driver: look(driver, endpoint.platform, mtu=True))
+    [heard] = seen.lldp
+    assert (heard.port, heard.system.partition(".")[0]) == (endpoint.port, "spine1")
+    assert "Ethernet7" in heard.ports
+    assert (seen.bgp or frozenset()) == endpoint.peers
+    assert seen.mtu.get(endpoint.port, 0) == endpoint.mtu
+
+
+def test_a_question_that_it_does_not_take_leaves_a_subject_unknown(endpoint: Endpoint) -> None:
+    before = endpoint.state()
+    seen = do(endpoint, lambda driver: look(driver, "acme"))
+    assert seen.unknown == ("neighbours: switchcfg cannot ask acme",)
+    wrong = "junos" if endpoint.platform != "junos" else "eos"
+    seen = do(endpoint, lambda driver: look(driver, wrong))
+    assert seen.lldp is None and seen.unknown[0].startswith("LLDP: ")
+    assert endpoint.state() == before
 
 
 def names(endpoint: Endpoint, diff: str | None, *, early: bool = False) -> bool:

@@ -83,8 +83,9 @@ def test_from_each_example_to_the_next_and_back_again(switch: Switch) -> None:
         there = planned(switch, example)
         bring(switch, there)
         assert not planned(switch, example).changes
-        device = parse(EXAMPLES[example], NAME).device("leaf-linux")
-        bring(switch, reverse(there, device, LINUX, present(switch, example)))
+        intent = parse(EXAMPLES[example], NAME)
+        device = intent.device("leaf-linux")
+        bring(switch, reverse(intent, there, device, LINUX, present(switch, example)))
         assert present(switch, example) == before
 
 

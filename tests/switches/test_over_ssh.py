@@ -159,8 +159,14 @@ def test_interrupted_by_hand_it_says_so(switch: SshSwitch) -> None:
     child = switch.start("apply", "INTENT", "PLANS")
     until(lambda: switch.queues() != before)
     child.send_signal(signal.SIGINT)
+    assert child.stderr is not None
+    for line in child.stderr:  # the first interrupt lets it finish, the second does not
+        if "interrupted: finishing the devices that have begun" in line:
+            break
+    child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=30)
     assert child.returncode == 130
+    assert "interrupted; an unconfirmed change reverts by itself [interrupted]" in err
     assert "Traceback" not in err
     until(lambda: not pending_folder(switch).exists(), seconds=30, meanwhile=switch.later)
     assert switch.queues() == before

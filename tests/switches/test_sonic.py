@@ -40,7 +40,8 @@ def test_it_is_applied_verified_and_rolled_back(switch: SonicSwitch) -> None:
     assert (code, said) == (0, f"{switch.name}: ready\n"), said
     code, said = switch.run("plan", "INTENT", "--out", "PLANS")
     assert code == 2, said
-    assert "Ethernet0 goes down and up" in said
+    assert "takes up to 9 minutes: 3 steps of 3 minutes\n" in said
+    assert "Ethernet[0-4/4] goes down and up\n" in said
     code, said = switch.run("apply", "INTENT", "PLANS", "--save")
     assert code == 0, said
     assert f"{switch.name}: saved\n" in said
@@ -159,9 +160,9 @@ def test_a_lossless_class_is_made_kept_and_taken_back(roce: SonicSwitch) -> None
 
 def test_a_lossless_class_that_nobody_confirms_leaves_nothing(roce: SonicSwitch) -> None:
     before = roce.contents()
-    applied(roce, "--pending", "--revert-after", "15")
+    applied(roce, "--pending")
     assert "BUFFER_PG|Ethernet0|3" in roce.contents()
-    until(lambda: not Path("/run/switchcfg", roce.name).exists())
+    until(lambda: not Path("/run/switchcfg", roce.name).exists(), meanwhile=roce.later)
     assert roce.contents() == before
 
 

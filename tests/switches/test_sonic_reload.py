@@ -57,7 +57,8 @@ def test_without_consent_nothing_is_touched_and_with_it_all_is_done_and_taken_ba
     assert "disrupts: the switch restarts its services" in said
     code, said = switch.run("apply", "INTENT", "PLANS", "--revert-after", "120")
     assert code == 1
-    assert "a step may take 20 minutes, and the device would revert before it ends" in said
+    assert "its steps may take 20 minutes, and the device would revert before they end: " in said
+    assert "give --revert-after 1260 or more" in said
     assert switch.noted("reloads") == []
     code, said = switch.run("apply", "INTENT", "PLANS", "--json")
     assert code == 0, said

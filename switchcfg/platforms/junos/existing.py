@@ -211,7 +211,7 @@ def _by_pattern(port: str, present: Present) -> Iterator[tuple[str, str]]:
             yield where, line
 
 
-def beside(
+def with_kept_classes(
     intent: Intent, device: Device, rendered: State, present: Present
 ) -> tuple[dict[Place, str], list[str]]:
     """(the rendered state, with kept queues left to their foreign classes; problems)."""

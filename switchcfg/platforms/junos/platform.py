@@ -33,11 +33,11 @@ from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.junos import text as junos_text
 from switchcfg.platforms.junos.existing import (
     BINDS,
-    beside,
     left_without,
     mixed,
     problems,
     unread,
+    with_kept_classes,
 )
 from switchcfg.platforms.junos.grammar import GRAMMAR
 from switchcfg.platforms.junos.known import COS, ENTRY
@@ -156,7 +156,7 @@ class Junos(CommandPlatform):
         there = Present.of(present)
         found = [*mixed(intent, device, there)]
         found += [each for port in device.ports for each in problems(intent, port, there)]
-        state, wrong = beside(intent, device, rendered, there)
+        state, wrong = with_kept_classes(intent, device, rendered, there)
         return Fit(state, frozenset(), tuple(dict.fromkeys([*found, *wrong])))
 
     def takes(self, present: State, changes: Sequence[Change]) -> Taken:

@@ -10,6 +10,7 @@ from typing import Final
 
 from switchcfg.errors import BadState
 from switchcfg.plan.account import Reading
+from switchcfg.plan.masking import masked
 from switchcfg.plan.state import Place, State
 from switchcfg.platforms.grammar import MAX_TEXT, Grammar
 from switchcfg.platforms.junos.known import COS
@@ -107,7 +108,8 @@ def _lines(raw: Sequence[str], inactive: Collection[str]) -> Iterator[str]:
             if not any(head in inactive for head in _heads(line)):
                 yield from _settings(line)
         elif line and not _ABOUT.fullmatch(line):
-            shown = line if len(line) <= 60 else f"{line[:60]}..."
+            shown = masked(line)
+            shown = shown if len(shown) <= 60 else f"{shown[:60]}..."
             raise BadState(f"line {number} is not a line of {ASK} on Junos: {shown!r}")
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from switchcfg.intent.intent import Device, Intent
 from switchcfg.plan.queues import Layout
 from switchcfg.plan.state import Place, State
-from switchcfg.platforms.platform import is_ours
+from switchcfg.platforms.platform import Fit, is_ours
 from switchcfg.platforms.rule import SEPARATOR
 
 GLOBAL: Final = "default-global"
@@ -55,21 +55,30 @@ def memory_is_ours(intent: Intent, present: State) -> bool:
     return there == POOLS and not pfc_of_others(intent, present)
 
 
-class NvueFit:
-    """The wanted state, adapted to a switch's PFC: `state`, `gives_way` and `problems`."""
+def coexist(intent: Intent, device: Device, state: State, present: State) -> Fit:
+    """The wanted state, adapted to a switch's PFC."""
+    return _NvueCoexistence(intent, device, state, present).fit()
+
+
+class _NvueCoexistence:
+    """The parts of a `Fit` while they are made."""
 
     def __init__(self, intent: Intent, device: Device, state: State, present: State) -> None:
         self.intent, self.device, self.present = intent, device, present
         self.state = dict(state)
         self.problems: list[str] = []
+        self.gives_way: frozenset[Place] = frozenset()
+
+    def fit(self) -> Fit:
+        """All ports, then what the whole switch has."""
         self.gives_way = frozenset([*self._weightless(), *self._memory()])
-        if not intent.lossless:
-            return
-        for port in device.ports:
-            self._port(port)
-        self._scheduler()
-        self._pools()
-        self._unused()
+        if self.intent.lossless:
+            for port in self.device.ports:
+                self._port(port)
+            self._scheduler()
+            self._pools()
+            self._unused()
+        return Fit(self.state, self.gives_way, tuple(self.problems))
 
     def _weightless(self) -> Iterator[Place]:
         """Weights to remove: of queues that become strict, and of former lossless classes, which

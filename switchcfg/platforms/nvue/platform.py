@@ -128,9 +128,8 @@ class Nvue(CommandPlatform):
                             f"kept: queue {tc} is kept, and ports of {rendered[bound]!r} differ "
                             f"in its {place.kind}: give {port} its own `group`"
                         )
-        beside = nvue_lossless.NvueFit(intent, device, {**found.state, **kept}, present)
-        problems += beside.problems
-        return Fit(beside.state, beside.gives_way, tuple(dict.fromkeys(problems)))
+        fitted = nvue_lossless.coexist(intent, device, {**found.state, **kept}, present)
+        return replace(fitted, problems=tuple(dict.fromkeys([*problems, *fitted.problems])))
 
     def given_back(self, intent: Intent, device: Device, present: State) -> GivenBack:
         """As the base class. Memory for lossless traffic stays if there is foreign PFC, or if the

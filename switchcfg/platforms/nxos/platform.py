@@ -73,6 +73,8 @@ class Nxos(CommandPlatform):
         return dict(chain.from_iterable(lines))
 
     def lacking(self, intent: Intent, device: Device) -> Iterator[str]:
+        if not device.groups:
+            return
         layout = lay_out(intent, device.groups[0], self.able)
         yield from in_words(
             layout, below(layout), "NX-OS has no strict queue below a weighted queue"

@@ -11,7 +11,7 @@ from switchcfg.intent.intent import Device, Intent
 from switchcfg.intent.lossless import Lossless
 from switchcfg.plan.kept import left_out
 from switchcfg.plan.state import Place, State
-from switchcfg.platforms.platform import is_ours
+from switchcfg.platforms.platform import Fit, is_ours
 from switchcfg.platforms.sonic.lossless import (
     BUFFER,
     CABLES,
@@ -38,9 +38,13 @@ REFERRED: Final = {
 }
 
 
-class SonicFit:
-    """The wanted state, adapted to a switch's PFC: `state`, `gives_way` and `problems`. `tables`:
-    the switch's present state."""
+def coexist(intent: Intent, device: Device, state: State, tables: Tables) -> Fit:
+    """The wanted state, adapted to a switch's PFC. `tables`: the switch's present state."""
+    return _SonicCoexistence(intent, device, state, tables).fit()
+
+
+class _SonicCoexistence:
+    """The parts of a `Fit` while they are made."""
 
     def __init__(self, intent: Intent, device: Device, state: State, tables: Tables) -> None:
         self.intent, self.device, self.tables = intent, device, tables
@@ -50,17 +54,20 @@ class SonicFit:
         self._lengths: dict[str, str] = {}  # port with switchcfg's PFC -> its wanted CABLE_LENGTH
         self._groups: dict[tuple[str, str], str] = {}  # (map, kept traffic class) -> its group
         self.wanted = {each.priority for each in intent.lossless}
+
+    def fit(self) -> Fit:
+        """All ports, then what the whole switch has."""
         self._cables()
-        for group in device.groups:
-            for port in group.ports:
-                if intent.lossless and pfc_of_others(intent, tables, port):
-                    self._theirs(port)
-                elif intent.lossless:
-                    self._ours(port)
+        for port in self.device.ports if self.intent.lossless else ():
+            if pfc_of_others(self.intent, self.tables, port):
+                self._theirs(port)
+            else:
+                self._ours(port)
         self._ended()
-        if intent.lossless:
+        if self.intent.lossless:
             self._unused()
             self._fits()
+        return Fit(self.state, frozenset(self.gives_way), tuple(self.problems))
 
     # --- foreign PFC ---------------------------------------------------------------------
 

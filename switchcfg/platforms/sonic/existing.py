@@ -13,7 +13,7 @@ from switchcfg.plan.kept import kept, lossless
 from switchcfg.plan.state import Place, State
 from switchcfg.plan.state import tables as tables_of
 from switchcfg.platforms.platform import Fit
-from switchcfg.platforms.sonic.coexist import SonicFit
+from switchcfg.platforms.sonic.coexist import coexist
 from switchcfg.platforms.sonic.groups import buffered
 from switchcfg.platforms.sonic.lossless import INDEXES, binding_of, pfc_is_ours
 from switchcfg.platforms.sonic.shared_keys import touched
@@ -44,9 +44,9 @@ def fit(intent: Intent, device: Device, rendered: State, present: State) -> Fit:
                     "another on a port of the same group: give the port its own `group`"
                 )
             state[place] = str(queue)
-    beside = SonicFit(intent, device, state, tables)
-    state = beside.state
-    problems += beside.problems
+    coexisting = coexist(intent, device, state, tables)
+    state = dict(coexisting.state)
+    problems += coexisting.problems
     pool = _pool(device, tables)
     if pool is None:
         pools = ", ".join(sorted(_egress(tables)))
@@ -59,7 +59,7 @@ def fit(intent: Intent, device: Device, rendered: State, present: State) -> Fit:
     groups, wrong = buffered(intent, device, state, tables)
     problems += [*wrong, *_hash(intent, device, state, tables)]
     state |= split | groups
-    gives_way |= beside.gives_way
+    gives_way |= coexisting.gives_way
     gives_way |= touched(intent, present, state, gives_way)
     return Fit(state, gives_way, tuple(dict.fromkeys(problems)))
 

@@ -13,6 +13,7 @@ from switchcfg.platforms.sonic.shared_keys import SHARED, rows_of, without
 
 RELOADS: Final = "the switch restarts its services: all its ports are down for minutes"
 RELOAD: Final = 20  # minutes; services restart and bring ports up in 2 to 5
+PATCH: Final = 180  # seconds of `config apply-patch` on a full switch (sonic-buildimage #23945)
 
 
 Stage = tuple[str, State, tuple[str, ...]]  # title, the state afterwards, effects on traffic
@@ -27,7 +28,7 @@ def patches(present: State, changes: Sequence[Change]) -> Iterator[Step]:
     now = present
     for title, then, disrupts in _stages(present, changes):
         payload = json.dumps(patch(document(now), document(then)), indent=2)
-        yield Step(title, payload + "\n", disrupts)
+        yield Step(title, payload + "\n", disrupts, lasts=PATCH)
         now = then
 
 

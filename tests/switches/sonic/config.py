@@ -1,4 +1,5 @@
-"""`config`, `sonic-cfggen` and `sonic-db-cli` of a SONiC-like switch; CONFIG_DB is a real Redis.
+"""`config`, `sonic-cfggen`, `sonic-db-cli` and `sonic-db-dump` of a SONiC-like switch, whose
+CONFIG_DB is a real Redis.
 
 What upstream's generic configuration updater does that has surprised people: it refuses empty
 tables, dangling names and what validators.py says; it takes ports down to bind queues; and
@@ -21,7 +22,7 @@ import redis
 from tests.switches.sonic import validators
 
 FOLDER = Path(os.environ["SONIC_FOLDER"])
-CONFIG_DB = 4
+APPL_DB, CONFIG_DB = 0, 4
 # Fields that name an object of another table.
 NAMES = {
     ("QUEUE", "scheduler"): "SCHEDULER",
@@ -151,6 +152,16 @@ def port_table(words: list[str]) -> str:
     return "up\n" if up else "down\n"
 
 
+def dumped(keys: str) -> dict[str, Any]:
+    """Rows of APPL_DB, as redis-dump-load prints them."""
+    socket = str(FOLDER / "redis")
+    db = redis.Redis(unix_socket_path=socket, db=APPL_DB, decode_responses=True)
+    return {
+        key: {"type": "hash", "ttl": -0.001, "value": dict(db.hgetall(key))}
+        for key in sorted(db.scan_iter(keys))
+    }
+
+
 def problems(tables: Tables) -> Iterator[str]:
     for table, rows in tables.items():
         if not rows:
@@ -192,14 +203,21 @@ def note(name: str, lines: list[str]) -> None:
         out.writelines(f"{line}\n" for line in lines)
 
 
-def main(words: list[str]) -> int:
-    if os.environ["SONIC_TOOL"] == "sonic-cfggen":
+def asked(tool: str, words: list[str]) -> str:
+    """The answer of a tool that changes nothing."""
+    if tool == "sonic-cfggen":
         assert words == ["-d", "--print-data"]
-        sys.stdout.write(json.dumps(read(), indent=4))
-        return 0
-    if os.environ["SONIC_TOOL"] == "sonic-db-cli":
-        assert words[0] == "APPL_DB"
-        sys.stdout.write(port_table(words[1:]))
+        return json.dumps(read(), indent=4)
+    if tool == "sonic-db-dump":
+        assert words == ["-n", "APPL_DB", "-k", "LLDP_ENTRY_TABLE:*", "-y"]
+        return json.dumps(dumped("LLDP_ENTRY_TABLE:*"), indent=2)
+    assert words[0] == "APPL_DB"
+    return port_table(words[1:])
+
+
+def main(words: list[str]) -> int:
+    if (tool := os.environ["SONIC_TOOL"]) != "config":
+        sys.stdout.write(asked(tool, words))
         return 0
     command, *rest = words
     saved = FOLDER / f"{rest[0]}.cp.json" if rest else FOLDER
