@@ -8,11 +8,12 @@ from typing import Final
 
 from switchcfg.errors import CannotExpress
 from switchcfg.intent.intent import Device, Intent, PortGroup
+from switchcfg.intent.known import KNOWN
 from switchcfg.plan.account import Reading
 from switchcfg.plan.kept import kept, left_out, lossless
 from switchcfg.plan.queues import Abilities, Layout
 from switchcfg.plan.state import Change, Owns, Place, State, after, natural
-from switchcfg.platforms.grammar import Grammar
+from switchcfg.platforms.grammar import CHANNEL, Grammar
 from switchcfg.platforms.platform import (
     Fit,
     GivenBack,
@@ -26,6 +27,21 @@ from switchcfg.platforms.platform import (
 from switchcfg.platforms.rule import SEPARATOR
 
 SHOWN: Final = 4  # ports that an error lists
+
+
+def member(port: str, platform: str, present: State) -> list[str]:
+    """The problem of a port that is a member of a port-channel, to which the platform binds
+    queues."""
+    words = present.get(Place(CHANNEL, port, ""), "").split(" ")
+    number = re.sub(r"\D", "", words[0])
+    if not number:
+        return []
+    channels = KNOWN[platform].ports.channels
+    channel = f"{channels.name if channels else ''}{number}"
+    return [
+        f"channel: {port} is a member of {channel}, which has the queues of its members: name "
+        f"{channel} instead of its members"
+    ]
 
 
 def number_of(name: str) -> int:
@@ -124,6 +140,7 @@ class CommandPlatform(ABC):
             if self.lists_ports and port not in ports:
                 some = ", ".join(sorted(ports, key=natural)[:SHOWN]) or "none"
                 problems.append(f"port: {device.name} has no port {port}; its ports are {some} ...")
+            problems += member(port, self.name, present)
             theirs = set(self.protected(intent, present, port))
             for queue in sorted(theirs):
                 problems += lossless(intent, port, queue)
