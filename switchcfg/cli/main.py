@@ -19,6 +19,7 @@ from switchcfg.intent.port_ranges import expand
 from switchcfg.plan import text
 from switchcfg.plan.plan import Plan, digest, dump, load
 from switchcfg.plan.state import State
+from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.known import PLATFORMS
 from switchcfg.platforms.platform import Platform
 
@@ -156,7 +157,13 @@ def _state(platform: Platform, file: Path) -> State:
     """The state in a saved configuration. Raises: BadState."""
     said = _read(file, BadState)
     try:
-        return platform.read(said)
+        state = platform.read(said)
+        if isinstance(platform, CommandPlatform) and said.strip() and not said.endswith("\n"):
+            raise BadState(
+                "the last line has no end, so the file may be cut: save the whole output of "
+                f"`{platform.said}`"
+            )
+        return state
     except BadState as exc:
         raise BadState(f"{file}: {exc}") from exc
 
