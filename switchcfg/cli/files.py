@@ -7,6 +7,7 @@ from typing import Final
 from switchcfg.errors import BadPlan, BadState, SwitchcfgError
 from switchcfg.intent.intent import Device
 from switchcfg.plan.state import State
+from switchcfg.platforms.commands import CommandPlatform
 from switchcfg.platforms.platform import Platform
 
 PLAN: Final = ".plan.json"  # after the name of a device
@@ -16,7 +17,13 @@ def state(platform: Platform, file: Path) -> State:
     """The state in a saved configuration. Raises: BadState."""
     said = read(file, BadState)
     try:
-        return platform.read(said)
+        found = platform.read(said)
+        if isinstance(platform, CommandPlatform) and said.strip() and not said.endswith("\n"):
+            raise BadState(
+                "the last line has no end, so the file may be cut: save the whole output of "
+                f"`{platform.said}`"
+            )
+        return found
     except BadState as exc:
         raise BadState(f"{file}: {exc}") from exc
 

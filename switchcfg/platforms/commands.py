@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from switchcfg.errors import CannotExpress
+from switchcfg.errors import BadState, CannotExpress
 from switchcfg.intent.intent import Device, Intent, PortGroup
+from switchcfg.intent.known import KNOWN
 from switchcfg.plan.account import Reading
 from switchcfg.plan.kept import kept, left_out, lossless
 from switchcfg.plan.queues import Abilities, Layout
 from switchcfg.plan.state import Change, Owns, Place, State, after, natural
-from switchcfg.platforms.grammar import Grammar
+from switchcfg.platforms.grammar import CHANNEL, Grammar
 from switchcfg.platforms.platform import (
     Fit,
     GivenBack,
@@ -26,6 +27,35 @@ from switchcfg.platforms.platform import (
 from switchcfg.platforms.rule import SEPARATOR
 
 SHOWN: Final = 4  # ports that an error lists
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+# Lines that no platform of command lines prints: JSON, and sections of a Linux switch's answer
+_ELSEWHERE: Final = r"^(\{.*|\}|@@ \w.*)$"
+
+
+def member(port: str, platform: str, present: State) -> list[str]:
+    """The problem of a port that is a member of a port-channel, to which the platform binds
+    queues."""
+    words = present.get(Place(CHANNEL, port, ""), "").split(" ")
+    number = re.sub(r"\D", "", words[0])
+    if not number:
+        return []
+    channels = KNOWN[platform].ports.channels
+    channel = f"{channels.name if channels else ''}{number}"
+    return [
+        f"channel: {port} is a member of {channel}, which has the queues of its members: name "
+        f"{channel} instead of its members"
+    ]
+
+
+def refuse_controls(text: str, said: str) -> None:
+    """Raises: BadState for control characters, which a terminal writes into its log: they hide the
+    line that they are in."""
+    if found := _CONTROL.search(text):
+        number = text.count("\n", 0, found.start()) + 1
+        raise BadState(
+            f"line {number} has the control character {found[0]!r}: save the output of `{said}`, "
+            "and not the log of a terminal"
+        )
 
 
 def number_of(name: str) -> int:
@@ -124,6 +154,7 @@ class CommandPlatform(ABC):
             if self.lists_ports and port not in ports:
                 some = ", ".join(sorted(ports, key=natural)[:SHOWN]) or "none"
                 problems.append(f"port: {device.name} has no port {port}; its ports are {some} ...")
+            problems += member(port, self.name, present)
             theirs = set(self.protected(intent, present, port))
             for queue in sorted(theirs):
                 problems += lossless(intent, port, queue)
@@ -217,6 +248,12 @@ class CommandPlatform(ABC):
     def read(self, text: str) -> State:
         if not _recognised(self, text):
             raise foreign(self.name, self.said, text)
+        refuse_controls(text, self.said)
+        if found := re.search(_ELSEWHERE, text, re.MULTILINE):
+            number = text.count("\n", 0, found.start()) + 1
+            raise BadState(
+                f"line {number} is of another platform: save the output of `{self.said}` alone"
+            )
         return Reading.from_text(self.grammar.read(text), text)
 
     def check(self, state: State, device: Device) -> Sequence[str]:

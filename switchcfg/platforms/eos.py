@@ -58,7 +58,8 @@ class Eos(CommandPlatform):
     marks, lists_ports = "queue ecn", True
     said, signs = "show running-config", r"^(hostname|interface|qos map|qos profile) \S"
     strange = (
-        r"^(!Command:|version \d|feature \S+$|vdc |system qos|(class|policy)-map type queuing|nv )"
+        r"^(!Command:|version \d|feature \S+$|vdc |system qos|(class|policy)-map type queuing|nv |"
+        r"set (system|interfaces|class-of-service) )"
     )
     degraded = ("shares of the buffer: thresholds follow them, and the chip sets the limits",)
 

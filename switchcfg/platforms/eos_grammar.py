@@ -48,6 +48,8 @@ _REWRITES: Final = (
 )
 _BY_NAME: Final = "switchcfg writes uc-tx-queue, which chips with this line refuse"
 
+AROUND: Final = r"(?:Vlan|Vxlan|Tunnel)\d+(?:\.\d+)?"
+
 IDLE: Final = (
     _known(
         rf"({_PORT})?(end|exit|!.*|comment.*)", "ends a section, or says something to people"
@@ -60,7 +62,7 @@ IDLE: Final = (
         "administration and telemetry: forwards nothing",
     ),
     _known(
-        _PORT + r"(no |default )?(mtu|l2|speed|forced|error-correction|channel-group|port-channel|"
+        _PORT + r"(no |default )?(mtu|l2|speed|forced|error-correction|port-channel|"
         r"lacp|mlag|ethernet|evpn|unidirectional|traffic-loopback|mac|mac-address|encapsulation|"
         r"switchport|vlan|spanning-tree|dot1x|dot1q|l2-protocol|private-vlan|storm-control|"
         r"address|arp|nat|tcp|tap|tool)\b.*",
@@ -104,6 +106,11 @@ IDLE: Final = (
     ),
 )  # fmt: skip
 REFUSED: Final = (
+    _known(
+        rf"interface {AROUND} / (service-policy (?!type pbr ).*|qos .*|vxlan qos .*|shape .*|"
+        r"priority-flow-control .*|(?!description ).*\b(traffic-class|dscp|cos|tx-queue)\b.*)",
+        "chooses queues or code points of packets on any port: remove it",
+    ),
     _known(
         _PORT + r"(no qos trust|qos trust (?!dscp$).*|qos (cos|dscp) .*|shape .*|"
         r"(uc-|mc-)?tx-queue \d+ / (?!random-detect ecn count$).*|"
@@ -185,6 +192,8 @@ GRAMMAR: Final = Grammar(
             refers=(_PROFILE.replace("{profile}", "<profile>"),),
         ),
         Rule("port", ("interface {port}",), ""),  # read, never written
+        Rule("interface channel", ("interface {port}", "channel-group <number> mode <how*>"), ""),
+        Rule("interface channel", ("interface {port}", "channel-group <number>"), ""),
     ),
     indent=3,
     spell=_spell,
@@ -205,6 +214,7 @@ GRAMMAR: Final = Grammar(
         ),
     ),
     certain=re.compile(r"(qos profile )?\W.*"),
+    around=re.compile(AROUND),
     idle=IDLE,
     refused=REFUSED,
 )

@@ -29,6 +29,7 @@ from switchcfg.platforms.name_ranges import members
 from switchcfg.platforms.rule import Rule, inner
 
 MAX_TEXT: Final = 1 << 24  # characters of a device's configuration
+CHANNEL: Final = "interface channel"  # kind of the line of a port-channel's member
 MEMBERS: Final = "*"  # the first group is a list or range of owners
 JOINT: Final = " / "  # between sections and lines in an account
 
@@ -49,6 +50,9 @@ class Grammar:
     # Owners of which each line is known: one that has only lines that are not understood is a
     # word of a line in another order, so its lines are near whatever a plan touches.
     certain: re.Pattern[str] = re.compile("(?!)")
+    # Interfaces that carry packets of any port, such as those of VLANs: their refused lines, and
+    # all objects that are bound there, are near whatever a plan touches.
+    around: re.Pattern[str] = re.compile("(?!)")
     idle: tuple[KnownLine, ...] = ()  # lines of no matter
     refused: tuple[KnownLine, ...] = ()  # lines that are refused, and why
 
@@ -117,13 +121,22 @@ class Grammar:
                 for owner in self._owners(rule.lines(place.name, value)[0]):
                     refers.setdefault(owner, set()).update(rule.owners(place.name, value))
         inside = tuple(f"{port}." for port in ports)
-        below = {p.name for p in present if p.kind == UNREAD and p.name.startswith(inside)}
+        below = {
+            place.name
+            for place, why in present.items()
+            if place.kind == UNREAD
+            and (place.name.startswith(inside) or self._is_around(place.name, why))
+        }
+        below |= {owner for owner in refers if self.around.fullmatch(owner)}
         doubtful = {
             place.name
             for place, why in present.items()
             if place.kind == UNREAD and why == NOT_UNDERSTOOD and self.certain.fullmatch(place.name)
         }
         return reached([SWITCH, *ports, *below, *(doubtful - refers.keys())], refers)
+
+    def _is_around(self, owner: str, why: str) -> bool:
+        return why != NOT_UNDERSTOOD and self.around.fullmatch(owner) is not None
 
     def commands(self, changes: Sequence[Change], then: State) -> list[str]:
         """The commands that lead to the state `then`. First they remove values that cannot be

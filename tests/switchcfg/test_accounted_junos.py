@@ -81,7 +81,6 @@ def test_a_line_that_is_not_known_is_refused_by_itself(line: str, owner: str) ->
     [
         f"interfaces {PORT} description flow-control-to-leaf",
         f"interfaces {PORT} mtu 9216",
-        f"interfaces {PORT} ether-options 802.3ad ae0",
         f"interfaces {PORT} ether-options no-flow-control",
         f"interfaces {PORT} unit 0 family inet address 192.0.2.1/31",
         f"interfaces {PORT} unit 0 family ethernet-switching vlan members all",

@@ -127,7 +127,6 @@ def test_lines_of_a_port_of_eos_that_win_over_its_profile_are_refused(line: str)
         "no switchport",
         "switchport trunk allowed vlan 2-9",
         "ip address 192.0.2.1/31",
-        "channel-group 1 mode active",
         "qos trust dscp",
         "uc-tx-queue 3\n      random-detect ecn count",
         "priority-flow-control on",

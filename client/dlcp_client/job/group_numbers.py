@@ -93,9 +93,7 @@ class GroupNumbers:
         if text is None:
             raise StoreLost(f"{told}: {signed_store.name} has lost the number of the group")
         return (
-            int(text)
-            if text.isascii() and text.isdigit() and len(text) <= len(str(PROBES))
-            else 0
+            int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(PROBES)) else 0
         )
 
     def _take(self, number: int, told: str) -> None:

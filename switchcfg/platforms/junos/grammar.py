@@ -1,9 +1,10 @@
 """Grammar of Junos: the `set` lines that switchcfg reads and writes, and their deletion. Pure."""
 
+import re
 from typing import Final
 
-from switchcfg.platforms.grammar import Grammar
-from switchcfg.platforms.junos.known import CERTAIN, COS, IDLE, OWNERS, REFUSED, VLAN_TYPES
+from switchcfg.platforms.grammar import CHANNEL, Grammar
+from switchcfg.platforms.junos.known import AROUND, CERTAIN, COS, IDLE, OWNERS, REFUSED, VLAN_TYPES
 from switchcfg.platforms.rule import Rule
 
 _PFC: Final = f"{COS} congestion-notification-profile {{name}}"
@@ -192,6 +193,20 @@ GRAMMAR: Final = Grammar(
             refers="filter {filter}",
         ),
         _rule(
+            "filter of domain",
+            "bridge-domains {vlan} forwarding-options filter {way} {filter}",
+            refers="filter {filter}",
+        ),
+        _rule(
+            "filter of instance",
+            "routing-instances {instance} vlans {vlan} forwarding-options filter {way} {filter}",
+            refers="filter {filter}",
+        ),
+        *(
+            _rule(CHANNEL, f"interfaces {{port}} {each}-options 802.3ad <channel>")
+            for each in ("ether", "gigether", "fastether")
+        ),
+        _rule(
             "filter of switch",
             "forwarding-options family {family} filter {way} {filter}",
             refers="filter {filter}",
@@ -200,6 +215,7 @@ GRAMMAR: Final = Grammar(
     comment="#",
     owners=OWNERS,
     certain=CERTAIN,
+    around=re.compile(AROUND),
     idle=IDLE,
     refused=REFUSED,
 )

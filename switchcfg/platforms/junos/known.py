@@ -37,6 +37,8 @@ _WORDS: Final = (
     "(class-of-service|schedulers|scheduler-maps?|classifiers|forwarding-class(es)?|drop-profiles?|"
     "congestion-notification-profile|code-points?|loss-priority)"
 )
+# Interfaces that carry packets of any port
+AROUND: Final = r"(?:irb|vlan|vtep)"
 CERTAIN: Final = re.compile(
     r"(classifier|scheduler|scheduler-map|drop-profile|congestion-notification-profile) .*|"
     r"(?!irb$|vlan$|all$)[a-z-]+|[^a-z<*].*"  # a word in the place of a port
@@ -61,7 +63,12 @@ OWNERS: Final = tuple(
         (f"interfaces ({_WORD})( .*)?", "{0}"),
         (f"switch-options voip interface ({_WORD})( .*)?", "{0}"),
         (f"firewall (?:family {_WORD} )?(?:simple-)?filter ({_WORD})( .*)?", "filter {0}"),
-        (f"(vlans {_WORD} )?forwarding-options (family {_WORD} )?filter .*", SWITCH),
+        (
+            f"((routing-instances {_WORD} )?(vlans|bridge-domains) {_WORD} )?forwarding-options "
+            f"(family {_WORD} )?filter .*",
+            SWITCH,
+        ),
+        (f"(logical-systems|tenants|routing-instances) {_WORD} {COS}( .*)?", SWITCH),
         ("forwarding-options enhanced-hash-key ecmp-dlb .*", SWITCH),
         ("routing-options forwarding-table export .*", SWITCH),
         (f"policy-options policy-statement {_WORD} then load-balance .*", SWITCH),
@@ -130,7 +137,7 @@ IDLE: Final = (
         "link, bridging and administration: chooses no queue",
     ),
     _known(
-        rf"{_UNIT}(gigether|ether|fastether)-options (802\.3ad|fec|auto-negotiation|"
+        rf"{_UNIT}(gigether|ether|fastether)-options (fec|auto-negotiation|"
         r"no-auto-negotiation|loopback|no-loopback|speed|no-flow-control|ieee-802-3az-eee|"
         r"link-mode|source-address-filter|no-source-filtering|ethernet-switch-profile|"
         r"autostate-exclude|redundant-parent|asynchronous-notification)\b.*",
@@ -159,6 +166,11 @@ _REWRITES: Final = (
     "the port in [keep] ports"
 )
 REFUSED: Final = (
+    _known(
+        rf"{COS} interfaces {AROUND} .*\b(classifiers|rewrite-rules|scheduler-map|"
+        r"forwarding-class|congestion-notification-profile)\b.*",
+        "chooses queues or code points of packets on any port: remove it",
+    ),
     _known(
         _COS_PORT + rf"(rewrite-rules (?!exp {_WORD}$).*|rewrite-value .*|translation-table .*)",
         _REWRITES,

@@ -29,7 +29,7 @@ from switchcfg.intent.intent import Device, Intent, PortGroup
 from switchcfg.plan.account import UNREAD, Reading
 from switchcfg.plan.queues import Abilities, Layout, lay_out
 from switchcfg.plan.state import Change, Owns, Place, State, after
-from switchcfg.platforms.commands import CommandPlatform
+from switchcfg.platforms.commands import CommandPlatform, member
 from switchcfg.platforms.junos import text as junos_text
 from switchcfg.platforms.junos.existing import (
     BINDS,
@@ -154,7 +154,8 @@ class Junos(CommandPlatform):
 
     def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
         there = Present.of(present)
-        found = [*mixed(intent, device, there)]
+        found = [each for port in device.ports for each in member(port, self.name, present)]
+        found += mixed(intent, device, there)
         found += [each for port in device.ports for each in problems(intent, port, there)]
         state, wrong = with_kept_classes(intent, device, rendered, there)
         return Fit(state, frozenset(), tuple(dict.fromkeys([*found, *wrong])))

@@ -136,6 +136,7 @@ GRAMMAR: Final = Grammar(
         r"(congestion-control|pfc|mapping|egress-scheduler|egress-queue-mapping|link-pause) .*|"
         rf"{_WORDS}|profile|\W.*"
     ),
+    around=re.compile(r"(vlan|bond|peerlink|irb)\S*"),
     idle=IDLE,
     refused=REFUSED,
 )

@@ -43,6 +43,9 @@ class Nvue(CommandPlatform):
     name, able, grammar, mode = "nvue", ABLE, GRAMMAR, "nv set"
     binds, points, classes = ("interface profile",), "mapping dscp", "queue mapping"
     said, signs = "nv config show -o commands", r"^nv set \S"
+    strange = (
+        r"^(hostname |interface |(class|policy)-map |set (system|interfaces|class-of-service) )"
+    )
     shared = (
         "mapping trust", points, classes, "scheduler mode", "scheduler weight", "buffer alpha",
         "pool",

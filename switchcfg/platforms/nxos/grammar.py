@@ -7,7 +7,7 @@ from switchcfg.plan.account import SWITCH
 from switchcfg.plan.state import natural
 from switchcfg.platforms.grammar import Grammar
 from switchcfg.platforms.name_ranges import members
-from switchcfg.platforms.nxos.known import IDLE, MARKS, MATCHES, QUEUE_LINES, REFUSED
+from switchcfg.platforms.nxos.known import AROUND, IDLE, MARKS, MATCHES, QUEUE_LINES, REFUSED
 from switchcfg.platforms.rule import Rule
 
 _CLASS: Final = "class-map type qos match-any {class}"
@@ -139,6 +139,8 @@ GRAMMAR: Final = Grammar(
         ),
         Rule("interface pfc", (_PORT, "priority-flow-control mode <mode> <how>"), ""),  # foreign
         Rule("port", (_PORT,), ""),
+        Rule("interface channel", (_PORT, "channel-group <number> mode <how*>"), ""),
+        Rule("interface channel", (_PORT, "channel-group <number>"), ""),
         Rule(
             "interface mark",
             (_PORT, "service-policy type qos input <policy>"),
@@ -164,7 +166,8 @@ GRAMMAR: Final = Grammar(
         (re.compile(r"policy-map type (qos|queuing|network-qos) (\S+)"), "policy-map type {0} {1}"),
         (
             re.compile(
-                r"(?:no )?(?:system qos|qos|priority-flow-control|hardware (?:qos|profile qos)|"
+                r"(?:no )?(?:system qos|qos|priority-flow-control|"
+                r"hardware (?:qos|profile (?:qos|pfc|buffer))|"
                 r"class-map|policy-map|service-policy|random-detect|flowcontrol|"
                 r"congestion-control|queue-limit)\b.*"
             ),
@@ -172,6 +175,7 @@ GRAMMAR: Final = Grammar(
         ),
     ),
     certain=re.compile(r"((class-map|policy-map type \S+) )?\W.*"),
+    around=re.compile(AROUND),
     idle=IDLE,
     refused=REFUSED,
 )

@@ -17,6 +17,7 @@ MARKS: Final = ("set dscp", "set cos", "set precedence", "set discard-class", "p
 QUEUE_LINES: Final = ("random-detect", "bandwidth", "queue-limit", "shape", "priority", "afd")
 
 _PORT: Final = r"interface \S+ / "
+AROUND: Final = r"(?:Vlan|nve|Tunnel)\d+(?:\.\d+)?"
 _EIGHT: Final = (
     "the switch has four queues, and switchcfg writes the eight of c-out-8q: remove this device "
     "from the intent"
@@ -34,7 +35,7 @@ IDLE: Final = (
         "administration and telemetry (`bandwidth` of a port is a metric): forwards nothing",
     ),
     _known(
-        _PORT + r"(no |default )?(mtu|speed|duplex|negotiate|fec|channel-group|port-channel|lacp|"
+        _PORT + r"(no |default )?(mtu|speed|duplex|negotiate|fec|port-channel|lacp|"
         r"vpc|switchport|vlan|spanning-tree|storm-control|mac|mac-address|mac port|encapsulation|"
         r"private-vlan|dot1q|evpn|fabric|unidirectional|errdisable|port-type|vtp|autostate|fex|"
         r"hardware (multicast|vethernet)|inherit port-type)\b.*",
@@ -68,6 +69,11 @@ IDLE: Final = (
     _known(r"qos statistics.*|no qos statistics.*", "telemetry"),
 )
 REFUSED: Final = (
+    _known(
+        rf"interface ({AROUND}|\S+\.\d+) / (service-policy .*|qos-mode .*|priority-flow-control .*|"
+        r"(?!description ).*\b(qos|dscp|cos)\b.*)",
+        "chooses queues or code points of packets on any port, or on its own: remove it",
+    ),
     _known(
         r"(system qos|interface \S+) / service-policy type queuing output default-out-policy",
         _EIGHT,

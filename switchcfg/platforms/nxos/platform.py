@@ -44,7 +44,10 @@ class Nxos(CommandPlatform):
     signs = (
         r"^(hostname|switchname|feature|version|interface|(class|policy)-map type) \S|^system qos"
     )
-    strange = r"^(! (device|Command): |qos (map|profile) |vrf instance |transceiver |nv )"
+    strange = (
+        r"^(! (device|Command): |qos (map|profile) |vrf instance |transceiver |nv |"
+        r"set (system|interfaces|class-of-service) )"
+    )
     degraded = ("more than one strict level needs a queuing template with several levels",)
 
     def render(self, intent: Intent, device: Device) -> Rendered:

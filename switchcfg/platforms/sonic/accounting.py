@@ -18,6 +18,9 @@ QOS: Final = re.compile(
     r"\w*(DSCP|QUEUE|BUFFER|PFC|WRED|SCHEDULER|QOS|DOT1P|TRIMMING)\w*|"
     r"(\w+_)?(TC|FC|EXP|POLICER|HASH)(_\w+)?"
 )
+FILTERS: Final = "ACL_RULE"
+# Actions of filters that change code points, queues or rates (sonic-acl; aclorch.h)
+CHANGES: Final = re.compile(r"\w*(DSCP|TC|QUEUE|PRIORITY|COLOR|POLICER|META_DATA)\w*_ACTION")
 _COLOUR: Final = "(green|yellow|red)"
 _FIELDS: Final = {
     "PORT_QOS_MAP": (
@@ -71,6 +74,11 @@ REFUSED: Final = (
         "rewrites code points on the way out, and dlcpd's must leave as they came: remove it",
     ),
     _known(
+        rf"{FILTERS}\|.*",
+        "a filter that changes code points or queues, and dlcpd's must leave as they came: remove "
+        "it",
+    ),
+    _known(
         r"(QUEUE|PORT_QOS_MAP|BUFFER_QUEUE|BUFFER_PG)\|[^| ]*,.*",
         "a key for several ports that overlaps another key: write a key per port",
     ),
@@ -84,12 +92,14 @@ REFUSED: Final = (
 def items(tables: Mapping[str, object]) -> Iterator[tuple[Item, tuple[str, str, str]]]:
     """(item, (table, key, field)) of each field of a table near QoS."""
     for table, rows in tables.items():
-        if not QOS.fullmatch(table) or not isinstance(rows, dict):
+        if not isinstance(rows, dict) or not (QOS.fullmatch(table) or table == FILTERS):
             continue
         for key, fields in rows.items():
             owners = _owners(table, key)
             values = fields if isinstance(fields, dict) else {}
             for field, value in (values or {"": ""}).items():
+                if table == FILTERS and not CHANGES.fullmatch(field):
+                    continue
                 text = f"{table}|{key} {field} {value}".rstrip()
                 yield Item(owners, text, text), (table, key, field)
 

@@ -1,0 +1,234 @@
+"""Cases of configurations that other operators have: each has a test, and each kind more instances.
+
+A: a line that is not read; B: classification by something else than the map of the port; C: keys
+and numbers; D: all that a kept queue has; E: rewriting on the way out; F: use. Instances are of the
+vendors' documents that are named beside them.
+"""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+
+from switchcfg.errors import SwitchcfgError
+from tests.switchcfg.accounted import PORTS, planned, refusal
+from tests.switchcfg.stock import sonic_roce, sonic_text
+from tests.switchcfg.test_accounted_lines import EOS, PORT, REPLACES, TAKES, nxos
+from tests.switchcfg.test_accounted_nvue import PFC, TRUST
+
+# Case -> (module, test)
+TESTS: Final = {
+    "A1": ("test_accounted_lines", "test_ecn_of_a_kept_queue_is_seen_in_every_unit_of_eos"),
+    "A2": (
+        "test_accounted_lines",
+        "test_a_class_that_is_not_matched_by_our_code_points_is_not_ended_on_nxos",
+    ),
+    "A3": ("test_accounted_lines", "test_all_that_a_kept_queue_has_in_a_queuing_policy_is_seen"),
+    "A4": (
+        "test_accounted_lines",
+        "test_lines_of_a_port_of_eos_that_win_over_its_profile_are_refused",
+    ),
+    "A5": (
+        "test_accounted_lines",
+        "test_lines_of_a_port_of_eos_that_win_over_its_profile_are_refused",
+    ),
+    "A6": (
+        "test_accounted_lines",
+        "test_lines_of_a_port_of_eos_that_win_over_its_profile_are_refused",
+    ),
+    "A7": ("test_accounted_lines", "test_a_switch_of_four_queues_is_refused"),
+    "B1": ("test_accounted_tables", "test_the_map_of_the_whole_switch_holds_for_ports_without_one"),
+    "B2": (
+        "test_accounted_nvue",
+        "test_a_kept_queue_that_is_fed_by_vlan_priority_or_port_is_refused",
+    ),
+    "B3": ("test_accounted_tables", "test_a_field_that_is_not_known_is_refused_where_it_is_bound"),
+    "B4": ("test_openconfig", "test_queues_without_a_number_are_refused_by_name"),
+    "C1": (
+        "test_sonic_shared_keys",
+        "test_a_plan_splits_the_keys_that_it_changes_and_a_rollback_joins_them",
+    ),
+    "C2": ("test_accounted_tables", "test_queues_beyond_7_are_read_and_stay"),
+    "C3": ("test_accounted_tables", "test_pfc_of_priority_0_is_refused"),
+    "D1": (
+        "test_accounted_tables",
+        "test_traffic_classes_of_ours_reach_a_priority_group_with_a_buffer",
+    ),
+    "D2": ("test_accounted_lines", "test_share_and_limit_of_a_kept_queue_go_on_in_ours_on_nxos"),
+    "D3": ("test_accounted_lines", "test_share_and_limit_of_a_kept_queue_go_on_in_ours_on_nxos"),
+    "D4": ("test_given_back", "test_a_removal_gives_back_the_very_state_or_is_refused"),
+    "D5": ("test_accounted_tables", "test_a_hash_of_others_is_replaced_only_with_consent"),
+    "E1": ("test_accounted_lines", "test_lines_of_the_whole_switch_are_read_or_refused_on_eos"),
+    "E2": ("test_accounted_nvue", "test_a_line_that_is_not_known_is_refused_by_itself"),
+    "F1": ("test_import", "test_a_switch_whose_ports_have_two_maps_has_two_groups"),
+    "F3": ("test_secrets", "test_states_plans_errors_and_records_have_none"),
+    "F4": ("test_import", "test_many_lines_of_one_kind_are_one"),
+}  # fmt: skip
+_BARE: Final = PORT.replace("   LINE\n", "")
+_JUNOS: Final = (
+    "set system host-name leaf\n"
+    "set firewall family inet filter F term 1 then forwarding-class NO-LOSS\n"
+)
+_NVUE: Final = PFC + TRUST.format("l3")
+
+
+def queue(line: str) -> str:
+    """EOS: a line of a kept queue, in a profile that the plan would replace."""
+    return EOS.replace("LINE", line)
+
+
+def sonic(more: Mapping[str, Any]) -> str:
+    tables = sonic_roce(PORTS["sonic"])
+    for table, rows in more.items():
+        for key, fields in rows.items():
+            tables.setdefault(table, {}).setdefault(key, {}).update(fields)
+    return sonic_text(tables)
+
+
+_OUT: Final = "policy-map type queuing OUT\n  class type queuing c-out-8q-q3\n    "
+_NQ: Final = "policy-map type network-qos NQ\n  class type network-qos c-8q-nq3\n    "
+# (kind, source, platform, configuration, [keep], words of the refusal)
+MORE: Final = (
+    ("A", 'EOS, "QoS Commands", latency', "eos", queue("latency maximum 50 microseconds"), TAKES,
+     "latency maximum"),
+    ("A", 'EOS, "Explicit Congestion Notification", delay', "eos",
+     queue("random-detect ecn delay threshold 5 microseconds"), TAKES, "ecn delay threshold"),
+    ("A", 'EOS, "QoS Commands", drop thresholds', "eos",
+     queue("drop-precedence 1 drop-threshold percent 50"), TAKES, "drop-threshold percent"),
+    ("A", 'NX-OS QoS guide, "Approximate Fair Drop"', "nxos",
+     nxos() + _OUT + "afd queue-desired 150 kbytes ecn\n", REPLACES, "afd in kept queue 3"),
+    ("A", 'NX-OS QoS guide, "Dynamic Packet Prioritization"', "nxos",
+     nxos() + _OUT + "dpp set-qos-group 7\n", REPLACES, "dpp set-qos-group 7"),
+    ("A", 'NX-OS QoS guide, "WRED: forward-nonecn"', "nxos",
+     nxos() + _OUT + "random-detect forward-nonecn\n", REPLACES, "lose ECN in kept queue 3"),
+    ("A", 'NVUE, "Quality of Service", Egress Shaping', "nvue",
+     _NVUE + "nv set qos egress-shaper default-global traffic-class 3 max-rate 100\n",
+     "queues = [3]", "egress-shaper"),
+    ("A", 'NVUE, "Quality of Service", Flow Control Buffers', "nvue",
+     _NVUE + "nv set qos pfc default-global port-buffer 25000\n", "queues = [3]", "port-buffer"),
+    ("B", 'EOS, "QoS Policies on SVIs"', "eos",
+     _BARE + "interface Vlan10\n   service-policy type qos input MARK\n", "queues = [3]",
+     "unread: Vlan10: "),
+    ("B", 'EOS, "Port channel interfaces: QoS of members"', "eos",
+     PORT.replace("LINE", "channel-group 1 mode active"), "queues = [3]",
+     "channel: Ethernet1/1 is a member of Port-Channel1"),
+    ("B", 'NX-OS QoS guide, "Classification": SVIs', "nxos",
+     nxos() + "interface Vlan10\n  service-policy type qos input MARK\n", REPLACES,
+     "unread: Vlan10: "),
+    ("B", 'NX-OS QoS guide, "Using Modular QoS CLI": subinterfaces', "nxos",
+     nxos() + "interface Ethernet1/1.5\n  service-policy type qos input MARK\n", REPLACES,
+     "unread: Ethernet1/1.5: "),
+    ("B", 'NX-OS QoS guide, "QoS for VXLAN": pipe mode', "nxos",
+     nxos() + "interface nve1\n  qos-mode pipe\n", REPLACES, "unread: nve1: "),
+    ("B", 'NX-OS interfaces guide, "Port Channels"', "nxos",
+     nxos().replace("interface Ethernet1/2\n", "interface Ethernet1/2\n  channel-group 7\n"),
+     REPLACES, "channel: Ethernet1/2 is a member of port-channel7"),
+    ("B", 'NVUE, "Access Control List Configuration": SVIs', "nvue",
+     _NVUE + "nv set interface vlan10 acl A inbound\nnv set acl A rule 1 action set cos 3\n",
+     "queues = [3]", "unread: acl A: "),
+    ("B", 'Junos, "Firewall Filter Nonterminating Actions": IRB', "junos",
+     _JUNOS + "set interfaces irb unit 10 family inet filter input F\n", "queues = [4]",
+     "unread: filter F: "),
+    ("B", 'Junos, "Firewall Filters in Bridge Domains"', "junos",
+     _JUNOS + "set bridge-domains B forwarding-options filter input F\n", "queues = [4]",
+     "unread: filter F: "),
+    ("B", 'Junos, "CoS on Aggregated Ethernet Interfaces"', "junos",
+     _JUNOS + "set interfaces et-0/0/0 ether-options 802.3ad ae0\n", "queues = [4]",
+     "channel: et-0/0/0 is a member of ae0"),
+    ("B", 'Junos, "CoS for Logical Systems"', "junos",
+     _JUNOS + "set logical-systems L class-of-service interfaces et-0/0/0 scheduler-map X\n",
+     "queues = [4]", "logical-systems L class-of-service"),
+    ("C", "sonic-queue.yang, keys of VOQ", "sonic",
+     sonic({"QUEUE": {"Ethernet0|3|x": {"scheduler": "scheduler.0"}}}), "queues = [3, 4]",
+     "a key of a VOQ switch"),
+    ("C", "sonic-port-qos-map.yang, global", "sonic",
+     sonic({"PORT_QOS_MAP": {"global": {"dot1p_to_tc_map": "X"}}}), "queues = [3, 4]",
+     "PORT_QOS_MAP|global dot1p_to_tc_map"),
+    ("C", 'NX-OS QoS guide, "Network QoS": a second no-drop class', "nxos",
+     nxos() + _NQ.replace("nq3", "nq4") + "pause pfc-cos 4\n", REPLACES,
+     "Ethernet1/1 queue 4 has PFC"),
+    ("C", 'NVUE, "Quality of Service", priority lists', "nvue",
+     _NVUE.replace("switch-priority 3", "switch-priority 3,5"), "queues = [3]", "queue 5 has PFC"),
+    ("C", 'EOS, "Priority Flow Control", a second priority', "eos",
+     PORT.replace("LINE", "priority-flow-control priority 5 no-drop"), "queues = [3]",
+     "Ethernet1/1 queue 5 has PFC"),
+    ("D", 'NX-OS QoS guide, "Network QoS": ECN of a class', "nxos",
+     nxos() + _NQ + "congestion-control random-detect ecn\n", REPLACES, "congestion-control"),
+    ("D", 'NX-OS QoS guide, "PFC buffers of a class"', "nxos",
+     nxos() + _OUT + "pause buffer-size 100 pause-threshold 20 resume-threshold 3\n", REPLACES,
+     "pause buffer-size 100"),
+    ("D", 'NX-OS QoS guide, "Network Switch Buffer Profiles"', "nxos",
+     nxos() + "hardware qos ns-buffer-profile burst\n", REPLACES, "ns-buffer-profile"),
+    ("D", 'NVUE, "Advanced Buffer Tuning"', "nvue",
+     _NVUE + "nv set qos advance-buffer-config default-global ingress-lossless-buffer "
+     "shared-alpha alpha_2\n", "queues = [3]", "ingress-lossless-buffer"),
+    ("D", 'EOS, "QoS Commands", guaranteed bandwidth', "eos",
+     queue("bandwidth guaranteed 10 mbps"), TAKES, "guaranteed in kept queue 3"),
+    ("D", "schedulerorch.h of sonic-swss, groups", "sonic",
+     sonic({"SCHEDULER_GROUP": {"Ethernet0|1": {"scheduler": "scheduler.1"}}}), "queues = [3, 4]",
+     "SCHEDULER_GROUP"),
+    ("E", 'EOS, "VXLAN QoS": propagation', "eos",
+     _BARE + "interface Vxlan1\n   vxlan qos dscp propagation encapsulation\n", "queues = [3]",
+     "unread: Vxlan1: "),
+    ("E", 'EOS, "QoS Commands", traffic class to EXP', "eos",
+     _BARE + "qos map traffic-class 3 to exp 1\n", "queues = [3]", "rewrites code points"),
+    ("E", 'NX-OS QoS guide, "Marking": table maps', "nxos",
+     nxos().replace("set qos-group 3", "set qos-group 3\n    set dscp dscp table T"), REPLACES,
+     "set dscp dscp table T"),
+    ("E", "aclorch.h of sonic-swss, DSCP_ACTION", "sonic",
+     sonic({"ACL_RULE": {"T|R": {"PRIORITY": "9", "DSCP_ACTION": "5"}}}), "queues = [3, 4]",
+     "a filter that changes code points"),
+    ("E", 'Junos, "Applying Rewrite Rules": all interfaces', "junos",
+     _JUNOS + "set class-of-service interfaces all unit 0 rewrite-rules dscp X\n", "queues = [4]",
+     "rewrite"),
+    ("E", 'NVUE, "Quality of Service", PCP rewriting', "nvue",
+     _NVUE + "nv set qos remark default-global rewrite pcp\n", "queues = [3]",
+     "rewrites code points"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TESTS)
+def test_each_case_has_a_test(case: str) -> None:
+    module, name = TESTS[case]
+    assert callable(getattr(importlib.import_module(f"tests.switchcfg.{module}"), name))
+
+
+def test_each_kind_has_further_instances() -> None:
+    kinds = [kind for kind, *_ in MORE]
+    assert all(kinds.count(kind) >= 5 for kind in "ABCDE")
+
+
+@pytest.mark.parametrize(
+    ("platform", "text", "keep", "says"),
+    [each[2:] for each in MORE],
+    ids=[f"{kind}: {source}" for kind, source, *_ in MORE],
+)
+def test_an_instance_is_refused_by_its_line(platform: str, text: str, keep: str, says: str) -> None:
+    assert says in refusal(platform, text, keep)
+
+
+@pytest.mark.parametrize(
+    ("platform", "text", "keep"),
+    [
+        ("eos", _BARE + "interface Vlan10\n   description qos\n   ip address 192.0.2.1/24\n", ""),
+        ("eos", _BARE + "interface Vxlan1\n   vxlan vni 10 vlan 10\n", ""),
+        ("eos", _BARE + "interface Port-Channel1\n   qos trust cos\n", ""),
+        ("eos", _BARE + "interface Ethernet9/1\n   channel-group 1 mode active\n", ""),
+        ("nxos", nxos() + "interface Vlan10\n  description qos\n  no shutdown\n", REPLACES),
+        ("nxos", nxos() + "interface nve1\n  member vni 10\n", REPLACES),
+        ("nvue", _NVUE + "nv set interface vlan10 acl A inbound\n"
+         "nv set acl A rule 1 action permit\n", "queues = [3]"),
+        ("junos", _JUNOS + "set interfaces irb unit 10 family inet address 192.0.2.1/24\n",
+         "queues = [4]"),
+        ("sonic", sonic({"ACL_RULE": {"T|R": {"PACKET_ACTION": "DROP", "DSCP": "8"}}}),
+         "queues = [3, 4]"),
+    ],
+)  # fmt: skip
+def test_lines_around_that_choose_nothing_are_of_no_matter(
+    platform: str, text: str, keep: str
+) -> None:
+    try:
+        assert planned(platform, text, keep).changes
+    except SwitchcfgError as exc:
+        pytest.fail(str(exc))
