@@ -42,9 +42,9 @@ def status_lines(report: dict[str, Any]) -> Iterator[str]:
     yield f"commit {report['commit'] or 'unknown'}, {spoken}"
     yield "features " + ", ".join(f"{key} {value}" for key, value in report["features"].items())
     yield from _security(report["security"])
-    if problem := report["unreachable"]:
+    if problem := report.get("unreachable"):
         yield f"ADDRESS: {problem}"
-    if problem := report["unmeasured"]:
+    if problem := report.get("unmeasured"):
         yield f"METRICS: {problem}"
     if pending := report["pending"]:
         yield f"{len(pending)} settings wait for a restart: {', '.join(pending)}"

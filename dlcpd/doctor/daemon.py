@@ -169,7 +169,7 @@ def judge_settings(report: dict[str, Any], config: Config, file: Path | None) ->
 def judge_address(report: dict[str, Any]) -> Row:
     """Whether other hosts reach the running daemon, as far as it knows."""
     check, control = "daemon's address", report["endpoints"]["control"]
-    if problem := report["unreachable"]:
+    if problem := report.get("unreachable"):
         return warn(
             check,
             f"{control}: {problem}",

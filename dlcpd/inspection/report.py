@@ -19,12 +19,12 @@ def query(path: str | None, ledger: int) -> dict[str, Any]:
 
 
 def alarms(report: dict[str, Any]) -> Iterator[str]:
-    """The alarms in a report, one per line."""
+    """The alarms in a report, one per line. A daemon one version behind lacks some keys."""
     if "error" in report["engine"]:
         yield f"ENGINE: {report['engine']['error']}"
-    if problem := report["unreachable"]:
+    if problem := report.get("unreachable"):
         yield f"ADDRESS: {problem}"
-    if problem := report["unmeasured"]:
+    if problem := report.get("unmeasured"):
         yield f"METRICS: {problem}"
     if pending := report.get("pending"):
         yield f"SETTINGS: {len(pending)} wait for a restart: {', '.join(pending)}"
