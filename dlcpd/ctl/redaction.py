@@ -15,13 +15,13 @@ from urllib.parse import quote
 
 REMOVED: Final = "[removed]"
 LEAST: Final = 6  # characters of a known value; shorter ones stand in too many other words
+# No pattern may take long for a hostile log: quantifiers are bounded, and possessive where two
+# could share characters.
 _WORDS: Final = (
     r"secrets?|tokens?|passw(?:or)?ds?|passphrases?|pwd|credentials?|cookies?|"
     r"(?:api|private|access|secret|job|signing|encryption|auth)[_-]?keys?"
 )
-_NAME: Final = (
-    rf"(?:(?<![A-Za-z0-9])(?:{_WORDS})|(?<![\w-])keys?)(?![A-Za-z0-9])(?:[_.-]\w{{1,64}}){{0,4}}"
-)
+_NAME: Final = rf"(?:(?<![A-Za-z0-9])(?:{_WORDS})|(?<![\w-])keys?)(?![A-Za-z0-9])[\w.-]{{0,64}}+"
 _VALUE: Final = r"""("(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?|\[removed\]|[^\s"',;}\]]+)"""
 
 
@@ -50,7 +50,7 @@ _PATTERNS: Final = tuple(
             REMOVED,
         ),
         (rf"({_NAME}\\?[\"']?\s{{0,4}}[:=]\s{{0,4}}\\?){_VALUE}", re.IGNORECASE, _quoted),
-        (rf"(--[\w-]{{0,40}}?{_NAME}[ =]){_VALUE}", re.IGNORECASE, _quoted),
+        (rf"((?<![\w-])--[\w-]{{0,40}}?{_NAME}[ =]){_VALUE}", re.IGNORECASE, _quoted),
         (r"\b[0-9a-fA-F]{48,}\b", 0, REMOVED),  # not a commit, which has 40 digits
         (r"(?<![\w+/])[A-Za-z0-9+/]{30,}={1,2}", 0, REMOVED),
     )

@@ -192,7 +192,13 @@ def test_names_of_secrets() -> None:
     assert [name for name in other if names_secret(name)] == []
 
 
-KNOWN: Final = st.text(min_size=6, max_size=40).filter(lambda text: REMOVED not in text)
+@pytest.mark.parametrize("part", ["secret_", "-", "$1$", "key.", "--token", '"', "x://", "secret "])
+def test_a_hostile_line_does_not_hold_it_up(part: str) -> None:
+    """Ambiguous patterns take minutes for it, which is this test's timeout."""
+    assert Redaction().text(part * 20_000 + "\nthe last line").endswith("the last line")
+
+
+KNOWN: Final = st.text("abcXYZ0189_-/\"'\\\n=:\u00e9", min_size=6, max_size=40)  # none of REMOVED's
 
 
 TEXT: Final = st.text(max_size=20)
@@ -203,8 +209,7 @@ DOCUMENT: Final = st.recursive(
 
 @given(KNOWN, st.text(max_size=40), st.text(max_size=40))
 def test_a_known_value_stands_nowhere(known: str, before: str, after: str) -> None:
-    whole = Redaction([known]).text(f"{before} {known} {after}")
-    assert known not in whole or known in REMOVED * 3
+    assert known not in Redaction([known]).text(f"{before} {known} {after}")
 
 
 @given(DOCUMENT)
