@@ -195,6 +195,8 @@ class _Collection:
             files.append(resolved(self.config).security.identity)
         except Exception:  # a host whose addresses cannot be read
             files.append("")
+        if self.report is not None:  # that daemon may have another file
+            files.append(self.report.get("config", {}).get("security", {}).get("identity", ""))
         for name in filter(None, files):
             try:
                 text = first_bytes(Path(name))

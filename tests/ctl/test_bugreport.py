@@ -98,7 +98,7 @@ def test_no_secret_of_any_source_is_in_the_archive_of_a_running_daemon(
     config, archive = configuration(tmp_path, more=more), tmp_path / "report.tar.gz"
     with Daemon(config, mode="") as daemon, daemon.client() as client:
         join_all([client], "password=planted-21")
-        words = ["--config", str(config), "--log", str(planted["log"]), "--steps", "1"]
+        words = ["--socket", str(daemon.socket), "--log", str(planted["log"]), "--steps", "1"]
         assert main(["bugreport", *words, "-o", str(archive)]) == 0
     found, everything = parts(archive), all_bytes(archive)
     assert [secret for secret in secrets_of(planted) if secret in everything] == []
