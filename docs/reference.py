@@ -5,7 +5,6 @@
 """
 
 import dataclasses
-import inspect
 import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -17,7 +16,7 @@ from dlcp_client.server.config import ServerConfig
 from dlcpd.ctl import explain
 from dlcpd.ctl.explain import Setting, comments
 from dlcpd.daemon.config.effective import value_text
-from dlcpd.daemon.config.tables import Config, LocalPath
+from dlcpd.daemon.config.tables import LocalPath
 
 PAGE: Final = Path(__file__).with_name("configuration.md")
 # Variables that the daemon reads; no dataclass lists them.
@@ -82,11 +81,8 @@ def page() -> str:
 
 
 def _sentence(table: str) -> str:
-    """The docstring of a table's dataclass, without the table's name."""
-    kind = type(getattr(Config(), table))
-    text = " ".join((inspect.getdoc(kind) or "").split()).partition("]: ")[2]
-    text = re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", text)
-    return text[0].upper() + text[1:]
+    """What a table is for, with links to pages."""
+    return re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", explain.about(table))
 
 
 def _daemon_rows(found: Iterable[Setting]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The environment variables of the client; no other file of the client reads them."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,8 @@ from dlcpd.contract.errors import BadConfig
 
 SECRETS: Final = "DLCPD_JOB_SECRET"  # prefix of variables that hold secrets
 WARN_AFTER: Final = 5.0  # seconds
+# Values of TORCHELASTIC_RUN_ID where no --rdzv-id was given: its default, and that of --standalone.
+_MADE_UP: Final = re.compile(r"none|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 Pinning = Literal["prefer", "require", "never"]
 
 
@@ -21,7 +24,9 @@ class Environment:
     config: Path | None = None  # DLCPD_CONFIG: configuration file of a private daemon
     master: str = ""  # MASTER_ADDR: host of the job's store; torchrun sets it
     launch: str = ""  # MASTER_ADDR, MASTER_PORT and `run`, which differ between launches
-    run: str = ""  # TORCHELASTIC_RUN_ID: name of the torchrun job, for logs
+    # DLCPD_JOB: name of the job in logs and tools; by default TORCHELASTIC_RUN_ID, unless torchrun
+    # made that up, else SLURM_JOB_NAME and SLURM_JOB_ID, else JOB_NAME
+    run: str = ""
     secret: str = field(default="", repr=False)  # DLCPD_JOB_SECRET: secret of all ranks
     secret_file: Path | None = None  # DLCPD_JOB_SECRET_FILE: file with that secret
     rank: str = ""  # RANK: rank of this process; launchers set it
@@ -60,7 +65,7 @@ class Environment:
             temporary=variables.get("TMPDIR", ""),
             share=variables.get("DLCPD_SHARE", "") != "0",
             end_with_launcher=variables.get("DLCPD_END_WITH_LAUNCHER", "") == "1",
-            run=variables.get("TORCHELASTIC_RUN_ID", ""),
+            run=_run(variables),
             launch=_launch(variables),
         )
 
@@ -75,6 +80,20 @@ class Environment:
 def _launch(variables: Mapping[str, str]) -> str:
     names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
     return ":".join(variables[name] for name in names if variables.get(name))
+
+
+def _run(variables: Mapping[str, str]) -> str:
+    """The name that the user or the scheduler gave the job; "" if none did. Sources: torchrun(1),
+    --rdzv-id; "OUTPUT ENVIRONMENT VARIABLES" of sbatch(1)."""
+    run = variables.get("TORCHELASTIC_RUN_ID", "")
+    slurm = [variables.get(name, "") for name in ("SLURM_JOB_NAME", "SLURM_JOB_ID")]
+    named = (
+        variables.get("DLCPD_JOB", ""),
+        "" if _MADE_UP.fullmatch(run) else run,
+        "-".join(filter(None, slurm)),
+        variables.get("JOB_NAME", ""),
+    )
+    return next(filter(None, named), "")
 
 
 def of_daemon(variables: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -51,12 +51,17 @@ class OutputFile:
 
     def write(self, text: str) -> None:
         """Raises: BadConfig."""
+        self.write_bytes(text.encode())
+
+    def write_bytes(self, data: bytes, mode: int | None = None) -> None:
+        """`mode` of the file; None: that of the file that is replaced. Raises: BadConfig."""
         try:
             if self._is_device:
-                self.path.write_text(text, encoding="utf-8")
+                self.path.write_bytes(data)
                 return
             with self._folder() as (folder, name):
-                folder.replace(name, text.encode(), _mode_of(folder, name))
+                known = _mode_of(folder, name)
+                folder.replace(name, data, known if mode is None else mode)
         except OSError as exc:
             raise BadConfig(f"{self}: cannot be written: {exc.strerror}") from exc
 

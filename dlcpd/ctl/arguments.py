@@ -46,6 +46,7 @@ def parser(
     _add_replay(commands)
     _add_plan(commands)
     doctor.add(commands, environ)
+    _add_bugreport(commands, environ)
     _add_config(commands, environ)
     _add_completion(commands, top)
     extend(commands, extensions)
@@ -211,6 +212,39 @@ def _add_config(commands: Commands, environ: Mapping[str, str]) -> None:
 
 def _config_command(actions: Commands, name: str, text: str) -> argparse.ArgumentParser:
     return command(actions, name, OnDemand("dlcpd.ctl.configuration", name), text)
+
+
+def _add_bugreport(commands: Commands, environ: Mapping[str, str]) -> None:
+    text = "Collect what a person needs to look into a problem, without secrets, in one archive."
+    run = partial(OnDemand("dlcpd.ctl.bugreport", "bugreport"), environ)
+    made = command(commands, "bugreport", run, text)
+    add_socket(made, environ)
+    made.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="configuration of the daemon (default: /etc/dlcpd/dlcpd.toml, if it exists)",
+    )
+    made.add_argument(
+        "--unit", default="dlcpd", metavar="NAME", help="unit of its log and state (%(default)s)"
+    )
+    made.add_argument(
+        "--log", type=Path, metavar="FILE", help="its log (default: the journal of that unit)"
+    )
+    made.add_argument(
+        "--steps",
+        type=whole(0, MAX_STEPS),
+        default=2,
+        metavar="N",
+        help="steps to trace, for 10 s at most, if a job runs (%(default)s); 0 = no trace",
+    )
+    made.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="archive (default: dlcpd-bugreport-HOST.tar.gz)",
+    )
 
 
 def _add_completion(commands: Commands, top: argparse.ArgumentParser) -> None:

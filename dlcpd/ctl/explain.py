@@ -50,6 +50,13 @@ def settings() -> Iterator[Setting]:
             )
 
 
+def about(table: str) -> str:
+    """What a table is for: the docstring of its dataclass, without the table's name."""
+    kind = type(getattr(Config(), table))
+    text = " ".join((inspect.getdoc(kind) or "").split()).partition("]: ")[2]
+    return text[0].upper() + text[1:]
+
+
 def _plain(value: Any) -> Any:
     """`value`, with dataclasses in a tuple as dicts."""
     if isinstance(value, tuple):

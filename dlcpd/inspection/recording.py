@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from dlcpd.contract.errors import DaemonUnavailable
 from dlcpd.contract.inquiries import Traced, TraceRequest
 from dlcpd.inspection.conversation import Conversation
+from dlcpd.inspection.run_identity import RUN, run_identity
 from dlcpd.inspection.timeline import Event, Row, timeline
 
 LOOK: Final = 0.1  # seconds between checks whether the steps are complete
@@ -30,7 +31,8 @@ def record(daemon: Conversation, steps: int, timeout: float) -> Recorded:
     events, epoch = recording.take()
     after = daemon.status(0)
     spans = timeline(events, before["sessions"] + after["sessions"], steps)
-    about = {"clock": "CLOCK_MONOTONIC, microseconds", EPOCH: epoch}
+    run = run_identity(before, after)
+    about = {"clock": "CLOCK_MONOTONIC, microseconds", EPOCH: epoch, RUN: run}
     document = {"traceEvents": spans, "displayTimeUnit": "ms", "otherData": about}
     return Recorded(document, min(complete, steps), sum(map(len, events.values())), recording.full)
 

@@ -93,6 +93,24 @@ def test_the_environment_is_read_once_for_all() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("variables", "name"),
+    [
+        ("", ""),
+        ("TORCHELASTIC_RUN_ID=none", ""),
+        ("TORCHELASTIC_RUN_ID=0b2d9f52-6b1f-4a5c-9c52-1f2ad6c0a0e7", ""),
+        ("TORCHELASTIC_RUN_ID=none SLURM_JOB_NAME=bert SLURM_JOB_ID=7 JOB_NAME=pod", "bert-7"),
+        ("TORCHELASTIC_RUN_ID=slurm-7 SLURM_JOB_NAME=bert SLURM_JOB_ID=7", "slurm-7"),
+        ("SLURM_JOB_ID=7", "7"),
+        ("JOB_NAME=pod", "pod"),
+        ("DLCPD_JOB=mine TORCHELASTIC_RUN_ID=slurm-7 SLURM_JOB_NAME=bert JOB_NAME=pod", "mine"),
+    ],
+)
+def test_a_job_is_called_what_user_or_scheduler_calls_it(variables: str, name: str) -> None:
+    pairs = (pair.split("=") for pair in variables.split())
+    assert Environment.read({key: value for key, value in pairs}).run == name
+
+
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])
 def test_a_time_to_warn_after_is_seconds(text: str) -> None:
     with pytest.raises(BadConfig, match="DLCPD_WARN_AFTER"):

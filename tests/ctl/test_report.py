@@ -19,6 +19,7 @@ from dlcpd.ctl.report.history import of_windows
 from dlcpd.ctl.report.inputs import sections
 from dlcpd.ctl.report.parts import Section, table
 from dlcpd.ctl.report.steps import of_trace
+from dlcpd.inspection.run_identity import sentence
 from dlcpd.inspection.timeline import timeline
 from dlcpd.ledger.frames import frame
 from dlcpd.ledger.records import Record
@@ -81,7 +82,7 @@ def test_a_trace_says_what_its_operations_waited_for() -> None:
     sessions_ = [{"session": 7, "job": "train", "rank": 0}]
     found = timeline({0: events()}, sessions_, 2)
     profile = [{"ph": "X", "pid": 3, "name": "matmul", "ts": 1, "dur": 5}]
-    made = of_trace(profile + found)
+    made = of_trace({"traceEvents": profile + found})
     [row] = block(made, "table")["rows"]
     assert row == ["dlcpd: rank 0 of train", 2, 1.5, 2, 0, 0, 0.02, 0.6, 0.2, 0.1]
     assert made.sentences[1] == (
@@ -90,6 +91,31 @@ def test_a_trace_says_what_its_operations_waited_for() -> None:
     )
     shown = block(made, "timeline")["events"]
     assert shown and all(event["pid"] != 3 and event["ph"] != "i" for event in shown)
+
+
+RUN_OF_TRACE: dict[str, Any] = {
+    "jobs": ["bert-7"], "ranks": 2, "recorded on": "host-a", "hosts": ["host-a", "host-b"],
+    "dlcpd": "0.1.0", "commit": "1a2b3c4", "settings": {"network.entropy": 4},
+}  # fmt: skip
+
+
+def test_a_trace_says_first_what_it_is_of() -> None:
+    found = timeline({0: events()}, [{"session": 7, "job": "bert-7", "rank": 0}], 2)
+    made = of_trace({"traceEvents": found, "otherData": {"run": RUN_OF_TRACE}})
+    assert made.sentences[0] == (
+        "Job bert-7, 2 ranks, on host-a, host-b; recorded on host-a by dlcpd 0.1.0, commit "
+        "1a2b3c4, with 1 setting other than the defaults."
+    )
+    assert made.made == RUN_OF_TRACE
+
+
+def test_many_hosts_are_counted_in_a_sentence() -> None:
+    hosts = [f"h{number}" for number in range(20)]
+    none = {"hosts": hosts, "commit": "", "settings": {}, "jobs": []}
+    assert sentence(RUN_OF_TRACE | none) == (
+        "Job unknown, 2 ranks, on h0, h1, h2, h3, h4, h5, h6, h7 and 12 more; recorded on host-a "
+        "by dlcpd 0.1.0, commit unknown, with no settings other than the defaults."
+    )
 
 
 def test_a_step_of_the_client_is_a_span_from_due_to_computed() -> None:

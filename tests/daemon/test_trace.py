@@ -116,6 +116,10 @@ def test_steps_operations_and_data_are_on_the_timeline(
     assert [row for row in rows if row.get("cat") == "reduction"]
     titles = {row["args"]["name"] for row in rows if row["name"] == "process_name"}
     assert titles == {"dlcpd: rank 0 of traced"}
+    run = document["otherData"]["run"]
+    assert (run["jobs"], run["ranks"], len(run["hosts"])) == (["traced"], 2, 2)
+    assert run["recorded on"] in run["hosts"]
+    assert run["settings"]["inject.loss"] == 0.05
 
 
 def test_nothing_is_noted_unless_somebody_records(hosts: list[Daemon], training: Training) -> None:

@@ -17,7 +17,8 @@ def test_contents(machine: Machine, package: Path, measured: Measured) -> None:
     assert machine.run("dlcpd --version").startswith("dlcpd ")
     assert machine.run("dlcpctl --help") and machine.run("switchcfg --help")
     machine.run(f"{PYTHON} -c 'import cryptography, prometheus_client, uvloop'")  # extras
-    for name in ("man1/dlcpctl.1.gz", "man1/switchcfg.1.gz", "man8/dlcpd.8.gz"):
+    pages = "man1/dlcpctl.1.gz", "man1/switchcfg.1.gz", "man5/dlcpd.toml.5.gz", "man8/dlcpd.8.gz"
+    for name in pages:
         assert ".TH " in machine.run(f"zcat /usr/share/man/{name}")
     completes = "source /usr/share/bash-completion/completions/dlcpctl; complete -p dlcpctl"
     assert "_shtab_dlcpctl" in machine.run(f'bash -c "{completes}"')

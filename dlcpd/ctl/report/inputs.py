@@ -49,7 +49,7 @@ def _kind(found: Any) -> tuple[str, Callable[[Any], Section] | None]:
             isinstance(e, dict) and isinstance(e.get("pid"), int) and e["pid"] >= FIRST_PROCESS
             for e in events
         ):
-            return "a file of dlcpctl trace", lambda it: of_trace(it["traceEvents"])
+            return "a file of dlcpctl trace", of_trace
         found = [found]
     if isinstance(found, list) and found and all(map(_is_window, found)):
         return "metrics of a training", lambda it: of_windows(it if isinstance(it, list) else [it])

@@ -5,14 +5,17 @@ from statistics import median
 from typing import Any, Final
 
 from dlcpd.ctl.report.parts import Section, seconds, table
+from dlcpd.inspection.run_identity import RUN, sentence
 from dlcpd.inspection.timeline import FIRST_PROCESS
 
 PHASES: Final = ("queued", "waits for ranks", "exchange", "returns")
 Event = dict[str, Any]
 
 
-def of_trace(events: list[Event]) -> Section:
-    """Leaves out `events` of other programs, such as torch.profiler. Raises: as of_document."""
+def of_trace(trace: dict[str, Any]) -> Section:
+    """Leaves out events of other programs, such as torch.profiler. Raises: as of_document."""
+    events: list[Event] = trace["traceEvents"]
+    run = trace.get("otherData", {}).get(RUN, {})  # without: joined with a profile
     ours = [event for event in events if event.get("pid", 0) >= FIRST_PROCESS]
     names = {
         event["pid"]: event["args"]["name"]
@@ -32,11 +35,12 @@ def of_trace(events: list[Event]) -> Section:
     )
     return Section(
         "Steps, as dlcpctl trace recorded them",
-        [text for row in rows for text in _said(row)],
+        [*([sentence(run)] if run else []), *(text for row in rows for text in _said(row))],
         [
             {"kind": "timeline", "title": "Time of operations, by phase", "events": shown},
             table("In all", header, rows),
         ],
+        run,
     )
 
 

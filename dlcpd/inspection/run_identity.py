@@ -1,0 +1,44 @@
+"""What a recording is of: jobs, hosts, build and configuration, for the top of a report."""
+
+from typing import Any, Final
+
+from dlcpd.daemon.config.tables import Config
+from dlcpd.inspection.settings import not_in_force
+
+RUN: Final = "run"  # its key in otherData of a recording
+MOST_NAMED: Final = 8  # hosts or jobs in a sentence
+Row = dict[str, Any]
+
+
+def run_identity(*reports: Row) -> Row:
+    """Of one daemon's reports, the last of which counts for all but sessions."""
+    newest = reports[-1]
+    sessions = [session for report in reports for session in report["sessions"]]
+    hosts = {peer["host"] for session in sessions for peer in session["peers"]}
+    config = newest.get("config")  # a daemon of an earlier version does not tell it
+    other = not_in_force(config, Config()) if config else []
+    return {
+        "jobs": sorted({session["job"] for session in sessions}),
+        "ranks": max((session["world_size"] for session in sessions), default=0),
+        "recorded on": newest["host"],
+        "hosts": sorted(hosts | {newest["host"]}),
+        "dlcpd": newest["version"],
+        "commit": newest.get("commit", ""),
+        "settings": {one.key: one.running for one in other},
+    }
+
+
+def sentence(run: Row) -> str:
+    """For people. Raises: KeyError, TypeError for anything but a run's identity."""
+    settings = len(run["settings"])
+    return (
+        f"Job {_named(run['jobs']) or 'unknown'}, {run['ranks']} ranks, on {_named(run['hosts'])}; "
+        f"recorded on {run['recorded on']} by dlcpd {run['dlcpd']}, commit "
+        f"{run['commit'] or 'unknown'}, with "
+        f"{settings or 'no'} {'setting' if settings == 1 else 'settings'} other than the defaults."
+    )
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
