@@ -18,13 +18,17 @@ from tests.switchcfg.linux_device import LinuxDevice
 from tests.switchcfg.simulated import SimulatedDriver
 
 INTERRUPTED = 130
-PORTS = {name: ("p1", "p2", "p3")[: 3 if name.startswith("leaf") else 2] for name in
-         ("leaf1", "leaf2", "spine1", "spine2")}  # fmt: skip
+PORTS = {
+    name: ("p1", "p2", "p3")[: 3 if name.startswith("leaf") else 2]
+    for name in ("leaf1", "leaf2", "spine1", "spine2")
+}
 # (device, port) at both ends; p3 of a leaf leads to a host.
 LINKS = [
-    (("leaf1", "p1"), ("spine1", "p1")), (("leaf1", "p2"), ("spine2", "p1")),
-    (("leaf2", "p1"), ("spine1", "p2")), (("leaf2", "p2"), ("spine2", "p2")),
-]  # fmt: skip
+    (("leaf1", "p1"), ("spine1", "p1")),
+    (("leaf1", "p2"), ("spine2", "p1")),
+    (("leaf2", "p1"), ("spine1", "p2")),
+    (("leaf2", "p2"), ("spine2", "p2")),
+]
 DEVICE = """\
 [[device]]
 name = "{name}"
@@ -241,8 +245,10 @@ def test_a_device_whose_neighbours_stay_away_is_reverted_and_ends_it(
     tells[kind] = [*tells[kind] * 2, {"lldp": '{"lldp": {}}', "vtysh": frr("p1")}[kind]]
     assert lab.run("apply", "INTENT", "PLANS", "--revert-after", "16") == FAILED
     err = capsys.readouterr().err
-    gone = {"lldp": "2 of 4 neighbours did not come back: LLDP p1 (spine1), LLDP p2 (spine2)",
-            "vtysh": "1 of 4 neighbours did not come back: BGP p2"}[kind]  # fmt: skip
+    gone = {
+        "lldp": "2 of 4 neighbours did not come back: LLDP p1 (spine1), LLDP p2 (spine2)",
+        "vtysh": "1 of 4 neighbours did not come back: BGP p2",
+    }[kind]
     assert f"leaf2: {gone} [commit_failed]" in err
     assert "leaf2: reverted\n" in err and "not started: spine1, spine2" in err
     assert lab.drivers["leaf2"].device.says() == before

@@ -135,9 +135,13 @@ def test_neighbours_outside_of_the_intent_do_not_contradict_each_other() -> None
 def test_ports_without_a_neighbour_and_one_sided_links_are_told() -> None:
     found = wiring(intent(), {"leaf1": [LEAF1], "spine1": []})
     assert [str(each) for each in found.alone] == [
-        "leaf1 Ethernet2/1", "leaf1 Ethernet3/1", "leaf2 Ethernet0", "leaf2 Ethernet4",
-        "leaf2 Ethernet8", "spine1 Ethernet1/2",
-    ]  # fmt: skip
+        "leaf1 Ethernet2/1",
+        "leaf1 Ethernet3/1",
+        "leaf2 Ethernet0",
+        "leaf2 Ethernet4",
+        "leaf2 Ethernet8",
+        "spine1 Ethernet1/2",
+    ]
     assert found.one_sided == (
         "leaf1 Ethernet1/1 - spine1 Ethernet1/1: spine1 does not hear leaf1 there",
     )

@@ -244,17 +244,39 @@ TREES = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["interface", "chassis", "port", "name", "id", "value", "descr", "peers", "mtu",
-                 "state", "neighbors", "port-id", "l_port_id", "ifname", "neighborDevice",
-                 "neighbor-id", "neighbor-address", "system-name", "LLDP_ENTRY_TABLE:Ethernet0",
-                 "interfaces", "eth_mtu", "type", "session-state", "x"]
+                [
+                    "interface",
+                    "chassis",
+                    "port",
+                    "name",
+                    "id",
+                    "value",
+                    "descr",
+                    "peers",
+                    "mtu",
+                    "state",
+                    "neighbors",
+                    "port-id",
+                    "l_port_id",
+                    "ifname",
+                    "neighborDevice",
+                    "neighbor-id",
+                    "neighbor-address",
+                    "system-name",
+                    "LLDP_ENTRY_TABLE:Ethernet0",
+                    "interfaces",
+                    "eth_mtu",
+                    "type",
+                    "session-state",
+                    "x",
+                ]
             ),
             inner,
             max_size=4,
         )
     ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @given(TREES)

@@ -53,16 +53,21 @@ def clos(leaves: int, spines: int) -> tuple[list[str], list[Edge]]:
 def test_the_canary_then_leaves_then_spines_one_by_one() -> None:
     names, edges = clos(4, 3)
     assert order(*fabric(names, edges, [])) == [
-        ["leaf0"], ["leaf1", "leaf2", "leaf3"], ["spine0"], ["spine1"], ["spine2"],
-    ]  # fmt: skip
+        ["leaf0"],
+        ["leaf1", "leaf2", "leaf3"],
+        ["spine0"],
+        ["spine1"],
+        ["spine2"],
+    ]
 
 
 def test_leaves_with_a_common_host_or_a_peer_link_go_one_after_the_other() -> None:
     names, edges = clos(5, 2)
     hosts = [("leaf1", "h1"), ("leaf2", "h1")]
     assert order(*fabric(names, [*edges, ("leaf3", "leaf4")], hosts))[1:3] == [
-        ["leaf1", "leaf3"], ["leaf2", "leaf4"],
-    ]  # fmt: skip
+        ["leaf1", "leaf3"],
+        ["leaf2", "leaf4"],
+    ]
 
 
 def test_two_sides_and_devices_without_links_are_never_together() -> None:
@@ -91,8 +96,10 @@ def test_a_device_that_is_the_only_path_is_alone_and_named() -> None:
     known = topology(intent, wiring)
     assert order(intent, wiring)[-1] == ["spine0"]
     assert sorted(lost(known, {"spine0"})) == [
-        ("leaf0", "leaf1"), ("leaf0", "leaf2"), ("leaf1", "leaf2"),
-    ]  # fmt: skip
+        ("leaf0", "leaf1"),
+        ("leaf0", "leaf2"),
+        ("leaf1", "leaf2"),
+    ]
     assert not [*lost(known, {"leaf0"})]
 
 

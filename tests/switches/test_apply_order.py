@@ -70,9 +70,19 @@ class Switches:
             for high, spine in enumerate(SPINES, 1):
                 one, other = (self.names[leaf], f"p{high}"), (self.names[spine], f"p{low}")
                 ip(
-                    "link", "add", one[1], "netns", one[0], "type", "veth",
-                    "peer", "name", other[1], "netns", other[0],
-                )  # fmt: skip
+                    "link",
+                    "add",
+                    one[1],
+                    "netns",
+                    one[0],
+                    "type",
+                    "veth",
+                    "peer",
+                    "name",
+                    other[1],
+                    "netns",
+                    other[0],
+                )
                 rows += [(*one, *other), (*other, *one)]
         for leaf in LEAVES:
             pair = ("type", "veth", "peer", "name", "h1x")  # to a host without LLDP
@@ -123,8 +133,10 @@ class Switches:
         """The kinds of its root queues."""
         said = subprocess.run(
             ("tc", "-n", self.names[switch], "-j", "qdisc", "show"),
-            text=True, capture_output=True, check=True,
-        ).stdout  # fmt: skip
+            text=True,
+            capture_output=True,
+            check=True,
+        ).stdout
         return " ".join(row["kind"] for row in json.loads(said) if row.get("root"))
 
 
