@@ -104,8 +104,7 @@ def test_a_length_that_is_none_is_refused_by_its_line() -> None:
 
 
 def test_nxos_tells_its_headroom_as_a_buffer_and_a_threshold() -> None:
-    """`pause buffer-size` of a network class: Cisco, Nexus 5500 QoS guide, "Configuring No-Drop
-    Buffer Thresholds". The digits of its sizes are no PFC priorities."""
+    """`pause` of a network class may have sizes. Their digits are no PFC priorities."""
 
     def said(buffer: int, mtu: int = 9_216) -> list[str]:
         room = f"buffer-size {buffer} pause-threshold 20480 resume-threshold 10240 pfc-cos 3"

@@ -171,6 +171,12 @@ MORE: Final = (
     ("E", 'EOS, "VXLAN QoS": propagation', "eos",
      _BARE + "interface Vxlan1\n   vxlan qos dscp propagation encapsulation\n", "queues = [3]",
      "unread: Vxlan1: "),
+    ("E", "match of router-adaptive-virtual-topology in Arista's AVD", "eos",
+     _BARE + "router adaptive-virtual-topology\n   policy P\n      match application-profile A\n"
+     "         dscp 26\n", "queues = [3]", "dscp 26"),
+    ("E", "match of router-adaptive-virtual-topology in Arista's AVD", "eos",
+     _BARE + "router adaptive-virtual-topology\n   policy P\n      match application-profile A\n"
+     "         traffic-class 3\n", "queues = [3]", "rewrites code points"),
     ("E", 'EOS, "QoS Commands", traffic class to EXP', "eos",
      _BARE + "qos map traffic-class 3 to exp 1\n", "queues = [3]", "rewrites code points"),
     ("E", 'NX-OS QoS guide, "Marking": table maps', "nxos",
@@ -213,6 +219,14 @@ def test_an_instance_is_refused_by_its_line(platform: str, text: str, keep: str,
     [
         ("eos", _BARE + "interface Vlan10\n   description qos\n   ip address 192.0.2.1/24\n", ""),
         ("eos", _BARE + "interface Vxlan1\n   vxlan vni 10 vlan 10\n", ""),
+        ("eos", _BARE + "interface Vxlan1\n   no vxlan qos dscp propagation encapsulation\n", ""),
+        ("eos", _BARE + "interface Tunnel1\n   tunnel mode ipsec\n", ""),
+        ("eos", _BARE + "router adaptive-virtual-topology\n   topology role edge\n   policy P\n"
+         "      match application-profile A\n         avt profile B\n         no dscp\n", ""),
+        ("eos", PORT.replace("LINE", "no priority-flow-control priority 3"), ""),
+        ("eos", PORT.replace("LINE", "no mvrp"), ""),
+        ("eos", PORT.replace("LINE", "no flow-spec ipv4 ipv6"), ""),
+        ("eos", PORT.replace("LINE", "sync-e"), ""),
         ("eos", _BARE + "interface Port-Channel1\n   qos trust cos\n", ""),
         ("eos", _BARE + "interface Ethernet9/1\n   channel-group 1 mode active\n", ""),
         ("nxos", nxos() + "interface Vlan10\n  description qos\n  no shutdown\n", REPLACES),
