@@ -47,12 +47,13 @@ class Headroom:
 def warnings(intent: Intent, device: Device, after: SwitchModel) -> Iterator[str]:
     """Configured headrooms that do not hold the bytes that can arrive after a pause."""
     ports: dict[tuple[str, PauseBuffer, Headroom], list[str]] = {}
+    longest = max((each.cable for each in intent.lossless), default=0)
     for group in device.groups:
         for name in group.ports:
             for each in dict.fromkeys(after.port(name)):
                 if not (found := each.pause_buffer):
                     continue
-                metres = intent.cable or found.metres or CABLE
+                metres = intent.cable or found.metres or longest or CABLE
                 need = Headroom(found.rate or group.rate, metres, found.frame or FRAME)
                 if found.size < need.most:
                     names = ports.setdefault((each.queue, found, need), [])

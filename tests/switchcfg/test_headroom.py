@@ -121,3 +121,7 @@ def test_nxos_tells_its_headroom_as_a_buffer_and_a_threshold() -> None:
         "it stops"
     ]
     assert said(20_480)[0].endswith("need 23516: packets drop")
+    row = "[[lossless]]\nname = 'roce'\npriority = 3\ndscp = [24]\nshare = 50\ncable = '100m'"
+    text = nxos().replace("pfc-cos 3", "buffer-size 9 pause-threshold 5 pfc-cos 3")
+    [one] = warnings(*wanted("nxos", "", row), model_of("nxos", text))
+    assert "a cable of 100 m" in one  # NX-OS has no length of its own
