@@ -11,6 +11,7 @@ from switchcfg.intent.known import KNOWN
 from switchcfg.intent.lossless import Lossless
 from switchcfg.intent.port_names import in_words
 from switchcfg.intent.port_ranges import compact
+from switchcfg.model.headroom import CABLE, FRAME, Headroom
 from switchcfg.plan.queues import Layout, Queue, lay_out
 from switchcfg.platforms.known import PLATFORMS
 from switchcfg.platforms.platform import group_name, not_to_be_had
@@ -30,7 +31,7 @@ def lines(intent: Intent, device: Device) -> Iterator[str]:
         rate, buffer = in_words(group.rate), _bytes(group.buffer)
         yield f"  {ports}: {_profile(intent, device, group)}, {rate}, buffer {buffer}"
         rows = [COLUMNS, *(_row(intent, device, queue, layout) for queue in layout.queues)]
-        rows += [_lossless_row(each) for each in layout.lossless]
+        rows += [_lossless_row(intent, group, each) for each in layout.lossless]
         widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
         for row in rows:
             cells = (f"{cell:{width}}" for cell, width in zip(row, widths, strict=True))
@@ -80,8 +81,13 @@ def _row(intent: Intent, device: Device, queue: Queue, layout: Layout) -> tuple[
     )
 
 
-def _lossless_row(each: Lossless) -> tuple[str, ...]:
-    cable = f", cable {each.cable}m" if each.cable else ""
+def _headroom(intent: Intent, group: PortGroup, each: Lossless) -> Headroom:
+    return Headroom(group.rate, intent.cable or each.cable or CABLE, FRAME)
+
+
+def _lossless_row(intent: Intent, group: PortGroup, each: Lossless) -> tuple[str, ...]:
+    room = _headroom(intent, group, each)
+    cable = f", cable {room.metres}m, headroom {room.least}-{room.most}"
     share = f"share {each.share}%"
     return (
         str(each.priority),
@@ -142,9 +148,11 @@ def _port(intent: Intent, device: Device, group: PortGroup) -> dict[str, Any]:
                 "dscp": list(each.dscp),
                 "share": each.share,
                 "cable": each.cable or None,
+                "headroom": [room.least, room.most],
                 "ecn": list(each.mark) if each.mark else None,
             }
             for each in layout.lossless
+            for room in (_headroom(intent, group, each),)
         ],
         "degraded": list(layout.degraded),
     }

@@ -10,6 +10,7 @@ from typing import Final
 from switchcfg.cli import neighbours
 from switchcfg.drivers.driver import Commit, Driver, busy
 from switchcfg.errors import BadPlan, CommitFailed, SwitchcfgError
+from switchcfg.intent.port_ranges import folded
 from switchcfg.plan import text
 from switchcfg.plan.plan import Plan, digest, treatments_of
 from switchcfg.plan.state import Change, State, after
@@ -87,7 +88,7 @@ async def apply(  # noqa: PLR0913  # all but the first three by keyword
     count = f"{len(plan.changes)} change{'s'[: len(plan.changes) != 1]}"
     tell(f"{plan.device}: {count}{_lasting(plan)}; reverts in {seconds} s unless confirmed")
     if plan.minutes:
-        tell(f"{plan.device}: disrupts: {'; '.join(text.folded(plan.disrupts))}")
+        tell(f"{plan.device}: disrupts: {'; '.join(folded(plan.disrupts, most=1))}")
     ends = asyncio.get_running_loop().time() + seconds - CONFIRM
     commit = Commit(plan.steps, restore, seconds, who, diff is not None, _telling(plan, tell))
     said = await driver.commit(commit)

@@ -17,7 +17,7 @@ from switchcfg.intent.classes import (
 )
 from switchcfg.intent.known import KNOWN, having
 from switchcfg.intent.links import Ends, read_links
-from switchcfg.intent.lossless import Lossless, read_lossless
+from switchcfg.intent.lossless import Lossless, read_cable, read_lossless
 from switchcfg.intent.port_names import FASTEST, MEMBERS
 from switchcfg.intent.port_ranges import expand
 from switchcfg.intent.table import Source, Table, among
@@ -109,6 +109,7 @@ class Intent:
     devices: tuple[Device, ...]
     lossless: tuple[Lossless, ...] = ()  # by priority
     links: tuple[Ends, ...] = ()
+    cable: int = 0  # metres of the longest one, to check headrooms; 0: as each switch says
 
     def device(self, name: str) -> Device:
         """The device of this name. Raises: BadIntent, with the known names."""
@@ -143,6 +144,7 @@ def _intent(root: Table, read: Read | None) -> Intent:
     name = fabric.text("name", NAME, "name (letters, digits, '.', '_', '-'; at most 63)")
     prefix = fabric.text("prefix", PREFIX, "prefix (2 to 12 capitals and digits)", "DLCP")
     spray = fabric.one_of("spray", SPRAY, "hash")
+    cable = read_cable(fabric)
     fabric.done()
     root.expect("classes", "lossless")
     classes = read_classes(root.table("classes")) if root.has("classes") else shared_classes()
@@ -152,7 +154,7 @@ def _intent(root: Table, read: Read | None) -> Intent:
     devices = _devices(root, read, queueing.buffer, keep)
     links = read_links(root, {each.name: each.platform for each in devices})
     root.done()
-    return Intent(name, prefix, spray, classes, queueing, keep, devices, lossless, links)
+    return Intent(name, prefix, spray, classes, queueing, keep, devices, lossless, links, cable)
 
 
 def _queueing(table: Table, classes: tuple[TrafficClass, ...]) -> Queueing:

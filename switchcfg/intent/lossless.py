@@ -74,6 +74,15 @@ def read_lossless(
     return tuple(found[priority] for priority in sorted(found))
 
 
+def read_cable(table: Table) -> int:
+    """The length of a cable in metres; 0: not given. Raises: BadIntent."""
+    cable = table.text("cable", CABLE, 'length such as "40m"', "0m")
+    metres = int(cable.removesuffix("m"))
+    if "cable" in table.values and not 1 <= metres <= MAX_CABLE:
+        raise table.error("cable", f"{cable} is outside 1m..{MAX_CABLE}m")
+    return metres
+
+
 def _row(table: Table, points: Mapping[int, str]) -> Lossless:
     table.expect("ecn", "cnp")
     name = table.text("name", NAME, "name (up to 16 letters, digits and '_')")
@@ -85,10 +94,7 @@ def _row(table: Table, points: Mapping[int, str]) -> Lossless:
         if each in points:
             raise table.error("dscp", f"code point {each}: {points[each]}")
     share = table.integer("share", 1, 100)
-    cable = table.text("cable", CABLE, 'length such as "40m"', "0m")
-    metres = int(cable.removesuffix("m"))
-    if "cable" in table.values and not 1 <= metres <= MAX_CABLE:
-        raise table.error("cable", f"{cable} is outside 1m..{MAX_CABLE}m")
+    metres = read_cable(table)
     cnp = table.integer("cnp", 0, MAX_DSCP, -1)
     ecn = table.flag("ecn", True)
     mark = table.sizes("mark", MIN_MARK, MAX_MARK, MARK)

@@ -9,6 +9,7 @@ MAX_PORTS: Final = 1024  # in one range: more than a chassis has
 FEW: Final = 4  # lines that are shown one by one
 _RANGE: Final = re.compile(r"([^\[\]]*)\[(\d{1,4})-(\d{1,4})(?:/(\d{1,2}))?\]([^\[\]]*)")
 _WORD: Final = re.compile(r"[\w/.:-]+")
+_FIRST: Final = re.compile(r"[A-Za-z][\w/.:-]*\d(?=\W)")  # a port's name that begins a line
 
 
 def expand(text: str) -> list[str]:
@@ -36,13 +37,15 @@ def compact(names: Sequence[str]) -> list[str]:
     return min((_compact(names, which) for which in (-1, -2)), key=len)
 
 
-def folded(lines: Iterable[str], ports: Collection[str], most: int = FEW) -> list[str]:
-    """Lines that differ only by a port, if they are more than `most`, as one line with ranges."""
-    known = frozenset(ports)
+def folded(
+    lines: Iterable[str], ports: Collection[str] | None = None, most: int = FEW
+) -> list[str]:
+    """Lines that differ only by a port, if they are more than `most`, as one line with ranges.
+    `ports`: their names; None: only a name at the beginning of a line is a port."""
+    known = None if ports is None else frozenset(ports)
     same: dict[str, dict[str, str]] = {}  # line without its port -> port -> line
     for line in lines:
-        words = (hit[0].rstrip(":.") for hit in _WORD.finditer(line))
-        port = next((word for word in words if word in known), "")
+        port = _port(line, known)
         same.setdefault(line.replace(port, "\0", 1) if port else line, {})[port] = line
     out: list[str] = []
     for plain, found in same.items():
@@ -51,6 +54,15 @@ def folded(lines: Iterable[str], ports: Collection[str], most: int = FEW) -> lis
         else:
             out += found.values()
     return out
+
+
+def _port(line: str, known: Collection[str] | None) -> str:
+    """The port that a line names; "": none."""
+    if known is None:
+        first = _FIRST.match(line)
+        return first[0].rstrip(":.") if first else ""
+    words = (hit[0].rstrip(":.") for hit in _WORD.finditer(line))
+    return next((word for word in words if word in known), "")
 
 
 def _compact(names: Sequence[str], which: int) -> list[str]:

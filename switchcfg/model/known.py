@@ -9,7 +9,7 @@ from typing import Final
 from switchcfg.errors import BadState
 from switchcfg.intent.intent import Device, Intent
 from switchcfg.intent.known import KNOWN
-from switchcfg.model.load import warnings
+from switchcfg.model import headroom, load
 from switchcfg.model.proof import RULE, problems
 from switchcfg.model.values import RESPECTS, PortModel, SwitchModel
 
@@ -84,4 +84,7 @@ def judged(
     then = {name: each for name, each in after.ports.items() if name not in unchanged}
     judged_ports = replace(before, ports=ports), replace(after, ports=then)
     found = problems(intent, device, *judged_ports, removing=removing, whole=whole)
-    return Judgement(found, () if removing else tuple(warnings(intent, device, before, after)))
+    if removing:
+        return Judgement(found)
+    strict = load.warnings(intent, device, before, after)
+    return Judgement(found, (*strict, *headroom.warnings(intent, device, after)))

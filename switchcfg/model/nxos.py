@@ -15,6 +15,7 @@ from switchcfg.model.values import (
     EITHER,
     PCPS,
     POINT_NAMES,
+    PauseBuffer,
     PortModel,
     SwitchModel,
     Treatment,
@@ -48,6 +49,7 @@ _SETS: Final = re.compile(
 _NEAR: Final = re.compile(r"(qos|service-policy|queue-limit|hardware qos)\b.*")
 UNITS: Final = {"kbytes": 1000, "mbytes": 1_000_000}
 _SIZE: Final = re.compile(r"(\d{1,9}) (kbytes|mbytes)")
+_ROOM: Final = re.compile(r"pause buffer-size (\d{1,9}) pause-threshold (\d{1,9})\b.*")
 _FED: Final = re.compile(r"c-out-(?:8q-)?q(\d|-default)")
 _NETWORK: Final = re.compile(r"c-(?:8q-)?nq(\d|-default)")
 
@@ -147,7 +149,10 @@ class _NxosSwitch:
                 rank=-first_number(level) if (level := lines.get("priority", "")) else None,
                 weight=first_number(lines.get("bandwidth", "")),
                 pausing=frozenset([self.system.get("network-qos", "")] if pause else []),
-                pauses=frozenset(re.findall(r"\d", pause) if mode != "off" else []),
+                pauses=frozenset(
+                    re.findall(r"\d", pause.rpartition("pfc-cos")[2]) if mode != "off" else []
+                ),
+                pause_buffer=_pause_buffer(pause, inside) if mode != "off" else None,
             )
 
         return port_model(ways, treat)
@@ -250,6 +255,15 @@ def _fed(name: str) -> str:
     """The queue of a class of a queuing policy; "": not of output."""
     hit = _FED.fullmatch(name)
     return "" if hit is None else "0" if hit[1] == "-default" else hit[1]
+
+
+def _pause_buffer(pause: str, inside: Lines) -> PauseBuffer | None:
+    """The bytes between the threshold and the end of a buffer that a network class has."""
+    found = _ROOM.fullmatch(pause)
+    if not found:
+        return None
+    size = max(0, int(found[1]) - int(found[2]))
+    return PauseBuffer(size, frame=first_number(inside.get("mtu", "")))
 
 
 def _only(lines: Lines, *heads: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from switchcfg.model.values import (
     DSCPS,
     PCPS,
+    PauseBuffer,
     PortModel,
     SwitchModel,
     Treatment,
@@ -180,6 +181,7 @@ class _SonicPort:
             cables=frozenset(k for k, row in self._cables() if self.name in row),
             pausing=frozenset(filter(None, [self.bound.get("pfc_to_queue_map")])),
             pauses=self._reacts(queue) | self._enabled("pfc_enable") & self._sending(group),
+            pause_buffer=self._pause_buffer(str(room.get("profile", "")), group),
         )
 
     def _unread(self) -> list[str]:
@@ -207,6 +209,17 @@ class _SonicPort:
             speed = self.tables.get("PORT", {}).get(self.name, {}).get("speed", "unknown")
             return f"computed for cable {length} and speed {speed}"
         return self._buffer(profile, fields)
+
+    def _pause_buffer(self, profile: str, group: str) -> PauseBuffer | None:
+        """The `xoff` of a group that pauses; None: the switch computes it, or has none."""
+        xoff = str(self._profile("BUFFER_PROFILE", profile).get("xoff", ""))
+        if not xoff.isdecimal() or not self._enabled("pfc_enable") & self._sending(group):
+            return None
+        port = self.tables.get("PORT", {}).get(self.name, {})
+        lengths = (str(row[self.name]) for _, row in self._cables() if self.name in row)
+        rate = first_number(str(port.get("speed", ""))) * 10**6  # of Mbit/s
+        frame = first_number(str(port.get("mtu", "")))
+        return PauseBuffer(int(xoff), first_number(next(lengths, "")), rate, frame)
 
     def _cables(self) -> Iterable[tuple[str, Row]]:
         return self.tables.get("CABLE_LENGTH", {}).items()

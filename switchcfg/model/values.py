@@ -26,6 +26,16 @@ UNKNOWN: Final = "unknown"  # a queue or class that the model cannot tell
 
 
 @dataclass(frozen=True, slots=True)
+class PauseBuffer:
+    """The configured buffer for packets that arrive after a pause. 0: not configured."""
+
+    size: int  # bytes
+    metres: int = 0  # of cable
+    rate: int = 0  # bit/s
+    frame: int = 0  # bytes of the largest frame
+
+
+@dataclass(frozen=True, slots=True)
 class Treatment:
     """The treatment of the packets of one code point on one port. "": nothing is configured."""
 
@@ -48,6 +58,7 @@ class Treatment:
     pausing: frozenset[str] = field(default=frozenset(), compare=False)  # objects that set `pfc`
     cables: frozenset[str] = field(default=frozenset(), compare=False)  # set `headroom` by length
     pauses: frozenset[str] = field(default=frozenset(), compare=False)  # PFC priorities, if on
+    pause_buffer: PauseBuffer | None = field(default=None, compare=False)  # None: not known
 
 
 RESPECTS: Final = tuple(each.name for each in fields(Treatment) if each.compare)

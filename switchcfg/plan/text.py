@@ -1,15 +1,13 @@
 """A plan as readable text: changes, effects on traffic, degraded parts. Pure."""
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from switchcfg.intent.port_ranges import compact
+from switchcfg.intent.port_ranges import folded
 from switchcfg.plan.plan import Plan
 from switchcfg.plan.state import Change
 
 FEW: Final = 8  # values of one object that are shown; the rest is only counted
-_PORT: Final = re.compile(r"([A-Za-z][\w/.:-]*\d)(\W.*)")  # a text that begins with a port's name
 
 
 def lines(plan: Plan) -> Iterator[str]:
@@ -32,7 +30,7 @@ def lines(plan: Plan) -> Iterator[str]:
         yield f"  read {read} of {every} QoS lines{far}"
     if plan.seconds:
         yield f"  takes up to {minutes(plan.seconds)}: {_steps(plan)}"
-    for text in folded(plan.disrupts):
+    for text in folded(plan.disrupts, most=1):
         yield f"  disrupts: {text}"
     for text in plan.degraded:
         yield f"  degraded: {text}"
@@ -65,17 +63,6 @@ def count(number: int, what: str) -> str:
 def minutes(seconds: int) -> str:
     """A time in whole minutes, rounded up: "1 minute", "2 minutes"."""
     return count(-(-seconds // 60), "minute")
-
-
-def folded(texts: Iterable[str]) -> Iterator[str]:
-    """The texts, with those that differ in the port alone as one: `Ethernet[0-8/4] goes down`."""
-    groups: dict[str, list[str]] = {}
-    for text in texts:
-        found = _PORT.fullmatch(text)
-        port, rest = (found[1], found[2]) if found else ("", text)
-        groups.setdefault(rest, []).append(port)
-    for rest, ports in groups.items():
-        yield f"{', '.join(compact(ports))}{rest}"
 
 
 def _steps(plan: Plan) -> str:

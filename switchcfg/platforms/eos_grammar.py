@@ -46,6 +46,7 @@ _REWRITES: Final = (
     "rewrites code points on the way out, and dlcpd's must leave as they came: remove it, or this "
     "device from the intent"
 )
+_PATHS: Final = "router adaptive-virtual-topology"  # of WAN routers
 _BY_NAME: Final = "switchcfg writes uc-tx-queue, which chips with this line refuse"
 
 AROUND: Final = r"(?:Vlan|Vxlan|Tunnel)\d+(?:\.\d+)?"
@@ -87,6 +88,20 @@ IDLE: Final = (
     _known(
         _PORT + r"(uc|mc)?-?tx-queue \d+( / random-detect ecn count)?", "counts marked packets"
     ),
+    _known(
+        _PORT + r"(no|default) (priority-flow-control priority \d+|(channel-group|dcbx|flow-spec|"
+        r"mfib|mld|mrp|msrp|mvrp|vxlan qos)\b.*)",
+        "a default, as `show running-config all` prints it",
+    ),
+    _known(
+        _PORT + r"(sync-e\b|pvlan mapping |vmtracer |tunnel (source|destination|mode|ipsec|key|mss|"
+        r"path-mtu-discovery|underlay)\b).*",
+        "clocks, bridging, and ends of a tunnel: chooses no queue",
+    ),
+    _known(
+        rf"{_PATHS}( / ((.* / )?(no|default) .*|(?!.*\b(dscp|traffic-class) ).*))?",
+        "chooses paths, and no queue",
+    ),
     _known(r"qos profile \S+ / uc-tx-queue \d+ / priority strict", "the default of a queue"),
     _known(r"qos profile \S+ / uc-tx-queue \d+ / random-detect ecn count", "counts packets"),
     _known(r"qos profile \S+ / (no )?priority-flow-control pause watchdog.*", "guards, not sets"),
@@ -108,7 +123,8 @@ IDLE: Final = (
 REFUSED: Final = (
     _known(
         rf"interface {AROUND} / (service-policy (?!type pbr ).*|qos .*|vxlan qos .*|shape .*|"
-        r"priority-flow-control .*|(?!description ).*\b(traffic-class|dscp|cos|tx-queue)\b.*)",
+        r"priority-flow-control .*|"
+        r"(?!description |(no|default) vxlan qos ).*\b(traffic-class|dscp|cos|tx-queue)\b.*)",
         "chooses queues or code points of packets on any port: remove it",
     ),
     _known(
@@ -123,6 +139,7 @@ REFUSED: Final = (
     ),
     _known(_PORT + r"profile .*", "lines of interface profiles are not read: write them here"),
     _known(rf"({_PORT})?qos (rewrite .*|map traffic-class .* to (dscp|cos|exp) .*)", _REWRITES),
+    _known(rf"{_PATHS} / (?!(.* / )?(no|default) ).*\b(dscp|traffic-class) .*", _REWRITES),
     _known(r"qos profile \S+ / (mc-)?tx-queue .*", _BY_NAME),
 )
 
@@ -203,6 +220,7 @@ GRAMMAR: Final = Grammar(
         (re.compile(r"policy-map type (?:qos|quality-of-service) (\S+)"), "policy-map {0}"),
         (re.compile(r"class-map type qos (?:match-\S+ )?(\S+)"), "class-map {0}"),
         (re.compile(r"traffic-policies"), "traffic-policies"),
+        (re.compile(_PATHS), SWITCH),
         (
             re.compile(
                 r"(?:(?:no|default) )?(?:qos|priority-flow-control|flowcontrol|queue-monitor|"

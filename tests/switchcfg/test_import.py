@@ -1,6 +1,7 @@
 """An intent out of what a device has today."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from switchcfg.cli.main import CHANGES, FAILED, SAME, main
 from switchcfg.intent.classes import shared_classes
 from switchcfg.intent.intent import parse
+from switchcfg.platforms.known import PLATFORMS
 from tests.switchcfg.accounted import PORTS
 from tests.switchcfg.foreign_devices import DEVICES
 from tests.switchcfg.intents import NAME
@@ -19,7 +21,11 @@ from tests.switchcfg.test_output import NASTY, assert_harmless
 
 __all__ = ["lab"]  # the fixture
 SONIC = ["Ethernet0", "Ethernet4", "Ethernet8"]
-CAPTURED = sorted(Path(__file__).with_name("captured").glob("[!R]*"))
+CAPTURED = [  # whole configurations; answers of lldpd are there, too
+    file
+    for file in sorted(Path(__file__).with_name("captured").iterdir())
+    if re.split(r"[._]", file.name)[0] in PLATFORMS
+]
 
 
 @pytest.fixture

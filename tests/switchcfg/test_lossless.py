@@ -209,6 +209,7 @@ def test_ports_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
                 "dscp": [24],
                 "share": 50,
                 "cable": 40,
+                "headroom": [23516, 48732],
                 "ecn": [153600, 1536000],
             }
         ]
@@ -220,4 +221,4 @@ def test_ports_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert kind.able.lossless or name in ("linux", "openconfig") or refused in said
     if able:
         assert "3      roce     24  " in said
-        assert "153600-1536000  never: PFC, share 50%, cable 40m\n" in said
+        assert "153600-1536000  never: PFC, share 50%, cable 40m, headroom 23516-48732\n" in said

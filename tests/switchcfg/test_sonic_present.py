@@ -223,6 +223,13 @@ def test_a_switch_of_several_asics_is_refused_by_name(tables: dict[str, Any], sa
         SONIC.read(sonic_text(tables))
 
 
+def test_a_processor_of_a_smart_switch_is_refused_by_its_type() -> None:
+    tables = sonic_roce(PORTS)
+    tables["DEVICE_METADATA"] = {"localhost": {"switch_type": "dpu"}}
+    with pytest.raises(BadState, match="switch_type 'dpu': a processor of a SmartSwitch"):
+        SONIC.read(sonic_text(tables))
+
+
 @pytest.mark.parametrize("kind", ["voq", "fabric"])
 def test_a_switch_of_virtual_output_queues_is_refused_by_its_type(kind: str) -> None:
     """orchagent drops keys of two parts there: `malformed key ... Must contain 4 tokens`."""

@@ -36,9 +36,14 @@ def refuse_several(document: Mapping[str, Any]) -> None:
 
 def refuse_voq(document: Mapping[str, Any]) -> None:
     """Raises: BadState for a switch with virtual output queues, whose keys have four parts
-    (qosorch.cpp and bufferorch.cpp of sonic-swss drop others)."""
+    (qosorch.cpp and bufferorch.cpp of sonic-swss drop others), and for a DPU of a SmartSwitch."""
     match document.get("DEVICE_METADATA"):
-        case {"localhost": {"switch_type": "voq" | "fabric" | "dpu" as kind}}:
+        case {"localhost": {"switch_type": "dpu"}}:
+            raise BadState(
+                "switch_type 'dpu': a processor of a SmartSwitch, with no queues of front ports: "
+                "remove this device from the intent"
+            )
+        case {"localhost": {"switch_type": "voq" | "fabric" as kind}}:
             raise BadState(
                 f"switch_type {kind!r}: keys of its queues name a switch and an ASIC, and "
                 "switchcfg does not support them: remove this device from the intent"
