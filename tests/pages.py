@@ -40,8 +40,9 @@ def sections(page: Path) -> dict[str, tuple[str, list[Block]]]:
 
 
 def shape(text: str) -> str:
-    """What stays when numbers, and the name of the host before a colon, are others."""
-    return re.sub(r"\d+(\.\d+)?", "0", re.sub(r"^[\w.-]+: dlcpd", "HOST: dlcpd", text))
+    """The part that stays when numbers, versions, and the host before a colon are others."""
+    text = re.sub(r"^[\w.-]+: dlcpd [^\s,]+", "HOST: dlcpd VERSION", text)
+    return re.sub(r"\d+(\.\d+)?", "0", text)
 
 
 @cache

@@ -298,7 +298,10 @@ def _fakes(name: str, draw: Callable[[], list[float] | None]) -> dict[str, Calla
             "_over_both": lambda *_: times(),
             "_cut_once": lambda *_: _cut(times()),
         },
-        "uneven": {"_measure": lambda _, into, *__: _uneven(into, times())},
+        "uneven": {
+            "_measure": lambda _, into, *__: _uneven(into, times()),
+            "_train": lambda trained, *_: _trained(trained, times()),
+        },
     }
     return by_scenario[name]
 
@@ -316,6 +319,12 @@ def _of_paths(options: Any, path: rtt.Path, found: list[float]) -> rtt.Results:
 def _uneven(into: uneven.UnevenTimes, found: list[float]) -> None:
     for each in (into.gloo, into.direct, into.planned, into.uplink):
         each.extend(found)
+
+
+def _trained(trained: dict[str, uneven.FsdpSteps], found: list[float]) -> None:
+    for each in trained.values():
+        for samples in (each.times, each.uplink, each.errors):
+            samples.extend(found)
 
 
 def _cut(found: list[float]) -> tuple[list[float], list[int]]:
