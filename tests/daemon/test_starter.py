@@ -61,7 +61,8 @@ def prefix(tmp_path: Path) -> Path:
 @pytest.fixture
 def path(monkeypatch: pytest.MonkeyPatch, prefix: Path) -> Iterator[list[str]]:
     """sys.path of a parent that sees that folder first."""
-    monkeypatch.setattr(sys, "path", [str(prefix), *sys.path])
+    plain = [each for each in sys.path if not each.endswith("_vendor")]  # setuptools adds its own
+    monkeypatch.setattr(sys, "path", [str(prefix), *plain])
     return sys.path  # type: ignore[return-value]
 
 

@@ -81,7 +81,7 @@ def test_a_trace_is_drawn(site: Site, chrome: "Chrome", tmp_path: Path) -> None:
     assert chrome.find_elements(By.CSS_SELECTOR, "main img") == []
     assert chrome.title == "Steps, as dlcpctl trace recorded them - dlcpd"
     events: list[dict[str, Any]] = json.loads(file.read_text())["traceEvents"]
-    [row] = cells(chrome, "table")
+    row, *_ = cells(chrome, "table")  # the settings follow, folded
     operations = [e for e in events if e["ph"] == "b" and "collective" in e.get("args", {})]
     lost = sum(event["args"]["segments waived"] for event in operations)
     assert row[1] == "3" and row[3:6:2] == [str(len(operations)), str(lost)]

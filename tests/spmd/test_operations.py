@@ -17,6 +17,7 @@ SEEDS: Final = 3
 
 
 @pytest.mark.heavy
+@pytest.mark.timeout(900)
 def test_a_divided_call_equals_the_whole_one() -> None:
     """The operations that are refused in every form are those of the table."""
     checked: Counter[str] = Counter()
