@@ -172,14 +172,10 @@ class Connection:
                 break
             numbers.append(self._record(now))
             if len(numbers) == burst:
-                self._depart(numbers)
+                self._leave(numbers)
                 numbers = []
-                if pace != math.inf:
-                    self._may_send_at = max(self._may_send_at, now) + burst / pace
         if numbers:
-            self._depart(numbers)
-            if pace != math.inf:
-                self._may_send_at = max(self._may_send_at, now) + len(numbers) / pace
+            self._leave(numbers)
         if self._next == self.written and not self._lost and not self._window_full:
             self._limited_until = self._delivered + len(self._flying)
         if self._timer == math.inf:
@@ -206,6 +202,12 @@ class Connection:
         )
         self._order += 1
         return number
+
+    def _leave(self, numbers: list[int]) -> None:
+        """Send segments; the pace says when the next may follow: at once, if it is infinite."""
+        self._depart(numbers)
+        pace = self.congestion.pace
+        self._may_send_at = max(self._may_send_at, self.calendar.now) + len(numbers) / pace
 
     def _depart(self, numbers: list[int]) -> None:
         self._last_sent = self.calendar.now

@@ -88,6 +88,15 @@ def momentum(
     return update(w, w - lr * m)
 
 
+def _moments(  # noqa: PLR0917  # the state of Adam and its constants
+    g: Tensor, m: Tensor, v: Tensor, t: Tensor, betas: Betas, eps: float
+) -> tuple[Tensor, Tensor]:
+    """Update both moments of `g`: the first, and the corrected root of the second plus `eps`."""
+    m = update(m, betas[0] * m + (1 - betas[0]) * g)
+    v = update(v, betas[1] * v + (1 - betas[1]) * g * g)
+    return m, (v / (1 - betas[1] ** t)).sqrt() + eps
+
+
 @program(g=local, w=replicated, m=replicated, v=replicated, t=scalar, lr=scalar, kernel=_adam)
 def adam(  # noqa: PLR0913, PLR0917  # inputs and constants of a program
     g: Tensor,
@@ -103,9 +112,7 @@ def adam(  # noqa: PLR0913, PLR0917  # inputs and constants of a program
 ) -> Tensor:
     """Adam."""
     g = all_reduce(g, "avg") + weight_decay * w
-    m = update(m, betas[0] * m + (1 - betas[0]) * g)
-    v = update(v, betas[1] * v + (1 - betas[1]) * g * g)
-    root = (v / (1 - betas[1] ** t)).sqrt() + eps
+    m, root = _moments(g, m, v, t, betas, eps)
     return update(w, w - lr / (1 - betas[0] ** t) * m / root)
 
 
@@ -124,9 +131,7 @@ def adamw(  # noqa: PLR0913, PLR0917  # inputs and constants of a program
 ) -> Tensor:
     """Adam with decoupled weight decay."""
     g = all_reduce(g, "avg")
-    m = update(m, betas[0] * m + (1 - betas[0]) * g)
-    v = update(v, betas[1] * v + (1 - betas[1]) * g * g)
-    root = (v / (1 - betas[1] ** t)).sqrt() + eps
+    m, root = _moments(g, m, v, t, betas, eps)
     return update(w, w * (1 - lr * weight_decay) - lr / (1 - betas[0] ** t) * m / root)
 
 
@@ -145,9 +150,7 @@ def lamb(  # noqa: PLR0913, PLR0917  # inputs and constants of a program
 ) -> Tensor:
     """LAMB, of one layer: the step has the norm of the weights."""
     g = all_reduce(g, "avg")
-    m = update(m, betas[0] * m + (1 - betas[0]) * g)
-    v = update(v, betas[1] * v + (1 - betas[1]) * g * g)
-    root = (v / (1 - betas[1] ** t)).sqrt() + eps
+    m, root = _moments(g, m, v, t, betas, eps)
     u = m / (1 - betas[0] ** t) / root + weight_decay * w
     sizes = norm(w), norm(u)
     ratio = torch.where((sizes[0] > 0) & (sizes[1] > 0), sizes[0] / sizes[1], 1.0)
