@@ -21,7 +21,7 @@ ROOT: Final = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
 from dlcpd.build import NOTE as BUILD_NOTE  # noqa: E402  # of this source
-from dlcpd.build import built, parsed  # noqa: E402  # likewise
+from dlcpd.build import built, linked, parsed, project_urls  # noqa: E402  # likewise
 from dlcpd.transfer_form import BUILT, SOURCES, digest  # noqa: E402  # likewise
 
 PACKAGE: Final = "dlcpd"
@@ -139,6 +139,9 @@ class Source(sdist):
 
 setup(
     version=parsed(BUILD)[0],
+    long_description=linked((ROOT / "README.md").read_text("utf-8"), BUILD, os.environ),
+    long_description_content_type="text/markdown",
+    project_urls=project_urls(os.environ),
     ext_modules=[data_path(), *transfer_layer()],
     cmdclass={"build_ext": Build, "build_py": Modules, "sdist": Source},
 )

@@ -13,6 +13,7 @@ from typing import Final
 RELEASE: Final = "0.1.0"  # the next one
 NOTE: Final = "_build.txt"  # "VERSION COMMIT" or "VERSION"
 VARIABLE: Final = "DLCPD_BUILD"  # of builds from a copy without git: the text of a NOTE
+PROJECT_URL: Final = "DLCPD_PROJECT_URL"  # of published builds: the project's page at a forge
 _VERSION: Final = r"\d+\.\d+\.\d+(?:rc\d+)?(?:\.dev\d+)?(?:\+[0-9a-z.]+)?"
 _FORM: Final = re.compile(rf"({_VERSION})(?: ([0-9a-f]{{7,40}}))?\s*")
 _LONG: Final = 60.0  # seconds; git answers at once
@@ -58,6 +59,29 @@ def built(folder: Path, environ: Mapping[str, str]) -> str:
     note = environ.get(VARIABLE) or noted() or described(folder) or f"{RELEASE}.dev0"
     parsed(note)
     return note
+
+
+def project_urls(environ: Mapping[str, str]) -> dict[str, str]:
+    """For the page of a package index; none where no project's page is given."""
+    url = environ.get(PROJECT_URL, "").rstrip("/")
+    pages = {"Changelog": "/blob/main/CHANGELOG.md", "Documentation": "/tree/main/docs"}
+    pages |= {"Homepage": "", "Issues": "/issues"}
+    return {name: url + page for name, page in pages.items()} if url else {}
+
+
+def linked(readme: str, note: str, environ: Mapping[str, str]) -> str:
+    """README.md for a package index, which has none of the files that its links name.
+
+    They lead to the project's page; without one the text stays as it is.
+    """
+    url = environ.get(PROJECT_URL, "").rstrip("/")
+    if not url:
+        return readme
+    version, commit = parsed(note)
+    at = f"v{version}" if version == RELEASE else commit or "main"
+    inside = r"\[([^]]*)\]\((?!https?:|#)"
+    pictures = re.sub(f"!{inside}", rf"![\1]({url}/raw/{at}/", readme)
+    return re.sub(f"(?<!!){inside}", rf"[\1]({url}/blob/{at}/", pictures)
 
 
 def _git(folder: Path, *words: str) -> str:

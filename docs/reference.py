@@ -41,6 +41,11 @@ OTHERS: Final = (
         'for builds from a copy without git: "VERSION COMMIT", as `python3 dlcpd/build.py` prints',
     ),
     (
+        "DLCPD_PROJECT_URL",
+        "for builds that are published: the project's page at a forge, for the links of a package "
+        "index and the homepage of packages",
+    ),
+    (
         "DLCPD_COUNT_CALLS",
         "if set, engines count their function calls for `dlcpctl bench all-reduce --account`; slow",
     ),

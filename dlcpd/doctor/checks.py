@@ -5,10 +5,10 @@ import platform
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from dlcpd.daemon.config.effective import resolved
+from dlcpd.daemon.config.effective import engine_configs, resolved
 from dlcpd.daemon.config.tables import Config
 from dlcpd.daemon.config.values import AUTO, cpu_numbers
-from dlcpd.doctor import daemon, host, interfaces, kernel, keys, topology
+from dlcpd.doctor import daemon, host, interfaces, kernel, keys, topology, tracking
 from dlcpd.doctor.rows import Row, warn
 
 Check = tuple[str, Callable[[], Iterable[Row]]]
@@ -42,6 +42,7 @@ def _checks(written: Config, file: Path | None, socket: str) -> list[Check]:
             "receive buffer",
             lambda: [kernel.judge_buffer(kernel.look_at_buffer(network.receive_buffer))],
         ),
+        ("connection tracking", lambda: [_tracking(config)]),
         ("shared memory", lambda: [kernel.judge_sealing(kernel.look_at_sealing())]),
         ("huge pages", lambda: [kernel.judge_huge_pages(kernel.look_at_huge_pages())]),
         ("CPUs", lambda: [_cpus(config)]),
@@ -73,6 +74,11 @@ def _interfaces(written: Config, config: Config) -> Iterator[Row]:
     chosen = all(path.address != AUTO for path in written.network.paths)
     used = [path.address for path in config.network.paths]
     return interfaces.judge_interfaces(interfaces.look_at_interfaces(), used, chosen=chosen)
+
+
+def _tracking(config: Config) -> Row:
+    ports = [port for engine in engine_configs(config) for _, port in engine.paths if port]
+    return tracking.judge_tracking(tracking.look_at_tracking(ports))
 
 
 def _segmentation(*, offload: bool) -> Row:

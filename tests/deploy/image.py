@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from dlcpd import __version__
+
 BASE: Final = "localhost/base:1"
 IMAGE: Final = "localhost/dlcpd:test"
 # crun refuses a machine with both versions of control groups; with the second hidden there is one.
@@ -125,6 +127,8 @@ def build(podman: Podman, top: Path) -> str:
         "--pull=never",
         f"--file={top}/deploy/oci/Containerfile",
         f"--build-arg=BASE={BASE}",
+        f"--build-arg=VERSION={__version__}+image",
+        "--build-arg=REVISION=1a2b3c4",
         f"--tag={IMAGE}",
         str(top),
         timeout=500,

@@ -26,10 +26,16 @@ def test_the_image(podman: Podman, measured: Measured) -> None:
     assert made["Config"]["User"] == "7417"
     assert made["Config"]["Entrypoint"] == ["dlcpd"]
     once = (*RUN, "--rm", "--network=none")
-    assert podman.run(*once, IMAGE, "--version").startswith(f"dlcpd {__version__}\n")
+    assert podman.run(*once, IMAGE, "--version").startswith(f"dlcpd {__version__}+image\n")
     python = (*once, "--entrypoint=python", IMAGE, "-c")
     podman.run(*python, "import cryptography, prometheus_client, uvloop")
     assert "No module named 'torch'" in podman.tried(*python, "import torch").stdout
+    labels = made["Config"]["Labels"]
+    assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
+    assert labels["org.opencontainers.image.version"] == f"{__version__}+image"
+    listed = podman.run(*once, "--entrypoint=cat", IMAGE, "/opt/dlcpd/sbom.cdx.json")
+    parts = {part["name"]: part["version"] for part in json.loads(listed)["components"]}
+    assert parts["dlcpd"] == f"{__version__}+image" and {"numpy", "uvloop"} <= set(parts)
     measured(f"{made['Size'] >> 20} MiB with a base of Debian's Python")
 
 

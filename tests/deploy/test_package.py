@@ -1,5 +1,8 @@
-"""The .deb: what is in it, and what its installation, upgrade and removal do."""
+"""The .deb and the .rpm: what is in them, and what installation, upgrade and removal do."""
 
+import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -43,6 +46,56 @@ def test_upgrade(machine: Machine) -> None:
     machine.until("dlcpctl status | grep -x '0 sessions'", "the job is gone")
     machine.run("dpkg --install /package/*.deb")
     assert main_pid(machine) not in (pid, "0")
+
+
+@pytest.mark.skipif(shutil.which("lintian") is None, reason="lintian is missing")
+def test_lintian_finds_nothing(package: Path) -> None:
+    done = subprocess.run(
+        ["lintian", "--allow-root", "--fail-on", "error,warning", str(package)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_parts_are_listed_with_their_versions(machine: Machine) -> None:
+    listed = json.loads(machine.run("cat /opt/dlcpd/sbom.cdx.json"))
+    parts = {each["name"].lower(): each["version"] for each in listed["components"]}
+    names = "import importlib.metadata as m; print(*(d.name for d in m.distributions()))"
+    assert set(parts) == set(machine.run(f"{PYTHON} -c '{names}'").lower().split())
+    assert parts["dlcpd"] == machine.run("dlcpd --version").split()[1]
+
+
+@pytest.mark.skipif(shutil.which("rpm") is None, reason="rpm is missing")
+@pytest.mark.check(39, "the .rpm: installed, upgraded beside a job and without one, removed")
+def test_rpm(machine: Machine) -> None:
+    """By rpm's own scripts: the helpers of Debian are hidden."""
+    helpers = "/usr/bin/deb-systemd-helper", "/usr/bin/deb-systemd-invoke"
+    rpm = "rpm --nodeps --dbpath /run/rpm"  # this distribution's packages are dpkg's
+    machine.run("dpkg --purge dlcpd")
+    machine.run("; ".join(f"mount --bind /dev/null {each}" for each in helpers))
+    try:
+        machine.run(f"{rpm} --install /package/*.rpm")
+        assert main_pid(machine) == "0"  # as rpm has it, an administrator starts services
+        machine.run("systemctl enable --now dlcpd.service && dlcpctl status")
+        pid = main_pid(machine)
+        with Job(machine) as ranks:
+            train(ranks)
+            said = machine.run(f"{rpm} --upgrade --force /package/*.rpm")
+            assert "jobs are served by the version of before" in said
+            assert main_pid(machine) == pid
+            train(ranks)
+        machine.until("dlcpctl status | grep -x '0 sessions'", "the job is gone")
+        machine.run(f"{rpm} --upgrade --force /package/*.rpm")
+        assert main_pid(machine) not in (pid, "0")
+        machine.run(f"echo '# mine' >>/etc/dlcpd/dlcpd.toml; {rpm} --erase dlcpd")
+        machine.run("grep '# mine' /etc/dlcpd/dlcpd.toml.rpmsave && [ ! -e /opt/dlcpd ]")
+        assert machine.run("find /etc/systemd/system -name 'dlcpd*'") == ""
+    finally:
+        machine.run("; ".join(f"umount {each}" for each in helpers))
+        machine.run("rm -rf /etc/dlcpd; dpkg --install --force-confmiss /package/*.deb")
 
 
 def install_by_hand(machine: Machine) -> None:

@@ -9,14 +9,17 @@ from tests.tooling import steps
 from tests.tooling.steps import Elsewhere
 
 DEPLOY: Final = ROOT / "docs" / "deploy.md"
-PACKAGE: Final = Elsewhere("tests/deploy/conftest.py::package", "deploy/deb/build-deb")
+PACKAGE: Final = Elsewhere("tests/deploy/conftest.py::package", "deploy/packages/build")
 # apt calls dpkg for a file; a new user instead of one that is there.
 INSTALLED: Final = Elsewhere("tests/deploy/conftest.py::machine", "dpkg --install")
 USER: Final = Elsewhere("tests/deploy/conftest.py::machine", "useradd --user-group --groups dlcpd-")
 BY_HAND: Final = Elsewhere("tests/deploy/test_package.py::install_by_hand", "docs/deploy.md")
 LINES: Final[steps.Table] = {
-    "deploy/deb/build-deb .": PACKAGE,
+    "deploy/packages/build .": PACKAGE,
     "sudo apt install ./dlcpd_*.deb": INSTALLED,
+    "sudo dnf install python3.11 ./dlcpd-*.rpm && sudo systemctl enable --now dlcpd.service": (
+        Elsewhere("tests/deploy/test_package.py::test_rpm", "systemctl enable --now dlcpd.service")
+    ),
     "sudo usermod -aG dlcpd-users alice": USER,
     "dlcpctl status": Elsewhere(BY_HAND.by, "dlcpctl status"),
     "pip install 'dlcpd[client]'": Elsewhere(".ci/run::venv"),
