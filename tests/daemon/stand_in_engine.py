@@ -18,10 +18,11 @@ from typing import Any
 
 import msgpack
 
-from dlcpd.io import commands, control_events
+from dlcpd.io import commands, control_events, report_rows
 from dlcpd.io.control_frames import pack, unpack
 from dlcpd.ipc.seqpacket import receive, receive_now
 
+EVENT = 32 << 10  # bytes of peers in one event of a report
 ENDPOINTS = [commands.UdpAddress("127.0.0.1", 40000)]
 EMPTY: dict[str, Any] = {
     "stand_in": True, "counters": {}, "effort": {}, "paths": [], "sessions": {}
@@ -57,8 +58,8 @@ class StandIn:
             os.close(arena)
             self.lanes[command.session] = socket.socket(fileno=lane)
             self.emit(control_events.SessionOpened(command.session))
-        if isinstance(command, commands.ReportRequest) and self.mode == "big":
-            for part in big_report():
+        if isinstance(command, commands.ReportRequest) and self.mode.startswith("big"):
+            for part in big_report(*map(int, self.mode.split(":")[1:])):
                 self.emit(part)
         elif isinstance(command, commands.ReportRequest) and self.mode != "deaf":
             self.emit(control_events.Report({**EMPTY, "ledger": command.ledger}))
@@ -102,15 +103,18 @@ class StandIn:
         self.emit(getattr(control_events, name)(session=number, **fields))
 
 
-def big_report() -> Iterator[control_events.Report]:
-    """8 ranks of a job of 256, with 16 paths to each peer: one event for some peers."""
+def big_report(ranks: int = 256, paths: int = 16) -> Iterator[control_events.Report]:
+    """8 ranks of a job, with a traffic class of every path to each peer; few peers an event."""
     yield control_events.Report(EMPTY, last=False)
-    paths = [{"up": True, "gray": False, "sent": 1 << 40, "rtt": 0.000123456, "classes": {}}] * 16
+    sizes = {row.key: 123456 for row in report_rows.CLASS}
+    path = {row.key: 0.000123456 for row in report_rows.PATH} | {"classes": {"0": sizes}}
+    step = max(1, EVENT // (len(msgpack.packb(path)) * paths))
     for number in range(8):
         head = {"alarms": {"paths_down": 0}, "peers": []}
         yield control_events.Report({"sessions": {str(number): head}}, last=False)
-        for first in range(1, 256, 15):
-            peers = [{"rank": rank, "paths": paths} for rank in range(first, first + 15)]
+        for first in range(1, ranks, step):
+            some = range(first, min(first + step, ranks))
+            peers = [{"rank": rank, "paths": [path] * paths} for rank in some]
             rows = {"sessions": {str(number): {"peers": peers}}}
             yield control_events.Report(rows, last=False)
     yield control_events.Report({})

@@ -14,6 +14,7 @@ from dlcpd.contract.messages import Hello, Welcome
 from dlcpd.daemon.clients.connection import MAX_LONG
 from dlcpd.inspection.report import query
 from tests.daemon.kit import Client, Daemon, configuration
+from tests.daemon.report_sizes import cost
 
 BIG = "big"  # mode of the stand-in: its reports have PEERS rows
 RANKS, PEERS, PATHS = 8, 255, 16
@@ -28,6 +29,13 @@ def test_a_report_of_256_ranks_and_16_paths_is_whole(tmp_path: Path) -> None:
     for session in engine["sessions"].values():
         assert [peer["rank"] for peer in session["peers"]] == list(range(1, PEERS + 1))
         assert {len(peer["paths"]) for peer in session["peers"]} == {PATHS}
+
+
+@pytest.mark.parametrize(("ranks", "paths"), [(8, 1), (64, 4)])
+def test_the_table_of_costs_counts_every_row(tmp_path: Path, ranks: int, paths: int) -> None:
+    measured = cost(tmp_path, ranks, paths, questions=1)
+    assert measured.peers == RANKS * (ranks - 1) * paths
+    assert measured.size > 100 * measured.peers and measured.health >= 0
 
 
 def test_clients_that_do_not_read_hold_few_reports(tmp_path: Path) -> None:
