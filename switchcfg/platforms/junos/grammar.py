@@ -193,6 +193,16 @@ GRAMMAR: Final = Grammar(
             refers="filter {filter}",
         ),
         _rule(
+            "filter of vlan before ELS",
+            "vlans {vlan} filter {way} {filter}",
+            refers="filter {filter}",
+        ),
+        _rule(
+            "filter of routes",
+            "routing-instances {instance} forwarding-options family {family} filter {way} {filter}",
+            refers="filter {filter}",
+        ),
+        _rule(
             "filter of domain",
             "bridge-domains {vlan} forwarding-options filter {way} {filter}",
             refers="filter {filter}",
