@@ -177,10 +177,11 @@ GRAMMAR: Final = Grammar(
         *(
             _rule(
                 f"pfc {what}",
-                f"{_PFC} input {{type}} code-point {{bits}} {what} <value>",
-                f"{_PFC} input {{type}} code-point {{bits}} {what}",
+                f"{_PFC} input {{type}} code-point {{bits}} {inside}{what} <value>",
+                f"{_PFC} input {{type}} code-point {{bits}} {inside}{what}",
             )
             for what in ("mru", "xon", "cable-length")
+            for inside in ("pfc ", "")
         ),
         _rule(
             "filter",
