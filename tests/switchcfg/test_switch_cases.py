@@ -124,6 +124,10 @@ MORE: Final = (
      "queues = [3]", "egress-shaper"),
     ("A", 'NVUE, "Quality of Service", PFC', "nvue",
      _NVUE + "nv set qos pfc default-global port-buffer 25000\n", "queues = [3]", "port-buffer"),
+    ("B", 'Azure Local, "Top-of-rack switch": EOS, a trunk with RoCE by CoS', "eos",
+     PORT.replace("LINE", "switchport trunk allowed vlan 711\n   switchport mode trunk\n"
+                  "   priority-flow-control on\n   priority-flow-control priority 3 no-drop"),
+     "queues = [3]", "kept-pcp: Ethernet1/1: VLAN priority 3 chooses a kept queue or has flow"),
     ("B", 'EOS, "QoS Policies on SVIs"', "eos",
      _BARE + "interface Vlan10\n   service-policy type qos input MARK\n", "queues = [3]",
      "unread: Vlan10: "),
