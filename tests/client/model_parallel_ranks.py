@@ -87,9 +87,13 @@ def layers(rank: int, store: str, world: int) -> dict[str, float]:
                 for gather in (True, False):
                     dims = {"x": 2, "weight": 1} | ({} if gather else {"result": 0, "residual": 0})
                     layer = partial(
-                        fused.row_parallel, **common, dropout=p, seed=SEED, gather=gather,
+                        fused.row_parallel,
+                        **common,
+                        dropout=p,
+                        seed=SEED,
+                        gather=gather,
                         pieces=pieces,
-                    )  # fmt: skip
+                    )
                     found[f"row {p}, {gather}, {pieces}"] = difference(
                         session, partial(linear, p=p), layer, names, dims
                     )

@@ -12,7 +12,7 @@ from torch._C._distributed_c10d import HashStore
 
 from dlcp_client import fused
 from dlcpd.contract.errors import BadConfig, BadTensor
-from tests.client import model_parallel_ranks
+from tests.client import compiled_ranks, model_parallel_ranks
 from tests.client.stand_in import StandIn
 from tests.client.test_ddp import on_each_rank
 
@@ -31,6 +31,16 @@ def test_a_small_arena_and_seeds_of_dropout(tmp_path: Path) -> None:
         assert all(rank.values()), rank
 
 
+@pytest.mark.heavy
+def test_graphs_of_dtensor_overlap_and_equal_eager(tmp_path: Path) -> None:
+    for rank in on_each_rank(compiled_ranks.compiled, tmp_path, 2, world=2):
+        assert rank.pop("sequence False") == (0.0, {"product_reduced": 2})
+        assert rank.pop("sequence True") == (
+            0.0,
+            {"gathered_products": 2, "product_scattered": 2},
+        )
+
+
 X, WEIGHT = torch.ones(4, 3), torch.ones(2, 3)
 REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("x", {"x": torch.ones(4, 2)}, BadTensor, "last dimensions must be equal"),
@@ -44,8 +54,9 @@ REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("more", "error", "text"), [row[1:] for row in REFUSED],
-                         ids=[row[0] for row in REFUSED])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "error", "text"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
+)
 def test_refusals(world: StandIn, more: dict[str, Any], error: type[Exception], text: str) -> None:
     given: dict[str, Any] = {"x": X, "weight": WEIGHT, "group": world.sessions[0].world} | more
     with pytest.raises(error, match=text):

@@ -9,13 +9,14 @@ gradients, and linear layers that are divided among ranks.
 """
 
 from .entry import register
-from .model_parallel import all_gather_linear, column_parallel, row_parallel
+from .model_parallel import all_gather_linear, column_parallel, inductor_options, row_parallel
 from .registration import FusedRegistration
 
 __all__ = [
     "FusedRegistration",
     "all_gather_linear",
     "column_parallel",
+    "inductor_options",
     "register",
     "row_parallel",
 ]

@@ -128,7 +128,7 @@ class _RowParallel(torch.autograd.Function):
     def forward(ctx: Any, *given: Any) -> Tensor:
         x, weight, bias, residual, group, drop, pieces = given
         epilogue = _Epilogue(slice(0, x.shape[0]), bias, residual, drop)
-        out = ReducedProduct(group, x, weight.t(), finish=epilogue, pieces=pieces).result()
+        out = ReducedProduct(group, [(x, weight.t())], finish=epilogue, pieces=pieces).result()
         ctx.save_for_backward(x, weight, epilogue.kept)
         ctx.drop = drop
         return out
@@ -156,7 +156,7 @@ class _RowParallelScattered(torch.autograd.Function):
         part = x.shape[0] // group.size
         rows = slice(group.rank * part, (group.rank + 1) * part)
         epilogue = _Epilogue(rows, bias, residual, drop)
-        out = ScatteredProduct(group, x, weight.t(), finish=epilogue, pieces=pieces).result()
+        out = ScatteredProduct(group, [(x, weight.t())], finish=epilogue, pieces=pieces).result()
         ctx.save_for_backward(x, weight, epilogue.kept)
         ctx.group, ctx.drop, ctx.pieces = group, drop, pieces
         return out
@@ -166,8 +166,8 @@ class _RowParallelScattered(torch.autograd.Function):
         x, weight, kept = ctx.saved_tensors
         needs = ctx.needs_input_grad
         inner = ctx.drop.apply(grad, kept) if ctx.drop else grad
-        product = GatheredProduct(ctx.group, inner.contiguous(), weight, pieces=ctx.pieces)
-        of_x, whole = product.result()
+        product = GatheredProduct(ctx.group, inner, [weight], pieces=ctx.pieces)
+        whole, [of_x] = product.result()
         return (
             of_x,
             whole.t() @ x if needs[1] else None,
@@ -199,7 +199,7 @@ class _AllGatherLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
         x, weight, bias, group, pieces = given
-        out, whole = GatheredProduct(group, x, weight.t(), pieces=pieces).result()
+        whole, [out] = GatheredProduct(group, x, [weight.t()], pieces=pieces).result()
         ctx.save_for_backward(whole, weight)
         ctx.group, ctx.pieces = group, pieces
         return out if bias is None else out.add_(bias)
@@ -219,7 +219,7 @@ def _gradients(
 ) -> Any:
     """Of x, weight and bias. The weight's is computed while that of x is on its way."""
     needs = ctx.needs_input_grad
-    of_x = product(ctx.group, grad, weight, pieces=ctx.pieces) if needs[0] else None
+    of_x = product(ctx.group, [(grad, weight)], pieces=ctx.pieces) if needs[0] else None
     of_weight = grad.t() @ x if needs[1] else None
     of_bias = grad.sum(0) if needs[2] else None
     return of_x.result() if of_x else None, of_weight, of_bias, None, None

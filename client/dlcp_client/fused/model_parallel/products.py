@@ -5,7 +5,7 @@ is made, and is complete after `result()`; between the two, the caller may compu
 ranks of a group make the same products in the same order.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import torch
@@ -23,6 +23,7 @@ MOST: Final = 8
 
 # Computes rows [start, stop) of the result, the last argument, from those rows of the sums
 Finish = Callable[[Tensor, slice, Tensor], None]
+Factors = Sequence[tuple[Tensor, Tensor]]  # [rows, k] and [k, columns] each
 
 
 class RowsInFlight(NamedTuple):
@@ -72,24 +73,27 @@ class InPieces:
 
 
 class ReducedProduct(InPieces):
-    """The sum over all ranks of their `a @ b`, on every rank."""
+    """The sum over all ranks of what they multiply and add, on every rank."""
 
     def __init__(
         self,
         group: Group[Tensor],
-        a: Tensor,
-        b: Tensor,
+        factors: Factors,
         *,
+        added: Tensor | None = None,
         finish: Finish | None = None,
         pieces: int = 0,
     ) -> None:
-        """`a`: [rows, k]; `b`: [k, columns]. `pieces`: 0: by size. Raises: ArenaFull."""
+        """`factors`: their products are added; `added`: [columns]. `pieces`: 0: by size.
+
+        Raises: ArenaFull.
+        """
         super().__init__(group)
         self._finish = finish or _copy
-        self._out = a.new_empty((a.shape[0], b.shape[1]))
+        self._out = _empty(factors)
         for rows in cuts(self._out, pieces):
-            sums = self.empty((rows.stop - rows.start, b.shape[1]), a.dtype)
-            torch.mm(a[rows], b, out=sums)
+            sums = self.empty(self._out[rows].shape, self._out.dtype)
+            _multiply(factors, rows, added, sums)
             self.begun(rows, sums, group.all_reduce(sums, result_only=True))
 
     def result(self) -> Tensor:
@@ -107,21 +111,22 @@ class ScatteredProduct(InPieces):
     def __init__(
         self,
         group: Group[Tensor],
-        a: Tensor,
-        b: Tensor,
+        factors: Factors,
         *,
+        added: Tensor | None = None,
         finish: Finish | None = None,
         pieces: int = 0,
     ) -> None:
         """As `ReducedProduct`. The number of rows is a multiple of the number of ranks."""
         super().__init__(group)
         self._finish = finish or _copy
-        part, columns = a.shape[0] // group.size, b.shape[1]
-        self._out = a.new_empty((part, columns))
+        self._out = _empty(factors, group.size)
+        part = self._out.shape[0]
         for rows in cuts(self._out, pieces, group.size):
-            sums = self.empty((group.size, rows.stop - rows.start, columns), a.dtype)
-            for rank in range(group.size):
-                torch.mm(a[rank * part + rows.start : rank * part + rows.stop], b, out=sums[rank])
+            sums = self.empty((group.size, *self._out[rows].shape), self._out.dtype)
+            for rank, out in enumerate(sums):
+                first = rank * part
+                _multiply(factors, slice(first + rows.start, first + rows.stop), added, out)
             mine = sums[group.rank]
             self.begun(rows, mine, group.reduce_scatter(mine.view(-1), sums.view(-1)))
 
@@ -135,33 +140,38 @@ class ScatteredProduct(InPieces):
 
 
 class GatheredProduct(InPieces):
-    """The product of `b` and of the parts of `a` of all ranks, one after another."""
+    """The products of the parts of `a` of all ranks, one after another, with each of `bs`."""
 
-    def __init__(self, group: Group[Tensor], a: Tensor, b: Tensor, *, pieces: int = 0) -> None:
-        """`a`: [rows / ranks, k], as many rows on every rank; `b`: [k, columns]. `pieces`: 0: by
-        size. Raises: ArenaFull."""
+    def __init__(
+        self, group: Group[Tensor], a: Tensor, bs: Sequence[Tensor], *, pieces: int = 0
+    ) -> None:
+        """`a`: [rows / ranks, k], as many rows on every rank; `bs`: [k, columns] each. `pieces`: 0:
+        by size. Raises: ArenaFull."""
         super().__init__(group)
-        self._b, (part, inner) = b, a.shape
+        self._bs, (part, inner) = bs, a.shape
         self._whole = a.new_empty((group.size, part, inner))
-        self._out = a.new_empty((group.size, part, b.shape[1]))
+        self._outs = [a.new_empty((group.size, part, b.shape[1])) for b in bs]
         for rows in cuts(a, pieces, group.size):
             parts = self.empty((group.size, rows.stop - rows.start, inner), a.dtype)
             mine = parts[group.rank].copy_(a[rows])
             self.begun(rows, parts, group.all_gather(parts.view(-1), mine.view(-1)))
-        self._whole[group.rank] = a
-        torch.mm(a, b, out=self._out[group.rank])  # while the others' rows come
+        self._multiply(group.rank, slice(0, part), a)  # while the others' rows come
 
-    def result(self) -> tuple[Tensor, Tensor]:
-        """[rows, columns], and all parts of `a`: [rows, k]. Raises: the error that ended an
-        operation."""
+    def result(self) -> tuple[Tensor, list[Tensor]]:
+        """All parts of `a`, [rows, k], and the products, [rows, columns] each. Raises: the error
+        that ended an operation."""
         self.end_all()
-        return self._out.flatten(0, 1), self._whole.flatten(0, 1)
+        return self._whole.flatten(0, 1), [out.flatten(0, 1) for out in self._outs]
 
     def used(self, rows: slice, memory: Tensor) -> None:
         for rank, part in enumerate(memory):
             if rank != self.group.rank:
-                torch.mm(part, self._b, out=self._out[rank, rows])
-                self._whole[rank, rows] = part
+                self._multiply(rank, rows, part)
+
+    def _multiply(self, rank: int, rows: slice, part: Tensor) -> None:
+        self._whole[rank, rows] = part
+        for b, out in zip(self._bs, self._outs, strict=True):
+            torch.mm(part, b, out=out[rank, rows])
 
 
 def cuts(part: Tensor, pieces: int, ranks: int = 1) -> list[slice]:
@@ -171,6 +181,22 @@ def cuts(part: Tensor, pieces: int, ranks: int = 1) -> list[slice]:
     count = pieces or min(part.nbytes * ranks // SMALLEST, MOST)
     count = max(1, min(count, rows))
     return [slice(rows * n // count, rows * (n + 1) // count) for n in range(count)]
+
+
+def _empty(factors: Factors, ranks: int = 1) -> Tensor:
+    """The product's part of the rows."""
+    a, b = factors[0]
+    return a.new_empty((a.shape[0] // ranks, b.shape[1]))
+
+
+def _multiply(factors: Factors, rows: slice, added: Tensor | None, out: Tensor) -> None:
+    [(first, second), *others] = factors
+    if added is None:
+        torch.mm(first[rows], second, out=out)
+    else:
+        torch.addmm(added, first[rows], second, out=out)
+    for a, b in others:
+        out.addmm_(a[rows], b)
 
 
 def _copy(sums: Tensor, _: slice, into: Tensor) -> None:
