@@ -12,6 +12,7 @@ from torch._C._distributed_c10d import HashStore
 
 from dlcp_client import fused
 from dlcpd.contract.errors import BadConfig, BadTensor
+from tests import examples
 from tests.client import compiled_ranks, model_parallel_ranks
 from tests.client.stand_in import StandIn
 from tests.client.test_ddp import on_each_rank
@@ -39,6 +40,14 @@ def test_graphs_of_dtensor_overlap_and_equal_eager(tmp_path: Path) -> None:
             0.0,
             {"gathered_products": 2, "product_scattered": 2},
         )
+
+
+@pytest.mark.heavy
+def test_the_example_learns() -> None:
+    printed = examples.output("train_tensor_parallel.py", 2)
+    losses = [float(line.split()[-1]) for line in printed.splitlines() if "loss" in line]
+    assert losses[-1] < 0.7 * losses[0], losses
+    assert printed.count("equal norms: True") == 2
 
 
 X, WEIGHT = torch.ones(4, 3), torch.ones(2, 3)
