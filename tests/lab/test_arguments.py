@@ -79,6 +79,8 @@ def test_usage_errors(line: str, says: str, capsys: pytest.CaptureFixture[str]) 
         ("bench all-reduce --set windo=1", "did you mean window"),
         ("bench all-reduce --set window=1", "--set: [network] window"),
         ("bench fused --one-daemon --switch 1gbit", "have a daemon each"),
+        ("bench fused --model-parallel", "--model-parallel needs --switch RATE"),
+        ("bench fused --model-parallel --one-daemon", "leave --one-daemon out"),
         ("bench all-reduce --netns nonsense --netns a=10.0.0.1", "NAMESPACE=ADDRESS"),
         ("bench all-reduce --netns a=10.0.0.1", "at least two"),
         ("bench engine --sizes 4K,1G", "--sizes: 1G is too much: at most 256M"),

@@ -242,9 +242,22 @@ def _add_fused(operations: Commands) -> None:
     made.add_argument(
         "--ratio",
         type=ratio,
-        default=1.0,
         metavar="F",
-        help="with --switch: communication time / computation time (%(default)s)",
+        help="with --switch: communication time / computation time (1; 0.5, 1 and 2 with "
+        "--model-parallel)",
+    )
+    made.add_argument(
+        "--model-parallel",
+        action="store_true",
+        help="with --switch: a layer of row_parallel, against an all-reduce and what follows it; "
+        "sizes are those of its result",
+    )
+    made.add_argument(
+        "--pieces",
+        type=whole(0, 256),
+        default=0,
+        metavar="N",
+        help="with --model-parallel: pieces of a result; 0: by size (%(default)s)",
     )
     made.add_argument(
         "--repeat", type=whole(1, 1000), default=8, metavar="N", help="steps (%(default)s)"
