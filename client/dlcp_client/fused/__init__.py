@@ -7,6 +7,7 @@ A module and an optimizer of torch; the training loop does not change.
 """
 
 from .entry import register
+from .lamb import LAMB
 from .registration import FusedRegistration
 
-__all__ = ["FusedRegistration", "register"]
+__all__ = ["LAMB", "FusedRegistration", "register"]

@@ -34,6 +34,7 @@ class Slice(NamedTuple):
 
     start: int
     stop: int
+    slot: int  # number of the parameter in the bucket
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +46,8 @@ class FlatBucket:
     weights: torch.Tensor
     gradients: torch.Tensor  # of this rank; in an operation, the averages of this rank's part
     missing: int  # gradients that this step has not brought
+    # dtype to which weights are rounded before they travel; their owner keeps them as they were
+    rounded: torch.dtype | None = None
     placed: tuple[PlacedGradient, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,10 +69,10 @@ class FlatBucket:
 
     def slices(self, start: int, stop: int) -> Iterator[Slice]:
         """Elements [start, stop) by parameter, without padding."""
-        for slot in self.slots:
+        for number, slot in enumerate(self.slots):
             low, high = max(start, slot.start), min(stop, slot.stop)
             if low < high:
-                yield Slice(low, high)
+                yield Slice(low, high, number)
 
     def enter(self) -> None:
         """Move the parameters to the arena."""
@@ -85,12 +88,15 @@ class FlatBucket:
 
 
 def flat_buckets(
-    session: Session, groups: Sequence[dict[str, Any]], parameters: Sequence[nn.Parameter]
+    session: Session,
+    groups: Sequence[dict[str, Any]],
+    parameters: Sequence[nn.Parameter],
+    rounded: torch.dtype | None = None,
 ) -> list[FlatBucket]:
     """Buckets of `parameters`, the last one first, as backward passes bring their gradients.
 
     A bucket has parameters of one group and dtype. Buckets are in the order in which their last
-    gradients come. Raises: ArenaFull.
+    gradients come. `rounded`: as of FlatBucket. Raises: ArenaFull.
     """
     full_at = max(SMALLEST, min(LARGEST, sum(p.nbytes for p in parameters) // PARTS))
     group_of = {id(p): number for number, group in enumerate(groups) for p in group["params"]}
@@ -108,16 +114,18 @@ def flat_buckets(
     full += [(group, run) for (group, _), run in open_.items()]
     turn = {id(parameter): at for at, parameter in enumerate(backward)}
     full.sort(key=lambda one: turn[id(one[1][-1])])
-    return [_bucket(session, group, run) for group, run in full]
+    return [_bucket(session, group, run, rounded) for group, run in full]
 
 
-def _bucket(session: Session, group: int, run: Sequence[nn.Parameter]) -> FlatBucket:
+def _bucket(
+    session: Session, group: int, run: Sequence[nn.Parameter], rounded: torch.dtype | None
+) -> FlatBucket:
     slots, at = list[Slot](), 0
     for parameter in run:
         slots.append(Slot(parameter, at, at + parameter.numel()))
         at += _padded_bytes(parameter) // parameter.itemsize
     weights, gradients = (session.zeros(at, run[0].dtype) for _ in range(2))
-    return FlatBucket(group, tuple(slots), weights, gradients, len(slots))
+    return FlatBucket(group, tuple(slots), weights, gradients, len(slots), rounded)
 
 
 def _padded_bytes(parameter: nn.Parameter) -> int:
