@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests import examples
-from tests.client import fused_ranks
+from tests.client import fused_growth, fused_ranks
 from tests.client.test_ddp import on_each_rank
 
 
@@ -68,6 +68,14 @@ def test_bounded_training_loses_gradients_only(tmp_path: Path) -> None:
     assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
     assert ranks[0]["waived"] + ranks[1]["waived"] > 0
     assert ranks[0]["steps"] == 12
+
+
+def test_steps_leave_nothing_behind(tmp_path: Path) -> None:
+    """`python -m tests.client.fused_growth 10000` is the long form."""
+    for before, after in on_each_rank(fused_growth.counted, tmp_path, 2 * fused_growth.WARM):
+        for name in ("descriptors", "threads", "descriptors of daemons"):
+            assert after[name] <= before[name], name
+        assert after["objects"] - before["objects"] < fused_growth.WARM, "fewer than one a step"
 
 
 def test_the_example_runs_under_torchrun() -> None:
