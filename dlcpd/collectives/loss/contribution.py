@@ -27,6 +27,8 @@ class Contribution:
     @property
     def encoded(self) -> Encoded | None:
         """The codec of contributions and results, or of results alone; None: there is none."""
+        if self.order.codec is None:
+            return None
         of_both = None if self.loss is None else self.loss.encoded
         return of_both or Encoded.of(self.order, self.accounts.spare)
 
