@@ -256,6 +256,10 @@ def rounded_training(rank: int, store: str, world: int) -> dict[str, Any]:
         net = network()
         optimizer = optimizer_of(net, "AdamW")
         handle = fused.register(net, optimizer, exact(gather="bf16"), session=session)
+        backward(net, rank, 0)
+        handle.discard()
+        handle.gather_masters()
+        assert same(net.state_dict(), network().state_dict()), "as before their rounding"
         train(net, optimizer, rank, range(STEPS))
         masters = by_hand(rank, session)
         travelled = [rounded(one) for one in masters]

@@ -91,7 +91,9 @@ class FusedRegistration(ModelRegistration):
         """
         self._refuse_eager("discard()")
         self._gradients.check_complete("discard()")
-        self._gradients.finish([lambda _first, _end: None] * len(self._shards))
+        self._gradients.finish([shard.keep for shard in self._shards])
+        for shard in self._shards:
+            shard.has_masters = True
 
     def clip_grad_norm_(
         self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False

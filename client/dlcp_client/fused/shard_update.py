@@ -97,7 +97,7 @@ class ShardUpdate:
     def __init__(self, bucket: FlatBucket, optimizer: Optimizer) -> None:
         self.bucket: Final = bucket
         self.steps = 0  # updates so far, equal on all ranks
-        self._updated = False  # whether there are masters, if there ever are; likewise
+        self.has_masters = False  # whether there are masters, if there ever are; likewise
         self._optimizer = optimizer
         # Whether the state has the number of steps
         self._counts = isinstance(optimizer, torch.optim.Adam | LAMB)
@@ -113,6 +113,11 @@ class ShardUpdate:
         else:
             part.move(self._settings, self.ratios)
 
+    def keep(self, first: int, end: int) -> None:
+        """Instead of `update`, in a step that is dropped: the engine rounds weights all the same,
+        so their masters are made before."""
+        self._part(first, end)
+
     def direct(self, first: int, end: int, squared: torch.Tensor) -> None:
         """As `Part.direct`, of bytes [first, end) of the bucket."""
         self._part(first, end).direct(self._settings, squared)
@@ -120,7 +125,7 @@ class ShardUpdate:
     def stepped(self) -> None:
         """All parts of this step are updated."""
         self.steps += 1
-        self._updated = True
+        self.has_masters = True
         self._loaded = {}
 
     @property
@@ -160,7 +165,7 @@ class ShardUpdate:
     def masters(self) -> State:
         """The weights of the bucket before they were rounded, as far as this rank has them, and 0
         elsewhere. Nothing if they are not rounded, or not updated yet."""
-        if self.bucket.rounded is None or not self._updated:
+        if self.bucket.rounded is None or not self.has_masters:
             return {}
         whole = torch.zeros_like(self.bucket.weights)
         for part in self._parts.values():
