@@ -9,10 +9,12 @@ gradients, and linear layers that are divided among ranks.
 """
 
 from .entry import register
+from .lamb import LAMB
 from .model_parallel import all_gather_linear, column_parallel, inductor_options, row_parallel
 from .registration import FusedRegistration
 
 __all__ = [
+    "LAMB",
     "FusedRegistration",
     "all_gather_linear",
     "column_parallel",
