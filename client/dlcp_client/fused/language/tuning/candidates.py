@@ -31,11 +31,14 @@ class Candidate:
     program: FusedProgram
 
     @property
+    def fused(self) -> bool:
+        """Whether it has a fused operation, and so a kernel."""
+        return self.kernel != NODE_BY_NODE
+
+    @property
     def title(self) -> str:
         """Schedule and kernel."""
-        if self.kernel == NODE_BY_NODE:
-            return self.schedule
-        return f"{self.schedule}, {self.kernel}"
+        return f"{self.schedule}, {self.kernel}" if self.fused else self.schedule
 
 
 def candidates(program: FusedProgram, kernel: str = "auto") -> list[Candidate]:

@@ -48,7 +48,7 @@ class TunedProgram:
         self.program, self.group = program.copy(), group
         self.candidates = candidates(program, kernel)
         self.measured = 0  # runs and probes whose times were taken: 0 after a cached start
-        self._names = kept(program)
+        self.kept: Final = kept(program)  # names of the state
         self._whole = _checked(program, state)  # state that the present schedule has whole
         self._results, self._key = results, key_of(program, group, kernel)
         self._result: Result | None = None
@@ -71,7 +71,7 @@ class TunedProgram:
         Raises: BadConfig naming the input; the error that ended an operation.
         """
         self._prepare()
-        if wrong := [name for name in given if name in self._names]:
+        if wrong := [name for name in given if name in self.kept]:
             raise BadConfig(
                 f"input {wrong[0]!r} is state, which the tuned program keeps: give it to tune()"
             )
@@ -102,8 +102,8 @@ class TunedProgram:
 
         Raises: BadConfig; the error that ended the operation.
         """
-        if name not in self._names:
-            names = ", ".join(self._names) or "it has none"
+        if name not in self.kept:
+            names = ", ".join(self.kept) or "it has none"
             raise BadConfig(f"{name!r:.80} is not state of {self.program.name}: {names}")
         if name in self._whole:
             return self._whole[name].clone()
@@ -136,9 +136,7 @@ class TunedProgram:
 
     def _begin(self) -> None:
         """Rank the candidates by probes, and compare the best in the next steps."""
-        computing = {
-            one.kernel: one.program for one in self.candidates if one.kernel != NODE_BY_NODE
-        }
+        computing = {one.kernel: one.program for one in reversed(self.candidates) if one.fused}
         probed = self._probed = probe(self.group, computing)
         self.measured += 1
         works = [one for one in self.candidates if one.kernel in {NODE_BY_NODE, *probed.kernels}]
@@ -218,7 +216,7 @@ class TunedProgram:
         if title in self._made:
             return True
         one, works = self._candidate(title), True
-        kernel = "eager" if one.kernel == NODE_BY_NODE else one.kernel
+        kernel = one.kernel if one.fused else "eager"
         try:
             made = LoweredProgram(one.program, self.group, {}, kernel)
             works = all(name == kernel for name in made.kernels.values())
@@ -234,7 +232,7 @@ class TunedProgram:
         """Go on with another candidate, from the same state. Every rank calls it alike."""
         if title == self._now:
             return
-        state = {name: self.state(name) for name in self._names} if self._now else self._whole
+        state = {name: self.state(name) for name in self.kept} if self._now else self._whole
         self._now = title
         layouts = self._candidate(title).program.inputs
         self._whole = {name: x for name, x in state.items() if layouts[name].kind != "sliced"}
