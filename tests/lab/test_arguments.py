@@ -37,6 +37,8 @@ from tests.ctl.without import ABSENT, dlcpctl_without
         ("bench codecs --seeds 0", "1..100"),
         ("bench fused --ways ddp", "'ddp' is not known: choose from gloo, zero, hook"),
         ("bench fused --blocks 0", "1..100"),
+        ("bench schedules --programs sgd", "'sgd' is not known: choose from adam, layer"),
+        ("bench schedules --kernel fast", "invalid choice: 'fast'"),
         ("bench rtt --round-trips 2", "'2' is not a time"),
         ("bench rtt --rates 1mbit,fast", "'fast' is not a rate"),
         ("bench rtt --losses 0,2", "'2' is not a fraction"),

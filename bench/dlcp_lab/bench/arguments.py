@@ -13,6 +13,7 @@ from dlcp_lab.bench.engine_task import NAMES
 from dlcp_lab.bench.fused import WAYS, fused
 from dlcp_lab.bench.places import add_places
 from dlcp_lab.bench.plan import add_plan
+from dlcp_lab.bench.schedules import add_schedules
 from dlcp_lab.bench.simulate import add_simulate
 from dlcp_lab.bench.sweep import add_sweep
 from dlcp_lab.bench.trace import trace
@@ -79,6 +80,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
         _add_training,
         _add_codecs,
         _add_fused,
+        add_schedules,
         add_sweep,
         add_simulate,
         add_plan,
