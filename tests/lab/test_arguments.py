@@ -37,6 +37,7 @@ from tests.ctl.without import ABSENT, dlcpctl_without
         ("bench codecs --seeds 0", "1..100"),
         ("bench fused --ways ddp", "'ddp' is not known: choose from gloo, zero, hook"),
         ("bench fused --blocks 0", "1..100"),
+        ("bench spmd --cases pipe", "'pipe' is not known: choose from tensor, data, sharded"),
         ("bench rtt --round-trips 2", "'2' is not a time"),
         ("bench rtt --rates 1mbit,fast", "'fast' is not a rate"),
         ("bench rtt --losses 0,2", "'2' is not a fraction"),
