@@ -1,5 +1,6 @@
 """What one rank does with a divided model over real groups."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -168,6 +169,26 @@ def _reloaded(parallel: Partitioned, model: nn.Module) -> None:
         assert isinstance(x, Tensor) and torch.equal(x, model.state_dict()[name])
 
 
+def dying(rank: int, size: int) -> str:
+    """Rank 1 dies between steps, and the next thing that its neighbours do is a halo exchange. The
+    error of the others."""
+    model, arguments = convolutions()
+    inputs = [(None, None, None, "space"), None]
+    mesh = Mesh({"space": size})
+    parallel = partition(model, mesh, example=arguments, inputs=inputs)
+    given = [shard(x, dims or (), mesh) for x, dims in zip(arguments, inputs, strict=True)]
+    parallel(*given)
+    dist.barrier()
+    if rank == 1:
+        os._exit(1)
+    try:
+        for _ in range(3):  # what was sent before may complete the first exchanges
+            parallel(*given)
+    except RuntimeError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 def mistakes(rank: int, size: int) -> None:
     """Each has one error, which names its place."""
     model, (x, target) = perceptron()
@@ -182,6 +203,15 @@ def mistakes(rank: int, size: int) -> None:
         parallel(x, target)
     with pytest.raises(BadConfig, match="nested as"):
         parallel(x)
+    other = perceptron()[0]
+    other.up = nn.Linear(13, 23)
+    with pytest.raises(RuntimeError, match=r"size mismatch for up.weight: .*\[23, 13\]"):
+        set_model_state_dict(
+            parallel, dict(other.state_dict()), options=StateDictOptions(full_state_dict=True)
+        )
+    with pytest.raises(RuntimeError, match=r'Missing key.*"up.weight"'):
+        parallel.load_state_dict({})
+    _check_equal(parallel, model)
     check_equal("one\ntwo")
     with pytest.raises(RanksDisagree, match="rank 1 has another program than rank 0: 'line 1'"):
         check_equal(f"same\nline {rank}")

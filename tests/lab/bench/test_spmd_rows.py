@@ -11,11 +11,18 @@ def blocks(way: str, *times: float, rank: int, loss: float = 1.0) -> list[dict[s
     """A block for each time; the second rank is slower by 1 s and saves more."""
     return [
         {
-            "case": "data", "backend": "gloo", "way": way, "times": [time + rank], "work": 0.25,
-            "cpu": time / 4, "saved": 8 + rank, "loss": loss, "collectives": None,
+            "case": "data",
+            "backend": "gloo",
+            "way": way,
+            "times": [time + rank],
+            "work": 0.25,
+            "cpu": time / 4,
+            "saved": 8 + rank,
+            "loss": loss,
+            "collectives": None,
         }
         for time in times
-    ]  # fmt: skip
+    ]
 
 
 def rows(**losses: float) -> dict[str, SpmdRow]:
