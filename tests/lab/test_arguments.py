@@ -39,6 +39,7 @@ from tests.ctl.without import ABSENT, dlcpctl_without
         ("bench fused --blocks 0", "1..100"),
         ("bench schedules --programs sgd", "'sgd' is not known: choose from adam, layer"),
         ("bench schedules --kernel fast", "invalid choice: 'fast'"),
+        ("bench spmd --cases pipe", "'pipe' is not known: choose from tensor, data, sharded"),
         ("bench rtt --round-trips 2", "'2' is not a time"),
         ("bench rtt --rates 1mbit,fast", "'fast' is not a rate"),
         ("bench rtt --losses 0,2", "'2' is not a fraction"),

@@ -15,6 +15,7 @@ from dlcp_lab.bench.places import add_places
 from dlcp_lab.bench.plan import add_plan
 from dlcp_lab.bench.schedules import add_schedules
 from dlcp_lab.bench.simulate import add_simulate
+from dlcp_lab.bench.spmd import add_spmd
 from dlcp_lab.bench.sweep import add_sweep
 from dlcp_lab.bench.trace import trace
 from dlcp_lab.bench.training import training
@@ -83,6 +84,7 @@ def fill(parser: argparse.ArgumentParser) -> None:
         add_schedules,
         add_sweep,
         add_simulate,
+        add_spmd,
         add_plan,
     ):
         add(operations)
