@@ -35,7 +35,8 @@ for word in "$@"; do
         nftables) tools="nft" ;;
         openssh-server) tools="sshd" ;;
         redis-tools) tools="redis-check-rdb" ;;
-        ethtool | chromium | clang | gcc | netconfd | podman) tools="$word" ;;
+        ethtool | chromium | clang | gcc | lintian | netconfd | podman | rpm) tools="$word" ;;
+        prometheus) tools="promtool" ;;
         chromium-driver) tools="chromedriver" ;;
         systemd-container) tools="systemd-nspawn" ;;
         libyang2-tools) exit 100 ;;
@@ -131,6 +132,9 @@ def test_where_all_is_there_nothing_is_installed(machine: Machine) -> None:
         "netconfd",
         "chromium",
         "chromedriver",
+        "lintian",
+        "promtool",
+        "rpm",
     ):
         machine.program(tool, "#!/bin/sh\n")
     machine.program("yanglint", "#!/bin/sh\n")
