@@ -27,6 +27,7 @@ from dlcp_lab.report.amounts import bound, duration, fraction, ratio, scale, siz
 from dlcp_lab.report.arguments import (
     SCIKIT_LEARN,
     TORCH,
+    add_blocks,
     add_list,
     add_mode,
     add_policy,
@@ -263,16 +264,7 @@ def _add_fused(operations: Commands) -> None:
         metavar="N",
         help="with --model-parallel: pieces of a result; 0: by size (%(default)s)",
     )
-    made.add_argument(
-        "--repeat", type=whole(1, 1000), default=8, metavar="N", help="steps (%(default)s)"
-    )
-    made.add_argument(
-        "--blocks",
-        type=whole(1, 100),
-        default=3,
-        metavar="N",
-        help="blocks of that many steps by each way (%(default)s)",
-    )
+    add_blocks(made, steps=8, blocks=3)
     add_seed(made)
     add_places(made)
 

@@ -8,7 +8,7 @@ from dlcp_lab.bench.places import add_places, check_places, document, places, wh
 from dlcp_lab.bench.spmd_rows import HEADER, by_key, cells, honesty, judge, rows_of
 from dlcp_lab.ranks import launch
 from dlcp_lab.ranks.hosts import running
-from dlcp_lab.report.arguments import TORCH, add_seed, add_some
+from dlcp_lab.report.arguments import TORCH, add_blocks, add_seed, add_some
 from dlcp_lab.report.checks import broken, report
 from dlcpd.cli.grammar import Commands, command, whole
 from dlcpd.cli.output import Output
@@ -32,16 +32,7 @@ def add_spmd(operations: Commands) -> None:
         metavar="N",
         help="layers of the transformer (%(default)s)",
     )
-    made.add_argument(
-        "--repeat", type=whole(1, 1000), default=5, metavar="N", help="steps (%(default)s)"
-    )
-    made.add_argument(
-        "--blocks",
-        type=whole(1, 100),
-        default=5,
-        metavar="N",
-        help="blocks of that many steps by each way (%(default)s)",
-    )
+    add_blocks(made, steps=5, blocks=5)
     add_seed(made)
     add_places(made)
 

@@ -72,8 +72,28 @@ class InPieces:
         self.used(piece.rows, piece.memory)
 
 
-class ReducedProduct(InPieces):
-    """The sum over all ranks of what they multiply and add, on every rank."""
+class SummedProduct(InPieces):
+    """The sum of the products of all ranks, of which this rank gets 1/`ranks` of the rows."""
+
+    def __init__(
+        self, group: Group[Tensor], factors: Factors, finish: Finish | None, ranks: int = 1
+    ) -> None:
+        super().__init__(group)
+        a, b = factors[0]
+        self._finish = finish or _copy
+        self._out = a.new_empty((a.shape[0] // ranks, b.shape[1]))
+
+    def result(self) -> Tensor:
+        """[rows that this rank gets, columns]. Raises: the error that ended an operation."""
+        self.end_all()
+        return self._out
+
+    def used(self, rows: slice, memory: Tensor) -> None:
+        self._finish(memory, rows, self._out[rows])
+
+
+class ReducedProduct(SummedProduct):
+    """The sum, on every rank."""
 
     def __init__(
         self,
@@ -88,24 +108,14 @@ class ReducedProduct(InPieces):
 
         Raises: ArenaFull.
         """
-        super().__init__(group)
-        self._finish = finish or _copy
-        self._out = _empty(factors)
+        super().__init__(group, factors, finish)
         for rows in cuts(self._out, pieces):
             sums = self.empty(self._out[rows].shape, self._out.dtype)
             _multiply(factors, rows, added, sums)
             self.begun(rows, sums, group.all_reduce(sums, result_only=True))
 
-    def result(self) -> Tensor:
-        """[rows, columns]. Raises: the error that ended an operation."""
-        self.end_all()
-        return self._out
 
-    def used(self, rows: slice, memory: Tensor) -> None:
-        self._finish(memory, rows, self._out[rows])
-
-
-class ScatteredProduct(InPieces):
+class ScatteredProduct(SummedProduct):
     """The same sum; each rank gets its part of the rows."""
 
     def __init__(
@@ -118,9 +128,7 @@ class ScatteredProduct(InPieces):
         pieces: int = 0,
     ) -> None:
         """As `ReducedProduct`. The number of rows is a multiple of the number of ranks."""
-        super().__init__(group)
-        self._finish = finish or _copy
-        self._out = _empty(factors, group.size)
+        super().__init__(group, factors, finish, group.size)
         part = self._out.shape[0]
         for rows in cuts(self._out, pieces, group.size):
             sums = self.empty((group.size, *self._out[rows].shape), self._out.dtype)
@@ -129,14 +137,6 @@ class ScatteredProduct(InPieces):
                 _multiply(factors, slice(first + rows.start, first + rows.stop), added, out)
             mine = sums[group.rank]
             self.begun(rows, mine, group.reduce_scatter(mine.view(-1), sums.view(-1)))
-
-    def result(self) -> Tensor:
-        """[rows / ranks, columns]. Raises: the error that ended an operation."""
-        self.end_all()
-        return self._out
-
-    def used(self, rows: slice, memory: Tensor) -> None:
-        self._finish(memory, rows, self._out[rows])
 
 
 class GatheredProduct(InPieces):
@@ -181,12 +181,6 @@ def cuts(part: Tensor, pieces: int, ranks: int = 1) -> list[slice]:
     count = pieces or min(part.nbytes * ranks // SMALLEST, MOST)
     count = max(1, min(count, rows))
     return [slice(rows * n // count, rows * (n + 1) // count) for n in range(count)]
-
-
-def _empty(factors: Factors, ranks: int = 1) -> Tensor:
-    """The product's part of the rows."""
-    a, b = factors[0]
-    return a.new_empty((a.shape[0] // ranks, b.shape[1]))
 
 
 def _multiply(factors: Factors, rows: slice, added: Tensor | None, out: Tensor) -> None:
