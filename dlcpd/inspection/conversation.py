@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted, error_for
-from dlcpd.contract.frames import decode_untrusted, encode
+from dlcpd.contract.frames import decode_untrusted, encode_for
 from dlcpd.contract.inquiries import Status, StatusRequest
-from dlcpd.contract.messages import MAX_FRAME, VERSION, Hello, Message, Refused, Welcome
+from dlcpd.contract.messages import MAX_FRAME, SERVED, Hello, Message, Refused, Welcome
 from dlcpd.daemon.config.tables import DaemonTable
 from dlcpd.inspection.private import reach
 from dlcpd.ipc.seqpacket import connect
@@ -21,8 +21,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 class Conversation:
     """With the daemon that listens at `path`. None: at the usual socket, or, if none listens there,
-    with a private daemon of this user. Sends Hello. Use as a context manager.
-    `timeout`: seconds for each packet.
+    with a private daemon of this user. `timeout`: seconds for a packet. Use as a context manager.
 
     Raises, here and in `ask`: DaemonUnavailable, NotPermitted, BadMessage, or the daemon's refusal;
     here, BadConfig if there are several private ones.
@@ -36,7 +35,7 @@ class Conversation:
         try:
             with self._named():
                 connect(self._sock, reach(path), timeout)
-            self.ask(Hello(VERSION, f"dlcpctl[{os.getpid()}]"), Welcome)
+            self._greet()
         except BaseException:
             self._sock.close()
             raise
@@ -44,8 +43,20 @@ class Conversation:
     def ask(self, request: Message, wanted: type[Answer]) -> Answer:
         """The answer to a request, of the type `wanted`."""
         with self._named():
-            self._sock.sendall(encode(request))
+            self._sock.sendall(encode_for(self._version, request))
         return self._next(wanted, request)
+
+    def _greet(self) -> None:
+        """In the newest version that both speak: a package of a newer release may have been
+        installed beside a running daemon."""
+        refusals = []
+        for self._version in SERVED:
+            try:
+                self.ask(Hello(self._version, f"dlcpctl[{os.getpid()}]"), Welcome)
+                return
+            except BadMessage as exc:
+                refusals.append(exc)
+        raise refusals[0]
 
     def status(self, ledger: int) -> dict[str, Any]:
         """The daemon's report, with `ledger` rows of its ledger; keys in docs/ipc.md, "Status"."""

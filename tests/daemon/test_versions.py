@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from dlcpd.build import COMMIT
+from dlcpd.contract.errors import BadMessage
 from dlcpd.contract.frames import encode, encode_for
-from dlcpd.contract.inquiries import STATUS_PART, Status
+from dlcpd.contract.inquiries import STATUS_PART, Health, HealthRequest, Status
 from dlcpd.contract.messages import SERVED, VERSION, Failed, Hello, Joined
 from dlcpd.daemon.peers.peer_messages import (
     OLDEST_PEER,
@@ -28,6 +29,7 @@ from dlcpd.daemon.peers.peer_messages import (
     unpack_peer_untrusted,
 )
 from dlcpd.daemon.versions import text
+from dlcpd.inspection.conversation import Conversation
 from tests.daemon.kit import PATIENCE, Client, Daemon, configuration, environment, join_all, joins
 from tests.daemon.test_two_hosts import ARENA, COUNT, SUBMIT, Rank, start
 
@@ -36,6 +38,7 @@ FORMER = 10
 LENGTHS = {"Welcome": 5, "Joined": 3, "Status": 2, "Refused": 3, "Completed": 11, "Released": 2}
 KINDS = {1: "Welcome", 3: "Joined", 5: "Status", 6: "Refused", 10: "Completed", 11: "Released"}
 NEXT = Path(__file__).with_name("run_next_version.py")
+FORMER_DAEMON = NEXT.with_name("run_former_version.py")
 
 
 @dataclass
@@ -114,6 +117,26 @@ def test_two_versions_behind_and_the_next_one_are_refused(tmp_path: Path, versio
         client.send(Hello(version, "x"))
         told = client.refused("bad_message")
         assert f"speaks version {version}, this daemon {VERSION} and {FORMER}: install" in told
+
+
+def test_commands_ask_a_daemon_of_the_version_before(tmp_path: Path) -> None:
+    """As after an upgrade beside a job: the package's scripts ask whether sessions are left."""
+    with (
+        Daemon(configuration(tmp_path), runner=FORMER_DAEMON) as daemon,
+        Conversation(str(daemon.socket)) as commands,
+    ):
+        report = commands.status(0)
+        assert report["messages"] == [FORMER, FORMER - 1] and report["sessions"] == []
+        assert isinstance(commands.ask(HealthRequest(), Health), Health)
+
+
+def test_commands_are_refused_by_a_daemon_of_two_versions_before(tmp_path: Path) -> None:
+    told = f"speaks version {VERSION}, this daemon {VERSION - 2} and {VERSION - 3}"
+    with (
+        Daemon(configuration(tmp_path), runner=FORMER_DAEMON, mode="older") as daemon,
+        pytest.raises(BadMessage, match=told),
+    ):
+        Conversation(str(daemon.socket))
 
 
 def test_an_older_client_gets_no_default_that_it_may_not_know() -> None:

@@ -13,7 +13,9 @@ MAIN: Final = "$(systemctl show --property MainPID --value dlcpd)"
 class Rank:
     """Runs tests/deploy/trainer.py."""
 
-    def __init__(self, machine: Machine, store: str, rank: int, socket: str) -> None:
+    def __init__(
+        self, machine: Machine, store: str, rank: int, socket: str, python: str = PYTHON
+    ) -> None:
         self._process = subprocess.Popen(
             machine.command(
                 "env",
@@ -21,7 +23,7 @@ class Rank:
                 "WORLD_SIZE=2",
                 f"DLCPD_STORE={store}",
                 f"DLCPD_SOCKET={socket}",
-                PYTHON,
+                python,
                 "-I",
                 "/checks/trainer.py",
                 user="trainer",
@@ -47,12 +49,12 @@ class Rank:
 
 
 class Job:
-    """Two ranks, on a daemon each if two sockets are given."""
+    """Two ranks, on a daemon each if two sockets are given; `python` has their client."""
 
-    def __init__(self, machine: Machine, *sockets: str) -> None:
+    def __init__(self, machine: Machine, *sockets: str, python: str = PYTHON) -> None:
         store = machine.run("setpriv --reuid=trainer --regid=trainer --clear-groups mktemp -d")
         self.ranks = [
-            Rank(machine, store, rank, socket)
+            Rank(machine, store, rank, socket, python)
             for rank, socket in zip((0, 1), sockets or (SOCKET, SOCKET), strict=True)
         ]
 
