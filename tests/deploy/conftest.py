@@ -23,12 +23,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="session")
 def package(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The .deb, as `deploy/packages/build` makes it, with the .rpm beside it."""
+    """The .deb, as `deploy/packages/build-packages` makes it, with the .rpm beside it."""
     if reason := unavailable():
         pytest.skip(f"machine: {reason}")
     folder = tmp_path_factory.mktemp("package")
     done = subprocess.run(
-        [str(ROOT / "deploy/packages/build"), str(folder), str(built.wheel)],
+        [str(ROOT / "deploy/packages/build-packages"), str(folder), str(built.wheel)],
         env=os.environ | {"PYTHON": sys.executable, "TMPDIR": str(folder)},
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -16,7 +16,7 @@ from tests.deploy.machine import Machine
 pytestmark = pytest.mark.timeout(600)  # seconds; the package is built, and machines are shared
 SCRIPTS: Final = (
     "deploy/slurm/prolog", "deploy/slurm/epilog", "deploy/slurm/train.sbatch",
-    "deploy/packages/build", "deploy/packages/postinstall", "deploy/packages/postremove",
+    "deploy/packages/build-packages", "deploy/packages/postinstall", "deploy/packages/postremove",
     "deploy/packages/preremove", "deploy/packages/trim", "deploy/release",
 )  # fmt: skip
 JOB: Final = "SLURM_JOB_ID=7 SLURM_JOB_UID=$(id -u trainer)"

@@ -104,7 +104,7 @@ def test_the_source_distribution_can_be_read_tested_and_pinned(built: Built) -> 
         "examples/train_ddp.py",
         "tests/conftest.py",
         "deploy/ansible/roles/dlcpd/tasks/main.yml",
-        "deploy/packages/build",
+        "deploy/packages/build-packages",
         "deploy/kubernetes/dlcpd.yaml",
         "deploy/oci/Containerfile",
         "deploy/slurm/prolog",

@@ -9,13 +9,13 @@ from tests.tooling import steps
 from tests.tooling.steps import Elsewhere
 
 DEPLOY: Final = ROOT / "docs" / "deploy.md"
-PACKAGE: Final = Elsewhere("tests/deploy/conftest.py::package", "deploy/packages/build")
+PACKAGE: Final = Elsewhere("tests/deploy/conftest.py::package", "deploy/packages/build-packages")
 # apt calls dpkg for a file; a new user instead of one that is there.
 INSTALLED: Final = Elsewhere("tests/deploy/conftest.py::machine", "dpkg --install")
 USER: Final = Elsewhere("tests/deploy/conftest.py::machine", "useradd --user-group --groups dlcpd-")
 BY_HAND: Final = Elsewhere("tests/deploy/test_package.py::install_by_hand", "docs/deploy.md")
 LINES: Final[steps.Table] = {
-    "deploy/packages/build .": PACKAGE,
+    "deploy/packages/build-packages .": PACKAGE,
     "sudo apt install ./dlcpd_*.deb": INSTALLED,
     "sudo dnf install python3.11 ./dlcpd-*.rpm && sudo systemctl enable --now dlcpd.service": (
         Elsewhere("tests/deploy/test_package.py::test_rpm", "systemctl enable --now dlcpd.service")

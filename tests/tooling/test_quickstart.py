@@ -51,7 +51,7 @@ LINES: Final[steps.Table] = {
     "dlcpctl status": Run(),
     "dlcpctl stop": Run(),
     "unset DLCPD_SOCKET": Run(),
-    "deploy/packages/build .": test_deploy_page.PACKAGE,
+    "deploy/packages/build-packages .": test_deploy_page.PACKAGE,
     "sudo apt install ./dlcpd_*.deb": test_deploy_page.INSTALLED,
     "sudo usermod -aG dlcpd-users alice": test_deploy_page.USER,
 }  # fmt: skip

@@ -59,7 +59,7 @@ LINES: Final[steps.Table] = {
         f"switchcfg render {ROOT / 'switchcfg' / 'examples' / 'minimal.toml'}",
         prints="BUFFER_PROFILE",
     ),
-    "deploy/packages/build .": test_deploy_page.PACKAGE,
+    "deploy/packages/build-packages .": test_deploy_page.PACKAGE,
     "sudo apt install ./dlcpd_*.deb": test_deploy_page.INSTALLED,
     "sudo usermod -aG dlcpd-users alice": test_deploy_page.USER,
 }  # fmt: skip
