@@ -78,7 +78,9 @@ def other(machine: Machine) -> Iterator[str]:
 
 def daemon(machine: Machine) -> tuple[str, list[int]]:
     """Release and message versions of host A's running daemon, by the installed `dlcpctl`."""
-    report = json.loads(machine.run("dlcpctl status --json -"))
+    report = json.loads(
+        machine.run("dlcpctl status --json /run/status >/dev/null; cat /run/status")
+    )
     return report["version"], report["messages"]
 
 
