@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from dlcpd import __version__
+from dlcpd.build import VARIABLE
 from tests.pages import ROOT
 
+VERSION: Final = f"{__version__}+wheel"  # of what is built; the checkout's is without a commit
 # Of a checkout, what git ignores or keeps for itself.
 NOT_SOURCE: Final = (
     ".git", ".venv", "build", "dist", "shared", "*.egg-info", "__pycache__", ".*_cache",
@@ -65,7 +68,9 @@ def environ() -> dict[str, str]:
 def build(folder: Path) -> Built:
     """The wheel is built from the source distribution, so each lacks nothing of the other."""
     source = shutil.copytree(ROOT, folder / "source", ignore=shutil.ignore_patterns(*NOT_SOURCE))
-    check_run(sys.executable, "-m", "build", "--outdir", str(folder / "dist"), str(source))
+    note = f"{VARIABLE}={VERSION} 1a2b3c4"  # as of a build from git, which the copy is not
+    words = "-m", "build", "--outdir", str(folder / "dist"), str(source)
+    check_run("env", note, sys.executable, *words)
     shutil.rmtree(source)
     [sdist], [wheel] = (folder / "dist").glob("*.tar.gz"), (folder / "dist").glob("*.whl")
     return Built(sdist, wheel)

@@ -11,13 +11,16 @@ from tests.checks import Measured
 from tests.deploy.conftest import ROOT
 from tests.deploy.jobs import PYTHON, Job, main_pid, train
 from tests.deploy.machine import Machine
+from tests.wheel import VERSION
 
 pytestmark = pytest.mark.timeout(600)  # seconds; the package is built, and machines are shared
 
 
 @pytest.mark.check(11, "the .deb brings the daemon without torch, and nothing of where it was made")
 def test_contents(machine: Machine, package: Path, measured: Measured) -> None:
-    assert machine.run("dlcpd --version").startswith("dlcpd ")
+    assert machine.run("dlcpd --version").startswith(f"dlcpd {VERSION}\n")
+    told = machine.run("dpkg-query --show --showformat '${Version}' dlcpd")
+    assert told == f"{VERSION.replace('.dev', '~dev')}-1"
     assert machine.run("dlcpctl --help") and machine.run("switchcfg --help")
     machine.run(f"{PYTHON} -c 'import cryptography, prometheus_client, uvloop'")  # extras
     pages = "man1/dlcpctl.1.gz", "man1/switchcfg.1.gz", "man5/dlcpd.toml.5.gz", "man8/dlcpd.8.gz"
