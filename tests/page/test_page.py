@@ -194,6 +194,26 @@ def test_who_is_late_is_named(site: Site, chrome: "Chrome") -> None:
     until(chrome, lambda: not cells(chrome, "#late"))
 
 
+@pytest.mark.check(15, "one page shows the ranks of a job on all its hosts, and which is missing")
+def test_a_job_over_its_hosts(site: Site, chrome: "Chrome") -> None:
+    of = ["--job", JOB, "--of", site.sockets[0], "--of"]
+    with Page(site.sockets[0], "--listen", "127.0.0.1:0", *of, site.sockets[1]) as page:
+        opened(chrome, page)
+        until(chrome, lambda: cells(chrome, "#sessions"))
+        assert [row[1:3] for row in cells(chrome, "#sessions")] == [["alpha", "0"], [HOST, "1"]]
+        assert text(chrome, "#host") == JOB and text(chrome, "#state") == "2 of 2 hosts answer"
+        assert {row[0] for row in cells(chrome, "#heat")} == {"alpha", HOST}
+        assert chrome.find_element(By.ID, "traffic").is_displayed()
+        assert not chrome.find_element(By.ID, "steps").is_displayed()
+        assert "NOT SHOWN" not in text(chrome, "#alarms")
+    with Page(site.sockets[0], "--listen", "127.0.0.1:0", *of, "/nowhere.sock") as page:
+        opened(chrome, page)
+        until(chrome, lambda: cells(chrome, "#sessions"))
+        assert text(chrome, "#state") == "1 of 2 hosts answer"
+        assert "/nowhere.sock: no daemon answers" in text(chrome, "#alarms")
+        assert f"rank 1 on {HOST}" in text(chrome, "#alarms")
+
+
 @pytest.mark.check(8, "beyond loopback a browser needs the token, and takes it from the URL")
 def test_beyond_loopback_a_token_is_needed(site: Site, chrome: "Chrome") -> None:
     with Page(site.socket, "--listen", "0.0.0.0:0") as page:

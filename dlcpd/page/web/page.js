@@ -102,7 +102,7 @@ function remember(at, report, before) {
 
 /* ---- showing ------------------------------------------------------------------------------- */
 
-function show({ report, alarms, socket }) {
+function show({ report, alarms, socket, job }) {
   const at = Date.now() / 1000, before = page.reports.at(-1);
   remember(at, report, before);
   page.reports.push({ at, report });
@@ -112,7 +112,8 @@ function show({ report, alarms, socket }) {
   notice("");
   document.title = alarms.length ? `(${alarms.length}) ${report.host} - dlcpd` : `${report.host} - dlcpd`;
   part("#host").textContent = report.host;
-  part("#state").textContent = `dlcpd ${report.version}, ${report.health.ready ? "serving" : report.health.text} for ${Say.seconds(report.uptime)}, data path ${report.features.data_path || "unknown"}, process ${report.pid}`;
+  part("#state").textContent = job ? `${job.hosts} of ${job.asked} hosts answer`
+    : `dlcpd ${report.version}, ${report.health.ready ? "serving" : report.health.text} for ${Say.seconds(report.uptime)}, data path ${report.features.data_path || "unknown"}, process ${report.pid}`;
   part("#when").textContent = `at ${clock(at)}`;
   choose(report);
   showAlarms(alarms, report);
@@ -177,14 +178,15 @@ function showSessions(report, socket) {
     return;
   }
   const broken = report.sessions.some((session) => session.broken);
-  put("#sessions", table([["job", "name"], ["rank", ""], ["of", ""], ["state", "left"], ["age", ""], ["op/s", ""], ["operations", ""],
+  const hosts = report.sessions.some((session) => session.on); // of a job over several
+  put("#sessions", table([["job", "name"], ...(hosts ? [["host", "name"]] : []), ["rank", ""], ["of", ""], ["state", "left"], ["age", ""], ["op/s", ""], ["operations", ""],
     ["open", ""], ["segments waived", ""], ["of its bound", ""], ["kept for next step", ""], ["waits for", "name"],
     ...(broken ? [["broken", "long"]] : [])],
     report.sessions.map((session) => {
       const engine = known(report, session), totals = engine.totals || {};
       const points = page.history.get(`${report.pid} ${session.session}`).columns[5];
       const used = totals.allowed ? h("span", {}, Say.percent(totals.used), bar(totals.used)) : totals.sent ? "exact" : null;
-      return [session.job, session.rank, session.world_size, h("span", { class: session.broken ? "bad" : "" }, session.state),
+      return [session.job, ...(hosts ? [session.on] : []), session.rank, session.world_size, h("span", { class: session.broken ? "bad" : "" }, session.state),
         Say.seconds(session.age), Say.number(points.at(-1)), engine.submitted, engine.open, totals.waived, used,
         Say.bytes(engine.residual_bytes), (engine.late || []).map((late) => `${late.rank}:${late.host}`).join(", ") || null,
         ...(broken ? [session.broken || null] : [])];
@@ -280,6 +282,7 @@ const charts = {};
 function showChosen(report) {
   const session = report.sessions.find((one) => String(one.session) === page.chosen);
   for (const id of ["#bound", "#traffic", "#classes", "#tensors", "#steps"]) part(id).hidden = !session;
+  if (session && session.on) part("#steps").hidden = true; // a recording is of one host
   if (!session) return;
   charts.bound = charts.bound || lines(part("#bound .chart"), { title: "Loss against bound", time: true, unit: " %", series: [
     { label: "lost by the network", colour: "orange" }, { label: "waived", colour: "blue" },
