@@ -29,8 +29,8 @@ class RemotePage:
         more = parts.username or parts.password or parts.query or parts.fragment
         if parts.scheme not in ("http", "https") or not self._host or more:
             raise BadConfig(  # which does not repeat what may be a secret
-                f"--of {parts.scheme}://{self._host or ''}...: give http://HOST:PORT/ of a page, or a "
-                "session socket; a token comes from --token-file"
+                f"--of {parts.scheme}://{self._host or ''}...: give http://HOST:PORT/ of a page, "
+                "or a session socket; a token comes from --token-file"
             )
         self._secure = parts.scheme == "https"
         self._path = f"{parts.path.rstrip('/')}/status"
