@@ -11,10 +11,11 @@ No logging library is imported here: the passed function is called.
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 Scalars = Mapping[str, float]  # by name
 Log = Callable[[dict[str, float], int], Any]  # scalars, and their step
+RUN: Final = "run"  # key of what the daemon reported, in the first line of a launch
 
 
 def each(add: Callable[[str, float, int], Any]) -> Log:
@@ -27,11 +28,22 @@ def each(add: Callable[[str, float, int], Any]) -> Log:
     return log
 
 
-def json_lines(file: str | Path) -> Log:
+class JsonLines:
+    """Appends a line of JSON to a file for each window. The first line also has `run`, by which a
+    report names job, hosts, build and settings."""
+
+    def __init__(self, file: str | Path) -> None:
+        self._file = file
+        self.run: Mapping[str, Any] = {}
+
+    def __call__(self, scalars: dict[str, float], step: int) -> None:
+        """Append a window's line. Raises: OSError."""
+        run, self.run = self.run, {}
+        row = {"step": step, **scalars, **({RUN: run} if run else {})}
+        with open(self._file, "a", encoding="utf-8") as lines:
+            lines.write(json.dumps(row) + "\n")
+
+
+def json_lines(file: str | Path) -> JsonLines:
     """A logger that appends a line of JSON to a file for each window; each rank needs its own."""
-
-    def log(scalars: dict[str, float], step: int) -> None:
-        with open(file, "a", encoding="utf-8") as lines:
-            lines.write(json.dumps({"step": step, **scalars}) + "\n")
-
-    return log
+    return JsonLines(file)

@@ -105,6 +105,17 @@ def _fill_looks(made: Mapping[str, argparse.ArgumentParser]) -> None:
         metavar="FILE",
         help="file with the token, mode 0600, instead of a new token; also for loopback",
     )
+    made["page"].add_argument(
+        "--job", default="", metavar="NAME", help="show only this job, over the hosts of --of"
+    )
+    made["page"].add_argument(
+        "--of",
+        action="append",
+        default=[],
+        metavar="URL|S",
+        help="page of a host, which gets the token of --token-file, or a session socket; repeat it "
+        "for each host (default: this host's daemon)",
+    )
 
 
 def add_socket(made: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:

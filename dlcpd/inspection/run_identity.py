@@ -3,15 +3,22 @@
 from typing import Any, Final
 
 from dlcpd.daemon.config.tables import Config
-from dlcpd.inspection.settings import not_in_force
+from dlcpd.inspection.settings import Difference, not_in_force
 
 RUN: Final = "run"  # its key in otherData of a recording
 MOST_NAMED: Final = 8  # hosts or jobs in a sentence
+# Their defaults are values of the daemon's host, and a report may be read on another one.
+OF_THE_HOST: Final = frozenset(
+    {"daemon.control_address", "security.identity", "security.authorised"}
+)
 Row = dict[str, Any]
 
 
 def run_identity(*reports: Row) -> Row:
-    """Of one daemon's reports, the last of which counts for all but sessions."""
+    """Of one daemon's reports, the last of which counts for all but sessions.
+
+    Raises: KeyError, TypeError for anything but a report.
+    """
     newest = reports[-1]
     sessions = [session for report in reports for session in report["sessions"]]
     hosts = {peer["host"] for session in sessions for peer in session["peers"]}
@@ -24,21 +31,26 @@ def run_identity(*reports: Row) -> Row:
         "hosts": sorted(hosts | {newest["host"]}),
         "dlcpd": newest["version"],
         "commit": newest.get("commit", ""),
-        "settings": {one.key: one.running for one in other},
+        "settings": {one.key: one.running for one in other if not _of_the_host(one)},
     }
+
+
+def _of_the_host(one: Difference) -> bool:
+    return one.key in OF_THE_HOST or (one.key == "network.paths" and len(one.running) == 1)
 
 
 def sentence(run: Row) -> str:
     """For people. Raises: KeyError, TypeError for anything but a run's identity."""
     settings = len(run["settings"])
     return (
-        f"Job {_named(run['jobs']) or 'unknown'}, {run['ranks']} ranks, on {_named(run['hosts'])}; "
+        f"Job {named(run['jobs']) or 'unknown'}, {run['ranks']} ranks, on {named(run['hosts'])}; "
         f"recorded on {run['recorded on']} by dlcpd {run['dlcpd']}, commit "
         f"{run['commit'] or 'unknown'}, with "
         f"{settings or 'no'} {'setting' if settings == 1 else 'settings'} other than the defaults."
     )
 
 
-def _named(names: list[str]) -> str:
+def named(names: list[str]) -> str:
+    """The first names, and how many more there are."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more

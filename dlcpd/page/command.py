@@ -6,11 +6,13 @@ import socket
 from contextlib import suppress
 
 from dlcpd.cli.output import Output
-from dlcpd.contract.errors import DlcpError
+from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.daemon.config.values import address_of, listening
 from dlcpd.page.daemon import Daemon
+from dlcpd.page.job import MAX_HOSTS, Job
 from dlcpd.page.page_token import drawn, from_file
-from dlcpd.page.server import is_loopback, server
+from dlcpd.page.remote import RemotePage
+from dlcpd.page.server import Shown, is_loopback, server
 
 
 def page(options: argparse.Namespace, output: Output) -> int:
@@ -20,8 +22,8 @@ def page(options: argparse.Namespace, output: Output) -> int:
     """
     address = address_of(listening(options.listen, "--listen"))
     token, told = _token(options, loopback=is_loopback(address[0]))
-    daemon = Daemon(options.socket)
-    with server(address, daemon, token) as served:
+    shown = _shown(options, token)
+    with server(address, shown, token) as served:
         host, port = served.server_address[:2]
         url = f"http://{_reached(str(host))}:{port}/" + (f"#token={token}" if told else "")
         output.document({"url": url, "token": bool(token)})
@@ -31,10 +33,26 @@ def page(options: argparse.Namespace, output: Output) -> int:
                 "the token and the page cross the network unencrypted: use ssh -L, or a proxy "
                 "with TLS"
             )
-        _say_whether_there(daemon, output)
+        _say_whether_there(shown, output)
         with suppress(KeyboardInterrupt):  # the way to end it
             served.serve_forever(0.1)
     return 0
+
+
+def _shown(options: argparse.Namespace, token: str) -> Daemon | Job:
+    """Raises: BadConfig."""
+    if not options.job:
+        if options.of:
+            raise BadConfig("page: --of needs --job: which job of these hosts?")
+        return Daemon(options.socket)
+    if len(options.of) > MAX_HOSTS:
+        raise BadConfig(f"page: {len(options.of)} times --of; at most {MAX_HOSTS}")
+    given = token if options.token_file else ""  # a drawn one is known to no other page
+    return Job(
+        options.job,
+        [RemotePage(one, given) if "://" in one else Daemon(one) for one in options.of]
+        or [Daemon(options.socket)],
+    )
 
 
 def _token(options: argparse.Namespace, *, loopback: bool) -> tuple[str, bool]:
@@ -51,12 +69,15 @@ def _reached(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _say_whether_there(daemon: Daemon, output: Output) -> None:
+def _say_whether_there(shown: Shown, output: Output) -> None:
     try:
-        report = daemon.status()["report"]
+        found = shown.status()
+        report = found["report"]
     except DlcpError as exc:
         output.line(f"{exc}; the page waits for it")
     else:
+        hosts = f", {found['job']['hosts']} hosts" if "job" in found else ""
         output.line(
             f"of {report['host']}: dlcpd {report['version']}, {len(report['sessions'])} sessions"
+            f"{hosts}"
         )

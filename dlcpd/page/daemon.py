@@ -22,6 +22,7 @@ class Daemon:
 
     def __init__(self, socket: str | None) -> None:
         self._socket = socket
+        self.name = socket or DaemonTable().socket
         self._asking, self._recording = threading.Lock(), threading.Lock()
         self._newest: Document = {}
         self._at = float("-inf")
@@ -38,7 +39,7 @@ class Daemon:
                 self._newest = {
                     "report": _for_browsers(report),
                     "alarms": list(alarms(report)),
-                    "socket": self._socket or DaemonTable().socket,
+                    "socket": self.name,
                 }
                 self._at = time.monotonic()
             return self._newest

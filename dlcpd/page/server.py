@@ -1,4 +1,4 @@
-"""HTTP server of the page: static files, and two requests to the daemon. It changes nothing."""
+"""HTTP server of the page: static files, and two requests to what it shows. It changes nothing."""
 
 import ipaddress
 import json
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from http import HTTPStatus
 from http.server import HTTPServer
 from importlib import resources
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from dlcpd import __version__
 from dlcpd.contract.errors import AddressUnavailable, DlcpError
 from dlcpd.daemon.http import FewAtOnce, WholeRequest
-from dlcpd.page.daemon import MAX_STEPS, Daemon
+from dlcpd.page.daemon import MAX_STEPS
 from dlcpd.page.page_token import told
 
 # A page requests one thing at a time, and its files at once; for a handful of users.
@@ -48,10 +48,20 @@ def is_loopback(host: str) -> bool:
     return ipaddress.ip_address(host).is_loopback
 
 
-def server(address: tuple[str, int], daemon: Daemon, token: str) -> HTTPServer:
+class Shown(Protocol):
+    """What a page shows: a daemon, or a job."""
+
+    def status(self) -> dict[str, Any]:
+        """Report and alarms. Raises: DlcpError."""
+
+    def trace(self, steps: int) -> dict[str, Any]:
+        """A recording. Raises: DlcpError."""
+
+
+def server(address: tuple[str, int], shown: Shown, token: str) -> HTTPServer:
     """A server that listens; `token`: "" = none is needed. Raises: AddressUnavailable."""
     try:
-        handler = type("Looks", (_Looks,), {"daemon": daemon, "token": token})
+        handler = type("Looks", (_Looks,), {"shown": shown, "token": token})
         return FewAtOnce(address, handler, at_once=MAX_REQUESTS)
     except OSError as exc:
         host, port = address
@@ -84,7 +94,7 @@ def names_us(host: str) -> bool:
 class _Looks(WholeRequest):
     """One request of a browser."""
 
-    daemon: Daemon
+    shown: Shown
     token: str
     server_version, sys_version = f"dlcpctl/{__version__}", ""
 
@@ -96,7 +106,7 @@ class _Looks(WholeRequest):
             name, kind = FILES[target.path]
             self._answer(HTTPStatus.OK, kind, (WEB / name).read_bytes())
         elif target.path == "/status":
-            self._ask(self.daemon.status)
+            self._ask(self.shown.status)
         else:
             self._record(dict(parse_qsl(target.query)).get("steps", ""))
 
@@ -122,7 +132,7 @@ class _Looks(WholeRequest):
         if not _STEPS.fullmatch(steps) or int(steps) > MAX_STEPS:
             self._refuse(HTTPStatus.BAD_REQUEST, f"/trace?steps=1..{MAX_STEPS}")
             return
-        self._ask(lambda: self.daemon.trace(int(steps)))
+        self._ask(lambda: self.shown.trace(int(steps)))
 
     def _ask(self, what: Callable[[], dict[str, Any]]) -> None:
         try:

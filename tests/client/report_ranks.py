@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from dlcp_client import bounded, cross_step, ddp, exact
+from dlcp_client.reporting import json_lines
 from tests.client.ddp_ranks import group, model, step, weights
 from tests.client.guard_ranks import deferred
 from tests.client.real import TIMEOUT
@@ -58,8 +59,9 @@ def reported(rank: int, store: str, how: str, config: Path) -> dict[str, Any]:
         said = undo.enter_context(listening())
         handle, optimizer = registered(net, how, config=config)
         undo.callback(handle.close)
-        middle, told = handle.totals, []
+        middle, told, lines = handle.totals, [], json_lines("unused")
         handle.report_to(lambda scalars, step: told.append((step, scalars)), every=3)
+        handle.report_to(lines, every=2 * STEPS)
         for number in range(STEPS):
             if number == STEPS // 2:
                 if optimizer:
@@ -83,7 +85,7 @@ def reported(rank: int, store: str, how: str, config: Path) -> dict[str, Any]:
         }
         dist.barrier()  # who leaves earlier ends the session of the other
         handle.session.close() if how == "ddp" else handle.close()  # the line comes either way
-        return out | {"said": said, "told": told}
+        return out | {"said": said, "told": told, "run": lines.run}
 
 
 def changing(rank: int, store: str, how: str, policies: list[Any], config: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from torch import nn
 
 from dlcp_client import DlcpError, PowerSGD, bounded, ddp, exact
 from dlcpd.contract.errors import BadPolicy
+from dlcpd.inspection.run_identity import run_identity
 from tests.client import report_ranks
 from tests.client.report_ranks import BOUND, STEPS, WARMUP
 from tests.client.test_ddp import on_each_rank
@@ -44,6 +45,10 @@ def test_metrics_and_summary_of_a_lossy_training(
             assert scalars["dlcp/steps"] == 3 and scalars["dlcp/bytes"] == 3 * one["size"]
         parts = [scalars["dlcp/waived"] for _, scalars in one["told"]]
         assert sum(parts) <= whole["waived"]
+    for number, one in enumerate(ranks):
+        run = run_identity(one["run"])
+        assert (run["ranks"], run["hosts"]) == (2, [run["recorded on"]])
+        assert one["run"]["sessions"][0]["rank"] == number and len(run["jobs"]) == 1
     assert ranks[0]["summary"].splitlines()[-1] == ranks[1]["summary"].splitlines()[-1]
     assert not ranks[1]["said"]
     start, first, second, end = ranks[0]["said"]

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from dlcpd.ctl.report.history import of_windows
 from dlcpd.ctl.report.inputs import sections
 from dlcpd.ctl.report.parts import Section, table
 from dlcpd.ctl.report.steps import of_trace
+from dlcpd.daemon.config.tables import Config
 from dlcpd.inspection.run_identity import sentence
 from dlcpd.inspection.timeline import timeline
 from dlcpd.ledger.frames import frame
@@ -54,6 +56,46 @@ def test_metrics_of_a_training_are_read_as_its_logger_writes_them(tmp_path: Path
     waits = block(made, "lines", "its wait")
     assert waits["columns"] == [[10, 20], [200.0, 200.0], [31.0, 31.0]]
     assert [row[0] for row in block(made, "table")["rows"]] == [10, 20]
+
+
+def test_the_table_of_windows_has_the_units_of_the_charts() -> None:
+    shown = block(of_windows(windows()), "table")
+    first = dict(zip(shown["header"], shown["rows"][0], strict=True))
+    assert first["gradients (MB)"] == pytest.approx(270.0)
+    assert first["bounded gradients (MB)"] == pytest.approx(250.0)
+    assert (first["loss (%)"], first["bound (%)"]) == pytest.approx((0.3, 1.0))
+    assert (first["waited a step (ms)"], first["a step (ms)"]) == pytest.approx((31.0, 200.0))
+    assert (first["segments waived"], first["paths in alarm"]) == (90, 0)
+
+
+def test_a_training_names_its_run_first(tmp_path: Path) -> None:
+    log = json_lines(tmp_path / "m.jsonl")
+    config = json.loads(json.dumps(asdict(Config())))
+    config["daemon"]["control_address"] = "192.0.2.7"  # its host's, which says nothing
+    config["network"] |= {"entropy": 4, "paths": [{"address": "192.0.2.7", "port": 0}]}
+    peers = [{"host": "host-b"}, {"host": "host-c"}]
+    session = {"job": "bert-7", "rank": 1, "world_size": 3, "peers": peers}
+    log.run = {
+        "host": "host-a",
+        "version": "0.1.0",
+        "commit": "1a2b3c4",
+        "config": config,
+        "sessions": [session],
+    }
+    for step, scalars in zip((10, 20), windows(), strict=True):
+        log(scalars, step)
+    [made] = sections(tmp_path / "m.jsonl")
+    assert made.sentences[0].startswith(
+        "Job bert-7, 3 ranks, on host-a, host-b, host-c; recorded on host-a by dlcpd 0.1.0, "
+        "commit 1a2b3c4, with "
+    )
+    assert made.made["settings"]["network.entropy"] == 4 and made.made["launches"] == 1
+    assert not {"daemon.control_address", "network.paths"} & made.made["settings"].keys()
+    assert [row[0] for row in block(made, "table")["rows"]] == [10, 20]
+    text = (tmp_path / "m.jsonl").read_text().replace('"version"', '"vision"')
+    (tmp_path / "m.jsonl").write_text(text)
+    with pytest.raises(BadConfig, match="looks like metrics of a training, and is damaged"):
+        sections(tmp_path / "m.jsonl")
 
 
 def test_a_training_that_gains_nothing_from_the_network_is_told() -> None:
@@ -140,8 +182,9 @@ def test_a_ledger_is_what_was_waived_by_tensor(tmp_path: Path) -> None:
     (tmp_path / "00000000.ledger").write_bytes(examples.FILE)
     [made] = sections(tmp_path)
     assert list(made.sentences) == [
+        "Job job, 2 ranks, peers on host; written by dlcpd 0.",
         "2 segments were waived in 1 operations; of one transfer at most 3.12 %, within the "
-        "bound of 10 %."
+        "bound of 10 %.",
     ]
     assert block(made, "table")["rows"] == [["name", 4096, "10 %", 1, 0, 2, "3.12 %"]]
     assert block(made, "lines")["columns"] == [[0], [2]]
@@ -150,7 +193,7 @@ def test_a_ledger_is_what_was_waived_by_tensor(tmp_path: Path) -> None:
 def test_a_loss_beyond_the_bound_stands_out(tmp_path: Path) -> None:
     records: list[Record] = [examples.OPENING, replace(examples.PLAN, bound=0.02), examples.ENDED]
     (tmp_path / "00000000.ledger").write_bytes(b"".join(map(frame, records)))
-    assert "3.12 %, ABOVE the bound of 2 %" in sections(tmp_path)[0].sentences[0]
+    assert "3.12 %, ABOVE the bound of 2 %" in sections(tmp_path)[0].sentences[1]
 
 
 # --- inputs ------------------------------------------------------------------------------------

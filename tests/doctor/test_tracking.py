@@ -63,8 +63,11 @@ for sport in $(seq 20001 20016); do exec 3<>/dev/udp/127.0.0.1/{port}; echo x >&
 cat {COUNT}"""
     done = subprocess.run(
         ["unshare", "--net", "bash", "-c", script],
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 

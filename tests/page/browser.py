@@ -50,15 +50,23 @@ def browser(*, dark: bool = False, width: int = 1280, height: int = 800) -> Iter
         )
         driver = Chrome(options=options, service=service)
         try:
-            driver.execute_cdp_cmd(
-                "Emulation.setDeviceMetricsOverride",
-                {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
-            )
-            scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+            resized(driver, width, height)
+            coloured(driver, dark=dark)
             yield driver
         finally:
             driver.quit()
+
+
+def resized(driver: Any, width: int, height: int) -> None:
+    """Give the page a window of this size, in pixels."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def coloured(driver: Any, *, dark: bool) -> None:
+    """The colours that the page's user prefers."""
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
 
 
 def complaints(driver: Any) -> list[str]:

@@ -27,11 +27,16 @@ def chrome() -> Iterator["Chrome"]:
 
 @dataclass
 class Site:
-    """Rank 0 is on the host that the page is of."""
+    """Rank 0 is on the host that the page is of; `sockets`: of both."""
 
-    socket: str
+    sockets: list[str]
     ranks: list[Rank]
     page: Page
+
+    @property
+    def socket(self) -> str:
+        """Of the first host."""
+        return self.sockets[0]
 
 
 @pytest.fixture(scope="session")
@@ -40,4 +45,4 @@ def site(chrome: "Chrome") -> Iterator[Site]:
         sockets = [host.socket for host in hosts.members]
         with training(JOB, *sockets) as ranks, Page(sockets[0], "--listen", "127.0.0.1:0") as page:
             steps(ranks, 40)
-            yield Site(sockets[0], ranks, page)
+            yield Site(sockets, ranks, page)

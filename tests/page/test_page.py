@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.daemon.kit import PATIENCE, Daemon, configuration
-from tests.page.browser import NO_SELENIUM, complaints, requests
+from tests.page.browser import NO_SELENIUM, coloured, complaints, requests, resized
 from tests.page.conftest import HOST, JOB, Site
 from tests.page.site import Page, status, steps
 
@@ -21,6 +21,35 @@ if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
 pytestmark = pytest.mark.timeout(300)
+
+SIZES = ((1280, 800), (390, 844))  # pixels: a laptop's window, a phone's
+CARDS = 600  # narrower windows show rows of tables as cards
+FITS = "return document.documentElement.scrollWidth <= innerWidth"
+# Faults of the tables of a page. Rows are cards in a narrow window: then each cell is whole
+# and in the window, and begins with its column's name, if that has one.
+TABLES = (
+    f"const cards = innerWidth < {CARDS};"
+    + """
+const wrong = [];
+for (const table of document.querySelectorAll("main table.cards")) {
+  if (!table.checkVisibility()) continue;
+  const heads = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+  if (table.tHead.checkVisibility() === cards) wrong.push(`heads of ${heads}`);
+  for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, at) => {
+    const name = getComputedStyle(cell, "::before").content;
+    const expected = cards && heads[at] ? JSON.stringify(heads[at]) : "none";
+    if (name !== expected) wrong.push(`${name} is not ${expected}`);
+    const box = cell.getBoundingClientRect();
+    if (cards && (box.left < 0 || box.right > innerWidth || cell.scrollWidth > cell.clientWidth))
+      wrong.push(`${heads[at]}: ${cell.textContent}`);
+  });
+}
+const scrolls = (one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1;
+if (cards) wrong.push(...[...document.querySelectorAll("main .body, main .label")]
+  .filter(scrolls).map((one) => `wide: ${one.textContent.slice(0, 60)}`));
+return wrong;
+"""
+)
 
 
 def until(chrome: "Chrome", true: Callable[[], Any]) -> Any:
@@ -165,6 +194,26 @@ def test_who_is_late_is_named(site: Site, chrome: "Chrome") -> None:
     until(chrome, lambda: not cells(chrome, "#late"))
 
 
+@pytest.mark.check(15, "one page shows the ranks of a job on all its hosts, and which is missing")
+def test_a_job_over_its_hosts(site: Site, chrome: "Chrome") -> None:
+    of = ["--job", JOB, "--of", site.sockets[0], "--of"]
+    with Page(site.sockets[0], "--listen", "127.0.0.1:0", *of, site.sockets[1]) as page:
+        opened(chrome, page)
+        until(chrome, lambda: cells(chrome, "#sessions"))
+        assert [row[1:3] for row in cells(chrome, "#sessions")] == [["alpha", "0"], [HOST, "1"]]
+        assert text(chrome, "#host") == JOB and text(chrome, "#state") == "2 of 2 hosts answer"
+        assert {row[0] for row in cells(chrome, "#heat")} == {"alpha", HOST}
+        assert chrome.find_element(By.ID, "traffic").is_displayed()
+        assert not chrome.find_element(By.ID, "steps").is_displayed()
+        assert "NOT SHOWN" not in text(chrome, "#alarms")
+    with Page(site.sockets[0], "--listen", "127.0.0.1:0", *of, "/nowhere.sock") as page:
+        opened(chrome, page)
+        until(chrome, lambda: cells(chrome, "#sessions"))
+        assert text(chrome, "#state") == "1 of 2 hosts answer"
+        assert "/nowhere.sock: no daemon answers" in text(chrome, "#alarms")
+        assert f"rank 1 on {HOST}" in text(chrome, "#alarms")
+
+
 @pytest.mark.check(8, "beyond loopback a browser needs the token, and takes it from the URL")
 def test_beyond_loopback_a_token_is_needed(site: Site, chrome: "Chrome") -> None:
     with Page(site.socket, "--listen", "0.0.0.0:0") as page:
@@ -204,25 +253,42 @@ def test_a_daemon_that_ends_is_waited_for(chrome: "Chrome", tmp_path: Path) -> N
         until(chrome, lambda: "dlcpctl page does not answer" in text(chrome, "#notice"))
 
 
-@pytest.mark.check(10, "nothing is wider than a narrow window, dark or light")
+@pytest.mark.check(10, "nothing is wider than a narrow window or cut off in it, dark or light")
 def test_it_fits_a_narrow_window(site: Site, chrome: "Chrome") -> None:
     opened(chrome, site.page)
     until(chrome, lambda: cells(chrome, "#sessions"))
     back = []
-    for width, scheme in ((1280, "light"), (400, "dark")):
-        chrome.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False},
-        )
-        chrome.execute_cdp_cmd(
-            "Emulation.setEmulatedMedia",
-            {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
-        )
-        until(
-            chrome,
-            lambda: chrome.execute_script(
-                "return document.documentElement.scrollWidth <= innerWidth"
-            ),
-        )
+    for (width, height), dark in zip(SIZES, (False, True), strict=True):
+        resized(chrome, width, height)
+        coloured(chrome, dark=dark)
+        until(chrome, lambda: chrome.execute_script(FITS))
+        until(chrome, lambda: chrome.execute_script(TABLES) == [])
         back.append(chrome.execute_script("return getComputedStyle(document.body).backgroundColor"))
+    resized(chrome, *SIZES[0])
+    coloured(chrome, dark=False)
     assert back[0] != back[1]
+
+
+@pytest.mark.check(13, "screen readers get what charts show, and alarms when their kinds change")
+def test_charts_and_alarms_have_text(site: Site, chrome: "Chrome") -> None:
+    opened(chrome, site.page)
+    until(chrome, lambda: cells(chrome, "#sessions"))
+    steps(site.ranks, 5)
+    script = "return [...document.querySelectorAll('canvas[role=img]')].map(c => c.ariaLabel)"
+    bound, sent = until(
+        chrome, lambda: (found := chrome.execute_script(script)) and "%, at" in found[0] and found
+    )
+    assert bound.startswith("Loss against bound: lost by the network from ")
+    assert sent.startswith("Sent to peers: Mbit/s from ")
+    told = chrome.find_element(By.ID, "told")
+    assert told.get_attribute("role") == "status" and told.aria_role == "status"
+    assert "PATH" in str(told.get_attribute("textContent"))
+    changes = (
+        "const told = document.querySelector('#told'); let count = 0;"
+        "new MutationObserver((all) => count += all.length).observe(told, {childList: true});"
+        "const say = (lines) => { tellAlarms(lines); return told.textContent; };"
+        "const texts = [say(['LATE: a', 'LATE: b']), say(['LATE: c', 'LATE: d']), say([])];"
+        "return Promise.resolve().then(() => [texts, count]);"
+    )
+    texts, count = chrome.execute_script(changes)
+    assert texts == ["alarms: 2 LATE", "alarms: 2 LATE", "no alarms"] and count == 2

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dlcp_client.reporting import json_lines
 from dlcpd.ctl.main import main as dlcpctl
+from tests.ctl.test_report import windows
 from tests.daemon.kit import environment
 from tests.lab.report.bench_documents import bench
-from tests.page.browser import NO_SELENIUM, complaints, requests
+from tests.page.browser import NO_SELENIUM, complaints, requests, resized
 from tests.page.conftest import JOB, Site
 from tests.page.site import steps
 
 pytest.importorskip("selenium", reason=NO_SELENIUM)
 from selenium.webdriver.common.by import By
 
-from tests.page.test_page import cells, text, until
+from tests.page.test_page import FITS, SIZES, TABLES, cells, text, until
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -64,6 +66,35 @@ def test_a_benchmark_is_drawn(chrome: "Chrome", tmp_path: Path) -> None:
         assert any(cell.startswith(f"{measured['time']['p50'] * 1e3:.3g} ms") for cell in row)
     last = f"{ours['samples'][-1] * 1e3:.3g} ms"
     until(chrome, lambda: last in text(chrome, ".u-legend"))
+    quiet(chrome)
+
+
+@pytest.mark.check(14, "tables of reports are whole in a phone's window, and charts have text")
+def test_a_report_fits_a_narrow_window(site: Site, chrome: "Chrome", tmp_path: Path) -> None:
+    measured, training = tmp_path / "bench.json", tmp_path / "m.jsonl"
+    trace, to = tmp_path / "trace.json", tmp_path / "report.html"
+    measured.write_text(json.dumps(bench()))
+    log = json_lines(training)
+    for step, scalars in zip((10, 20), windows(), strict=True):
+        log(scalars, step)
+    recording = command("trace", "--socket", site.socket, "--steps", "3", "-o", str(trace))
+    while recording.poll() is None:
+        steps(site.ranks, 2)
+    recording.communicate()
+    files = [str(file) for file in (measured, training, trace)]
+    assert dlcpctl(["report", *files, "-o", str(to)]) == 0
+    opened(chrome, to)
+    chrome.execute_script("document.querySelectorAll('details').forEach(one => one.open = true)")
+    for width, height in reversed(SIZES):
+        resized(chrome, width, height)
+        until(chrome, lambda: chrome.execute_script(FITS))
+        assert chrome.execute_script(TABLES) == []
+    heads = [head.text for head in chrome.find_elements(By.CSS_SELECTOR, "thead th")]
+    assert {"gradients (MB)", "loss (%)", "a step (ms)"} <= set(heads)
+    charts = chrome.find_elements(By.CSS_SELECTOR, "canvas")
+    told = [(one.get_attribute("role"), str(one.get_attribute("aria-label"))) for one in charts]
+    assert told and all(role == "img" and " from " in label for role, label in told)
+    assert chrome.find_elements(By.CSS_SELECTOR, ".ranges .track:not([aria-label])") == []
     quiet(chrome)
 
 

@@ -20,7 +20,7 @@ from dlcpd.daemon.http import MAX_REQUEST
 from dlcpd.inspection.recording import Recorded
 from dlcpd.page import page_token as tokens
 from dlcpd.page.daemon import Daemon
-from dlcpd.page.server import FILES, MAX_REQUESTS, WEB, is_loopback, names_us, server
+from dlcpd.page.server import FILES, MAX_REQUESTS, WEB, Shown, is_loopback, names_us, server
 from tests.daemon.kit import PATIENCE
 
 TOKEN = "0123456789abcdef" * 2
@@ -42,8 +42,8 @@ class Answering(Daemon):
 
 
 @contextmanager
-def serving(daemon: Daemon, token: str = "") -> Iterator[int]:
-    with server(("127.0.0.1", 0), daemon, token) as served:
+def serving(shown: Shown, token: str = "") -> Iterator[int]:
+    with server(("127.0.0.1", 0), shown, token) as served:
         thread = threading.Thread(target=served.serve_forever, args=(0.01,))
         thread.start()
         try:

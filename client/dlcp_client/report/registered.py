@@ -12,7 +12,7 @@ from dlcp_client.report.ranks import DEADLINE, RankTotals
 from dlcp_client.report.text import summary
 from dlcp_client.report.totals import Totals
 from dlcp_client.report.windows import ReportWindows
-from dlcp_client.reporting import Log
+from dlcp_client.reporting import JsonLines, Log
 from dlcp_client.session import Session
 from dlcpd.contract.errors import DeadlineExceeded, PeerLost, SessionClosed
 from dlcpd.contract.policy import LossPolicy
@@ -114,6 +114,8 @@ class Registered:
 
         Raises: BadConfig.
         """
+        if isinstance(log, JsonLines) and self.session is not None:
+            log.run = run_of(self.session)
         speaks = self.session is not None and self.session.rank == 0
         windows = ReportWindows(
             log, every, prefix, speaks=speaks, totals=lambda: self.totals, measure=self.metrics
@@ -160,6 +162,19 @@ def _copy(kind: type[Registered]) -> Registered:
     made = kind.__new__(kind)
     made.copied = True
     return made
+
+
+def run_of(session: Session) -> dict[str, Any]:
+    """Host, build, settings, job and hosts of peers, in the form of the daemon's report; {}
+    without an answer."""
+    report = session.status(PATHS_TIMEOUT)
+    for row in report.get("sessions", []):
+        if row["session"] == session.number:
+            hosts = sorted({peer["host"] for peer in row["peers"]})
+            mine = {key: row[key] for key in ("job", "rank", "world_size")}
+            about = {key: report.get(key) for key in ("host", "version", "commit", "config")}
+            return about | {"sessions": [mine | {"peers": [{"host": host} for host in hosts]}]}
+    return {}
 
 
 def paths_of(session: Session) -> dict[str, Any]:

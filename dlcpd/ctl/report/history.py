@@ -1,16 +1,34 @@
 """Section from a training's metrics by window, of `handle.report_to(json_lines(FILE))`. Pure."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from dlcpd.ctl.report.parts import Block, Row, Section, lines, percent, seconds, table
+from dlcpd.inspection.run_identity import RUN, run_identity, sentence
 
-PREFIX = "dlcp/"  # of report_to, by default
-LITTLE = 0.02  # of a step; if ranks wait for less, a faster network gains nothing
+PREFIX: Final = "dlcp/"  # of report_to, by default
+LITTLE: Final = 0.02  # of a step; if ranks wait for less, a faster network gains nothing
+COLUMNS: Final = {  # names of metrics in the table, and factors to the units of the charts
+    "bytes": ("gradients (MB)", 1e-6),
+    "bounded_bytes": ("bounded gradients (MB)", 1e-6),
+    "waived": ("segments waived", 1),
+    "retransmitted": ("segments retransmitted", 1),
+    "reapplied": ("segments reapplied", 1),
+    "segments": ("segments sent", 1),
+    "loss": ("loss (%)", 100),
+    "bound": ("bound (%)", 100),
+    "energy_lost": ("energy waived (%)", 100),
+    "exchange_saved": ("exchange time saved (%)", 100),
+    "exposed_s": ("waited a step (ms)", 1e3),
+    "step_s": ("a step (ms)", 1e3),
+}
 
 
 def of_windows(found: Sequence[Row]) -> Section:
-    """`found`: a map of metrics per window; `step` is its last step. Raises: as of_document."""
+    """`found`: a map of metrics per window; `step` is its last step. RUN, in the first window of a
+    launch: what its daemon reported. Raises: as of_document."""
+    runs = [row[RUN] for row in found if RUN in row]
+    found = [{key: value for key, value in row.items() if key != RUN} for row in found]
     windows = [{key.removeprefix(PREFIX): value for key, value in row.items()} for row in found]
     columns: dict[str, list[Any]] = {n: [row.get(n) for row in windows] for n in windows[-1]}
     columns.setdefault("step", _ends(windows))
@@ -18,9 +36,12 @@ def of_windows(found: Sequence[Row]) -> Section:
         raise KeyError("steps")
     steps = sum(columns["steps"])
     title = f"A training: {steps} steps of one rank"
-    return Section(
-        title, list(_said(windows, steps)), list(_blocks(columns)), {"windows": len(windows)}
-    )
+    made: dict[str, Any] = {"windows": len(windows)}
+    said = list(_said(windows, steps))
+    if runs:
+        made |= {"launches": len(runs), **run_identity(runs[-1])}
+        said.insert(0, sentence(made))
+    return Section(title, said, list(_blocks(columns)), made)
 
 
 def _ends(windows: Sequence[Row]) -> list[int]:
@@ -96,7 +117,10 @@ def _blocks(columns: dict[str, list[Any]]) -> Iterator[Block]:
         if series:
             yield lines(title, unit, "step", series)
     names = ["step", *(name for name in columns if name != "step")]
-    yield table("Window by window", names, zip(*(columns[name] for name in names), strict=True))
+    shown = [COLUMNS.get(name, (name.replace("_", " "), 1)) for name in names]
+    values = [_scaled(columns[n], scale) for n, (_, scale) in zip(names, shown, strict=True)]
+    header = [title for title, _ in shown]
+    yield table("Window by window", header, zip(*values, strict=True))
 
 
 def _scaled(values: Sequence[float | None], scale: float) -> list[float | None]:

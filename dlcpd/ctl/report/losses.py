@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dlcpd.ctl.report.parts import Section, lines, percent, table
+from dlcpd.inspection.run_identity import named
 from dlcpd.ledger.masks import unpack_untrusted
 from dlcpd.ledger.reader import Ledger, find
 
@@ -55,14 +56,20 @@ def _section(ledger: Ledger) -> Section:
         )
         for name, one in sorted(tensors.items(), key=lambda item: -item[1].waived)
     ]
+    ranks = {opening.rank, *(row.rank for row in opening.ranks)}
+    hosts = list(dict.fromkeys(row.host for row in opening.ranks))
+    said = (
+        f"Job {opening.job}, {len(ranks)} ranks, peers on {named(hosts) or 'no host'}; "
+        f"written by dlcpd {opening.software}."
+    )
     made = {
         "written by": f"dlcpd {opening.software}",
         "folder": str(ledger.folder),
-        "hosts of peers": ", ".join(row.host for row in opening.ranks),
+        "hosts of peers": ", ".join(hosts),
     }
     return Section(
         title,
-        list(_said(tensors.values())),
+        [said, *_said(tensors.values())],
         [*_by_step(tensors), table("By tensor", header, rows)],
         made,
     )

@@ -14,15 +14,18 @@ function h(tag, more, ...children) {
   return made;
 }
 
-/** A table. `columns`: [head, class]; rows: lists of text, numbers, elements or null (unknown). */
+/**
+ * A table. `columns`: [head, class]; rows: lists of text, numbers, elements or null (unknown).
+ * look.css draws its rows as cards in a narrow window, where each cell has the name of its column.
+ */
 function table(columns, rows) {
-  const cell = (tag, value, kind) =>
-    h(tag, { class: kind, title: kind === "name" && typeof value === "string" ? value : "" },
+  const cell = (tag, value, kind, more) =>
+    h(tag, { class: kind, title: kind === "name" && typeof value === "string" ? value : "", ...more },
       value === null || value === undefined ? "-" : value instanceof Node ? value : String(value));
-  return h("table", {},
+  return h("table", { class: "cards" },
     h("thead", {}, h("tr", {}, ...columns.map(([head, kind]) => cell("th", head, kind)))),
     h("tbody", {}, ...rows.map((row) =>
-      h("tr", {}, ...row.map((value, at) => cell("td", value, columns[at][1]))))));
+      h("tr", {}, ...row.map((value, at) => cell("td", value, columns[at][1], { "data-column": columns[at][0] }))))));
 }
 
 const Say = {
@@ -60,11 +63,12 @@ function colour(name) {
 
 /**
  * Lines over x. series: [{label, colour, dash}]; `unit` follows values; `time`: x is seconds
- * of the epoch. `set([xs, ys, ...])` draws; null is a gap.
+ * of the epoch. `set([xs, ys, ...])` draws; null is a gap. `title`: what the chart shows, for
+ * screen readers, which get it with the range and the newest value of each line.
  */
 const WHOLE = [1, 2, 5].flatMap((digit) => Array.from({ length: 9 }, (_, zeros) => digit * 10 ** zeros)).sort((a, b) => a - b);
 
-function lines(place, { series, unit = "", time = false, x = "", height = 170 }) {
+function lines(place, { title, series, unit = "", time = false, x = "", height = 170 }) {
   let plot = null;
   let data = [[], ...series.map(() => [])];
   const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString("en-GB");
@@ -86,9 +90,21 @@ function lines(place, { series, unit = "", time = false, x = "", height = 170 })
         value: (_, value) => show(value) }))],
     }, data, place);
   }
+  function tell() {
+    const said = series.map((one, at) => {
+      const known = data[at + 1].filter((y) => y !== null && y !== undefined);
+      if (!known.length) return `${one.label} unknown`;
+      const least = known.reduce((a, b) => Math.min(a, b)), most = known.reduce((a, b) => Math.max(a, b));
+      return `${one.label} from ${show(least)} to ${show(most)}, at last ${show(known.at(-1))}`;
+    });
+    const canvas = plot.root.querySelector("canvas");
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", `${title}: ${said.join("; ")}`);
+  }
   function anew() {
     if (plot) plot.destroy();
     plot = made();
+    tell();
     requestAnimationFrame(last);
   }
   // Without a pointer on the chart, the legend shows the newest values.
@@ -99,16 +115,16 @@ function lines(place, { series, unit = "", time = false, x = "", height = 170 })
     const width = Math.max(place.clientWidth, 200);
     if (width !== plot.width) plot.setSize({ width, height }), requestAnimationFrame(last);
   }).observe(place);
-  return { set(values) { data = values; plot.setData(data); requestAnimationFrame(last); } };
+  return { set(values) { data = values; plot.setData(data); tell(); requestAnimationFrame(last); } };
 }
 
-/** Ranges with a mark: rows of {label, low, mid, high, colour, text}. All from 0 on one scale. */
+/** Ranges with a mark: rows of {label, low, mid, high, colour, text, spread}. All from 0 on one scale. */
 function ranges(rows, line) {
   const most = Math.max(...rows.map((row) => row.high), line || 0, 1e-12);
   const at = (value) => `${(100 * value) / most}%`;
   return h("div", { class: "ranges" }, ...rows.flatMap((row) => [
     h("div", { class: "label", title: row.label }, row.label),
-    h("div", { class: "track" },
+    h("div", { class: "track", role: "img", "aria-label": row.spread },
       h("i", { style: { left: at(row.low), width: at(row.high - row.low), background: `var(--${row.colour})` } }),
       line ? h("i", { class: "edge", style: { left: at(line) } }) : null,
       h("b", { style: { left: at(row.mid) } })),

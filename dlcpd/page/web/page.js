@@ -102,7 +102,7 @@ function remember(at, report, before) {
 
 /* ---- showing ------------------------------------------------------------------------------- */
 
-function show({ report, alarms, socket }) {
+function show({ report, alarms, socket, job }) {
   const at = Date.now() / 1000, before = page.reports.at(-1);
   remember(at, report, before);
   page.reports.push({ at, report });
@@ -112,7 +112,8 @@ function show({ report, alarms, socket }) {
   notice("");
   document.title = alarms.length ? `(${alarms.length}) ${report.host} - dlcpd` : `${report.host} - dlcpd`;
   part("#host").textContent = report.host;
-  part("#state").textContent = `dlcpd ${report.version}, ${report.health.ready ? "serving" : report.health.text} for ${Say.seconds(report.uptime)}, data path ${report.features.data_path || "unknown"}, process ${report.pid}`;
+  part("#state").textContent = job ? `${job.hosts} of ${job.asked} hosts answer`
+    : `dlcpd ${report.version}, ${report.health.ready ? "serving" : report.health.text} for ${Say.seconds(report.uptime)}, data path ${report.features.data_path || "unknown"}, process ${report.pid}`;
   part("#when").textContent = `at ${clock(at)}`;
   choose(report);
   showAlarms(alarms, report);
@@ -134,7 +135,19 @@ function choose(report) {
   select.parentElement.hidden = !keys.length;
 }
 
+/** For screen readers: kinds of alarms and how many, when they change; their texts change always. */
+function tellAlarms(alarms) {
+  const kinds = new Map();
+  for (const line of alarms) {
+    const kind = line.slice(0, line.indexOf(": "));
+    kinds.set(kind, (kinds.get(kind) || 0) + 1);
+  }
+  const text = alarms.length ? `alarms: ${[...kinds].map(([kind, count]) => `${count} ${kind}`).join(", ")}` : "no alarms";
+  if (part("#told").textContent !== text) part("#told").textContent = text;
+}
+
 function showAlarms(alarms, report) {
+  tellAlarms(alarms);
   if (!alarms.length) {
     const what = report.sessions.length ? "no session is broken, nobody is late, all paths are well" : "no session, so nothing to worry about";
     put("#alarms", h("span", { class: "well" }, what));
@@ -165,14 +178,15 @@ function showSessions(report, socket) {
     return;
   }
   const broken = report.sessions.some((session) => session.broken);
-  put("#sessions", table([["job", "name"], ["rank", ""], ["of", ""], ["state", "left"], ["age", ""], ["op/s", ""], ["operations", ""],
+  const hosts = report.sessions.some((session) => session.on); // of a job over several
+  put("#sessions", table([["job", "name"], ...(hosts ? [["host", "name"]] : []), ["rank", ""], ["of", ""], ["state", "left"], ["age", ""], ["op/s", ""], ["operations", ""],
     ["open", ""], ["segments waived", ""], ["of its bound", ""], ["kept for next step", ""], ["waits for", "name"],
     ...(broken ? [["broken", "long"]] : [])],
     report.sessions.map((session) => {
       const engine = known(report, session), totals = engine.totals || {};
       const points = page.history.get(`${report.pid} ${session.session}`).columns[5];
       const used = totals.allowed ? h("span", {}, Say.percent(totals.used), bar(totals.used)) : totals.sent ? "exact" : null;
-      return [session.job, session.rank, session.world_size, h("span", { class: session.broken ? "bad" : "" }, session.state),
+      return [session.job, ...(hosts ? [session.on] : []), session.rank, session.world_size, h("span", { class: session.broken ? "bad" : "" }, session.state),
         Say.seconds(session.age), Say.number(points.at(-1)), engine.submitted, engine.open, totals.waived, used,
         Say.bytes(engine.residual_bytes), (engine.late || []).map((late) => `${late.rank}:${late.host}`).join(", ") || null,
         ...(broken ? [session.broken || null] : [])];
@@ -228,13 +242,17 @@ function showHeat(report) {
   const most = Math.max(...[...now.values()].map((place) => place.paths.length));
   part("#heat").classList.toggle("wide", most > 5);
   const columns = Array.from({ length: most }, (_, number) => number);
-  put("#heat", h("table", { class: "heat" },
+  put("#heat", h("table", { class: "heat cards" },
     h("thead", {}, h("tr", {}, h("th", { class: "left" }, "host"), h("th", { class: "left" }, "ranks"), ...columns.map((number) => h("th", { class: "middle" }, `path ${number}`)))),
     h("tbody", {}, ...[...now].map(([key, place]) => h("tr", {},
-      h("th", { class: "name", title: `${place.host}, of ${place.job}` }, place.host),
-      h("th", { class: "left", title: place.job }, inRuns([...place.ranks]),
+      h("th", { class: "name", title: `${place.host}, of ${place.job}`, "data-column": "host" }, place.host),
+      h("th", { class: "left", title: place.job, "data-column": "ranks" }, inRuns([...place.ranks]),
         place.gone.size ? h("span", { class: "bad" }, ` ${[...place.gone].join(", ")}`) : null),
-      ...columns.map((number) => heatCell(measure, place.paths[number], ((then.get(key) || { paths: [] }).paths[number]) || {}, span)))))));
+      ...columns.map((number) => {
+        const cell = heatCell(measure, place.paths[number], ((then.get(key) || { paths: [] }).paths[number]) || {}, span);
+        cell.dataset.column = `path ${number}`;
+        return cell;
+      }))))));
 }
 
 /** Numbers, as in "3, 8-15". */
@@ -264,11 +282,12 @@ const charts = {};
 function showChosen(report) {
   const session = report.sessions.find((one) => String(one.session) === page.chosen);
   for (const id of ["#bound", "#traffic", "#classes", "#tensors", "#steps"]) part(id).hidden = !session;
+  if (session && session.on) part("#steps").hidden = true; // a recording is of one host
   if (!session) return;
-  charts.bound = charts.bound || lines(part("#bound .chart"), { time: true, unit: " %", series: [
+  charts.bound = charts.bound || lines(part("#bound .chart"), { title: "Loss against bound", time: true, unit: " %", series: [
     { label: "lost by the network", colour: "orange" }, { label: "waived", colour: "blue" },
     { label: "may be waived", colour: "text", dash: true }] });
-  charts.traffic = charts.traffic || lines(part("#traffic .chart"), { time: true, series: [{ label: "Mbit/s", colour: "blue" }] });
+  charts.traffic = charts.traffic || lines(part("#traffic .chart"), { title: "Sent to peers", time: true, series: [{ label: "Mbit/s", colour: "blue" }] });
   const columns = page.history.get(`${report.pid} ${session.session}`).columns;
   charts.bound.set(columns.slice(0, 4));
   charts.traffic.set([columns[0], columns[4]]);

@@ -14,12 +14,13 @@
 
     ranges({ rows, unit, line }) {
       const show = (value) => (unit === "s" ? Say.seconds(value) : Say.number(value));
-      return ranges(rows.map((row) => ({ ...row, text: show(row.mid) })), line);
+      return ranges(rows.map((row) => (
+        { ...row, text: show(row.mid), spread: `${show(row.low)} to ${show(row.high)}` })), line);
     },
 
-    lines({ labels, columns, unit, x }) {
+    lines({ title, labels, columns, unit, x }) {
       const place = h("div", { class: "chart" });
-      requestAnimationFrame(() => lines(place, { unit, x, height: 220, series: labels.map((label, at) => (
+      requestAnimationFrame(() => lines(place, { title, unit, x, height: 220, series: labels.map((label, at) => (
         { label, colour: OTHERS[label] || COLOURS[at % COLOURS.length], dash: label === "bound" })) }).set(columns));
       return place;
     },

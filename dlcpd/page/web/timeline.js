@@ -39,10 +39,10 @@ const Timeline = (() => {
     } else if (inside) inside.made.end = event.ts;
   }
 
-  /** Seconds in each phase, summed over the operations of a process. */
-  function sums(process) {
+  /** Seconds in each phase, summed over operations. */
+  function sums(operations) {
     const found = Object.fromEntries(PHASES.map(([name]) => [name, 0]));
-    for (const one of process.operations)
+    for (const one of operations)
       for (const phase of one.phases) if (phase.name in found) found[phase.name] += (phase.end - phase.start) / 1e6;
     return found;
   }
@@ -63,7 +63,7 @@ const Timeline = (() => {
       const sum = process.reductions.filter((one) => one.name === name);
       return [
         h("div", { class: "label", title: name }, `${name} `, h("span", { class: "dim" }, Say.bytes(mine[0].told.bytes))),
-        h("div", { class: "track" }, ...edges(),
+        h("div", { class: "track", role: "img", "aria-label": spent(mine) }, ...edges(),
           ...mine.flatMap((one) => one.phases.map((phase) =>
             block(kindOf(phase.name), phase.start, phase.end, `${name}: ${phase.name} ${Say.seconds((phase.end - phase.start) / 1e6)}; ${aside(one.told)}`))),
           ...sum.map((one) => block("sum", one.start, one.end, `${name}: reduction ${Say.seconds((one.end - one.start) / 1e6)}`)))];
@@ -79,14 +79,16 @@ const Timeline = (() => {
   const aside = (told) =>
     `${told["segments retransmitted"]} segments retransmitted, ${told["segments waived"]} waived${told.failed ? `, failed: ${told.failed}` : ""}`;
 
-  function summary(process) {
-    const found = sums(process);
-    return `${process.steps.length} whole steps, ${process.operations.length} operations; in all ` +
-      PHASES.map(([name]) => `${name} ${Say.seconds(found[name])}`).join(", ");
+  function spent(operations) {
+    const found = sums(operations);
+    return `in all ${PHASES.map(([name]) => `${name} ${Say.seconds(found[name])}`).join(", ")}`;
   }
+
+  const summary = (process) =>
+    `${process.steps.length} whole steps, ${process.operations.length} operations; ${spent(process.operations)}`;
 
   const key = () => h("div", { class: "key" }, ...[...PHASES, ["reduction", "sum"]].map(([name, kind]) =>
     h("span", {}, h("i", { class: kind }), name)));
 
-  return { read, drawn, sums, key };
+  return { read, drawn, key };
 })();
