@@ -1,7 +1,7 @@
 """Grammar of EOS: lines that are read or written, of no matter, or refused. Pure.
 
-Sources: EOS manual 4.30, "Quality of Service" and "Data Center Bridging" (spellings, units,
-defaults); the interface and qos templates of Arista's AVD (lines that a port may have).
+Sources: EOS manual 4.30, "Quality of Service", "DCBX and Flow Control" and "VXLAN DSCP Mapping"
+(spellings, units, defaults); templates of Arista's AVD (lines of ports, and of `platform trident`).
 """
 
 import re
@@ -48,6 +48,12 @@ _REWRITES: Final = (
 )
 _PATHS: Final = "router adaptive-virtual-topology"  # of WAN routers
 _BY_NAME: Final = "switchcfg writes uc-tx-queue, which chips with this line refuse"
+
+_MMU: Final = r"platform trident mmu queue profile \S+"
+_KEEPS: Final = (
+    r"vxlan qos (dscp propagation encapsulation|ecn propagation|(map )?dscp to traffic-class "
+    r"decapsulation)"
+)
 
 AROUND: Final = r"(?:Vlan|Vxlan|Tunnel)\d+(?:\.\d+)?"
 
@@ -103,8 +109,12 @@ IDLE: Final = (
         "chooses paths, and no queue",
     ),
     _known(
-        _PORT + r"dcbx (mode \S+|pfc .*|application .*)",
-        "tells the neighbour of flow control, and changes none here",
+        rf"interface Vxlan\d+ / {_KEEPS}",
+        "keeps code points and ECN of packets in tunnels, or classifies them by code point",
+    ),
+    _known(
+        rf"{_MMU}( apply| / (ingress .*|egress \w+ queue \d+ (reserved|threshold) .*))?",
+        "sizes of the buffers of queues, which a plan does not change",
     ),
     _known(
         r"(management|control-plane|system control-plane)\b.* / .*",
@@ -130,8 +140,8 @@ IDLE: Final = (
 )  # fmt: skip
 REFUSED: Final = (
     _known(
-        rf"interface {AROUND} / (service-policy (?!type pbr ).*|qos .*|vxlan qos .*|shape .*|"
-        r"priority-flow-control .*|"
+        rf"interface {AROUND} / (?!{_KEEPS}$)(service-policy (?!type pbr ).*|qos .*|vxlan qos .*|"
+        r"shape .*|priority-flow-control .*|"
         r"(?!description |(no|default) vxlan qos ).*\b(traffic-class|dscp|cos|tx-queue)\b.*)",
         "chooses queues or code points of packets on any port: remove it",
     ),
@@ -144,6 +154,14 @@ REFUSED: Final = (
     _known(
         _PORT + r"flowcontrol (send|receive) (on|desired)",
         "pauses all queues of the port: remove it",
+    ),
+    _known(
+        _PORT + r"dcbx .*",
+        "negotiates flow control with the neighbour, which no configuration shows: `no dcbx mode`",
+    ),
+    _known(
+        rf"{_MMU} / egress \w+ queue \d+ drop-precedence .*",
+        "drops packets of a precedence earlier than the intent says: remove it",
     ),
     _known(_PORT + r"profile .*", "lines of interface profiles are not read: write them here"),
     _known(rf"({_PORT})?qos (rewrite .*|map traffic-class .* to (dscp|cos|exp) .*)", _REWRITES),

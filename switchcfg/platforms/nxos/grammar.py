@@ -35,6 +35,10 @@ _HEADS: Final = (
         re.compile(r"service-policy (?:type qos )?input (\S+)(?: no-stats)?"),
         r"service-policy type qos input \1",
     ),
+    (
+        re.compile(r"service-policy (type queuing (?:input|output)) (\S+) no-stats"),
+        r"service-policy \1 \2",
+    ),
     (re.compile(r"match (?:ip )?dscp (?:ipv4 )?(.+)"), r"match dscp \1"),
 )
 _THRESHOLDS: Final = ("random-detect minimum", "random-detect non-ecn", "queue-limit ")
@@ -131,6 +135,18 @@ GRAMMAR: Final = Grammar(
             ("system qos", "service-policy type qos input <policy>"),
             "",
             refers=("policy-map type qos <policy>",),
+        ),
+        Rule(
+            "system input",
+            ("system qos", "service-policy type queuing input <policy>"),
+            "",
+            refers=("policy-map type queuing <policy>",),
+        ),
+        Rule(
+            "interface input",
+            (_PORT, "service-policy type queuing input <policy>"),
+            "",
+            refers=("policy-map type queuing <policy>",),
         ),
         Rule(
             "interface pfc",

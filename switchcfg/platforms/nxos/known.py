@@ -62,6 +62,11 @@ IDLE: Final = (
         "the default of a class",
     ),
     _known(
+        r"policy-map type queuing \S+ / class type queuing c-in-(8q-)?q\S+( / (pause buffer-size|"
+        r"bandwidth|priority|queue-limit)\b.*)?",
+        "buffers of packets on their way in, which a plan does not change",
+    ),
+    _known(
         r"(class-map|policy-map) type (control-plane|plc|psp|accounting) .*|control-plane( / .*)?",
         "of the control plane",
     ),
