@@ -84,7 +84,15 @@ def model(text: str, payloads: Sequence[str] = ()) -> SwitchModel:
 
 
 def _notes(tables: Tables) -> Iterator[str]:
-    """Tunnels with maps of their own (tunneldecaporch.cpp, muxorch.cpp)."""
+    """Tunnels with maps of their own (tunneldecaporch.cpp, muxorch.cpp), and those that copy the
+    outer code point into the inner header (SAI_TUNNEL_DSCP_MODE_UNIFORM_MODEL)."""
+    for table, field in (("TUNNEL", "dscp_mode"), ("SRV6_MY_SIDS", "decap_dscp_mode")):
+        for name, row in tables.get(table, {}).items():
+            if row.get(field) == "uniform":
+                yield (
+                    f"tunnel: {table}|{name} has {field} uniform: packets leave it with the code "
+                    "point of the outer header"
+                )
     for name, row in tables.get("TUNNEL", {}).items():
         if maps := sorted(field for field in row if _TUNNEL_MAP.fullmatch(field)):
             yield (

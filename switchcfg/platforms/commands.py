@@ -83,6 +83,9 @@ class CommandPlatform(ABC):
     said: str = ""  # the command that prints the configuration
     signs: str = ""  # matches a line of every answer; "": any text is read
     strange: str = "(?!)"  # a line that matches shows the answer of another platform
+    message: str = (
+        "(?!)"  # matches a text for people, such as a banner, whose lines are no commands
+    )
 
     @abstractmethod
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
@@ -249,6 +252,8 @@ class CommandPlatform(ABC):
         if not _recognised(self, text):
             raise foreign(self.name, self.said, text)
         refuse_controls(text, self.said)
+        blank = re.compile(self.message, re.MULTILINE)
+        text = blank.sub(lambda found: "\n" * found[0].count("\n"), text)
         if found := re.search(_ELSEWHERE, text, re.MULTILINE):
             number = text.count("\n", 0, found.start()) + 1
             raise BadState(

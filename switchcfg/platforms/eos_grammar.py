@@ -55,7 +55,7 @@ _KEEPS: Final = (
     r"decapsulation)"
 )
 
-AROUND: Final = r"(?:Vlan|Vxlan|Tunnel)\d+(?:\.\d+)?"
+AROUND: Final = r"(?:Vlan|Vxlan|Tunnel|Dps)\d+(?:\.\d+)?"
 
 IDLE: Final = (
     _known(
@@ -141,9 +141,15 @@ IDLE: Final = (
 REFUSED: Final = (
     _known(
         rf"interface {AROUND} / (?!{_KEEPS}$)(service-policy (?!type pbr ).*|qos .*|vxlan qos .*|"
+        r"service-profile .*|traffic-policy .*|tunnel (tos|dscp) .*|"
         r"shape .*|priority-flow-control .*|"
         r"(?!description |(no|default) vxlan qos ).*\b(traffic-class|dscp|cos|tx-queue)\b.*)",
         "chooses queues or code points of packets on any port: remove it",
+    ),
+    _known(
+        r"interface \S+\.\d+ / (service-profile|traffic-policy) .*",
+        "packets of this VLAN have it in the place of the port's: remove it, or name the port in "
+        "[keep] ports",
     ),
     _known(
         _PORT + r"(no qos trust|qos trust (?!dscp$).*|qos (cos|dscp) .*|shape .*|"
@@ -251,7 +257,8 @@ GRAMMAR: Final = Grammar(
             re.compile(
                 r"(?:(?:no|default) )?(?:qos|priority-flow-control|flowcontrol|queue-monitor|"
                 r"(?:uc-|mc-)?tx-queue|policy-map|class-map|random-detect|shape|service-policy|"
-                r"service-profile|platform \S+ (?:mmu|qos|queue|buffer|ecn|tx-queue)|"
+                r"service-profile|platform \S+ (?:mmu|qos|queue|buffer|ecn|tx-queue|"
+                r"traffic-class|pfc\S*)|"
                 r"hardware (?:qos|buffer|queue)|load-balance policies)\b.*"
             ),
             SWITCH,

@@ -263,6 +263,43 @@ MORE: Final = (
     ("E", 'Junos, "Applying Rewrite Rules": all interfaces', "junos",
      _JUNOS + "set class-of-service interfaces all unit 0 rewrite-rules dscp X\n", "queues = [4]",
      "rewrite"),
+    ("B", 'EOS, "QoS Profiles": of a subinterface', "eos",
+     _BARE + "interface Ethernet1/1.10\n   service-profile X\n", "queues = [3]",
+     "unread: Ethernet1/1.10: "),
+    ("B", 'EOS, "Traffic Policies" on interfaces of VLANs', "eos",
+     _BARE + "interface Vlan10\n   traffic-policy input X\n", "queues = [3]",
+     'unread: Vlan10: "traffic-policy input X"'),
+    ("B", 'EOS, "QoS Configuration: Petra Platform Switches"', "eos",
+     _BARE + "platform petraA traffic-class 3 Et1/1\n", "queues = [3]", "platform petraA"),
+    ("E", 'EOS, "GRE Tunnels": code point of the outer header', "eos",
+     _BARE + "interface Tunnel0\n   tunnel tos 10\n", "queues = [3]", "tunnel tos 10"),
+    ("D", 'NX-OS QoS guide, "Link-Level Flow Control"', "nxos",
+     nxos() + "interface Ethernet1/1\n  link-level flow-control receive on\n", REPLACES,
+     "pauses all queues of the port"),
+    ("E", 'NX-OS unicast routing guide, "Policy-Based Routing"', "nxos",
+     nxos() + "interface Vlan10\n  ip policy route-map R\nroute-map R permit 10\n"
+     "  set ip precedence 3\n", REPLACES, 'unread: route-map R: "set ip precedence 3"'),
+    ("B", 'NVUE, "Quality of Service": profile of a subinterface', "nvue",
+     _NVUE + "nv set interface swp1.10 qos mapping profile X\n", "queues = [3]",
+     "unread: swp1.10: "),
+    ("B", 'NVUE, "Quality of Service": profile of a VLAN', "nvue",
+     _NVUE + "nv set interface vlan10 qos mapping profile X\n", "queues = [3]",
+     "unread: vlan10: "),
+    ("A", 'NVUE, "Configure NVUE to Ignore Linux Files"', "nvue",
+     _NVUE + "nv set system config apply ignore /etc/cumulus/datapath/qos/qos_features.conf\n",
+     "queues = [3]", "NVUE would not write the files"),
+    ("A", 'NVUE, "NVUE Snippets": traffic.conf', "nvue",
+     _NVUE + "nv set system config snippet traffic.conf x\n", "queues = [3]",
+     "or others write them"),
+    ("B", 'Junos, "Classifiers and Rewrite Rules at the Logical Interface"', "junos",
+     _JUNOS + "set class-of-service interfaces et-0/0/0 unit 100 classifiers dscp X\n",
+     "queues = [4]", "otherwise than the plan, which is for unit 0"),
+    ("B", 'Junos, "Actions in Routing Policy Terms"', "junos",
+     _JUNOS + "set policy-options policy-statement P term 1 then forwarding-class R\n",
+     "queues = [4]", "chooses the class of packets by their route"),
+    ("E", 'Junos, "tunnel (Interfaces)": traffic-class', "junos",
+     _JUNOS + "set interfaces gr-0/0/0 unit 0 tunnel traffic-class 3\n", "queues = [4]",
+     "unread: gr-0/0/0: "),
     ("E", 'NVUE, "Quality of Service", 802.1p or DSCP for Marking', "nvue",
      _NVUE + "nv set qos remark default-global rewrite l2\n", "queues = [3]",
      "rewrites code points"),
@@ -310,6 +347,14 @@ def test_an_instance_is_refused_by_its_line(platform: str, text: str, keep: str,
         ("nvue", _NVUE + "nv set nve vxlan encapsulation dscp action copy\n"
          "nv set nve vxlan decapsulation dscp action preserve\n", "queues = [3]"),
         ("nvue", _NVUE + "nv set system forwarding ecmp-hash source-port on\n", "queues = [3]"),
+        ("eos", _BARE + "interface Ethernet3/1.10\n   service-profile X\n", ""),
+        ("nxos", nxos() + "platform qos ing-pg-share\nroute-map R permit 10\n"
+         "  set ip precedence 3\ninterface Ethernet1/1\n  ip policy route-map S\n"
+         "route-map S permit 10\n  set ip next-hop 192.0.2.1\n", REPLACES),
+        ("nxos", nxos().replace("pfc-cos 3", "pfc-cos 3 receive"), REPLACES),
+        ("nvue", _NVUE + "nv set system config apply ignore /etc/hosts\n", "queues = [3]"),
+        ("junos", _JUNOS + "set class-of-service interfaces et-0/0/9 unit 100 classifiers dscp X\n",
+         "queues = [4]"),
         ("eos", PORT.replace("LINE", "no dcbx mode"), ""),
         ("eos", _BARE + _MMU + "   ingress threshold 1/16\n   egress unicast queue 3 reserved "
          "bytes 0\n   egress multicast queue 3 threshold 1/4\n" + _MMU.strip() + " apply\n", ""),
@@ -352,6 +397,8 @@ def test_lines_around_that_choose_nothing_are_of_no_matter(
         ("sonic",
          sonic({"TUNNEL": {"MuxTunnel0": {"decap_dscp_to_tc_map": "AZURE", "dscp_mode": "pipe"}}}),
          "queues = [3, 4]", "tunnel: TUNNEL|MuxTunnel0 has decap_dscp_to_tc_map"),
+        ("sonic", sonic({"SRV6_MY_SIDS": {"L|fd00::/48": {"decap_dscp_mode": "uniform"}}}),
+         "queues = [3, 4]", "tunnel: SRV6_MY_SIDS|L|fd00::/48 has decap_dscp_mode uniform"),
         ("eos", _BARE + "interface Vxlan1\n   vxlan vni 10 vlan 10\n", "",
          "vxlan: the outer code point of packets in tunnels follows from their traffic class"),
         ("eos", _BARE + "interface Vxlan1\n   vxlan vni 10 vlan 10\n", "",
@@ -361,7 +408,23 @@ def test_lines_around_that_choose_nothing_are_of_no_matter(
 def test_effects_that_no_queue_has_are_told(platform: str, text: str, keep: str, says: str) -> None:
     assert any(says in each for each in planned(platform, text, keep).degraded)
     quiet = text.replace("decap_dscp_to_tc_map", "src_ip")
-    quiet = quiet.replace("vxlan enable on", "vxlan enable off")
+    quiet = quiet.replace("vxlan enable on", "vxlan enable off").replace("uniform", "pipe")
     copies = "vxlan qos ecn propagation\n   vxlan qos dscp propagation encapsulation\n"
     quiet = quiet.replace("vxlan vni", f"{copies}   vxlan vni")
     assert not any(says in each for each in planned(platform, quiet, keep).degraded)
+
+
+@pytest.mark.parametrize(
+    ("platform", "text", "banner"),
+    [
+        ("eos", _BARE, "banner login\nqos map dscp 10 to traffic-class 3\npolicy-map: none\nEOF\n"),
+        ("eos", _BARE, "banner motd\ninterface Ethernet1/1\n   qos trust cos\nEOF\n"),
+        ("nxos", nxos(), "banner motd #qos map\npolicy-map type queuing OUT\n"
+         "  class type queuing c-out-8q-q3\n    shape min 1 gbps max 9 gbps\n#\n"),
+        ("nxos", nxos(), "banner exec ^service-policy type qos input X^\n"),
+    ],
+)  # fmt: skip
+def test_the_text_of_a_banner_is_no_configuration(platform: str, text: str, banner: str) -> None:
+    keep = REPLACES if platform == "nxos" else "queues = [3]"
+    with_it, without = planned(platform, text + banner, keep), planned(platform, text, keep)
+    assert (with_it.changes, with_it.read) == (without.changes, without.read)
