@@ -79,6 +79,7 @@ class CommandPlatform(ABC):
     classes: str = ""
     shared: tuple[str, ...] = ()  # kinds of all lines of the whole switch
     marks: str = ""  # kind of a profile's lines that turn on ECN in a queue
+    names_ports: str = "(?!)"  # a line with the name of a port, or a list of them, as its group
     lists_ports = False  # whether the configuration lists all ports, as kind `port`
     said: str = ""  # the command that prints the configuration
     signs: str = ""  # matches a line of every answer; "": any text is read
