@@ -160,7 +160,9 @@ IDLE: Final = (
         r"no-dad|lladdr|ndp)\b.*)?",
         "addresses and bridging: chooses no queue",
     ),
-    _known(rf"{_PORT}unit {_WORD}|{_PORT.strip()}", "an entry without lines"),
+    _known(
+        rf"{_PORT}(unit {_WORD}|(gig|fast)?ether-options)|{_PORT.strip()}", "an entry without lines"
+    ),
     _known(
         rf"firewall (family {_WORD} )?(simple-)?filter {_WORD}( (interface-specific|physical-"
         rf"interface-filter|(term {_WORD} )?(from .*|then (accept|discard|reject|count|log|"

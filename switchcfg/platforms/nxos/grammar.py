@@ -169,7 +169,7 @@ GRAMMAR: Final = Grammar(
         ),
         Rule("interface pfc", (_PORT, "priority-flow-control mode <mode> <how>"), ""),  # foreign
         Rule("port", (_PORT,), ""),
-        Rule("interface channel", (_PORT, "channel-group <number> mode <how*>"), ""),
+        Rule("interface channel", (_PORT, "channel-group <number> <how*>"), ""),
         Rule("interface channel", (_PORT, "channel-group <number>"), ""),
         Rule(
             "interface mark",
