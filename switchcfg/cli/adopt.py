@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from switchcfg.cli import device_ports
 from switchcfg.cli.accepted import Accepted, accepted
 from switchcfg.cli.output import printable
 from switchcfg.errors import BadIntent
@@ -21,6 +22,7 @@ from switchcfg.plan.account import UNREAD, refusals
 from switchcfg.plan.speeds import speeds
 from switchcfg.plan.state import Place, State, natural
 from switchcfg.platforms.commands import CommandPlatform
+from switchcfg.platforms.grammar import CHANNEL
 from switchcfg.platforms.known import PLATFORMS
 from switchcfg.platforms.platform import Fit, FittingPlatform, Platform, is_ours
 from switchcfg.platforms.sonic.accounting import BINDINGS
@@ -51,7 +53,7 @@ def skeleton(asked: Asked) -> Intent:
 def intent(asked: Asked, present: State) -> str:
     """The text of the intent. Raises: BadIntent if no port is known."""
     platform = PLATFORMS[asked.platform]
-    ports = list(asked.ports) or _ports(asked.platform, present)
+    ports = list(asked.ports) or [*device_ports.names(asked.platform, present)]
     if not ports:
         why = "lists no port: name the ports with --ports"
         raise BadIntent(f"{asked.name}: the configuration of the device {why}")
@@ -63,7 +65,8 @@ def intent(asked: Asked, present: State) -> str:
     profiles = _profiles(platform, bare, ports, present)
     wanted = found.intent
     text = _text(asked, _left(groups, wanted), wanted.keep, profiles, wanted.classes)
-    notes = [*_verdict(found, platform), *_others(platform, bare, present)]
+    members = [] if asked.ports else [*device_ports.notes(asked.platform, present)]
+    notes = [*_verdict(found, platform), *members, *_others(platform, bare, present)]
     return f"{text}\n" + "".join(f"# {line}\n" for note in notes for line in _wrapped(note))
 
 
@@ -72,18 +75,6 @@ def _parsed(asked: Asked, text: str) -> Intent:
 
 
 # --- present configuration -------------------------------------------------------------------
-
-
-def _ports(platform: str, present: State) -> list[str]:
-    """Names of the ports in a state, from objects of interfaces, ports and queues."""
-    kinds = ("interface", "port")
-    names = {
-        part
-        for place in present
-        if place.kind.lower().startswith(kinds) or place.kind == "QUEUE"
-        for part in place.name.split("|")[:1]
-    }
-    return sorted(filter(KNOWN[platform].ports.matches, names), key=natural)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,9 +289,11 @@ def _others(platform: Platform, bare: Intent, present: State) -> Iterator[str]:
         yield "Lines that switchcfg does not understand; a plan refuses those near its ports:"
         yield from (f"  {line}" for line in unread)
     owns = platform.owns(bare)
+    usual = platform.defaults(present) if isinstance(platform, CommandPlatform) else {}
     there: dict[str, dict[str, None]] = {}
     for place, value in sorted(present.items()):
-        if place.kind != UNREAD and not owns(place, value):
+        other = place.kind not in (UNREAD, CHANNEL, "port") and usual.get(place) != value
+        if other and not owns(place, value):
             there.setdefault(place.kind, {})[place.name] = None
     if there:
         yield (

@@ -1,7 +1,8 @@
 """Model of an Arista EOS switch, from its running configuration. Pure.
 
 Commands are executed in their order, as the switch would: those of the configuration, then those of
-a plan. Source: EOS manual 4.30, "Quality of Service" and "Data Center Bridging".
+a plan. Source: EOS manual 4.30, "Quality of Service", "DCBX and Flow Control" and
+"VXLAN DSCP Mapping".
 """
 
 import re
@@ -85,6 +86,14 @@ _NEAR_WHOLE: Final = re.compile(
     r"qos (?!map exp |map traffic-class \S+ to (mc-tx-queue|exp) |profile ).*"
 )
 _TX: Final = re.compile(r"(?:uc-)?tx-queue (\d+)")
+_TUNNEL: Final = re.compile(r"vxlan (vlan|vni|vrf) ")
+# Lines that copy something into the outer header -> what is there without them
+_COPIES: Final = {
+    "vxlan qos dscp propagation encapsulation": (
+        "the outer code point of packets in tunnels follows from their traffic class"
+    ),
+    "vxlan qos ecn propagation": "the outer ECN of packets in tunnels is 0",
+}
 
 
 def model(text: str, payloads: Sequence[str] = ()) -> SwitchModel:
@@ -94,7 +103,7 @@ def model(text: str, payloads: Sequence[str] = ()) -> SwitchModel:
         for path in paths(each):
             switch.do(path)
     ports = {name: switch.port(section) for name, section in switch.ports.items()}
-    return SwitchModel(ports, switch.port(Section()))
+    return SwitchModel(ports, switch.port(Section()), {"": [*switch.notes()]})
 
 
 class _EosSwitch:
@@ -104,11 +113,14 @@ class _EosSwitch:
         self.whole, self.maps = Section(), dict(DEFAULTS)
         self.ports: dict[str, Section] = {}
         self.profiles: dict[str, Section] = {}
+        self.tunnels: dict[str, None] = {}  # lines of VXLAN interfaces
 
     def do(self, path: Path) -> None:
         """Execute the last line of a path."""
         head, name = path[0].rpartition(" ")[::2]
-        if head == "interface":
+        if head == "interface" and name.startswith("Vxlan") and path[1:]:
+            self.tunnels[path[1]] = None
+        elif head == "interface":
             self._inside(self.ports.setdefault(name, Section()), path[1:])
         elif head == "qos profile":
             self._inside(self.profiles.setdefault(name, Section()), path[1:])
@@ -166,6 +178,14 @@ class _EosSwitch:
             section.values["strict"] = "weighted"
         elif not apply(section, path[0], _QUEUE):
             section.unknown[path[0]] = None
+
+    def notes(self) -> Iterator[str]:
+        """Warnings of code points and ECN that VXLAN loses in the outer header."""
+        if not any(_TUNNEL.match(line) for line in self.tunnels):
+            return
+        for line, lost in _COPIES.items():
+            if line not in self.tunnels:
+                yield f"vxlan: {lost}: `{line}` copies it"
 
     def port(self, own: Section) -> PortModel:
         """The model of a port: its own lines win over those of its profile."""

@@ -45,8 +45,9 @@ class Headroom:
 
 
 def warnings(intent: Intent, device: Device, after: SwitchModel) -> Iterator[str]:
-    """Configured headrooms that do not hold the bytes that can arrive after a pause."""
-    ports: dict[tuple[str, PauseBuffer, Headroom], list[str]] = {}
+    """Headrooms that do not hold the bytes that can arrive after a pause: of too few bytes, or
+    computed by the switch for a shorter cable."""
+    ports: dict[str, list[str]] = {}
     longest = max((each.cable for each in intent.lossless), default=0)
     for group in device.groups:
         for name in group.ports:
@@ -55,14 +56,24 @@ def warnings(intent: Intent, device: Device, after: SwitchModel) -> Iterator[str
                     continue
                 metres = intent.cable or found.metres or longest or CABLE
                 need = Headroom(found.rate or group.rate, metres, found.frame or FRAME)
-                if found.size < need.most:
-                    names = ports.setdefault((each.queue, found, need), [])
+                if short := _short(found, need):
+                    names = ports.setdefault(f"queue {each.queue} {short}", [])
                     names += [name] if name not in names else []
-    for (queue, found, need), names in ports.items():
-        yield f"headroom: {', '.join(compact(names))}: queue {queue} {_in_words(found, need)}"
+    for short, names in ports.items():
+        yield f"headroom: {', '.join(compact(names))}: {short}"
 
 
-def _in_words(found: PauseBuffer, need: Headroom) -> str:
+def _short(found: PauseBuffer, need: Headroom) -> str:
+    """The shortage of a headroom, in words; "": there is none."""
+    if found.size is None:
+        if need.metres <= found.metres:
+            return ""
+        return (
+            f"has the headroom for a cable of {found.metres} m, and the intent has {need.metres} "
+            "m: packets drop"
+        )
+    if found.size >= need.most:
+        return ""
     link = f"a cable of {need.metres} m at {in_words(need.rate)} and frames of {need.frame} bytes"
     if found.size < need.least:
         return f"has {found.size} bytes after a pause, and {link} need {need.least}: packets drop"

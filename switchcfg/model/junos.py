@@ -14,6 +14,7 @@ from switchcfg.model.values import (
     EITHER,
     PCPS,
     POINT_NAMES,
+    PauseBuffer,
     PortModel,
     SwitchModel,
     Treatment,
@@ -46,6 +47,7 @@ _CONTROLS: Final = (
 _LIST: Final = re.compile(r"(.*) \[ (.*) \]")
 _QUEUE: Final = re.compile(r"(.* forwarding-classes) queue (\d+) (\S+)(.*)")
 _SHORT, _LONG = 2500, 9216  # bytes: MRU by default, and that of PFC priority 4
+CABLE: Final = 100  # metres, without `cable-length`
 _INGRESS: Final = ("lossless", "lossless-headroom")
 
 
@@ -239,6 +241,7 @@ class _JunosSwitch:
             weight=first_number(_said(lines, "transmit-rate")),
             pausing=frozenset(names if lossless or paused else []),
             pauses=frozenset([has.get("pfc-priority", queue)] if lossless and profile else []),
+            pause_buffer=PauseBuffer(None, _cable(profile)) if lossless and profile else None,
         )
 
     def _drops(self, lines: Tree) -> str:
@@ -259,6 +262,11 @@ class _JunosSwitch:
                 out = _said(_at(row, "forwarding-class"), name)
                 found.append(f"{kind} {out or rule}" if out or not row or "import" in row else "")
         return joined(*found)
+
+
+def _cable(profile: Tree) -> int:
+    """Metres of cable that a congestion notification profile has headroom for."""
+    return first_number(_said(profile.get("input", {}), "cable-length")) or CABLE
 
 
 def _at(tree: Tree, *words: str) -> Tree:

@@ -12,6 +12,7 @@ from typing import Final
 from switchcfg.model.values import (
     DSCPS,
     PCPS,
+    PauseBuffer,
     PortModel,
     SwitchModel,
     Treatment,
@@ -34,6 +35,7 @@ _UNDERSTOOD: Final = (
     "traffic-pool", "advance-buffer-config", "link-pause", "pfc-watchdog", "roce",
 )  # fmt: skip
 _WAYS: Final = ("rx", "tx")
+CABLE: Final = "100"  # metres, without `cable-length`
 _OFF: Final = {"off", "disabled", "disable"}
 _ON: Final = {"on", "enabled", "enable"}
 
@@ -173,6 +175,19 @@ class _NvueSwitch:
             weight=first_number(self.leaf(*served, "traffic-class", tc, "bw-percent")),
             pausing=frozenset([pausing] if paused else []),
             pauses=frozenset([priority] if paused else []),
+            pause_buffer=self._pause_buffer(port, pausing) if paused else None,
+        )
+
+    def _pause_buffer(self, port: str, profile: str) -> PauseBuffer:
+        """The bytes of `port-buffer` above `xoff-threshold`, if both are configured."""
+        pfc = ("qos", "pfc", profile)
+        size, stop = self.leaf(*pfc, "port-buffer"), self.leaf(*pfc, "xoff-threshold")
+        told = size.isdecimal() and stop.isdecimal()
+        return PauseBuffer(
+            max(0, int(size) - int(stop)) if told else None,
+            first_number(self.leaf(*pfc, "cable-length", default=CABLE)),
+            _bits(self.leaf("interface", port, "link", "speed")),
+            first_number(self.leaf("interface", port, "link", "mtu")),
         )
 
     def _pfc(self, profile: str) -> str:
@@ -186,6 +201,12 @@ class _NvueSwitch:
     def _watched(self, port: str) -> str:
         on = ("pfc-watchdog",) in dict(self.below("interface", port, "qos"))
         return "watchdog" if on or self.leaf("interface", port, "qos") == "pfc-watchdog" else ""
+
+
+def _bits(speed: str) -> int:
+    """Bit/s of a speed such as `100G`; 0: it is not one."""
+    hit = re.fullmatch(r"(\d{1,4})([MG])", speed)
+    return int(hit[1]) * {"M": 10**6, "G": 10**9}[hit[2]] if hit else 0
 
 
 def _expanded(words: Sequence[str]) -> list[list[str]]:

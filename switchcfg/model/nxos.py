@@ -51,6 +51,8 @@ UNITS: Final = {"kbytes": 1000, "mbytes": 1_000_000}
 _SIZE: Final = re.compile(r"(\d{1,9}) (kbytes|mbytes)")
 _ROOM: Final = re.compile(r"pause buffer-size (\d{1,9}) pause-threshold (\d{1,9})\b.*")
 _FED: Final = re.compile(r"c-out-(?:8q-)?q(\d|-default)")
+_ENTERS: Final = re.compile(r"c-in-(?:8q-)?q(\d|-default)")
+FAR: Final = 100  # metres of cable for which the switch has headroom
 _NETWORK: Final = re.compile(r"c-(?:8q-)?nq(\d|-default)")
 
 
@@ -131,6 +133,8 @@ class _NxosSwitch:
         ways = [*self._ways(bound.get("qos", ""), bound)]
         out = self.policies.get(("queuing", bound.get("queuing", "")), {})
         queues = {number: lines for name, lines in out.items() if (number := _fed(name))}
+        entering = self.policies.get(("queuing", bound.get("queuing input", "")), {})
+        buffers = {number: lines for name, lines in entering.items() if (number := _enters(name))}
         network = self._network()
 
         def treat(tc: str) -> Treatment:
@@ -140,7 +144,7 @@ class _NxosSwitch:
             return Treatment(
                 traffic_class=tc,
                 queue=tc,
-                headroom=_only(inside, "queue-limit"),
+                headroom=joined(_only(inside, "queue-limit"), _only(buffers.get(tc, {}), "")),
                 buffer=joined(_only(lines, "queue-limit"), _only(inside, "mtu")),
                 pfc=f"{pause}, mode {mode}" if pause and mode != "off" else "",
                 mark=_only(lines, "random-detect", "afd", "congestion-control"),
@@ -152,7 +156,11 @@ class _NxosSwitch:
                 pauses=frozenset(
                     re.findall(r"\d", pause.rpartition("pfc-cos")[2]) if mode != "off" else []
                 ),
-                pause_buffer=_pause_buffer(pause, inside) if mode != "off" else None,
+                pause_buffer=(
+                    _pause_buffer(buffers.get(tc, {}).get("pause", ""), pause, inside)
+                    if pause and mode != "off"
+                    else None
+                ),
             )
 
         return port_model(ways, treat)
@@ -257,13 +265,18 @@ def _fed(name: str) -> str:
     return "" if hit is None else "0" if hit[1] == "-default" else hit[1]
 
 
-def _pause_buffer(pause: str, inside: Lines) -> PauseBuffer | None:
-    """The bytes between the threshold and the end of a buffer that a network class has."""
-    found = _ROOM.fullmatch(pause)
-    if not found:
-        return None
-    size = max(0, int(found[1]) - int(found[2]))
-    return PauseBuffer(size, frame=first_number(inside.get("mtu", "")))
+def _enters(name: str) -> str:
+    """The queue of a class of a queuing policy; "": not of input."""
+    hit = _ENTERS.fullmatch(name)
+    return "" if hit is None else "0" if hit[1] == "-default" else hit[1]
+
+
+def _pause_buffer(own: str, pause: str, inside: Lines) -> PauseBuffer:
+    """The bytes between the threshold and the end of a buffer: of an input queue (`own`), or of a
+    network class. Without either, the switch has headroom for FAR."""
+    found = _ROOM.fullmatch(own) or _ROOM.fullmatch(pause)
+    size = max(0, int(found[1]) - int(found[2])) if found else None
+    return PauseBuffer(size, 0 if found else FAR, frame=first_number(inside.get("mtu", "")))
 
 
 def _only(lines: Lines, *heads: str) -> str:

@@ -23,6 +23,7 @@ from switchcfg.model.values import (
     between,
     grouped,
     listed,
+    port_of,
 )
 from switchcfg.plan.masking import masked
 from switchcfg.platforms.platform import is_ours
@@ -52,9 +53,10 @@ def problems(
         was, then = before.port(port), after.port(port)
         if was is then:
             continue
-        foreign = not (whole or port in device.ports) and _is_foreign(intent, was)
+        ours = port_of(port) in device.ports
+        foreign = not (whole or ours) and _is_foreign(intent, was)
         for point, old, new in zip(POINTS, was, then, strict=True):
-            if old == new and not (old.unknown and port in device.ports):
+            if old == new and not (old.unknown and ours):
                 continue
             kept = _kept(intent, old, point, named=point in named)
             if foreign or (kept and not (removing and not old.pfc)):

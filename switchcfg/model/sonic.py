@@ -18,6 +18,7 @@ from switchcfg.model.values import (
     Treatment,
     Way,
     first_number,
+    part,
     port_model,
 )
 
@@ -43,6 +44,13 @@ MAPS: Final = {
 }
 _COMPUTED: Final = re.compile(r"NULL|pg_lossless_\w+")  # profiles that the switch makes itself
 _TUNNEL_MAP: Final = re.compile(r"(en|de)cap_\w+_map")
+# Maps of packets that leave a tunnel, in the place of the port's
+_DECAP: Final = {"dscp_to_tc_map": "decap_dscp_to_tc_map", "tc_to_pg_map": "decap_tc_to_pg_map"}
+# Maps of packets that enter a tunnel, by their traffic class -> the maps' table
+_ENCAP: Final = {
+    "encap_tc_to_queue_map": "TC_TO_QUEUE_MAP",
+    "encap_tc_to_dscp_map": "TC_TO_DSCP_MAP",
+}
 _SHAPERS: Final = ("meter_type", "cir", "cbs", "pir", "pbs")
 _TRIM: Final = "packet_discard_action"
 _MOST: Final = 64  # numbers of one range
@@ -64,33 +72,40 @@ def model(text: str, payloads: Sequence[str] = ()) -> SwitchModel:
         if isinstance(rows, dict)
     }
     rows = _by_port(found)
-    ports = {
-        name: _SonicPort(found, name, rows.get(name, {})).model() for name in _ports(found, rows)
-    }
-    return SwitchModel(ports, _SonicPort(found, "", {}).model(), _notes(found))
+    ports: dict[str, PortModel] = {}
+    for name in _ports(found, rows):
+        ports[name] = _SonicPort(found, name, rows.get(name, {})).model()
+        for tunnel, row in found.get("TUNNEL", {}).items():
+            if _DECAP["dscp_to_tc_map"] in row:
+                inside = _SonicPort(found, name, rows.get(name, {}))
+                inside.bound |= {to: str(row[of]) for to, of in _DECAP.items() if of in row}
+                ports[part(name, f"from TUNNEL|{tunnel}")] = inside.model()
+    return SwitchModel(ports, _SonicPort(found, "", {}).model(), {"": [*_notes(found)]})
 
 
-def _notes(tables: Tables) -> dict[str, list[str]]:
-    """Tunnels with maps of their own (tunneldecaporch.cpp, muxorch.cpp), and ports with asymmetric
-    PFC, which pause every queue when the neighbour says so (sonic-port.yang)."""
-    out: dict[str, list[str]] = {"": []}
+def _notes(tables: Tables) -> Iterator[str]:
+    """Tunnels with maps of their own (tunneldecaporch.cpp, muxorch.cpp), and those that copy the
+    outer code point into the inner header (SAI_TUNNEL_DSCP_MODE_UNIFORM_MODEL)."""
+    for table, field in (("TUNNEL", "dscp_mode"), ("SRV6_MY_SIDS", "decap_dscp_mode")):
+        for name, row in tables.get(table, {}).items():
+            if row.get(field) == "uniform":
+                yield (
+                    f"tunnel: {table}|{name} has {field} uniform: packets leave it with the code "
+                    "point of the outer header"
+                )
     for name, row in tables.get("TUNNEL", {}).items():
         if maps := sorted(field for field in row if _TUNNEL_MAP.fullmatch(field)):
-            out[""].append(
-                f"tunnel: TUNNEL|{name} has {', '.join(maps)}: these maps choose queues and code "
-                "points of its packets, and a plan changes none of them"
+            yield (
+                f"tunnel: TUNNEL|{name} has {', '.join(maps)}: its packets get queues and code "
+                "points by these maps, and not by the intent's classes"
             )
-    for name, row in tables.get("PORT", {}).items():
-        if str(row.get("pfc_asym", "off")) == "on":
-            out[name] = [f"pfc_asym: {name} has it on: the neighbour can pause every queue"]
-    return out
 
 
 def _patch(tables: dict[str, Any], step: Row) -> None:
     *above, last = [p.replace("~1", "/").replace("~0", "~") for p in step["path"].split("/")[1:]]
     at = tables
-    for part in above:
-        at = at[part]
+    for name in above:
+        at = at[name]
     if step["op"] == "remove":
         del at[last]
     else:
@@ -228,15 +243,19 @@ class _SonicPort:
         return self._buffer(profile, fields)
 
     def _pause_buffer(self, profile: str, group: str) -> PauseBuffer | None:
-        """The `xoff` of a group that pauses; None: the switch computes it, or has none."""
+        """The `xoff` of a group that pauses, or the cable for which the switch computes it."""
         xoff = str(self._profile("BUFFER_PROFILE", profile).get("xoff", ""))
-        if not xoff.isdecimal() or not self._enabled("pfc_enable") & self._sending(group):
+        if not self._enabled("pfc_enable") & self._sending(group):
             return None
         port = self.tables.get("PORT", {}).get(self.name, {})
         lengths = (str(row[self.name]) for _, row in self._cables() if self.name in row)
         rate = first_number(str(port.get("speed", ""))) * 10**6  # of Mbit/s
         frame = first_number(str(port.get("mtu", "")))
-        return PauseBuffer(int(xoff), first_number(next(lengths, "")), rate, frame)
+        metres = first_number(next(lengths, ""))
+        if not xoff.isdecimal():
+            computed = metres and (not profile or _COMPUTED.fullmatch(profile))
+            return PauseBuffer(None, metres) if computed else None
+        return PauseBuffer(int(xoff), metres, rate, frame)
 
     def _cables(self) -> Iterable[tuple[str, Row]]:
         return self.tables.get("CABLE_LENGTH", {}).items()
@@ -279,7 +298,16 @@ class _SonicPort:
     def _rewriting(self, tc: str) -> str:
         maps = (("DSCP", "tc_to_dscp_map"), ("PCP", "tc_to_dot1p_map"))
         found = ((word, self._map(field)) for word, field in maps)
-        return ", ".join(f"{word} {to.get(tc, 'kept')}" for word, to in found if to is not None)
+        said = [f"{word} {to.get(tc, 'kept')}" for word, to in found if to is not None]
+        return ", ".join([*said, *self._entering(tc)])
+
+    def _entering(self, tc: str) -> Iterator[str]:
+        """The queue and code point of a traffic class in each tunnel, by its maps."""
+        for name, row in self.tables.get("TUNNEL", {}).items():
+            for field, table in _ENCAP.items():
+                if field in row:
+                    to = self.tables.get(table, {}).get(str(row[field]), {}).get(tc, "none")
+                    yield f"TUNNEL|{name} {field} {to}"
 
     def _map(self, field: str) -> Row | None:
         """The map that a port has bound; None: no map."""

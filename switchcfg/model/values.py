@@ -27,9 +27,9 @@ UNKNOWN: Final = "unknown"  # a queue or class that the model cannot tell
 
 @dataclass(frozen=True, slots=True)
 class PauseBuffer:
-    """The configured buffer for packets that arrive after a pause. 0: not configured."""
+    """The buffer for packets that arrive after a pause. 0: not configured."""
 
-    size: int  # bytes
+    size: int | None  # bytes; None: the switch computes them for `metres`
     metres: int = 0  # of cable
     rate: int = 0  # bit/s
     frame: int = 0  # bytes of the largest frame
@@ -58,7 +58,7 @@ class Treatment:
     pausing: frozenset[str] = field(default=frozenset(), compare=False)  # objects that set `pfc`
     cables: frozenset[str] = field(default=frozenset(), compare=False)  # set `headroom` by length
     pauses: frozenset[str] = field(default=frozenset(), compare=False)  # PFC priorities, if on
-    pause_buffer: PauseBuffer | None = field(default=None, compare=False)  # None: not known
+    pause_buffer: PauseBuffer | None = field(default=None, compare=False)  # None: unknown, or none
 
 
 RESPECTS: Final = tuple(each.name for each in fields(Treatment) if each.compare)
@@ -84,8 +84,8 @@ PortModel = tuple[Treatment, ...]  # in the order of POINTS
 
 @dataclass(frozen=True, slots=True)
 class SwitchModel:
-    """All ports of a switch. `other`: a port without lines of its own. `notes`: effects on packets
-    that no treatment has, by port; "": of the whole switch."""
+    """All ports of a switch, and parts of them (`part`). `other`: a port without lines of its own.
+    `notes`: effects on packets that no treatment has, by port; "": of the whole switch."""
 
     ports: Mapping[str, PortModel]
     other: PortModel
@@ -94,6 +94,16 @@ class SwitchModel:
     def port(self, name: str) -> PortModel:
         """The treatments on a port."""
         return self.ports.get(name, self.other)
+
+
+def part(port: str, packets: str) -> str:
+    """The name of a part of a port: packets that have other maps there, such as a tunnel's."""
+    return f"{port} ({packets})"
+
+
+def port_of(name: str) -> str:
+    """The port of a part, or of itself."""
+    return name.partition(" (")[0]
 
 
 @dataclass(frozen=True, slots=True)

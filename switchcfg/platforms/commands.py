@@ -79,10 +79,14 @@ class CommandPlatform(ABC):
     classes: str = ""
     shared: tuple[str, ...] = ()  # kinds of all lines of the whole switch
     marks: str = ""  # kind of a profile's lines that turn on ECN in a queue
+    names_ports: str = "(?!)"  # a line with the name of a port, or a list of them, as its group
     lists_ports = False  # whether the configuration lists all ports, as kind `port`
     said: str = ""  # the command that prints the configuration
     signs: str = ""  # matches a line of every answer; "": any text is read
     strange: str = "(?!)"  # a line that matches shows the answer of another platform
+    message: str = (
+        "(?!)"  # matches a text for people, such as a banner, whose lines are no commands
+    )
 
     @abstractmethod
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
@@ -249,6 +253,8 @@ class CommandPlatform(ABC):
         if not _recognised(self, text):
             raise foreign(self.name, self.said, text)
         refuse_controls(text, self.said)
+        blank = re.compile(self.message, re.MULTILINE)
+        text = blank.sub(lambda found: "\n" * found[0].count("\n"), text)
         if found := re.search(_ELSEWHERE, text, re.MULTILINE):
             number = text.count("\n", 0, found.start()) + 1
             raise BadState(

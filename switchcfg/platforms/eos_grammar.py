@@ -1,7 +1,7 @@
 """Grammar of EOS: lines that are read or written, of no matter, or refused. Pure.
 
-Sources: EOS manual 4.30, "Quality of Service" and "Data Center Bridging" (spellings, units,
-defaults); the interface and qos templates of Arista's AVD (lines that a port may have).
+Sources: EOS manual 4.30, "Quality of Service", "DCBX and Flow Control" and "VXLAN DSCP Mapping"
+(spellings, units, defaults); templates of Arista's AVD (lines of ports, and of `platform trident`).
 """
 
 import re
@@ -49,7 +49,13 @@ _REWRITES: Final = (
 _PATHS: Final = "router adaptive-virtual-topology"  # of WAN routers
 _BY_NAME: Final = "switchcfg writes uc-tx-queue, which chips with this line refuse"
 
-AROUND: Final = r"(?:Vlan|Vxlan|Tunnel)\d+(?:\.\d+)?"
+_MMU: Final = r"platform trident mmu queue profile \S+"
+_KEEPS: Final = (
+    r"vxlan qos (dscp propagation encapsulation|ecn propagation|(map )?dscp to traffic-class "
+    r"decapsulation)"
+)
+
+AROUND: Final = r"(?:Vlan|Vxlan|Tunnel|Dps)\d+(?:\.\d+)?"
 
 IDLE: Final = (
     _known(
@@ -103,8 +109,12 @@ IDLE: Final = (
         "chooses paths, and no queue",
     ),
     _known(
-        _PORT + r"dcbx (mode \S+|pfc .*|application .*)",
-        "tells the neighbour of flow control, and changes none here",
+        rf"interface Vxlan\d+ / {_KEEPS}",
+        "keeps code points and ECN of packets in tunnels, or classifies them by code point",
+    ),
+    _known(
+        rf"{_MMU}( apply| / (ingress .*|egress \w+ queue \d+ (reserved|threshold) .*))?",
+        "sizes of the buffers of queues, which a plan does not change",
     ),
     _known(
         r"(management|control-plane|system control-plane)\b.* / .*",
@@ -130,10 +140,16 @@ IDLE: Final = (
 )  # fmt: skip
 REFUSED: Final = (
     _known(
-        rf"interface {AROUND} / (service-policy (?!type pbr ).*|qos .*|vxlan qos .*|shape .*|"
-        r"priority-flow-control .*|"
+        rf"interface {AROUND} / (?!{_KEEPS}$)(service-policy (?!type pbr ).*|qos .*|vxlan qos .*|"
+        r"service-profile .*|traffic-policy .*|tunnel (tos|dscp) .*|"
+        r"shape .*|priority-flow-control .*|"
         r"(?!description |(no|default) vxlan qos ).*\b(traffic-class|dscp|cos|tx-queue)\b.*)",
         "chooses queues or code points of packets on any port: remove it",
+    ),
+    _known(
+        r"interface \S+\.\d+ / (service-profile|traffic-policy) .*",
+        "packets of this VLAN have it in the place of the port's: remove it, or name the port in "
+        "[keep] ports",
     ),
     _known(
         _PORT + r"(no qos trust|qos trust (?!dscp$).*|qos (cos|dscp) .*|shape .*|"
@@ -144,6 +160,14 @@ REFUSED: Final = (
     _known(
         _PORT + r"flowcontrol (send|receive) (on|desired)",
         "pauses all queues of the port: remove it",
+    ),
+    _known(
+        _PORT + r"dcbx .*",
+        "negotiates flow control with the neighbour, which no configuration shows: `no dcbx mode`",
+    ),
+    _known(
+        rf"{_MMU} / egress \w+ queue \d+ drop-precedence .*",
+        "drops packets of a precedence earlier than the intent says: remove it",
     ),
     _known(_PORT + r"profile .*", "lines of interface profiles are not read: write them here"),
     _known(rf"({_PORT})?qos (rewrite .*|map traffic-class .* to (dscp|cos|exp) .*)", _REWRITES),
@@ -233,7 +257,8 @@ GRAMMAR: Final = Grammar(
             re.compile(
                 r"(?:(?:no|default) )?(?:qos|priority-flow-control|flowcontrol|queue-monitor|"
                 r"(?:uc-|mc-)?tx-queue|policy-map|class-map|random-detect|shape|service-policy|"
-                r"service-profile|platform \S+ (?:mmu|qos|queue|buffer|ecn|tx-queue)|"
+                r"service-profile|platform \S+ (?:mmu|qos|queue|buffer|ecn|tx-queue|"
+                r"traffic-class|pfc\S*)|"
                 r"hardware (?:qos|buffer|queue)|load-balance policies)\b.*"
             ),
             SWITCH,

@@ -87,7 +87,7 @@ def test_a_line_that_is_not_known_is_refused_by_itself(line: str, owner: str) ->
         f"interfaces interface-range R member {PORT}",
         f"{COS} interfaces {PORT} shaping-rate 40g",
         f"{COS} interfaces {PORT} unit 0 rewrite-rules exp rw1",
-        f"{COS} interfaces {PORT} unit 5 classifiers dscp mydscp",
+        f"{COS} interfaces {PORT} unit 5 classifiers exp myexp",
         f"{COS} rewrite-rules dscp rw1 forwarding-class CNP loss-priority low code-point 110000",
         f"{COS} traffic-control-profiles tcp1 scheduler-map sm9",
         f"{COS} schedulers s1 shaping-rate 10g",

@@ -151,7 +151,7 @@ def test_lines_of_a_port_of_eos_that_choose_no_queue_are_of_no_matter(line: str)
         "qos map traffic-class 3 to uc-tx-queue 3",
         "qos random-detect ecn global-buffer minimum-threshold 1 mbytes maximum-threshold 2 mbytes",
         "priority-flow-control all off",
-        "platform trident mmu queue profile P apply",
+        "platform sand qos map traffic-class 3 to network-qos 5",
     ],
 )
 def test_lines_of_the_whole_switch_are_read_or_refused_on_eos(line: str) -> None:

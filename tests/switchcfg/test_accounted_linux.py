@@ -61,6 +61,22 @@ def test_a_filter_that_changes_packets_is_refused(action: str, side: str) -> Non
     assert planned(text.replace(" p1\n", " p9\n")).changes
 
 
+@pytest.mark.parametrize(
+    ("section", "line", "why"),
+    [
+        ("programs", "prog/xdp id 12", "a program that handles packets before the rules"),
+        ("programs", "tcx/ingress mark prog_id 7", "a program that handles packets before"),
+        ("uppers", "ovs-system", "flows of Open vSwitch may change packets"),
+    ],
+)
+def test_what_handles_packets_beside_filters_is_refused_on_its_port(
+    section: str, line: str, why: str
+) -> None:
+    said = refusal(f"@@ {section} p1\n{line}\n")
+    assert f'unread: p1: "{section.removesuffix("s")} {line}": {why}' in said
+    assert planned(f"@@ {section} p9\n{line}\n").changes
+
+
 @pytest.mark.parametrize("kind", ["bpf", "flow", "frobnicate"])
 def test_a_filter_of_another_kind_is_refused(kind: str) -> None:
     said = refusal(f"@@ filters egress p1\n{FILTER.format(kind)}")

@@ -88,6 +88,13 @@ def test_queues_beyond_7_are_read_and_stay(table: str, key: str) -> None:
     }
 
 
+def test_a_foreign_map_may_have_queues_8_and_9() -> None:
+    """Stock maps of chips with ten queues; sonic-tc-queue-map.yang."""
+    tables = stock()
+    tables["TC_TO_QUEUE_MAP"]["TEN"] = {"7": "9", "8": "8"}
+    assert planned("sonic", sonic_text(tables), KEEP).changes
+
+
 def test_pfc_of_priority_0_is_refused() -> None:
     row = '[[lossless]]\nname = "roce"\npriority = 0\ndscp = [24]\nshare = 10\n'
     with pytest.raises(CannotExpress, match="priority 0 is that of all traffic"):
@@ -173,6 +180,11 @@ def test_traffic_classes_of_ours_reach_a_priority_group_with_a_buffer() -> None:
     ours = {p.field: v for p, v in then.items() if p[:2] == ("BUFFER_PROFILE", "DLCP_PG")}
     assert ours == theirs
     assert not plan(*wanted("sonic", KEEP), SONIC, then).changes
+    tables = stock()
+    tables["BUFFER_PROFILE"]["ingress_lossy_profile"]["pool"] = "[BUFFER_POOL|egress_lossy_pool]"
+    said = refusal("sonic", sonic_text(tables), KEEP)
+    assert "BUFFER_PROFILE|ingress_lossy_profile pool: write the name alone" in said
+    assert "DLCP_PG" not in said  # the copy has the new form
     tables = stock()
     for port in PORTS["sonic"]:
         del tables["BUFFER_PG"][f"{port}|0"]

@@ -1,5 +1,7 @@
 """Headroom of lossless queues: bytes by cable, speed and frame, against configured buffers."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from switchcfg.platforms.known import PLATFORMS
 from tests.switchcfg.accounted import CLASSES, PORTS, wanted
 from tests.switchcfg.stock import sonic_roce, sonic_text
 from tests.switchcfg.test_accounted_lines import nxos
+from tests.switchcfg.test_accounted_nvue import PFC
 
 G = 10**9
 PROFILE = "pg_lossless_100000_40m_profile"
@@ -50,6 +53,26 @@ def test_headroom_never_shrinks_with_speed_length_or_frame(
     ):
         assert more.least >= one.least
         assert more.most >= one.most
+
+
+PROFILE_OF_JUNOS = "set class-of-service congestion-notification-profile P"
+JUNOS = (
+    "set class-of-service forwarding-classes class R queue-num 3 no-loss pfc-priority 3\n"
+    "set class-of-service classifiers dscp C forwarding-class R loss-priority low code-points "
+    "011010\n"
+    f"{PROFILE_OF_JUNOS} input dscp code-point 011010 pfc mru 9216\n"
+    "set class-of-service interfaces et-0/0/0 congestion-notification-profile P\n"
+    "set class-of-service interfaces et-0/0/0 unit 0 classifiers dscp C\n"
+)
+
+
+def computed(length: str) -> str:
+    """A switch of the dynamic buffer model: its lossless groups have no `xoff`."""
+    tables = sonic_roce(PORTS["sonic"])
+    for port in PORTS["sonic"]:
+        tables["BUFFER_PG"][f"{port}|3-4"] = {"profile": "NULL"}
+    tables["CABLE_LENGTH"]["AZURE"] = dict.fromkeys(PORTS["sonic"], length)
+    return sonic_text(tables)
 
 
 def sonic(cable: str = "", *, xoff: int = 30_720, length: str = "40m", mtu: int = 9_100) -> str:
@@ -125,6 +148,62 @@ def test_nxos_tells_its_headroom_as_a_buffer_and_a_threshold() -> None:
     text = nxos().replace("pfc-cos 3", "buffer-size 9 pause-threshold 5 pfc-cos 3")
     [one] = warnings(*wanted("nxos", "", row), model_of("nxos", text))
     assert "a cable of 100 m" in one  # NX-OS has no length of its own
+
+
+def test_an_input_policy_of_nxos_tells_the_headroom_of_its_queues() -> None:
+    text = nxos() + (
+        "policy-map type queuing IN\n  class type queuing c-in-q3\n"
+        "    pause buffer-size 39936 pause-threshold 12480 resume-threshold 12480\n"
+    )
+    bound = "  service-policy type queuing input IN\n"
+    [system] = warnings(*wanted("nxos"), model_of("nxos", f"{text}system qos\n{bound}"))
+    assert "Ethernet1/1: queue 3 has 27456 bytes after a pause" in system
+    [one] = warnings(*wanted("nxos"), model_of("nxos", f"{text}interface Ethernet1/1\n{bound}"))
+    assert one == system
+    assert not [*warnings(*wanted("nxos"), model_of("nxos", text))]
+
+
+def test_nvue_tells_its_headroom_as_a_buffer_and_a_threshold() -> None:
+    """Cumulus Linux, "Quality of Service": `port-buffer` is reserved, and the switch pauses at
+    `xoff-threshold`."""
+    base = PFC + "nv set interface swp1 link speed 25G\nnv set interface swp1 link mtu 9100\n"
+    sizes = "nv set qos pfc default-global port-buffer {}\n"
+    stop = "nv set qos pfc default-global xoff-threshold 10000\n"
+
+    def said(text: str) -> list[str]:
+        found = warnings(*wanted("nvue"), model_of("nvue", text))
+        return [each for each in found if "swp1" in each]
+
+    assert not said(base)
+    assert not said(base + sizes.format(50_000))  # without the threshold, the rest is not known
+    assert said(base + stop + sizes.format(35_000))[0] == (
+        "headroom: swp1: queue 3 has 25000 bytes after a pause, and a cable of 100 m at 25Gbit and "
+        "frames of 9100 bytes need 21409 to 26529, by the neighbour: check how fast it stops"
+    )
+
+
+@pytest.mark.parametrize(
+    ("platform", "text", "metres"),
+    [
+        ("nvue", PFC, 100),
+        ("nvue", PFC + "nv set qos pfc default-global cable-length 50\n", 50),
+        ("nxos", nxos(), 100),
+        ("sonic", computed("300m"), 300),
+        ("junos", JUNOS, 100),
+        ("junos", JUNOS + f"{PROFILE_OF_JUNOS} input cable-length 250\n", 250),
+    ],
+)
+def test_a_headroom_that_the_switch_computes_is_for_a_cable(
+    platform: str, text: str, metres: int
+) -> None:
+    intent, device = wanted(platform, f"queues = [{4 if platform == 'junos' else 3}]")
+    found = model_of(platform, text)
+    assert not [*warnings(replace(intent, cable=metres), device, found)]
+    one = next(warnings(replace(intent, cable=metres + 1), device, found))
+    assert one.endswith(
+        f"has the headroom for a cable of {metres} m, and the intent has {metres + 1} m: packets "
+        "drop"
+    )
 
 
 @pytest.mark.parametrize(

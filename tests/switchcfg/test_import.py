@@ -205,6 +205,49 @@ def test_lines_that_are_not_understood_are_listed(
     assert 'unread: qos profile X: "foo bar": not understood' in notes
 
 
+@pytest.mark.parametrize(
+    ("platform", "text", "found"),
+    [
+        ("junos", "set interfaces et-0/0/0 mtu 9216\nset interfaces et-0/0/1 unit 0 family inet\n"
+         "set interfaces lo0 unit 0 family inet\nset interfaces et-0/0/2 ether-options 802.3ad "
+         "ae0\nset interfaces ae0 mtu 9216\n", (["ae0", "et-0/0/[0-1]"], "channel: et-0/0/2")),
+        ("junos", "set chassis fpc 0 pic 0 port 0 number-of-sub-ports 2\nset interfaces et-0/0/0 "
+         "speed 100g\nset interfaces et-0/0/0:0 mtu 9216\nset interfaces et-0/0/0:1 mtu 9216\n",
+         (["et-0/0/0:[0-1]"], "")),
+        ("nvue", "nv set interface swp1-3,7 link mtu 9216\nnv set interface bond1 bond member "
+         "swp7\nnv set interface eth0 ip vrf mgmt\nnv set interface swp3 link breakout 2x\n"
+         "nv set interface swp3s0-1 link mtu 9216\n", (["swp[1-2]", "swp3s[0-1]", "swp7"], "")),
+        ("nvue", "nv set interface swp1 link mtu 9216\nnv set system message pre-login '##\n"
+         "# qos\nnv set interface swp9 qos remark profile X\n##'\n", (["swp1"], "")),
+        ("eos", "hostname leaf\ninterface Port-Channel5\ninterface Ethernet1\ninterface Ethernet2\n"
+         "   channel-group 5 mode active\n",
+         (["Ethernet1", "Port-Channel5"], "channel: Ethernet2")),
+        ("nxos", "hostname leaf\ninterface port-channel5\ninterface Ethernet1/1\n"
+         "interface Ethernet1/2\n  channel-group 5 mode active\n",
+         (["Ethernet1/1", "port-channel5"], "channel: Ethernet1/2")),
+    ],
+)  # fmt: skip
+def test_a_switch_without_qos_has_all_its_ports(
+    said: Path,
+    capsys: pytest.CaptureFixture[str],
+    platform: str,
+    text: str,
+    found: tuple[list[str], str],
+) -> None:
+    """Members of a port-channel have the queues of the channel, and a split port has none."""
+    names, left = found
+    said.write_text(text)
+    document, notes = imported(capsys, platform, said)
+    assert tomllib.loads(document)["device"][0]["ports"][0]["names"] == names
+    assert parse(document, NAME).keep.ports == ()
+    assert left in notes
+    assert ("Members of port-channels" in notes) == bool(left)
+    assert "dscp" not in notes  # a default of the switch is no configuration
+    file = said.with_name("intent.toml")
+    file.write_text(document)
+    assert main(["plan", str(file), "--present", str(said)]) == CHANGES
+
+
 def test_without_flow_control_it_says_that_it_saw_none(
     said: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -323,7 +323,7 @@ def test_what_ours_cannot_stand_beside_is_refused_by_its_line(line: str) -> None
     planned(text.replace(PORT, "et-0/0/9"), intent())
 
 
-@pytest.mark.parametrize("line", ["unit 5 classifiers dscp other", "shaping-rate 1g", "unit 0"])
+@pytest.mark.parametrize("line", ["unit 5 classifiers exp other", "shaping-rate 1g", "unit 0"])
 def test_what_else_a_port_has_stays(line: str) -> None:
     device, wanted = JunosLines(), intent()
     device.do(f"set class-of-service interfaces {PORT} {line}\n")

@@ -60,7 +60,9 @@ SURPRISES: dict[str, tuple[str, str, dict[str, Any] | None]] = {
     "range: DSCP_TO_TC_MAP|x 07": ("DSCP_TO_TC_MAP", "x", {"07": "1"}),
     "range: DSCP_TO_TC_MAP|x 64": ("DSCP_TO_TC_MAP", "x", {"64": "1"}),
     "range: DSCP_TO_TC_MAP|x 6 -> 16": ("DSCP_TO_TC_MAP", "x", {"6": "16"}),
-    "range: TC_TO_QUEUE_MAP": ("TC_TO_QUEUE_MAP", "x", {"1": "8"}),
+    "range: TC_TO_QUEUE_MAP|x 1 -> 10: the keys are 0..15, and the values 0..9": (
+        "TC_TO_QUEUE_MAP", "x", {"1": "10"}
+    ),
     "queue-index": ("QUEUE", "Ethernet0|99", {}),
     "queue-index: Ethernet0|abc": ("QUEUE", "Ethernet0|abc", {}),
     "queue-index: Ethernet0|3-1": ("BUFFER_QUEUE", "Ethernet0|3-1", {}),

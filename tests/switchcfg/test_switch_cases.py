@@ -65,6 +65,7 @@ TESTS: Final = {
     "E1": ("test_accounted_lines", "test_lines_of_the_whole_switch_are_read_or_refused_on_eos"),
     "E2": ("test_accounted_nvue", "test_a_line_that_is_not_known_is_refused_by_itself"),
     "F1": ("test_import", "test_a_switch_whose_ports_have_two_maps_has_two_groups"),
+    "F2": ("test_workflow", "test_the_time_to_revert_is_longer_than_the_steps"),
     "F3": ("test_secrets", "test_states_plans_errors_and_records_have_none"),
     "F4": ("test_import", "test_many_lines_of_one_kind_are_one"),
 }  # fmt: skip
@@ -74,6 +75,7 @@ _JUNOS: Final = (
     "set firewall family inet filter F term 1 then forwarding-class NO-LOSS\n"
 )
 _NVUE: Final = PFC + TRUST.format("l3")
+_MMU: Final = "platform trident mmu queue profile P\n"
 _BOND: Final = "nv set interface bond1 bond member swp1-2\n"
 
 
@@ -123,7 +125,7 @@ MORE: Final = (
      _NVUE + "nv set qos egress-shaper default-global traffic-class 3 max-rate 100\n",
      "queues = [3]", "egress-shaper"),
     ("A", 'NVUE, "Quality of Service", PFC', "nvue",
-     _NVUE + "nv set qos pfc default-global port-buffer 25000\n", "queues = [3]", "port-buffer"),
+     _NVUE + "nv set qos pfc default-global xoff-size 25000\n", "queues = [3]", "xoff-size"),
     ("B", 'Azure Local, "Top-of-rack switch": EOS, a trunk with RoCE by CoS', "eos",
      PORT.replace("LINE", "switchport trunk allowed vlan 711\n   switchport mode trunk\n"
                   "   priority-flow-control on\n   priority-flow-control priority 3 no-drop"),
@@ -228,8 +230,21 @@ MORE: Final = (
          "classifiers": {"classifier": [
              {"type": "IPV4", "config": {"type": "IPV4", "name": "E"}}]}}}),
      KEPT["openconfig"][1], "remark/config/set-dscp 0"),
-    ("E", 'EOS, "VXLAN QoS": propagation', "eos",
-     _BARE + "interface Vxlan1\n   vxlan qos dscp propagation encapsulation\n", "queues = [3]",
+    ("B", 'EOS, "DCBX and Flow Control": negotiated flow control', "eos",
+     PORT.replace("LINE", "dcbx mode ieee"), "queues = [3]", "negotiates flow control"),
+    ("B", 'EOS, "DCBX and Flow Control": application priority', "eos",
+     PORT.replace("LINE", "dcbx application iscsi priority 4"), "queues = [3]",
+     "negotiates flow control"),
+    ("D", "eos/platform-trident of Arista's AVD", "eos",
+     _BARE + _MMU + "   egress unicast queue 3 drop-precedence 1 drop-threshold 1/8\n",
+     "queues = [3]", "earlier than the intent says"),
+    ("D", "sonic-port.yang, pfc_asym", "sonic", sonic({"PORT": {"Ethernet4": {"pfc_asym": "on"}}}),
+     "queues = [3, 4]", "the neighbour can pause every queue of the port"),
+    ("B", "sonic-tunnel.yang: another map", "sonic",
+     sonic({"TUNNEL": {"MuxTunnel0": {"decap_dot1p_to_tc_map": "X"}}}), "queues = [3, 4]",
+     "TUNNEL|MuxTunnel0 decap_dot1p_to_tc_map"),
+    ("E", 'EOS, "VXLAN DSCP Mapping": another way', "eos",
+     _BARE + "interface Vxlan1\n   vxlan qos dscp propagation decapsulation\n", "queues = [3]",
      "unread: Vxlan1: "),
     ("E", "match of router-adaptive-virtual-topology in Arista's AVD", "eos",
      _BARE + "router adaptive-virtual-topology\n   policy P\n      match application-profile A\n"
@@ -248,6 +263,43 @@ MORE: Final = (
     ("E", 'Junos, "Applying Rewrite Rules": all interfaces', "junos",
      _JUNOS + "set class-of-service interfaces all unit 0 rewrite-rules dscp X\n", "queues = [4]",
      "rewrite"),
+    ("B", 'EOS, "QoS Profiles": of a subinterface', "eos",
+     _BARE + "interface Ethernet1/1.10\n   service-profile X\n", "queues = [3]",
+     "unread: Ethernet1/1.10: "),
+    ("B", 'EOS, "Traffic Policies" on interfaces of VLANs', "eos",
+     _BARE + "interface Vlan10\n   traffic-policy input X\n", "queues = [3]",
+     'unread: Vlan10: "traffic-policy input X"'),
+    ("B", 'EOS, "QoS Configuration: Petra Platform Switches"', "eos",
+     _BARE + "platform petraA traffic-class 3 Et1/1\n", "queues = [3]", "platform petraA"),
+    ("E", 'EOS, "GRE Tunnels": code point of the outer header', "eos",
+     _BARE + "interface Tunnel0\n   tunnel tos 10\n", "queues = [3]", "tunnel tos 10"),
+    ("D", 'NX-OS QoS guide, "Link-Level Flow Control"', "nxos",
+     nxos() + "interface Ethernet1/1\n  link-level flow-control receive on\n", REPLACES,
+     "pauses all queues of the port"),
+    ("E", 'NX-OS unicast routing guide, "Policy-Based Routing"', "nxos",
+     nxos() + "interface Vlan10\n  ip policy route-map R\nroute-map R permit 10\n"
+     "  set ip precedence 3\n", REPLACES, 'unread: route-map R: "set ip precedence 3"'),
+    ("B", 'NVUE, "Quality of Service": profile of a subinterface', "nvue",
+     _NVUE + "nv set interface swp1.10 qos mapping profile X\n", "queues = [3]",
+     "unread: swp1.10: "),
+    ("B", 'NVUE, "Quality of Service": profile of a VLAN', "nvue",
+     _NVUE + "nv set interface vlan10 qos mapping profile X\n", "queues = [3]",
+     "unread: vlan10: "),
+    ("A", 'NVUE, "Configure NVUE to Ignore Linux Files"', "nvue",
+     _NVUE + "nv set system config apply ignore /etc/cumulus/datapath/qos/qos_features.conf\n",
+     "queues = [3]", "NVUE would not write the files"),
+    ("A", 'NVUE, "NVUE Snippets": traffic.conf', "nvue",
+     _NVUE + "nv set system config snippet traffic.conf x\n", "queues = [3]",
+     "or others write them"),
+    ("B", 'Junos, "Classifiers and Rewrite Rules at the Logical Interface"', "junos",
+     _JUNOS + "set class-of-service interfaces et-0/0/0 unit 100 classifiers dscp X\n",
+     "queues = [4]", "otherwise than the plan, which is for unit 0"),
+    ("B", 'Junos, "Actions in Routing Policy Terms"', "junos",
+     _JUNOS + "set policy-options policy-statement P term 1 then forwarding-class R\n",
+     "queues = [4]", "chooses the class of packets by their route"),
+    ("E", 'Junos, "tunnel (Interfaces)": traffic-class', "junos",
+     _JUNOS + "set interfaces gr-0/0/0 unit 0 tunnel traffic-class 3\n", "queues = [4]",
+     "unread: gr-0/0/0: "),
     ("E", 'NVUE, "Quality of Service", 802.1p or DSCP for Marking', "nvue",
      _NVUE + "nv set qos remark default-global rewrite l2\n", "queues = [3]",
      "rewrites code points"),
@@ -295,7 +347,28 @@ def test_an_instance_is_refused_by_its_line(platform: str, text: str, keep: str,
         ("nvue", _NVUE + "nv set nve vxlan encapsulation dscp action copy\n"
          "nv set nve vxlan decapsulation dscp action preserve\n", "queues = [3]"),
         ("nvue", _NVUE + "nv set system forwarding ecmp-hash source-port on\n", "queues = [3]"),
-        ("eos", PORT.replace("LINE", "dcbx mode ieee"), ""),
+        ("eos", _BARE + "interface Ethernet3/1.10\n   service-profile X\n", ""),
+        ("nxos", nxos() + "platform qos ing-pg-share\nroute-map R permit 10\n"
+         "  set ip precedence 3\ninterface Ethernet1/1\n  ip policy route-map S\n"
+         "route-map S permit 10\n  set ip next-hop 192.0.2.1\n", REPLACES),
+        ("nxos", nxos().replace("pfc-cos 3", "pfc-cos 3 receive"), REPLACES),
+        ("nvue", _NVUE + "nv set system config apply ignore /etc/hosts\n", "queues = [3]"),
+        ("junos", _JUNOS + "set class-of-service interfaces et-0/0/9 unit 100 classifiers dscp X\n",
+         "queues = [4]"),
+        ("eos", PORT.replace("LINE", "no dcbx mode"), ""),
+        ("eos", _BARE + _MMU + "   ingress threshold 1/16\n   egress unicast queue 3 reserved "
+         "bytes 0\n   egress multicast queue 3 threshold 1/4\n" + _MMU.strip() + " apply\n", ""),
+        ("eos", _BARE + "interface Vxlan1\n   vxlan qos dscp propagation encapsulation\n"
+         "   vxlan qos ecn propagation\n   vxlan qos map dscp to traffic-class decapsulation\n",
+         ""),
+        ("nxos", nxos() + "policy-map type queuing IN\n  class type queuing c-in-q3\n"
+         "    pause buffer-size 39936 pause-threshold 12480 resume-threshold 12480\n"
+         "system qos\n  service-policy type queuing input IN\n"
+         "interface Ethernet1/1\n  service-policy type queuing input IN no-stats\n", REPLACES),
+        ("nvue", _NVUE + "nv set qos pfc default-global port-buffer 99000\nnv set qos pfc "
+         "default-global xoff-threshold 9000\nnv set qos pfc default-global xon-threshold 2000\n",
+         "queues = [3]"),
+        ("sonic", sonic({"PORT": {"Ethernet4": {"pfc_asym": "off"}}}), "queues = [3, 4]"),
         ("eos", _BARE + "management ssh\n   qos dscp 16\n", ""),
         ("junos", _JUNOS + "set forwarding-options enhanced-hash-key ecmp-dlb flowlet "
          "inactivity-interval 50\n", "queues = [4]"),
@@ -324,12 +397,37 @@ def test_lines_around_that_choose_nothing_are_of_no_matter(
         ("sonic",
          sonic({"TUNNEL": {"MuxTunnel0": {"decap_dscp_to_tc_map": "AZURE", "dscp_mode": "pipe"}}}),
          "queues = [3, 4]", "tunnel: TUNNEL|MuxTunnel0 has decap_dscp_to_tc_map"),
-        ("sonic", sonic({"PORT": {"Ethernet4": {"pfc_asym": "on"}}}), "queues = [3, 4]",
-         "pfc_asym: Ethernet4 has it on: the neighbour can pause every queue"),
+        ("sonic", sonic({"SRV6_MY_SIDS": {"L|fd00::/48": {"decap_dscp_mode": "uniform"}}}),
+         "queues = [3, 4]", "tunnel: SRV6_MY_SIDS|L|fd00::/48 has decap_dscp_mode uniform"),
+        ("eos", _BARE + "interface Vxlan1\n   vxlan vni 10 vlan 10\n", "",
+         "vxlan: the outer code point of packets in tunnels follows from their traffic class"),
+        ("eos", _BARE + "interface Vxlan1\n   vxlan vni 10 vlan 10\n", "",
+         "vxlan: the outer ECN of packets in tunnels is 0: `vxlan qos ecn propagation` copies it"),
     ],
 )  # fmt: skip
 def test_effects_that_no_queue_has_are_told(platform: str, text: str, keep: str, says: str) -> None:
     assert any(says in each for each in planned(platform, text, keep).degraded)
-    quiet = text.replace('"on"', '"off"').replace("decap_dscp_to_tc_map", "src_ip")
-    quiet = quiet.replace("vxlan enable on", "vxlan enable off")
+    quiet = text.replace("decap_dscp_to_tc_map", "src_ip")
+    quiet = quiet.replace("vxlan enable on", "vxlan enable off").replace("uniform", "pipe")
+    copies = "vxlan qos ecn propagation\n   vxlan qos dscp propagation encapsulation\n"
+    quiet = quiet.replace("vxlan vni", f"{copies}   vxlan vni")
     assert not any(says in each for each in planned(platform, quiet, keep).degraded)
+
+
+@pytest.mark.parametrize(
+    ("platform", "text", "banner"),
+    [
+        ("eos", _BARE, "banner login\nqos map dscp 10 to traffic-class 3\npolicy-map: none\nEOF\n"),
+        ("eos", PORT.replace("LINE", "mtu 9214"), "interface Ethernet1/1\n   comment\n"
+         "   qos trust cos\n   EOF\n"),
+        ("eos", _BARE, "banner motd\ninterface Ethernet1/1\n   qos trust cos\nEOF\n"),
+        ("nxos", nxos(), "banner motd #qos map\npolicy-map type queuing OUT\n"
+         "  class type queuing c-out-8q-q3\n    shape min 1 gbps max 9 gbps\n#\n"),
+        ("nxos", nxos(), "banner exec ^service-policy type qos input X^\n"),
+    ],
+)  # fmt: skip
+def test_the_text_of_a_banner_is_no_configuration(platform: str, text: str, banner: str) -> None:
+    keep = REPLACES if platform == "nxos" else "queues = [3]"
+    with_it, without = planned(platform, text + banner, keep), planned(platform, text, keep)
+    assert with_it.changes == without.changes
+    assert with_it.read[0] == with_it.read[1] <= without.read[1] + 1

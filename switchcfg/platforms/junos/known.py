@@ -38,7 +38,7 @@ _WORDS: Final = (
     "congestion-notification-profile|code-points?|loss-priority)"
 )
 # Interfaces that carry packets of any port
-AROUND: Final = r"(?:irb|vlan|vtep)"
+AROUND: Final = r"(?:irb|vlan|vtep|(?:gr|ip|lt)-[^ ]+)"
 CERTAIN: Final = re.compile(
     r"(classifier|scheduler|scheduler-map|drop-profile|congestion-notification-profile) .*|"
     r"(?!irb$|vlan$|all$)[a-z-]+|[^a-z<*].*"  # a word in the place of a port
@@ -75,6 +75,7 @@ OWNERS: Final = tuple(
         ("forwarding-options enhanced-hash-key ecmp-dlb .*", SWITCH),
         ("routing-options forwarding-table export .*", SWITCH),
         (f"policy-options policy-statement {_WORD} then load-balance .*", SWITCH),
+        (f"policy-options policy-statement {_WORD} .*then forwarding-class .*", SWITCH),
         (rf"(?!{_ROOTS}( |$)).*\b{_WORDS}\b.*", SWITCH),
     )
 )
@@ -159,7 +160,9 @@ IDLE: Final = (
         r"no-dad|lladdr|ndp)\b.*)?",
         "addresses and bridging: chooses no queue",
     ),
-    _known(rf"{_PORT}unit {_WORD}|{_PORT.strip()}", "an entry without lines"),
+    _known(
+        rf"{_PORT}(unit {_WORD}|(gig|fast)?ether-options)|{_PORT.strip()}", "an entry without lines"
+    ),
     _known(
         rf"firewall (family {_WORD} )?(simple-)?filter {_WORD}( (interface-specific|physical-"
         rf"interface-filter|(term {_WORD} )?(from .*|then (accept|discard|reject|count|log|"
@@ -190,6 +193,20 @@ REFUSED: Final = (
         r"unit (0|\*) scheduler-map|forwarding-class-set|"
         r"input-(scheduler-map|traffic-control-profile)) .*",
         "conflicts with the plan: delete it, or name the port in [keep] ports",
+    ),
+    _known(
+        rf"{COS} interfaces {_WORD} unit [1-9]\d* (classifiers (?!exp )|forwarding-class |"
+        r"scheduler-map |output-traffic-control-profile ).*",
+        "classifies or serves packets of this unit otherwise than the plan, which is for unit 0: "
+        "delete it, or name the port in [keep] ports",
+    ),
+    _known(
+        rf"policy-options policy-statement {_WORD} (term {_WORD} )?then forwarding-class .*",
+        "chooses the class of packets by their route: remove it",
+    ),
+    _known(
+        rf"interfaces (gr|ip|lt)-{_WORD} unit {_WORD} tunnel traffic-class .*",
+        "sets code points: remove it",
     ),
     _known(
         rf"{COS} classifiers dscp(-ipv6)? {_WORD} .* code-points (?![01]{{6}}$).*",

@@ -64,7 +64,7 @@ class Junos(CommandPlatform):
     """Junos 22 and later on QFX, Junos EVO on PTX and QFX. A candidate is committed as a whole."""
 
     name, able, grammar, mode = "junos", ABLE, GRAMMAR, "configure private"
-    binds = BINDS
+    binds, names_ports = BINDS, r"^set interfaces (\S+) "
     degraded = (
         "strict order: only the first queue is strict-high, and some routers serve it together "
         "with high; a chip without the lower levels divides the remaining rate by buffer size",

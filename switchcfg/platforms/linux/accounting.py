@@ -96,6 +96,15 @@ REFUSED: Final = (
     ),
     _known(r"rule / .*\bqueue (num|to|flags)\b.*", _CHANGES),
     _known(
+        r"program .*",
+        "a program that handles packets before the rules: detach it, or name the port in [keep] "
+        "ports",
+    ),
+    _known(
+        r"upper ovs-\S+",
+        "flows of Open vSwitch may change packets, and are not read: name the port in [keep] ports",
+    ),
+    _known(
         r"dcb rewr / .*",
         "rewrites code points on the way out, and dlcpd's must leave as they came: remove it",
     ),
@@ -145,6 +154,11 @@ for port in {" ".join(ports)}; do
         echo "@@ filters $side $port"
         tc filter show dev "$port" "$side" 2>/dev/null || :
     done
+    echo "@@ programs $port"
+    ip -o -d link show dev "$port" | grep -o 'prog/xdp id [0-9]*' || :
+    if command -v bpftool >/dev/null; then
+        bpftool net show dev "$port" 2>/dev/null | grep -oE '(tcx|netkit)/.*' || :
+    fi
     if command -v dcb >/dev/null; then
         for what in {" ".join(DCB)}; do
             echo "@@ dcb $what $port"
@@ -217,6 +231,10 @@ def _lines(kind: str, where: Sequence[str], body: str) -> Iterator[tuple[str, st
             yield from (
                 (port, f"{kind.removesuffix('s')} {what} / {line}", False) for line in lines
             )
+        case "programs", [port]:
+            yield from ((port, f"program {line}", False) for line in lines)
+        case "uppers", [port]:
+            yield from ((port, f"upper {x}", False) for x in lines if x.startswith("ovs-"))
         case "rules", _:
             yield from ((SWITCH, f"own / {line}", known) for line, known in _own(lines))
         case "settings", _:

@@ -42,10 +42,12 @@ _WORDS: Final = (
     "(qos|congestion-control|switch-priority|traffic-class|traffic-pool|dscp|pcp|pfc|remark|roce|"
     "egress-queue-mapping|egress-scheduler|advance-buffer-config|link-pause)"
 )
+_LOGICAL: Final = r"(swp\S*\.\d\S*|(vlan|irb|peerlink\.|bond\S*\.)\S*)"
 IDLE: Final = (
     _known(
-        _PORT + r"(type|description|ip|ipv4|ipv6|neighbor|link|bridge|bond|vlan|base-interface|"
-        r"parent|vrf|router|evpn|tunnel|vxlan|ptp|synce|lldp|sflow|telemetry|counter|dot1x|"
+        _PORT
+        + r"(type|description|ip|ipv4|ipv6|neighbor|link(?! (flow-control|pause))|bridge|bond|"
+        r"vlan|base-interface|parent|vrf|router|evpn|tunnel|vxlan|ptp|synce|lldp|sflow|telemetry|counter|dot1x|"
         r"port-security|storm-control|transceiver|pluggable|healing|bridge)\b.*",
         "link, bridging and routing: chooses no queue",
     ),
@@ -71,6 +73,15 @@ IDLE: Final = (
     ),
 )
 REFUSED: Final = (
+    _known(
+        rf"interface {_LOGICAL} qos (?!pfc-watchdog|counter).*",
+        "chooses queues or code points of packets on any port, or of a VLAN of one: remove it",
+    ),
+    _known(
+        r"system config (apply ignore|snippet) .*\b(qos|traffic\.conf|datapath|switchd)\b.*",
+        "NVUE would not write the files in which its QoS takes effect, or others write them: "
+        "remove it",
+    ),
     _known(rf"({_PORT})?qos remark .*", _REWRITES),
     _known(r"acl \S+ .* action set .*", _REWRITES),
     _known(
@@ -131,6 +142,9 @@ GRAMMAR: Final = Grammar(
         _rule("interface acl out", "interface {port+} acl {acl} outbound", "acl {acl}"),
         _rule("mapping pcp", f"{_QOS} mapping {GLOBAL} pcp {{pcp+}} switch-priority <priority>"),
         _rule("mapping port", f"{_QOS} mapping {GLOBAL} port-default-sp <priority>"),
+        _rule("pfc size", f"{_PFC} port-buffer <bytes>"),
+        _rule("pfc stop", f"{_PFC} xoff-threshold <bytes>"),
+        _rule("pfc go", f"{_PFC} xon-threshold <bytes>"),
         _rule("roce", "qos roce"),
         _rule("roce", "qos roce {what} <value>"),
         _rule("interface pause", "interface {port+} qos link-pause profile <profile>"),
@@ -151,6 +165,13 @@ GRAMMAR: Final = Grammar(
             "{0} {1}",
         ),
         (re.compile(r"nv set (qos|system (qos|forwarding)|router policy qos)\b.*"), SWITCH),
+        (
+            re.compile(
+                r"nv set system config (apply ignore|snippet) .*\b(qos|traffic|datapath|"
+                r"switchd)\b.*"
+            ),
+            SWITCH,
+        ),
         (re.compile(r"nv set nve vxlan (en|de)capsulation\b.*"), SWITCH),
         (re.compile(rf"(?!nv set {_ELSEWHERE} ).*\b{_WORDS}\b.*"), SWITCH),
     ),

@@ -43,6 +43,8 @@ class Nvue(CommandPlatform):
     name, able, grammar, mode = "nvue", ABLE, GRAMMAR, "nv set"
     binds, points, classes = ("interface profile",), "mapping dscp", "queue mapping"
     said, signs = "nv config show -o commands", r"^nv set \S"
+    names_ports = r"^nv set interface (\S+) "
+    message = r"^nv set system message \S+ (['\"])[^'\"]*\1"
     strange = (
         r"^(hostname |interface |(class|policy)-map |set (system|interfaces|class-of-service) )"
     )

@@ -23,6 +23,7 @@ UNITS: Final = {"kbytes": 1000, "mbytes": 1_000_000}
 _SIZE: Final = re.compile(r"(\d{1,9}) (kbytes|mbytes)")
 
 
+_PAUSE: Final = re.compile(r"pause .*?pfc-cos (.+)")
 _HEADS: Final = (
     (re.compile(r"class-map (?:type qos )?(match-(?:any|all)) (\S+)"), r"class-map type qos \1 \2"),
     (
@@ -34,6 +35,10 @@ _HEADS: Final = (
     (
         re.compile(r"service-policy (?:type qos )?input (\S+)(?: no-stats)?"),
         r"service-policy type qos input \1",
+    ),
+    (
+        re.compile(r"service-policy (type queuing (?:input|output)) (\S+) no-stats"),
+        r"service-policy \1 \2",
     ),
     (re.compile(r"match (?:ip )?dscp (?:ipv4 )?(.+)"), r"match dscp \1"),
 )
@@ -48,8 +53,8 @@ def _spell(line: str) -> str:
     for head in ("match dscp ", "match cos "):
         if line.startswith(head):
             return head + ",".join(sorted(members(line.removeprefix(head)), key=natural))
-    if line.startswith("pause ") and " pfc-cos " in line:  # with or without a buffer size
-        return f"pause pfc-cos {line.rpartition(' ')[2]}"
+    if hit := _PAUSE.fullmatch(line):  # with or without a buffer size
+        return f"pause pfc-cos {hit[1]}"
     if line.startswith(_THRESHOLDS):
         return _SIZE.sub(lambda hit: f"{int(hit[1]) * UNITS[hit[2]]} bytes", line)
     return line
@@ -89,6 +94,7 @@ GRAMMAR: Final = Grammar(
         Rule("queue limit", (*_QUEUE, "queue-limit <limit> bytes"), "no queue-limit <limit> bytes"),
         Rule("class mtu", (*_NETWORK, "mtu <bytes>"), "no mtu <bytes>"),
         Rule("class pause", (*_NETWORK, "pause pfc-cos <cos>"), "no pause pfc-cos <cos>"),
+        Rule("class pause", (*_NETWORK, "pause pfc-cos <cos> receive"), ""),  # foreign
         # Foreign lines: read, never written.
         Rule("queue marks", (*_QUEUE, "random-detect threshold <how> ecn"), ""),
         Rule(
@@ -133,13 +139,37 @@ GRAMMAR: Final = Grammar(
             refers=("policy-map type qos <policy>",),
         ),
         Rule(
+            "interface route",
+            (_PORT, "ip policy route-map <policy>"),
+            "",
+            refers=("route-map <policy>",),
+        ),
+        Rule(
+            "interface route",
+            (_PORT, "ipv6 policy route-map <policy>"),
+            "",
+            refers=("route-map <policy>",),
+        ),
+        Rule(
+            "system input",
+            ("system qos", "service-policy type queuing input <policy>"),
+            "",
+            refers=("policy-map type queuing <policy>",),
+        ),
+        Rule(
+            "interface input",
+            (_PORT, "service-policy type queuing input <policy>"),
+            "",
+            refers=("policy-map type queuing <policy>",),
+        ),
+        Rule(
             "interface pfc",
             (_PORT, "priority-flow-control mode <mode>"),
             "no priority-flow-control mode <mode>",
         ),
         Rule("interface pfc", (_PORT, "priority-flow-control mode <mode> <how>"), ""),  # foreign
         Rule("port", (_PORT,), ""),
-        Rule("interface channel", (_PORT, "channel-group <number> mode <how*>"), ""),
+        Rule("interface channel", (_PORT, "channel-group <number> <how*>"), ""),
         Rule("interface channel", (_PORT, "channel-group <number>"), ""),
         Rule(
             "interface mark",
@@ -161,12 +191,13 @@ GRAMMAR: Final = Grammar(
     owners=(
         (re.compile(r"interface (\S+)"), "{0}"),
         (re.compile(r"control-plane"), "control-plane"),
+        (re.compile(r"route-map (\S+)( .*)?"), "route-map {0}"),
         (re.compile(r"port-profile (.*)"), "port-profile {0}"),  # refused where a port inherits it
         (re.compile(r"(class-map type (?:qos|network-qos)) (?:match-\S+ )?(\S+)"), "class-map {1}"),
         (re.compile(r"policy-map type (qos|queuing|network-qos) (\S+)"), "policy-map type {0} {1}"),
         (
             re.compile(
-                r"(?:no )?(?:system qos|qos|priority-flow-control|"
+                r"(?:no )?(?:system qos|qos|platform qos|priority-flow-control|"
                 r"hardware (?:qos|profile (?:qos|pfc|buffer))|"
                 r"class-map|policy-map|service-policy|random-detect|flowcontrol|"
                 r"congestion-control|queue-limit)\b.*"

@@ -28,7 +28,12 @@ def _known(shape: str, why: str) -> KnownLine:
     return KnownLine(re.compile(shape), why)
 
 
+_MARKS: Final = r"set (ip |ipv6 )?(precedence|tos|dscp|cos|qos-group)\b"
 IDLE: Final = (
+    _known(
+        rf"route-map \S+( .*?)?( / (?!{_MARKS}).*)?", "chooses paths, or is of routing protocols"
+    ),
+    _known("(no )?platform qos ing-pg-share", "of buffers, and a plan does not change it"),
     _known(
         _PORT + r"(no |default )?(description|shutdown|logging|snmp|load-interval|lldp|cdp|ptp|"
         r"sflow|udld|beacon|link|linkdebounce|mdix|packet|carrier-delay|delay|bandwidth|medium|dfe-tuning-delay|itd)\b.*",
@@ -62,6 +67,11 @@ IDLE: Final = (
         "the default of a class",
     ),
     _known(
+        r"policy-map type queuing \S+ / class type queuing c-in-(8q-)?q\S+( / (pause buffer-size|"
+        r"bandwidth|priority|queue-limit)\b.*)?",
+        "buffers of packets on their way in, which a plan does not change",
+    ),
+    _known(
         r"(class-map|policy-map) type (control-plane|plc|psp|accounting) .*|control-plane( / .*)?",
         "of the control plane",
     ),
@@ -89,7 +99,16 @@ REFUSED: Final = (
         r"priority-flow-control override-interface mode .*",
         "turns flow control on or off at all ports, whatever their own lines say: remove it",
     ),
-    _known(_PORT + r"flowcontrol (send|receive) on", "pauses all queues of the port: remove it"),
+    _known(
+        _PORT + r"(flowcontrol (send|receive) on|link-level flow-control.*)",
+        "pauses all queues of the port: remove it",
+    ),
+    _known(
+        rf"route-map \S+ .* / {_MARKS}.*",
+        "changes code points of packets on the way in: remove it, or name the ports of the policy "
+        "in [keep] ports",
+    ),
+    _known(r"interface Tunnel\d+ / tunnel (tos|dscp) .*", "sets code points: remove it"),
     _known(_PORT + r"inherit port-profile .*", "lines of port profiles are not read"),
     _known(
         r"policy-map type network-qos \S+ / class type network-qos \S+ / set .*",

@@ -1,7 +1,8 @@
 """The account of a CONFIG_DB: each row near QoS is read, of no matter, or unread. Pure.
 
-Sources of tables and fields: sonic-yang-models (sonic-port-qos-map, sonic-queue, sonic-scheduler,
-sonic-wred-profile, sonic-buffer-*), qosorch.cpp and bufferorch.cpp of sonic-swss.
+Sources of tables and fields: sonic-yang-models (sonic-port, sonic-port-qos-map, sonic-queue,
+sonic-scheduler, sonic-wred-profile, sonic-buffer-*, sonic-tunnel); qosorch.cpp, bufferorch.cpp,
+portsorch.cpp (asymmetric PFC) and tunneldecaporch.cpp of sonic-swss.
 """
 
 import re
@@ -20,9 +21,14 @@ QOS: Final = re.compile(
 )
 FILTERS: Final = "ACL_RULE"
 POLICIES: Final = "POLICY_BINDING_TABLE"
-# Table -> its fields that change code points, queues or rates: actions of filters (sonic-acl;
-# aclorch.h), and policies of flow-based services (their design document, "CONFIG_DB Changes")
+TUNNELS: Final = "TUNNEL"
+PORTS: Final = "PORT"
+# Table -> its fields that change code points, queues, rates or flow control: actions of filters
+# (sonic-acl; aclorch.h), policies of flow-based services (their design document, "CONFIG_DB
+# Changes"), maps of tunnels, and flow control of a port beside its maps
 CHANGES: Final = {
+    TUNNELS: re.compile(r"\w+_map"),
+    PORTS: re.compile("pfc_asym"),
     FILTERS: re.compile(r"\w*(DSCP|TC|QUEUE|PRIORITY|COLOR|POLICER|META_DATA)\w*_ACTION"),
     POLICIES: re.compile(r"(INGRESS|EGRESS)_QOS_POLICY"),
 }
@@ -52,6 +58,7 @@ _FIELDS: Final = {
     "TC_TO_QUEUE_MAP": r"\d+",
     "TC_TO_PRIORITY_GROUP_MAP": r"\d+",
     "TC_TO_DSCP_MAP": r"\d+",
+    TUNNELS: "decap_dscp_to_tc_map|decap_tc_to_pg_map|encap_tc_to_queue_map|encap_tc_to_dscp_map",
 }
 _READ: Final = {table: re.compile(f"({fields})?") for table, fields in _FIELDS.items()}
 _PORT_KEY: Final = re.compile(r"[^|,]+(\|[^|,]+)?")  # the rules check the numbers of queues
@@ -65,6 +72,7 @@ IDLE: Final = (
     _known(r"PFC_WD\|.*", "guards flow control, and a plan does not"),
     _known(r"PORT_QOS_MAP\|\S+ scheduler .*", "shapes the whole port, as before"),
     _known(r"PORT_QOS_MAP\|\S+ mpls_tc_to_tc_map .*", "of MPLS"),
+    _known(rf"{PORTS}\|\S+ pfc_asym off", "the default: PFC in both directions"),
     _known(
         r"(BUFFER_PORT_(IN|E)GRESS_PROFILE_LIST|DEFAULT_LOSSLESS_BUFFER_PARAMETER|"
         r"LOSSLESS_TRAFFIC_PATTERN|BUFFER_POOL_WATERMARK\w*|\w*WATERMARK\w*|FLEX_COUNTER\w*|"
@@ -77,6 +85,11 @@ REFUSED: Final = (
     _known(
         r"PORT_QOS_MAP\|\S+ (tc_to_dscp_map|tc_to_dot1p_map) .*",
         "rewrites code points on the way out, and dlcpd's must leave as they came: remove it",
+    ),
+    _known(
+        rf"{PORTS}\|\S+ pfc_asym on",
+        "with it, the neighbour can pause every queue of the port: turn it off, or name the port "
+        "in [keep] ports",
     ),
     _known(
         rf"{FILTERS}\|.*",
@@ -114,9 +127,9 @@ def items(tables: Mapping[str, object]) -> Iterator[tuple[Item, tuple[str, str, 
 
 
 def _owners(table: str, key: str) -> tuple[str, ...]:
-    if table == POLICIES and key != "switch" and not key.startswith("Vlan"):
+    if table == PORTS or (table == POLICIES and key != "switch" and not key.startswith("Vlan")):
         return (key,)
-    if table not in _READ or table in ("SWITCH_HASH", "SWITCH_TRIMMING", "BUFFER_POOL"):
+    if table not in _READ or table in ("SWITCH_HASH", "SWITCH_TRIMMING", "BUFFER_POOL", TUNNELS):
         return (SWITCH,)
     if table not in BINDINGS:
         return (f"{table}|{key}",)

@@ -40,7 +40,10 @@ def buffered(
                 )
                 continue
             rows[Place("BUFFER_PG", f"{port}|{group}", "profile")] = name
-            rows |= {Place("BUFFER_PROFILE", name, field): v for field, v in profile.items()}
+            rows |= {
+                Place("BUFFER_PROFILE", name, field): v.removeprefix("[BUFFER_POOL|").strip("]")
+                for field, v in profile.items()
+            }
     return rows, problems
 
 

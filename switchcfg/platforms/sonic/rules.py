@@ -44,7 +44,7 @@ NAMED: Final = ("DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP",
 # Table -> (largest key, largest value) of its entries; both are numbers.
 MAP_RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "DSCP_TO_TC_MAP": (63, 15),
-    "TC_TO_QUEUE_MAP": (15, QUEUES - 1),
+    "TC_TO_QUEUE_MAP": (15, 9),  # sonic-tc-queue-map.yang; chips with queues beyond 7
     "TC_TO_PRIORITY_GROUP_MAP": (15, 7),
     "MAP_PFC_PRIORITY_TO_QUEUE": (7, QUEUES - 1),
 }
@@ -86,7 +86,10 @@ def _map(table: str, key: str, fields: Mapping[str, str]) -> Iterator[str]:
     most_key, most_value = MAP_RANGES[table]
     for field, value in fields.items():
         if not _within(field, 0, most_key) or not _within(value, 0, most_value):
-            yield f"range: {table}|{key} {field} -> {value}: 0..{most_key} -> 0..{most_value}"
+            yield (
+                f"range: {table}|{key} {field} -> {value}: the keys are 0..{most_key}, and the "
+                f"values 0..{most_value}"
+            )
 
 
 def _scheduler(key: str, fields: Mapping[str, str]) -> Iterator[str]:
