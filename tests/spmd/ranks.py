@@ -22,6 +22,7 @@ from dlcp_client.spmd.module import Partitioned, partition
 from dlcp_client.spmd.runtime import GroupRanks, check_equal, device_mesh
 from dlcpd.contract.errors import BadConfig, RanksDisagree
 from tests.spmd.models import TENSOR_PARALLEL, convolutions, gpt, perceptron
+from tests.spmd.regions import layer, rows_of_x
 
 STEPS = 3
 
@@ -95,6 +96,9 @@ def trained(size: int) -> None:
     _train(perceptron(), Mesh({"data": size}), {"*.weight": ("data", None)}, uneven, priority=1)
     width: list[Any] = [(None, None, None, "space"), None]
     _train(convolutions(), Mesh({"space": size}), {}, width)
+    for name in ("gathered", "ring"):
+        mesh = Mesh({"model": size})
+        _train((layer(name, mesh), (rows_of_x(),)), mesh, {}, [None])
     if size % 2 == 0:
         sizes = {"data": size // 2, "model": 2}
         _train(gpt(), Mesh(sizes), TENSOR_PARALLEL, batch)

@@ -1,5 +1,6 @@
 """Models that cannot be divided: one error, with the line and the operation."""
 
+import gc
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -108,6 +109,13 @@ def test_an_axis_of_one_rank_needs_no_collective() -> None:
     inputs = [("data", None)]
     made = plan(nn.Linear(4, 2), Mesh({"data": 1}), example=(torch.ones(3, 4),), inputs=inputs)
     assert made.collectives == () and "ranks." not in made.text
+
+
+def test_garbage_collection_goes_on_after_a_plan_that_fails() -> None:
+    assert gc.isenabled()
+    with pytest.raises(BadConfig, match="no rule"):
+        plan(Of(torch.bernoulli), MESH, example=(torch.ones(3, 4),))
+    assert gc.isenabled()
 
 
 def test_mesh_split_is_nothing_outside_a_plan() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import stat
 import struct
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +19,7 @@ from tests.spmd.ranks import shard
 from tests.spmd.trainings import SPACE, Case, case
 
 STEPS: Final = 3
-BYTES_SENT: Final = 200  # place of tcpi_bytes_sent in struct tcp_info, linux/tcp.h
+BYTES_SENT: Final = 200  # of tcpi_bytes_sent and tcpi_bytes_retrans in tcp_info, linux/tcp.h
 
 
 def cases(size: int) -> dict[str, Case]:
@@ -49,21 +50,26 @@ def counted(rank: int, size: int) -> dict[str, tuple[float, float]]:
         dims = one.inputs or [()] * len(one.arguments)
         given = [shard(x, of or (), one.mesh) for x, of in zip(one.arguments, dims, strict=True)]
         parallel(*given).backward()  # Gloo connects
-        before = _sent()
+        before = bytes_sent()
         for _ in range(STEPS):
             parallel(*given).backward()
         # Gloo makes a reduce-scatter of an all-reduce, which sends twice as much.
         sent = sum(one.sent * (1 + (one.kind == "reduce_scatter")) for one in made.collectives)
-        found[name] = (_sent() - before) / STEPS, sent
+        found[name] = (bytes_sent() - before) / STEPS, sent
     return found
 
 
-def _sent() -> int:
-    """Bytes that the TCP connections of this process have sent, retransmitted ones included."""
+def bytes_sent() -> int:
+    """Bytes that the TCP connections of this process have sent, without those sent again."""
     found = 0
-    for fd in os.listdir("/proc/self/fd"):
-        with suppress(OSError), socket.socket(fileno=os.dup(int(fd))) as one:
-            if one.family in (socket.AF_INET, socket.AF_INET6) and one.type == socket.SOCK_STREAM:
-                info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-                found += struct.unpack_from("Q", info, BYTES_SENT)[0]
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError):  # of the listing itself, which is closed
+            if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(fd)) as one:
+                is_ip = one.family in (socket.AF_INET, socket.AF_INET6)
+                if is_ip and one.type == socket.SOCK_STREAM:
+                    info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+                    sent, again = struct.unpack_from("QQ", info, BYTES_SENT)
+                    found += sent - again
     return found

@@ -12,6 +12,15 @@ docs/spmd.md says how to read its plan, and when not to use it.
 from .annotations import OPEN, annotate
 from .choice import Costs
 from .explanation import explain
+from .manual import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    axis_index,
+    manual,
+    reduce_scatter,
+    shift,
+)
 from .marks import keep_whole, mesh_split
 from .meshes import Mesh, mesh
 from .module import Partitioned, partition
@@ -24,11 +33,18 @@ __all__ = [
     "Mesh",
     "Partition",
     "Partitioned",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
     "annotate",
+    "axis_index",
     "explain",
     "keep_whole",
+    "manual",
     "mesh",
     "mesh_split",
     "partition",
     "plan",
+    "reduce_scatter",
+    "shift",
 ]

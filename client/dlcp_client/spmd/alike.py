@@ -13,6 +13,7 @@ from typing import Any, Final
 from torch import fx
 
 from .annotations import Annotation
+from .borders import ENTER, LEAVE
 from .capture import Captured, Value
 from .dropout import KEEP
 from .marks import MARK
@@ -74,6 +75,8 @@ def _call(node: fx.Node) -> Hashable:
         return None
     if node.target == KEEP:
         return node.target, node.args[1]  # every call has another number
+    if node.target in (ENTER, LEAVE):
+        return node.target, key_of(node.args[2:])
     numbers = {one: f"%{at}" for at, one in enumerate(node.all_input_nodes)}
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda one: numbers[one])
     return node.target, key_of(args), key_of(tuple(sorted(kwargs.items())))

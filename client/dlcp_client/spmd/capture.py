@@ -3,17 +3,14 @@
 Torch keeps `aot_export_joint_with_descriptors` for such tools. Shapes are those of the example.
 """
 
-import linecache
 import operator
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from traceback import walk_tb
-from types import FrameType
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
@@ -23,8 +20,10 @@ from torch.utils import _pytree as pytree
 from dlcpd.contract.errors import BadConfig
 
 from .annotations import Annotation
+from .borders import ENTER, nodes_inside
 from .decompositions import decompositions
 from .interpolation import repeated
+from .lines import HERE, TORCH, line_of, user_line
 from .marks import collected
 from .meshes import Mesh
 from .pools import replace_pools
@@ -37,9 +36,6 @@ from .private_torch import (
 from .repeated import merge_repeated
 from .rules.call import results_of
 from .tied import merge_tied, output_nodes
-
-TORCH: Final = str(Path(torch.__file__).parent)
-HERE: Final = str(Path(__file__).parent)
 
 
 class Value(NamedTuple):
@@ -92,17 +88,21 @@ class Captured:
     arguments: pytree.TreeSpec
     results: pytree.TreeSpec
     lines: Mapping[fx.Node, str]
-    marks: tuple[Annotation, ...]  # of `mesh_split`, by number
+    marks: tuple[Annotation, ...]  # of `mesh_split`, and of borders of regions, by number
+    regions: Mapping[int, set[str]] = field(default_factory=dict)  # axes, by number of a border
+    inside: frozenset[fx.Node] = frozenset()  # of manual regions
 
     def input(self, kind: Kind, name: str) -> Port | None:
         return next((one for one in self.inputs if one[:2] == (kind, name)), None)
 
     def calls(self) -> list[fx.Node]:
-        """The operations that make tensors, in order."""
+        """The operations that make tensors, in order; not those inside manual regions."""
         return [
             node
             for node in self.graph.nodes
-            if node.op == "call_function" and node.target is not operator.getitem
+            if node.op == "call_function"
+            and node.target is not operator.getitem
+            and (node not in self.inside or node.target == ENTER)
         ]
 
     def line_of(self, node: fx.Node) -> str:
@@ -133,7 +133,7 @@ def capture(model: nn.Module, mesh: Mesh, example: Sequence[Any]) -> Captured:
                 stack, model, tuple(example), decompositions=decompositions()
             )
         except BadConfig:
-            raise  # of `mesh_split`
+            raise  # of `mesh_split` or `manual`
         except Exception as error:
             raise BadConfig(_not_captured(model, error)) from error
         graph = joint.graph_module.graph
@@ -147,9 +147,17 @@ def capture(model: nn.Module, mesh: Mesh, example: Sequence[Any]) -> Captured:
         ]
         out = graph.output_node()
         outputs = [_output(*pair) for pair in zip(out.meta["desc"], output_nodes(out), strict=True)]
-        lines = {node: node.stack_trace for node in graph.nodes if node.stack_trace}
+        lines = {node: line_of(node) for node in graph.nodes if node.stack_trace}
         return Captured(
-            graph, tuple(inputs), tuple(outputs), arguments, joint.out_spec, lines, tuple(marks)
+            graph,
+            tuple(inputs),
+            tuple(outputs),
+            arguments,
+            joint.out_spec,
+            lines,
+            tuple(marks.found),
+            marks.regions,
+            nodes_inside(graph),
         )
 
 
@@ -221,13 +229,9 @@ class _Lines(TorchFunctionMode):
     repetition of rows becomes one operation."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # CPython's only way
-        while frame is not None and frame.f_code.co_filename.startswith((TORCH, HERE)):
-            frame = frame.f_back
-        if frame is not None:
-            file, number = frame.f_code.co_filename, frame.f_lineno
-            code = linecache.getline(file, number).strip()
-            set_stack_trace([f"{Path(file).name}:{number}: {code}"])
+        line = user_line()
+        if line is not None:
+            set_stack_trace([line])
         if func is torch.nn.functional.interpolate:
             found = repeated(*args, **(kwargs or {}))
             if found is not None:

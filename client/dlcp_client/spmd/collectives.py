@@ -41,6 +41,9 @@ class Ranks(Protocol):
     def shard(self, x: Tensor, axis: str, dim: int) -> Tensor:
         """This rank's shard of a dimension that it holds as a whole."""
 
+    def axis_index(self, axis: str) -> Tensor:
+        """This rank's place along an axis."""
+
     def keep(self, shape: Sequence[int], splits: Sequence[Splits], p: float, number: int) -> Tensor:
         """This rank's shard of the mask of dropout."""
 
@@ -57,6 +60,9 @@ class Position:
 
     def shard(self, x: Tensor, axis: str, dim: int) -> Tensor:
         return shards(x, dim, self.mesh.sizes[axis])[self.at[axis]]
+
+    def axis_index(self, axis: str) -> Tensor:
+        return torch.tensor(self.at[axis])
 
     def masked(self, x: Tensor, dim: int, size: int, axes: Sequence[str]) -> Tensor:
         """The padding is replaced, not multiplied: it may be infinite or not a number."""

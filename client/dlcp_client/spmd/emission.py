@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from . import regional
 from .capture import Value
 from .meshes import Mesh
 from .resharding import Move, Step, bytes_sent
@@ -109,6 +110,14 @@ class Emitter:
         dim, axis = at
         sent = received_rows(halo.window, self.mesh.sizes[axis]) * self._row_bytes(value, dim, have)
         return self._collective("halo_reduce", x, value, axis, sent, dim, tuple(halo.window))
+
+    def of_region(self, x: fx.Node, value: Value, call: fx.Node) -> fx.Node:
+        """A collective that a manual region calls, of the captured operand `value`."""
+        given: Any = call.args
+        _, kind, axis, dims, parts = given
+        method, options = regional.meaning_of(kind, dims, value.tensor, parts)
+        sent = regional.bytes_sent(kind, dims, value.tensor, parts)
+        return self._collective(method, x, value, axis, sent, *options)
 
     def _row_bytes(self, value: Value, dim: int, have: Sharding) -> int:
         local = self.mesh.local_shape(value.shape, have)

@@ -10,6 +10,7 @@ from torch import fx
 
 from dlcpd.contract.errors import BadConfig
 
+from .borders import COLLECTIVE
 from .capture import Kind, Value
 from .emission import Collective
 from .partitioner import Partition, held_as
@@ -120,8 +121,15 @@ def _row(partition: Partition, one: Collective) -> tuple[str, ...]:
     captured = partition.plan.captured
     is_output = one.caller.op == "output"
     line = captured.line_of(one.value.node if is_output else one.caller)
-    because = "it is a result or gradient" if is_output else f"{_name(one.caller)} needs it"
-    return one.kind, one.axis, f"{round(one.sent):,}", _shape(one.value), because, line
+    return one.kind, one.axis, f"{round(one.sent):,}", _shape(one.value), _because(one), line
+
+
+def _because(one: Collective) -> str:
+    if one.caller.op == "output":
+        return "it is a result or gradient"
+    if one.caller.target == COLLECTIVE:
+        return "a manual region calls it"
+    return f"{_name(one.caller)} needs it"
 
 
 def _name(node: fx.Node) -> str:

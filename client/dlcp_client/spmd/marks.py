@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
@@ -12,7 +12,7 @@ from dlcpd.contract.errors import BadConfig
 
 from .annotations import Annotation, Dim, checked
 from .meshes import Mesh
-from .sharding import whole
+from .sharding import axes_in, whole
 
 
 @torch.library.custom_op("dlcp_spmd::mesh_split", mutates_args=())
@@ -45,20 +45,34 @@ class Marks:
 
     mesh: Mesh
     found: list[Annotation]
+    regions: dict[int, set[str]] = field(default_factory=dict)  # the axes of a border's region
+
+    def add(self, annotation: Annotation, axes: set[str]) -> int:
+        """The number of a border of a manual region, which will know `axes`, and its own."""
+        axes |= set(axes_in(annotation.sharding))
+        self.found.append(annotation)
+        number = len(self.found) - 1
+        self.regions[number] = axes
+        return number
 
 
 _marks: ContextVar[Marks | None] = ContextVar("_marks", default=None)
 
 
 @contextmanager
-def collected(mesh: Mesh) -> Iterator[list[Annotation]]:
+def collected(mesh: Mesh) -> Iterator[Marks]:
     """The annotations of the models that are captured meanwhile."""
     marks = Marks(mesh, [])
     token = _marks.set(marks)
     try:
-        yield marks.found
+        yield marks
     finally:
         _marks.reset(token)
+
+
+def current() -> Marks | None:
+    """Of the capture that is running."""
+    return _marks.get()
 
 
 def mesh_split(

@@ -15,7 +15,8 @@ from torch import fx
 
 from dlcpd.contract.errors import BadConfig
 
-from .capture import Kind, Value
+from .borders import ENTER
+from .capture import Kind, Value, value_of
 from .choice import Choice, Chooser, Costs, Place, summed_axes
 from .divided import DividedCall, emitted
 from .emission import Collective, Emitter
@@ -23,6 +24,7 @@ from .factors import dealt, sharding_of
 from .halos import divided_halos
 from .marks import MARK
 from .propagation import Plan
+from .regions import Regions
 from .resharding import Move, steps
 from .rules import Rule
 from .sharding import Sharding, Splits, whole
@@ -90,6 +92,7 @@ class _Partitioner:
         self._forms: dict[Value, dict[Sharding, fx.Node]] = defaultdict(dict)  # once added up
         self._partial: dict[Value, tuple[str, ...]] = {}  # axes over which to add up
         self._kinds = {port.value: port.kind for port in plan.captured.inputs}
+        self._regions = Regions(plan, emitter)
         self._again: dict[Value, fx.Node] = {}  # captured calls that may be made once more
         # Not those of parameters: these are gathered for each use, as a whole one takes memory.
         self._stored = {value for value, kind in self._kinds.items() if kind is Kind.PARAMETER}
@@ -106,8 +109,23 @@ class _Partitioner:
                 for kind, name, value in self._plan.captured.outputs
             ]
             self._emitter.graph.output(tuple(outs))
+        elif self._regions.has(node):
+            self._in_region(node)
         elif node.target is not operator.getitem:
             self._call(node, self._plan.rules[node])
+
+    def _in_region(self, node: fx.Node) -> None:
+        """A node of a manual region works on shards already, and stays as it is."""
+        regions = self._regions
+        given = {
+            one: regions.made.get(one) or self._as(value_of(one), regions.wanted(node, one))
+            for one in node.all_input_nodes
+        }
+        left = regions.copy(node, given)
+        if left is not None:
+            self._set(Value(node), self._plan.shardings[Value(node)], left.x)
+            if left.partial:
+                self._partial[Value(node)] = left.partial
 
     def _set(self, value: Value, sharding: Sharding, x: fx.Node) -> None:
         self.have[value], self._forms[value] = sharding, {sharding: x}
@@ -223,7 +241,7 @@ class _Partitioner:
         """Parameters are gathered for each use, results and marked tensors because a user says
         so."""
         caller, size = self._emitter.caller, value.tensor.nbytes
-        if caller is None or caller.op == "output" or caller.target == MARK:
+        if caller is None or caller.op == "output" or caller.target in (MARK, ENTER):
             return
         if size <= self._replicate_over or value in self._stored:
             return

@@ -17,6 +17,7 @@ from dlcpd.contract.errors import BadConfig
 
 from .alike import first_alike
 from .annotations import Annotation, may_be_stored
+from .borders import ENTER, LEAVE
 from .capture import Captured, Kind, Value, value_of
 from .factors import adds_to, axes_used, dealt, merged
 from .marks import MARK
@@ -24,6 +25,7 @@ from .meshes import Mesh
 from .rules import Rule, rule_of
 from .rules.call import call_of, operand_nodes, results_of
 from .rules.elementwise import pointwise
+from .rules.rule import named, rule
 from .sharding import Sharding, Splits, axes_in, axes_of, replaced, whole
 
 
@@ -100,7 +102,17 @@ def _rules(captured: Captured, first: Mapping[fx.Node, fx.Node]) -> dict[fx.Node
 def _rule(node: fx.Node) -> Rule | None:
     if node.target == MARK:
         return pointwise(call_of(node))
+    if node.target in (ENTER, LEAVE):
+        return _of_border(node)
     return rule_of(call_of(node)) if hasattr(node.target, "_schema") else None
+
+
+def _of_border(node: fx.Node) -> Rule:
+    """The whole tensor has the annotation's sharding; inside a region nothing is known. A factor
+    has one number of rows: that of the whole tensor."""
+    call = call_of(node)
+    dims, sizes = named(call.first.shape if node.target == ENTER else call.result.shape)
+    return rule([dims if node.target == ENTER else ((),) * len(dims)], [dims], sizes)
 
 
 def _annotated(
@@ -123,7 +135,7 @@ def _annotated(
         if said is not None:  # a gradient may be a tangent: ranks hold that as a whole
             found.setdefault(port.value, said)
     for node in captured.calls():
-        if node.target == MARK:
+        if node.target in (MARK, ENTER, LEAVE):
             found[Value(node)] = captured.marks[int(node.args[1])]  # type: ignore[arg-type]  # an int
     return found
 
