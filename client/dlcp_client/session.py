@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, Self, Unpack, cast
 
 from dlcp_client.arena.blocks import A, Library
 from dlcp_client.connection import Connection, JoinedJob
+from dlcp_client.device.seam import Event
 from dlcp_client.ipc.handshake import STATUS_TIMEOUT
 from dlcp_client.job.group_numbers import GroupNumbers
 from dlcp_client.operations.computations import Compute
@@ -141,6 +142,21 @@ class Session(Generic[A]):
             until = time.monotonic() + wait
             self._connection.places.wait_for(lambda: work.released, until)
         return work.released
+
+    def fetch(self, into: A, array: A) -> Event:
+        """Begin to copy an array of a device to one of `empty`, of the same bytes, after earlier
+        work of this thread's current stream. The caller touches neither before the event.
+
+        Raises: ArenaFull where memory cannot be locked and must be; DeviceFailed.
+        """
+        places, block = self._connection.places, self.library.block
+        return places.fetch(block(into), block(array))
+
+    def deliver(self, array: A, source: A) -> Event:
+        """The reverse of `fetch`; this thread's current stream then waits for it. The caller
+        changes `source` only after the event. Raises: as `fetch`."""
+        places, block = self._connection.places, self.library.block
+        return places.deliver(block(array), block(source))
 
     def zeros(self, shape: int | Sequence[int], dtype: Any = None, *, wait: float = 0.0) -> A:
         """As `empty`, filled with 0."""

@@ -1,8 +1,8 @@
 """What one rank does in a test of model parallelism: runs in a process of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dlcp_client import Session, connect, fused
 from dlcp_client.fused.language.operations import dropped
+from dlcp_client.group import Group
 from tests.client.ddp_ranks import group
 from tests.client.real import TIMEOUT
 
@@ -23,6 +24,7 @@ SHAPES = {
     "residual": (ROWS, BATCH, OUTER),
     "result": (ROWS, BATCH, OUTER),  # its gradient
 }
+MICRO_BATCHES = 3
 Program = Callable[..., Tensor]
 Values = dict[str, Tensor]
 
@@ -126,3 +128,133 @@ def bounds(rank: int, store: str, world: int) -> dict[str, Any]:
             "kept": float((drops[0] != 0).double().mean()),
             "used": float(drops[0].max()) == 2.0 * world,
         }
+
+
+def two_stages(rank: int, store: str, world: int) -> dict[str, Any]:
+    """Two stages of two ranks each, against one device: differences by case, and bytes."""
+    found: dict[str, Any] = {}
+    with group(rank, store, world), session_of() as session:
+        layers = session.group([rank // 2 * 2, rank // 2 * 2 + 1])  # of a stage
+        stages = session.group([rank % 2, rank % 2 + 2])
+        for pieces in PIECES:
+            for gathers in (True, False):
+                key = f"{pieces}, {gathers}"
+                found[key] = differences_of_stage(layers, stages, gathers=gathers, pieces=pieces)
+        found["bytes"] = bytes_between_stages(session, layers, stages)
+    return found
+
+
+class StageTensors(NamedTuple):
+    """Of a model of two stages: whole tensors, equal on all ranks."""
+
+    xs: list[Tensor]  # a micro-batch each
+    weight: Tensor
+    bias: Tensor
+    then: Tensor  # the weight of the second stage
+
+    @classmethod
+    def drawn(cls) -> "StageTensors":
+        generator = torch.Generator().manual_seed(5)
+        drawn = partial(torch.randn, generator=generator, dtype=torch.float64)
+        xs = [drawn(ROWS, BATCH, INNER) for _ in range(MICRO_BATCHES)]
+        return cls(xs, drawn(OUTER, INNER), drawn(OUTER), drawn(INNER, OUTER))
+
+    def residual(self, x: Tensor) -> Tensor:
+        return x.repeat(1, 1, OUTER // INNER)
+
+    def losses(self, weight: Tensor, bias: Tensor, then: Tensor) -> list[Tensor]:
+        """On one device."""
+        return [
+            F.linear(linear(P, x=x, weight=weight, bias=bias, residual=self.residual(x)), then)
+            .square()
+            .sum()
+            for x in self.xs
+        ]
+
+
+def differences_of_stage(
+    layers: Group[Tensor], stages: Group[Tensor], *, gathers: bool, pieces: int
+) -> float:
+    """The largest one of this stage's losses and gradients. Backward passes have another order than
+    forward passes."""
+    given, place = StageTensors.drawn(), layers.rank
+    whole = [t.clone().requires_grad_() for t in (given.weight, given.bias, given.then)]
+    losses = given.losses(*whole)
+    wanted = torch.autograd.grad(list(losses), whole)
+    if not stages.rank:
+        weight = given.weight.chunk(2, 1)[place].clone().requires_grad_()
+        bias = given.bias.clone().requires_grad_()
+        outs = [first_stage(given, x, weight, bias, layers) for x in given.xs]
+        sent = [fused.send_next(y, stages=stages, pieces=pieces) for y in outs]
+        return apart(gradients(sent, weight, bias), (wanted[0].chunk(2, 1)[place], wanted[1]))
+    then = given.then.chunk(2)[place].clone().requires_grad_()
+    mine = [second_stage(then, layers, stages, gathers=gathers) for _ in given.xs]
+    totals = torch.stack([loss.detach() for loss in mine])
+    layers.all_reduce(totals).wait()
+    found = gradients(mine, then)
+    return apart((*found, totals), (wanted[2].chunk(2)[place], torch.stack(losses).detach()))
+
+
+def gradients(losses: Sequence[Tensor], *leaves: Tensor) -> list[Tensor]:
+    """Of the losses of all micro-batches, from the last one on."""
+    for loss in reversed(losses):
+        torch.autograd.backward(loss)
+    return [leaf.grad for leaf in leaves if leaf.grad is not None]
+
+
+def first_stage(
+    given: StageTensors, x: Tensor, weight: Tensor, bias: Tensor, layers: Group[Tensor]
+) -> Tensor:
+    return fused.row_parallel(
+        x.chunk(2, 2)[layers.rank],
+        weight,
+        bias,
+        group=layers,
+        residual=given.residual(x).chunk(2)[layers.rank],
+        dropout=P,
+        seed=SEED,
+        gather=False,
+    )
+
+
+def second_stage(
+    weight: Tensor, layers: Group[Tensor], stages: Group[Tensor], *, gathers: bool
+) -> Tensor:
+    """This rank's part of the loss."""
+    if gathers:
+        y = fused.receive(stages=stages, group=layers)
+        return fused.column_parallel(y, weight, group=layers).square().sum()
+    y = fused.receive(stages=stages)
+    return fused.all_gather_linear(y, weight, group=layers).square().sum()
+
+
+def apart(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
+    """The largest difference, relative to the largest value of its tensor."""
+    pairs = zip(found, wanted, strict=True)
+    return max(float((one - two).abs().max() / two.abs().max()) for one, two in pairs)
+
+
+def bytes_between_stages(
+    session: Session, layers: Group[Tensor], stages: Group[Tensor]
+) -> tuple[int, int]:
+    """Bytes of datagrams that the engine sends to the other stage for a message, or its gradient;
+    and those of the whole."""
+    peer = stages.ranks[1 - stages.rank]
+    whole = torch.ones(1024, 512)
+    before = sent_to(session, peer)
+    if stages.rank:
+        received = fused.receive(stages=stages, group=layers)
+        assert torch.equal(received, whole)
+        torch.autograd.backward(received, whole)
+    else:
+        part = whole.chunk(2)[layers.rank].requires_grad_()
+        torch.autograd.backward(fused.send_next(part, stages=stages))
+    session.world.barrier().wait()
+    return sent_to(session, peer) - before, whole.nbytes
+
+
+def sent_to(session: Session, peer: int) -> int:
+    """Bytes of data datagrams to a rank so far, by the engine's counters."""
+    [report] = session.status()["engine"]["sessions"].values()
+    [row] = [one for one in report["peers"] if one["rank"] == peer]
+    return sum(each["bytes"] for path in row["paths"] for each in path["classes"].values())

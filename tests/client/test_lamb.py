@@ -1,11 +1,12 @@
 """LAMB: the formula of its source, whole and in parts."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor
 
+from dlcp_client import Session
 from dlcp_client.fused import LAMB
 from dlcp_client.fused.flat_bucket import FlatBucket, Slot
 from dlcp_client.fused.lamb import trust
@@ -51,7 +52,8 @@ def test_parts_of_ranks_make_the_step_of_the_whole() -> None:
     expected = [stepped(one, gradients(len(one))) for one in ones]
     slots = (Slot(ones[0], 0, 50), Slot(ones[1], 56, 65))
     weights, averages = torch.zeros(2, 72, dtype=torch.float64)
-    bucket = FlatBucket(0, slots, weights, averages, 2)
+    session = cast(Session, None)  # a bucket of the CPU copies nothing
+    bucket = FlatBucket(session, 0, slots, weights, averages, 2)
     bucket.enter()
     shard = ShardUpdate(bucket, LAMB(ones, lr=LR, weight_decay=DECAY))
     parts = [(0, 192), (192, 480), (480, 576)]  # bytes

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch._C._distributed_c10d import HashStore
 
 from dlcp_client import fused
-from dlcpd.contract.errors import BadConfig, BadTensor
+from dlcp_client.fused.model_parallel.messages import Description
+from dlcpd.contract.errors import BadConfig, BadOperation, BadTensor
 from tests import examples
 from tests.client import compiled_ranks, model_parallel_ranks
 from tests.client.stand_in import StandIn
@@ -32,6 +33,18 @@ def test_a_small_arena_and_seeds_of_dropout(tmp_path: Path) -> None:
         assert all(rank.values()), rank
 
 
+def test_stages_equal_one_device_and_send_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLCPD_SHARE", "0")  # a daemon for each rank, which counts its bytes
+    for rank in on_each_rank(model_parallel_ranks.two_stages, tmp_path, 4, world=4):
+        sent, whole = rank.pop("bytes")
+        assert whole / 2 <= sent < 1.05 * whole / 2
+        apart = {name: most for name, most in rank.items() if not most < 1e-12}
+        assert not apart
+        assert len(rank) == 6
+
+
 @pytest.mark.heavy
 def test_graphs_of_dtensor_overlap_and_equal_eager(tmp_path: Path) -> None:
     for rank in on_each_rank(compiled_ranks.compiled, tmp_path, 2, world=2):
@@ -43,11 +56,14 @@ def test_graphs_of_dtensor_overlap_and_equal_eager(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_the_example_learns() -> None:
-    printed = examples.output("train_tensor_parallel.py", 2)
+@pytest.mark.parametrize(
+    ("name", "ranks"), [("train_tensor_parallel.py", 2), ("train_pipeline.py", 4)]
+)
+def test_the_examples_learn(name: str, ranks: int) -> None:
+    printed = examples.output(name, ranks)
     losses = [float(line.split()[-1]) for line in printed.splitlines() if "loss" in line]
     assert losses[-1] < 0.7 * losses[0], losses
-    assert printed.count("equal norms: True") == 2
+    assert printed.count(": True") == ranks
 
 
 X, WEIGHT = torch.ones(4, 3), torch.ones(2, 3)
@@ -94,3 +110,44 @@ def test_a_group_of_one_rank_needs_no_communication(alone: Any) -> None:
     drop: dict[str, Any] = {"dropout": 0.5, "seed": 1, "residual": torch.ones(4, 2)}
     found = fused.row_parallel(x, WEIGHT, bias, group=alone, **drop) - 1
     assert bool(((found == 0) | ((found - 2 * wanted).abs() < 1e-6)).all())
+
+
+STAGES: list[tuple[str, dict[str, Any], type[Exception], str]] = [
+    ("integers", {"x": X.int()}, BadTensor, "torch.int32 on cpu"),
+    ("no rows", {"x": torch.ones(())}, BadTensor, "have 1 to 8 dimensions"),
+    ("group", {"stages": "pp"}, BadConfig, 'init_process_group\\("dlcp"\\)'),
+]
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "text"), [row[1:] for row in STAGES], ids=[row[0] for row in STAGES]
+)
+def test_what_cannot_be_sent_is_refused(
+    world: StandIn, more: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    given: dict[str, Any] = {"x": X, "stages": world.sessions[0].world} | more
+    with pytest.raises(error, match=text):
+        fused.send_next(**given)
+
+
+def test_the_ends_of_a_pipeline_are_named(world: StandIn, alone: Any) -> None:
+    first, last = world.sessions[0].world, world.sessions[-1].world
+    with pytest.raises(BadConfig, match="stage 1 is the last one: compute the loss"):
+        fused.send_next(X, stages=last)
+    with pytest.raises(BadConfig, match="stage 0 is the first one: give it the inputs"):
+        fused.receive(stages=first)
+    with pytest.raises(BadConfig, match="has one rank: a pipeline has at least two stages"):
+        fused.send_next(X, stages=alone)
+
+
+def test_another_message_than_that_of_a_stage_is_refused() -> None:
+    """Each number of a description, changed to one that none has."""
+    description = Description.of(torch.ones(4, 3), 2)
+    assert Description.decoded(description.encoded()) == description
+    wrong = {0: (-1, 4), 1: (0, -1, 1 << 62), 2: (0, -1, 9), 3: (-1, 1 << 62)}
+    for place, numbers in wrong.items():
+        for number in numbers:
+            encoded = description.encoded()
+            encoded[place] = number
+            with pytest.raises(BadOperation, match="something else than `send_next`"):
+                Description.decoded(encoded)

@@ -103,6 +103,7 @@ class FakeDevice:
         self._storages: set[int] = set()  # addresses of the tensors that `tensor` made
         self._locked: dict[int, int] = {}  # bytes, by address
         self._host_is_current = False
+        self._of_host: list[Range] = []  # memory that is never on it
         self._streams = {
             stream: Stream(stream, _delays(f"{seed} {name} {stream}", slowest))
             for stream in (OUT, IN, CURRENT)
@@ -131,8 +132,17 @@ class FakeDevice:
         """Inside, every tensor of this process is on this device, and the process itself is its
         current stream: torch computes there directly. So following an event blocks."""
         self._host_is_current = True
-        with self._open_for(lambda tensor: tensor.device.type == "cpu"):
+        with self._open_for(lambda tensor: not self._spared(tensor)):
             yield self
+
+    def spare(self, address: int, size: int) -> None:
+        """Under `holding_all`, tensors in this memory are the host's."""
+        self._of_host.append((address, address + size))
+
+    def _spared(self, tensor: torch.Tensor) -> bool:
+        at = tensor.data_ptr()
+        on_host = any(start <= at < stop for start, stop in self._of_host)
+        return on_host or tensor.device.type != "cpu"
 
     def tensor(self, values: torch.Tensor) -> torch.Tensor:
         """A copy of `values` on this device."""

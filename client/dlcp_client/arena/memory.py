@@ -107,6 +107,11 @@ class SharedArena:
         offset = self._allocate(size)
         return Region(self._view[offset : offset + size], self._base + offset, offset, self._dead)
 
+    def around(self, address: int, size: int) -> Region:
+        """The bytes of an array of the arena, as a Region that frees nothing."""
+        offset = address - self._base
+        return Region(self._view[offset : offset + size], address, offset, None)
+
     def committed(self, start: int, size: int) -> int:
         """Back `size` bytes from offset `start` with memory. Returns their address.
 

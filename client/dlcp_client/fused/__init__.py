@@ -1,5 +1,5 @@
 """Computation and communication together: the optimizer's update inside the reduction of its
-gradients, and linear layers that are divided among ranks.
+gradients, and layers and pipeline stages that are divided among ranks.
 
     from dlcp_client import fused
     fused.register(model, optimizer)
@@ -10,7 +10,14 @@ gradients, and linear layers that are divided among ranks.
 
 from .entry import register
 from .lamb import LAMB
-from .model_parallel import all_gather_linear, column_parallel, inductor_options, row_parallel
+from .model_parallel import (
+    all_gather_linear,
+    column_parallel,
+    inductor_options,
+    receive,
+    row_parallel,
+    send_next,
+)
 from .registration import FusedRegistration
 
 __all__ = [
@@ -19,6 +26,8 @@ __all__ = [
     "all_gather_linear",
     "column_parallel",
     "inductor_options",
+    "receive",
     "register",
     "row_parallel",
+    "send_next",
 ]

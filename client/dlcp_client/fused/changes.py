@@ -113,12 +113,12 @@ class ScaledStep:
             return self._unscale(optimizer, inv_scale, found_inf, allow_fp16)
         self._step.check_complete("the scaler's step")
         averages = self._step.averages()
+        found, factor = found_inf.cpu().reshape(1).clone(), inv_scale.cpu()  # averages are there
         for dtype in DTYPES:
             if of_dtype := [one for one in averages if one.dtype is dtype]:
-                torch._amp_foreach_non_finite_check_and_unscale_(of_dtype, found_inf, inv_scale)
-        found = found_inf.reshape(1).clone()
+                torch._amp_foreach_non_finite_check_and_unscale_(of_dtype, found, factor)
         self._group.all_reduce(found, "max").wait()
-        return {found_inf.device: found.reshape(())}
+        return {found_inf.device: found.reshape(()).to(found_inf.device)}
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         """GradScaler's method: a step that it skips is discarded."""

@@ -28,6 +28,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     warmup_steps: int = DEFAULT_WARMUP,
     scaler: GradScaler | None = None,
     eager: bool = False,
+    where: str = "",
     arena_bytes: int = DEFAULT_ARENA,
     timeout: float = DEFAULT_TIMEOUT,
     config: str | Path | None = None,
@@ -42,8 +43,9 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     not copied again.
 
     Args:
-        model: a module on the CPU, plain or in a DistributedDataParallel, which then averages
-            nothing. Every trained parameter gets a gradient in each step.
+        model: a module, plain or in a DistributedDataParallel, which then averages nothing; on the
+            CPU, or with `where="host"` on CUDA devices. Every trained parameter gets a gradient in
+            each step.
         optimizer: SGD, Adam or AdamW of torch.optim, or `fused.LAMB`. If it has a state, as from a
             checkpoint, that is equal on all ranks, and each keeps its part.
         policy: exact or bounded; bounds apply to gradients alone, weights are always complete. With
@@ -53,6 +55,8 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         scaler: the GradScaler of the training, if it has one.
         eager: update within backward(), with the optimizer's settings at that time, so that weights
             travel sooner. Without clipping, `scaler`, LAMB and `discard`.
+        where: "host": of a model on devices, averages, updates, the optimizer's state and float32
+            weights are in host memory; parameters may be float16 or bfloat16, too.
         arena_bytes, timeout, config: as of `connect`. The arena holds all parameters twice.
 
     Raises: BadConfig, BadPolicy, BadTensor, ArenaFull, or the errors of `connect`; model and
@@ -60,7 +64,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     """
     ddp = model if isinstance(model, DistributedDataParallel) else None
     module: nn.Module = model if ddp is None else ddp.module
-    parameters = trained(model, optimizer, policy)
+    parameters = trained(model, optimizer, policy, where)
     for name, parameter in parameters.items():
         if id(parameter) in FusedRegistration.of_parameter:
             raise BadConfig(f"parameter {name!r} is registered already: close that registration")

@@ -51,6 +51,7 @@ class Slice(NamedTuple):
 class FlatBucket:
     """Tensors of the arena; from `enter` to `leave`, the parameters are views of `weights`."""
 
+    session: Session
     group: int  # number of the optimizer's group
     slots: tuple[Slot, ...]
     weights: torch.Tensor
@@ -77,6 +78,11 @@ class FlatBucket:
         """Bytes of an element."""
         return self.weights.itemsize
 
+    @staticmethod
+    def dtype_of(parameter: torch.Tensor) -> torch.dtype:
+        """Of `weights` and `gradients`, for this parameter."""
+        return parameter.dtype
+
     def slices(self, start: int, stop: int) -> Iterator[Slice]:
         """Elements [start, stop) by parameter, without padding."""
         for number, slot in enumerate(self.slots):
@@ -91,6 +97,25 @@ class FlatBucket:
             view.copy_(parameter.detach())
             parameter.data = view
 
+    def take(self, number: int, gradient: torch.Tensor) -> None:
+        """Begin to copy the gradient of the parameter of a slot."""
+        self.placed[number].gradient.copy_(gradient)
+
+    def taken(self, *, wait: bool) -> bool:
+        """Whether all such copies have ended."""
+        return True
+
+    def take_changes(self) -> None:
+        """Before `weights` is used: have what the training itself has written to parameters."""
+
+    def in_place(self, number: int) -> bool:
+        """Whether the parameter of a slot has the memory that it had since `enter`."""
+        parameter, start, _ = self.slots[number]
+        return parameter.data_ptr() == self.weights.data_ptr() + start * self.unit
+
+    def apply(self, parameters: list[nn.Parameter]) -> None:
+        """Give new weights to these parameters: see `PendingUpdate`."""
+
     def leave(self) -> None:
         """Give every parameter memory of its own."""
         for slot in self.slots:
@@ -102,14 +127,15 @@ def flat_buckets(
     groups: Sequence[dict[str, Any]],
     parameters: Sequence[nn.Parameter],
     rounded: torch.dtype | None = None,
+    kind: type[FlatBucket] = FlatBucket,
 ) -> list[FlatBucket]:
     """Buckets of `parameters`, the last one first, as backward passes bring their gradients.
 
     A bucket has parameters of one group and dtype. Buckets are in the order in which their last
-    gradients come. `rounded`: as of FlatBucket. Raises: ArenaFull.
+    gradients come. `rounded`: as of FlatBucket; `kind`: their class. Raises: ArenaFull.
     """
     division = ON_ONE_HOST if session.hosts == 1 else ON_MORE
-    wanted = sum(p.nbytes for p in parameters) // division.buckets
+    wanted = sum(_padded_bytes(p, kind) for p in parameters) // division.buckets
     full_at = min(max(wanted, division.smallest), LARGEST)
     group_of = {id(p): number for number, group in enumerate(groups) for p in group["params"]}
     backward = list(reversed(parameters))
@@ -117,28 +143,34 @@ def flat_buckets(
     size = Counter[tuple[int, torch.dtype]]()
     full = list[tuple[int, list[nn.Parameter]]]()
     for parameter in backward:
-        key = group_of[id(parameter)], parameter.dtype
+        key = group_of[id(parameter)], kind.dtype_of(parameter)
         open_.setdefault(key, []).append(parameter)
-        size[key] += _padded_bytes(parameter)
+        size[key] += _padded_bytes(parameter, kind)
         if size[key] >= full_at:
             full.append((key[0], open_.pop(key)))
             size[key] = 0
     full += [(group, run) for (group, _), run in open_.items()]
     turn = {id(parameter): at for at, parameter in enumerate(backward)}
     full.sort(key=lambda one: turn[id(one[1][-1])])
-    return [_bucket(session, group, run, rounded) for group, run in full]
+    return [_bucket(session, group, run, rounded, kind) for group, run in full]
 
 
 def _bucket(
-    session: Session, group: int, run: Sequence[nn.Parameter], rounded: torch.dtype | None
+    session: Session,
+    group: int,
+    run: Sequence[nn.Parameter],
+    rounded: torch.dtype | None,
+    kind: type[FlatBucket],
 ) -> FlatBucket:
+    dtype = kind.dtype_of(run[0])
     slots, at = list[Slot](), 0
     for parameter in run:
         slots.append(Slot(parameter, at, at + parameter.numel()))
-        at += _padded_bytes(parameter) // parameter.itemsize
-    weights, gradients = (session.zeros(at, run[0].dtype) for _ in range(2))
-    return FlatBucket(group, tuple(slots), weights, gradients, len(slots), rounded)
+        at += _padded_bytes(parameter, kind) // dtype.itemsize
+    weights, gradients = (session.zeros(at, dtype) for _ in range(2))
+    return kind(session, group, tuple(slots), weights, gradients, len(slots), rounded)
 
 
-def _padded_bytes(parameter: nn.Parameter) -> int:
-    return -(-parameter.nbytes // ALIGNMENT) * ALIGNMENT
+def _padded_bytes(parameter: nn.Parameter, kind: type[FlatBucket]) -> int:
+    nbytes = parameter.numel() * kind.dtype_of(parameter).itemsize
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import torch
-from torch import nn
 
 from dlcp_client.fused.flat_bucket import FlatBucket
 from dlcp_client.hooks.lazy_parameters import (
@@ -23,24 +22,15 @@ from dlcpd.contract.errors import BadConfig, BadTensor, DlcpError
 NAMED: Final = 3  # parameters that an error names at most
 
 
-class Arrived:
-    """The update of parameters whose new values an operation brings: nothing is left to do."""
-
-    def apply(self, parameters: list[nn.Parameter]) -> None:
-        """See `PendingUpdate`."""
-
-
-ARRIVED: Final = Arrived()
-
-
 class GradientStep:
     """Operations of a training step, from the first gradient of a backward pass to the weights,
     which the next forward pass awaits layer by layer."""
 
     def __init__(self, session: Session, rules: Rules, buckets: Sequence[FlatBucket]) -> None:
         self._session, self._rules, self._buckets = session, rules, buckets
-        self._of = {id(slot.parameter): b for b in buckets for slot in b.slots}
-        self._at = {id(one.parameter): one for b in buckets for one in b.placed}
+        self._of = {
+            id(slot.parameter): (b, number) for b in buckets for number, slot in enumerate(b.slots)
+        }
         # by parameter: its gradient of this step, and the version of the values that were averaged
         self._given: dict[int, tuple[torch.Tensor, int]] = {}
         self._works: list[Work] = []  # of the first buckets, in their order
@@ -52,7 +42,8 @@ class GradientStep:
 
     def add(self, parameter: torch.Tensor) -> None:
         """A backward pass has completed the gradient of a parameter. Submits each bucket that is
-        complete. Raises: BadConfig, BadTensor; the error that ended the session."""
+        complete; the last gradient waits until all are. Raises: BadConfig, BadTensor; the error
+        that ended the session."""
         key, gradient = id(parameter), parameter.grad
         if key in self._given:
             raise BadConfig(
@@ -67,10 +58,15 @@ class GradientStep:
             )
         if not self._given:
             self._rules.begin_step(self._session.world)
-        self._at[key].gradient.copy_(gradient)
+        bucket, number = self._of[key]
+        bucket.take(number, gradient)
         self._given[key] = gradient, gradient._version  # noqa: SLF001  # no public name
-        self._of[key].missing -= 1
+        bucket.missing -= 1
+        # All ranks submit in the same order, also if a training submits more after backward().
+        last = len(self._given) == len(self._of)
         while len(self._works) < len(self._buckets) and not self._next.missing:
+            if not self._next.taken(wait=last):
+                break
             self._submit(self._next)
 
     def compute_due(self, computations: Sequence[Compute]) -> None:
@@ -88,7 +84,7 @@ class GradientStep:
         for bucket, work in zip(self._buckets, works, strict=True):
             piece = AveragedPiece(work, self._rules.account.waiting)
             for slot in bucket.slots:
-                attach(piece, slot.parameter, None, ARRIVED)
+                attach(piece, slot.parameter, None, bucket)
         with self._rules.account.waiting():
             self._session.compute(pending)
         for work in works:
@@ -140,8 +136,7 @@ class GradientStep:
         """Raises: BadConfig if a gradient has changed since it was averaged, since no update reads
         `.grad`; or if a parameter has left the arena, where it would miss its updates."""
         for bucket in self._buckets:
-            start = bucket.weights.data_ptr()
-            for parameter, first, _ in bucket.slots:
+            for number, (parameter, _, _) in enumerate(bucket.slots):
                 kept, version = self._given[id(parameter)]
                 if parameter.grad is not kept or kept._version != version:  # noqa: SLF001  # as above
                     raise BadConfig(
@@ -149,7 +144,7 @@ class GradientStep:
                         f"when it was averaged already: use clip_grad_norm_() of the handle, give "
                         f"scaler= to fused.register, or use ddp.register for other changes"
                     )
-                if parameter.data_ptr() != start + first * bucket.unit:
+                if not bucket.in_place(number):
                     raise BadConfig(
                         f"parameter {self._name(parameter)!r} has other memory than since "
                         f"fused.register: convert, move or assign parameters before it"
@@ -170,6 +165,7 @@ class GradientStep:
     def _submit(self, bucket: FlatBucket) -> None:
         for slot in bucket.slots:  # one that no forward pass has read since the last step
             land_parameter(slot.parameter)
+        bucket.take_changes()
         request = self._rules.request(bucket.placed, 0, bucket.gradients.nbytes)
         work = self._session.world.all_reduce_computed(
             bucket.gradients, bucket.weights, "avg", **request.keywords()

@@ -12,8 +12,10 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from dlcp_client.device.registry import device_of
 from dlcp_client.fused.changes import ScaledStep, clip_norm
-from dlcp_client.fused.flat_bucket import flat_buckets
+from dlcp_client.fused.device_bucket import DeviceBucket
+from dlcp_client.fused.flat_bucket import FlatBucket, flat_buckets
 from dlcp_client.fused.gradient_step import GradientStep
 from dlcp_client.fused.lamb import LAMB
 from dlcp_client.fused.layer_norms import LayerNorms
@@ -60,7 +62,8 @@ class FusedRegistration(ModelRegistration):
         self._optimizer, self._eager = optimizer, eager
         self._methods = {name: getattr(optimizer, name) for name in METHODS}
         rounded = ROUNDED[rules.policy.gather]
-        self._buckets = flat_buckets(session, optimizer.param_groups, parameters, rounded)
+        kind = FlatBucket if device_of(parameters[0]) is None else DeviceBucket
+        self._buckets = flat_buckets(session, optimizer.param_groups, parameters, rounded, kind)
         self._shards = [ShardUpdate(bucket, optimizer) for bucket in self._buckets]
         self._updates = [shard.update for shard in self._shards]
         self._gradients = GradientStep(session, rules, self._buckets)
@@ -264,9 +267,12 @@ class FusedRegistration(ModelRegistration):
 
     def _put_masters(self) -> None:
         for shard in self._shards:
+            shard.bucket.take_changes()
             if whole := shard.masters():
                 join_parts(self.session, whole)
-                shard.bucket.weights.copy_(whole["weights"])
+                bucket = shard.bucket
+                bucket.weights.copy_(whole["weights"])
+                bucket.apply([slot.parameter for slot in bucket.slots])
 
     def _return_state(self) -> None:
         """Needs the other ranks, and the replaced methods."""

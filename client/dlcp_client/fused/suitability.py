@@ -8,6 +8,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from dlcp_client.device.registry import device_of
 from dlcp_client.fused.lamb import LAMB
 from dlcpd.contract.errors import BadConfig, BadPolicy, BadTensor
 from dlcpd.contract.policy import LossPolicy
@@ -16,11 +17,16 @@ from dlcpd.contract.policy import LossPolicy
 # the norms. Exactly these classes: a subclass may read more than the element itself.
 OPTIMIZERS: Final = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, LAMB)
 DTYPES: Final = (torch.float32, torch.float64)
+HALVES: Final = (torch.float16, torch.bfloat16)  # of parameters on a device
+PLACES: Final = ("", "host")  # values of `where`
+KINDS: Final = ("cpu", "cuda")  # of devices
 _REFUSED: Final = ("capturable", "differentiable")  # options that the kernels on the CPU lack
 _INSTEAD: Final = "or use ddp.register for this training"
 
 
-def trained(model: Any, optimizer: Any, policy: LossPolicy) -> dict[str, nn.Parameter]:
+def trained(
+    model: Any, optimizer: Any, policy: LossPolicy, where: str = ""
+) -> dict[str, nn.Parameter]:
     """The parameters that `fused` will update, by name, in the model's order.
 
     Raises: BadConfig, BadTensor, BadPolicy: what is not supported, and what to do.
@@ -46,8 +52,11 @@ def trained(model: Any, optimizer: Any, policy: LossPolicy) -> dict[str, nn.Para
             f"fused has no codec {policy.codec!r}: a bounded or exact policy, {_INSTEAD}"
         )
     found = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    if where not in PLACES:
+        raise BadConfig(f'where={where!r:.40}: give "host", or leave it out for a model on the CPU')
     for name, parameter in found.items():
-        _check_parameter(name, parameter)
+        _check_parameter(name, parameter, where)
+    _check_one_place(found)
     _check_same(found, optimizer)
     return found
 
@@ -67,7 +76,7 @@ def _check_optimizer(optimizer: Any) -> None:
         raise BadConfig(f"the optimizer has step hooks, which fused does not call: {_INSTEAD}")
 
 
-def _check_parameter(name: str, parameter: nn.Parameter) -> None:
+def _check_parameter(name: str, parameter: nn.Parameter, where: str) -> None:
     what = f"parameter {name!r}"
     if isinstance(parameter, DTensor):
         raise BadTensor(f"{what} is sharded: fused registers parameters that each rank has whole")
@@ -76,13 +85,30 @@ def _check_parameter(name: str, parameter: nn.Parameter) -> None:
             f"{what} has the class {type(parameter).__name__}, and fused changes the class of a "
             f"parameter while its weights are awaited: {_INSTEAD}"
         )
-    if parameter.device.type != "cpu":
-        raise BadTensor(f"{what} is on {parameter.device}: fused works on the CPU, {_INSTEAD}")
-    if parameter.dtype not in DTYPES:
-        names = " and ".join(str(one).removeprefix("torch.") for one in DTYPES)
+    if parameter.device.type not in KINDS:
+        raise BadTensor(
+            f"{what} is on {parameter.device}: fused takes the CPU and CUDA, {_INSTEAD}"
+        )
+    device = device_of(parameter)
+    if device is not None and not where:
+        raise BadTensor(
+            f'{what} is on {device.name}: give where="host" to update it in host memory, {_INSTEAD}'
+        )
+    dtypes = DTYPES if device is None else (*DTYPES, *HALVES)
+    if parameter.dtype not in dtypes:
+        names = " and ".join(str(one).removeprefix("torch.") for one in dtypes)
         raise BadTensor(f"{what} is {parameter.dtype}: fused updates {names}, {_INSTEAD}")
     if not parameter.is_contiguous():
         raise BadTensor(f"{what} is not contiguous: make it contiguous, {_INSTEAD}")
+
+
+def _check_one_place(found: dict[str, nn.Parameter]) -> None:
+    by_place = {device_of(parameter) is None: name for name, parameter in found.items()}
+    if len(by_place) > 1:
+        raise BadTensor(
+            f"parameter {by_place[True]!r} is on the CPU, and {by_place[False]!r} on a device: "
+            f"move all to devices, or all to the CPU"
+        )
 
 
 def _check_same(found: dict[str, nn.Parameter], optimizer: Optimizer) -> None:

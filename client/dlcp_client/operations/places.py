@@ -8,14 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from dlcp_client.arena.blocks import A, Block
-from dlcp_client.arena.memory import OFFSET_UNIT, SharedArena, copy_bytes
+from dlcp_client.arena.memory import OFFSET_UNIT, Region, SharedArena, copy_bytes
 from dlcp_client.arena.staging import Staging
 from dlcp_client.device.seam import Event
 from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.operation import Operation, Placed
 from dlcpd.contract.collectives import COLLECTIVES, Shape
-from dlcpd.contract.errors import ArenaFull
+from dlcpd.contract.errors import ArenaFull, BadTensor
 
 if TYPE_CHECKING:
     from dlcp_client.ranges import Ranges
@@ -127,6 +127,32 @@ class Places:
             raise ArenaFull("the copy would keep this thread waiting")
         ready = self._staging.fetch(block, region, after) if fill and after else None
         return Placed(region.offset, region, region, ready=ready)
+
+    def fetch(self, into: Block[A], array: Block[A]) -> Event:
+        """Begin to copy an array of a device to one that lies in the arena. Raises: ArenaFull,
+        DeviceFailed."""
+        region, now = self._locked(into, array)
+        return self._staging.fetch(array, region, now)
+
+    def deliver(self, array: Block[A], source: Block[A]) -> Event:
+        """The reverse; the current stream waits for it. Raises: likewise."""
+        region, now = self._locked(source, array)
+        event = self._staging.deliver(array, region, now)
+        if array.device is not None:
+            array.device.follow(event)
+        return event
+
+    def _locked(self, host: Block[A], array: Block[A]) -> tuple[Region, Event]:
+        """The memory of an array of the arena, locked if it may be, and the present end of the
+        current stream of a device."""
+        if not self.holds(host) or array.device is None or host.nbytes != array.nbytes:
+            raise BadTensor(
+                f"a copy between {array.nbytes} B of a device and {host.nbytes} B of the arena: "
+                f"give an array of a device, and one of Session.empty of equal size"
+            )
+        region = self._arena.around(host.address, host.nbytes)
+        self._staging.locked(region, array.device)
+        return region, array.device.mark()
 
     def room(self, allocate: Callable[[], T], deadline: float) -> T:
         """The result of `allocate`. While there is no space, waits for operations in flight.

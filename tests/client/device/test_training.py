@@ -31,6 +31,16 @@ def test_exact_training_equals_that_on_the_cpu(tmp_path: Path, crossing: bool, v
             assert rank["bytes"] <= copied <= rank["bytes"] + 5000
 
 
+def test_fused_updates_a_device_in_host_memory_as_it_does_the_cpu(tmp_path: Path) -> None:
+    for rank in on_each_rank(training_ranks.updated_on_host, tmp_path):
+        assert rank["exact"] and rank["rounded"], rank
+        for name in ("exact", "rounded"):
+            # Gradients leave the device, and weights return, and a norm in each step.
+            for copied in rank[f"{name}, bytes"]:
+                assert 1 <= copied < 1.001, rank
+        assert 0 < rank["half"] < 0.01
+
+
 def test_losing_a_daemon_raises_in_training_on_every_rank(tmp_path: Path) -> None:
     first, second = on_each_rank(training_ranks.losing_a_daemon, tmp_path)
     assert "PeerLost: rank 1" in first

@@ -11,8 +11,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dlcp_client import cross_step, ddp
+from dlcp_client import connect, cross_step, ddp, exact, fused
 from dlcp_lab.device.fake import IN, OUT, FakeDevice
+from dlcpd.contract.policy import LossPolicy
+from tests.client import fused_ranks
 from tests.client.ddp_ranks import group, model, step, weights
 from tests.client.device.engines import watched
 from tests.client.real import TIMEOUT, kill
@@ -59,6 +61,65 @@ def _steps(
         optimizer.step()
     handle.close()
     return weights(net).numpy(), sum(p.nbytes for p in net.parameters())
+
+
+def updated_on_host(rank: int, store: str) -> dict[str, Any]:
+    """`fused` with a model on a device, by case: apart from the same on the CPU, and bytes that
+    were copied each way in the steps."""
+    found: dict[str, Any] = {}
+    with group(rank, store):
+        for name, policy in (("exact", exact()), ("rounded", exact(gather="bf16"))):
+            here, _ = _fused_steps(rank, store, policy, None)
+            device = FakeDevice(seed=rank, name=f"fake:{rank}")
+            with device.holding_all():
+                there, copied = _fused_steps(rank, store, policy, device)
+            found[name] = torch.equal(here, there)
+            found[f"{name}, bytes"] = copied
+        with FakeDevice(seed=rank).holding_all() as device:
+            half, _ = _fused_steps(rank, store, exact(), device, dtype=torch.bfloat16)
+        whole, _ = _fused_steps(rank, store, exact(), None)
+        found["half"] = float((half - whole).norm() / whole.norm())
+    return found
+
+
+def _fused_steps(
+    rank: int,
+    store: str,
+    policy: LossPolicy,
+    device: FakeDevice | None,
+    *,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[torch.Tensor, list[float]]:
+    """Weights after STEPS of `fused`, with a change of weights in between; and what the steps
+    copied from and to the device, by the bytes of their gradients."""
+    net: Any = fused_ranks.network().to(dtype)
+    optimizer = fused_ranks.optimizer_of(net, "AdamW")
+    config = patient(rank, store, 10)
+    with connect(timeout=TIMEOUT, config=config, arena_bytes=64 << 20) as session:
+        if device is not None:
+            arena = session._connection.arena  # noqa: SLF001  # as `watched` does
+            device.spare(arena._base, arena.size)  # noqa: SLF001  # likewise
+            watched(session, device)
+        handle = fused.register(
+            net, optimizer, policy, session=session, where="host" if device else ""
+        )
+        before = dict(device.copied) if device else {}
+        for number in range(STEPS):
+            optimizer.zero_grad()
+            torch.manual_seed(100 * number + rank)
+            words, targets = torch.randint(0, 33, (16, 4)), torch.randn(16, 4, 5)
+            (net(words) - targets.to(dtype)).square().mean().backward()
+            handle.clip_grad_norm_(1.0)
+            optimizer.step()
+            if number == 1:  # as load_state_dict() does
+                with torch.no_grad():
+                    net[1].weight.mul_(0.5)
+        handle.synchronize()
+        size = STEPS * sum(p.nbytes for p in net.parameters())
+        copied = [(device.copied[way] - before[way]) / size for way in before] if device else []
+        assert len(optimizer.state_dict()["state"]) == len(list(net.parameters()))
+        handle.close()
+    return fused_ranks.weights(net).float(), copied
 
 
 def losing_a_daemon(rank: int, store: str) -> str:
