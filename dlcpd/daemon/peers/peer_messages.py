@@ -27,7 +27,7 @@ from dlcpd.io.commands import (
     Stream,
     UdpAddress,
 )
-from dlcpd.schedules.network import MAX_RATE, HostCapacity, Rails
+from dlcpd.schedules.network import MAX_RATE, Costs, HostCapacity, Rails
 
 PEER_VERSION: Final = 10
 # The oldest version with whose daemons this one exchanges data: one less than its own, if the newer
@@ -99,6 +99,8 @@ class PeerHello(_PeerMessage, frozen=True, omit_defaults=True, forbid_unknown_fi
     capacity: Annotated[list[HostCapacity], most(1)] = []
     # microseconds, the longest to any peer of the sender; UNKNOWN: not all links are up yet
     round_trip: Annotated[int, between(0, MAX_ROUND_TRIP)] = UNKNOWN
+    # CPU costs of the sender's engines: one row; an older daemon tells none
+    costs: Annotated[list[Costs], most(1)] = []
     newest: Annotated[int, between(0, 1 << 16)] = 0  # PEER_VERSION; 0: that of the frame
 
     def __repr__(self) -> str:

@@ -34,6 +34,7 @@ from dlcpd.daemon.sessions.session import (
 from dlcpd.daemon.sessions.table import SessionTable
 from dlcpd.io.control_frames import MAX_COMMAND, pack
 from dlcpd.ipc.seqpacket import close_all
+from dlcpd.schedules.network import agreed
 
 RETRY_FIRST: Final = 0.05  # seconds until a hello is repeated; doubled up to RETRY_MAX
 RETRY_MAX: Final = 0.5
@@ -109,6 +110,7 @@ class Joining:
             return
         session.begun = True
         session.membership.endpoints = [self._engines.endpoints(e) for e in session.engines]
+        session.membership.costs = agreed([[self._engines.costs(e) for e in session.engines]])
         if session.membership.links:
             self._retry(session, RETRY_FIRST)
         else:  # no hello will complete it
