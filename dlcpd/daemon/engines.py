@@ -14,7 +14,6 @@ from dlcpd.daemon.engine_slot import EngineCallbacks, EngineSlot, SlotState
 from dlcpd.io.commands import Command, UdpAddress
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.control_events import EngineReady, Event
-from dlcpd.schedules.network import Costs
 
 
 class Engines:
@@ -64,10 +63,6 @@ class Engines:
     def endpoints(self, engine: int) -> list[UdpAddress]:
         """UDP addresses of an engine, one per path."""
         return self._slots[engine].endpoints
-
-    def costs(self, engine: int) -> Costs:
-        """CPU costs that an engine measured when it started."""
-        return self._slots[engine].ready.costs
 
     @property
     def addresses(self) -> list[UdpAddress]:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dlcpd.io.commands import Begun, UdpAddress
-from dlcpd.schedules.network import TYPICAL, Costs
 
 MAX_FAILURES = 16  # rows of an OperationsFailed: at most 131 KB, if each character has four bytes
 MAX_FAILURE_TEXT = 2048  # characters
@@ -16,7 +15,6 @@ class EngineReady:
 
     endpoints: list[UdpAddress]
     features: dict[str, Any]  # data_path, gso, gro, receive_buffer
-    costs: Costs = TYPICAL  # CPU time of its work
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from dlcpd.core.trace import Trace
 from dlcpd.core.transfer.incoming import NoPlacement
 from dlcpd.core.wire import nh
 from dlcpd.core.wire.sizes import BASE
-from dlcpd.io import own_costs
 from dlcpd.io.clients.clients import Clients
 from dlcpd.io.command_handler import CommandHandler
 from dlcpd.io.config import COUNT_CALLS, EngineConfig
@@ -280,9 +279,7 @@ def main() -> int:
     except DlcpError as exc:
         control.send(pack(EngineFailed(exc.code, str(exc))))
         return 1
-    costs = own_costs.measured(Engine, config)
-    features = engine.features | own_costs.named(costs)
-    control.send(pack(EngineReady(engine.network.endpoints, features, costs)))
+    control.send(pack(EngineReady(engine.network.endpoints, engine.features)))
     if os.environ.get(COUNT_CALLS):
         _count_calls(engine.endpoint.effort)
     keep_warm()

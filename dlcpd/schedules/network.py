@@ -64,14 +64,12 @@ class Costs(NamedTuple):
 
 FIRST_VERSION: Final = 1  # of the network that a job begins with
 
-TYPICAL: Final = Costs(40_000, 500, 30_000, 100_000)  # of an engine that has not measured them
+TYPICAL: Final = Costs(40_000, 500, 30_000, 100_000)  # of a host that has not measured them
 
 
-def agreed(costs: Sequence[Sequence[Costs]]) -> Costs:
-    """The largest of each cost, of one row or more per host: an operation waits for its slowest
-    host. TYPICAL if a host has told none."""
-    told = [row for rows in costs for row in rows]
-    return Costs(*map(max, zip(*told, strict=True))) if all(costs) else TYPICAL
+def agreed(costs: Sequence[Costs]) -> Costs:
+    """The largest of each cost of some hosts: an operation waits for its slowest host."""
+    return Costs(*map(max, zip(*costs, strict=True)))
 
 
 @dataclass(frozen=True)

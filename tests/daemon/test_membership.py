@@ -26,7 +26,7 @@ from dlcpd.daemon.peers.peer_messages import (
     PeerHello,
 )
 from dlcpd.io.commands import UdpAddress
-from dlcpd.schedules.network import TYPICAL, Costs
+from dlcpd.schedules.network import Costs
 
 AGREED = {"world_size": 2, "chunk_bytes": 64000, "digest_every": 16, "checksum": 1,
           "data_encryption": 0}  # fmt: skip
@@ -152,14 +152,12 @@ def test_engines_wait_for_the_round_trips_of_all() -> None:
     assert a.longest_round_trip == b.longest_round_trip == 7
 
 
-def test_the_largest_costs_hold_unless_an_older_daemon_tells_none() -> None:
+def test_the_largest_costs_hold() -> None:
     a, b = member(0), member(1)
     a.costs, b.costs = Costs(1, 20, 3, 40), Costs(10, 2, 30, 4)
-    hello = b.hello_to(b.links[0])
-    a.joining_hello(a.links[1], hello)
-    assert a.largest_costs == Costs(10, 20, 30, 40)
-    a.joining_hello(a.links[1], replace(hello, costs=[]))
-    assert a.largest_costs == TYPICAL
+    a.joining_hello(a.links[1], b.hello_to(b.links[0]))
+    b.joining_hello(b.links[0], a.hello_to(a.links[1]))
+    assert a.largest_costs == b.largest_costs == Costs(10, 20, 30, 40)
 
 
 def test_a_peer_that_starts_again_is_measured_again() -> None:

@@ -65,7 +65,7 @@ HELLO = PeerHello(
     data_encryption=0,
     capacity=[HostCapacity((10**10,), (10**10,), "left", 10**9, 10**9)],
     round_trip=250,
-    costs=[Costs(27_000, 800, 80_000, 100_000)],
+    costs=Costs(27_000, 800, 80_000, 100_000),
     newest=PEER_VERSION,
 )
 GOODBYE = Goodbye("job", 0, 1, 5, 6, "peer_lost", "why")
@@ -144,7 +144,7 @@ def test_the_largest_messages_fit_a_frame() -> None:
 
 WRONG: list[Any] = [None, True, -1, 1.5, 1 << 64, "x" * 5000, b"x", [], [[1, 2]], {}, [[]]]
 GOOD: dict[str, list[Any]] = {  # of these, for some fields
-    **{name: [[]] for name in ("capacity", "costs", "network", "firsts", "limits", "routes")},
+    **{name: [[]] for name in ("capacity", "network", "firsts", "limits", "routes")},
     "begun": [[], [[1, 2]]],
     "rates": [[], [[1, 2]]],
     "digest": [b"x"],
@@ -179,10 +179,10 @@ def msgpack_or_skip(message: PeerMessage, name: str, value: Any) -> bytes:
 def test_a_host_cannot_claim_any_cost(place: int) -> None:
     claims = [[MAX_COST if at == place else 0 for at in range(4)] for _ in range(2)]
     claims[1][place] += 1
-    hello = unpack_peer_untrusted(frame_of(HELLO, costs=claims[:1]))
-    assert isinstance(hello, PeerHello) and hello.costs[0][place] == MAX_COST
+    hello = unpack_peer_untrusted(frame_of(HELLO, costs=claims[0]))
+    assert isinstance(hello, PeerHello) and hello.costs[place] == MAX_COST
     with pytest.raises(MalformedPeerMessage, match="bad_field"):
-        unpack_peer_untrusted(frame_of(HELLO, costs=claims[1:]))
+        unpack_peer_untrusted(frame_of(HELLO, costs=claims[1]))
 
 
 @pytest.mark.parametrize(

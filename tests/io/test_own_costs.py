@@ -1,6 +1,8 @@
-"""The costs that an engine measures when it starts."""
+"""The measurement of an engine's costs; tests/daemon/test_host_costs.py has its process."""
 
 import socket
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,18 +11,6 @@ from dlcpd.io import own_costs
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.engine import Engine
 from dlcpd.schedules.network import MAX_COST, TYPICAL, Costs
-
-
-@pytest.fixture(autouse=True)
-def _a_busy_machine_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_costs, "MOST_TIME", 60.0)
-
-
-def test_costs_are_measured_with_engines_like_the_own_one() -> None:
-    costs = own_costs.measured(Engine, EngineConfig(data_path="numpy", rate_limit_bps=0.0))
-    assert costs != TYPICAL and costs.latency_ns == TYPICAL.latency_ns
-    assert 0 < sum(own_costs.named(costs).values()) <= 3 * MAX_COST
-    assert set(own_costs.named(costs)) == {"transfer_ns", "datagram_ns", "wake_up_ns"}
 
 
 def test_each_kind_of_program_is_a_window_of_its_own() -> None:
@@ -37,12 +27,22 @@ def refuses(config: EngineConfig, control: socket.socket) -> Engine:
     raise AddressUnavailable("no loopback here")
 
 
-def test_the_usual_costs_hold_where_they_cannot_be_measured(
+@pytest.mark.parametrize("make", [Engine, refuses])
+def test_what_cannot_be_measured_is_not_kept(
+    make: own_costs.MakeEngine,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert own_costs.measured(refuses, EngineConfig()) == TYPICAL
+    """Of the real engine: in no time."""
     monkeypatch.setattr(own_costs, "MOST_TIME", 0.0)
-    assert own_costs.measured(Engine, EngineConfig()) == TYPICAL
+    monkeypatch.setattr(own_costs, "Engine", make)
+    monkeypatch.setattr(own_costs, "NICE", 0)
+    monkeypatch.setattr(sys, "argv", ["own_costs", str(tmp_path / "costs"), "key"])
+    monkeypatch.setenv("DLCPD_ENGINE_CONFIG", EngineConfig().to_json())
+    assert own_costs.main() == 1
+    assert not list(tmp_path.iterdir())
+    assert capsys.readouterr().err.startswith("dlcpd: CPU costs are not measured: ")
 
 
 def test_no_cost_is_beyond_what_peers_accept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,7 @@ class Link:
     endpoints: list[UdpAddress] = field(default_factory=list)  # of its engines, one per path each
     engines: int = 1  # number of its engines
     capacity: HostCapacity | None = None  # of its host
-    costs: list[Costs] = field(default_factory=list)  # of its engines; an older daemon tells none
+    costs: Costs = TYPICAL  # of its engines
     round_trip: int = UNKNOWN  # microseconds, the longest to any of its peers
     serving: bool = False  # they serve its session
     leaving: bool = False  # its client left; its session still delivers operations that began
@@ -167,7 +167,7 @@ class Membership:
             engines=len(self.endpoints),
             capacity=[] if self.capacity is None else [self.capacity],
             round_trip=self.round_trip,
-            costs=[self.costs],
+            costs=self.costs,
             newest=PEER_VERSION if PEER_VERSION > OLDEST_PEER else 0,
             **self.agreed,
         )
@@ -259,7 +259,7 @@ class Membership:
     @property
     def largest_costs(self) -> Costs:
         """Of the engines of all ranks. Equal on all ranks, once every link is up."""
-        return agreed([[self.costs], *(link.costs for link in self.links.values())])
+        return agreed([self.costs, *(link.costs for link in self.links.values())])
 
     @property
     def complete(self) -> bool:
