@@ -15,13 +15,6 @@ MAX_REASON: Final = 4096  # bytes of the file; a longer one was not written by a
 _FLAGS: Final = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def cordon_file(folders: str, socket: Path) -> Path:
-    """In the first of the service manager's state `folders`, which outlives the boot; without one,
-    beside the session socket."""
-    folder = folders.partition(":")[0]
-    return Path(folder) / "cordoned" if folder else socket.with_name(f"{socket.name}.cordoned")
-
-
 class Cordon:
     """Sets `condition.cordon`. `file` is there while the cordon is kept; None: a private daemon,
     which takes the ranks of its training alone."""

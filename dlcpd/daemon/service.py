@@ -27,10 +27,11 @@ from dlcpd.daemon.config.effective import Automatic, engine_configs
 from dlcpd.daemon.config.reload import Reloaded, reloaded
 from dlcpd.daemon.config.tables import Config
 from dlcpd.daemon.config.topology import capacity_told
-from dlcpd.daemon.cordon import Cordon, cordon_file
+from dlcpd.daemon.cordon import Cordon
 from dlcpd.daemon.ending import Ending
 from dlcpd.daemon.engine_process import ENGINE
 from dlcpd.daemon.engines import Engines
+from dlcpd.daemon.host_costs import HostCosts
 from dlcpd.daemon.metrics.port import MetricsPort
 from dlcpd.daemon.moving import Moving, warn_of_any_key, welcome
 from dlcpd.daemon.notify import READY, for_children, notify, reloading, stopping, watchdog_limit
@@ -41,6 +42,7 @@ from dlcpd.daemon.revocation import KeyWatch
 from dlcpd.daemon.sessions.admission import SessionSettings
 from dlcpd.daemon.sessions.dispatch import Dispatch
 from dlcpd.daemon.sessions.sessions import Sessions
+from dlcpd.daemon.state_file import state_file
 from dlcpd.daemon.status import Facts, report
 from dlcpd.daemon.tracing import Tracing
 from dlcpd.daemon.watchdog import watch
@@ -120,7 +122,7 @@ class Service:
         try:
             self._compose(ready, access.users)
             self._sessions.planner.capacity = capacity
-            self._sessions.planner.configure(self._config.planner)
+            self._sessions.configure(self._config.planner)
             self._metrics.start()
             self._session_socket = SessionSocket(self._server, Path(daemon.socket), access)
             if client is None:
@@ -165,23 +167,24 @@ class Service:
             counters=self._counters,
             told=next(iter(self._config.inject.relays), ""),
         )
+        features = {"engines": len(ready), **ready[0].features}
+        kept = partial(state_file, self._state_folder, None if self._embedded else daemon.socket)
+        costs = HostCosts(kept("costs"), self._config, features, self._environ)
         settings = SessionSettings.of(self._config)
         self._sessions = Sessions.of(
-            loop, settings, self._condition, peers=peers, engines=self._engines
+            loop, settings, self._condition, peers=peers, engines=self._engines, costs=costs
         )
         self._sessions.ends.on_forgotten = self._end_if_unused
         self._dispatch = Dispatch(
             loop, self._sessions, self._engines, self._counters, peers.public_key
         )
-        features = {"engines": len(ready), **ready[0].features}
         self._facts = Facts(daemon.host, features, loop.time(), time.time() - loop.time())
-        keeps = None if self._embedded else cordon_file(self._state_folder, Path(daemon.socket))
         reception = Reception(
             welcome=welcome(daemon.host, peers),
             sessions=self._sessions,
             status=self._status,
             condition=self._condition,
-            cordon=Cordon(self._condition, keeps),
+            cordon=Cordon(self._condition, kept("cordoned")),
             tracing=Tracing(self._engines),
             count=lambda reason: self._counters.update((reason,)),
             closed=self._client_closed,
@@ -248,7 +251,7 @@ class Service:
         capacity = capacity_told(found.config.planner.topology, daemon.host)
         self._metrics.read_again()
         self._session_socket.admit(access)
-        self._sessions.planner.configure(found.config.planner)
+        self._sessions.configure(found.config.planner)
         self._sessions.planner.host_changed(capacity)
         log.configure(daemon.log_level, daemon.log_format, to_journal=self._journal)
         self._config, self._pending = found.config, found.waiting
@@ -273,7 +276,7 @@ class Service:
         await self._ending.drain(self._engines, drain)
         why = self._ending.error(self._facts.host)
         await self._metrics.close()
-        self._sessions.ends.stopped = True
+        self._sessions.stop()
         self._server.close(why)
         for session in self._sessions.table:  # their clients had left before
             self._sessions.ends.close(session, why)

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from dlcpd.daemon.condition import Condition
+from dlcpd.daemon.host_costs import named
 from dlcpd.daemon.peers.membership import Link
 from dlcpd.daemon.sessions.session import LocalSession
 from dlcpd.daemon.sessions.sessions import Sessions
@@ -43,7 +44,7 @@ def report(
         "draining": condition.draining,
         "cordoned": condition.cordoned,
         "health": asdict(condition.health()),
-        "features": facts.features,
+        "features": facts.features | named(sessions.costs.present),
         "sessions": [_session(session, now, facts.epoch) for session in sessions.table],
         "counters": dict(sorted(counters.items())),
         "engine": engine,

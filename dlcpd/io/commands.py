@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 
 from dlcpd.contract.forms import between
 from dlcpd.contract.messages import MAX_OPERATION
-from dlcpd.schedules.network import HostCapacity
+from dlcpd.schedules.network import TYPICAL, Costs, HostCapacity
 
 Stream = Annotated[int, between(0, (1 << 16) - 1)]  # number on the wire
 Operation = Annotated[int, between(1, MAX_OPERATION)]
@@ -76,6 +76,7 @@ class OpenSession:
     # the job's hosts in the order of their first rank, with what each told; none: nothing is known
     network: list[tuple[str, HostCapacity]] = field(default_factory=list)
     round_trip: int = 0  # microseconds, the longest between two of these hosts; 0 = not known
+    costs: Costs = TYPICAL  # of the job's engines, the largest
 
 
 @dataclass(frozen=True, slots=True)

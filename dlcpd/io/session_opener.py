@@ -122,7 +122,7 @@ class SessionOpener:
             self._scratch,
             share,
             recorder,
-            Networks(job_network(command.network)),
+            Networks(job_network(command.network, costs=command.costs), command.costs),
             command.round_trip,
         )
         self._clients.add(client, command.inherits)

@@ -29,6 +29,7 @@ from dlcpd.numerics.residual import Hole
 from dlcpd.schedules.catalog import Place, Task
 from dlcpd.schedules.choose import Choice
 from dlcpd.schedules.model import Program
+from dlcpd.schedules.network import TYPICAL
 
 MAX_TURNS: Final = 1 << 16  # names that are counted, ~10 MB; the longest unused restarts at 0
 MAX_JOB: Final = 64  # characters of a folder's name
@@ -112,6 +113,7 @@ class Recorder:
             place.network.capacities if place.network is not None else [],
             place.round_trip,
             int(task.computes),
+            place.network.costs if place.network is not None else TYPICAL,
         )
 
     def recording(self, order: Order, plan: records.Plan, program: Program) -> "OperationRecording":

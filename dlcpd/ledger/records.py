@@ -29,7 +29,7 @@ from dlcpd.contract.messages import (
 from dlcpd.core.wire.header import MAX_SEGMENTS, MAX_TRANSFERS
 from dlcpd.core.wire.sizes import MAX_SEGMENT, UNIT
 from dlcpd.schedules.draft import LONGEST
-from dlcpd.schedules.network import HostCapacity
+from dlcpd.schedules.network import TYPICAL, Costs, HostCapacity
 
 VERSION: Final = 3
 MAX_SPANS: Final = MAX_WORLD * MAX_TRANSFERS  # of one operation: a digest for each
@@ -126,6 +126,7 @@ class Plan(_Record, frozen=True):
     network: Annotated[list[HostCapacity], most(MAX_WORLD)] = []  # msgspec copies it
     round_trip: Annotated[int, between(0, MAX_ROUND_TRIP)] = 0  # see Place
     computes: Annotated[int, between(0, 1)] = 0  # 1: the clients computed the results from the sums
+    costs: Costs = TYPICAL  # of the network
 
 
 class Ended(_Record, frozen=True):

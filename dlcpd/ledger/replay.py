@@ -252,7 +252,8 @@ def program_of(plan: Plan, place: int) -> Program:
         computes=bool(plan.computes),
     )
     try:
-        network = job_network([(str(number), told) for number, told in enumerate(plan.network)])
+        told = [(str(number), host) for number, host in enumerate(plan.network)]
+        network = job_network(told, costs=plan.costs)
         hosts = hosts_of(plan.members)
         where = Place(place, hosts, plan.chunk_bytes, network, plan.round_trip)
         choice = choose(task, where, plan.schedule, Share(plan.part, plan.parts))

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from dlcpd.schedules.network import JobNetwork
+from dlcpd.schedules.network import TYPICAL, Costs, JobNetwork
 
 # Operations of a stream that a rank may begin while an offer is settled: the one that is prepared.
 # More delay a new plan, by a second each on slow links; the next one waits for a round trip to rank
@@ -43,9 +43,11 @@ class Epoch:
 
 @dataclass(slots=True)
 class Networks:
-    """`first`: the network that the session was opened with; None: not known."""
+    """`first`: the network that the session was opened with; None: not known. `costs`: of the
+    job's engines, for networks that are offered."""
 
     first: JobNetwork | None = None
+    costs: Costs = TYPICAL
     _epochs: list[Epoch] = field(init=False)  # the oldest first
     _offer: JobNetwork | None = field(default=None, init=False)
     _limits: Numbers = field(default_factory=dict, init=False)  # of the offer

@@ -24,9 +24,10 @@ FOREST: Final = "forest"  # name of the schedule
 WORTH: Final = Fraction(21, 20)  # least gain of a forest: rates are known to two digits
 LARGE: Final = 25 << 20  # bytes; a bucket of DDP
 MOST_RANKS: Final = 256  # up to 0.5 s of an engine's time; a tree per rank
-LEAST_CHUNK: Final = 8 << 10  # bytes; 6 datagrams of 1,408 B
+LEAST_CHUNK: Final = 4 << 10  # bytes; 3 datagrams of 1,408 B
 LEAST_CODED: Final = 256 << 10  # bytes, before a codec encodes them
-MOST_CHUNKS: Final = 1024  # of an operation, unless they are LONGEST: a program is kept in memory
+# Of an operation, unless they are LONGEST: a program is kept in memory. On 64 hosts 3 MB of steps.
+MOST_CHUNKS: Final = 2048
 DEPTH: Final = 2  # of the trees here, in hops
 BITS: Final = 8
 NANOSECONDS: Final = 1_000_000_000

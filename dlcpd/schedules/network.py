@@ -15,7 +15,9 @@ DIGITS: Final = 2  # significant digits of a rate or cost: measurements are no b
 
 MAX_RAILS: Final = 16
 MAX_RATE: Final = 10**15  # bit/s
+MAX_COST: Final = 10**6  # nanoseconds; more than ten times those of a slow host
 Rate = Annotated[int, between(1, MAX_RATE)]
+Cost = Annotated[int, between(0, MAX_COST)]
 Rails = Annotated[tuple[Rate, ...], Meta(min_length=1, max_length=MAX_RAILS)]
 
 
@@ -51,19 +53,23 @@ class Rack:
     down_bps: int  # into it
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
+class Costs(NamedTuple):
     """CPU time of an engine, in nanoseconds, and the latency of one hop."""
 
-    transfer_ns: int
-    datagram_ns: int
-    wake_up_ns: int
-    latency_ns: int
+    transfer_ns: Cost
+    datagram_ns: Cost
+    wake_up_ns: Cost
+    latency_ns: Cost
 
 
 FIRST_VERSION: Final = 1  # of the network that a job begins with
 
-TYPICAL: Final = Costs(40_000, 500, 30_000, 100_000)  # of an engine that has not measured them
+TYPICAL: Final = Costs(40_000, 500, 30_000, 100_000)  # of a host that has not measured them
+
+
+def agreed(costs: Sequence[Costs]) -> Costs:
+    """The largest of each cost of some hosts: an operation waits for its slowest host."""
+    return Costs(*map(max, zip(*costs, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -90,14 +96,13 @@ class JobNetwork:
             raise BadNetwork(f"version {self.version} is negative")
         for host in self.hosts:
             _check_host(host)
-        for field in Costs.__slots__:
-            if getattr(self.costs, field) < 0:
+        for field, cost in self.costs._asdict().items():
+            if cost < 0:
                 raise BadNetwork(f"{field} is negative")
         self._check_racks(set(names))
         object.__setattr__(self, "hosts", tuple(map(_rounded_host, self.hosts)))
         object.__setattr__(self, "racks", tuple(map(_rounded_rack, self.racks)))
-        costs = Costs(*(rounded(getattr(self.costs, field)) for field in Costs.__slots__))
-        object.__setattr__(self, "costs", costs)
+        object.__setattr__(self, "costs", Costs(*map(rounded, self.costs)))
 
     def _check_racks(self, names: set[str]) -> None:
         placed: set[str] = set()
@@ -177,7 +182,9 @@ class JobNetwork:
 
 
 def job_network(
-    hosts: Sequence[tuple[str, HostCapacity | None]], version: int = FIRST_VERSION
+    hosts: Sequence[tuple[str, HostCapacity | None]],
+    version: int = FIRST_VERSION,
+    costs: Costs = TYPICAL,
 ) -> JobNetwork | None:
     """The network of hosts with what each told, in this order; None if no host told anything.
 
@@ -194,7 +201,7 @@ def job_network(
             known = racks.get(told.rack, Rack((), told.up_bps, told.down_bps))
             up, down = min(known.up_bps, told.up_bps), min(known.down_bps, told.down_bps)
             racks[told.rack] = Rack((*known.hosts, name), up, down)
-    return JobNetwork(tuple(made), tuple(racks.values()), TYPICAL, version)
+    return JobNetwork(tuple(made), tuple(racks.values()), costs, version)
 
 
 def rounded(value: int) -> int:

@@ -15,7 +15,8 @@ from dlcpd.contract.inquiries import CordonRequest, HealthRequest
 from dlcpd.contract.messages import Joined
 from dlcpd.ctl.main import main as dlcpctl
 from dlcpd.daemon.condition import Condition
-from dlcpd.daemon.cordon import Cordon, cordon_file
+from dlcpd.daemon.cordon import Cordon
+from dlcpd.daemon.state_file import state_file
 from tests.daemon.kit import PATIENCE, Daemon, configuration, join_all, joins
 
 ON = CordonRequest(on=True, kept=True, why="new\ncables")
@@ -167,4 +168,5 @@ def test_a_file_that_cannot_be_read_is_a_cordon(tmp_path: Path) -> None:
      ("", "/run/dlcpd/x.sock.cordoned")],
 )  # fmt: skip
 def test_the_state_folder_of_the_manager_goes_first(folders: str, file: str) -> None:
-    assert str(cordon_file(folders, Path("/run/dlcpd/x.sock"))) == file
+    assert str(state_file(folders, "/run/dlcpd/x.sock", "cordoned")) == file
+    assert state_file(folders, None, "cordoned") is None

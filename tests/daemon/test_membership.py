@@ -26,6 +26,7 @@ from dlcpd.daemon.peers.peer_messages import (
     PeerHello,
 )
 from dlcpd.io.commands import UdpAddress
+from dlcpd.schedules.network import Costs
 
 AGREED = {"world_size": 2, "chunk_bytes": 64000, "digest_every": 16, "checksum": 1,
           "data_encryption": 0}  # fmt: skip
@@ -149,6 +150,14 @@ def test_engines_wait_for_the_round_trips_of_all() -> None:
     deliver(b, a)
     assert a.measured
     assert a.longest_round_trip == b.longest_round_trip == 7
+
+
+def test_the_largest_costs_hold() -> None:
+    a, b = member(0), member(1)
+    a.costs, b.costs = Costs(1, 20, 3, 40), Costs(10, 2, 30, 4)
+    a.joining_hello(a.links[1], b.hello_to(b.links[0]))
+    b.joining_hello(b.links[0], a.hello_to(a.links[1]))
+    assert a.largest_costs == b.largest_costs == Costs(10, 20, 30, 40)
 
 
 def test_a_peer_that_starts_again_is_measured_again() -> None:

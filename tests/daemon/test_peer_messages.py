@@ -41,7 +41,7 @@ from dlcpd.daemon.peers.peer_messages import (
     unpack_peer_untrusted,
 )
 from dlcpd.io.commands import MAX_ABORT_TEXT, MAX_BEGUN, NO_PEER, Begun, UdpAddress
-from dlcpd.schedules.network import MAX_RAILS, MAX_RATE, HostCapacity
+from dlcpd.schedules.network import MAX_COST, MAX_RAILS, MAX_RATE, Costs, HostCapacity
 
 HELLO = PeerHello(
     job="job",
@@ -65,6 +65,7 @@ HELLO = PeerHello(
     data_encryption=0,
     capacity=[HostCapacity((10**10,), (10**10,), "left", 10**9, 10**9)],
     round_trip=250,
+    costs=Costs(27_000, 800, 80_000, 100_000),
     newest=PEER_VERSION,
 )
 GOODBYE = Goodbye("job", 0, 1, 5, 6, "peer_lost", "why")
@@ -172,6 +173,16 @@ def msgpack_or_skip(message: PeerMessage, name: str, value: Any) -> bytes:
         return frame_of(message, **{name: value})
     except OverflowError:
         return frame_of(message, **{name: None})
+
+
+@pytest.mark.parametrize("place", range(len(Costs._fields)))
+def test_a_host_cannot_claim_any_cost(place: int) -> None:
+    claims = [[MAX_COST if at == place else 0 for at in range(4)] for _ in range(2)]
+    claims[1][place] += 1
+    hello = unpack_peer_untrusted(frame_of(HELLO, costs=claims[0]))
+    assert isinstance(hello, PeerHello) and hello.costs[place] == MAX_COST
+    with pytest.raises(MalformedPeerMessage, match="bad_field"):
+        unpack_peer_untrusted(frame_of(HELLO, costs=claims[1]))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dlcpd.requests.networks import REST
+from dlcpd.schedules.network import TYPICAL
 from tests.daemon.kit import Client, Daemon, configuration, join_all, until
 
 G = 10**9
@@ -47,10 +48,12 @@ def test_all_engines_get_one_round_trip_and_the_network_or_none_does(
         join_all(clients, "job")
         commands = [client.command("OpenSession") for client in clients]
         networks = [command["network"] for command in commands]
+        costs = [command["costs"] for command in commands]
         round_trips = [command["round_trip"] for command in commands]
         plans = {client.status()["sessions"][0]["plan"] for client in clients}
         events = [[one["event"] for one in daemon.events] for daemon in daemons]
     assert len(set(round_trips)) == 1
+    assert costs == [list(TYPICAL)] * 3  # those of the stand-in engines
     assert 0 < round_trips[0] < 60_000_000
     assert networks[0] == networks[1] == networks[2]
     [said] = plans

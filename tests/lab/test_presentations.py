@@ -300,7 +300,7 @@ def _fakes(name: str, draw: Callable[[], list[float] | None]) -> dict[str, Calla
         },
         "uneven": {
             "_measure": lambda _, into, *__: _uneven(into, times()),
-            "_train": lambda trained, *_: _trained(trained, times()),
+            "_train": lambda _, trained, *__: _trained(trained, times()),
         },
     }
     return by_scenario[name]

@@ -1,5 +1,6 @@
 """A ledger on disk: bounded, private, and never a reason for a training to fail."""
 
+import dataclasses
 import errno
 import os
 from pathlib import Path
@@ -25,6 +26,7 @@ from dlcpd.numerics.residual import Hole
 from dlcpd.schedules.builders.all_reduce import direct
 from dlcpd.schedules.catalog import Place, Task
 from dlcpd.schedules.choose import choose
+from dlcpd.schedules.network import TYPICAL, Costs
 from tests.schedules.networks import network_of
 
 SIZE = 64 << 10  # bytes of a tensor
@@ -179,6 +181,8 @@ def test_the_folder_of_a_ledger_is_a_new_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rates", [(), (25, 100, 100)])
 def test_a_plan_with_the_network_gives_the_program_that_ran(rates: tuple[int, ...]) -> None:
     network = network_of(rates) if rates else None
+    if network is not None:  # the costs of a job decide on the chunks of its forests
+        network = dataclasses.replace(network, costs=Costs(400_000, 1, 2, 3))
     place = Place(1, ((0,), (1,), (2,)), 1 << 20, network)
     task, group = Task(collective="all_reduce", size=1 << 20), Group(0, (0, 1, 2), 1)
     choice = choose(task, place)
@@ -193,6 +197,8 @@ def test_a_plan_with_the_network_gives_the_program_that_ran(rates: tuple[int, ..
     assert isinstance(again, Plan)
     assert program_of(again, 1).steps == choice.program.steps
     if rates:
+        with pytest.raises(BadLedger, match="another schedule of"):
+            program_of(replace(again, costs=TYPICAL), 1)
         other = replace(again, network=network_of((100, 100, 25)).capacities)
         with pytest.raises(BadLedger, match="another schedule of"):
             program_of(other, 1)

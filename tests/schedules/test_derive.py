@@ -214,14 +214,14 @@ def test_chunks_follow_the_rate_and_the_size() -> None:
     ]
     assert chunks == [91_712, 294_400, 932_096, 3_355_456]
     few = [of(network_of([100] * 4), "all_reduce", size << 10).forest for size in (1024, 256)]
-    assert [forest.chunk_bytes for forest in few] == [11_968, LEAST_CHUNK]
+    assert [forest.chunk_bytes for forest in few] == [11_968, 6_016]
 
 
 def test_a_program_is_no_longer_for_a_slow_link() -> None:
     """A step takes 540 B of an engine's memory."""
     network, size = network_of([25, *[100] * 63]), 1 << 30
     task = Task(collective="all_reduce", size=size)
-    assert of(network, "all_reduce", size).forest.chunk_bytes == 1 << 20
+    assert of(network, "all_reduce", size).forest.chunk_bytes == 1 << 19
     assert len(choose(task, placed(network, 5)).program.steps) < 6 * MOST_CHUNKS
 
 

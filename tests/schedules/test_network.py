@@ -124,7 +124,7 @@ HOST, GOOD = Host("a", (1,), (1,)), Rack(("a",), 1, 1)
         ((), (), COSTS, 0, "at least one host"),
         ((HOST, HOST), (), COSTS, 0, "host a is named twice"),
         ((HOST,), (), COSTS, -1, "version -1"),
-        ((HOST,), (), replace(COSTS, wake_up_ns=-1), 0, "wake_up_ns is negative"),
+        ((HOST,), (), COSTS._replace(wake_up_ns=-1), 0, "wake_up_ns is negative"),
         ((Host("a", (), ()),), (), COSTS, 0, "host a needs as many rails"),
         ((Host("a", (1, 1), (1,)),), (), COSTS, 0, "host a needs as many rails"),
         ((Host("a", (0,), (1,)),), (), COSTS, 0, "host a has a rail without"),

@@ -40,6 +40,7 @@ def test_a_row_has_the_schedules_and_their_bound(
     assert "2 of 3: 2x4-scatter, 8 hosts" in shown.err
     lines = shown.out.splitlines()
     assert len([line for line in lines if line.startswith(("25/100", "2x4-", "equal "))]) == 3
+    assert "  equal: direct: gain 1.00: all hosts are equal; each byte crosses" in shown.out
     assert any(line.startswith("bound: seconds that no schedule undercuts") for line in lines)
 
 

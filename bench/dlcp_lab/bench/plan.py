@@ -30,20 +30,23 @@ from dlcpd import __version__
 from dlcpd.cli.grammar import Commands, command, whole
 from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
+from dlcpd.schedules.derive import effect
 
 RING: Final = "ring"
 TABLES: Final = ("schedules", "costs", "searches")
 QUICK: Final = 8  # part of the bytes
 MOST_SECONDS: Final = 1.0  # of a round trip
 HEADER: Final = (
-    "case", "size", "ring(ms)", "direct(ms)", "planned(ms)", "ring/planned", "direct/planned",
-    "bound(ms)", "share of bound", "uplink bytes/least", "program", "drops", "CPU(s)", "#wrong",
+    "case", "size", "ring(ms)", "direct(ms)", "planned(ms)", "ring/planned", "ring/bound",
+    "direct/planned", "bound(ms)", "share of bound", "uplink bytes/least", "program", "drops",
+    "CPU(s)", "#wrong",
 )  # fmt: skip
 WORDS: Final = (
     "bound: seconds that no schedule undercuts, by the cuts around hosts and around racks, with "
     "all headers",
+    "ring/bound: the most that any plan can gain over the ring",
     "uplink bytes/least: what the plan sends out of all racks, with control, against the least",
-    "program: that of the plan; direct where all links are as busy without a plan",
+    "program: that of the plan; direct where all links are as busy without a plan:",
 )
 
 
@@ -144,7 +147,8 @@ def _schedules(options: argparse.Namespace, output: Output, heading: str) -> Row
         rows.add(labels | {"size": case.size}, partial(_row, name, case, options), shown)
     output.line(heading)
     output.line(rows.render(HEADER, _cells, left=1))
-    for line in (*WORDS, *rows.reasons(), *wrong_results(rows, lambda row: row.case)):
+    why = (f"  {row.case}: {effect(CASES[row.case].network)}" for row in rows if row.ring)
+    for line in (*WORDS, *why, *rows.reasons(), *wrong_results(rows, lambda row: row.case)):
         output.line(line)
     return rows
 
@@ -164,6 +168,9 @@ def _claim(row: PlanRow, found: Findings) -> None:
     if least.uplink:
         what = f"{row.case}: bytes on uplinks / the least"
         found.claim(what, row.uplink_ratio or 0.0, least.uplink)
+    if least.same:
+        what = f"{row.case}: programs that differ from those of direct"
+        found.claim(what, float(row.program != DIRECT), 0.0)
 
 
 def _figures(row: dict[str, object]) -> dict[str, object]:
@@ -234,6 +241,7 @@ def _cells(row: PlanRow) -> list[object]:
         f"{row.direct * 1e3:.0f}",
         f"{row.planned * 1e3:.0f}",
         None if row.ring is None else f"{row.ring / row.planned:.2f}",
+        None if row.ring is None else f"{row.ring / row.bound:.2f}",
         f"{row.direct / row.planned:.2f}",
         f"{row.bound * 1e3:.0f}",
         f"{row.share:.2f}",

@@ -46,6 +46,7 @@ class PlanLeast:
     over_ring: float = 0.0  # speed in units of the ring's
     over_direct: float = 0.0
     uplink: float = 0.0  # at most: bytes on uplinks in units of the least
+    same: bool = False  # the plan's program is that of direct, step by step
 
 
 LEAST: Final = {
@@ -53,6 +54,7 @@ LEAST: Final = {
     "25+7x100": PlanLeast(share=0.9, over_ring=1.6),
     "2x4": PlanLeast(share=0.9, over_ring=3.2),
     "4x16": PlanLeast(share=0.9, over_ring=3.2),
+    "equal": PlanLeast(same=True),
     "2x4-gather": PlanLeast(over_direct=2.5, uplink=1.1),
     "2x4-scatter": PlanLeast(over_direct=2.5, uplink=1.1),
 }

@@ -6,7 +6,7 @@ Racks are interleaved: neighbouring ranks are in different ones.
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -50,7 +50,9 @@ class UnevenCase:
     over_direct: float  # least speed of the plan, of direct's; of a ring's with `schedule`
     over_gloo: float = 0.0  # the same; 0: not compared
     hosts: int = 4
-    first: str = RATE  # rate of host 0
+    rate: str = RATE  # of a host
+    first: str = ""  # of host 0; "" = that of the others
+    uplink: str = UPLINK
     racks: int = 1
     schedule: str = ""  # with and without the network; "" = what engines choose
 
@@ -82,9 +84,17 @@ CASES: Final = (
 )
 
 
-# A step gathers the parameters and scatters the gradients: each rack's half crosses once each.
+# A step gathers the parameters and scatters the gradients: each rack's half crosses once each. The
+# engines of 4 hosts take 0.8 to 1.0 s of CPU time per step. At 100 Mb/s a planned step has 0.72 s
+# of bytes: two cores would be the limit, not uplinks.
 FSDP_MODEL: Final = {"width": 512, "layers": 4, "steps": 5}  # 4 MiB of float32
-FSDP: Final = UnevenCase("2 racks of 2", "FSDP2", 4 * MIB, 1.5, racks=2)  # at most 2.0: uplinks
+_SLOWER: Final = UnevenCase(
+    "2 racks of 2", "FSDP2", 4 * MIB, 1.5, rate="25mbit", uplink="12500kbit", racks=2
+)
+FSDP: Final = (  # uplinks allow 2.0 and 4.0
+    _SLOWER,
+    replace(_SLOWER, name="2 racks of 4", hosts=8, over_direct=2.5),
+)
 ROUNDING: Final = 1e-5  # of weights after a few steps, whose sums are added in another order
 
 
@@ -125,34 +135,36 @@ def uneven(options: argparse.Namespace, output: Output) -> int:
         if case.racks > 1:
             share = partial(_most_of, times.uplink, case.least)
             found.claim(f"{title}: bytes on an uplink / the least", share, ON_UPLINK)
-    _claim_fsdp(found, options.seeds, output)
+    for case in FSDP:
+        _claim_fsdp(case, found, options.seeds, output)
     text = (
-        f"hosts at {RATE} both ways, uplinks of racks {UPLINK}, racks interleaved, exact; "
+        f"hosts at {RATE} both ways, uplinks of racks {UPLINK}, FSDP2 {FSDP[0].rate} and "
+        f"{FSDP[0].uplink}, racks interleaved, exact; "
         f"Gloo's ring over TCP {tcp_congestion_control()}, seeds 1..{options.seeds}"
     )
     return found.report("uneven", text).tell(output)
 
 
-def _claim_fsdp(found: Findings, seeds: int, output: Output) -> None:
+def _claim_fsdp(case: UnevenCase, found: Findings, seeds: int, output: Output) -> None:
     """FSDP2 in racks: steps with and without the plan, uplinks, and the weights."""
-    title, trained = FSDP.title, {"direct": FsdpSteps(), "planned": FsdpSteps()}
+    title, trained = case.title, {"direct": FsdpSteps(), "planned": FsdpSteps()}
     for seed in range(1, seeds + 1):
-        found.run(f"{title}, seed {seed}", partial(_train, trained, seed, output))
+        found.run(f"{title}, seed {seed}", partial(_train, case, trained, seed, output))
     direct, planned = (found.times(f"{title}: {n}", s.times) for n, s in trained.items())
     speed = partial(_speed, direct, planned)
-    found.claim(f"{title}: plan / direct, speed", speed, FSDP.over_direct, at_most=False)
-    on_uplink = partial(_most_of, trained["planned"].uplink, FSDP.size)
+    found.claim(f"{title}: plan / direct, speed", speed, case.over_direct, at_most=False)
+    on_uplink = partial(_most_of, trained["planned"].uplink, case.size)
     found.claim(f"{title}: bytes on an uplink / the least", on_uplink, ON_UPLINK)
     error = partial(_most_of, [e for s in trained.values() for e in s.errors], 1.0)
     found.claim(f"{title}: error of the weights, relative", error, ROUNDING)
 
 
-def _train(trained: dict[str, FsdpSteps], seed: int, output: Output) -> None:
+def _train(case: UnevenCase, trained: dict[str, FsdpSteps], seed: int, output: Output) -> None:
     with scratch_folder() as folder:
         file = Path(folder) / "topology.toml"
-        file.write_text(topology(FSDP))
+        file.write_text(topology(case))
         for name, used in (("direct", ""), ("planned", str(file))):
-            with on_network(FSDP, seed, used) as (net, hosts):
+            with on_network(case, seed, used) as (net, hosts):
                 train_fsdp(net, hosts, trained[name], output)
 
 
@@ -222,11 +234,11 @@ def _run(
 @contextmanager
 def on_network(case: UnevenCase, seed: int, file: str) -> Iterator[tuple[Fabric, Hosts]]:
     """The fabric of a case, and its daemons with a topology file."""
-    plan: dict[str, Any] = {"hosts": case.hosts, "host_rate": RATE, "seed": seed}
+    plan: dict[str, Any] = {"hosts": case.hosts, "host_rate": case.rate, "seed": seed}
     if case.racks > 1:
-        plan |= {"leaves": case.racks, "spines": 1, "spine_rate": UPLINK}
-    limits = {f"h{host}-l{host % case.racks}": RATE for host in range(case.hosts)}
-    limits["h0-l0"] = case.first
+        plan |= {"leaves": case.racks, "spines": 1, "spine_rate": case.uplink}
+    limits = {f"h{host}-l{host % case.racks}": case.rate for host in range(case.hosts)}
+    limits["h0-l0"] = case.first or case.rate
     with on_fabric(plan, {}, limits=limits, topology=file) as made:
         yield made
 
@@ -242,9 +254,9 @@ def on_uplinks(first: Mapping[str, Any], last: Mapping[str, Any], rounds: int) -
 
 def topology(case: UnevenCase) -> str:
     """The topology file of a case."""
-    rates = [case.first, *[RATE] * (case.hosts - 1)]
+    rates = [case.first or case.rate, *[case.rate] * (case.hosts - 1)]
     lines = ["[hosts]", *(f'host{host} = "{rate}"' for host, rate in enumerate(rates))]
     for rack in range(case.racks) if case.racks > 1 else ():
         names = ", ".join(f'"host{host}"' for host in range(rack, case.hosts, case.racks))
-        lines += [f"[racks.l{rack}]", f"hosts = [{names}]", f'uplink = "{UPLINK}"']
+        lines += [f"[racks.l{rack}]", f"hosts = [{names}]", f'uplink = "{case.uplink}"']
     return "\n".join(lines) + "\n"

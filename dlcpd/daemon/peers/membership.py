@@ -31,7 +31,7 @@ from dlcpd.daemon.peers.peers import is_loopback
 from dlcpd.io.commands import UdpAddress
 from dlcpd.io.control_events import SessionLeft
 from dlcpd.io.udp.encryption import CHOICES
-from dlcpd.schedules.network import HostCapacity
+from dlcpd.schedules.network import TYPICAL, Costs, HostCapacity, agreed
 
 MAX_NAMED: Final = 8  # ranks listed in one error; the number of the rest follows
 
@@ -98,6 +98,7 @@ class Link:
     endpoints: list[UdpAddress] = field(default_factory=list)  # of its engines, one per path each
     engines: int = 1  # number of its engines
     capacity: HostCapacity | None = None  # of its host
+    costs: Costs = TYPICAL  # of its engines
     round_trip: int = UNKNOWN  # microseconds, the longest to any of its peers
     serving: bool = False  # they serve its session
     leaving: bool = False  # its client left; its session still delivers operations that began
@@ -115,7 +116,7 @@ class Link:
         self.session, self.token_out, self.seed = hello.session, hello.token, hello.seed
         self.secret_out = hello.secret
         self.host = self.known_as or hello.host
-        self.endpoints, self.engines = hello.endpoints, hello.engines
+        self.endpoints, self.engines, self.costs = hello.endpoints, hello.engines, hello.costs
         self.capacity = hello.capacity[0] if hello.capacity else None
         self.serving |= hello.serving  # an older hello may come later
         self.round_trip = max(self.round_trip, hello.round_trip)  # likewise
@@ -144,6 +145,7 @@ class Membership:
     serving: bool = False  # the local engines serve the session
     seed: int = 0  # random u64; only the job's ranks know it
     capacity: HostCapacity | None = None  # of this host
+    costs: Costs = TYPICAL  # of the local engines
     round_trip: int = UNKNOWN  # microseconds, the longest to any peer, once every link is up
 
     def hello_to(self, link: Link) -> PeerHello:
@@ -165,6 +167,7 @@ class Membership:
             engines=len(self.endpoints),
             capacity=[] if self.capacity is None else [self.capacity],
             round_trip=self.round_trip,
+            costs=self.costs,
             newest=PEER_VERSION if PEER_VERSION > OLDEST_PEER else 0,
             **self.agreed,
         )
@@ -210,11 +213,8 @@ class Membership:
 
     def concerns(self, link: Link, message: Addressed) -> bool:
         """Whether `message` is from the session that `link` is up with, to the local session."""
-        return (
-            link.state is LinkState.UP
-            and message.session == link.session
-            and message.echo == self.session
-        )
+        ours = message.session == link.session and message.echo == self.session
+        return link.state is LinkState.UP and ours
 
     def rejoined(self, link: Link, hello: PeerHello) -> bool:
         """Whether a hello tells that the session `link` was up with has been replaced."""
@@ -255,6 +255,11 @@ class Membership:
     def longest_round_trip(self) -> int:
         """Microseconds, the longest between two ranks. Equal on all ranks once it is measured."""
         return max([self.round_trip, *(link.round_trip for link in self.links.values())])
+
+    @property
+    def largest_costs(self) -> Costs:
+        """Of the engines of all ranks. Equal on all ranks, once every link is up."""
+        return agreed([self.costs, *(link.costs for link in self.links.values())])
 
     @property
     def complete(self) -> bool:

@@ -27,14 +27,14 @@ from dlcpd.io.commands import (
     Stream,
     UdpAddress,
 )
-from dlcpd.schedules.network import MAX_RATE, HostCapacity, Rails
+from dlcpd.schedules.network import MAX_RATE, TYPICAL, Costs, HostCapacity, Rails
 
-PEER_VERSION: Final = 10
+PEER_VERSION: Final = 11
 # The oldest version with whose daemons this one exchanges data: one less than its own, if the newer
 # one only adds kinds, and fields with a default; its own after any other change, or one of
 # schedules or datagrams. Frames are of this version, so that both sides can read them, and hellos
 # say which is the sender's newest.
-OLDEST_PEER: Final = 10
+OLDEST_PEER: Final = 11
 SPOKEN: Final = tuple(range(PEER_VERSION, OLDEST_PEER - 1, -1))
 MAX_PEER_FRAME: Final = 32 * 1024  # bytes; twice the largest message
 MAX_SESSION: Final = (1 << 63) - 1
@@ -99,6 +99,7 @@ class PeerHello(_PeerMessage, frozen=True, omit_defaults=True, forbid_unknown_fi
     capacity: Annotated[list[HostCapacity], most(1)] = []
     # microseconds, the longest to any peer of the sender; UNKNOWN: not all links are up yet
     round_trip: Annotated[int, between(0, MAX_ROUND_TRIP)] = UNKNOWN
+    costs: Costs = TYPICAL  # of the sender's engines
     newest: Annotated[int, between(0, 1 << 16)] = 0  # PEER_VERSION; 0: that of the frame
 
     def __repr__(self) -> str:

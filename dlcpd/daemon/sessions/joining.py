@@ -15,6 +15,7 @@ from dlcpd.contract.messages import Join
 from dlcpd.daemon.clients.join_request import links_of, token_prefix
 from dlcpd.daemon.engine_slot import SlotState
 from dlcpd.daemon.engines import Engines
+from dlcpd.daemon.host_costs import HostCosts
 from dlcpd.daemon.peers.membership import Link, Membership
 from dlcpd.daemon.peers.peer_messages import UNKNOWN
 from dlcpd.daemon.peers.peers import Peers
@@ -53,10 +54,11 @@ class Joining:
         peers: Peers,
         engines: Engines,
         planner: Planner,
+        costs: HostCosts,
     ) -> None:
         self._loop, self._settings, self._table = loop, settings, table
         self._admission, self._ends = admission, ends
-        self._peers, self._engines, self._planner = peers, engines, planner
+        self._peers, self._engines, self._planner, self._costs = peers, engines, planner, costs
         self._token_prefix = token_prefix()
 
     def join(self, request: Join, client: JoinedClient) -> LocalSession:
@@ -80,6 +82,7 @@ class Joining:
             seed=secrets.randbits(64),
             proof=request.proof,
             capacity=self._planner.capacity,
+            costs=self._costs.present,
         )
         session = LocalSession(
             number,

@@ -149,6 +149,7 @@ def open_command(session: LocalSession, engine: int) -> OpenSession:
         inherits=session.inherits,
         network=session.network,
         round_trip=membership.longest_round_trip,
+        costs=membership.largest_costs,
     )
 
 

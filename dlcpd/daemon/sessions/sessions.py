@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Self
 
 from dlcpd.daemon.condition import Condition
+from dlcpd.daemon.config.tables import PlannerTable
 from dlcpd.daemon.engines import Engines
+from dlcpd.daemon.host_costs import HostCosts
 from dlcpd.daemon.peers.peers import Peers
 from dlcpd.daemon.sessions.admission import Admission, SessionSettings
 from dlcpd.daemon.sessions.ends import Ends
@@ -23,6 +25,7 @@ class Sessions:
     joining: Joining
     ends: Ends
     planner: Planner
+    costs: HostCosts
 
     @classmethod
     def of(
@@ -33,6 +36,7 @@ class Sessions:
         *,
         peers: Peers,
         engines: Engines,
+        costs: HostCosts,
     ) -> Self:
         """No sessions yet. They are reached through `peers` and carried by `engines`."""
         table = SessionTable()
@@ -51,5 +55,17 @@ class Sessions:
             peers=peers,
             engines=engines,
             planner=planner,
+            costs=costs,
         )
-        return cls(table, admission, joining, ends, planner)
+        return cls(table, admission, joining, ends, planner, costs)
+
+    def configure(self, table: PlannerTable) -> None:
+        """Settings of plans, from now on."""
+        self.planner.configure(table)
+        if table.topology or table.probe:
+            self.costs.want()
+
+    def stop(self) -> None:
+        """The daemon ends."""
+        self.ends.stopped = True
+        self.costs.close()

@@ -63,7 +63,7 @@ def _promised(client: Client, command: OfferNetwork) -> NetworkPromised:
     if len(begun) > MAX_BEGUN:
         why = f"{len(begun)} groups have operations, and {MAX_BEGUN} at most can change plans"
         return NetworkPromised(command.session, command.version, [], why)
-    network = job_network(command.network, command.version)
+    network = job_network(command.network, command.version, client.networks.costs)
     assert network is not None  # noqa: S101  # control checked it
     limits = client.networks.promise(network, begun)
     if limits is None:

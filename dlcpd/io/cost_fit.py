@@ -1,6 +1,6 @@
-"""CPU costs of an engine from its counters, and the costs that all hosts of a job agree on."""
+"""CPU costs of an engine from its counters."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Final, NamedTuple
 
@@ -43,9 +43,3 @@ def fitted(windows: Sequence[WorkWindow], latency_ns: int) -> Costs:
                 costs[chosen] = found
     transfer, datagram, wake_up = (round(float(cost) * _NS) for cost in costs)
     return Costs(transfer, datagram, wake_up, latency_ns)
-
-
-def agreed(costs: Iterable[Costs]) -> Costs:
-    """The largest of each cost: an operation waits for its slowest host. At least one host."""
-    each = [(c.transfer_ns, c.datagram_ns, c.wake_up_ns, c.latency_ns) for c in costs]
-    return Costs(*map(max, zip(*each, strict=True)))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcpd.planning.cost_fit import LEAST_WINDOWS, WorkWindow, agreed, fitted
+from dlcpd.io.cost_fit import LEAST_WINDOWS, WorkWindow, fitted
 from dlcpd.schedules.network import Costs
 
 COUNTS = st.tuples(st.integers(1, 500), st.integers(1, 20_000), st.integers(1, 2000))
@@ -56,7 +56,3 @@ def test_idle_windows_cost_nothing_and_too_few_are_refused() -> None:
     assert fitted([WorkWindow(0.0, 0, 0, 0)] * 3, 5) == Costs(0, 0, 0, 5)
     with pytest.raises(ValueError, match="2 windows: at least 3"):
         fitted([WorkWindow(1.0, 1, 1, 1)] * 2, 0)
-
-
-def test_the_largest_of_each_cost_is_agreed() -> None:
-    assert agreed([Costs(1, 20, 3, 40), Costs(10, 2, 30, 4)]) == Costs(10, 20, 30, 40)
