@@ -1,11 +1,15 @@
 """Single keys of a terminal, without Enter."""
 
+import os
 import select
 import sys
 import termios
 import tty
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
+
+END: Final = "q"
 
 
 class Keyboard:
@@ -28,12 +32,18 @@ class Keyboard:
         _trace: TracebackType | None,
     ) -> None:
         if self._before is not None:
-            termios.tcsetattr(sys.stdin, termios.TCSANOW, self._before)
+            with suppress(termios.error):  # hung up
+                termios.tcsetattr(sys.stdin, termios.TCSANOW, self._before)
 
     def key(self, timeout: float) -> str:
-        """A key within `timeout` seconds; "" without one."""
+        """A key within `timeout` seconds; "" without one, END if the terminal is gone."""
         if self._before is None:
             select.select([], [], [], timeout)
             return ""
         ready, _, _ = select.select([sys.stdin], [], [], timeout)
-        return sys.stdin.read(1) if ready else ""
+        if not ready:
+            return ""
+        try:  # not sys.stdin.read, whose buffer would hide further keys from select
+            return os.read(sys.stdin.fileno(), 1).decode("ascii", "replace") or END
+        except OSError:  # EIO: hung up
+            return END

@@ -14,7 +14,7 @@ from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable
 from dlcpd.contract.printable import one_line
 from dlcpd.ctl.columns import column
-from dlcpd.ctl.keyboard import Keyboard
+from dlcpd.ctl.keyboard import END, Keyboard
 from dlcpd.ctl.sessions import bound_used, loss, microseconds
 from dlcpd.ctl.status import serving
 from dlcpd.inspection.report import alarms, condition, query
@@ -119,7 +119,7 @@ def _draw_on(options: argparse.Namespace, before: Sample, view: View, out: TextI
         with Keyboard() as keyboard:
             out.write(_ENTER)
             out.flush()
-            while (key := keyboard.key(options.interval)) != "q":
+            while (key := keyboard.key(options.interval)) != END:
                 view = view.after(key, before.report)
                 before, lines = _looked(options.socket, before, view)
                 out.write(screen([*lines, "", KEYS]))

@@ -14,6 +14,7 @@ import pytest
 from dlcpd.contract.inquiries import Status
 from dlcpd.ctl import main as command
 from dlcpd.ctl import sessions, top
+from dlcpd.ctl.keyboard import END, Keyboard
 from dlcpd.ctl.top import KEYS, PATH_HEADER, Sample, View, frame, screen
 from dlcpd.inspection.report import alarms
 from tests.ctl.test_status import WELCOME, Answering
@@ -253,3 +254,17 @@ def test_top_ends_with_ctrl_c_and_survives_a_daemon_that_does_not(
     assert "\x1b" not in said, "no terminal"
     samples = iter(reversed(between()))
     assert command.main(["top", "--json", "-"]) == command.USAGE
+
+
+def test_a_terminal_that_is_gone_is_the_end_and_keys_come_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leader, follower = pty.openpty()
+    with open(follower, closefd=True) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        with Keyboard() as keyboard:
+            os.write(leader, b"js")
+            assert [keyboard.key(PATIENCE), keyboard.key(PATIENCE)] == ["j", "s"]
+            assert keyboard.key(0.0) == ""
+            os.close(leader)
+            assert keyboard.key(PATIENCE) == END
