@@ -112,16 +112,20 @@ def _draw_on(options: argparse.Namespace, before: Sample, view: View, out: TextI
     if not out.isatty():
         while True:
             time.sleep(options.interval)
-            before, lines = _looked(options.socket, before, view)
+            older, (before, said) = before, _looked(options.socket, before)
+            lines = [said] if said else list(frame(before, older, view))
             out.write("\n".join([*lines, "", ""]))
             out.flush()
     try:
         with Keyboard() as keyboard:
             out.write(_ENTER)
             out.flush()
+            older, newest, said = before, before, ""
             while (key := keyboard.key(options.interval)) != END:
-                view = view.after(key, before.report)
-                before, lines = _looked(options.socket, before, view)
+                view = view.after(key, newest.report)
+                if not key or older is newest:  # a key alone draws the same samples again
+                    older, (newest, said) = newest, _looked(options.socket, newest)
+                lines = [said] if said else list(frame(newest, older, view))
                 out.write(screen([*lines, "", KEYS]))
                 out.flush()
     finally:
@@ -129,13 +133,12 @@ def _draw_on(options: argparse.Namespace, before: Sample, view: View, out: TextI
         out.flush()
 
 
-def _looked(socket: str | None, before: Sample, view: View) -> tuple[Sample, list[str]]:
-    """The newest sample, and the lines on it; those of its absence if no daemon answers."""
+def _looked(socket: str | None, before: Sample) -> tuple[Sample, str]:
+    """The newest sample and ""; `before`, and why there is none, if no daemon answers."""
     try:
-        after = _sample(socket)
+        return _sample(socket), ""
     except DaemonUnavailable as exc:  # it may come back
-        return before, [one_line(str(exc))]
-    return after, list(frame(after, before, view))
+        return before, one_line(str(exc))
 
 
 def screen(lines: Sequence[str], size: tuple[int, int] | None = None) -> str:
