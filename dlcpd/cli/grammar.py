@@ -40,6 +40,17 @@ class LateParser(argparse.ArgumentParser):
 
     fill: Callable[[argparse.ArgumentParser], None] | None = None
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """As in argparse; an unknown command gets the names that are near to it, not all."""
+        if not isinstance(action, argparse._SubParsersAction) or value in action.choices:  # noqa: SLF001  # as below
+            super()._check_value(action, value)
+            return
+        import difflib  # noqa: PLC0415  # only after a mistake: probes import little
+
+        near = difflib.get_close_matches(str(value), action.choices, 3)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"{self.prog} --help lists them"
+        raise argparse.ArgumentError(None, f"{self.prog} has no command {value!r}; {hint}")
+
     def complete(self) -> None:
         """Add the arguments."""
         fill, self.fill = self.fill, None
@@ -50,6 +61,26 @@ class LateParser(argparse.ArgumentParser):
         """As in argparse, with the arguments added."""
         self.complete()
         return super().parse_known_args(*arguments, **options)
+
+
+class GroupedHelp(argparse.HelpFormatter):
+    """Help that lists commands below the headings of `groups`: heading, names."""
+
+    groups: Sequence[tuple[str, Sequence[str]]] = ()
+
+    def _format_action(self, action: argparse.Action) -> str:
+        if not isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  # as above
+            return super()._format_action(action)
+        known = {below.dest: below for below in action._get_subactions()}  # noqa: SLF001  # as above
+        grouped = {name for _, names in self.groups for name in names}
+        others = ("of other packages", [name for name in known if name not in grouped])
+        lines = list[str]()
+        self._indent()
+        for heading, names in (*self.groups, others):
+            found = [self._format_action(known[name]) for name in names if name in known]
+            lines += ["", f"  {heading}:", *(text.rstrip("\n") for text in found)] if found else []
+        self._dedent()
+        return "\n".join(lines) + "\n"
 
 
 def complete(parser: argparse.ArgumentParser) -> None:

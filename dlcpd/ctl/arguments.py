@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Final
 
 from dlcpd.cli.extensions import extend, installed
-from dlcpd.cli.grammar import Commands, LateParser, Need, OnDemand, command, complete, whole
+from dlcpd.cli.grammar import (
+    Commands,
+    GroupedHelp,
+    LateParser,
+    Need,
+    OnDemand,
+    command,
+    complete,
+    whole,
+)
 from dlcpd.ctl import operating
 from dlcpd.ctl.operating import add_socket
 from dlcpd.daemon.config.tables import IDENTITY, KEYS
@@ -21,9 +30,26 @@ EXIT_CODES: Final = (
 )
 MAX_STEPS: Final = 1000  # of a trace; a recording holds at most 65,536 events
 MAX_TIMEOUT: Final = 3600  # seconds that a trace may take
+GROUPS: Final = (  # headings of --help, and commands
+    (
+        "look",
+        (
+            *("status", "health", "top", "sessions", "peers", "paths", "page"),
+            *("trace", "ledger", "report", "doctor", "bugreport"),
+        ),
+    ),
+    ("act", ("cordon", "uncordon", "drain", "stop", "probe", "keys", "config", "completion")),
+    ("measure", ("bench", "demo", "verify", "lab", "replay", "plan")),
+)
 SHELLS: Final = ("bash", "zsh", "tcsh")
 SHTAB: Final = Need("shtab", "shtab", "completion")
 _KEYS: Final = "dlcpd.ctl.keys"
+
+
+class _Help(GroupedHelp):
+    """The help of `dlcpctl`."""
+
+    groups = GROUPS
 
 
 def parser(
@@ -35,9 +61,12 @@ def parser(
         description="Inspect, measure and verify dlcpd.",
         epilog=EXIT_CODES,
         allow_abbrev=False,
+        formatter_class=_Help,
     )
     top.add_argument("--version", action=ShowVersions)
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = top.add_subparsers(
+        dest="command", title="commands", required=True, metavar="COMMAND"
+    )
     operating.add(commands, environ)
     _add_trace(commands, environ)
     _add_report(commands)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from dlcpd.cli.grammar import Commands, OnDemand, command, whole
+from dlcpd.ctl.columns import add_choice
 from dlcpd.daemon.config.tables import DaemonTable
 
 MAX_LEDGER: Final = 1000  # rows; the most that a daemon returns at a time
@@ -84,6 +85,17 @@ def _fill_looks(made: Mapping[str, argparse.ArgumentParser]) -> None:
     made["probe"].add_argument(
         "--dry-run", action="store_true", help="measure only; the job keeps its plan"
     )
+    for name in ("peers", "paths"):
+        add_choice(made[name])
+    made["top"].add_argument(
+        "--job", default="", metavar="NAME", help='only this job; the key "j" goes to the next'
+    )
+    made["top"].add_argument(
+        "--sort",
+        default="",
+        metavar="COLUMN",
+        help='sort paths by this column, largest first; the key "s" goes to the next',
+    )
     made["top"].add_argument("--once", action="store_true", help="print one frame, then exit")
     made["top"].add_argument(
         "--interval",
@@ -92,23 +104,27 @@ def _fill_looks(made: Mapping[str, argparse.ArgumentParser]) -> None:
         metavar="N",
         help="seconds between frames (%(default)s)",
     )
-    made["page"].add_argument(
+    _fill_page(made["page"])
+
+
+def _fill_page(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
         "--listen",
         default=PAGE,
         metavar="A:P",
         help="address and port (%(default)s); beyond loopback, browsers need a token, which is in "
         "the printed URL",
     )
-    made["page"].add_argument(
+    made.add_argument(
         "--token-file",
         type=Path,
         metavar="FILE",
         help="file with the token, mode 0600, instead of a new token; also for loopback",
     )
-    made["page"].add_argument(
+    made.add_argument(
         "--job", default="", metavar="NAME", help="show only this job, over the hosts of --of"
     )
-    made["page"].add_argument(
+    made.add_argument(
         "--of",
         action="append",
         default=[],

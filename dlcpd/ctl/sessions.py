@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from dlcpd.cli import table
 from dlcpd.cli.output import Output
+from dlcpd.ctl.columns import chosen
 from dlcpd.inspection.report import condition, query
 
 SESSION_HEADER: Final = (
@@ -28,14 +29,15 @@ def sessions(options: argparse.Namespace, output: Output) -> int:
 
 def paths(options: argparse.Namespace, output: Output) -> int:
     """Print the counts of each traffic class on each path to each peer."""
-    _show(PATH_HEADER, list(path_rows(query(options.socket, 0))), output, left=3)
+    header, rows = chosen(PATH_HEADER, path_rows(query(options.socket, 0)), options)
+    _show(header, rows, output, left=3)
     return 0
 
 
 def _show(
     header: Sequence[str], rows: Sequence[Sequence[Any]], output: Output, *, left: int
 ) -> None:
-    output.line(table.render(header, rows, left=left) if rows else "no sessions")
+    output.line(table.render(header, rows, left=left) if rows else "no rows: no session has any")
     output.document([dict(zip(header, row, strict=True)) for row in rows])
 
 

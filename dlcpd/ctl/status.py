@@ -10,6 +10,7 @@ from dlcpd.cli.output import Output
 from dlcpd.contract.printable import one_line
 from dlcpd.core.paths.path_mtu import SearchState
 from dlcpd.core.wire.sizes import LEAST_MTU
+from dlcpd.ctl.columns import chosen
 from dlcpd.daemon.versions import named
 from dlcpd.inspection.report import query
 
@@ -26,9 +27,10 @@ def status(options: argparse.Namespace, output: Output) -> int:
 def peers(options: argparse.Namespace, output: Output) -> int:
     """Print the peers of a daemon's sessions."""
     report = query(options.socket, 0)
-    rows = list(peer_rows(report))
-    output.line(table.render(PEER_HEADER, rows, left=4) if rows else "no sessions, so no peers")
-    output.document([dict(zip(PEER_HEADER, row, strict=True)) for row in rows])
+    header, rows = chosen(PEER_HEADER, peer_rows(report), options)
+    none = "no peers" if report["sessions"] else "no sessions, so no peers"
+    output.line(table.render(header, rows, left=4) if rows else none)
+    output.document([dict(zip(header, row, strict=True)) for row in rows])
     return 0
 
 

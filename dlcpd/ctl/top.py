@@ -4,15 +4,17 @@ import argparse
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TextIO
 
 from dlcpd.cli import table
 from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable
 from dlcpd.contract.printable import one_line
+from dlcpd.ctl.columns import column
+from dlcpd.ctl.keyboard import END, Keyboard
 from dlcpd.ctl.sessions import bound_used, loss, microseconds
 from dlcpd.ctl.status import serving
 from dlcpd.inspection.report import alarms, condition, query
@@ -24,6 +26,7 @@ PATH_HEADER: Final = (
     "job", "rank", "host", "path", "is", "packets/s", "Mbit/s", "loss(%)", "rtt(us)", "queue(us)",
     "window", "queued",
 )  # fmt: skip
+KEYS: Final = "q ends, j next job, s next column to sort paths by"
 # Alternate screen without cursor; home; clear to the end of the line, of the screen (ECMA-48).
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _HOME, _END, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -37,23 +40,67 @@ class Sample:
     at: float
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """The part of a sample that is shown: rows of `job`, "" = of all; paths by the column `sort`,
+    the largest first, "" = as reported."""
+
+    job: str = ""
+    sort: str = ""
+
+    def after(self, key: str, report: dict[str, Any]) -> "View":
+        """The view after a key."""
+        jobs = ["", *sorted({session["job"] for session in report["sessions"]})]
+        columns = ["", *PATH_HEADER]
+        if key == "j":
+            return replace(self, job=_next(jobs, self.job))
+        return replace(self, sort=_next(columns, self.sort)) if key == "s" else self
+
+    def sessions(self, rows: Iterable[list[Any]]) -> list[list[Any]]:
+        """Rows of SESSION_HEADER, or of PATH_HEADER before they are sorted."""
+        return [row for row in rows if self.job in ("", row[0])]
+
+    def paths(self, rows: Iterable[list[Any]]) -> list[list[Any]]:
+        """Rows of PATH_HEADER."""
+        found = self.sessions(rows)
+        if not self.sort:
+            return found
+        at = PATH_HEADER.index(self.sort)
+        known = [row for row in found if row[at] is not None]
+        by_size = sorted(known, key=lambda row: row[at], reverse=not _is_text(known, at))
+        return by_size + [row for row in found if row[at] is None]
+
+
+ALL: Final = View()
+
+
+def _next(values: Sequence[str], value: str) -> str:
+    return values[(values.index(value) + 1) % len(values)] if value in values else values[0]
+
+
+def _is_text(rows: Sequence[Sequence[Any]], at: int) -> bool:
+    return any(isinstance(row[at], str) for row in rows)
+
+
 def top(options: argparse.Namespace, output: Output) -> int:
     """Draw until Ctrl-C; `--once`: one frame of rates over one interval.
 
     Raises: BadConfig, DaemonUnavailable, or the daemon's refusal.
     """
+    sort = PATH_HEADER[column(PATH_HEADER, options.sort, "--sort")] if options.sort else ""
+    view = View(options.job, sort)
     before = _sample(options.socket)
     if options.once:
         time.sleep(options.interval)
         after = _sample(options.socket)
-        for line in frame(after, before):
+        for line in frame(after, before, view):
             output.line(line)
-        output.document(document(after, before))
+        output.document(document(after, before, view))
         return 0
     if options.json is not None:
         raise BadConfig("top: --json needs --once")
     with suppress(KeyboardInterrupt):  # the way to leave
-        _draw_on(options, before, sys.stdout)
+        _draw_on(options, before, view, sys.stdout)
     return 0
 
 
@@ -61,26 +108,37 @@ def _sample(socket: str | None) -> Sample:
     return Sample(query(socket, 0), time.monotonic())
 
 
-def _draw_on(options: argparse.Namespace, before: Sample, out: TextIO) -> None:
-    terminal = out.isatty()
-    if terminal:
-        out.write(_ENTER)
-    try:
+def _draw_on(options: argparse.Namespace, before: Sample, view: View, out: TextIO) -> None:
+    if not out.isatty():
         while True:
             time.sleep(options.interval)
-            try:
-                after = _sample(options.socket)
-                lines = list(frame(after, before))
-            except DaemonUnavailable as exc:  # it may come back
-                lines = [one_line(str(exc))]
-            else:
-                before = after
-            out.write(screen(lines) if terminal else "\n".join([*lines, "", ""]))
+            older, (before, said) = before, _looked(options.socket, before)
+            lines = [said] if said else list(frame(before, older, view))
+            out.write("\n".join([*lines, "", ""]))
             out.flush()
+    try:
+        with Keyboard() as keyboard:
+            out.write(_ENTER)
+            out.flush()
+            older, newest, said = before, before, ""
+            while (key := keyboard.key(options.interval)) != END:
+                view = view.after(key, newest.report)
+                if not key or older is newest:  # a key alone draws the same samples again
+                    older, (newest, said) = newest, _looked(options.socket, newest)
+                lines = [said] if said else list(frame(newest, older, view))
+                out.write(screen([*lines, "", KEYS]))
+                out.flush()
     finally:
-        if terminal:
-            out.write(_LEAVE)
-            out.flush()
+        out.write(_LEAVE)
+        out.flush()
+
+
+def _looked(socket: str | None, before: Sample) -> tuple[Sample, str]:
+    """The newest sample and ""; `before`, and why there is none, if no daemon answers."""
+    try:
+        return _sample(socket), ""
+    except DaemonUnavailable as exc:  # it may come back
+        return before, one_line(str(exc))
 
 
 def screen(lines: Sequence[str], size: tuple[int, int] | None = None) -> str:
@@ -92,7 +150,7 @@ def screen(lines: Sequence[str], size: tuple[int, int] | None = None) -> str:
     return _HOME + f"{_END}\n".join(shown) + _END + _BELOW
 
 
-def frame(now: Sample, before: Sample) -> Iterator[str]:
+def frame(now: Sample, before: Sample, view: View = ALL) -> Iterator[str]:
     """The lines of one frame; rates since `before`."""
     report = now.report
     yield one_line(
@@ -101,23 +159,26 @@ def frame(now: Sample, before: Sample) -> Iterator[str]:
         f"the last {now.at - before.at:.1f} s"
     )
     yield from map(one_line, alarms(report))
-    sessions = list(session_rows(now, before))
+    sessions = view.sessions(session_rows(now, before))
     if sessions:
         yield ""
         yield from table.render(SESSION_HEADER, sessions).splitlines()
-    paths = list(path_rows(now, before))
+    paths = view.paths(path_rows(now, before))
     if paths:
         yield ""
         yield from table.render(PATH_HEADER, paths, left=3).splitlines()
 
 
-def document(now: Sample, before: Sample) -> dict[str, Any]:
+def document(now: Sample, before: Sample, view: View = ALL) -> dict[str, Any]:
     """The frame for programs."""
+    sessions = view.sessions(session_rows(now, before))
     return {
         "seconds": now.at - before.at,
         "alarms": list(alarms(now.report)),
-        "sessions": [dict(zip(SESSION_HEADER, r, strict=True)) for r in session_rows(now, before)],
-        "paths": [dict(zip(PATH_HEADER, row, strict=True)) for row in path_rows(now, before)],
+        "sessions": [dict(zip(SESSION_HEADER, r, strict=True)) for r in sessions],
+        "paths": [
+            dict(zip(PATH_HEADER, row, strict=True)) for row in view.paths(path_rows(now, before))
+        ],
     }
 
 

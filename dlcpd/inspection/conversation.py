@@ -101,8 +101,8 @@ class Conversation:
                 ", nor a private daemon of this user in this network namespace" if self._any else ""
             )
             raise DaemonUnavailable(
-                f"{path}: no daemon answers ({exc.strerror}){private}; start it (dlcpd --config "
-                f"FILE), or give its socket with --socket"
+                f"{path}: no daemon answers ({exc.strerror}){private}; start it (systemctl start "
+                "dlcpd, or dlcpd --config FILE), or give its socket with --socket"
             ) from exc
 
     def __enter__(self) -> Self:

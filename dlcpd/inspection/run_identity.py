@@ -9,7 +9,7 @@ RUN: Final = "run"  # its key in otherData of a recording
 MOST_NAMED: Final = 8  # hosts or jobs in a sentence
 # Their defaults are values of the daemon's host, and a report may be read on another one.
 OF_THE_HOST: Final = frozenset(
-    {"daemon.control_address", "security.identity", "security.authorised"}
+    {"daemon.host", "daemon.control_address", "security.identity", "security.authorised"}
 )
 Row = dict[str, Any]
 

@@ -11,7 +11,9 @@ from typing import Any, Final, Protocol
 from dlcpd.contract.errors import DaemonUnavailable, DlcpError
 from dlcpd.inspection.report import alarms
 
-MAX_HOSTS: Final = 64  # each asked by a thread of its own; their reports are held at once
+MAX_HOSTS: Final = 64
+AT_ONCE: Final = 16  # hosts that are asked in parallel
+MAX_PATHS: Final = 20_000  # rows of peers and paths in a document: some 10 MB for a browser
 FRESH: Final = 1.0  # seconds for which further requests get the same document
 LAUNCH: Final = "-[0-9a-f]{16}"  # after the name that a user gave a job
 Document = dict[str, Any]
@@ -54,10 +56,7 @@ class Job:
         raise DaemonUnavailable(f"{steps} steps are recorded on the page of one host, not of a job")
 
     def _asked(self) -> Document:
-        with ThreadPoolExecutor(len(self._sources)) as pool:
-            answers = list(pool.map(self._part, self._sources))
-        parts = [answer for answer in answers if not isinstance(answer, str)]
-        missing = [answer for answer in answers if isinstance(answer, str)]
+        parts, missing = self._answers()
         if not parts:
             raise DaemonUnavailable(missing[0])
         sessions = [session for part in parts for session in part["sessions"]]
@@ -68,8 +67,29 @@ class Job:
             "report": parts[0]["about"] | {"sessions": sessions, "engine": {"sessions": engines}},
             "alarms": [*lines, *_not_shown(parts)],
             "socket": parts[0]["socket"],
-            "job": {"name": self.name, "hosts": len(parts), "asked": len(answers)},
+            "job": {"name": self.name, "hosts": len(parts), "asked": len(self._sources)},
         }
+
+    def _answers(self) -> tuple[list[Row], list[str]]:
+        """Parts of the hosts that answer, and why others have none."""
+        parts, missing, left = list[Row](), list[str](), MAX_PATHS
+        with ThreadPoolExecutor(min(AT_ONCE, len(self._sources))) as pool:
+            for start in range(0, len(self._sources), AT_ONCE):
+                for part in pool.map(self._part, self._sources[start : start + AT_ONCE]):
+                    if isinstance(part, str):
+                        missing.append(part)
+                        continue
+                    parts.append(part)
+                    left -= part["paths"]
+                    if left < 0:
+                        part["engines"] = {
+                            key: row | {"peers": []} for key, row in part["engines"].items()
+                        }
+                        part["alarms"].append(
+                            f"SHORT: {part['host']}: its paths are left out, as a page shows at "
+                            f"most {MAX_PATHS}"
+                        )
+        return parts, missing
 
     def _part(self, source: HostPage) -> Row | str:
         """This job's part of a document; or why there is none."""
@@ -86,11 +106,16 @@ class Job:
         host, known = str(report["host"]), report["engine"].get("sessions", {})
         ours = [row for row in report["sessions"] if self._is_ours.fullmatch(row["job"])]
         keys = {str(row["session"]): f"{host} {report['pid']} {row['session']}" for row in ours}
+        engines = {keys[number]: row for number, row in known.items() if number in keys}
         about = {key: report[key] for key in ("version", "uptime", "health", "features")}
         return {
             "about": about | {"host": self.name, "pid": 0},
             "sessions": [row | {"session": keys[str(row["session"])], "on": host} for row in ours],
-            "engines": {keys[number]: row for number, row in known.items() if number in keys},
+            "engines": engines,
+            "paths": sum(
+                len(peer["paths"]) for row in engines.values() for peer in row.get("peers", [])
+            ),
+            "host": host,
             "alarms": [_on(host, line) for line in alarms(report | {"sessions": ours})],
             "shown": {(row["job"], int(row["rank"])) for row in ours},
             "peers": {

@@ -2,13 +2,17 @@
 
 import http.client
 import json
+import socket
+import threading
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from dlcpd.contract.errors import BadConfig, BadMessage, DaemonUnavailable
 
 TIMEOUT: Final = 5.0  # seconds for each step of an exchange
-MAX_ANSWER: Final = 16 << 20  # bytes; more than 256 ranks with 16 paths have
+DEADLINE: Final = 20.0  # seconds for a connected exchange: a page may send byte by byte
+MAX_ANSWER: Final = 32 << 20  # bytes; 256 ranks with 16 paths have 15 MiB
 MAX_WHY: Final = 300  # characters of a refusal that are repeated
 Document = dict[str, Any]
 
@@ -56,7 +60,11 @@ class RemotePage:
         """Status and body."""
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         connection = kind(str(self._host), self._port, timeout=TIMEOUT)
+        guard: threading.Timer | None = None
         try:
+            connection.connect()
+            guard = threading.Timer(DEADLINE, _cut, [connection.sock])
+            guard.start()
             connection.request("GET", self._path, headers=self._headers)
             answer = connection.getresponse()
             body = answer.read(MAX_ANSWER + 1)
@@ -66,7 +74,15 @@ class RemotePage:
                 f"{self.name}: no page answers ({why}); start dlcpctl page there"
             ) from exc
         finally:
+            if guard is not None:
+                guard.cancel()
             connection.close()
         if len(body) > MAX_ANSWER:
             raise BadMessage(f"{self.name}: its report has more than {MAX_ANSWER} B")
         return answer.status, body
+
+
+def _cut(connected: socket.socket) -> None:
+    """End an exchange from another thread."""
+    with suppress(OSError):  # it has just ended
+        connected.shutdown(socket.SHUT_RDWR)

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from dlcpd.cli.extensions import installed
 from dlcpd.ctl import main as command
-from dlcpd.ctl.arguments import parser
+from dlcpd.ctl.arguments import GROUPS, parser
+from dlcpd.ctl.operating import ENDS, LOOKS
 from tests.ctl.without import ABSENT, dlcpctl_without
 
 
@@ -13,7 +15,9 @@ from tests.ctl.without import ABSENT, dlcpctl_without
     ("line", "says"),
     [
         ("", "COMMAND"),
-        ("stats", "invalid choice"),
+        ("stats", "dlcpctl has no command 'stats'; did you mean status or paths?"),
+        ("sing", "dlcpctl has no command 'sing'; dlcpctl --help lists them"),
+        ("config shwo", "dlcpctl config has no command 'shwo'; did you mean show?"),
         ("status --ledger 1001", "0..1000"),
         ("status --sock x", "unrecognized"),  # no abbreviations: they break when options are added
     ],
@@ -23,6 +27,16 @@ def test_usage_errors(line: str, says: str, capsys: pytest.CaptureFixture[str]) 
         command.main(line.split())
     assert ended.value.code == command.USAGE
     assert says in capsys.readouterr().err
+
+
+def test_help_groups_commands_and_lists_each_once() -> None:
+    lines = parser({}, installed()).format_help().splitlines()
+    headings = [line.strip() for line in lines if line.endswith(":") and line.startswith("  ")]
+    assert headings == ["look:", "act:", "measure:"]
+    listed = [line.split()[0] for line in lines if line.startswith("    ") and line[4] != " "]
+    assert sorted(listed) == sorted(name for _, names in GROUPS for name in names)
+    names = [name for name, *_ in (*LOOKS, *ENDS)] + [entry.name for entry in installed()]
+    assert set(names) <= set(listed)
 
 
 def test_the_socket_comes_from_the_environment_where_it_is_not_given() -> None:

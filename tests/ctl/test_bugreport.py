@@ -2,7 +2,11 @@
 
 import gzip
 import json
+import os
+import shutil
 import stat
+import subprocess
+import sys
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +22,7 @@ from dlcpd.ctl.outside import MOST_TEXT, CannotRead, last_bytes, said_by
 from dlcpd.ctl.redaction import REMOVED, Redaction, names_secret
 from dlcpd.daemon.peers.key_files import Identity
 from dlcpd.daemon.peers.keys import KeyPair
-from tests.daemon.kit import Daemon, configuration, join_all
+from tests.daemon.kit import PATIENCE, Daemon, configuration, environment, join_all
 
 HEX: Final = "c0ffee" * 11
 PLANTED: Final = {  # by where it stands in the log; each is nowhere else
@@ -135,6 +139,33 @@ def test_without_daemon_and_with_a_wrong_file_it_says_what_it_lacks(
     assert "without log.txt: OSError" in found["contents.txt"]
     assert "version " in found["doctor.txt"]
     assert stat.S_IMODE(archive.stat().st_mode) == 0o600
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv (util-linux) is missing")
+def test_without_rights_each_part_says_so_and_the_others_are_there(tmp_path: Path) -> None:
+    config, archive, log = configuration(tmp_path), tmp_path / "report.tar.gz", tmp_path / "log"
+    log.write_text("planted-24")
+    with Daemon(config) as daemon:
+        for file in (log, daemon.socket):
+            file.chmod(0)
+        words = ["--socket", str(daemon.socket), "--log", str(log), "-o", str(archive)]
+        none = "--bounding-set=-dac_override,-dac_read_search"  # else root may read everything
+        done = subprocess.run(
+            ["setpriv", none, sys.executable, "-m", "dlcpd.ctl.main", "bugreport", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment(),
+            timeout=PATIENCE,
+        )
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stdout.splitlines() if line.startswith("without ")]
+    assert f"without status.json: NotPermitted: {daemon.socket}: user id {os.getuid()} " in "".join(
+        said
+    )
+    assert [line for line in said if line.startswith("without log.txt: PermissionError: ")]
+    assert "may not connect" in parts(archive)["contents.txt"]
+    assert "commit" in parts(archive)["versions.txt"]
 
 
 def test_an_archive_is_not_written_through_a_link(

@@ -71,7 +71,7 @@ def test_the_table_of_windows_has_the_units_of_the_charts() -> None:
 def test_a_training_names_its_run_first(tmp_path: Path) -> None:
     log = json_lines(tmp_path / "m.jsonl")
     config = json.loads(json.dumps(asdict(Config())))
-    config["daemon"]["control_address"] = "192.0.2.7"  # its host's, which says nothing
+    config["daemon"] |= {"host": "host-a", "control_address": "192.0.2.7"}  # its host's
     config["network"] |= {"entropy": 4, "paths": [{"address": "192.0.2.7", "port": 0}]}
     peers = [{"host": "host-b"}, {"host": "host-c"}]
     session = {"job": "bert-7", "rank": 1, "world_size": 3, "peers": peers}
@@ -90,7 +90,8 @@ def test_a_training_names_its_run_first(tmp_path: Path) -> None:
         "commit 1a2b3c4, with "
     )
     assert made.made["settings"]["network.entropy"] == 4 and made.made["launches"] == 1
-    assert not {"daemon.control_address", "network.paths"} & made.made["settings"].keys()
+    of_host = {"daemon.host", "daemon.control_address", "network.paths"}
+    assert not of_host & made.made["settings"].keys()
     assert [row[0] for row in block(made, "table")["rows"]] == [10, 20]
     text = (tmp_path / "m.jsonl").read_text().replace('"version"', '"vision"')
     (tmp_path / "m.jsonl").write_text(text)

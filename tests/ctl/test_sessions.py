@@ -1,6 +1,11 @@
 """Rows of `dlcpctl sessions`, `paths` and `top`, out of reports."""
 
 import json
+import os
+import pty
+import subprocess
+import sys
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +14,12 @@ import pytest
 from dlcpd.contract.inquiries import Status
 from dlcpd.ctl import main as command
 from dlcpd.ctl import sessions, top
-from dlcpd.ctl.top import Sample, frame, screen
+from dlcpd.ctl.keyboard import END, Keyboard
+from dlcpd.ctl.top import KEYS, PATH_HEADER, Sample, View, frame, screen
 from dlcpd.inspection.report import alarms
 from tests.ctl.test_status import WELCOME, Answering
 from tests.ctl.test_status import report as status_report
+from tests.daemon.kit import PATIENCE, Daemon, configuration, environment
 
 SPACE = {"sent": 1000, "lost": 20, "marked": 3, "rtt": 0.00025, "window": 64,
          "queue_delay": 0.0001, "bytes": 1_000_000}  # fmt: skip
@@ -169,6 +176,61 @@ def test_top_draws_for_people_and_documents_once(
     assert "packets/s" in told.err
 
 
+def test_rows_of_a_job_or_host_and_columns_can_be_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = iter(range(9))
+
+    def said(*words: str) -> tuple[int, str]:
+        with Answering(tmp_path / str(next(numbers)), WELCOME, Status.of(report())) as daemon:
+            code = command.main([*words, "--socket", daemon.path])
+        told = capsys.readouterr()
+        return code, told.out + told.err
+
+    assert said("peers", "--columns", "rank,rtt")[1].splitlines()[0].split() == ["rank", "rtt(us)"]
+    assert "train" in said("paths", "--job", "train")[1]
+    for line in ("peers --host nowhere", "paths --job bert"):
+        code, text = said(*line.split())
+        assert code == 0 and "train" not in text
+    code, text = said("paths", "--columns", "rank,speed")
+    assert code == command.USAGE and "--columns speed: the columns are job, rank, " in text
+
+
+def test_top_shows_one_job_and_sorts_its_paths() -> None:
+    rows = [["a", 1, "h", 0, "up", 5.0], ["b", 2, "h", 0, "up", None], ["a", 3, "g", 0, "up", 9.0]]
+    assert [row[1] for row in View("a", "packets/s").paths(rows)] == [3, 1]
+    assert [row[1] for row in View("", "packets/s").paths(rows)] == [3, 1, 2]
+    assert [row[2] for row in View("", "host").paths(rows)] == ["g", "h", "h"]
+    shown = report()
+    view = View().after("j", shown).after("s", shown).after("x", shown)
+    assert view == View("train", PATH_HEADER[0])
+    assert view.after("j", shown).job == "" == View("gone").after("j", shown).job
+    assert View("", PATH_HEADER[-1]).after("s", shown).sort == ""
+
+
+def test_keys_of_a_terminal_change_top_and_end_it(tmp_path: Path) -> None:
+    leader, follower = pty.openpty()
+    before = termios.tcgetattr(leader)
+    with Daemon(configuration(tmp_path)) as daemon:
+        words = [sys.executable, "-m", "dlcpd.ctl.main", "top", "--interval", "3600"]
+        started = subprocess.Popen(
+            [*words, "--socket", str(daemon.socket)],
+            stdin=follower,
+            stdout=follower,
+            env=environment(),
+        )
+        shown = b""
+        for part, key in ((b"\x1b[?1049h", b"s"), (KEYS.encode(), b"q")):
+            while part not in shown:
+                shown += os.read(leader, 1 << 16)
+            os.write(leader, key)
+        assert started.wait(PATIENCE) == 0
+    assert b"host-a: dlcpd" in shown
+    assert termios.tcgetattr(leader) == before
+    os.close(leader)
+    os.close(follower)
+
+
 def test_top_ends_with_ctrl_c_and_survives_a_daemon_that_does_not(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -192,3 +254,17 @@ def test_top_ends_with_ctrl_c_and_survives_a_daemon_that_does_not(
     assert "\x1b" not in said, "no terminal"
     samples = iter(reversed(between()))
     assert command.main(["top", "--json", "-"]) == command.USAGE
+
+
+def test_a_terminal_that_is_gone_is_the_end_and_keys_come_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leader, follower = pty.openpty()
+    with open(follower, closefd=True) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        with Keyboard() as keyboard:
+            os.write(leader, b"js")
+            assert [keyboard.key(PATIENCE), keyboard.key(PATIENCE)] == ["j", "s"]
+            assert keyboard.key(0.0) == ""
+            os.close(leader)
+            assert keyboard.key(PATIENCE) == END

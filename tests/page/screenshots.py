@@ -72,7 +72,7 @@ def of_report(folder: Path, driver: "Chrome") -> None:
     """A training with DDP, bounded and under loss."""
     with tempfile.TemporaryDirectory() as made:
         config, file, report = (Path(made, name) for name in ("c.toml", "m.jsonl", "report.html"))
-        config.write_text("[inject]\nloss = 0.005\nseed = 3\n")
+        config.write_text('[daemon]\nhost = "alpha"\n[inject]\nloss = 0.005\nseed = 3\n')
         words = ("torch.distributed.run", "--nproc-per-node", "2", str(TRAINING), str(config))
         subprocess.run(
             [sys.executable, "-m", *words, str(file)],

@@ -2,9 +2,10 @@
 
 import http.server
 import json
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -83,6 +84,24 @@ def test_alarms_are_of_this_job_and_name_their_host() -> None:
     assert found["alarms"][3:] == [
         f"NOT SHOWN: {LAUNCH}: rank 1 on alpha: add --of with the page of that host"
     ]
+
+
+def test_paths_beyond_what_a_browser_can_take_are_left_out_and_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dlcpd.page.job.MAX_PATHS", 5)
+    monkeypatch.setattr("dlcpd.page.job.AT_ONCE", 1)
+    path = {"up": True, "gray": False}
+    pages = []
+    for host, rank in (("alpha", 0), ("beta", 2)):
+        made = document(host, rank)
+        engine = made["report"]["engine"]["sessions"][str(7 + rank)]
+        engine["peers"] = [{"rank": 1, "host": "alpha", "paths": [path] * 3}]
+        pages.append(Told(made))
+    found = Job("resnet", pages).status()
+    rows = found["report"]["engine"]["sessions"]
+    assert [len(rows[one["session"]]["peers"]) for one in found["report"]["sessions"]] == [1, 0]
+    assert "SHORT: beta: its paths are left out, as a page shows at most 5" in found["alarms"]
 
 
 @pytest.mark.parametrize(
@@ -191,6 +210,28 @@ def test_an_answer_of_anything_else_is_an_error(
         monkeypatch.setattr(remote, "MAX_ANSWER", 1 << 20)
     with answering(**values) as (url, _), pytest.raises(DlcpError, match=says):
         RemotePage(url, "").status()
+
+
+def test_a_page_that_answers_byte_by_byte_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "DEADLINE", 0.2)
+    ended = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connected, _ = listener.accept()
+        with connected, suppress(OSError):
+            connected.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+            while not ended.wait(0.05):
+                connected.sendall(b" ")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        try:
+            with pytest.raises(DlcpError, match="no page"):
+                RemotePage(f"http://127.0.0.1:{listener.getsockname()[1]}", "").status()
+        finally:
+            ended.set()
+            thread.join()
 
 
 def test_a_page_that_is_not_there_is_named() -> None:

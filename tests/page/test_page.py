@@ -45,7 +45,7 @@ for (const table of document.querySelectorAll("main table.cards")) {
   });
 }
 const scrolls = (one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1;
-if (cards) wrong.push(...[...document.querySelectorAll("main .body, main .label")]
+wrong.push(...[...document.querySelectorAll(cards ? "main .body, main .label" : "main .body")]
   .filter(scrolls).map((one) => `wide: ${one.textContent.slice(0, 60)}`));
 return wrong;
 """

@@ -1,17 +1,22 @@
 """The site of docs/ builds without a warning, works without a network, and leads nowhere wrong."""
 
+import importlib
+import inspect
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Final
+from types import FunctionType, ModuleType
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tests.pages import ROOT
+import dlcp_client
+from tests.pages import PAGES, ROOT, blocks
 
 LOADED: Final = {  # attributes whose value a browser fetches by itself
     "script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src",
@@ -141,3 +146,89 @@ def test_a_link_that_leads_nowhere_is_an_error(what: str, tmp_path: Path) -> Non
     done = built(source, tmp_path / "html")
     assert done.returncode != 0
     assert "nowhere" in done.stderr
+
+
+# --- names of the client -----------------------------------------------------------------------
+
+REFERENCE: Final = ROOT / "docs" / "api.md"
+MODULES: Final = (  # that users import names from
+    "dlcp_client", "dlcp_client.ddp", "dlcp_client.cross_step", "dlcp_client.fsdp",
+    "dlcp_client.fused", "dlcp_client.fused.language", "dlcp_client.gossip", "dlcp_client.ps",
+    "dlcp_client.spmd", "dlcp_client.elastic", "dlcp_client.numpy", "dlcp_client.reporting",
+)  # fmt: skip
+
+
+def names_of(module: ModuleType) -> list[str]:
+    """Its public names: `__all__`, or what it defines."""
+    listed: list[str] | None = getattr(module, "__all__", None)
+    return listed or [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and inspect.isfunction(value)
+        and value.__module__ == module.__name__
+    ]
+
+
+PUBLIC: Final = [
+    (module, name) for module in MODULES for name in names_of(importlib.import_module(module))
+]
+
+
+def value_of(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
+def test_each_public_name_of_the_client_is_on_its_page(tags: dict[Path, Tags]) -> None:
+    [anchors] = [found.anchors for page, found in tags.items() if page.name == "api.html"]
+    text = REFERENCE.read_text()
+    missing = []
+    for module, name in PUBLIC:
+        known = f"{module}.{name}" in anchors
+        known |= module == "dlcp_client.numpy" and hasattr(dlcp_client, name)  # the same one
+        if not known and f"`{name}`" not in text and f"`{module}.{name}`" not in text:
+            missing.append(f"{module}.{name}")
+    assert missing == [] and len(anchors) > 200
+
+
+def bare(name: str, value: Any) -> Iterator[str]:
+    """Names without a docstring: a function, or a class and its public methods. A method has one if
+    a protocol of its module has it."""
+    if not inspect.isclass(value) and not inspect.isfunction(value):
+        return
+    promised = {
+        method
+        for one in vars(sys.modules[value.__module__]).values()
+        if getattr(one, "_is_protocol", False)
+        for method in vars(one)
+    }
+    below = vars(value) if inspect.isclass(value) else {}
+    documented = {name: value} | {
+        f"{name}.{key}": one
+        for key, one in below.items()
+        if isinstance(one, FunctionType | property) and key[0] != "_" and key not in promised
+    }
+    yield from (key for key, one in documented.items() if not inspect.getdoc(one))
+
+
+def test_each_public_name_of_the_client_has_a_docstring() -> None:
+    found = [(f"{module}.{name}", value_of(module, name)) for module, name in PUBLIC]
+    assert [one for name, value in found for one in bare(name, value)] == []
+    assert list(bare("f", lambda: None)) == ["f"]
+
+
+def test_pages_import_names_that_are_on_the_page() -> None:
+    imported = set[tuple[str, str]]()
+    for block in (block for page in PAGES for block in blocks(page) if block.language == "python"):
+        for line in re.findall(r"^from (dlcp_client[\w.]*) import ([\w, ]+)", block.text, re.M):
+            imported |= {(line[0], name.split()[0]) for name in line[1].split(",")}
+    known = {*PUBLIC, *((name.rpartition(".")[0], name.rpartition(".")[2]) for name in MODULES)}
+    assert imported - known == set() and len(imported) > 10
+
+
+def test_a_file_name_in_a_link_is_a_title_on_the_site_and_code_can_be_copied(site: Path) -> None:
+    text = (site / "page.html").read_text()
+    assert re.search(r'<a [^>]*href="metrics.html"[^>]*>(?:<[^>]*>)*Metrics<', text)
+    assert ".md</" not in re.sub(r"<pre.*?</pre>|<code.*?</code>", "", text, flags=re.DOTALL)
+    assert 'src="_static/copy.js' in text and (site / "_static" / "copy.js").is_file()
+    assert "Copyright" not in text

@@ -33,6 +33,7 @@ class Mesh:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Names of the axes."""
         return tuple(self.sizes)
 
     @property
@@ -65,6 +66,7 @@ class Mesh:
         return size
 
     def local_shape(self, shape: Sequence[int], sharding: Sharding) -> tuple[int, ...]:
+        """Shape of a shard of a tensor of this shape, with its padding."""
         return tuple(map(self.local_size, shape, sharding))
 
     def rows_held(self, size: int, splits: Splits, at: Mapping[str, int]) -> int:

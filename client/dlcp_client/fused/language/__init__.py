@@ -1,10 +1,12 @@
 """Programs of computation and communication, and their transformations (docs/fused-language.md).
 
-from dlcp_client.fused import language as fl
+    from dlcp_client.fused import language as fl
 
-@fl.program(g=fl.local, w=fl.replicated, lr=fl.scalar)
-def sgd(g, w, lr):
-    return fl.update(w, w - lr * fl.all_reduce(g, "avg"))
+    @fl.program(g=fl.local, w=fl.replicated, lr=fl.scalar)
+    def sgd(g, w, lr):
+        return fl.update(w, w - lr * fl.all_reduce(g, "avg"))
+
+`lower` makes it run.
 """
 
 from . import optimizers
