@@ -121,7 +121,7 @@ class Eos(CommandPlatform):
             if place.kind == "profile trust" and value != "dscp" and intent.keep.queues:
                 found.append(f"classification by {value} for kept queues")
             if place.kind.startswith("queue ") and number_of(inside[0]) in intent.keep.queues:
-                found.append(f"{place.kind.removeprefix('queue ')} in kept queue {inside[0]}")
+                found.append(f"`{self.grammar.begins(place, value)}` in kept queue {inside[0]}")
         return next(filter(None, found), "")
 
 

@@ -116,7 +116,7 @@ MORE: Final = (
     ("A", 'EOS, "QoS Commands", drop thresholds', "eos",
      queue("drop-precedence 1 drop-threshold percent 50"), TAKES, "drop-threshold percent"),
     ("A", 'NX-OS QoS guide, "Configuring Queuing and Scheduling", AFD', "nxos",
-     nxos() + _OUT + "afd queue-desired 150 kbytes ecn\n", REPLACES, "afd in kept queue 3"),
+     nxos() + _OUT + "afd queue-desired 150 kbytes ecn\n", REPLACES, "`afd` in kept queue 3"),
     ("A", 'NX-OS QoS guide, "Configuring Queuing and Scheduling", DPP', "nxos",
      nxos() + _OUT + "dpp set-qos-group 7\n", REPLACES, "dpp set-qos-group 7"),
     ("A", 'NX-OS QoS guide, "Configuring Queuing and Scheduling", WRED', "nxos",
@@ -187,7 +187,7 @@ MORE: Final = (
      _NVUE + "nv set qos advance-buffer-config default-global ingress-lossless-buffer "
      "shared-alpha alpha_2\n", "queues = [3]", "ingress-lossless-buffer"),
     ("D", 'EOS, "QoS Commands", guaranteed bandwidth', "eos",
-     queue("bandwidth guaranteed 10 mbps"), TAKES, "guaranteed in kept queue 3"),
+     queue("bandwidth guaranteed 10 mbps"), TAKES, "`bandwidth guaranteed` in kept queue 3"),
     ("D", "schedulerorch.h of sonic-swss, groups", "sonic",
      sonic({"SCHEDULER_GROUP": {"Ethernet0|1": {"scheduler": "scheduler.1"}}}), "queues = [3, 4]",
      "SCHEDULER_GROUP"),
