@@ -37,6 +37,11 @@ def test_a_file_of_two_platforms_is_refused(platform: str, other: str) -> None:
         PLATFORMS[platform].read(f"{TEXTS[platform]}\n{TEXTS[other]}")
 
 
+def test_the_first_line_of_the_other_platform_is_named() -> None:
+    with pytest.raises(BadState, match=r"^line 3 \('set system host-name x'\) is of another plat"):
+        PLATFORMS["eos"].read("hostname leaf\ninterface Ethernet1\nset system host-name x\n")
+
+
 @pytest.mark.parametrize("platform", LINES)
 @pytest.mark.parametrize("control", ["\x00", "\x1b[2J", "\x08", "\x7f"])
 def test_control_characters_are_refused_by_their_line(platform: str, control: str) -> None:

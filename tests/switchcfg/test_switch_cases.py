@@ -263,6 +263,9 @@ MORE: Final = (
     ("E", 'Junos, "Applying Rewrite Rules": all interfaces', "junos",
      _JUNOS + "set class-of-service interfaces all unit 0 rewrite-rules dscp X\n", "queues = [4]",
      "rewrite"),
+    ("A", 'EOS, "DCBX and Flow Control": a priority that drops', "eos",
+     PORT.replace("LINE", "priority-flow-control priority 3 drop"), "queues = [3]",
+     "the port's own line wins"),
     ("B", 'EOS, "QoS Profiles": of a subinterface', "eos",
      _BARE + "interface Ethernet1/1.10\n   service-profile X\n", "queues = [3]",
      "unread: Ethernet1/1.10: "),
@@ -347,6 +350,7 @@ def test_an_instance_is_refused_by_its_line(platform: str, text: str, keep: str,
         ("nvue", _NVUE + "nv set nve vxlan encapsulation dscp action copy\n"
          "nv set nve vxlan decapsulation dscp action preserve\n", "queues = [3]"),
         ("nvue", _NVUE + "nv set system forwarding ecmp-hash source-port on\n", "queues = [3]"),
+        ("eos", _BARE + "qos profile X\n   priority-flow-control priority 3 drop\n", ""),
         ("eos", _BARE + "interface Ethernet3/1.10\n   service-profile X\n", ""),
         ("nxos", nxos() + "platform qos ing-pg-share\nroute-map R permit 10\n"
          "  set ip precedence 3\ninterface Ethernet1/1\n  ip policy route-map S\n"
