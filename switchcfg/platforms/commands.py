@@ -86,9 +86,7 @@ class CommandPlatform(ABC):
     said: str = ""  # the command that prints the configuration
     signs: str = ""  # matches a line of every answer; "": any text is read
     strange: str = "(?!)"  # a line that matches shows the answer of another platform
-    message: str = (
-        "(?!)"  # matches a text for people, such as a banner, whose lines are no commands
-    )
+    message: str = "(?!)"  # matches a text for people, whose lines are no commands: a banner
 
     @abstractmethod
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:

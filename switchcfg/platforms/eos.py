@@ -61,7 +61,7 @@ class Eos(CommandPlatform):
         r"^(!Command:|version \d|feature \S+$|vdc |system qos|(class|policy)-map type queuing|nv |"
         r"set (system|interfaces|class-of-service) )"
     )
-    message = r"^ *(banner \w+|comment)\n(.*\n)*? *EOF$"
+    message = r"^ *(banner \w+|comment)\n((?! *(banner|comment)\b).*\n)*? *EOF$"
     degraded = ("shares of the buffer: thresholds follow them, and the chip sets the limits",)
 
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:

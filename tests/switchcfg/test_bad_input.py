@@ -101,3 +101,13 @@ def test_an_intent_that_keeps_what_is_not_there_writes_no_plan(
     said = capsys.readouterr().err
     assert said.count("code point 24 goes to queue 3 today, not to 5 as [keep.dscp] says") == 1
     assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("platform", "line"), [("eos", "banner login"), ("eos", "comment"), ("nxos", "banner motd {}")]
+)
+def test_banners_without_an_end_are_read_in_linear_time(platform: str, line: str) -> None:
+    ends = (chr(0x4E00 + each) for each in range(20_000))
+    lines = "".join(f"{line.format(end)}\n" for end in ends)
+    read = PLATFORMS[platform].read(f"hostname leaf\n{lines}interface Ethernet1/1\n")
+    assert counts(read) == (1, 1)

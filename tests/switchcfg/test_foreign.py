@@ -31,7 +31,9 @@ BARE = {
 @pytest.mark.parametrize("platform", COMMANDS)
 @pytest.mark.parametrize("text", NOTHING.values(), ids=NOTHING)
 def test_what_no_switch_says_is_refused(platform: str, text: str) -> None:
-    with pytest.raises(BadState, match=f"not a configuration of {platform}|is of another platform") as caught:
+    with pytest.raises(
+        BadState, match=f"not a configuration of {platform}|is of another platform"
+    ) as caught:
         PLATFORMS[platform].read(text)
     assert "show" in str(caught.value)
 
