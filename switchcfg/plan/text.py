@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from switchcfg.intent.port_ranges import folded
+from switchcfg.intent.port_ranges import compact, folded
 from switchcfg.plan.plan import Plan
 from switchcfg.plan.state import Change
 
@@ -15,15 +15,7 @@ def lines(plan: Plan) -> Iterator[str]:
     yield f"{plan.device} ({plan.platform}):"
     if not plan.changes:
         yield "  no changes"
-    objects: dict[tuple[str, str], list[Change]] = {}
-    for change in plan.changes:
-        objects.setdefault((change.place.kind, change.place.name), []).append(change)
-    for (kind, name), changes in objects.items():
-        yield f"  {_sign(changes)} {kind} {name}".rstrip()
-        for change in changes[:FEW]:
-            yield f"      {change.sign} {_value(change)}"
-        if len(changes) > FEW:
-            yield f"        ... and {len(changes) - FEW} more"
+    yield from _changes(plan)
     read, every = plan.read
     if every:
         far = "" if read == every else "; the others are not near what the plan touches"
@@ -34,6 +26,31 @@ def lines(plan: Plan) -> Iterator[str]:
         yield f"  disrupts: {text}"
     for text in plan.degraded:
         yield f"  degraded: {text}"
+
+
+def _changes(plan: Plan) -> Iterator[str]:
+    """The objects that change; those with the same changes share lines."""
+    objects: dict[tuple[str, str], list[Change]] = {}
+    for change in plan.changes:
+        objects.setdefault((change.place.kind, change.place.name), []).append(change)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for (kind, name), changes in objects.items():
+        values = (f"{each.sign} {_value(each)}" for each in changes)
+        alike.setdefault((f"{_sign(changes)} {kind}", *values), []).append(name)
+    for (head, *said), names in alike.items():
+        yield f"  {head} {', '.join(_ranges(names))}".rstrip()
+        yield from (f"      {each}" for each in said[:FEW])
+        if len(said) > FEW:
+            yield f"        ... and {len(said) - FEW} more"
+
+
+def _ranges(names: Sequence[str]) -> list[str]:
+    """The names as ranges: of their last numbers, or of the ports that they begin with."""
+    rows: dict[str, list[str]] = {}
+    for port, bar, row in (name.partition("|") for name in names):
+        rows.setdefault(f"{bar}{row}", []).append(port)
+    by_port = [f"{ports}{row}" for row, found in rows.items() for ports in compact(found)]
+    return min(compact(names), by_port, key=len)
 
 
 def summary(plans: Sequence[Plan]) -> str:

@@ -11,6 +11,7 @@ from switchcfg.intent.intent import Device, Intent, PortGroup
 from switchcfg.intent.known import KNOWN
 from switchcfg.plan.account import Reading
 from switchcfg.plan.kept import kept, left_out, lossless
+from switchcfg.plan.masking import masked
 from switchcfg.plan.queues import Abilities, Layout
 from switchcfg.plan.state import Change, Owns, Place, State, after, natural
 from switchcfg.platforms.grammar import CHANNEL, Grammar
@@ -27,6 +28,7 @@ from switchcfg.platforms.platform import (
 from switchcfg.platforms.rule import SEPARATOR
 
 SHOWN: Final = 4  # ports that an error lists
+SHOWN_TEXT: Final = 40  # characters of a line in an error
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 # Lines that no platform of command lines prints: JSON, and sections of a Linux switch's answer
 _ELSEWHERE: Final = r"^(\{.*|\}|@@ \w.*)$"
@@ -84,9 +86,7 @@ class CommandPlatform(ABC):
     said: str = ""  # the command that prints the configuration
     signs: str = ""  # matches a line of every answer; "": any text is read
     strange: str = "(?!)"  # a line that matches shows the answer of another platform
-    message: str = (
-        "(?!)"  # matches a text for people, such as a banner, whose lines are no commands
-    )
+    message: str = "(?!)"  # matches a text for people, whose lines are no commands: a banner
 
     @abstractmethod
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
@@ -250,15 +250,18 @@ class CommandPlatform(ABC):
         return self.grammar.near(device.ports, present)
 
     def read(self, text: str) -> State:
-        if not _recognised(self, text):
+        document = text.lstrip().startswith(("<", "{", "["))
+        if document or not re.search(self.signs, text, re.MULTILINE):
             raise foreign(self.name, self.said, text)
         refuse_controls(text, self.said)
         blank = re.compile(self.message, re.MULTILINE)
         text = blank.sub(lambda found: "\n" * found[0].count("\n"), text)
-        if found := re.search(_ELSEWHERE, text, re.MULTILINE):
+        if found := re.search(f"{self.strange}|{_ELSEWHERE}", text, re.MULTILINE):
             number = text.count("\n", 0, found.start()) + 1
+            line = masked(text.split("\n")[number - 1])[:SHOWN_TEXT]
             raise BadState(
-                f"line {number} is of another platform: save the output of `{self.said}` alone"
+                f"line {number} ({line!r}) is of another platform: save the output of "
+                f"`{self.said}` alone"
             )
         return Reading.from_text(self.grammar.read(text), text)
 
@@ -273,11 +276,3 @@ class CommandPlatform(ABC):
         lines = self.grammar.commands(changes, after(present, changes))
         payload = "".join(f"{line}\n" for line in lines)
         return (Step(self.mode, payload, self.disrupts(changes)),)
-
-
-def _recognised(platform: CommandPlatform, text: str) -> bool:
-    """Whether the text is an answer of this platform, even if no line matches the grammar."""
-    shapes = (platform.signs, platform.strange)
-    own, other = (re.search(each, text, re.MULTILINE) for each in shapes)
-    document = text.lstrip().startswith(("<", "{", "["))
-    return own is not None and other is None and not document

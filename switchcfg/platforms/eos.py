@@ -61,7 +61,7 @@ class Eos(CommandPlatform):
         r"^(!Command:|version \d|feature \S+$|vdc |system qos|(class|policy)-map type queuing|nv |"
         r"set (system|interfaces|class-of-service) )"
     )
-    message = r"^ *(banner \w+|comment)\n(.*\n)*? *EOF$"
+    message = r"^ *(banner \w+|comment)\n((?! *(banner|comment)\b).*\n)*? *EOF$"
     degraded = ("shares of the buffer: thresholds follow them, and the chip sets the limits",)
 
     def group(self, intent: Intent, group: PortGroup, layout: Layout) -> Mapping[Place, str]:
@@ -121,7 +121,7 @@ class Eos(CommandPlatform):
             if place.kind == "profile trust" and value != "dscp" and intent.keep.queues:
                 found.append(f"classification by {value} for kept queues")
             if place.kind.startswith("queue ") and number_of(inside[0]) in intent.keep.queues:
-                found.append(f"{place.kind.removeprefix('queue ')} in kept queue {inside[0]}")
+                found.append(f"`{self.grammar.begins(place, value)}` in kept queue {inside[0]}")
         return next(filter(None, found), "")
 
 

@@ -121,6 +121,9 @@ IDLE: Final = (
         "of packets of the switch itself",
     ),
     _known(r"qos profile \S+ / uc-tx-queue \d+ / priority strict", "the default of a queue"),
+    _known(
+        r"qos profile \S+ / priority-flow-control priority \d+ drop", "the default of a priority"
+    ),
     _known(r"qos profile \S+ / uc-tx-queue \d+ / random-detect ecn count", "counts packets"),
     _known(r"qos profile \S+ / (no )?priority-flow-control pause watchdog.*", "guards, not sets"),
     _known(
@@ -154,7 +157,8 @@ REFUSED: Final = (
     _known(
         _PORT + r"(no qos trust|qos trust (?!dscp$).*|qos (cos|dscp) .*|shape .*|"
         r"(uc-|mc-)?tx-queue \d+ / (?!random-detect ecn count$).*|"
-        r"service-policy (?!type pbr ).*|(bandwidth|random-detect) .*)",
+        r"service-policy (?!type pbr ).*|(bandwidth|random-detect) .*|"
+        r"priority-flow-control priority \d+ drop)",
         _ON_PORT,
     ),
     _known(

@@ -181,6 +181,10 @@ class Grammar:
     def _lines(self, place: Place, value: str) -> tuple[str, ...]:
         return self._rule(place, value).lines(place.name, value)
 
+    def begins(self, place: Place, value: str) -> str:
+        """The first words of the line of a value, as the device prints them."""
+        return re.split(r" ?[<{]", self._rule(place, value).path[-1])[0]
+
     def _undo(self, place: Place, value: str) -> tuple[str, ...]:
         return self._rule(place, value).undo_lines(place.name, value)
 

@@ -54,19 +54,19 @@ def test_ecn_of_a_kept_queue_is_seen_in_every_unit_of_eos(unit: str, tail: str) 
 @pytest.mark.parametrize(
     ("line", "lost"),
     [
-        ("bandwidth percent 40", "share in kept queue 3"),
-        ("no priority", "round robin in kept queue 3"),
-        ("bandwidth guaranteed percent 10", "guaranteed in kept queue 3"),
-        ("shape rate 10 gbps", "shape in kept queue 3"),
+        ("bandwidth percent 40", "`bandwidth percent` in kept queue 3"),
+        ("no priority", "`no priority` in kept queue 3"),
+        ("bandwidth guaranteed percent 10", "`bandwidth guaranteed` in kept queue 3"),
+        ("shape rate 10 gbps", "`shape rate` in kept queue 3"),
         (
             "random-detect drop drop-precedence 1 minimum-threshold 1 mbytes maximum-threshold 2 "
             "mbytes drop-probability 50",
-            "drop in kept queue 3",
+            "`random-detect drop drop-precedence` in kept queue 3",
         ),
         (
             "random-detect drop minimum-threshold 10 segments maximum-threshold 20 segments "
             "drop-probability 50",
-            "drop other in kept queue 3",
+            "`random-detect drop minimum-threshold` in kept queue 3",
         ),
     ],
 )

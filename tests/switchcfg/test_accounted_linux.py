@@ -90,7 +90,38 @@ def test_a_filter_of_the_root_queue_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "action", ["gact action drop", "mirred (Egress Mirror to device p2) pipe", "vlan push id 3"]
+    "rule", ['accept comment "ip dscp set cs1"', 'log prefix "meta priority set " accept']
+)
+def test_the_text_of_a_comment_is_no_rule(rule: str) -> None:
+    assert planned(chain(rule)).changes
+    assert "ip dscp set cs1" in refusal(chain(f"ip dscp set cs1 {rule}"))
+
+
+def test_flows_that_the_chip_forwards_are_refused() -> None:
+    table = (
+        "@@ ruleset\ntable inet T {\n\tflowtable f {\n\t\thook ingress priority 0\n"
+        "\t\tdevices = { p1 }\n\t\tflags offload\n\t}\n}\n"
+    )
+    assert "beside the port's queues" in refusal(table)
+    assert planned(table.replace("\t\tflags offload\n", "")).changes
+
+
+def test_a_code_point_of_an_outer_header_is_refused() -> None:
+    """tc-tunnel_key(8)"""
+    text = f"@@ filters ingress p1\n{FILTER.format('flower')}\taction order 1: tunnel_key set\n"
+    assert planned(text).changes
+    assert '"filter ingress / tos 0x40"' in refusal(f"{text}\ttos 0x40\n")
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "nat ingress 192.0.2.1/32 pass",
+        "csum (iph) action pass",
+        "gact action drop",
+        "mirred (Egress Mirror to device p2) pipe",
+        "vlan push id 3",
+    ],
 )
 def test_a_filter_that_forwards_or_drops_is_of_no_matter(action: str) -> None:
     text = f"@@ filters ingress p1\n{FILTER.format('matchall')}\taction order 1: {action}\n"

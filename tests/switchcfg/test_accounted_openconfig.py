@@ -158,3 +158,21 @@ def test_a_removal_leaves_what_a_vendor_added_to_the_interface() -> None:
     assert [place.name for place in present if place.kind == UNREAD] == [port["interface-id"]]
     deletes = json.loads(removal(*wanted, OC, present).steps[0].payload)["delete"]
     assert not [each for each in deletes if each.endswith(f"[interface-id={port['interface-id']}]")]
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        ({"acme-qos:pfc": {"priority": [{"id": 3, "enabled": True}]}}, "acme-qos:pfc/priority"),
+        ({"acme-qos:scheduling": "strict"}, 'acme-qos:scheduling strict": of a vendor'),
+        ({"openconfig-qos:shaping": {"rate": "9"}}, 'shaping/rate 9": not understood'),
+    ],
+)
+def test_a_part_of_the_whole_tree_that_is_not_known_is_refused(
+    where: dict[str, Any], says: str
+) -> None:
+    document = json.loads(CAPTURED)
+    document["openconfig-qos:qos"] |= where
+    said = refusal(document, intent(KEEP))
+    assert "unread: " in said
+    assert says in said

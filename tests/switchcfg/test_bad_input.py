@@ -37,6 +37,11 @@ def test_a_file_of_two_platforms_is_refused(platform: str, other: str) -> None:
         PLATFORMS[platform].read(f"{TEXTS[platform]}\n{TEXTS[other]}")
 
 
+def test_the_first_line_of_the_other_platform_is_named() -> None:
+    with pytest.raises(BadState, match=r"^line 3 \('set system host-name x'\) is of another plat"):
+        PLATFORMS["eos"].read("hostname leaf\ninterface Ethernet1\nset system host-name x\n")
+
+
 @pytest.mark.parametrize("platform", LINES)
 @pytest.mark.parametrize("control", ["\x00", "\x1b[2J", "\x08", "\x7f"])
 def test_control_characters_are_refused_by_their_line(platform: str, control: str) -> None:
@@ -96,3 +101,13 @@ def test_an_intent_that_keeps_what_is_not_there_writes_no_plan(
     said = capsys.readouterr().err
     assert said.count("code point 24 goes to queue 3 today, not to 5 as [keep.dscp] says") == 1
     assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("platform", "line"), [("eos", "banner login"), ("eos", "comment"), ("nxos", "banner motd {}")]
+)
+def test_banners_without_an_end_are_read_in_linear_time(platform: str, line: str) -> None:
+    ends = (chr(0x4E00 + each) for each in range(20_000))
+    lines = "".join(f"{line.format(end)}\n" for end in ends)
+    read = PLATFORMS[platform].read(f"hostname leaf\n{lines}interface Ethernet1/1\n")
+    assert counts(read) == (1, 1)

@@ -134,7 +134,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
 def test_an_added_platform_is_planned_shown_and_rendered(told: Told) -> None:
     assert told["plan"][0] == told["show"][0] == CHANGES
     for command in ("plan", "show"):
-        assert "leaf (acme):\n  + interface profile port1" in told[command][1]
+        assert "leaf (acme):\n  + interface profile port[1-2]\n      + DLCP" in told[command][1]
     assert "interface port2\n profile DLCP\n" in told["show"][1]
     assert told["render"][0] == SAME
     assert told["plan again"][0] == SAME

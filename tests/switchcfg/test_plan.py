@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from switchcfg.errors import BadPlan, Moved
 from switchcfg.plan.plan import Plan, dump, load, plan, removal, reverse
-from switchcfg.plan.state import Place, after, difference, fingerprint
+from switchcfg.plan.state import Change, Place, after, difference, fingerprint
 from switchcfg.plan.text import lines, summary
 from switchcfg.platforms.eos import Eos
 from switchcfg.platforms.json_patch import patch, pointer
@@ -133,3 +133,27 @@ def test_pointers_escape_what_json_pointer_reserves() -> None:
     assert json.loads(json.dumps(patch({"T": {"k/1": {"f": "1"}}}, {}))) == [
         {"op": "remove", "path": "/T"}
     ]
+
+
+def changed(*rows: tuple[str, str, str]) -> list[str]:
+    """The lines of a plan that adds these values: kind, name, field = its own text."""
+    changes = tuple(Change(Place(kind, name, field), None, field) for kind, name, field in rows)
+    made = Plan("leaf", "sonic", "lab", "", changes, (), ())
+    return [*lines(made)][1:]
+
+
+def test_objects_with_the_same_changes_share_their_lines() -> None:
+    ports = range(0, 128, 4)
+    assert changed(*(("QUEUE", f"Ethernet{n}|5", "x") for n in ports)) == [
+        "  + QUEUE Ethernet[0-124/4]|5",
+        "      + x: x",
+    ]
+    rows = [("QUEUE", f"Ethernet{n}|{part}", "x") for n in ports for part in ("0-2", "5-6")]
+    assert changed(*rows)[0] == "  + QUEUE Ethernet[0-124/4]|0-2, Ethernet[0-124/4]|5-6"
+    assert changed(*(("curve", f"DLCP|{n}", "x") for n in range(3, 8)))[0] == "  + curve DLCP|[3-7]"
+    assert len(changed(("QUEUE", "a", "x"), ("QUEUE", "b", "y"))) == 4
+    # Values that are not shown count, too.
+    many = [("MAP", name, str(field)) for name in "ab" for field in range(9)]
+    assert changed(*many)[0] == "  + MAP a, b"
+    assert len(changed(*many)) == 10
+    assert len(changed(*many, ("MAP", "b", "ten"))) == 20

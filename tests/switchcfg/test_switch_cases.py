@@ -116,7 +116,7 @@ MORE: Final = (
     ("A", 'EOS, "QoS Commands", drop thresholds', "eos",
      queue("drop-precedence 1 drop-threshold percent 50"), TAKES, "drop-threshold percent"),
     ("A", 'NX-OS QoS guide, "Configuring Queuing and Scheduling", AFD', "nxos",
-     nxos() + _OUT + "afd queue-desired 150 kbytes ecn\n", REPLACES, "afd in kept queue 3"),
+     nxos() + _OUT + "afd queue-desired 150 kbytes ecn\n", REPLACES, "`afd` in kept queue 3"),
     ("A", 'NX-OS QoS guide, "Configuring Queuing and Scheduling", DPP', "nxos",
      nxos() + _OUT + "dpp set-qos-group 7\n", REPLACES, "dpp set-qos-group 7"),
     ("A", 'NX-OS QoS guide, "Configuring Queuing and Scheduling", WRED', "nxos",
@@ -187,7 +187,7 @@ MORE: Final = (
      _NVUE + "nv set qos advance-buffer-config default-global ingress-lossless-buffer "
      "shared-alpha alpha_2\n", "queues = [3]", "ingress-lossless-buffer"),
     ("D", 'EOS, "QoS Commands", guaranteed bandwidth', "eos",
-     queue("bandwidth guaranteed 10 mbps"), TAKES, "guaranteed in kept queue 3"),
+     queue("bandwidth guaranteed 10 mbps"), TAKES, "`bandwidth guaranteed` in kept queue 3"),
     ("D", "schedulerorch.h of sonic-swss, groups", "sonic",
      sonic({"SCHEDULER_GROUP": {"Ethernet0|1": {"scheduler": "scheduler.1"}}}), "queues = [3, 4]",
      "SCHEDULER_GROUP"),
@@ -263,6 +263,9 @@ MORE: Final = (
     ("E", 'Junos, "Applying Rewrite Rules": all interfaces', "junos",
      _JUNOS + "set class-of-service interfaces all unit 0 rewrite-rules dscp X\n", "queues = [4]",
      "rewrite"),
+    ("A", 'EOS, "DCBX and Flow Control": a priority that drops', "eos",
+     PORT.replace("LINE", "priority-flow-control priority 3 drop"), "queues = [3]",
+     "the port's own line wins"),
     ("B", 'EOS, "QoS Profiles": of a subinterface', "eos",
      _BARE + "interface Ethernet1/1.10\n   service-profile X\n", "queues = [3]",
      "unread: Ethernet1/1.10: "),
@@ -347,6 +350,7 @@ def test_an_instance_is_refused_by_its_line(platform: str, text: str, keep: str,
         ("nvue", _NVUE + "nv set nve vxlan encapsulation dscp action copy\n"
          "nv set nve vxlan decapsulation dscp action preserve\n", "queues = [3]"),
         ("nvue", _NVUE + "nv set system forwarding ecmp-hash source-port on\n", "queues = [3]"),
+        ("eos", _BARE + "qos profile X\n   priority-flow-control priority 3 drop\n", ""),
         ("eos", _BARE + "interface Ethernet3/1.10\n   service-profile X\n", ""),
         ("nxos", nxos() + "platform qos ing-pg-share\nroute-map R permit 10\n"
          "  set ip precedence 3\ninterface Ethernet1/1\n  ip policy route-map S\n"

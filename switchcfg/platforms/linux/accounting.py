@@ -15,6 +15,7 @@ from switchcfg.platforms.linux import text as linux_text
 DCB: Final = ("app", "pfc", "ets", "rewr", "maxrate")
 _TABLE: Final = re.compile(r"table (\S+) (\S+) \{.*")
 _DEVICES: Final = re.compile(r"type filter hook \w+ devices? (?:= )?\{?\s*([^;}]+?)\s*\}? priority")
+_SAID: Final = re.compile(r'\b(comment|prefix) "[^"]*"')  # text for people in a rule
 _SETTING: Final = re.compile(r"[\w.-]+ = \S+")
 _FRAME: Final = re.compile(  # what is around the rules of a table
     r"(table netdev|chain|set|map) \S+ \{( .* \})?|\}|"
@@ -42,6 +43,7 @@ _HARMLESS_TARGETS: Final = (
     "TCPMSS|TCPOPTSTRIP|CHECKSUM|TRACE|SET|SNAT|DNAT|MASQUERADE|REDIRECT|NETMAP|TPROXY|TTL|HL|TEE|"
     "SYNPROXY|RATEEST|IDLETIMER|LED|FLOWOFFLOAD"
 )
+_FORWARDS: Final = r"(gact|mirred|sample|vlan|tunnel_key|ct|nat|csum)\b"
 IDLE: Final = (
     _known(r"qdisc \S+ 0: .*", "the kernel's own queues, which a root queue replaces"),
     _known(r"qdisc (clsact|ingress) .*", "its filters are read one by one"),
@@ -55,7 +57,7 @@ IDLE: Final = (
         "its actions are read one by one",
     ),
     _known(
-        r"filter (ingress|egress) / action order \d+: (gact|mirred|sample|vlan|tunnel_key|ct)\b.*",
+        rf"filter (ingress|egress) / action order \d+: {_FORWARDS}.*",
         "forwards, drops or copies: chooses no queue",
     ),
     _known(r"filter (ingress|egress) / (?!filter |action ).*", "what a filter or an action is of"),
@@ -77,8 +79,13 @@ REFUSED: Final = (
     ),
     _known(
         r"filter (ingress|egress) / (filter .*\b(bpf|flow|route4|rsvp)\b.*|"
-        r"action order \d+: (?!(gact|mirred|sample|vlan|tunnel_key|ct)\b).*)",
+        rf"action order \d+: (?!{_FORWARDS}).*)",
         _CHANGES,
+    ),
+    _known(r"filter (ingress|egress) / tos 0x.*", _CHANGES),  # of an outer header: tunnel_key
+    _known(
+        "flowtable offload",
+        "the chip forwards these flows beside the port's queues: remove `flags offload`",
     ),
     _known(r"rule / .*\b(dscp|ecn|pcp|dei|priority|traffic-class|@\w+,\d+,\d+) set .*", _CHANGES),
     _known(r'rule / .*xt target "(DSCP|TOS|ECN|CLASSIFY)".*', _CHANGES),
@@ -268,6 +275,8 @@ def _ruleset(
         if line.startswith("chain ") and line.endswith("{"):
             in_chain, owners = True, (SWITCH,)
             continue
+        if not in_chain and line.rstrip(";") == "flags offload":
+            yield Item((SWITCH,), "flowtable offload", f"{family} {table}: flowtable {line}"), False
         if not in_chain or (family == "netdev" and table in own):
             in_chain = in_chain and line != "}"
             continue
@@ -277,4 +286,5 @@ def _ruleset(
             devices = _NAME.findall(found[1].replace('"', " "))
             owners = tuple(port for each in devices for port in below.get(each, (each,)))
         elif line and not line.startswith(("type ", "comment ", "policy ")):
-            yield Item(owners, f"rule / {line}", f"{family} {table}: {line}"), False
+            said = _SAID.sub(r"\1", line)
+            yield Item(owners, f"rule / {said}", f"{family} {table}: {line}"), False

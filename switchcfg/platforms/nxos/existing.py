@@ -10,6 +10,7 @@ from typing import Final
 from switchcfg.intent.intent import Device, Intent
 from switchcfg.plan.state import Change, Place, State
 from switchcfg.platforms.commands import number_of
+from switchcfg.platforms.nxos.grammar import GRAMMAR
 from switchcfg.platforms.nxos.known import MARKS, MATCHES
 from switchcfg.platforms.rule import SEPARATOR
 
@@ -74,7 +75,7 @@ def lost(intent: Intent, policy: str, present: State) -> Iterator[str]:
             continue
         if place.kind.startswith("queue ") and place.kind not in CARRIED:
             if (queue := number_of(inside[0])) in intent.keep.queues:
-                yield f"{place.kind.removeprefix('queue ')} in kept queue {queue}"
+                yield f"`{GRAMMAR.begins(place, value)}` in kept queue {queue}"
         elif place.kind == "mark group" and number_of(value) in how:
             where = f"{how[number_of(value)]} queue {value}"
             yield from (

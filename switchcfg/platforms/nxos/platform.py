@@ -48,7 +48,7 @@ class Nxos(CommandPlatform):
         r"^(! (device|Command): |qos (map|profile) |vrf instance |transceiver |nv |"
         r"set (system|interfaces|class-of-service) )"
     )
-    message = r"^banner \w+ (\S)(.|\n)*?\1"
+    message = r"^banner \w+ (\S)(?:.*\n(?!banner ))*?.*?\1"
     degraded = ("more than one strict level needs a queuing template with several levels",)
 
     def render(self, intent: Intent, device: Device) -> Rendered:

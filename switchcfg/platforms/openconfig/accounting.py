@@ -32,7 +32,7 @@ _OWNERS: Final = {
 }
 _KEY: Final = re.compile(r"\[(.*)\]")
 _POINTS: Final = re.compile(r"\d+(,\d+)*")
-_VENDOR: Final = re.compile(r".*/(?!openconfig-)[\w-]+:[\w-]+(\[.*)?( .*|/.*)?")
+_VENDOR: Final = re.compile(r"(.*/)?(?!openconfig-)[\w-]+:[\w-]+(\[.*)?( .*|/.*)?")
 
 
 def _known(shape: str, why: str) -> KnownLine:

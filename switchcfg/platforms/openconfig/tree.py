@@ -102,6 +102,7 @@ IDENTITIES: Final = (
     "priority",
     "output-type",
 )  # may have a module name as prefix
+KEYS: Final = ("interface-id", "name", "id", "type", "sequence")  # of the model's lists
 MAX_DEPTH: Final = 16  # of containers below an interface or /qos; the model has 10
 _SEGMENT: Final = re.compile(r"([\w-]+)(?:\[([\w-]+)=(\{\})\])?")
 SCHEDULERS: Final = ("ONE_RATE_TWO_COLOR", "TWO_RATE_THREE_COLOR")  # identities, not enums
@@ -208,8 +209,8 @@ def _members(at: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def leaves(root: Any) -> Iterator[tuple[str, str, Any]]:
-    """(path with keys, leaf, value) of every configured leaf below /qos, and of every leaf of a
-    vendor's module.
+    """(path with keys, leaf, value) of every configured leaf below /qos, of every leaf of a
+    vendor's module, and of every other leaf that is no key of a list.
 
     Raises: BadState for too many levels.
     """
@@ -233,7 +234,7 @@ def _leaves(at: Any, where: str, depth: int) -> Iterator[tuple[str, str, Any]]:
                     if ":" not in leaf and not isinstance(key, dict | list)
                 ]
                 yield from _leaves(row, f"{below}[{','.join(keys)}]", depth - 1)
-        elif "/config" in f"/{where}" or ":" in name:
+        elif "/config" in f"/{where}" or ":" in below or name not in KEYS:
             yield where, name, value
 
 
