@@ -66,7 +66,7 @@ def _gpt(size: int) -> Case:
     return Case(*gpt(batch=6), Mesh(sizes), (batch, batch), patterns, Costs())
 
 
-# A row of a matrix or an element of a vector is the unit, so that each parameter has shards.
+# Every parameter, by its first dimension.
 SHARDED: Final = {
     "*.bias": ("data",), "*before_*.weight": ("data",), "last.weight": ("data",),
     "*.[qkvo].weight": ("data", None), "*.up.weight": ("data", None),
