@@ -123,7 +123,7 @@ class GlooGroup:
         self._open = True
 
     @of_one_tensor
-    def all_reduce(self, tensor: Any, op: str, *, policy: LossPolicy) -> GlooWork:
+    def all_reduce(self, tensor: Any, op: str, *, policy: LossPolicy, layers: Any = ()) -> GlooWork:
         opts = dist.AllreduceOptions()
         opts.reduceOp, opts.timeout = OPS[op], self._left(policy)
         average = (lambda: tensor.div_(self.size)) if op == "avg" else None

@@ -102,8 +102,16 @@ def _run(op: Any, sample: Any, recorder: Recorder) -> None:
         torch.autograd.backward(outs, [torch.randn_like(one) for one in outs])
 
 
-def graph_of(call: Recorded) -> tuple[Captured, list[Tensor], Any]:
-    """The call as a program, its tensors, and its results."""
+class OneCall(NamedTuple):
+    """A call as a program, its tensors, and its results."""
+
+    captured: Captured
+    given: list[Tensor]
+    made: Any
+
+
+def graph_of(call: Recorded) -> OneCall:
+    """For any number of checks."""
     graph = fx.Graph()
     given: list[Tensor] = []
     inputs: list[Port] = []
@@ -118,7 +126,7 @@ def graph_of(call: Recorded) -> tuple[Captured, list[Tensor], Any]:
         return node
 
     args, kwargs = pytree.tree_map(put, (call.args, call.kwargs))
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # `torch.manual_seed` takes longer than most calls
     made = call.target(*call.args, **call.kwargs)
     node = graph.call_function(call.target, tuple(args), kwargs)
     node.meta["val"] = made
@@ -129,34 +137,33 @@ def graph_of(call: Recorded) -> tuple[Captured, list[Tensor], Any]:
     ]
     graph.output(tuple(node for _ in outputs))
     spec = pytree.tree_structure(())
-    return Captured(graph, tuple(inputs), tuple(outputs), spec, spec, {}, ()), given, made
+    captured = Captured(graph, tuple(inputs), tuple(outputs), spec, spec, {}, ())
+    return OneCall(captured, given, made)
 
 
-def divided(call: Recorded, random: Random) -> Partition:
-    captured, given, _ = graph_of(call)
+def divided(call: OneCall, random: Random) -> Partition:
     mesh = random.choice(MESHES)
     said = []
-    for at, x in enumerate(given):
+    for at, x in enumerate(call.given):
         dims = dims_for(random, x.shape, mesh) if x.dim() else ()
         said.append(checked(dims, mesh, x.shape, name=str(at), source="random"))
-    return partition_of(plan_of(captured, mesh, {}, said), random.choice(NETWORKS))
+    return partition_of(plan_of(call.captured, mesh, {}, said), random.choice(NETWORKS))
 
 
-def check(call: Recorded, random: Random) -> Partition:
+def check(call: OneCall, random: Random) -> Partition:
     """Raises: AssertionError if the call on shards differs; BadConfig: it has no rule."""
     partition = divided(call, random)
     plan, mesh = partition.plan, partition.plan.mesh
-    _, given, made = graph_of(call)
     each = [
         [
             shards(x, held_as(plan, kind, value), mesh, rank)
-            for x, (kind, _, value) in zip(given, plan.captured.inputs, strict=True)
+            for x, (kind, _, value) in zip(call.given, plan.captured.inputs, strict=True)
             if value is not None
         ]
         for rank in range(mesh.ranks)
     ]
     outputs = simulate(partition.graph, mesh, each)
-    results = [made] if isinstance(made, Tensor) else list(made)
+    results = [call.made] if isinstance(call.made, Tensor) else list(call.made)
     for at, (kind, name, value) in enumerate(plan.captured.outputs):
         assert value is not None
         right = results[int(name)]

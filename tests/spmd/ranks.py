@@ -73,9 +73,11 @@ def joined(rank: int, size: int) -> None:
     torch.manual_seed(rank)
     given = [torch.randn(5, 3).double(), torch.randn(2, 7).double(), torch.randn(()).double()]
     pairs = [(given[0], 0), (given[1], 1)]
-    for found, x in zip(ranks.begin_sums(given, "a").end(), given, strict=True):
+    for found, x in zip(
+        ranks.begin_sums(given, "a", ["back", "front", "middle"]).end(), given, strict=True
+    ):
         torch.testing.assert_close(found, ranks.all_reduce(x, "a"), rtol=1e-12, atol=1e-12)
-    pending = ranks.begin_scatters(given[:2], "a", [0, 1])
+    pending = ranks.begin_scatters(given[:2], "a", [0, 1], ["back", "front"])
     for found, (x, dim) in zip(pending.end(), pairs, strict=True):
         right = ranks.reduce_scatter(x, "a", dim)
         torch.testing.assert_close(found, right, rtol=1e-12, atol=1e-12)
@@ -215,6 +217,11 @@ def mistakes(rank: int, size: int) -> None:
         )
     with pytest.raises(RuntimeError, match=r'Missing key.*"up.weight"'):
         parallel.load_state_dict({})
+    wider = perceptron()[0]
+    wider.up, wider.down = nn.Linear(13, 23).double(), nn.Linear(23, 5).double()
+    mine = wider if rank == 1 else model
+    with pytest.raises(RanksDisagree, match=r"rank 1 has another program than rank 0: .*23.*22"):
+        partition(mine, mesh, example=(x, target), inputs=inputs)
     _check_equal(parallel, model)
     check_equal("one\ntwo")
     with pytest.raises(RanksDisagree, match="rank 1 has another program than rank 0: 'line 1'"):

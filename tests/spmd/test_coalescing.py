@@ -4,11 +4,13 @@ import torch
 from torch import fx
 
 from dlcp_client.spmd.annotations import annotate
+from dlcp_client.spmd.capture import Kind
 from dlcp_client.spmd.coalescing import GATHERS, OPERATIONS, buckets, coalesced, gathers
 from dlcp_client.spmd.halves import halves_of
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.partitioner import Partition
 from dlcp_client.spmd.planning import plan
+from dlcp_client.spmd.urgency import classes_of_gradients
 from tests.spmd.models import TENSOR_PARALLEL, gpt
 
 BATCH = [("data", None), ("data", None)]
@@ -43,6 +45,24 @@ def test_sums_begin_before_the_backward_pass_ends() -> None:
     after_first = [at for at in products if at > places[0]]
     assert len(after_first) > len(products) / 4
     assert min(ends) > max(*places, *products)
+
+
+def test_gradients_that_the_next_forward_pass_awaits_first_are_more_urgent() -> None:
+    """As `ddp.register` has them, though backward passes make the last layers' gradients first."""
+    model, arguments = gpt()
+    made = plan(model, Mesh({"data": 2}), example=arguments, inputs=BATCH)
+    classes = classes_of_gradients(made.plan.captured)
+    of = {
+        port.name: classes[port.value]
+        for port in made.plan.captured.outputs
+        if port.kind is Kind.GRADIENT and port.value
+    }
+    assert of["tokens.weight"] == "front" and of["last.weight"] == "back"
+    assert of["blocks.0.q.weight"] == "front" and of["blocks.1.down.weight"] == "back"
+    given = [node.args[-1] for node in coalesced(made).nodes if node.target == "begin_sums"]
+    assert given[0][0] == "back" and given[-1][-1] == "front"
+    for node, bucket in zip(given, buckets(made), strict=True):
+        assert node == [classes[one.value] for one in bucket]
 
 
 def test_only_gradients_of_an_axis_are_joined() -> None:

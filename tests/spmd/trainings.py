@@ -66,11 +66,18 @@ def _gpt(size: int) -> Case:
     return Case(*gpt(batch=6), Mesh(sizes), (batch, batch), patterns, Costs())
 
 
+# Every parameter, by its first dimension.
+SHARDED: Final = {
+    "*.bias": ("data",), "*before_*.weight": ("data",), "last.weight": ("data",),
+    "*.[qkvo].weight": ("data", None), "*.up.weight": ("data", None),
+    "*.down.weight": ("data", None), "tokens.weight": ("data", None), "positions": ("data", None),
+}  # fmt: skip
+
+
 def _sharded(size: int) -> Case:
     model, arguments = gpt(batch=6)
-    every = {name: ("data", *[None] * (x.dim() - 1)) for name, x in model.named_parameters()}
     batch = ("data", None)
-    return Case(model, arguments, Mesh({"data": size}), (batch, batch), every, Costs(), 1)
+    return Case(model, arguments, Mesh({"data": size}), (batch, batch), SHARDED, Costs(), 1)
 
 
 def _resnet(size: int) -> Case:

@@ -219,7 +219,9 @@ class Collectives(GroupCalls):
         buffer = lent(tensors, reduction.carried)
         if reduction.factor is not None:
             buffer.multiply(reduction.factor)
-        part = self.group.all_reduce(buffer.whole, reduction.op, policy=self.policy(asked))
+        part = self.group.all_reduce(
+            buffer.whole, reduction.op, policy=self.policy(asked), layers=self.layers
+        )
         return GroupWork([part], tensors, buffer.copy_back)
 
     def _all_gather(self, outputs: Tensors, given: torch.Tensor, asked: CallOptions) -> GroupWork:
@@ -262,7 +264,12 @@ class Collectives(GroupCalls):
         if reduction.factor is not None:
             source.multiply(reduction.factor)
         part = self.group.reduce_scatter(
-            target.whole, source.whole, reduction.op, sizes, policy=self.policy(asked)
+            target.whole,
+            source.whole,
+            reduction.op,
+            sizes,
+            policy=self.policy(asked),
+            layers=self.layers,
         )
         return GroupWork([part], [output], target.copy_back)
 

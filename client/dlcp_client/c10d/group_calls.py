@@ -1,12 +1,14 @@
 """What the methods of a process group have in common: any form of the arguments, and the errors."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Final, cast
 
 import torch
 
 from dlcp_client.device.registry import kind_of
+from dlcp_client.operations.layers import Layer
 from dlcp_client.ranges import RANGES
 from dlcpd.contract.errors import DlcpError
 from dlcpd.contract.policy import LossPolicy
@@ -25,11 +27,22 @@ class GroupCalls:
 
     group: transport.TransportGroup
     getGroupName: Callable[[], str]  # as PyTorch calls it
+    layers: Sequence[Layer] = ()  # of the reduction that begins, see `with_layers`
     other: Callable[[str], Any]  # the group that serves a device type; None: this one
 
     def policy(self, asked: CallOptions) -> LossPolicy:
         """The policy of an operation: exact, with the call's timeout."""
         raise NotImplementedError
+
+    @contextmanager
+    def with_layers(self, layers: Sequence[Layer]) -> Iterator[None]:
+        """The reduction that begins meanwhile, on one tensor of floats, has traffic classes by
+        range: `layers` as of Session.all_reduce, in bytes of the tensor."""
+        self.layers = layers
+        try:
+            yield
+        finally:
+            self.layers = ()
 
     def begin(self) -> None:
         """Check that the group is open. Raises: the error that ended it."""

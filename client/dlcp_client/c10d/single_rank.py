@@ -34,7 +34,9 @@ class SingleRankGroup:
 
     rank, size = 0, 1
 
-    def all_reduce(self, tensor: Flat, op: str, *, policy: LossPolicy) -> TransportWork:
+    def all_reduce(
+        self, tensor: Flat, op: str, *, policy: LossPolicy, layers: Iterable[Any] = ()
+    ) -> TransportWork:
         return CompletedWork()
 
     def reduce(self, tensor: Flat, root: int, op: str, *, policy: LossPolicy) -> TransportWork:

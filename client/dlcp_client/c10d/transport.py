@@ -68,8 +68,10 @@ class TransportGroup(Protocol):
     rank: int  # of this process in the group
     size: int
 
-    def all_reduce(self, tensor: Flat, op: str, *, policy: LossPolicy) -> TransportWork:
-        """Reduce over all ranks, in place."""
+    def all_reduce(
+        self, tensor: Flat, op: str, *, policy: LossPolicy, layers: Iterable[Any] = ()
+    ) -> TransportWork:
+        """Reduce over all ranks, in place. `layers`: as of Session.all_reduce."""
 
     def reduce(self, tensor: Flat, root: int, op: str, *, policy: LossPolicy) -> TransportWork:
         """Reduce over all ranks to `tensor` of `root`. On other ranks it is unchanged."""

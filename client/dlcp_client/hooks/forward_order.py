@@ -1,6 +1,6 @@
 """The order in which the forward pass uses parameters, and their traffic classes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import torch
@@ -75,9 +75,16 @@ def in_order(parameters: Iterable[nn.Parameter], first_use: dict[int, int]) -> l
 
 
 def thirds(ordered: list[nn.Parameter]) -> dict[int, str]:
-    """id of each parameter -> class, by the bytes before it: the first is always front."""
-    total, before, found = sum(p.nbytes for p in ordered), 0, {}
-    for parameter in ordered:
-        found[id(parameter)] = CLASSES[min(before * len(CLASSES) // max(total, 1), 2)]
-        before += parameter.nbytes
+    """id of each parameter -> class."""
+    classes = classes_of([p.nbytes for p in ordered])
+    return {id(p): one for p, one in zip(ordered, classes, strict=True)}
+
+
+def classes_of(sizes: Sequence[int]) -> list[str]:
+    """The class of each parameter, given their bytes, by the bytes before it: the first is always
+    front."""
+    total, before, found = sum(sizes), 0, []
+    for size in sizes:
+        found.append(CLASSES[min(before * len(CLASSES) // max(total, 1), 2)])
+        before += size
     return found

@@ -18,6 +18,7 @@ from .capture import Kind
 from .emission import Collective
 from .halves import needed_by
 from .partitioner import Partition
+from .urgency import classes_of_gradients
 
 # Of one axis and type: the first sum starts after a quarter of the bytes.
 OPERATIONS: Final = 4
@@ -101,6 +102,7 @@ class _Coalescing:
         self._sums = buckets(partition)
         # The last gradient of each bucket.
         self._ready = {_operand(one[-1].node): one for one in self._sums}
+        self._classes = classes_of_gradients(partition.plan.captured)
         self._later: dict[int, Bucket] = {}  # by id of the bucket that is used before
         self._gathered: dict[fx.Node, Bucket] = {}  # by the first member
         for row in gathers(partition):
@@ -140,6 +142,8 @@ class _Coalescing:
         ranks, _, axis, *_ = bucket[0].node.args
         given = [self._copied(_operand(one.node)) for one in bucket]
         options = [list(each) for each in zip(*(one.node.args[3:] for one in bucket), strict=True)]
+        if bucket[0].kind != "all_gather":
+            options.append([self._classes[one.value] for one in bucket])
         args: Any = (self._of[ranks], given, axis, *options)  # type: ignore[index]  # a node
         self._begun[id(bucket)] = self._made.call_method(METHODS[bucket[0].kind], args)
 

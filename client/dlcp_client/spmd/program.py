@@ -32,6 +32,14 @@ class Program:
         self._tangents = [int(port.name) for port in captured.inputs if port.kind is Kind.TANGENT]
         self._gradients = [port for port in captured.outputs if port.kind is Kind.GRADIENT]
         self._updates = [port for port in captured.outputs if port.kind is Kind.UPDATE]
+        # Once: a step has a hundred of them. With padding, and without.
+        mesh = ranks.mesh
+        self._full = [mesh.local_shape(_value(one).shape, self.held(one)) for one in self._primals]
+        self._left = {
+            port: self._rows(port.value, left_as(partition.plan, port.kind, port.name, port.value))
+            for port in (*self._gradients, *self._updates)
+            if port.value is not None
+        }
 
     @property
     def stored(self) -> list[Port]:
@@ -64,15 +72,14 @@ class Program:
 
     def forward(self, given: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Results, and the tensors that the backward pass reads."""
-        full = [self._padded(port, x) for port, x in zip(self._primals, given, strict=True)]
+        full = [_padded(x, shape) for x, shape in zip(given, self._full, strict=True)]
         self._ranks.seed += 1
         outputs = self._halves.forward(self._ranks, *full)
         results, end = self._halves.results, self._halves.results + self._halves.updates
         buffers = {port.name: x for port, x in zip(self._primals, given, strict=True)}
-        for (kind, name, value), x in zip(self._updates, outputs[results:end], strict=True):
-            if value is not None:
-                sharding = left_as(self.partition.plan, kind, name, value)
-                buffers[name].copy_(_cut(x, self._rows(value, sharding)))
+        for port, x in zip(self._updates, outputs[results:end], strict=True):
+            if port in self._left:
+                buffers[port.name].copy_(_cut(x, self._left[port]))
         return outputs[:results], outputs[end:]
 
     def backward(self, saved: Sequence[Tensor], tangents: Sequence[Tensor]) -> list[Tensor | None]:
@@ -80,10 +87,9 @@ class Program:
         wanted = [tangents[number] for number in self._tangents]
         outputs = self._halves.backward(self._ranks, *saved, *wanted)
         found: dict[str, Tensor] = {}
-        for (kind, name, value), x in zip(self._gradients, outputs, strict=True):
-            if value is not None:
-                sharding = left_as(self.partition.plan, kind, name, value)
-                found[name] = _cut(x, self._rows(value, sharding))
+        for port, x in zip(self._gradients, outputs, strict=True):
+            if port in self._left:
+                found[port.name] = _cut(x, self._left[port])
         return [
             found.get(port.name) if port.kind is Kind.PARAMETER else None for port in self._primals
         ]
@@ -96,12 +102,6 @@ class Program:
             for size, splits in zip(value.shape, sharding, strict=True)
         )
 
-    def _padded(self, port: Port, x: Tensor) -> Tensor:
-        shape = self._ranks.mesh.local_shape(_value(port).shape, self.held(port))
-        for dim, rows in enumerate(shape):
-            x = padded(x, dim, rows)
-        return x
-
 
 def _value(port: Port) -> Value:
     if port.value is None:
@@ -109,7 +109,15 @@ def _value(port: Port) -> Value:
     return port.value
 
 
-def _cut(x: Tensor, shape: Sequence[int]) -> Tensor:
+def _padded(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    for dim, rows in enumerate(shape if x.shape != shape else ()):
+        x = padded(x, dim, rows)
+    return x
+
+
+def _cut(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    if x.shape == shape:
+        return x
     for dim, rows in enumerate(shape):
         x = x.narrow(dim, 0, rows)
     return x

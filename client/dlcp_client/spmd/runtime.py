@@ -1,7 +1,9 @@
 """The collectives of a divided graph over the process groups of torch.distributed."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
+from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -9,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from dlcp_client.c10d import ProcessGroup
 from dlcpd.contract.errors import BadConfig, RanksDisagree
 
 from .collectives import Position, shards
@@ -75,19 +78,25 @@ class GroupRanks(Position):
         dist.all_reduce(out, group=self._groups[axis])
         return out
 
-    def begin_sums(self, given: Sequence[Tensor], axis: str) -> Pending:
-        """Start the sum of several tensors of one type, in one operation."""
+    def begin_sums(self, given: Sequence[Tensor], axis: str, classes: Sequence[str]) -> Pending:
+        """Start the sum of several tensors of one type, in one operation. `classes`: of traffic;
+        backends other than dlcp have none."""
         flat = torch.cat([one.reshape(-1) for one in given])
-        work = dist.all_reduce(flat, group=self._groups[axis], async_op=True)
+        with self._classed(axis, [one.nbytes for one in given], classes):
+            work = dist.all_reduce(flat, group=self._groups[axis], async_op=True)
         return Pending(work, lambda: _parts(flat, [one.shape for one in given]))
 
-    def begin_scatters(self, given: Sequence[Tensor], axis: str, dims: Sequence[int]) -> Pending:
+    def begin_scatters(
+        self, given: Sequence[Tensor], axis: str, dims: Sequence[int], classes: Sequence[str]
+    ) -> Pending:
         """Start `reduce_scatter` of several tensors of one type along `dims`, in one operation."""
         parts = self.mesh.sizes[axis]
         each = [shards(x, dim, parts) for x, dim in zip(given, dims, strict=True)]
         flat = torch.cat([one[at].reshape(-1) for at in range(parts) for one in each])
         out = flat.new_empty(flat.numel() // parts)
-        work = dist.reduce_scatter_tensor(out, flat, group=self._groups[axis], async_op=True)
+        sizes = [one[0].nbytes for one in each]
+        with self._classed(axis, sizes * parts, [*classes] * parts):
+            work = dist.reduce_scatter_tensor(out, flat, group=self._groups[axis], async_op=True)
         return Pending(work, lambda: _parts(out, [one[0].shape for one in each]))
 
     def begin_gathers(
@@ -107,6 +116,18 @@ class GroupRanks(Position):
             return [torch.cat(one, dim).narrow(dim, 0, size) for one, dim, size in rows]
 
         return Pending(work, results)
+
+    def _classed(
+        self, axis: str, sizes: Sequence[int], classes: Sequence[str]
+    ) -> AbstractContextManager[None]:
+        """The traffic classes of an operation on tensors of `sizes` bytes that lie one after
+        another."""
+        group = self._groups[axis]
+        if not isinstance(group, ProcessGroup):
+            return nullcontext()
+        starts = accumulate(sizes, initial=0)
+        pairs = zip(starts, sizes, classes, strict=False)  # the end of the last one is a start too
+        return group.with_layers([(start, one) for start, size, one in pairs if size])
 
     def reduce_scatter(self, x: Tensor, axis: str, dim: int) -> Tensor:
         rows = torch.cat(shards(x.movedim(dim, 0), 0, self.mesh.sizes[axis]))
