@@ -232,6 +232,24 @@ def _own_parts(case: Case) -> Iterator[Pair]:
         yield "all_gather of its own part of the output", kept, wanted
 
 
+def kept_parts(case: Case) -> Iterator[Pair]:
+    """An all-gather from this rank's part of its output does not copy that part back, unless the
+    output has other memory at its end."""
+    mine = slice(case.rank * 64, (case.rank + 1) * 64)  # a multiple of a cache line
+    whole = case.given(case.size * 64)
+    wanted = torch.cat(case.gathered(whole[mine].clone()))
+    work = case.ours.all_gather(whole, whole[mine])
+    whole[mine] = wanted[mine] = 1  # shows what is copied; a training leaves it alone
+    work.wait()
+    yield "all_gather of a part that stays", whole, wanted
+    whole = case.given(case.size * 64)
+    wanted = torch.cat(case.gathered(whole[mine].clone()))
+    work = case.ours.all_gather(whole, whole[mine])
+    whole.data = torch.zeros_like(whole)
+    work.wait()
+    yield "all_gather into other memory", whole, wanted
+
+
 def in_parts(case: Case) -> Iterator[Pair]:
     """Tuples of tensors, one of them empty."""
     world, count = case.size, case.count
@@ -300,6 +318,12 @@ def _methods(
             count = LARGE // dtype.itemsize
             found += wrong(Case(session.world, dist.group.WORLD, dtype, count, arena))
     return found
+
+
+def own_part_of_an_all_gather(rank: int, store: str) -> list[str]:
+    """See `kept_parts`."""
+    with session_of(rank, store, 2) as session:
+        return wrong(Case(session.world, dist.group.WORLD, torch.float32, 64), [kept_parts])
 
 
 def copies_of_a_broadcast(rank: int, store: str) -> list[str]:

@@ -133,15 +133,21 @@ def bounds(rank: int, store: str, world: int) -> dict[str, Any]:
 def two_stages(rank: int, store: str, world: int) -> dict[str, Any]:
     """Two stages of two ranks each, against one device: differences by case, and bytes."""
     found: dict[str, Any] = {}
-    with group(rank, store, world), session_of() as session:
-        layers = session.group([rank // 2 * 2, rank // 2 * 2 + 1])  # of a stage
-        stages = session.group([rank % 2, rank % 2 + 2])
+    with group(rank, store, world), session_of() as session, session_of(2 << 20) as small:
+        layers, stages = of_two_stages(session)
         for pieces in PIECES:
             for gathers in (True, False):
                 key = f"{pieces}, {gathers}"
                 found[key] = differences_of_stage(layers, stages, gathers=gathers, pieces=pieces)
-        found["bytes"] = bytes_between_stages(session, layers, stages)
+        found["bytes"] = bytes_between_stages(session, layers, stages, torch.ones(1024, 512))
+        bytes_between_stages(small, *of_two_stages(small), torch.ones(4096, 512))  # 8 MB
     return found
+
+
+def of_two_stages(session: Session) -> tuple[Group[Tensor], Group[Tensor]]:
+    """The ranks of this rank's stage, and those of its place in both stages."""
+    stage, place = divmod(session.rank, 2)
+    return session.group([2 * stage, 2 * stage + 1]), session.group([place, place + 2])
 
 
 class StageTensors(NamedTuple):
@@ -235,12 +241,11 @@ def apart(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
 
 
 def bytes_between_stages(
-    session: Session, layers: Group[Tensor], stages: Group[Tensor]
+    session: Session, layers: Group[Tensor], stages: Group[Tensor], whole: Tensor
 ) -> tuple[int, int]:
     """Bytes of datagrams that the engine sends to the other stage for a message, or its gradient;
     and those of the whole."""
     peer = stages.ranks[1 - stages.rank]
-    whole = torch.ones(1024, 512)
     before = sent_to(session, peer)
     if stages.rank:
         received = fused.receive(stages=stages, group=layers)

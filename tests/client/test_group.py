@@ -25,6 +25,10 @@ def test_a_broadcast_copies_each_tensor_once(tmp_path: Path) -> None:
     assert on_each_rank(group_ranks.copies_of_a_broadcast, tmp_path) == [[]] * 2
 
 
+def test_an_all_gather_does_not_copy_a_part_that_is_in_its_place(tmp_path: Path) -> None:
+    assert on_each_rank(group_ranks.own_part_of_an_all_gather, tmp_path) == [[]] * 2
+
+
 def test_groups_of_some_ranks_and_in_other_orders(tmp_path: Path) -> None:
     assert on_each_rank(group_ranks.subgroups, tmp_path, world=3) == [[]] * 3
 

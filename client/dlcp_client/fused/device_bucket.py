@@ -23,7 +23,7 @@ class SeenValues(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class DeviceBucket(FlatBucket):
-    """A bucket whose parameters stay on their devices. Thread-safe as FlatBucket is."""
+    """A bucket whose parameters stay on their devices."""
 
     _fetched: list[tuple[Event, torch.Tensor]] = field(default_factory=list)  # keeps gradients
     _delivered: list[Event] = field(default_factory=list)

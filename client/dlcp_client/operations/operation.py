@@ -10,7 +10,7 @@ from dlcp_client.arena.blocks import A, Block, Library
 from dlcp_client.arena.memory import Region
 from dlcp_client.device.seam import Event
 from dlcp_client.operations.requests import part
-from dlcp_client.operations.work import Work
+from dlcp_client.operations.work import Kept, Work
 from dlcpd.contract.collectives import COLLECTIVES
 from dlcpd.contract.messages import Submit
 
@@ -26,6 +26,7 @@ class Placed(Struct, frozen=True, eq=False):
     memory: Any  # array or Region that holds the memory
     region: Region | None = None  # the copy that the engine works on
     direct: bool = False  # the engine works on the caller's own memory
+    kept: Kept | None = None  # the part that the caller's array has already
     ready: Event | None = None  # end of the copy to the region; None: it has ended
 
 

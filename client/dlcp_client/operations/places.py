@@ -14,6 +14,7 @@ from dlcp_client.device.seam import Event
 from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.operation import Operation, Placed
+from dlcp_client.operations.work import Kept
 from dlcpd.contract.collectives import COLLECTIVES, Shape
 from dlcpd.contract.errors import ArenaFull, BadTensor
 
@@ -78,7 +79,10 @@ class Places:
         part = region.part(start, size)
         if gathers:
             _fill(part.address, input)
-            return Placed(part.offset, part), Placed(region.offset, region, region)
+            kept = None
+            if not output.parts and input.address == output.address + start:
+                kept = Kept(input.address, start, start + size)
+            return Placed(part.offset, part), Placed(region.offset, region, region, kept=kept)
         _fill(region.address, input)
         return Placed(region.offset, region), Placed(part.offset, part, part)
 

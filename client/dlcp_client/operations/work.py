@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 from dlcp_client.arena.blocks import A, Block, Library
 from dlcp_client.arena.memory import Region, copy_bytes
@@ -31,6 +31,14 @@ _NOTHING: Final = Completed(
     source=-1,
     also_released=[],
 )
+
+
+class Kept(NamedTuple):
+    """Bytes [start, stop) of a result, which lie at `address` already."""
+
+    address: int
+    start: int
+    stop: int
 
 
 class Progress(Protocol):
@@ -93,6 +101,7 @@ class Work(Generic[A]):
         self.due: DueSteps | None = None  # of an operation in which this client computes
         self._progress = progress
         self._region: Region | None = None  # region of the result; None: `tensor` itself
+        self._kept: Kept | None = None  # the part of it that is not copied
         self._device, self._after = block.device, after
         self._landed: Event | None = None  # end of a started copy to the device
         self._outcome: Completed | DlcpError | None = None
@@ -196,9 +205,10 @@ class Work(Generic[A]):
         if watch:
             self._progress.watch(self)
 
-    def lands_in(self, region: Region | None) -> None:
-        """Set the region of the result, before the submission; None: `tensor` itself."""
-        self._region, self.copied = region, region is not None
+    def lands_in(self, region: Region | None, kept: Kept | None = None) -> None:
+        """Set the region of the result, before the submission; None: `tensor` itself. `kept`: the
+        part of the result that `tensor` has already."""
+        self._region, self.copied, self._kept = region, region is not None, kept
 
     def settle(self, outcome: Completed | DlcpError) -> None:
         """Set the outcome. Called once."""
@@ -244,6 +254,12 @@ class Work(Generic[A]):
                 f"{target.nbytes} B now; leave it alone until the operation is done"
             )
         if target.device is None or self._after is None:
+            kept = self._kept
+            if kept is not None and kept.address == target.address + kept.start:
+                copy_bytes(target.address, region.address, kept.start)
+                rest = size - kept.stop
+                copy_bytes(target.address + kept.stop, region.address + kept.stop, rest)
+                return
             at = region.address
             for part in target.parts or (target,):
                 size = part.count * part.itemsize

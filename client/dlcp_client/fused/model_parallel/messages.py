@@ -110,9 +110,14 @@ class GatheredMessage(InPieces):
         self._whole = part.new_empty((group.size, *part.shape))
         for rows, received in pieces:
             received.wait()
-            parts = self.empty((group.size, *part[rows].shape), part.dtype)
-            mine = parts[group.rank].copy_(part[rows])
-            self.begun(rows, parts, group.all_gather(parts.view(-1), mine.view(-1)))
+            self._gather(rows, part[rows])
+
+    def _gather(self, rows: slice, part: Tensor) -> None:
+        """A method: a loop's names would keep the memory of one piece while the next needs some."""
+        group = self.group
+        parts = self.empty((group.size, *part.shape), part.dtype)
+        mine = parts[group.rank].copy_(part)
+        self.begun(rows, parts, group.all_gather(parts.view(-1), mine.view(-1)))
 
     def result(self) -> Tensor:
         """[rows of all ranks, ...]. Raises: the error that ended an operation."""
