@@ -115,6 +115,22 @@ def test_the_cost_model_and_the_search_have_tables(
     assert "cost model: cells whose chosen schedule" in capsys.readouterr().out
 
 
+def test_the_cost_model_can_have_the_costs_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether they hold is not asked here: other processes have the CPU as well."""
+    small = {"small, 5 x 600": cost_cells.CELLS["small, 5 x 600"]}
+    monkeypatch.setattr(plan_tables, "CELLS", small)
+    times = []
+    for more in ("", " --measured"):
+        line = f"bench plan --tables costs{more} --json"
+        command.main([*line.split(), str(tmp_path / "made.json")])
+        found = json.loads((tmp_path / "made.json").read_text())["costs"]
+        times.append([row["simulated"] for row in found])
+    assert all(here > there for there, here in zip(*times, strict=True))
+    assert "it; measured here: a transfer " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -50,6 +50,9 @@ class PlanLeast:
 
 
 LEAST: Final = {
+    "25/100/100/100": PlanLeast(share=0.9, over_direct=1.35),
+    "2x2": PlanLeast(share=0.9, over_direct=1.4, uplink=1.1),
+    "broadcast": PlanLeast(over_direct=2.0),
     "100/400/400/400": PlanLeast(share=0.9, over_ring=1.6),
     "25+7x100": PlanLeast(share=0.9, over_ring=1.6),
     "2x4": PlanLeast(share=0.9, over_ring=3.2),
