@@ -78,7 +78,7 @@ def test_an_operation_that_does_not_end_is_a_row_without_figures(
 
 def test_the_cases_are_those_of_the_table() -> None:
     hosts = {name: case.hosts for name, case in plan_cases.CASES.items()}
-    assert hosts["4x16"] == 64 and hosts["25+7x100"] == 8 and len(hosts) == 10
+    assert hosts["4x16"] == 64 and hosts["25+7x100"] == 8 and len(hosts) == 12
     assert plan_cases.CASES["2x4"].network.groups == ((0, 2, 4, 6), (1, 3, 5, 7))
 
 
