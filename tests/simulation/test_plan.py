@@ -92,7 +92,9 @@ def test_a_figure_that_falls_short_is_said(
     assert command.main([*line.split(), str(tmp_path / "made.json")]) == 1
     claims = json.loads((tmp_path / "made.json").read_text())["claims"]
     assert [claim["holds"] for claim in claims] == [True, True, False, True]
-    assert "FALLS SHORT  2x2: direct / plan: " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "FALLS SHORT  2x2: direct / plan: " in said
+    assert "2x2: ring / plan (1 was asked; the bound allows " in said and "; 0.1 of it): " in said
 
 
 def test_the_cost_model_and_the_search_have_tables(

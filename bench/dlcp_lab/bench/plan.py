@@ -167,8 +167,8 @@ def _claim(row: PlanRow, found: Findings) -> None:
         return
     most = (row.ring or 0.0) / row.bound
     ring, over_ring = "ring / plan", least.over_ring
-    if over_ring > most:  # then the bound itself is asked for
-        ring += f" ({over_ring:g} was asked; no plan exceeds {most:.2f})"
+    if least.share and over_ring > most * least.share:  # more is not asked of the bound
+        ring += f" ({over_ring:g} was asked; the bound allows {most:.2f}; {least.share:g} of it)"
         over_ring = most * least.share
     for what, value, limit in (
         ("share of the bound", row.share, least.share),
