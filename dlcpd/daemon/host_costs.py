@@ -33,7 +33,7 @@ class HostCosts:
         """`config` is resolved; `features`: of the engines."""
         self.present = TYPICAL
         self._file, self._config, self._environ = file, engine_configs(config)[0], environ
-        self._key = kept_costs.key_of(features)
+        self._features = features
         self._work: asyncio.Task[None] | None = None
 
     def want(self, *, after: float = AFTER, command: Sequence[str] = MEASURE) -> None:
@@ -50,15 +50,16 @@ class HostCosts:
             self._work.cancel()
 
     async def _measured(self, file: Path, after: float, command: Sequence[str]) -> None:
-        if self._read(file):
+        key = kept_costs.key_of(self._features)
+        if self._read(file, key):
             return
         await asyncio.sleep(after)
         try:
-            done = await self._run([*command, str(file), self._key])
+            done = await self._run([*command, str(file), key])
         except OSError as exc:
             log.warning("costs_unknown", file=file, text=f"no process to measure them: {exc}")
             return
-        if not (done and self._read(file)):
+        if not (done and self._read(file, key)):
             log.warning("costs_unknown", file=file, text="not measured: typical ones are used")
 
     async def _run(self, command: Sequence[str]) -> bool:
@@ -73,10 +74,10 @@ class HostCosts:
             child.kill()
         return child.returncode == 0
 
-    def _read(self, file: Path) -> bool:
+    def _read(self, file: Path, key: str) -> bool:
         """Take over what the file has. False: nothing of this boot."""
         try:
-            found = kept_costs.read(file, self._key)
+            found = kept_costs.read(file, key)
         except (BadCosts, OSError) as exc:
             log.warning("costs_damaged", file=file, text=exc)
             return False

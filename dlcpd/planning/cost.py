@@ -20,6 +20,7 @@ AROUND: Final = 98  # bytes of headers and framing of a datagram
 # Fitted to the simulated core (docs/planner.md): pacing and control take the rest of the rate.
 EFFICIENCY: Final = 0.81
 ROUND: Final = 1.5  # latencies of each round after the first: results wait for the last rank
+ARRIVALS: Final = 2  # transfers that a wake-up takes in, where the CPU is the limit
 _NS: Final = 1e-9
 
 Link = tuple[str, int, int]  # ("host" or "rack", its number, 0 out of it or 1 into it)
@@ -98,12 +99,15 @@ class _Chains:
         return (size + datagrams(size) * AROUND) * 8 / (rate * EFFICIENCY)
 
     def hop(self, at: At) -> float:
-        """Seconds of a transfer without its bytes: the latency, and its first datagram on the links
-        after the first, since switches forward whole datagrams."""
+        """Seconds of a transfer without its bytes: the latency, the CPU time that its end takes the
+        receiver, and its first datagram on the links after the first, since switches forward whole
+        datagrams."""
         size = self._sends[at].span.size
         part = min(size, SEGMENT) / max(size, 1)
         times = [self.wire(link, at) * part for link in self._way(at)]
-        return self._network.costs.latency_ns * _NS + sum(times) - max(times)
+        costs = self._network.costs
+        end = costs.latency_ns + costs.wake_up_ns + costs.transfer_ns
+        return end * _NS + sum(times) - max(times)
 
     def _cost(self, at: At) -> float:
         """Seconds of a step: a transfer takes a hop, and the time of its slowest link, which it
@@ -151,10 +155,10 @@ def datagrams(size: int) -> int:
 
 
 def _cpu(program: Program, costs: Costs) -> float:
-    """CPU seconds of a rank; each transfer that it receives wakes its engine up once."""
+    """CPU seconds of a rank; one wake-up is that in which the operation begins."""
     transfers = [step for step in program.steps if isinstance(step, Send | Receive)]
     packets = sum(datagrams(step.span.size) for step in transfers)
-    wake_ups = sum(isinstance(step, Receive) for step in transfers)
+    wake_ups = 1 + sum(isinstance(step, Receive) for step in transfers) / ARRIVALS
     return _NS * (
         len(transfers) * costs.transfer_ns
         + packets * costs.datagram_ns

@@ -297,6 +297,32 @@ def test_there_is_no_forest() -> None:
                 choose(task, place, FOREST)
 
 
+@pytest.mark.parametrize("size", [0, 1, 4 << 20])
+@pytest.mark.parametrize("hosts", [1, 2, 32, 1024])
+def test_the_least_and_the_largest_groups_and_tensors_have_a_program(hosts: int, size: int) -> None:
+    """Each rank owns all bytes or none. Beyond MOST_RANKS it is that of a job without a network."""
+    place = placed(uneven(hosts), hosts - 1)
+    parts = (size,) + (0,) * (hosts - 1)
+    for collective in WAYS:
+        if collective in ("reduce_scatter", "all_gather"):
+            task = Task(collective=collective, sizes=parts)
+        else:
+            task = Task(collective=collective, size=size)
+        choice = choose(task, place)
+        sent = sum(step.span.size for step in choice.program.steps if isinstance(step, Send))
+        assert sent == 0 or (hosts > 1 and size), (collective, choice.why)
+        assert hosts in (2, 32) or choice.name != FOREST
+
+
+def test_two_hosts_have_nothing_to_gain() -> None:
+    """Each byte crosses both links once each way, whatever the shares."""
+    for size in (1, SIZE):
+        task = Task(collective="all_reduce", size=size)
+        programs = [choose(task, placed(network_of([25, 100]), rank)) for rank in range(2)]
+        assert {each.name for each in programs} <= {"direct", "one_shot"}
+        check([each.program for each in programs], [size] * 2, [size] * 2)
+
+
 def test_a_codec_has_trees_of_one_hop() -> None:
     """Each value is rounded once on its way to the owner, and once on the way back."""
     task = Task(collective="all_reduce", size=SIZE, codec="int8", item=4)

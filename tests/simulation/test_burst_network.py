@@ -132,6 +132,8 @@ def test_a_slow_cpu_and_a_small_receive_buffer_take_their_time() -> None:
     free = times(network(plan), 2, 300_000)[-1]
     slow = times(network(plan, cost=HostCost(20e-6, 20e-6)), 2, 300_000)[-1]
     assert slow > 1.5 * free
+    steps = times(network(plan, cost=HostCost(transfer=400e-6)), 2, 300_000)[-1]
+    assert steps > free + 4 * 400e-6  # of each rank: 2 transfers to it, 2 from it
     net = network(plan, cost=HostCost(20e-6, 20e-6, receive_buffer=50_000))
     times(net, 2, 300_000)
     assert sum(station.overflowed for station in net.stations) > 0

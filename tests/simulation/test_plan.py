@@ -78,7 +78,7 @@ def test_an_operation_that_does_not_end_is_a_row_without_figures(
 
 def test_the_cases_are_those_of_the_table() -> None:
     hosts = {name: case.hosts for name, case in plan_cases.CASES.items()}
-    assert hosts["4x16"] == 64 and hosts["25+7x100"] == 8 and len(hosts) == 10
+    assert hosts["4x16"] == 64 and hosts["25+7x100"] == 8 and len(hosts) == 12
     assert plan_cases.CASES["2x4"].network.groups == ((0, 2, 4, 6), (1, 3, 5, 7))
 
 
@@ -92,7 +92,9 @@ def test_a_figure_that_falls_short_is_said(
     assert command.main([*line.split(), str(tmp_path / "made.json")]) == 1
     claims = json.loads((tmp_path / "made.json").read_text())["claims"]
     assert [claim["holds"] for claim in claims] == [True, True, False, True]
-    assert "FALLS SHORT  2x2: direct / plan: " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "FALLS SHORT  2x2: direct / plan: " in said
+    assert "2x2: ring / plan (1 was asked; the bound allows " in said and "; 0.1 of it): " in said
 
 
 def test_the_cost_model_and_the_search_have_tables(
@@ -113,6 +115,22 @@ def test_the_cost_model_and_the_search_have_tables(
     assert not found["rows"] and len(found["claims"]) == 4
     assert "4 of 4 claims hold." in of_document(found).sentences
     assert "cost model: cells whose chosen schedule" in capsys.readouterr().out
+
+
+def test_the_cost_model_can_have_the_costs_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether they hold is not asked here: other processes have the CPU as well."""
+    small = {"small, 5 x 600": cost_cells.CELLS["small, 5 x 600"]}
+    monkeypatch.setattr(plan_tables, "CELLS", small)
+    times = []
+    for more in ("", " --measured"):
+        line = f"bench plan --tables costs{more} --json"
+        command.main([*line.split(), str(tmp_path / "made.json")])
+        found = json.loads((tmp_path / "made.json").read_text())["costs"]
+        times.append([row["simulated"] for row in found])
+    assert all(here > there for there, here in zip(*times, strict=True))
+    assert "it; measured here: a transfer " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

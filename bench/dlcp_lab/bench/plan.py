@@ -30,6 +30,9 @@ from dlcpd import __version__
 from dlcpd.cli.grammar import Commands, command, whole
 from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
+from dlcpd.io import own_costs
+from dlcpd.io.config import EngineConfig
+from dlcpd.io.engine import Engine
 from dlcpd.schedules.derive import effect
 
 RING: Final = "ring"
@@ -81,6 +84,8 @@ def add_plan(operations: Commands) -> None:
     made = command(operations, "plan", plan, text)
     add_some(made, "--tables", TABLES)
     add_some(made, "--cases", CASES)
+    text = "the cost model has the CPU costs of an engine on this machine, measured now"
+    made.add_argument("--measured", action="store_true", help=text)
     made.add_argument(
         "--operations",
         type=whole(1, 1000),
@@ -115,7 +120,9 @@ def plan(options: argparse.Namespace, output: Output) -> int:
         for row in rows if not options.quick else ():
             _claim(row, found)
     if "costs" in options.tables:
-        tables["costs"] = [asdict(row) | {"ratio": row.ratio} for row in costs(output, found)]
+        here = own_costs.measured(Engine, EngineConfig()) if options.measured else None
+        rows_of_costs = costs(output, found, here)
+        tables["costs"] = [asdict(row) | {"ratio": row.ratio} for row in rows_of_costs]
     if "searches" in options.tables:
         tables["searches"] = searches(output, found).document()
     for claim in found.claims:
@@ -158,9 +165,14 @@ def _claim(row: PlanRow, found: Findings) -> None:
     least = LEAST.get(row.case)
     if least is None:
         return
+    most = (row.ring or 0.0) / row.bound
+    ring, over_ring = "ring / plan", least.over_ring
+    if least.share and over_ring > most * least.share:  # more is not asked of the bound
+        ring += f" ({over_ring:g} was asked; the bound allows {most:.2f}; {least.share:g} of it)"
+        over_ring = most * least.share
     for what, value, limit in (
         ("share of the bound", row.share, least.share),
-        ("ring / plan", (row.ring or 0.0) / row.planned, least.over_ring),
+        (ring, (row.ring or 0.0) / row.planned, over_ring),
         ("direct / plan", row.direct / row.planned, least.over_direct),
     ):
         if limit:

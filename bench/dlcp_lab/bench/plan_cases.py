@@ -10,11 +10,14 @@ from dlcpd.schedules.network import FIRST_VERSION, TYPICAL, Host, JobNetwork, Ra
 MBPS: Final = 1_000_000
 
 
-def _job(rates: Sequence[int], racks: Sequence[Sequence[int]] = (), uplink: int = 0) -> JobNetwork:
+def _job(
+    rates: Sequence[int], racks: Sequence[Sequence[int]] = (), uplink: float = 0
+) -> JobNetwork:
     """Hosts with these rates; hosts of each rack, with uplinks of a rate, Mb/s both ways."""
     hosts = tuple(Host(f"h{i}", (r * MBPS,), (r * MBPS,)) for i, r in enumerate(rates))
     names = [tuple(f"h{host}" for host in rack) for rack in racks]
-    made = tuple(Rack(hosts, uplink * MBPS, uplink * MBPS) for hosts in names)
+    uplink_bps = int(uplink * MBPS)
+    made = tuple(Rack(hosts, uplink_bps, uplink_bps) for hosts in names)
     return JobNetwork(hosts, made, TYPICAL, FIRST_VERSION)
 
 
@@ -24,6 +27,8 @@ def _interleaved(racks: int, each: int) -> list[range]:
 
 
 _TWO_BY_FOUR: Final = _job([100] * 8, _interleaved(2, 4), 50)
+# FSDP2 of `bench uneven`: a layer of 1 MiB is one operation, and waits for the one before.
+_OF_FSDP2: Final = _job([25] * 8, _interleaved(2, 4), 12.5)
 CASES: Final[dict[str, PlanCase]] = {
     "25/100/100/100": PlanCase(_job([25, 100, 100, 100]), "all_reduce", 4 << 20),
     "100/400/400/400": PlanCase(_job([100, 400, 400, 400]), "all_reduce", 8 << 20),
@@ -33,6 +38,8 @@ CASES: Final[dict[str, PlanCase]] = {
     "4x16": PlanCase(_job([100] * 64, _interleaved(4, 16), 50), "all_reduce", 8 << 20),
     "2x4-gather": PlanCase(_TWO_BY_FOUR, "all_gather", 4 << 20),
     "2x4-scatter": PlanCase(_TWO_BY_FOUR, "reduce_scatter", 4 << 20),
+    "2x4-layer-gather": PlanCase(_OF_FSDP2, "all_gather", 1 << 20),
+    "2x4-layer-scatter": PlanCase(_OF_FSDP2, "reduce_scatter", 1 << 20),
     "broadcast": PlanCase(_job([100] * 4), "broadcast", 16 << 20),
     "equal": PlanCase(_job([100] * 4), "all_reduce", 4 << 20),
 }
@@ -50,6 +57,9 @@ class PlanLeast:
 
 
 LEAST: Final = {
+    "25/100/100/100": PlanLeast(share=0.9, over_direct=1.35),
+    "2x2": PlanLeast(share=0.9, over_direct=1.4, uplink=1.1),
+    "broadcast": PlanLeast(over_direct=2.0),
     "100/400/400/400": PlanLeast(share=0.9, over_ring=1.6),
     "25+7x100": PlanLeast(share=0.9, over_ring=1.6),
     "2x4": PlanLeast(share=0.9, over_ring=3.2),
@@ -57,4 +67,6 @@ LEAST: Final = {
     "equal": PlanLeast(same=True),
     "2x4-gather": PlanLeast(over_direct=2.5, uplink=1.1),
     "2x4-scatter": PlanLeast(over_direct=2.5, uplink=1.1),
+    "2x4-layer-gather": PlanLeast(over_direct=2.5, uplink=1.1),
+    "2x4-layer-scatter": PlanLeast(over_direct=2.5, uplink=1.1),
 }

@@ -14,6 +14,7 @@ from dlcpd.cli.output import Output
 from dlcpd.planning import bounds, classes, packing
 from dlcpd.planning.graph import Graph, Rates, in_racks, one_switch
 from dlcpd.planning.packing import Packing
+from dlcpd.schedules.network import Costs
 
 MOST_ERROR: Final = 0.25  # of a prediction
 BEHIND: Final = 1.1  # a chosen schedule's time in units of the best one's
@@ -23,15 +24,16 @@ SEARCH_HEADER: Final = ("network", "hosts", "trees", "share of bound", "CPU(s)")
 ENOUGH_RATE: Final = 0.949  # of the bound: trees are dropped while 95 % remain
 
 
-def costs(output: Output, found: Findings) -> list[CostRow]:
-    """The cost model against the simulated core, on all cells."""
+def costs(output: Output, found: Findings, here: Costs | None) -> list[CostRow]:
+    """The cost model against the simulated core, on all cells, with CPU costs of `here` or, without
+    any, of each cell."""
     rows, late = list[CostRow](), list[float]()
     for number, name in enumerate(CELLS, 1):
         output.progress(f"cost model, {number} of {len(CELLS)}: {name}")
-        of_cell = list(rows_of(name))
+        of_cell = list(rows_of(name, here))
         late.append(behind(of_cell))
         rows += of_cell
-    output.line("\ncost model; its cells were not used to fit it")
+    output.line(f"\ncost model; its cells were not used to fit it{_said(here)}")
     output.line(table.render(COST_HEADER, list(map(_cost_cells, rows)), left=2))
     error = max(abs(row.ratio - 1) for row in rows)
     found.claim(f"cost model: largest error of {len(rows)} predictions", error, MOST_ERROR)
@@ -39,6 +41,13 @@ def costs(output: Output, found: Findings) -> list[CostRow]:
     what = f"cost model: cells whose chosen schedule is within {BEHIND:g} of the best"
     found.claim(what, near, ENOUGH_CELLS, at_most=False)
     return rows
+
+
+def _said(here: Costs | None) -> str:
+    if here is None:
+        return ""
+    of = f"a transfer {here.transfer_ns / 1e3:.3g} us, a datagram {here.datagram_ns / 1e3:.3g} us"
+    return f"; measured here: {of}, a wake-up {here.wake_up_ns / 1e3:.3g} us"
 
 
 def _cost_cells(row: CostRow) -> list[object]:

@@ -119,11 +119,14 @@ class BurstNetwork(SimHosts):
             return
         station.wakes_at = math.inf
         station.wake_ups += 1
+        steps = station.open_steps if self.cost.transfer else 0
         received = station.receive(now)
         due = station.endpoint.next_timeout()
         if due is not None and due <= now:
             station.endpoint.handle_timeout(now)
         station.busy_until = now + self.cost.wake_up + received * self.cost.datagram
+        if self.cost.transfer:
+            station.busy_until += (steps - station.open_steps) * self.cost.transfer
         self._send(station, now)
         for session in station.endpoint.sessions.values():
             self._note(session.rank, now)
@@ -150,7 +153,7 @@ class BurstNetwork(SimHosts):
 
     def _depart(self, station: Station, train: Train) -> None:
         self.carried += train.count
-        if not self.cost.datagram and not self.cost.wake_up:
+        if not (self.cost.datagram or self.cost.wake_up or self.cost.transfer):
             self.fabric.send(train)
             return
         station.busy_until += train.count * self.cost.datagram

@@ -2,7 +2,7 @@
 used to fit it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -75,7 +75,12 @@ def time_of(
         world,
         plan,
         train_time=8.5 * SEGMENT * 8 / top,
-        cost=HostCost(costs.wake_up_ns / 1e9, costs.datagram_ns / 1e9, timings.gather),
+        cost=HostCost(
+            costs.wake_up_ns / 1e9,
+            costs.datagram_ns / 1e9,
+            costs.transfer_ns / 1e9,
+            gather=timings.gather,
+        ),
         segment_size=SEGMENT,
         chunk_segments=CHUNK,
         grant=GRANT,
@@ -148,19 +153,28 @@ def schedules(name: str) -> dict[str, Programs]:
 
 
 @cache
-def simulated(name: str, schedule: str) -> float:
+def simulated(name: str, schedule: str, costs: Costs | None = None) -> float:
     """Seconds, the median of REPEAT operations."""
     cell = CELLS[name]
-    return time_of(cell.network, cell.timings, schedules(name)[schedule], cell.size)
+    of_ranks = schedules(name)[schedule]
+    return time_of(_network(cell, costs), cell.timings, of_ranks, cell.size)
 
 
-def rows_of(name: str) -> Iterator[CostRow]:
-    """The rows of a cell."""
-    made, network = schedules(name), CELLS[name].network
+def rows_of(name: str, costs: Costs | None = None) -> Iterator[CostRow]:
+    """The rows of a cell. `costs`: CPU time in the place of that of the cell."""
+    made, network = schedules(name), _network(CELLS[name], costs)
     chosen = choose(made, network).name
     for schedule, of_ranks in made.items():
         predicted = predict(of_ranks, network).seconds
-        yield CostRow(name, schedule, predicted, simulated(name, schedule), schedule == chosen)
+        time = simulated(name, schedule, costs)
+        yield CostRow(name, schedule, predicted, time, schedule == chosen)
+
+
+def _network(cell: CostCell, costs: Costs | None) -> JobNetwork:
+    if costs is None:
+        return cell.network
+    here = costs._replace(latency_ns=cell.network.costs.latency_ns)
+    return replace(cell.network, costs=here)
 
 
 def behind(rows: Sequence[CostRow]) -> float:

@@ -4,10 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import cast
 
 import numpy as np
 
 from dlcp_lab.simulation.train import Train
+from dlcpd.collectives.execution import Execution
 from dlcpd.contract.traffic import Ecn
 from dlcpd.core.endpoint import Endpoint
 from dlcpd.core.wire.header import HEADER_SIZE
@@ -20,6 +22,7 @@ class HostCost:
 
     wake_up: float = 0.0
     datagram: float = 0.0  # received or sent
+    transfer: float = 0.0  # or another step of a program that has ended
     gather: float = 50e-6  # from the first arrival to the wake-up that takes in all arrivals since
     receive_buffer: float = 1 << 26  # bytes that may wait for a wake-up; more are lost
 
@@ -41,6 +44,16 @@ class Station:
     wake_ups: int = 0
     overflowed: int = 0  # datagrams that found the receive buffer full
     trimmed: int = 0  # headers of trimmed datagrams
+
+    @property
+    def open_steps(self) -> int:
+        """Steps of all its operations that are to be done."""
+        sessions = self.endpoint.sessions.values()
+        return sum(
+            len(cast(Execution, each).progress.open)
+            for session in sessions
+            for each in session.operations.values()
+        )
 
     def take(self, train: Train) -> bool:
         """Keep a train for the next wake-up; False: it is lost."""
