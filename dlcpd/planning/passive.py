@@ -6,16 +6,19 @@ load that is 0.8 to 0.9 of the link's rate, and less where CPUs are the limit: o
 changes no plan.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
+from dlcpd.planning.replan import TICK, WINDOW
 from dlcpd.schedules.network import MAX_RATE, HostCapacity
 
 LEAST_BUSY: Final = 0.02  # seconds of a window with a standing queue, that say something
 HEADERS: Final = 82  # bytes of a datagram beside its segment: 40 here, UDP, IPv4 and Ethernet
 BITS: Final = 8
+TICKS: Final = round(WINDOW / TICK)  # reports in a window
 
 Hosts = Sequence[tuple[str, HostCapacity]]
 
@@ -24,10 +27,12 @@ Hosts = Sequence[tuple[str, HostCapacity]]
 class FlowRates:
     """The flows of one session, by the reports of its engines."""
 
-    _before: dict[tuple[int, int], tuple[int, float]] = field(default_factory=dict)
+    # By peer and path: busy packets and seconds of the last reports, the oldest first.
+    _before: dict[tuple[int, int], deque[tuple[int, float]]] = field(default_factory=dict)
 
     def window(self, session: Mapping[str, Any]) -> dict[int, int]:
-        """Bit/s to each peer since the last report; peers without a busy path are left out."""
+        """Bit/s to each peer in the last WINDOW, of a report every TICK; peers without a busy path
+        are left out."""
         found = dict[int, int]()
         for peer in session["peers"]:
             size = (peer["segment_size"] + HEADERS) * BITS
@@ -43,8 +48,9 @@ class FlowRates:
     ) -> tuple[int, float]:
         rows = [(row["busy_packets"], row["busy_seconds"]) for row in classes]
         now = sum(row[0] for row in rows), sum(row[1] for row in rows)
-        before = self._before.get((rank, path), (0, 0.0))
-        self._before[rank, path] = now
+        reports = self._before.setdefault((rank, path), deque([(0, 0.0)], TICKS))
+        before = reports[0]
+        reports.append(now)
         return now[0] - before[0], now[1] - before[1]
 
 
@@ -85,27 +91,32 @@ def measured(hosts: Hosts, flows: Mapping[tuple[str, str], int]) -> dict[str, in
 
 def relative(rates: Mapping[str, int], plan: Mapping[str, int]) -> dict[str, int]:
     """`rates` times the factor with which their median is that of the plan: where CPUs are the
-    limit, all links are measured too low alike. No rates unless most links of the plan have one."""
+    limit, all links are measured too low alike. No rates unless most links of the plan have one.
+
+    None is above the fastest of the plan: the sum of flows that were busy one after the other is
+    too high, and a link that is faster than all others is the limit of no plan.
+    """
     if 2 * len(rates) <= len(plan):
         return {}
-    factor = median(plan[link] / rate for link, rate in rates.items())
-    return {link: max(round(rate * factor), 1) for link, rate in rates.items()}
+    factor, most = median(plan[link] / rate for link, rate in rates.items()), max(plan.values())
+    return {link: min(max(round(rate * factor), 1), most) for link, rate in rates.items()}
 
 
 def with_rates(hosts: Hosts, rates: Mapping[str, int]) -> list[tuple[str, HostCapacity]]:
-    """`hosts` with these rates of their links; rails keep their proportions."""
+    """`hosts` with these rates of their links; others, and racks, stay. Rails keep their
+    proportions."""
     return [
         (
             host,
             told._replace(
-                out_bps=_scaled(told.out_bps, rates[f"{host} out"]),
-                in_bps=_scaled(told.in_bps, rates[f"{host} in"]),
+                out_bps=_scaled(told.out_bps, rates.get(f"{host} out")),
+                in_bps=_scaled(told.in_bps, rates.get(f"{host} in")),
             ),
         )
         for host, told in hosts
     ]
 
 
-def _scaled(rails: tuple[int, ...], rate: int) -> tuple[int, ...]:
+def _scaled(rails: tuple[int, ...], rate: int | None) -> tuple[int, ...]:
     whole = sum(rails)
-    return tuple(max(rail * rate // whole, 1) for rail in rails)
+    return rails if rate is None else tuple(max(rail * rate // whole, 1) for rail in rails)

@@ -137,6 +137,22 @@ def test_a_host_that_tells_no_rate_any_more_leaves_the_old_plan(tmp_path: Path) 
         assert versions(clients) == {1}
 
 
+def test_a_job_that_a_rank_has_left_adopts_the_rates_of_the_others(tmp_path: Path) -> None:
+    slower = TOPOLOGY.replace('host-1 = "10gbit"', 'host-1 = "4gbit"')
+    with ExitStack() as stack:
+        daemons = [stack.enter_context(started(tmp_path, n, TOPOLOGY)) for n in (1, 2, 3)]
+        clients = [stack.enter_context(daemon.client()) for daemon in daemons]
+        join_all(clients, "job")
+        clients[2].close()
+        for daemon in daemons[:2]:
+            daemon.wait_for("peer_gone")
+        reload_all(tmp_path, daemons, slower)
+        for client in clients[:2]:
+            client.command("OfferNetwork")
+            client.emit("NetworkPromised", version=2, limits=[], why="")
+        until(lambda: versions(clients[:2]) == {2}, "status shows the version")
+
+
 def test_when_rank_0_leaves_the_others_keep_the_old_plan(tmp_path: Path) -> None:
     with ExitStack() as stack:
         daemons = [stack.enter_context(started(tmp_path, n, TOPOLOGY)) for n in (1, 2)]

@@ -6,12 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from dlcpd.daemon.peers.membership import Link, Membership
+from dlcpd.contract.errors import ProbeFailed
+from dlcpd.daemon.peers.membership import Link, LinkState, Membership
 from dlcpd.daemon.peers.peer_messages import RateRow
 from dlcpd.daemon.sessions import replanning
 from dlcpd.daemon.sessions.adoption import Hosts
+from dlcpd.daemon.sessions.prober import RankPairs
 from dlcpd.daemon.sessions.replanning import Replanner
 from dlcpd.daemon.sessions.session import LocalSession
+from dlcpd.planning.replan import WINDOW
 from dlcpd.schedules.network import HostCapacity
 
 RANKS = 4
@@ -35,12 +38,21 @@ class Job:
     def __init__(self, rates: list[list[int]], made: LocalSession) -> None:
         """`rates`: of each window, bit/s of the flows of each rank."""
         self.windows, self.session, self.offered = iter(rates), made, list[Hosts]()
+        self.probes, self.probed = list[RankPairs](), cast("int | None", None)
+        self.now, tasks = 0.0, asyncio.get_running_loop().create_task
         self.replanner = Replanner(
-            asyncio.get_running_loop(),
+            cast("Any", SimpleNamespace(time=lambda: self.now, create_task=tasks)),
             cast("Any", SimpleNamespace(report=self.report)),
             tell=self.tell,
             propose=self.propose,
+            probe=self.probe,
         )
+
+    async def probe(self, _session: LocalSession, sizes: RankPairs) -> RankPairs:
+        self.probes.append(sizes)
+        if self.probed is None:
+            raise ProbeFailed("rank 1: no answer")
+        return dict.fromkeys(sizes, self.probed)
 
     def propose(self, _session: LocalSession, network: Hosts) -> bool:
         self.offered.append(network)
@@ -49,11 +61,12 @@ class Job:
     async def report(self, _ledger: int) -> dict[str, Any]:
         """The end of a window: the peers' rates are there."""
         rates = next(self.windows, None)
+        self.now += WINDOW
         if rates is None:
             self.replanner.enable(wanted=False)
             return {}
         for rank, rate in enumerate(rates):
-            rows = [RateRow(peer, rate) for peer in range(RANKS) if peer != rank]
+            rows = [RateRow(peer, rate) for peer in range(RANKS) if peer != rank and rate]
             self.replanner.heard(self.session, rank, [*rows, RateRow(99, rate)])
         return {"sessions": {"7": {"peers": []}}}
 
@@ -61,21 +74,32 @@ class Job:
         assert told is self.session and not rates
 
 
-def offered(
-    monkeypatch: pytest.MonkeyPatch, rates: list[list[int]], made: LocalSession | None = None
-) -> list[Hosts]:
-    monkeypatch.setattr(replanning, "WINDOW", 0.0)
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    rates: list[list[int]],
+    made: LocalSession | None = None,
+    probed: int | None = None,
+) -> Job:
+    monkeypatch.setattr(replanning, "TICK", 0.0)  # time passes by reports
 
-    async def run() -> list[Hosts]:
+    async def runs() -> Job:
         job = Job(rates, made or session())
+        job.probed = probed
         job.replanner.begin(job.session)
         assert asyncio.all_tasks() == {asyncio.current_task()}  # not enabled
         job.replanner.enable(wanted=True)
         [task] = asyncio.all_tasks() - {asyncio.current_task()}
         await task
-        return job.offered
+        return job
 
-    return asyncio.run(run())
+    return asyncio.run(runs())
+
+
+def offered(
+    monkeypatch: pytest.MonkeyPatch, rates: list[list[int]], made: LocalSession | None = None
+) -> list[Hosts]:
+    """The networks that are offered."""
+    return run(monkeypatch, rates, made).offered
 
 
 EQUAL, SLOW = [SHARE] * RANKS, [SHARE // 4, *[SHARE] * (RANKS - 1)]
@@ -98,3 +122,47 @@ def test_nothing_is_offered_for(monkeypatch: pytest.MonkeyPatch, rates: list[lis
 
 def test_jobs_in_racks_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert offered(monkeypatch, [SLOW] * 4, session(rack="left")) == []
+
+
+UNSEEN = [0, *[SHARE] * (RANKS - 1)]  # host 0 sends too little to tell, so few links show
+MINUTE = round(60 / WINDOW) + 2  # windows
+
+
+def slow_host() -> LocalSession:
+    made = session()
+    slow = HostCapacity((20 * M,), (20 * M,))
+    made.network = [("h0", slow), *made.network[1:]]
+    return made
+
+
+def test_a_restored_link_without_traffic_is_probed_twice_and_offered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = run(monkeypatch, [UNSEEN] * MINUTE, slow_host(), probed=100 * M)
+    first, other, again = job.probes[:3]
+    assert set(first) == set(again) == {(0, 1), (1, 0)} and set(other) == {(2, 3), (3, 2)}
+    assert all(size <= 20 * M // 8 * 0.1 for size in job.probes[0].values())
+    assert job.offered[0][0] == ("h0", HostCapacity((100 * M,), (100 * M,)))
+    assert job.offered[0][1:] == session().network[1:]
+
+
+@pytest.mark.parametrize("probed", [None, 20 * M])
+def test_a_probe_that_fails_or_finds_no_change_offers_nothing(
+    monkeypatch: pytest.MonkeyPatch, probed: int | None
+) -> None:
+    job = run(monkeypatch, [UNSEEN] * MINUTE, slow_host(), probed)
+    assert job.probes and not job.offered
+
+
+def test_a_job_without_traffic_is_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, [[0] * RANKS] * MINUTE, probed=M).probes == []
+
+
+def test_the_hosts_that_are_left_are_measured_after_a_rank_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = session()
+    made.membership.links[3].state = LinkState.GONE
+    [network] = offered(monkeypatch, [EQUAL[:3], SLOW[:3], SLOW[:3]], made)
+    assert network[0][1].out_bps[0] < 40 * M
+    assert network[3] == made.network[3]

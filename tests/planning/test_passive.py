@@ -6,6 +6,7 @@ import pytest
 
 from dlcpd.planning.passive import (
     HEADERS,
+    TICKS,
     FlowRates,
     between_hosts,
     measured,
@@ -35,10 +36,13 @@ def session(**peers: list[tuple[int, float]]) -> dict[str, Any]:
     }
 
 
-def test_a_window_has_what_came_since_the_last_report() -> None:
+def test_a_window_has_what_came_since_the_report_at_its_begin() -> None:
     meter = FlowRates()
     assert meter.window(session(r1=[(100, 0.5)], r2=[(50, 0.1)])) == {1: 1_600_000, 2: 4_000_000}
+    for _ in range(TICKS - 1):
+        assert meter.window(session(r1=[(300, 1.0)], r2=[(50, 0.1)]))[1] == 2_400_000
     assert meter.window(session(r1=[(300, 1.0)], r2=[(50, 0.1)])) == {1: 3_200_000}
+    assert meter.window(session(r1=[(300, 1.0)], r2=[(50, 0.1)])) == {}
 
 
 def test_paths_add_up_and_those_that_were_hardly_busy_do_not_count() -> None:
@@ -69,9 +73,22 @@ def test_one_slow_link_shows() -> None:
     assert relative({"a": 100, "b": 410}, plan) == {}  # half of them say nothing
 
 
+def test_no_link_is_faster_than_the_fastest_of_the_plan() -> None:
+    """Flows that are busy one after the other add up to more than their link carries."""
+    plan = {"a": 1000, "b": 1000, "c": 500}
+    assert relative({"a": 1000, "b": 2000, "c": 500}, plan) == plan
+
+
 def test_new_rates_keep_the_proportions_of_rails() -> None:
     rates = planned(HOSTS)
     assert rates == {"a out": 80, "a in": 200, "b out": 90, "b in": 90}
     assert with_rates(HOSTS, rates) == HOSTS
     changed = dict(with_rates(HOSTS, rates | {"a out": 40, "b in": 1}))
     assert (changed["a"].out_bps, changed["b"].in_bps) == ((30, 10), (1,))
+
+
+def test_new_rates_keep_racks_and_hosts_without_rates() -> None:
+    hosts = [(name, told._replace(rack="r", up_bps=7, down_bps=8)) for name, told in HOSTS]
+    changed = with_rates(hosts, {"b out": 45, "b in": 45})
+    b = HostCapacity((45,), (45,), "r", 7, 8)
+    assert changed == [hosts[0], ("b", b)]
