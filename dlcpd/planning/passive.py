@@ -3,7 +3,8 @@
 Only rounds in which a queue stands count: then a link is the limit, and not a sender that has
 nothing to send. A host sends to all others at once, so its link carries the sum of its flows. Under
 load that is 0.8 to 0.9 of the link's rate, and less where CPUs are the limit: of all hosts, which
-changes no plan.
+changes no plan. In racks only flows inside them count, and hosts are compared with those of their
+rack: the uplink limits other flows, and takes its share of all links alike.
 """
 
 from collections import deque
@@ -18,6 +19,7 @@ from dlcpd.schedules.network import MAX_RATE, HostCapacity
 LEAST_BUSY: Final = 0.02  # seconds of a window with a standing queue, that say something
 HEADERS: Final = 82  # bytes of a datagram beside its segment: 40 here, UDP, IPv4 and Ethernet
 BITS: Final = 8
+LEAST_HOSTS: Final = 3  # of a switch: a flow between two does not tell which of them is slow
 TICKS: Final = round(WINDOW / TICK)  # reports in a window
 
 Hosts = Sequence[tuple[str, HostCapacity]]
@@ -87,6 +89,14 @@ def measured(hosts: Hosts, flows: Mapping[tuple[str, str], int]) -> dict[str, in
             if others and len(rates) == len(others):
                 found[f"{host} {way}"] = sum(rates)
     return found
+
+
+def by_rack(hosts: Hosts) -> list[Hosts]:
+    """The hosts of each switch, where there are LEAST_HOSTS or more."""
+    racks = dict[str, list[tuple[str, HostCapacity]]]()
+    for host, told in hosts:
+        racks.setdefault(told.rack, []).append((host, told))
+    return [members for members in racks.values() if len(members) >= LEAST_HOSTS]
 
 
 def relative(rates: Mapping[str, int], plan: Mapping[str, int]) -> dict[str, int]:

@@ -26,7 +26,7 @@ def session(rack: str = "") -> LocalSession:
     links = {rank: Link(rank, f"h{rank}", "", "", rank) for rank in range(1, RANKS)}
     membership = Membership("job", 0, 7, "h0", [], {"world_size": RANKS}, links)
     made = LocalSession(7, membership, cast("Any", None), 0, 1.0, cast("Any", None))
-    up = M if rack else 0
+    up = 400 * M if rack else 0
     told = HostCapacity((100 * M,), (100 * M,), rack, up, up)
     made.network = [(f"h{rank}", told) for rank in range(RANKS)]
     return made
@@ -120,8 +120,27 @@ def test_nothing_is_offered_for(monkeypatch: pytest.MonkeyPatch, rates: list[lis
     assert offered(monkeypatch, rates) == []
 
 
-def test_jobs_in_racks_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert offered(monkeypatch, [SLOW] * 4, session(rack="left")) == []
+def test_a_slow_host_in_a_rack_is_offered_with_its_rack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flows to another rack, which its uplink limits, are no measure of a host."""
+    made = session(rack="left")
+    right = [Link(rank, f"h{rank}", "", "", rank) for rank in range(RANKS, 2 * RANKS)]
+    made.membership.links.update({link.rank: link for link in right})
+    capacity = HostCapacity((100 * M,), (100 * M,), "right", 400 * M, 400 * M)
+    made.network += [(link.host, capacity) for link in right]
+    [network] = offered(monkeypatch, [SLOW] * 2, made)
+    assert network[0][1].out_bps[0] == pytest.approx(25 * M, rel=0.2)
+    assert network[0][1]._replace(out_bps=(100 * M,), in_bps=(100 * M,)) == made.network[0][1]
+    assert network[RANKS:] == made.network[RANKS:]
+
+
+def test_hosts_of_racks_of_two_keep_their_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flow between two does not tell which of them is slow."""
+    made = session(rack="left")
+    made.network = [
+        (host, told._replace(rack=f"rack {number // 2}"))
+        for number, (host, told) in enumerate(made.network)
+    ]
+    assert offered(monkeypatch, [SLOW] * 4, made) == []
 
 
 UNSEEN = [0, *[SHARE] * (RANKS - 1)]  # host 0 sends too little to tell, so few links show

@@ -9,6 +9,7 @@ from dlcpd.planning.passive import (
     TICKS,
     FlowRates,
     between_hosts,
+    by_rack,
     measured,
     planned,
     relative,
@@ -77,6 +78,14 @@ def test_no_link_is_faster_than_the_fastest_of_the_plan() -> None:
     """Flows that are busy one after the other add up to more than their link carries."""
     plan = {"a": 1000, "b": 1000, "c": 500}
     assert relative({"a": 1000, "b": 2000, "c": 500}, plan) == plan
+
+
+def test_hosts_are_compared_on_their_switch_if_there_are_three() -> None:
+    hosts = [
+        (name, HostCapacity((9,), (9,), rack)) for name, rack in zip("abcde", "xyxyx", strict=True)
+    ]
+    assert [[host for host, _ in members] for members in by_rack(hosts)] == [["a", "c", "e"]]
+    assert by_rack(HOSTS) == []
 
 
 def test_new_rates_keep_the_proportions_of_rails() -> None:

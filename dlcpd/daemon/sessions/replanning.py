@@ -11,7 +11,15 @@ from dlcpd.daemon.peers.peer_messages import RateRow
 from dlcpd.daemon.sessions.adoption import Hosts
 from dlcpd.daemon.sessions.prober import RankPairs, bytes_of, first_ranks, hosts_by_rank
 from dlcpd.daemon.sessions.session import LocalSession
-from dlcpd.planning.passive import FlowRates, between_hosts, measured, planned, relative, with_rates
+from dlcpd.planning.passive import (
+    FlowRates,
+    between_hosts,
+    by_rack,
+    measured,
+    planned,
+    relative,
+    with_rates,
+)
 from dlcpd.planning.replan import PROBE_SECONDS, TICK, WINDOW, Decision, ReplanRule
 from dlcpd.planning.unseen import ends, pairs_to_probe
 from dlcpd.schedules.derive import gain_over
@@ -31,7 +39,7 @@ class Watched:
 
 
 class Replanner:
-    """Sessions on one switch, while enabled. `tell` passes the rates of this rank's flows to rank
+    """Sessions with a network, while enabled. `tell` passes the rates of this rank's flows to rank
     0; `propose` has rank 0 offer a network, and does nothing while it offers another; `probe` has
     ranks send bytes to others beside the job's operations."""
 
@@ -102,11 +110,11 @@ class Replanner:
             sessions = report.get("sessions", {})
             for watched in list(self._watched.values()):
                 row = sessions.get(str(watched.session.number))
-                if row is not None and _measurable(watched.session):
+                if row is not None and watched.session.network:
                     rates = watched.meter.window(row)
                     self._tell(watched.session, [RateRow(*rate) for rate in rates.items()])
             for watched in list(self._watched.values()):
-                if watched.session.membership.rank == 0 and _measurable(watched.session):
+                if watched.session.membership.rank == 0 and watched.session.network:
                     self._judge(watched)
 
     def _judge(self, watched: Watched) -> None:
@@ -120,7 +128,10 @@ class Replanner:
         host_of = hosts_by_rank(session)
         rows = {of: row[0] for of, row in watched.flows.items() if host_of.keys() >= set(of)}
         flows = between_hosts(rows, host_of)
-        found = relative(measured(hosts, flows), watched.rule.planned)
+        found, plan = dict[str, int](), watched.rule.planned
+        for members in by_rack(hosts):
+            links = planned(members).keys() & plan.keys()
+            found |= relative(measured(members, flows), {link: plan[link] for link in links})
         log.debug("link_rates", session=session.number, rates=found)
         rates = watched.rule.window(found, now)
         free = watched.probing is None or watched.probing.done()
@@ -144,8 +155,9 @@ class Replanner:
         """Probe links that traffic says nothing of, one pair of hosts at a time."""
         session, rule = watched.session, watched.rule
         assert rule is not None  # noqa: S101  # it has named the links
-        plan, ranks = planned(present_hosts(session)), first_ranks(session)
-        for a, b in pairs_to_probe(due, plan, flows):
+        hosts, ranks = present_hosts(session), first_ranks(session)
+        plan, racks = planned(hosts), [planned(members) for members in by_rack(hosts)]
+        for a, b in (pair for rack in racks for pair in pairs_to_probe(due, rack, flows)):
             ways = {(ranks[a], ranks[b]): (a, b), (ranks[b], ranks[a]): (b, a)}
             rate = min(plan[link] for pair in ways.values() for link in ends(*pair))
             sizes = dict.fromkeys(ways, bytes_of(rate, PROBE_SECONDS))
@@ -163,8 +175,3 @@ def present_hosts(session: LocalSession) -> Hosts:
     """The hosts of a session's network that have a rank that has not left."""
     here = set(hosts_by_rank(session).values())
     return [(host, told) for host, told in session.network if host in here]
-
-
-def _measurable(session: LocalSession) -> bool:
-    """Racks are not: the uplink of a rack would count as a link of its hosts."""
-    return bool(session.network) and not any(told.rack for _, told in session.network)
