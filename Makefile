@@ -12,9 +12,11 @@ DEMO_STAMP := .venv/.installed-for-the-demo
 # The coverage of pure packages counts their own tests only: other tests must not hide a gap.
 PURE_TESTS := $(wildcard tests/contract tests/core tests/numerics tests/schedules tests/collectives \
 	tests/planning tests/requests tests/switchcfg)
-# Attacks that do not disturb other tests: on files and stores, failing calls, ranks that leave.
+# Attacks that do not disturb other tests: on files, imports and stores, failing calls, processes and
+# ranks that leave.
 QUIET_ATTACKS := $(addprefix tests/attack/, test_store.py test_held_folders.py \
-	test_failing_calls.py test_failing_calls_of_control.py test_completed_is_delivered.py)
+	test_failing_calls.py test_failing_calls_of_control.py test_completed_is_delivered.py \
+	test_imports.py test_launcher.py test_two_daemons.py test_c_tables.py)
 # Not in parallel with other tests: emulated networks, whose queues are measured; attacks that take
 # all ports and descriptors; pages that are executed from top to bottom. All other tests are
 # processes that mostly wait for each other.

@@ -53,6 +53,7 @@ class JoinedJob:
     secret: JobSecret | None = field(default=None, kw_only=True)  # signs texts in the store
     origin: SessionOrigin | None = None  # data for regrouping; None: it is not possible
     library: Library[Any] = field(kw_only=True)  # of the session's arrays
+    hosts: int = field(default=1, kw_only=True)  # that the ranks' daemons are on, equal on all
 
 
 class Connection(Generic[A]):

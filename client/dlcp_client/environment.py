@@ -38,6 +38,8 @@ class Environment:
     ledger_inputs: bool = False  # DLCPD_LEDGER_INPUTS: "1" also records contributions
     runtime: str = ""  # XDG_RUNTIME_DIR: folder for the socket of a private daemon, if safe
     temporary: str = ""  # TMPDIR: the next folder for that socket; then /tmp
+    # XDG_CACHE_HOME: absolute folder of results of `fl.tune`; by default .cache in HOME
+    cache: Path | None = None
     share: bool = True  # DLCPD_SHARE: "0" starts a private daemon per rank
     end_with_launcher: bool = False  # DLCPD_END_WITH_LAUNCHER: "1" ends a rank when its parent ends
 
@@ -63,6 +65,7 @@ class Environment:
             warn_after=_seconds(variables, "DLCPD_WARN_AFTER", WARN_AFTER),
             runtime=variables.get("XDG_RUNTIME_DIR", ""),
             temporary=variables.get("TMPDIR", ""),
+            cache=_cache(variables),
             share=variables.get("DLCPD_SHARE", "") != "0",
             end_with_launcher=variables.get("DLCPD_END_WITH_LAUNCHER", "") == "1",
             run=_run(variables),
@@ -75,6 +78,15 @@ class Environment:
             return []
         inputs = ["--ledger-inputs"] if self.ledger_inputs else []
         return ["--ledger", str(self.ledger), *inputs]
+
+
+def _cache(variables: Mapping[str, str]) -> Path | None:
+    """The user's folder for caches; None: there is no home. Source: XDG Base Directory
+    Specification 0.8, which ignores relative paths."""
+    given, home = variables.get("XDG_CACHE_HOME", ""), variables.get("HOME", "")
+    if given.startswith("/"):
+        return Path(given)
+    return Path(home) / ".cache" if home.startswith("/") else None
 
 
 def _launch(variables: Mapping[str, str]) -> str:

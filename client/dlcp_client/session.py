@@ -31,6 +31,7 @@ class Session(Generic[A]):
 
     def __init__(self, joined: JoinedJob) -> None:
         self.job, self.rank, self.world_size = joined.job, joined.rank, joined.world_size
+        self.hosts: Final = joined.hosts
         self.origin: Final = joined.origin
         self.library: Final[Library[A]] = joined.library
         self._connection: Connection[A] = Connection(joined)

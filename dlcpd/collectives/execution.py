@@ -147,7 +147,7 @@ class Execution:
         if not contribution.prepared or contribution.segment_sizes != sizes:
             deque(contribution.prepare(self.program, sizes), maxlen=0)
         loss, flows = contribution.loss, session.flows
-        local = LocalSteps(order, progress, buffers, None if loss is None else loss.encoded)
+        local = LocalSteps(order, progress, buffers, contribution.encoded)
         self.sends = Sends(id_, order, progress, buffers, flows, sizes, self.ready_ranks, loss)
         self._unconfirmed |= self.sends.carry(session.may_carry)
         self.receives = Receives(id_, order, progress, buffers, local, loss, self._staged)

@@ -59,7 +59,12 @@ class Order(NamedTuple):
     digest_every: int = 0  # every n-th piece enters the replica digest; 0 = none
     seed: int = 0  # of the send order
     codec: Codec | None = None  # that of the program, if it encodes
-    computes: bool = False  # the clients compute the result
+    computes: bool = False  # the clients compute the result, which alone is encoded then
+
+    @property
+    def encodes(self) -> bool:
+        """Whether contributions are encoded."""
+        return self.codec is not None and not self.computes
 
     def label(self, id_: OperationId) -> str:
         """For errors: the number that all ranks give the operation, and the group."""

@@ -179,7 +179,8 @@ class Submit(Struct, array_like=True, forbid_unknown_fields=True, gc=False, tag=
     `divided`: every engine of the session was sent this, and each runs its own part. `codec`: a
     name of contract.codec, or empty; `fill` applies to its rounding errors too. `computes`: of an
     all_reduce that is not in place; the engine reduces into the input, and the client computes the
-    output from it: see Due.
+    output from it: see Due. A codec of GATHERS then encodes the output alone, and nothing of its
+    rounding errors is kept.
     """
 
     operation: Annotated[int, between(1, MAX_OPERATION)]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal, cast
+from typing import Final, Literal, cast
 
 from dlcpd.contract.codec import parsed
 from dlcpd.contract.errors import BadPolicy
@@ -13,6 +13,9 @@ from dlcpd.contract.traffic import traffic_classes
 MAX_LOSS_LIMIT = 0.5  # a bound above one half is a typo, not a policy
 DEFAULT_MAX_LOSS = 0.01  # published tolerances start at 0.6 % (research: MLT, DLCP)
 DEFAULT_DEADLINE = 1800.0  # seconds, as torch.distributed: rank 0 may evaluate or save that long
+
+# Codecs in which updated weights travel: the others round more than weights bear.
+GATHERS: Final = ("bf16",)
 
 Mode = Literal["exact", "bounded"]
 Fill = Literal["residual", "zero"]
@@ -31,7 +34,7 @@ class LossPolicy:
     same name (error feedback), "zero" discards them (for ablations). `per_class`
     tightens the bound where a traffic class tolerates less.
     `codec`, a name of `contract.codec`, encodes values for the network; `fill` applies to its
-    rounding errors too.
+    rounding errors too. `gather` encodes only results, where a client computes them from the sums.
     """
 
     mode: Mode = "exact"
@@ -42,6 +45,7 @@ class LossPolicy:
     # timedelta is converted
     per_class: Mapping[str, float] = field(default_factory=dict)  # class -> max_loss, not above it
     codec: str = ""  # empty: values are not encoded
+    gather: str = ""  # empty, or one of GATHERS: weights keep their digits on the rank that updates
 
     def __post_init__(self) -> None:
         if self.mode not in ("exact", "bounded"):
@@ -65,8 +69,14 @@ class LossPolicy:
                     f"per_class {name!r}: {loss}: a traffic class and a fraction 0..max_loss "
                     f"({self.max_loss:g})"
                 )
+        self._check_codecs()
+
+    def _check_codecs(self) -> None:
         if self.codec:
             object.__setattr__(self, "codec", str(parsed(self.codec)))  # in its canonical spelling
+        if self.gather not in ("", *GATHERS):
+            names = " or ".join(f'"{name}"' for name in GATHERS)
+            raise BadPolicy(f"gather {self.gather!r}: use {names}, or leave it out")
 
     @property
     def is_plain(self) -> bool:
@@ -87,6 +97,7 @@ def exact(
     deadline: float | timedelta = DEFAULT_DEADLINE,
     codec: str = "",
     fill: Fill = "residual",
+    gather: str = "",
 ) -> LossPolicy:
     """Every segment arrives. Without a codec, the result is the rank-ordered sum, bit for bit.
 
@@ -99,14 +110,15 @@ def exact(
             encoded for the network (docs/compression.md). For sums and averages of real floats.
         fill: with a codec. "residual": its rounding errors are added to the next operation of the
             same name. "zero": they are discarded.
+        gather: "bf16": updated weights of `fused.register` travel as bfloat16 (docs/fused.md).
 
     Raises: BadPolicy naming the field.
     """
     deadline = cast("float", deadline)  # LossPolicy converts a timedelta
-    return LossPolicy(traffic_class=traffic_class, deadline=deadline, codec=codec, fill=fill)
+    return LossPolicy("exact", 0.0, fill, traffic_class, deadline, codec=codec, gather=gather)
 
 
-def bounded(
+def bounded(  # noqa: PLR0913  # all but the first by keyword
     max_loss: float = DEFAULT_MAX_LOSS,
     *,
     fill: Fill = "residual",
@@ -114,6 +126,7 @@ def bounded(
     deadline: float | timedelta = DEFAULT_DEADLINE,
     per_class: Mapping[str, float] | None = None,
     codec: str = "",
+    gather: str = "",
 ) -> LossPolicy:
     """Up to `max_loss` of each sender's segments may be waived per chunk.
 
@@ -125,11 +138,13 @@ def bounded(
         deadline: as in `exact`.
         per_class: traffic class -> its own, tighter max_loss.
         codec: as in `exact`; `max_loss` then applies to segments of encoded values.
+        gather: as in `exact`.
 
     Raises: BadPolicy naming the field.
     """
     deadline = cast("float", deadline)  # as in `exact`
-    return LossPolicy("bounded", max_loss, fill, traffic_class, deadline, per_class or {}, codec)
+    tighter = per_class or {}
+    return LossPolicy("bounded", max_loss, fill, traffic_class, deadline, tighter, codec, gather)
 
 
 def checked(policy: object) -> LossPolicy:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from dlcpd.contract.collectives import COLLECTIVES, Shape, Share
-from dlcpd.contract.errors import BadLedger, OutcomeError
+from dlcpd.contract.errors import BadLedger, BadPolicy, OutcomeError
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.ledger.chunks import LedgerChunk, chunks, digests, first_difference
 from dlcpd.ledger.contributions import Contributions, segments_of, step_of
@@ -22,6 +22,7 @@ from dlcpd.ledger.inputs import Inputs, recorded
 from dlcpd.ledger.masks import unpack_untrusted
 from dlcpd.ledger.reader import Entry, Ledger
 from dlcpd.ledger.records import MissingRow, Plan, hosts_of, ranks_of
+from dlcpd.numerics.elements import STORAGE
 from dlcpd.schedules.catalog import Place, Task
 from dlcpd.schedules.choose import choose
 from dlcpd.schedules.errors import UnknownSchedule
@@ -132,7 +133,7 @@ class _Operation:
         """
         members = ranks_of(self.plan)
         self._check_plans()
-        if self.plan.codec:
+        if self.plan.codec and not self.plan.computes:
             return ReplayVerdict.CODED
         programs = {rank: program_of(self.plan, place) for place, rank in enumerate(members)}
         made = dict[int, Bytes | None]()
@@ -246,6 +247,8 @@ def program_of(plan: Plan, place: int) -> Program:
         size=plan.size,
         sizes=tuple(plan.sizes),
         lossy=bool(plan.lossy),
+        codec=plan.codec if plan.computes else "",  # others are not computed again
+        item=STORAGE[plan.dtype].itemsize,
         computes=bool(plan.computes),
     )
     try:
@@ -253,7 +256,7 @@ def program_of(plan: Plan, place: int) -> Program:
         hosts = hosts_of(plan.members)
         where = Place(place, hosts, plan.chunk_bytes, network, plan.round_trip)
         choice = choose(task, where, plan.schedule, Share(plan.part, plan.parts))
-    except (UnknownSchedule, BadNetwork) as exc:
+    except (UnknownSchedule, BadNetwork, BadPolicy) as exc:
         raise BadLedger(f"{plan.name!r}: {exc}") from exc
     if f"{choice.fingerprint:016x}" != plan.fingerprint:
         raise BadLedger(

@@ -8,6 +8,7 @@ from dlcpd.contract.codec import check_takes, parsed
 from dlcpd.contract.collectives import COLLECTIVES, LOSSY, Shape
 from dlcpd.contract.errors import BadMessage, BadPolicy
 from dlcpd.contract.messages import LayerRow, Submit
+from dlcpd.contract.policy import GATHERS
 from dlcpd.contract.traffic import traffic_classes
 from dlcpd.core.wire.datagram import Bytes
 from dlcpd.core.wire.header import MAX_TRANSFERS
@@ -90,7 +91,12 @@ def _check_codec(ask: Submit) -> None:
     if not COLLECTIVES[ask.collective].may_lose:
         raise BadPolicy(f"{ask.collective} has no codec: only {' and '.join(LOSSY)} can have one")
     check_takes(parsed(ask.codec), ask.dtype, ask.reduce)
-    if ask.fill == "residual" and not ask.name:
+    if ask.computes and ask.codec not in GATHERS:
+        raise BadPolicy(
+            f"codec {ask.codec} of an operation whose client computes: it encodes results, which "
+            f"takes {' or '.join(GATHERS)}"
+        )
+    if not ask.computes and ask.fill == "residual" and not ask.name:
         raise BadPolicy("an operation with a codec needs a name, which keys its residual")
 
 
@@ -102,12 +108,8 @@ def _check_divided(ask: Submit) -> None:
 
 
 def _check_computes(ask: Submit) -> None:
-    if not ask.computes:
-        return
-    if ask.collective != "all_reduce":
+    if ask.computes and ask.collective != "all_reduce":
         raise BadMessage(f"operation {ask.operation}: in {ask.collective} no client computes")
-    if ask.codec:
-        raise BadPolicy("an operation whose client computes has no codec: its results are exact")
 
 
 def _check_exempt(ask: Submit, size: int) -> None:

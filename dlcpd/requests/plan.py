@@ -77,7 +77,8 @@ def charge(ask: Submit, program: Program) -> int:
 def most_left_over(ask: Submit, size: int) -> int:
     """Largest residual of `size` bytes of a tensor, bytes: a codec rounds all values, and so does
     the addition of a residual to 16-bit floats, whose residuals are float32."""
-    if ask.fill != "residual" or not (ask.codec or ask.max_loss):
+    encodes = bool(ask.codec) and not ask.computes  # contributions
+    if ask.fill != "residual" or not (encodes or ask.max_loss):
         return 0
-    left = size if ask.codec else int(size * ask.max_loss)
+    left = size if encodes else int(size * ask.max_loss)
     return KEPT_NARROW * (left + size) if ask.dtype in NARROW else left

@@ -23,8 +23,8 @@ def signature(ask: Submit, group: Group, choice: Choice, share: Share) -> str:
     count = f"[{ask.input_count}]" if row.reduces and row.shape is Shape.ELEMENTS else ""
     loss = f"max_loss {ask.max_loss:g}, fill {ask.fill}" if ask.max_loss else "exact"
     if ask.computes:
-        loss += ", computed by its clients"
-    if ask.codec:
+        loss += ", computed by its clients" + (f" in {ask.codec}" if ask.codec else "")
+    elif ask.codec:
         loss += f", codec {ask.codec}" + (", fill zero" if ask.fill == "zero" else "")
     words = (
         f"{ask.collective} {what}{ask.dtype}{count}{root}, {loss}, class {ask.traffic_class}, "

@@ -47,7 +47,7 @@ class Task:
     peer: int = 0  # this rank's own, of "send" and "receive"
     sends: tuple[int, ...] = ()  # this rank's own, of "all_to_all": bytes for each rank
     receives: tuple[int, ...] = ()  # this rank's own: bytes from each
-    codec: str = ""  # see numerics.codecs; empty: values are not encoded
+    codec: str = ""  # see numerics.codecs; empty: values are not encoded; of results if `computes`
     item: int = 1  # bytes of an element, if there is a codec
     computes: bool = False  # whether the client computes the results of an all_reduce from the sums
 
@@ -141,7 +141,6 @@ def _in_order(task: Task, place: Place) -> tuple[Any, ...]:
 
 
 def _computed(task: Task, place: Place) -> tuple[Any, ...]:
-    """Arguments of the only schedule in which the client computes."""
     return (*_chunked(task, place), True) if task.computes else _chunked(task, place)
 
 
@@ -151,7 +150,8 @@ def _whole_chunked(task: Task, place: Place) -> tuple[Any, ...]:
 
 def _by_host(task: Task, place: Place) -> tuple[Any, ...]:
     shards = len(place.hosts) * min(map(len, place.hosts))
-    return place.hosts, task.size, chunk(place, task.size // shards)
+    found = place.hosts, task.size, chunk(place, task.size // shards)
+    return (*found, True) if task.computes else found
 
 
 def _rooted(task: Task, place: Place) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from dlcpd.contract.collectives import COLLECTIVES, WHOLE, Share
 from dlcpd.numerics.codecs.codec import wire_size
 from dlcpd.numerics.codecs.names import codec_of
 from dlcpd.schedules.catalog import CATALOG, Place, Task, derived
-from dlcpd.schedules.coded import coded, coded_schedule
+from dlcpd.schedules.coded import coded, coded_schedule, gathered
 from dlcpd.schedules.derive import FOREST, decided
 from dlcpd.schedules.divide import moved, part_of, selected
 from dlcpd.schedules.errors import UnknownSchedule
@@ -23,7 +23,7 @@ PAIR: Final = 2  # ranks
 # Bytes up to which each of two ranks reduces all of a tensor, not a half: as many bytes cross the
 # network in one step as in two. 256 KiB take 12 to 24 % less engine CPU so, 4 MiB 40 % more.
 MOST_OF_PAIR: Final = 256 << 10
-COMPUTED: Final = "direct"  # the schedule in which the client computes
+COMPUTED: Final = ("direct", "hierarchical")  # schedules in which the client computes
 FEW: Final = 4  # ranks: among them a tree saves the root one copy of three at most
 
 
@@ -62,7 +62,8 @@ def choose(task: Task, place: Place, schedule: str | None = None, share: Share =
     text = repr((recipe.pair or task.collective, name, common, share.number, share.of))
     if task.codec:
         codec = codec_of(task.codec)
-        program = coded(program, lambda size: wire_size(codec, size // task.item))
+        encode = gathered if task.computes else coded
+        program = encode(program, lambda size: wire_size(codec, size // task.item))
         text += codec.name
     mark = blake2b(text.encode(), digest_size=8).digest()
     return Choice(program, int.from_bytes(mark, "little"), name, why)
@@ -73,9 +74,7 @@ def _name(task: Task, place: Place, wanted: str | None, *, whole: bool) -> tuple
     at all; by transfers they cannot divide a forest, whose transfers have other numbers on each
     rank. Raises: UnknownSchedule."""
     if task.computes:
-        if (wanted or COMPUTED) != COMPUTED:
-            raise UnknownSchedule(f"its client computes only in schedule {COMPUTED}, not {wanted}")
-        return COMPUTED, "its client computes between reduction and gather"
+        return _computed(task, place, wanted)
     if task.codec:
         name, why = coded_schedule(task.collective, wanted or ""), "the codec's own"
     else:
@@ -86,6 +85,22 @@ def _name(task: Task, place: Place, wanted: str | None, *, whole: bool) -> tuple
         return wanted, "asked for by name"
     found = derived(task, place, name) if whole and name != "one_shot" else None
     return (name, why) if found is None else decided(name, why, found)
+
+
+def _computed(task: Task, place: Place, wanted: str | None) -> tuple[str, str]:
+    """As `_name`, where the client computes between reduction and gather."""
+    if wanted and wanted not in COMPUTED:
+        names = " or ".join(COMPUTED)
+        raise UnknownSchedule(f"its client computes only in schedule {names}, not {wanted}")
+    if wanted:
+        return wanted, "asked for by name"
+    why = "its client computes between reduction and gather"
+    return ("hierarchical" if _shares_hosts(task, place) else "direct"), why
+
+
+def _shares_hosts(task: Task, place: Place) -> bool:
+    """Whether sums of each host save bytes between the hosts."""
+    return len(place.hosts) > 1 and min(map(len, place.hosts)) > 1 and not task.lossy
 
 
 def suits(task: Task, place: Place) -> tuple[str, str]:
@@ -103,7 +118,7 @@ def _all_reduce(task: Task, place: Place) -> tuple[str, str]:
         return "one_shot", f"{task.size} B are too few to be worth a second network step"
     if place.world == PAIR and task.size <= MOST_OF_PAIR and not task.lossy:
         return "one_shot", f"{task.size} B: for two ranks, a second network step saves no byte"
-    if len(place.hosts) > 1 and min(map(len, place.hosts)) > 1 and not task.lossy:
+    if _shares_hosts(task, place):
         return "hierarchical", f"{place.world} ranks share {len(place.hosts)} hosts"
     return "direct", "each byte crosses the network twice, whatever the number of ranks"
 

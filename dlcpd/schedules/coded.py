@@ -2,7 +2,8 @@
 
 Contributions are encoded when the operation begins. The owner of a sum decodes the parts of the
 other ranks, adds them to its own, which is not encoded, and encodes the sum. The sum as decoded
-is the result on every rank, the owner included. Source of the two stages, each with its own
+is the result on every rank, the owner included. Where clients compute the results, contributions
+and sums are plain, and only the results are encoded. Source of the two stages, each with its own
 residual: Tang et al., DoubleSqueeze, ICML 2019.
 """
 
@@ -15,6 +16,7 @@ from dlcpd.schedules.errors import UnknownSchedule
 from dlcpd.schedules.model import (
     NOT_REPLICATED,
     Buffer,
+    Compute,
     Decode,
     Encode,
     Program,
@@ -48,7 +50,16 @@ def coded_schedule(collective: str, wanted: str) -> str:
 
 def coded(program: Program, wire_size: WireSize) -> Program:
     """`program`, of a schedule in CODED, with encoded transfers."""
-    writer = _EncodedWriter(program, wire_size)
+    return _written(_EncodedWriter(program, wire_size))
+
+
+def gathered(program: Program, wire_size: WireSize) -> Program:
+    """`program`, in which clients compute, with encoded results."""
+    return _written(_GatheredWriter(program, wire_size))
+
+
+def _written(writer: "_EncodedWriter") -> Program:
+    program = writer.program
     for position, step in enumerate(program.steps):
         writer.write(position, step)
     return Program(tuple(writer.steps), program.peers, tuple(writer.scratch))
@@ -99,7 +110,7 @@ class _EncodedWriter:
         decode = Decode(step.span, wire, step.peer, after, step.piece)
         self._new[position] = self._add(decode)
 
-    def _reduce(self, position: int, step: Reduce) -> None:
+    def _reduce(self, position: int, step: Reduce | Compute) -> None:
         sent = any(isinstance(s, Send) and s.span == step.target for s in self.program.steps)
         piece = NOT_REPLICATED if sent else step.piece
         at = self._new[position] = self._add(replace(step, after=self._after(step), piece=piece))
@@ -108,6 +119,12 @@ class _EncodedWriter:
             encode = Encode(wire, step.target, (at,), rounds=True, piece=step.piece)
             self._new[position] = self._add(encode)
             self._results[step.target] = self._new[position], wire
+
+    def _plain(self, position: int, step: Step) -> None:
+        """The step as it is."""
+        if isinstance(step, Receive):
+            step = replace(step, implies=tuple(self._new[at] for at in step.implies))
+        self._new[position] = self._add(replace(step, after=self._after(step)))
 
     def _after(self, step: Step) -> tuple[int, ...]:
         return tuple(self._new[at] for at in step.after)
@@ -120,3 +137,23 @@ class _EncodedWriter:
     def _add(self, step: Step) -> int:
         self.steps.append(step)
         return len(self.steps) - 1
+
+
+@dataclass(slots=True)
+class _GatheredWriter(_EncodedWriter):
+    """Encodes what lies in OUTPUT: results of the client, and of a rank that passes them on."""
+
+    def write(self, position: int, step: Step) -> None:
+        match step:
+            case Send(span=Span(buffer=Buffer.OUTPUT)):
+                at, wire = self._results[step.span]
+                self._send(position, replace(step, span=wire, after=(at,)), step.span.size)
+            case Receive(span=Span(buffer=Buffer.OUTPUT)):
+                self._receive(position, step)
+                decoded = self.steps[self._new[position]]
+                assert isinstance(decoded, Decode)  # noqa: S101  # see `_receive`
+                self._results[step.span] = decoded.after[0], decoded.source
+            case Compute():
+                self._reduce(position, step)
+            case _:
+                self._plain(position, step)

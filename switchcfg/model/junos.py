@@ -45,6 +45,7 @@ _CONTROLS: Final = (
 )  # fmt: skip
 _LIST: Final = re.compile(r"(.*) \[ (.*) \]")
 _QUEUE: Final = re.compile(r"(.* forwarding-classes) queue (\d+) (\S+)(.*)")
+_SHORT, _LONG = 2500, 9216  # bytes: MRU by default, and that of PFC priority 4
 _INGRESS: Final = ("lossless", "lossless-headroom")
 
 
@@ -55,7 +56,8 @@ def model(text: str, payloads: Sequence[str] = ()) -> SwitchModel:
         for line in each.splitlines():
             _do(tree, line.strip().replace('"', ""))
     switch = _JunosSwitch(tree)
-    return SwitchModel({name: switch.port(name) for name in switch.names()}, switch.port(""))
+    ports = {name: switch.port(name) for name in switch.names()}
+    return SwitchModel(ports, switch.port(""), {name: [*switch.notes(name)] for name in ports})
 
 
 def _do(tree: Tree, line: str) -> None:
@@ -108,6 +110,28 @@ class _JunosSwitch:
         bound |= _at(self.cos, "interfaces", name)
         unit = {**bound, **_at(bound, "unit", "*"), **_at(bound, "unit", "0")}
         return port_model([*self._ways(bound, unit)], lambda tc: self._treatment(bound, unit, tc))
+
+    def notes(self, name: str) -> Iterator[str]:
+        """Code points whose headroom is computed for shorter frames than the port has. Source:
+        Juniper's page "mru (Congestion Notification Profiles)", with the defaults."""
+        mtu = first_number(_first(_at(self.tree, "interfaces", name, "mtu")))
+        treatments = self.port(name)
+        short: dict[int, list[str]] = {}
+        for kind, points in (
+            self._profile(_at(self.cos, "interfaces", name)).get("input", {}).items()
+        ):
+            for bits, said in _at(points, "code-point").items():
+                at = self._point(bits) + (0 if kind == "dscp" else DSCPS)
+                pauses = treatments[at].pauses if 0 <= at < len(treatments) else frozenset()
+                told = first_number(_first(_at(said, "pfc", "mru") or _at(said, "mru")))
+                mru = told or (_LONG if pauses == {"4"} else _SHORT)
+                if mru < mtu:
+                    short.setdefault(mru, []).append(bits)
+        for mru, found in short.items():
+            yield (
+                f"headroom: {name}: Junos computes it for frames of {mru} bytes at code points "
+                f"{', '.join(sorted(found))}, and the port's MTU is {mtu}: longer ones may drop"
+            )
 
     def _ways(self, bound: Tree, unit: Tree) -> Iterator[Way]:
         fixed, classifiers = _first(unit.get("forwarding-class", {})), unit.get("classifiers", {})

@@ -87,4 +87,5 @@ def judged(
     if removing:
         return Judgement(found)
     strict = load.warnings(intent, device, before, after)
-    return Judgement(found, (*strict, *headroom.warnings(intent, device, after)))
+    notes = [text for port in ("", *device.ports) for text in after.notes.get(port, ())]
+    return Judgement(found, (*strict, *headroom.warnings(intent, device, after), *notes))

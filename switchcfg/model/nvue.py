@@ -35,6 +35,7 @@ _UNDERSTOOD: Final = (
 )  # fmt: skip
 _WAYS: Final = ("rx", "tx")
 _OFF: Final = {"off", "disabled", "disable"}
+_ON: Final = {"on", "enabled", "enable"}
 
 
 def model(text: str, payloads: Sequence[str] = ()) -> SwitchModel:
@@ -43,7 +44,8 @@ def model(text: str, payloads: Sequence[str] = ()) -> SwitchModel:
     for each in (text, *payloads):
         for line in each.splitlines():
             switch.do(line.split())
-    return SwitchModel({name: switch.port(name) for name in switch.ports()}, switch.port(""))
+    ports = {name: switch.port(name) for name in switch.ports()}
+    return SwitchModel(ports, switch.port(""), {"": [*switch.notes()]})
 
 
 class _NvueSwitch:
@@ -84,6 +86,19 @@ class _NvueSwitch:
     def profile(self, port: str, *kind: str) -> str:
         """The profile of a port."""
         return self.leaf("interface", port, "qos", *kind, "profile", default=GLOBAL)
+
+    def notes(self) -> Iterator[str]:
+        """The code points of packets in VXLAN tunnels, if no line says that they stay."""
+        vxlan = ("nve", "vxlan")
+        if {self.leaf(*vxlan, "enable"), self.leaf(*vxlan, "state")}.isdisjoint(_ON):
+            return
+        wanted = {"encapsulation": "copy", "decapsulation": "preserve"}
+        for way, action in wanted.items():
+            if not self.leaf(*vxlan, way, "dscp", "action"):
+                yield (
+                    f"vxlan: {way} sets the code point of packets by their switch priority: "
+                    f"`nv set nve vxlan {way} dscp action {action}` keeps it"
+                )
 
     def port(self, name: str) -> PortModel:
         """The model of a port."""

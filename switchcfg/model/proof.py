@@ -7,7 +7,7 @@ control that switchcfg set are not kept. A plan must not change a kept code poin
 except for the headroom of a cable whose length `replaces` names.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from switchcfg.intent.intent import Device, Intent
@@ -22,6 +22,7 @@ from switchcfg.model.values import (
     Treatment,
     between,
     grouped,
+    listed,
 )
 from switchcfg.plan.masking import masked
 from switchcfg.platforms.platform import is_ours
@@ -62,7 +63,23 @@ def problems(
                 found += [e for e in violations if not (longer and e.respect == "headroom")]
             elif port in device.ports and not removing:
                 found += _misplaced(intent, port, point, new)
-    return [f"{RULE}: {line}" for line in grouped(found)]
+    return [*_by_vlan_priority(found), *(f"{RULE}: {line}" for line in grouped(found))]
+
+
+def _by_vlan_priority(found: Sequence[Difference]) -> Iterator[str]:
+    """The reason, where VLAN priorities would not classify packets any more."""
+    for port in dict.fromkeys(each.port for each in found):
+        numbers = [
+            each.point.number
+            for each in found
+            if (each.port, each.point.kind, each.respect) == (port, "PCP", "by")
+        ]
+        if numbers:
+            yield (
+                f"kept-pcp: {port}: VLAN priority {listed(numbers)} chooses a kept queue or has "
+                "flow control today, and the plan would trust code points: name the port in [keep] "
+                "ports"
+            )
 
 
 def _kept(intent: Intent, old: Treatment, point: Point, *, named: bool) -> bool:

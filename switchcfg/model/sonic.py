@@ -42,6 +42,7 @@ MAPS: Final = {
     "tc_to_dot1p_map": "TC_TO_DOT1P_MAP",
 }
 _COMPUTED: Final = re.compile(r"NULL|pg_lossless_\w+")  # profiles that the switch makes itself
+_TUNNEL_MAP: Final = re.compile(r"(en|de)cap_\w+_map")
 _SHAPERS: Final = ("meter_type", "cir", "cbs", "pir", "pbs")
 _TRIM: Final = "packet_discard_action"
 _MOST: Final = 64  # numbers of one range
@@ -66,7 +67,23 @@ def model(text: str, payloads: Sequence[str] = ()) -> SwitchModel:
     ports = {
         name: _SonicPort(found, name, rows.get(name, {})).model() for name in _ports(found, rows)
     }
-    return SwitchModel(ports, _SonicPort(found, "", {}).model())
+    return SwitchModel(ports, _SonicPort(found, "", {}).model(), _notes(found))
+
+
+def _notes(tables: Tables) -> dict[str, list[str]]:
+    """Tunnels with maps of their own (tunneldecaporch.cpp, muxorch.cpp), and ports with asymmetric
+    PFC, which pause every queue when the neighbour says so (sonic-port.yang)."""
+    out: dict[str, list[str]] = {"": []}
+    for name, row in tables.get("TUNNEL", {}).items():
+        if maps := sorted(field for field in row if _TUNNEL_MAP.fullmatch(field)):
+            out[""].append(
+                f"tunnel: TUNNEL|{name} has {', '.join(maps)}: these maps choose queues and code "
+                "points of its packets, and a plan changes none of them"
+            )
+    for name, row in tables.get("PORT", {}).items():
+        if str(row.get("pfc_asym", "off")) == "on":
+            out[name] = [f"pfc_asym: {name} has it on: the neighbour can pause every queue"]
+    return out
 
 
 def _patch(tables: dict[str, Any], step: Row) -> None:

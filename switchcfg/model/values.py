@@ -84,10 +84,12 @@ PortModel = tuple[Treatment, ...]  # in the order of POINTS
 
 @dataclass(frozen=True, slots=True)
 class SwitchModel:
-    """All ports of a switch. `other`: a port without lines of its own."""
+    """All ports of a switch. `other`: a port without lines of its own. `notes`: effects on packets
+    that no treatment has, by port; "": of the whole switch."""
 
     ports: Mapping[str, PortModel]
     other: PortModel
+    notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def port(self, name: str) -> PortModel:
         """The treatments on a port."""

@@ -24,7 +24,9 @@ _VALUE: Final = r"(?:\"[^\"\n]*\"?|'[^'\n]*'?|[^\s;,}]+)"
 _AFTER: Final = re.compile(
     rf"(\b{_WORDS}\b[\"']?[ \t]*[ \t:=][ \t]*{_TYPES})({_VALUE})", re.IGNORECASE
 )
-_KEY: Final = re.compile(rf"(\bkey[\"']?[ \t]*[ \t:=][ \t]*(?:\d\w? )?)({_VALUE})", re.IGNORECASE)
+_KEY: Final = re.compile(
+    rf"(?<!hash-)(\bkey[\"']?[ \t]*[ \t:=][ \t]*(?:\d\w? )?)({_VALUE})", re.IGNORECASE
+)
 # Forms of secrets that have no word before them: crypt(5), Junos type 9, PEM, keys in base64, hex
 _FORMS: Final = re.compile(
     r"\$(?:[0-9]\w?|sha1|y|md5)\$[^\s\"',;]+|-----BEGIN.*?-----END[^-\n]*-----|-----BEGIN.*|\b[0-9a-fA-F]{16,}\b|"

@@ -102,6 +102,14 @@ IDLE: Final = (
         rf"{_PATHS}( / ((.* / )?(no|default) .*|(?!.*\b(dscp|traffic-class) ).*))?",
         "chooses paths, and no queue",
     ),
+    _known(
+        _PORT + r"dcbx (mode \S+|pfc .*|application .*)",
+        "tells the neighbour of flow control, and changes none here",
+    ),
+    _known(
+        r"(management|control-plane|system control-plane)\b.* / .*",
+        "of packets of the switch itself",
+    ),
     _known(r"qos profile \S+ / uc-tx-queue \d+ / priority strict", "the default of a queue"),
     _known(r"qos profile \S+ / uc-tx-queue \d+ / random-detect ecn count", "counts packets"),
     _known(r"qos profile \S+ / (no )?priority-flow-control pause watchdog.*", "guards, not sets"),

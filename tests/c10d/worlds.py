@@ -44,11 +44,15 @@ def job(backend: str, store: str, rank: int, size: int, **options: Any) -> Itera
 
 
 def on_each_rank(
-    program: Program, size: int, *arguments: Any, dying: frozenset[int] = frozenset()
+    program: Program,
+    size: int,
+    *arguments: Any,
+    dying: frozenset[int] = frozenset(),
+    limit: float = LIMIT,
 ) -> list[Any]:
     """program(rank, size, *arguments) in a process per rank; what they return, by rank.
 
-    `dying`: ranks that are to end without returning.
+    `dying`: ranks that are to end without returning; `limit`: seconds for all of it.
 
     Raises: AssertionError with the ranks' tracebacks, or naming those that did not end.
     """
@@ -62,7 +66,7 @@ def on_each_rank(
             process.start()
         for _, theirs in pipes:
             theirs.close()
-        results = _results([ours for ours, _ in pipes], monotonic() + LIMIT)
+        results = _results([ours for ours, _ in pipes], monotonic() + limit)
     finally:
         for process in ranks:
             process.kill()
@@ -129,7 +133,7 @@ def _results(pipes: list[Any], deadline: float) -> list[tuple[bool, Any]]:
             break
         for pipe in ready:
             results[pipes.index(pipe)] = _received(pipe)
-    late = (False, f"did not end within {LIMIT:g} s")
+    late = (False, "did not end within the limit")
     return [results.get(rank, late) for rank in range(len(pipes))]
 
 

@@ -15,8 +15,9 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel
 
 from dlcp_client import bounded, ddp
-from dlcp_client.auto.calibration import STEPS, TURN, WHOLE, Calibration
+from dlcp_client.auto.calibration import STEPS, WHOLE, Calibration
 from dlcp_client.auto.choice import Way
+from dlcp_client.auto.turns import TURN
 from tests.client.ddp_ranks import group, model, step, weights
 from tests.client.real import TIMEOUT
 from tests.client.register_ranks import children, told

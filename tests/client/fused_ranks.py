@@ -1,11 +1,13 @@
 """What one rank does in a test of `fused`: runs in a process of its own, returns plain values."""
 
+import copy
 from collections.abc import Callable
 from contextlib import closing
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.amp import GradScaler
@@ -19,8 +21,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from dlcp_client import Session, bounded, connect, ddp, fused
+from dlcp_client import Session, bounded, connect, ddp, exact, fused
 from dlcp_client.fused import flat_bucket
+from dlcpd.contract.errors import BadConfig
 from tests.client.ddp_ranks import group
 from tests.client.real import TIMEOUT
 
@@ -34,7 +37,9 @@ OPTIMIZERS: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {
     "Adam": (Adam, {"lr": 0.003, "weight_decay": 0.01}),
     "AMSGrad": (Adam, {"lr": 0.003, "amsgrad": True}),
     "AdamW": (AdamW, {"lr": 0.003, "weight_decay": 0.1}),
+    "LAMB": (fused.LAMB, {"lr": 0.01, "weight_decay": 0.1}),
 }
+STATES = {"SGD": 0, "momentum": 1, "Nesterov": 1, "Adam": 2, "AMSGrad": 3, "AdamW": 2, "LAMB": 2}
 
 
 def network() -> nn.Sequential:
@@ -55,6 +60,8 @@ def optimizer_of(net: nn.Module, name: str, **more: Any) -> Optimizer:
     """Of two groups."""
     kind, options = OPTIMIZERS[name]
     made: Any = kind
+    if kind is fused.LAMB:
+        more.pop("fused", None)  # torch has no kernel of it
     plain = [p for p in net.parameters() if p.dim() < 2]
     rest = [p for p in net.parameters() if p.dim() >= 2]
     groups = [{"params": plain, "weight_decay": 0.0}, {"params": rest}]
@@ -102,6 +109,17 @@ def same(one: Any, two: Any) -> bool:
     return bool(one == two)
 
 
+def equal(name: str, one: Any, two: Any) -> bool:
+    """As `same`; of LAMB, whose norms are added up in another order, to 1e-6."""
+    if name != "LAMB":
+        return same(one, two)
+    try:
+        torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-6)
+    except AssertionError:
+        return False
+    return True
+
+
 def session_of(arena_bytes: int = 64 << 20, **options: Any) -> Session:
     return connect(timeout=TIMEOUT, arena_bytes=arena_bytes, **options)
 
@@ -123,14 +141,13 @@ def compared(rank: int, store: str, world: int) -> dict[str, dict[str, Any]]:
             over_gloo = reference(name, rank)
             over_dlcp = reference(name, rank, session)
             sizes = [p.numel() for p in net.parameters()]
-            states = {"SGD": 0, "momentum": 1, "Nesterov": 1, "Adam": 2, "AMSGrad": 3, "AdamW": 2}
             found[name] = {
                 "apart": difference(net, over_gloo[0]),
-                "equal": torch.equal(weights(net), weights(over_dlcp[0])),
-                "state": same(state, over_dlcp[1].state_dict()["state"]),
+                "equal": equal(name, weights(net), weights(over_dlcp[0])),
+                "state": equal(name, state, over_dlcp[1].state_dict()["state"]),
                 "returned": same(optimizer.state_dict()["state"], state),
                 "parts": parts,
-                "whole": states[name] * 4 * sum(sizes),
+                "whole": STATES[name] * 4 * sum(sizes),
                 "weights": weights(net).numpy(),
                 "clipped": whole_loop(name, rank, session, 0.3),
                 "scaled": whole_loop(name, rank, session, inf) if name in EXACTLY else None,
@@ -140,7 +157,7 @@ def compared(rank: int, store: str, world: int) -> dict[str, dict[str, Any]]:
 
 def small_buckets() -> None:
     """Several to a small model."""
-    flat_bucket.LARGEST = flat_bucket.SMALLEST = 1 << 18  # type: ignore[misc]
+    flat_bucket.LARGEST = 1 << 18  # type: ignore[misc]
 
 
 def whole_loop(name: str, rank: int, session: Session, most: float) -> dict[str, Any]:
@@ -230,6 +247,68 @@ def checkpointed(rank: int, store: str, world: int, folder: str, steps: range) -
             state = {"net": net.state_dict(), "optimizer": get_optimizer_state_dict(net, optimizer)}
             save(state, checkpoint_id=folder)
         return weights(net).numpy()
+
+
+def rounded_training(rank: int, store: str, world: int) -> dict[str, Any]:
+    """With weights that travel as bfloat16, against the same by hand, and against float32."""
+    small_buckets()
+    with group(rank, store, world), session_of() as session:
+        net = network()
+        optimizer = optimizer_of(net, "AdamW")
+        handle = fused.register(net, optimizer, exact(gather="bf16"), session=session)
+        backward(net, rank, 0)
+        handle.discard()
+        handle.gather_masters()
+        assert same(net.state_dict(), network().state_dict()), "as before their rounding"
+        train(net, optimizer, rank, range(STEPS))
+        masters = by_hand(rank, session)
+        travelled = [rounded(one) for one in masters]
+        found: dict[str, Any] = {"rounded": same([p.detach() for p in net.parameters()], travelled)}
+        handle.gather_masters()
+        found["masters"] = same([p.detach() for p in net.parameters()], masters)
+        net.load_state_dict({name: -value for name, value in net.state_dict().items()})
+        optimizer.load_state_dict(optimizer.state_dict())
+        backward(net, rank, 0)
+        with pytest.raises(BadConfig, match=r"between backward\(\) and step\(\)"):
+            handle.gather_masters()
+        for group_ in optimizer.param_groups:
+            group_.update(lr=0.0, weight_decay=0.0)
+        optimizer.step()
+        found["changed"] = same([p.detach() for p in net.parameters()], [-one for one in travelled])
+        handle.close()
+        found["returned"] = same([p.detach() for p in net.parameters()], [-one for one in masters])
+        plain, _ = reference("AdamW", rank, session)
+        apart = [
+            (one - p.detach()).norm() for one, p in zip(masters, plain.parameters(), strict=True)
+        ]
+        found["apart"] = float(torch.stack(apart).norm() / weights(plain).norm())
+        return found
+
+
+def rounded(one: torch.Tensor) -> torch.Tensor:
+    return one.bfloat16().float()
+
+
+def by_hand(rank: int, session: Session) -> list[torch.Tensor]:
+    """Float32 masters of a DDP training whose weights are rounded after each step."""
+    net = network()
+    model = DistributedDataParallel(net, bucket_cap_mb=0.25)
+    handle = ddp.register(model, session=session)
+    masters = copy.deepcopy(net)
+    optimizer = optimizer_of(masters, "AdamW", fused=True)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.5)
+    for number in range(STEPS):
+        model.zero_grad()
+        backward(model, rank, number)
+        for mine, master in zip(net.parameters(), masters.parameters(), strict=True):
+            master.grad = mine.grad
+        optimizer.step()
+        scheduler.step()
+        with torch.no_grad():
+            for mine, master in zip(net.parameters(), masters.parameters(), strict=True):
+                mine.copy_(rounded(master))
+    handle.close()
+    return [one.detach() for one in masters.parameters()]
 
 
 def bounded_training(rank: int, store: str, config: str) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dlcp_client.auto.calibration import TURN, TURNS
+from dlcp_client.auto.calibration import TURNS
+from dlcp_client.auto.turns import TURN
 from tests.client import auto_ranks
 from tests.client.auto_ranks import DECIDED, FIRST, LARGE
 from tests.client.test_ddp import on_each_rank

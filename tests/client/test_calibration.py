@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch.futures import Future
 
-from dlcp_client.auto.calibration import SKIPPED, STEPS, TURN, Calibration, typical
+from dlcp_client.auto.calibration import STEPS, Calibration
 from dlcp_client.auto.choice import MIN_PAUSE, Way
+from dlcp_client.auto.turns import SKIPPED, TURN, typical
 
 FIRST = 3
 END = FIRST + STEPS + TURN  # of a calibration after which sizes take different ways

@@ -104,6 +104,11 @@ def _mistakes(session: Session) -> list[tuple[Any, type[Exception], str]]:
             BadPolicy,
             "without a codec",
         ),
+        (
+            lambda: session.all_reduce(outside, policy=exact(gather="bf16")),
+            BadPolicy,
+            r"encodes weights of fused\.register",
+        ),
     ]
 
 
@@ -159,11 +164,14 @@ def _one_raises(sessions: list[Session]) -> None:
         assert torch.equal(weights, expected(2))
 
 
-def test_bounded_operations_of_divided_engines_are_the_same_on_all_ranks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("gather", ["", "bf16"])
+def test_bounded_operations_of_divided_engines_are_the_same_on_all_ranks(
+    tmp_path: Path, gather: str
+) -> None:
     """And their ledgers say what was sent and lost, if not what the trainers computed."""
     ranks = run(
         [config(tmp_path, rank) for rank in range(WORLD)],
-        lambda session: (train(session, policy=bounded(0.2)), session.ledger.waived),
+        lambda session: (train(session, policy=bounded(0.2, gather=gather)), session.ledger.waived),
     )
     assert all(torch.equal(weights, ranks[0][0]) for weights, _ in ranks)
     assert sum(waived for _, waived in ranks) > 0

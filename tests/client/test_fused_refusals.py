@@ -147,6 +147,8 @@ def test_updates_within_the_backward_pass(session: Session) -> None:
         assert torch.equal(weights(net), weights(plain))
     with pytest.raises(BadConfig, match="eager=True updates before a scaler has seen"):
         fused.register(net, AdamW(net.parameters()), eager=True, scaler=GradScaler("cpu"))
+    with pytest.raises(BadConfig, match="eager=True updates before LAMB has the norms"):
+        fused.register(net, fused.LAMB(net.parameters()), eager=True)
 
 
 def test_clipping_is_that_of_torch(made: Registered) -> None:
@@ -304,6 +306,31 @@ def test_no_parameter_is_added(made: Registered) -> None:
 def test_a_model_is_registered_once(made: Registered, session: Session) -> None:
     with pytest.raises(BadConfig, match=r"'0\.weight' is registered already"):
         fused.register(made.net, Adam(made.net.parameters()), session=session)
+
+
+def test_a_parameter_that_two_models_share_is_registered_once(
+    made: Registered, session: Session
+) -> None:
+    """And the second model is as before: it trains when the first registration has ended."""
+    other = nn.Sequential(made.net[0], nn.Linear(33, 2))
+    optimizer = Adam(other.parameters(), fused=True)
+    with pytest.raises(BadConfig, match=r"'0\.weight' is registered already: close that"):
+        fused.register(other, optimizer, session=session)
+    made.step(1)
+    assert made.equal
+    made.handle.close()
+    with closing(fused.register(other, optimizer, session=session)):
+        other(torch.ones(1, 9)).sum().backward()
+        optimizer.step()
+
+
+def test_a_sparse_gradient_is_named(session: Session) -> None:
+    net = nn.Sequential(nn.Embedding(5, 3, sparse=True), nn.Linear(3, 1))
+    optimizer = SGD(net.parameters(), lr=0.1)
+    with closing(fused.register(net, optimizer, session=session)) as handle:
+        with pytest.raises(BadTensor, match=r"the gradient of '0\.weight' is sparse: set sparse="):
+            net(torch.tensor([1])).sum().backward()
+        handle.session.world.barrier().wait()  # the session goes on
 
 
 class Buffered(nn.Parameter):

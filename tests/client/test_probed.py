@@ -1,7 +1,9 @@
 """Probes of jobs on loopback: clients wait for them, and each refusal says what to do."""
 
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -25,7 +27,8 @@ def hosts() -> Iterator[Hosts]:
         yield started
 
 
-def joined(hosts: Hosts, job: str, world: int = WORLD, first: int = 0) -> list[Session]:
+@contextmanager
+def joined(hosts: Hosts, job: str, world: int = WORLD, first: int = 0) -> Iterator[list[Session]]:
     """Sessions of ranks on the hosts in turn, the first rank on host `first`."""
     store = HashStore()
 
@@ -34,12 +37,12 @@ def joined(hosts: Hosts, job: str, world: int = WORLD, first: int = 0) -> list[S
         return connect(store, rank, world, job=job, timeout=TIMEOUT, arena_bytes=16 << 20, **where)
 
     with ThreadPoolExecutor(world) as pool:
-        return list(pool.map(join, range(world)))
-
-
-def close(sessions: list[Session]) -> None:
-    for session in sessions:
-        session.close()
+        sessions = list(pool.map(join, range(world)))
+    try:
+        yield sessions
+    finally:
+        for session in sessions:
+            session.close()
 
 
 def probed(hosts: Hosts, job: str = "", host: int = 0, *, adopt: bool = False) -> Mapping[str, Any]:
@@ -64,68 +67,74 @@ def reduced(sessions: list[Session]) -> None:
     assert all(torch.equal(one, total) for one in tensors)
 
 
+def adopted(sessions: list[Session], version: int) -> None:
+    """Reduce until all have a network of this version. An offer takes some operations, and longer
+    where the machine is busy."""
+    until = time.monotonic() + TIMEOUT
+    while {version_of(session) for session in sessions} != {version}:
+        assert time.monotonic() < until, f"not adopted after {TIMEOUT:g} s"
+        reduced(sessions)
+
+
+def version_of(session: Session) -> int:
+    found: int = session.status()["sessions"][0]["plan_version"]
+    return found
+
+
 def test_clients_are_let_in_after_the_probe_and_later_ones_at_once(hosts: Hosts) -> None:
-    sessions = joined(hosts, "first")
-    for _ in range(4):
-        reduced(sessions)  # the measured network is adopted under way
-    assert "event=probed " in log_of(hosts) and "probe_failed" not in log_of(hosts)
-    rows = [session.status()["sessions"][0] for session in sessions]
-    assert {row["plan_version"] for row in rows} == {2}
-    close(sessions)
-    close(joined(hosts, "second"))
-    assert log_of(hosts).count("event=probed ") == 1
-    assert log_of(hosts).count("event=probe_kept ") == 1
+    with joined(hosts, "first") as sessions:
+        adopted(sessions, 2)  # the measured network, under way
+        assert "event=probed " in log_of(hosts) and "probe_failed" not in log_of(hosts)
+        assert {version_of(session) for session in sessions} == {2}
+    with joined(hosts, "second"):
+        assert log_of(hosts).count("event=probed ") == 1
+        assert log_of(hosts).count("event=probe_kept ") == 1
 
 
 def test_a_probe_on_request_measures_and_offers_only_if_asked(hosts: Hosts) -> None:
-    sessions = joined(hosts, "asked")
-    for _ in range(3):
-        reduced(sessions)
-    before = sessions[0].status()["sessions"][0]["plan_version"]
-    found = probed(hosts)
-    assert list(found["hosts"]) == ["host0", "host1", "host2"]
-    assert all(one["out_bps"][0] > 10**6 for one in found["hosts"].values())
-    assert not found["offered"] and found["plan"] and found["beside"] == []
-    assert sessions[0].status()["sessions"][0]["plan_version"] == before
-    assert probed(hosts, adopt=True)["offered"]
-    for _ in range(3):
-        reduced(sessions)
-    assert sessions[0].status()["sessions"][0]["plan_version"] == before + 1
-    close(sessions)
+    with joined(hosts, "asked") as sessions:
+        for _ in range(3):
+            reduced(sessions)
+        before = version_of(sessions[0])
+        found = probed(hosts)
+        assert list(found["hosts"]) == ["host0", "host1", "host2"]
+        assert all(one["out_bps"][0] > 10**6 for one in found["hosts"].values())
+        assert not found["offered"] and found["plan"] and found["beside"] == []
+        assert version_of(sessions[0]) == before
+        assert probed(hosts, adopt=True)["offered"]
+        adopted(sessions, before + 1)
 
 
 def test_a_busy_job_another_rank_and_one_host_are_refused(hosts: Hosts) -> None:
     with pytest.raises(BadOperation, match="no open session"):
         probed(hosts)
-    sessions = joined(hosts, "refused")
-    with pytest.raises(BadOperation, match="rank 0 leads"):
-        probed(hosts, host=1)
-    with pytest.raises(BadOperation, match="no open session of job 'other'"):
-        probed(hosts, "other")
-    busy = sessions[1].all_reduce(torch.ones(1000))  # waits for the others
-    with pytest.raises(ProbeFailed, match=r"rank 1 on host1: 1 operations of the job are open"):
-        probed(hosts)
-    works = [s.all_reduce(torch.ones(1000)) for s in (sessions[0], *sessions[2:])]
-    for work in (busy, *works):
-        work.wait()
-    more = joined(hosts, "alone", world=1)
-    with pytest.raises(BadOperation, match="several jobs"):
-        probed(hosts)
-    alone = next(name for name in names(hosts) if name.startswith("alone"))
-    with pytest.raises(BadOperation, match="all ranks are on one host"):
-        probed(hosts, alone)
-    close([*sessions, *more])
+    with joined(hosts, "refused") as sessions:
+        with pytest.raises(BadOperation, match="rank 0 leads"):
+            probed(hosts, host=1)
+        with pytest.raises(BadOperation, match="no open session of job 'other'"):
+            probed(hosts, "other")
+        busy = sessions[1].all_reduce(torch.ones(1000))  # waits for the others
+        with pytest.raises(ProbeFailed, match=r"rank 1 on host1: 1 operations of the job are open"):
+            probed(hosts)
+        works = [s.all_reduce(torch.ones(1000)) for s in (sessions[0], *sessions[2:])]
+        for work in (busy, *works):
+            work.wait()
+        with joined(hosts, "alone", world=1):
+            with pytest.raises(BadOperation, match="several jobs"):
+                probed(hosts)
+            alone = next(name for name in names(hosts) if name.startswith("alone"))
+            with pytest.raises(BadOperation, match="all ranks are on one host"):
+                probed(hosts, alone)
 
 
 def test_traffic_of_another_job_is_named(hosts: Hosts) -> None:
-    sessions, others = joined(hosts, "quiet"), joined(hosts, "loud", world=2, first=1)
-    quiet = next(name for name in names(hosts) if name.startswith("quiet"))
-    tensors = [torch.ones(1 << 20) for _ in others]
-    with ThreadPoolExecutor(1) as pool:
-        running_ = pool.submit(probed, hosts, quiet)
-        while not running_.done():
-            for work in [s.all_reduce(t) for s, t in zip(others, tensors, strict=True)]:
-                work.wait()
-        found = running_.result()
-    assert [name.startswith("loud") for name in found["beside"]] == [True]
-    close([*sessions, *others])
+    with joined(hosts, "quiet"), joined(hosts, "loud", world=2, first=1) as others:
+        quiet = next(name for name in names(hosts) if name.startswith("quiet"))
+        tensors = [torch.ones(1 << 20) for _ in others]
+        with ThreadPoolExecutor(1) as pool:
+            running_ = pool.submit(probed, hosts, quiet)
+            while not running_.done():
+                for work in [s.all_reduce(t) for s, t in zip(others, tensors, strict=True)]:
+                    work.wait()
+            found = running_.result()
+        assert [name.startswith("loud") for name in found["beside"]] == [True]

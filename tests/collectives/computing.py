@@ -10,6 +10,7 @@ from dlcp_lab.simulation.network import SimNetwork
 from dlcpd.collectives.execution import Execution
 from dlcpd.core.session.events import OperationDue
 from dlcpd.schedules.builders.all_reduce import direct
+from dlcpd.schedules.builders.hierarchical import Hosts, hierarchical
 from dlcpd.schedules.model import Compute
 from dlcpd.schedules.proof.interpreter import Computation
 
@@ -34,16 +35,23 @@ class SimClients:
         self._rng = random.Random(self.seed)
         self._seen = [0] * self.net.world_size
 
-    def submit_all(self, number: int, parts: list[np.ndarray], **options: Any) -> list[np.ndarray]:
-        """An all-reduce with a computation; returns the memory of the results."""
+    def submit_all(
+        self, number: int, parts: list[np.ndarray], *, hosts: Hosts = (), **options: Any
+    ) -> list[np.ndarray]:
+        """An all-reduce with a computation, hierarchical if there are `hosts`; returns the memory
+        of the results."""
         world, chunk = self.net.world_size, self.net.segment_size * self.net.chunk_segments
         outputs = [np.full_like(part, 7) for part in parts]
         for rank, (part, output) in enumerate(zip(parts, outputs, strict=True)):
-            program = direct(rank, world, part.nbytes, chunk, True)
+            program = (
+                hierarchical(rank, hosts, part.nbytes, chunk, True)
+                if hosts
+                else direct(rank, world, part.nbytes, chunk, True)
+            )
             made = self.net.operation(
                 rank, number, part, output=output, program=program, in_place=False, **options
             )
-            self.net.programs[rank, number] = program
+            self.net.programs[rank, number] = made.program
             self.net.sessions[rank].submit(made, 0, self.net.now)
             self.operations[rank, number] = made
         return outputs
@@ -66,6 +74,17 @@ class SimClients:
         self.compute(rank, step, given[where], output[where])
         self.computed += 1
         return operation.on_computed(due.step, self.net.now)
+
+    def sums(self, number: int) -> np.ndarray:
+        """What the owners computed from, put together."""
+        whole = np.zeros_like(self.operations[0, number].memory[0])
+        for rank in range(self.net.world_size):
+            operation = self.operations[rank, number]
+            for step in operation.program.steps:
+                if isinstance(step, Compute):
+                    part = slice(step.source.start, step.source.start + step.source.size)
+                    whole[part] = operation.memory[0][part]
+        return whole.view(np.float32)
 
     def run(self) -> None:
         """Until every operation is over."""

@@ -9,6 +9,8 @@ from dlcp_lab.simulation.network import SimLink, SimNetwork
 from dlcp_lab.simulation.reference import draw_whole
 from dlcpd.contract.errors import OperationAborted, PeerLost
 from dlcpd.core.session.events import OperationDue
+from dlcpd.numerics.elements import narrow, widen
+from dlcpd.schedules.builders.hierarchical import Hosts
 from dlcpd.schedules.model import Compute
 from dlcpd.schedules.proof.interpreter import Bytes, interpret
 from tests.collectives.computing import SimClients
@@ -35,6 +37,12 @@ def doubled(rank: int, step: Compute, source: Bytes, target: Bytes) -> None:
 
 def copied(rank: int, step: Compute, source: Bytes, target: Bytes) -> None:
     target[:] = source
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """To bfloat16."""
+    given = np.asarray(values, np.float32)
+    return widen(narrow(given, "bfloat16"), "bfloat16").astype(given.dtype)
 
 
 def clients(world: int = 3, link: SimLink = BAD, *, seed: int = 1, **options: Any) -> SimClients:
@@ -72,13 +80,16 @@ def test_random_schedules(first: int) -> None:
     assert sum(map(run, range(first, first + EACH))) > 2 * EACH
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 5])
-def test_all_ranks_get_what_the_owners_compute(world: int) -> None:
+@pytest.mark.parametrize(
+    ("world", "hosts"),
+    [(1, ()), (2, ()), (3, ()), (5, ()), (4, ((0, 2), (1, 3))), (5, ((3, 0, 1), (4, 2)))],
+)
+def test_all_ranks_get_what_the_owners_compute(world: int, hosts: Hosts) -> None:
     trainers = clients(world)
     held = {}
     for number in (1, 2, 3):
         parts = draw_whole(world, COUNT, number)
-        held[number] = 2 * np.sum(parts, axis=0), trainers.submit_all(number, parts)
+        held[number] = 2 * np.sum(parts, axis=0), trainers.submit_all(number, parts, hosts=hosts)
     trainers.run()
     for expected, outputs in held.values():
         assert all(np.array_equal(output, expected) for output in outputs)
@@ -98,6 +109,30 @@ def test_what_is_lost_before_a_computation_comes_back_in_the_next() -> None:
         assert all(np.array_equal(outputs[0], other) for other in outputs)
         assert (delivered + kept_by_all(net, "layer", COUNT) == produced).all()
     assert sum(done.stats.waived for done in net.done(0).values()) > 0
+
+
+@pytest.mark.parametrize("hosts", [(), ((0, 2), (1, 3))])
+def test_results_travel_rounded_and_contributions_as_they_are(hosts: Hosts) -> None:
+    """What a bound waives comes back whole; what rounding takes stays with the client."""
+    world = 4
+    trainers = clients(world, SimLink(loss=0.2, jitter=1e-3))
+    trainers.compute = copied
+    net, produced, delivered = trainers.net, np.zeros(COUNT), np.zeros(COUNT)
+    bounds = {} if hosts else {"max_loss": 0.25}
+    for number in (1, 2, 3):
+        parts = draw_whole(world, COUNT, number)
+        produced += np.sum(parts, axis=0)
+        outputs = trainers.submit_all(
+            number, parts, hosts=hosts, name="layer", codec="bf16", **bounds
+        )
+        trainers.run()
+        sums = trainers.sums(number)
+        delivered += sums
+        for output in outputs:
+            assert np.array_equal(output, rounded(sums)), "on its owner, too"
+    assert (rounded(delivered) != delivered).any()
+    assert (delivered + kept_by_all(net, "layer", COUNT) == produced).all()
+    assert bool(hosts) or sum(done.stats.waived for done in net.done(0).values()) > 0
 
 
 @pytest.mark.parametrize("wrong", [(), (1,)])

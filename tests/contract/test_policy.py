@@ -66,6 +66,7 @@ def test_the_limits_are_allowed(changes: dict[str, Any]) -> None:
         ({"per_class": {"back": 0.02}}, "per_class 'back': 0.02: a traffic class and a fraction"),
         ({"per_class": {"back": -0.001}}, "per_class 'back'"),
         ({"per_class": {"back": math.nan}}, "per_class 'back'"),
+        ({"gather": "int8"}, "gather 'int8': use \"bf16\", or leave it out"),
     ],
     ids=str,
 )

@@ -151,7 +151,7 @@ def test_memory_is_checked_in_every_request(job: Job) -> None:
         ({"output": 64}, "bad_message", "must be other memory"),
         ({"collective": "broadcast", "peer": 0}, "bad_message", "in broadcast no client computes"),
         ({"schedule": "ring"}, "bad_message", "only in schedule direct"),
-        ({"codec": "int8", "name": "g"}, "bad_policy", "has no codec"),
+        ({"codec": "int8", "name": "g"}, "bad_policy", "encodes results, which takes bf16"),
     ],
 )
 def test_a_request_that_cannot_be_computed_fails(

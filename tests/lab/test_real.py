@@ -89,6 +89,26 @@ def test_bench_of_the_fused_update(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "all ranks on one daemon" in capsys.readouterr().out
 
 
+def test_bench_of_schedules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, document = result(
+        "bench schedules --programs adam --sizes 64K --repeat 1 --blocks 1", tmp_path
+    )
+    assert code == 0
+    rows = {row["candidate"]: row for row in document["rows"]}
+    assert set(rows) == {"as written", "reduce-scatter, all-gather", "one operation, eager"}
+    assert sum(row["chosen"] for row in rows.values()) == 1
+    assert "the tuner chose" in capsys.readouterr().out
+
+
+def test_bench_of_divided_programs(tmp_path: Path) -> None:
+    options = "--cases data,space --backends gloo --layers 1 --repeat 1 --blocks 1"
+    code, document = result(f"bench spmd {options}", tmp_path)
+    assert code == 0
+    rows = {(row["case"], row["way"]): row for row in document["rows"]}
+    assert len(rows) == 5
+    assert rows["space", "spmd"]["saved"] < 0.55 * rows["space", "alone"]["saved"]
+
+
 def test_verify_bounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, document = result("verify --hosts 2 --loss 0.05 --mode bounded --seed 3", tmp_path)
     assert (code, document["broken"]) == (0, [])

@@ -212,8 +212,12 @@ def test_mistakes_are_named(sessions: list[Session]) -> None:
 
     def different(group: Any, rank: int) -> None:
         wrong = fl.optimizers.momentum(shape=(COUNT,)) if rank else program
-        with pytest.raises(RanksDisagree, match="rank 1 of the group has another program"):
+        with pytest.raises(
+            RanksDisagree, match="rank 1 of the group has another program"
+        ) as raised:
             fl.lower(wrong, group)
+        assert "m = input" in str(raised.value), "both lines: here, and on rank 0"
+        assert " instead of 'm = input" in str(raised.value)
 
     on_ranks(sessions, different)
     g = torch.zeros(COUNT)

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from dlcpd.contract.collectives import Share
+from dlcpd.numerics.codecs.names import codec_of
 from dlcpd.schedules.builders.all_reduce import direct
+from dlcpd.schedules.builders.hierarchical import Hosts, hierarchical
 from dlcpd.schedules.catalog import Place, Task
 from dlcpd.schedules.choose import choose
 from dlcpd.schedules.errors import BadSchedule, UnknownSchedule
@@ -45,6 +47,30 @@ def test_every_rank_gets_what_the_owners_compute(world: int, size: int) -> None:
     assert all(np.array_equal(out.view(np.int32), updated(given)) for out in found)
 
 
+@pytest.mark.parametrize("hosts", [((0, 1),), ((0, 2), (1, 3)), ((4, 0, 1), (3, 2)), ((0,), (1,))])
+@pytest.mark.parametrize("size", [4, 60, 1000, 7000])
+def test_hosts_add_up_before_the_owners_compute(hosts: Hosts, size: int) -> None:
+    world = sum(map(len, hosts))
+    programs = [hierarchical(rank, hosts, size, CHUNK, True) for rank in range(world)]
+    check(programs, [size] * world, [size] * world)
+    given = inputs(world, size)
+    for seed in range(3):
+        found = interpret(
+            programs,
+            given,
+            outputs=[size] * world,
+            dtype="int32",
+            op="sum",
+            compute=update,
+            seed=seed,
+        )
+        assert all(np.array_equal(out.view(np.int32), updated(given)) for out in found)
+    steps = [step for program in programs for step in program.steps]
+    assert not any(isinstance(step, Reduce) and step.target.buffer == OUT for step in steps), (
+        "the client reads its weights there"
+    )
+
+
 @pytest.mark.parametrize("parts", [2, 3])
 def test_parts_of_engines_together_compute_the_whole(parts: int) -> None:
     world, size = 3, 7000
@@ -64,21 +90,53 @@ def test_parts_of_engines_together_compute_the_whole(parts: int) -> None:
     assert np.array_equal(found.view(np.int32), updated(given))
 
 
-def test_the_choice_is_direct_whatever_the_size_and_hosts() -> None:
+def test_the_choice_follows_the_hosts_whatever_the_size() -> None:
     for size in (4, 1 << 20):
-        for hosts in (((0,), (1,)), ((0, 1), (2, 3))):
+        for hosts, name in ((((0,), (1,)), "direct"), (((0, 1), (2, 3)), "hierarchical")):
             task = Task(collective="all_reduce", size=size, computes=True)
             choice = choose(task, Place(0, hosts, 1 << 20))
-            assert choice.name == "direct"
+            assert choice.name == name
+            lossy = choose(replace(task, lossy=True), Place(0, hosts, 1 << 20))
+            assert lossy.name == "direct"
             assert sum(isinstance(step, Compute) for step in choice.program.steps) == 1
-            plain = choose(replace(task, computes=False), Place(0, hosts, 1 << 20), "direct")
+            plain = choose(replace(task, computes=False), Place(0, hosts, 1 << 20), name)
             assert plain.fingerprint != choice.fingerprint
             assert not any(isinstance(step, Compute) for step in plain.program.steps)
 
 
+@pytest.mark.parametrize("hosts", [((0,),), ((0,), (1,)), ((0, 1), (2, 3)), ((4, 0, 1), (3, 2))])
+@pytest.mark.parametrize("name", ["direct", "hierarchical"])
+def test_encoded_results_take_half_of_their_bytes(hosts: Hosts, name: str) -> None:
+    world, size, codec = sum(map(len, hosts)), 1 << 15, codec_of("bf16")
+    plain = Task(collective="all_reduce", size=size, computes=True, item=4)
+    task, places = replace(plain, codec="bf16"), [Place(at, hosts, 1 << 12) for at in range(world)]
+    choices = [choose(task, place, name) for place in places]
+    programs = [choice.program for choice in choices]
+    check(programs, [size] * world, [size] * world)
+    given = [part.view(np.int32).astype(np.float32).view(np.uint8) for part in inputs(world, size)]
+    found = interpret(
+        programs,
+        given,
+        outputs=[size] * world,
+        dtype="float32",
+        op="sum",
+        compute=backwards("float32"),
+        codec=codec,
+    )
+    assert all(np.array_equal(out, found[0]) for out in found)
+    exactly = [choose(plain, place, name) for place in places]
+    assert choices[0].fingerprint != exactly[0].fingerprint
+    before = sum(sum(choice.program.outgoing.values()) for choice in exactly)
+    assert sum(sum(program.outgoing.values()) for program in programs) == 0.75 * before
+    for one in programs:
+        results = [s for s in one.steps if isinstance(s, Receive) and s.encodes]
+        assert all(s.span.size == s.encodes // 2 for s in results)
+        assert not any(isinstance(s, Send) and s.span.buffer == OUT for s in one.steps)
+
+
 def test_another_schedule_is_refused_by_name() -> None:
     task = Task(collective="all_reduce", size=64, computes=True)
-    with pytest.raises(UnknownSchedule, match="only in schedule direct, not ring"):
+    with pytest.raises(UnknownSchedule, match="only in schedule direct or hierarchical, not ring"):
         choose(task, Place(0, ((0,), (1,)), 1 << 20), "ring")
 
 
@@ -101,8 +159,9 @@ def test_only_a_sum_that_a_client_reads_is_written_to_input() -> None:
     step = Compute(Span(OUT, 0, 64), Span(IN, 0, 64), after=(0,))
     check(computing(step, summed), [512], [512])
     other = replace(step, target=Span(OUT, 128, 64), source=Span(IN, 128, 64))
-    with pytest.raises(BadSchedule, match="read only but for sums"):
-        check(computing(other, summed), [512], [512])
+    for wrong, before in ((other, summed), (step, replace(summed, operands=(Span(IN, 64, 64),)))):
+        with pytest.raises(BadSchedule, match="read only but for sums"):
+            check(computing(wrong, before), [512], [512])
 
 
 def test_what_a_computation_uses_is_used_by_no_step_meanwhile() -> None:

@@ -1,5 +1,6 @@
 """What one rank does with a divided model over real groups."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ STEPS = 3
 def everything(rank: int, size: int) -> None:
     """In one world, as processes are dear."""
     collectives(rank, size)
+    joined(rank, size)
     trained(size)
     if size == 2:
         mistakes(rank, size)
@@ -63,12 +65,34 @@ def collectives(rank: int, size: int) -> None:
             assert torch.equal(found, right), method
 
 
+def joined(rank: int, size: int) -> None:
+    """Several tensors in one operation have the results of one operation each."""
+    mesh = Mesh({"a": size})
+    ranks = GroupRanks(mesh, device_mesh(mesh, "cpu"))
+    torch.manual_seed(rank)
+    given = [torch.randn(5, 3).double(), torch.randn(2, 7).double(), torch.randn(()).double()]
+    pairs = [(given[0], 0), (given[1], 1)]
+    for found, x in zip(ranks.begin_sums(given, "a").end(), given, strict=True):
+        torch.testing.assert_close(found, ranks.all_reduce(x, "a"), rtol=1e-12, atol=1e-12)
+    pending = ranks.begin_scatters(given[:2], "a", [0, 1])
+    for found, (x, dim) in zip(pending.end(), pairs, strict=True):
+        right = ranks.reduce_scatter(x, "a", dim)
+        torch.testing.assert_close(found, right, rtol=1e-12, atol=1e-12)
+    sizes = [5 * size - 1, 7 * size - 1]
+    pending = ranks.begin_gathers(given[:2], "a", [0, 1], sizes)
+    for found, (x, dim), rows in zip(pending.end(), pairs, sizes, strict=True):
+        assert torch.equal(found, ranks.all_gather(x, "a", dim, rows))
+    (flags,) = ranks.begin_gathers([given[0] > 0], "a", [0], [5 * size]).end()
+    assert torch.equal(flags, ranks.all_gather(given[0] > 0, "a", 0, 5 * size))
+
+
 def trained(size: int) -> None:
     """Some steps of AdamW with clipping: every parameter and loss as on one device."""
     batch: list[Any] = [("data", None), ("data", None)]
     uneven: list[Any] = [("data", None), ("data",)]
     _train(perceptron(), Mesh({"model": size}), {"up.weight": ("model", None)}, [])
     _train(perceptron(), Mesh({"data": size}), {}, uneven)
+    _train(perceptron(), Mesh({"data": size}), {"*.weight": ("data", None)}, uneven, priority=1)
     width: list[Any] = [(None, None, None, "space"), None]
     _train(convolutions(), Mesh({"space": size}), {}, width)
     if size % 2 == 0:
@@ -76,9 +100,16 @@ def trained(size: int) -> None:
         _train(gpt(), Mesh(sizes), TENSOR_PARALLEL, batch)
 
 
-def _train(made: Any, mesh: Mesh, patterns: Mapping[str, Any], inputs: Sequence[Any]) -> None:
+def _train(
+    made: Any,
+    mesh: Mesh,
+    patterns: Mapping[str, Any],
+    inputs: Sequence[Any],
+    *,
+    priority: int = 0,
+) -> None:
     model, arguments = made
-    annotate(model, mesh, patterns)
+    annotate(model, mesh, patterns, priority=priority)
     right = {name: x.clone() for name, x in model.state_dict().items()}
     if dist.get_rank():
         nn.utils.vector_to_parameters(torch.ones(10**5).double(), model.parameters())
@@ -87,7 +118,7 @@ def _train(made: Any, mesh: Mesh, patterns: Mapping[str, Any], inputs: Sequence[
     assert all(isinstance(one, DTensor) for one in parallel.parameters())
     assert parallel.state_dict().keys() == model.state_dict().keys()
     pairs = zip(arguments, inputs or [()] * 2, strict=True)
-    local = [_shard(x, dims or (), mesh) for x, dims in pairs]
+    local = [shard(x, dims or (), mesh) for x, dims in pairs]
     optimizers = [torch.optim.AdamW(one.parameters(), lr=0.01) for one in (model, parallel)]
     for _ in range(STEPS):
         losses = []
@@ -105,7 +136,7 @@ def _train(made: Any, mesh: Mesh, patterns: Mapping[str, Any], inputs: Sequence[
     _reloaded(parallel, model)
 
 
-def _shard(x: Tensor, dims: Sequence[str | None], mesh: Mesh) -> Tensor:
+def shard(x: Tensor, dims: Sequence[str | None], mesh: Mesh) -> Tensor:
     """This rank's rows, by torch's own rule."""
     at = mesh.coordinates(dist.get_rank())
     for dim, axis in enumerate(dims):
@@ -138,6 +169,26 @@ def _reloaded(parallel: Partitioned, model: nn.Module) -> None:
         assert isinstance(x, Tensor) and torch.equal(x, model.state_dict()[name])
 
 
+def dying(rank: int, size: int) -> str:
+    """Rank 1 dies between steps, and the next thing that its neighbours do is a halo exchange. The
+    error of the others."""
+    model, arguments = convolutions()
+    inputs = [(None, None, None, "space"), None]
+    mesh = Mesh({"space": size})
+    parallel = partition(model, mesh, example=arguments, inputs=inputs)
+    given = [shard(x, dims or (), mesh) for x, dims in zip(arguments, inputs, strict=True)]
+    parallel(*given)
+    dist.barrier()
+    if rank == 1:
+        os._exit(1)
+    try:
+        for _ in range(3):  # what was sent before may complete the first exchanges
+            parallel(*given)
+    except RuntimeError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 def mistakes(rank: int, size: int) -> None:
     """Each has one error, which names its place."""
     model, (x, target) = perceptron()
@@ -152,6 +203,15 @@ def mistakes(rank: int, size: int) -> None:
         parallel(x, target)
     with pytest.raises(BadConfig, match="nested as"):
         parallel(x)
+    other = perceptron()[0]
+    other.up = nn.Linear(13, 23)
+    with pytest.raises(RuntimeError, match=r"size mismatch for up.weight: .*\[23, 13\]"):
+        set_model_state_dict(
+            parallel, dict(other.state_dict()), options=StateDictOptions(full_state_dict=True)
+        )
+    with pytest.raises(RuntimeError, match=r'Missing key.*"up.weight"'):
+        parallel.load_state_dict({})
+    _check_equal(parallel, model)
     check_equal("one\ntwo")
     with pytest.raises(RanksDisagree, match="rank 1 has another program than rank 0: 'line 1'"):
         check_equal(f"same\nline {rank}")

@@ -10,7 +10,12 @@ from tests import examples
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     ("name", "ranks", "sends"),
-    [("spmd_gpt.py", 2, "model  all_reduce"), ("spmd_spatial.py", 3, "space  halo_exchange")],
+    [
+        ("spmd_gpt.py", 2, "model  all_reduce"),
+        ("spmd_spatial.py", 3, "space  halo_exchange"),
+        ("spmd_moe.py", 2, "expert  all_to_all  4 "),
+        ("spmd_pipeline.py", 4, "stage  halo_exchange"),
+    ],
 )
 def test_an_example_learns(name: str, ranks: int, sends: str) -> None:
     printed = examples.output(name, ranks)

@@ -269,6 +269,7 @@ def test_a_line_that_is_not_known_in_an_object_of_switchcfg_stops_a_removal() ->
     [
         (f"{CNP} input cable-length 300\n", "with a cable length of 300 m"),
         (f"{CNP} input dscp code-point 011010 mru 9216\n", "with mru 9216 for code point 011010"),
+        (f"{CNP} input dscp code-point 011010 pfc mru 8000\n", "with mru 8000 for code point"),
         (f"{CNP} input ieee-802.1 code-point 011 xon 9\n", "with xon 9 for code point 011"),
     ],
 )
@@ -276,6 +277,19 @@ def test_what_the_headroom_of_a_replaced_profile_is_made_of_is_seen(line: str, l
     roce = '[[lossless]]\nname = "roce"\npriority = 4\ndscp = [26, 28]\nshare = 9\n'
     keep = KEEP.replace("3, 4", "3").replace('"sm1"', '"sm1", "cnp"')
     assert lost in refusal(ROCE + line, intent(keep, queues=roce))
+
+
+def test_flow_control_that_is_printed_with_its_frames_is_seen() -> None:
+    """`display set` prints `pfc mru 9216`, and no line `pfc` beside it."""
+    bare = f"{CNP} input dscp code-point 011010 pfc\n"
+    assert bare in ROCE
+    alone = ROCE.replace(bare, bare.replace("pfc\n", "pfc mru 9216\n"))
+    present = JUNOS.read(alone)
+    assert counts(present)[0] == counts(present)[1]
+    assert plan(*intent(KEEP), JUNOS, present).changes
+    lossless = '[[lossless]]\nname = "roce"\npriority = 4\ndscp = [28]\nshare = 9\n'
+    keep = KEEP.replace("3, 4", "3").replace('"sm1"', '"sm1", "cnp"')
+    assert "which pauses" in refusal(alone, intent(keep, queues=lossless))
 
 
 def test_import_lists_lines_that_are_not_understood() -> None:

@@ -4,6 +4,7 @@ Lines are of tc-filter(8) with tc-skbedit(8), tc-pedit(8) and tc-bpf(8), nft(8),
 iptables-extensions(8), dcb-app(8), dcb-pfc(8), dcb-ets(8) and dcb-rewr(8).
 """
 
+import json
 from typing import Final
 
 import pytest
@@ -21,7 +22,10 @@ FILTER: Final = (
 
 
 def planned(more: str) -> Plan:
-    text = LinuxDevice(("p1", "p2")).says() + more
+    return planned_from(LinuxDevice(("p1", "p2")).says() + more)
+
+
+def planned_from(text: str) -> Plan:
     return plan(INTENT, SWITCH, LINUX, LINUX.read(text))
 
 
@@ -173,6 +177,42 @@ def test_a_class_that_is_not_known_in_the_root_of_switchcfg_is_refused() -> None
     text = brought().says().replace("@@ port p1\n", "@@ port p1\nclass htb dc:1f frobnicate\n")
     with pytest.raises(Refused, match='unread: p1: "class htb dc:1f frobnicate": not understood'):
         plan(INTENT, SWITCH, LINUX, LINUX.read(text))
+
+
+ABOVE: Final = "@@ uppers p1\nbond0\nbr0\n@@ uppers p2\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (f"@@ filters egress bond0\n{FILTER.format('flower')}\taction order 1: skbedit x\n",
+         'unread: p1: "bond0: filter egress / action order 1: skbedit x": changes the code'),
+        (chain("ip dscp set cs1", 'hook ingress device "br0" priority 0', "netdev"),
+         'unread: p1: "netdev T: ip dscp set cs1": changes the code'),
+        (chain("queue num 0"), 'unread: sw: "inet T: queue num 0": changes the code'),
+    ],
+)  # fmt: skip
+def test_devices_above_a_port_are_near_it(more: str, says: str) -> None:
+    """A bond and a bridge have the packets of a port before it sends them."""
+    said = refusal(ABOVE + more)
+    assert says in said
+    assert "p2: " not in said
+    far = more.replace("bond0", "bond1").replace("br0", "br1").replace("queue num 0", "accept")
+    assert planned(ABOVE + far).changes
+
+
+@pytest.mark.parametrize(("handle", "refused"), [("1:", True), ("0:", False)])
+def test_a_queue_above_a_port_is_refused(handle: str, refused: bool) -> None:
+    device = LinuxDevice(("p1", "p2"))
+    row = {"kind": "cake", "handle": handle, "dev": "bond0", "root": True, "options": {}}
+    text = device.says().replace("@@ qdiscs\n[", f"@@ qdiscs\n[{json.dumps(row)}, ")
+    text = text.replace("}, ]", "}]")
+    assert planned_from(text).changes  # of no port
+    if refused:
+        with pytest.raises(Refused, match=r'unread: p1: "bond0: qdisc cake 1: root": packets'):
+            planned_from(text + ABOVE)
+    else:
+        assert planned_from(text + ABOVE).changes
 
 
 def test_the_snapshot_asks_for_filters_rules_and_the_chips_queues() -> None:

@@ -125,3 +125,32 @@ def test_nxos_tells_its_headroom_as_a_buffer_and_a_threshold() -> None:
     text = nxos().replace("pfc-cos 3", "buffer-size 9 pause-threshold 5 pfc-cos 3")
     [one] = warnings(*wanted("nxos", "", row), model_of("nxos", text))
     assert "a cable of 100 m" in one  # NX-OS has no length of its own
+
+
+@pytest.mark.parametrize(
+    ("line", "short"),
+    [
+        ("", 2500),
+        ("input dscp code-point 011010 pfc mru 9216", 0),
+        ("input dscp code-point 011010 pfc mru 4000", 4000),
+        ("input dscp code-point 011010 mru 4000", 4000),
+    ],
+)
+@pytest.mark.parametrize("mtu", [9216, 2500])
+def test_junos_computes_its_headroom_for_frames_of_an_mru(line: str, short: int, mtu: int) -> None:
+    text = (
+        f"set interfaces et-0/0/0 mtu {mtu}\nset interfaces et-0/0/1 mtu 1514\n"
+        "set class-of-service forwarding-classes class R queue-num 3 no-loss pfc-priority 3\n"
+        "set class-of-service classifiers dscp C forwarding-class R loss-priority low code-points "
+        "011010\n"
+        "set class-of-service congestion-notification-profile P input dscp code-point 011010 pfc\n"
+        "set class-of-service interfaces et-0/0/0 congestion-notification-profile P\n"
+        "set class-of-service interfaces et-0/0/0 unit 0 classifiers dscp C\n"
+    )
+    text += f"set class-of-service congestion-notification-profile P {line}\n" if line else ""
+    notes = model_of("junos", text).notes
+    assert not notes["et-0/0/1"]
+    expected = [short] if 0 < short < mtu else []
+    assert [int(each.split(" bytes")[0].split()[-1]) for each in notes["et-0/0/0"]] == expected
+    usual = model_of("junos", text.replace("pfc-priority 3", "pfc-priority 4")).notes["et-0/0/0"]
+    assert len(usual) == (4000 == short < mtu)

@@ -6,6 +6,7 @@ vendors' documents that are named beside them.
 """
 
 import importlib
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from tests.switchcfg.accounted import PORTS, planned, refusal
 from tests.switchcfg.stock import sonic_roce, sonic_text
 from tests.switchcfg.test_accounted_lines import EOS, PORT, REPLACES, TAKES, nxos
 from tests.switchcfg.test_accounted_nvue import PFC, TRUST
+from tests.switchcfg.test_model_faults import KEPT
+from tests.switchcfg.test_openconfig import CAPTURED
 
 # Case -> (module, test)
 TESTS: Final = {
@@ -71,6 +74,7 @@ _JUNOS: Final = (
     "set firewall family inet filter F term 1 then forwarding-class NO-LOSS\n"
 )
 _NVUE: Final = PFC + TRUST.format("l3")
+_BOND: Final = "nv set interface bond1 bond member swp1-2\n"
 
 
 def queue(line: str) -> str:
@@ -84,6 +88,19 @@ def sonic(more: Mapping[str, Any]) -> str:
         for key, fields in rows.items():
             tables.setdefault(table, {}).setdefault(key, {}).update(fields)
     return sonic_text(tables)
+
+
+def openconfig(interface: Mapping[str, Any]) -> str:
+    """A device with one more interface, and a classifier E that rewrites code points."""
+    document = json.loads(CAPTURED)
+    qos = document["openconfig-qos:qos"]
+    action = {"remark": {"config": {"set-dscp": 0}}}
+    term = {"id": "1", "config": {"id": "1"}, "actions": action}
+    qos["openconfig-qos:classifiers"]["openconfig-qos:classifier"].append(
+        {"name": "E", "config": {"name": "E", "type": "IPV4"}, "terms": {"term": [term]}}
+    )
+    qos["openconfig-qos:interfaces"]["interface"].append(interface)
+    return json.dumps(document)
 
 
 _OUT: Final = "policy-map type queuing OUT\n  class type queuing c-out-8q-q3\n    "
@@ -107,6 +124,10 @@ MORE: Final = (
      "queues = [3]", "egress-shaper"),
     ("A", 'NVUE, "Quality of Service", PFC', "nvue",
      _NVUE + "nv set qos pfc default-global port-buffer 25000\n", "queues = [3]", "port-buffer"),
+    ("B", 'Azure Local, "Top-of-rack switch": EOS, a trunk with RoCE by CoS', "eos",
+     PORT.replace("LINE", "switchport trunk allowed vlan 711\n   switchport mode trunk\n"
+                  "   priority-flow-control on\n   priority-flow-control priority 3 no-drop"),
+     "queues = [3]", "kept-pcp: Ethernet1/1: VLAN priority 3 chooses a kept queue or has flow"),
     ("B", 'EOS, "QoS Policies on SVIs"', "eos",
      _BARE + "interface Vlan10\n   service-policy type qos input MARK\n", "queues = [3]",
      "unread: Vlan10: "),
@@ -168,6 +189,45 @@ MORE: Final = (
     ("D", "schedulerorch.h of sonic-swss, groups", "sonic",
      sonic({"SCHEDULER_GROUP": {"Ethernet0|1": {"scheduler": "scheduler.1"}}}), "queues = [3, 4]",
      "SCHEDULER_GROUP"),
+    ("B", 'Junos, "Firewall Filters" before Enhanced Layer 2 Software', "junos",
+     _JUNOS + "set vlans V filter input F\n", "queues = [4]", "unread: filter F: "),
+    ("B", 'Junos, "Forwarding Table Filters" of a routing instance', "junos",
+     _JUNOS + "set routing-instances V forwarding-options family inet filter input F\n",
+     "queues = [4]", "unread: filter F: "),
+    ("B", 'Junos, "Logical Systems for Routers and Switches"', "junos",
+     _JUNOS + "set logical-systems L interfaces et-0/0/0 unit 0 family inet filter input F\n",
+     "queues = [4]", "logical-systems L interfaces"),
+    ("B", 'NVUE, "Quality of Service": profile of a bond', "nvue",
+     _NVUE + _BOND + "nv set interface bond1 qos mapping profile X\n", "queues = [3]",
+     "bond: swp1 is a member of bond1, which has 'X' (mapping)"),
+    ("B", 'NVUE, "Quality of Service": scheduler of a bond', "nvue",
+     _NVUE + _BOND + "nv set interface bond1 qos egress-scheduler profile X\n", "queues = [3]",
+     "bond: swp2 is a member of bond1, which has 'X' (scheduler)"),
+    ("B", 'SONiC, "Flow Based Services", CONFIG_DB', "sonic",
+     sonic({"POLICY_BINDING_TABLE": {"Ethernet0": {"INGRESS_QOS_POLICY": "P"}}}),
+     "queues = [3, 4]", "unread: Ethernet0: "),
+    ("B", 'SONiC, "Flow Based Services": of the whole switch', "sonic",
+     sonic({"POLICY_BINDING_TABLE": {"switch": {"EGRESS_QOS_POLICY": "P"}}}), "queues = [3, 4]",
+     "unread: leaf: "),
+    ("D", 'NX-OS QoS guide, "Priority Flow Control": override', "nxos",
+     nxos() + "priority-flow-control override-interface mode off\n", REPLACES,
+     "whatever their own lines say"),
+    ("E", 'Junos, "BGP Flow Routes": marking', "junos",
+     _JUNOS + "set routing-options flow route R then mark 0\n", "queues = [4]", "then mark 0"),
+    ("E", 'NVUE, "VXLAN Tunnel DSCP Operations": a value', "nvue",
+     _NVUE + "nv set nve vxlan encapsulation dscp action set\n", "queues = [3]",
+     "other code points"),
+    ("E", 'NVUE, "VXLAN Tunnel DSCP Operations": by switch priority', "nvue",
+     _NVUE + "nv set nve vxlan decapsulation dscp action derive\n", "queues = [3]",
+     "other code points"),
+    ("E", 'NVUE, "Packet Trimming"', "nvue",
+     _NVUE + "nv set system forwarding packet-trim remark dscp 10\n", "queues = [3]",
+     "packet-trim remark dscp 10"),
+    ("E", "openconfig-qos: a subinterface by its name", "openconfig",
+     openconfig({"interface-id": "eth1.5", "config": {"interface-id": "eth1.5"}, "input": {
+         "classifiers": {"classifier": [
+             {"type": "IPV4", "config": {"type": "IPV4", "name": "E"}}]}}}),
+     KEPT["openconfig"][1], "remark/config/set-dscp 0"),
     ("E", 'EOS, "VXLAN QoS": propagation', "eos",
      _BARE + "interface Vxlan1\n   vxlan qos dscp propagation encapsulation\n", "queues = [3]",
      "unread: Vxlan1: "),
@@ -231,6 +291,14 @@ def test_an_instance_is_refused_by_its_line(platform: str, text: str, keep: str,
         ("eos", _BARE + "interface Ethernet9/1\n   channel-group 1 mode active\n", ""),
         ("nxos", nxos() + "interface Vlan10\n  description qos\n  no shutdown\n", REPLACES),
         ("nxos", nxos() + "interface nve1\n  member vni 10\n", REPLACES),
+        ("nvue", _NVUE + _BOND, "queues = [3]"),
+        ("nvue", _NVUE + "nv set nve vxlan encapsulation dscp action copy\n"
+         "nv set nve vxlan decapsulation dscp action preserve\n", "queues = [3]"),
+        ("nvue", _NVUE + "nv set system forwarding ecmp-hash source-port on\n", "queues = [3]"),
+        ("eos", PORT.replace("LINE", "dcbx mode ieee"), ""),
+        ("eos", _BARE + "management ssh\n   qos dscp 16\n", ""),
+        ("junos", _JUNOS + "set forwarding-options enhanced-hash-key ecmp-dlb flowlet "
+         "inactivity-interval 50\n", "queues = [4]"),
         ("nvue", _NVUE + "nv set interface vlan10 acl A inbound\n"
          "nv set acl A rule 1 action permit\n", "queues = [3]"),
         ("junos", _JUNOS + "set interfaces irb unit 10 family inet address 192.0.2.1/24\n",
@@ -246,3 +314,22 @@ def test_lines_around_that_choose_nothing_are_of_no_matter(
         assert planned(platform, text, keep).changes
     except SwitchcfgError as exc:
         pytest.fail(str(exc))
+
+
+@pytest.mark.parametrize(
+    ("platform", "text", "keep", "says"),
+    [
+        ("nvue", _NVUE + "nv set nve vxlan enable on\n", "queues = [3]",
+         "vxlan: encapsulation sets the code point of packets by their switch priority"),
+        ("sonic",
+         sonic({"TUNNEL": {"MuxTunnel0": {"decap_dscp_to_tc_map": "AZURE", "dscp_mode": "pipe"}}}),
+         "queues = [3, 4]", "tunnel: TUNNEL|MuxTunnel0 has decap_dscp_to_tc_map"),
+        ("sonic", sonic({"PORT": {"Ethernet4": {"pfc_asym": "on"}}}), "queues = [3, 4]",
+         "pfc_asym: Ethernet4 has it on: the neighbour can pause every queue"),
+    ],
+)  # fmt: skip
+def test_effects_that_no_queue_has_are_told(platform: str, text: str, keep: str, says: str) -> None:
+    assert any(says in each for each in planned(platform, text, keep).degraded)
+    quiet = text.replace('"on"', '"off"').replace("decap_dscp_to_tc_map", "src_ip")
+    quiet = quiet.replace("vxlan enable on", "vxlan enable off")
+    assert not any(says in each for each in planned(platform, quiet, keep).degraded)

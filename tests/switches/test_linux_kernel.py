@@ -104,3 +104,25 @@ def test_the_script_that_render_prints_runs(switch: Switch) -> None:
     device = intent.device("leaf-linux")
     switch.do(LINUX.write(LINUX.render(intent, device).state))
     assert not planned(switch, "two_drop_precedences").changes
+
+
+def test_rules_and_queues_above_a_port_are_found(switch: Switch) -> None:
+    """The kernel names the devices above a device: a bridge of the port, and a MACVLAN of that."""
+    switch.do(
+        "ip link add br0 type bridge; ip link set swp1 master br0\n"
+        "ip link add mac0 link br0 type macvlan\n"
+    )
+    assert planned(switch, ALL[0]).changes
+    switch.do(
+        "nft add table netdev foreign\n"
+        "nft add chain netdev foreign c '{ type filter hook ingress device br0 priority 0; }'\n"
+        "nft add rule netdev foreign c ip dscp set cs1\n"
+    )
+    with pytest.raises(Refused, match='unread: swp1: "netdev foreign: ip dscp set 0x08": changes'):
+        planned(switch, ALL[0])
+    switch.do(
+        "nft delete table netdev foreign\n"
+        "tc qdisc add dev mac0 root tbf rate 1mbit burst 10k latency 5ms\n"
+    )
+    with pytest.raises(Refused, match=r'unread: swp1: "mac0: qdisc tbf \S+ root": packets queue'):
+        planned(switch, ALL[0])

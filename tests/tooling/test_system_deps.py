@@ -36,6 +36,7 @@ for word in "$@"; do
         openssh-server) tools="sshd" ;;
         redis-tools) tools="redis-check-rdb" ;;
         ethtool | chromium | clang | gcc | netconfd | podman) tools="$word" ;;
+        prometheus) tools="promtool" ;;
         chromium-driver) tools="chromedriver" ;;
         systemd-container) tools="systemd-nspawn" ;;
         libyang2-tools) exit 100 ;;
@@ -131,6 +132,7 @@ def test_where_all_is_there_nothing_is_installed(machine: Machine) -> None:
         "netconfd",
         "chromium",
         "chromedriver",
+        "promtool",
     ):
         machine.program(tool, "#!/bin/sh\n")
     machine.program("yanglint", "#!/bin/sh\n")

@@ -13,7 +13,9 @@ from dlcp_lab.bench.engine_task import NAMES
 from dlcp_lab.bench.fused import WAYS, fused
 from dlcp_lab.bench.places import add_places
 from dlcp_lab.bench.plan import add_plan
+from dlcp_lab.bench.schedules import add_schedules
 from dlcp_lab.bench.simulate import add_simulate
+from dlcp_lab.bench.spmd import add_spmd
 from dlcp_lab.bench.sweep import add_sweep
 from dlcp_lab.bench.trace import trace
 from dlcp_lab.bench.training import training
@@ -25,6 +27,7 @@ from dlcp_lab.report.amounts import bound, duration, fraction, ratio, scale, siz
 from dlcp_lab.report.arguments import (
     SCIKIT_LEARN,
     TORCH,
+    add_blocks,
     add_list,
     add_mode,
     add_policy,
@@ -79,8 +82,10 @@ def fill(parser: argparse.ArgumentParser) -> None:
         _add_training,
         _add_codecs,
         _add_fused,
+        add_schedules,
         add_sweep,
         add_simulate,
+        add_spmd,
         add_plan,
     ):
         add(operations)
@@ -242,20 +247,24 @@ def _add_fused(operations: Commands) -> None:
     made.add_argument(
         "--ratio",
         type=ratio,
-        default=1.0,
         metavar="F",
-        help="with --switch: communication time / computation time (%(default)s)",
+        help="with --switch: communication time / computation time (1; 0.5, 1 and 2 with "
+        "--model-parallel)",
     )
     made.add_argument(
-        "--repeat", type=whole(1, 1000), default=8, metavar="N", help="steps (%(default)s)"
+        "--model-parallel",
+        action="store_true",
+        help="with --switch: a layer of row_parallel, against an all-reduce and what follows it; "
+        "sizes are those of its result",
     )
     made.add_argument(
-        "--blocks",
-        type=whole(1, 100),
-        default=3,
+        "--pieces",
+        type=whole(0, 256),
+        default=0,
         metavar="N",
-        help="blocks of that many steps by each way (%(default)s)",
+        help="with --model-parallel: pieces of a result; 0: by size (%(default)s)",
     )
+    add_blocks(made, steps=8, blocks=3)
     add_seed(made)
     add_places(made)
 

@@ -14,6 +14,7 @@ from dlcp_lab.bench.fused_rows import (
     judge,
     rows_of,
 )
+from dlcp_lab.bench.model_parallel import model_parallel
 from dlcp_lab.bench.places import check_places, document, places, where
 from dlcp_lab.emulation.plan import FabricError, bits_per_second
 from dlcp_lab.ranks import launch
@@ -33,12 +34,15 @@ PER_STEP: Final = 20.0  # seconds that a step may take at most before the run is
 def fused(options: argparse.Namespace, output: Output) -> int:
     """Measure and print. Exit code 1 when ranks hold different weights. Raises: BadConfig."""
     check_places(options)
+    if options.model_parallel:
+        return model_parallel(options, output)
     if options.one_daemon and (options.switch or options.netns):
         raise BadConfig("--one-daemon: ranks on a switch or in namespaces have a daemon each")
+    ratio = options.ratio or 1.0
     rows, checks = Rows(FusedRow), list[Check]()
     with places(options) as plans:
         lines = [_line(size, options, len(plans)) for size in options.sizes]
-        computes = [line / options.ratio for line in lines]
+        computes = [line / ratio for line in lines]
         found = _measure(plans, computes, options, output)
     for size, line, compute, ways in zip(options.sizes, lines, computes, found, strict=True):
         rows.extend(rows_of(size, ways, compute=compute, line=line))
@@ -52,7 +56,7 @@ def fused(options: argparse.Namespace, output: Output) -> int:
         {
             **document("bench fused", options, plans),
             "one_daemon": options.one_daemon,
-            "ratio": options.ratio if options.switch else 0.0,
+            "ratio": ratio if options.switch else 0.0,
             "repeat": options.repeat,
             "blocks": options.blocks,
             "seed": options.seed,
@@ -112,6 +116,6 @@ def _heading(options: argparse.Namespace, plans: Sequence[HostPlan]) -> Iterator
     )
     if options.switch:
         yield (
-            f"layers wait instead of computing: 1/{options.ratio:g} of the line's time per step, a "
-            f"third of it forward; the bound is the longer of the two"
+            f"layers wait instead of computing: 1/{options.ratio or 1:g} of the line's time per "
+            f"step, a third of it forward; the bound is the longer of the two"
         )

@@ -108,7 +108,7 @@ def _block(
         _step(prepared)
     prepared.settle()
     conductor.barrier(way)
-    meter = _Cpu(conductor, daemon=arguments["daemons"] > conductor.rank)
+    meter = Cpu(conductor, daemon=arguments["daemons"] > conductor.rank)
     begins = []
     for _ in range(arguments["repeat"]):
         begins.append(time.perf_counter())
@@ -153,7 +153,7 @@ def _state_bytes(optimizer: Optimizer) -> int:
     )
 
 
-class _Cpu:
+class Cpu:
     """CPU seconds of this process, and of a daemon's processes, since it was made."""
 
     def __init__(self, conductor: Conductor, *, daemon: bool) -> None:

@@ -153,3 +153,13 @@ def show_duration(seconds: float) -> str:
 def show_fraction(value: float) -> str:
     """0.0125 -> "1.25 %"."""
     return f"{value * 100:.3g} %"
+
+
+def show_beside(value: float, limit: float) -> str:
+    """A figure in three digits, or in as many as show on which side of its limit it is."""
+
+    def side(figure: float) -> tuple[bool, bool]:
+        return figure < limit, figure > limit
+
+    shown = (f"{value:.{digits}g}" for digits in range(3, 17))
+    return next((text for text in shown if side(float(text)) == side(value)), repr(value))

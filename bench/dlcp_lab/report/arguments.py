@@ -98,6 +98,20 @@ def add_rounds(made: argparse.ArgumentParser, repeat: int = 20) -> None:
     )
 
 
+def add_blocks(made: argparse.ArgumentParser, steps: int, blocks: int) -> None:
+    """`--repeat` and `--blocks`: ways take turns of that many steps, that many times."""
+    made.add_argument(
+        "--repeat", type=whole(1, 1000), default=steps, metavar="N", help="steps (%(default)s)"
+    )
+    made.add_argument(
+        "--blocks",
+        type=whole(1, 100),
+        default=blocks,
+        metavar="N",
+        help="blocks of that many steps by each way (%(default)s)",
+    )
+
+
 def add_list(
     made: argparse.ArgumentParser,
     option: str,

@@ -5,6 +5,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
+from dlcp_lab.report.amounts import show_beside
 from dlcp_lab.report.measured import WORDS, Gap, attempt, figure
 from dlcp_lab.report.statistic import median, quotient, ratios
 from dlcpd.ctl.report.parts import (
@@ -268,7 +269,8 @@ def _scenario_said(claims: Sequence[Row]) -> Iterator[str]:
             continue
         word = "at most" if one["at_most"] else "at least"
         should = f"{word} {one['limit']:g}"
-        yield f"FALLS SHORT: {one['what']} is {one['value']:.3g}, and should be {should}."
+        value = show_beside(one["value"], one["limit"])
+        yield f"FALLS SHORT: {one['what']} is {value}, and should be {should}."
 
 
 def _checks(checks: Sequence[Row]) -> Iterator[Block]:

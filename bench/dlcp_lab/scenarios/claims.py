@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeVar
 
+from dlcp_lab.report.amounts import show_beside
 from dlcp_lab.report.measured import WORDS, Gap, attempt
 from dlcp_lab.report.statistic import Sample, Spread
 from dlcpd import __version__
@@ -39,7 +40,9 @@ class Claim:
             return f"{WORDS}: {self.what}: {self.not_measured}"
         sign = "<=" if self.at_most else ">="
         word = "holds" if self.holds else "FALLS SHORT"
-        return f"{word:11}  {self.what}: {self.value:.3g} {sign} {self.limit:g}"
+        return (
+            f"{word:11}  {self.what}: {show_beside(self.value, self.limit)} {sign} {self.limit:g}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

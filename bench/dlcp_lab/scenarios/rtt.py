@@ -2,7 +2,7 @@
 
 import argparse
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -32,7 +32,7 @@ BOUNDED: Final = 1.15
 CUBIC: Final = 3.0  # and against Gloo over cubic, where the round trip is long
 LONG: Final = 0.02  # seconds: a long round trip
 TAIL: Final = 1.3  # most p99 over median
-AGAIN: Final = 1.3  # most segments that are sent again per lost one
+AGAIN: Final = 1.3  # most retransmitted segments per lost one
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Measured:
 
     @property
     def again_per_lost(self) -> float:
-        """Segments sent again per lost one. Raises: NotMeasured."""
+        """Retransmitted segments per lost one. Raises: NotMeasured."""
         return quotient(self.again_share, self.lost_share, "no packet was lost")
 
 
@@ -114,14 +114,14 @@ def rtt(options: argparse.Namespace, output: Output) -> int:
                 for contender, one in each.items():
                     results.setdefault(condition, {}).setdefault(contender, Measured()).add(one)
         for loss in options.losses:
-            _judge(found, path, loss, results.get(path.name(loss), {}))
+            _judge(found, path, loss, results.get(path.name(loss), {}), options.against)
     text = (
         f"{options.hosts} hosts, all-reduce of {show_size(options.size)}, bound "
         f"{options.max_loss:.0%}, port buffers of the bandwidth-delay product and at least "
         f"{SHALLOW_BUFFER >> 10} KiB, seeds 1..{options.seeds}; Gloo over the named TCP"
         f"{''.join(f'; {setting}' for setting in options.set)}"
     )
-    more = ("speed / bbr", "p99 / p50", "lost (%)", "sent again (%)", "again / lost")
+    more = ("speed / bbr", "p99 / p50", "lost (%)", "retransmitted (%)", "retransmitted / lost")
     return found.report("rtt", text, *more).tell(output)
 
 
@@ -237,14 +237,21 @@ class _Counting:
         )
 
 
-def _judge(found: Findings, path: Path, loss: float, results: Mapping[str, Measured]) -> None:
-    """Add the rows and claims of one path."""
+def _judge(
+    found: Findings,
+    path: Path,
+    loss: float,
+    results: Mapping[str, Measured],
+    against: Sequence[str],
+) -> None:
+    """Add the rows of one path, and the claims that concern the TCPs of `against`."""
     condition = path.name(loss)
     for name, one in results.items():
         found.times(f"{condition}, {name}", one.times, *_cells(results, name))
     if not loss:
         return
-    for name, least in (("exact", EXACT), ("bounded", BOUNDED)):
+    compared = (("exact", EXACT), ("bounded", BOUNDED)) if CONTENDERS[BASE] in against else ()
+    for name, least in compared:
         speed = partial(_speed, results, BASE, name)
         found.claim(f"{condition}: speed of {name} / {BASE}", speed, least, at_most=False)
     if path.round_trip == LONG and "gloo, cubic" in results:
@@ -252,7 +259,7 @@ def _judge(found: Findings, path: Path, loss: float, results: Mapping[str, Measu
         found.claim(f"{condition}: speed of bounded / gloo, cubic", speed, CUBIC, at_most=False)
     exact = results.get("exact", Measured())
     found.claim(f"{condition}: exact p99 / p50", partial(_tail, exact), TAIL)
-    found.claim(f"{condition}: exact, sent again / lost", lambda: exact.again_per_lost, AGAIN)
+    found.claim(f"{condition}: exact, retransmitted / lost", lambda: exact.again_per_lost, AGAIN)
 
 
 def _cells(results: Mapping[str, Measured], name: str) -> Iterator[str | None]:

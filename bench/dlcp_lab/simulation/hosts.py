@@ -27,7 +27,7 @@ from dlcpd.numerics.codecs.codec import wire_size
 from dlcpd.numerics.codecs.names import codec_of
 from dlcpd.numerics.elements import STORAGE
 from dlcpd.schedules.builders.all_reduce import direct, one_shot
-from dlcpd.schedules.coded import coded
+from dlcpd.schedules.coded import coded, gathered
 from dlcpd.schedules.model import Buffer, Program, Send
 
 SMALL, MAX_FAN_IN = 16 << 10, 64 << 10  # bytes: below them one step does it (schedules.choose)
@@ -165,10 +165,12 @@ class SimHosts:
             digest_every,
             self.seed,
             coder,
+            program is not None and program.computed > 0,
         )
         program = program or self.program(group, memory.size, max_loss)
         if coder is not None:
-            program = coded(program, lambda size: wire_size(coder, size // data.itemsize))
+            encode = gathered if program.computed else coded
+            program = encode(program, lambda size: wire_size(coder, size // data.itemsize))
         return Execution(order, program, (memory, written), self.scratch[rank], self.accounts[rank])
 
     def program(self, group: Group, size: int, max_loss: float) -> Program:

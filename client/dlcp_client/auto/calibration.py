@@ -10,13 +10,9 @@ import torch.distributed as dist
 from torch.futures import Future
 
 from dlcp_client.auto.choice import Transports, TransportTimes, Way, decide, pause, settle
+from dlcp_client.auto.turns import TURN, counts, there_and_back, typical
 
-# Each transport is used for several steps in a row. The first ones are not counted, because effects
-# of the other one last (acknowledgements in flight, rates to be found again). The order is
-# symmetric, so that drift, such as growing sequence lengths, affects both alike.
-TURNS: Final[tuple[Way, ...]] = ("backend", "dlcp", "dlcp", "backend")
-TURN: Final = 5  # steps
-SKIPPED: Final = 2  # steps of a turn; six are counted per transport
+TURNS: Final[tuple[Way, ...]] = there_and_back(("backend", "dlcp"))
 STEPS: Final = len(TURNS) * TURN
 WHOLE: Final = -1  # "size" under which the times of whole steps are recorded
 
@@ -69,7 +65,7 @@ class Calibration:
             self._settle(step)
         at = step - self.next  # below 0 after the end of the calibration
         self._measured = TURNS[at // TURN] if 0 <= at < STEPS else None
-        self._counted = at >= 0 and at % TURN >= SKIPPED
+        self._counted = at >= 0 and counts(at)
 
     def is_between(self, step: int) -> bool:
         """Whether `step`, which is about to begin, is part of no calibration, or of its decision.
@@ -133,16 +129,6 @@ class Calibration:
 
     def _typical(self, way: Way | None, size: int) -> float:
         return typical([s for by, of, s in self._seen if (by, of) == (way, size)])
-
-
-def typical(seconds: Sequence[float]) -> float:
-    """The mean without the longest, in which a rank may have saved or evaluated.
-
-    Not the median: TCP stalls on a lossy network affect only some steps, but they cost the training
-    time, and dlcpd is meant to avoid them.
-    """
-    kept = sorted(seconds)[: max(1, len(seconds) - 1)]
-    return sum(kept) / len(kept)
 
 
 def slowest(group: dist.ProcessGroup) -> Agree:

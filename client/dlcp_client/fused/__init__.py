@@ -1,12 +1,24 @@
-"""The optimizer's update inside the reduction of its gradients, each rank its part.
+"""Computation and communication together: the optimizer's update inside the reduction of its
+gradients, and linear layers that are divided among ranks.
 
     from dlcp_client import fused
     fused.register(model, optimizer)
+    y = fused.row_parallel(x, weight, bias, group=group)
 
-A module and an optimizer of torch; the training loop does not change.
+`register` takes a module and an optimizer of torch; the training loop does not change.
 """
 
 from .entry import register
+from .lamb import LAMB
+from .model_parallel import all_gather_linear, column_parallel, inductor_options, row_parallel
 from .registration import FusedRegistration
 
-__all__ = ["FusedRegistration", "register"]
+__all__ = [
+    "LAMB",
+    "FusedRegistration",
+    "all_gather_linear",
+    "column_parallel",
+    "inductor_options",
+    "register",
+    "row_parallel",
+]

@@ -8,6 +8,7 @@ from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from dlcp_client.fused.lamb import LAMB
 from dlcp_client.fused.registration import FusedRegistration
 from dlcp_client.fused.suitability import trained
 from dlcp_client.hooks.rules import DEFAULT_WARMUP, Rules
@@ -43,14 +44,15 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     Args:
         model: a module on the CPU, plain or in a DistributedDataParallel, which then averages
             nothing. Every trained parameter gets a gradient in each step.
-        optimizer: SGD, Adam or AdamW of torch.optim. If it has a state, as from a checkpoint, that
-            is equal on all ranks, and each keeps its part.
-        policy: exact or bounded; bounds apply to gradients alone, weights are always complete.
+        optimizer: SGD, Adam or AdamW of torch.optim, or `fused.LAMB`. If it has a state, as from a
+            checkpoint, that is equal on all ranks, and each keeps its part.
+        policy: exact or bounded; bounds apply to gradients alone, weights are always complete. With
+            gather="bf16" they travel rounded, and each rank keeps the unrounded ones of its part.
         session: by default a new one of `connect`, which `close` ends.
         warmup_steps: as of `ddp.register`.
         scaler: the GradScaler of the training, if it has one.
         eager: update within backward(), with the optimizer's settings at that time, so that weights
-            travel sooner. Without clipping, `scaler` and `discard`.
+            travel sooner. Without clipping, `scaler`, LAMB and `discard`.
         arena_bytes, timeout, config: as of `connect`. The arena holds all parameters twice.
 
     Raises: BadConfig, BadPolicy, BadTensor, ArenaFull, or the errors of `connect`; model and
@@ -64,7 +66,9 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
             raise BadConfig(f"parameter {name!r} is registered already: close that registration")
     if eager and scaler is not None:
         raise BadConfig("eager=True updates before a scaler has seen all gradients: give only one")
-    rules = Rules(module, policy, warmup_steps, scaler)
+    if eager and type(optimizer) is LAMB:
+        raise BadConfig("eager=True updates before LAMB has the norms of layers: leave eager out")
+    rules = Rules(module, policy, warmup_steps, scaler, gathers=True)
     with ExitStack() as undo:
         undo.callback(rules.close)
         if session is None:

@@ -95,14 +95,17 @@ class GradientStep:
             if work.settled:
                 work.wait()
 
-    def averages(self) -> list[torch.Tensor]:
-        """The averages that this rank holds and has not used, by bucket and parameter: waits for
-        all. Raises: the error that ended an operation."""
+    def parts(self) -> list[list[tuple[int, int]]]:
+        """Bytes [start, stop) of which this rank holds the averages, and has not used them, by
+        bucket: waits for all. Raises: the error that ended an operation."""
         with self._rules.account.waiting():
-            parts = self._session.await_sums(self._works)
+            return self._session.await_sums(self._works)
+
+    def averages(self) -> list[torch.Tensor]:
+        """The averages of `parts`, by bucket and parameter. Raises: as `parts`."""
         return [
             bucket.gradients[one.start : one.stop]
-            for bucket, found in zip(self._buckets, parts, strict=True)
+            for bucket, found in zip(self._buckets, self.parts(), strict=True)
             for start, stop in found
             for one in bucket.slices(start // bucket.unit, stop // bucket.unit)
         ]

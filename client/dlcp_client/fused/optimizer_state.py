@@ -25,7 +25,7 @@ def whole_state(
     for shard in shards:
         whole = shard.state()
         if shard.divided:
-            _join(session, whole)
+            join_parts(session, whole)
         for slot, state in zip(shard.bucket.slots, shard.by_parameter(whole), strict=True):
             if state:
                 found[number[id(slot.parameter)]] = state
@@ -65,8 +65,9 @@ def _fits(parameter: nn.Parameter, state: State, names: Sequence[str]) -> bool:
     )
 
 
-def _join(session: Session, whole: State) -> None:
-    """Put the parts of all ranks together: the others have 0, so no bit changes."""
+def join_parts(session: Session, whole: State) -> None:
+    """Put the parts of all ranks together: the others have 0, so no bit changes. Raises: the error
+    that ended an operation."""
     works = [
         session.world.all_reduce(tensor.view(_BITS[tensor.dtype]), "bor")
         for tensor in whole.values()

@@ -15,7 +15,9 @@ from torch.optim import Optimizer
 from dlcp_client.fused.changes import ScaledStep, clip_norm
 from dlcp_client.fused.flat_bucket import flat_buckets
 from dlcp_client.fused.gradient_step import GradientStep
-from dlcp_client.fused.optimizer_state import states_of, whole_state
+from dlcp_client.fused.lamb import LAMB
+from dlcp_client.fused.layer_norms import LayerNorms
+from dlcp_client.fused.optimizer_state import join_parts, states_of, whole_state
 from dlcp_client.fused.shard_update import ShardUpdate
 from dlcp_client.hooks.lazy_parameters import before_forward
 from dlcp_client.hooks.model_registration import ModelRegistration
@@ -31,6 +33,10 @@ METHODS: Final = {
     "load_state_dict": "load_state_dict",
     "add_param_group": "add_param_group",
 }
+
+
+# By the policy's `gather`: dtype to which weights are rounded
+ROUNDED: Final[dict[str, torch.dtype | None]] = {"": None, "bf16": torch.bfloat16}
 
 
 class FusedRegistration(ModelRegistration):
@@ -53,10 +59,12 @@ class FusedRegistration(ModelRegistration):
         self.session: Session = session
         self._optimizer, self._eager = optimizer, eager
         self._methods = {name: getattr(optimizer, name) for name in METHODS}
-        self._buckets = flat_buckets(session, optimizer.param_groups, parameters)
+        rounded = ROUNDED[rules.policy.gather]
+        self._buckets = flat_buckets(session, optimizer.param_groups, parameters, rounded)
         self._shards = [ShardUpdate(bucket, optimizer) for bucket in self._buckets]
         self._updates = [shard.update for shard in self._shards]
         self._gradients = GradientStep(session, rules, self._buckets)
+        self._norms = LayerNorms(session.world, self._shards) if type(optimizer) is LAMB else None
         self._averages = True
         self._undo = undo
         self._take_over(parameters)
@@ -83,7 +91,9 @@ class FusedRegistration(ModelRegistration):
         """
         self._refuse_eager("discard()")
         self._gradients.check_complete("discard()")
-        self._gradients.finish([lambda _first, _end: None] * len(self._shards))
+        self._gradients.finish([shard.keep for shard in self._shards])
+        for shard in self._shards:
+            shard.has_masters = True
 
     def clip_grad_norm_(
         self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
@@ -118,6 +128,18 @@ class FusedRegistration(ModelRegistration):
         """
         self._gradients.settle()
 
+    def gather_masters(self) -> None:
+        """Under a policy with `gather`: put the weights before their rounding into the parameters
+        of all ranks, as to save the model. Every rank calls it, between two steps; the next step
+        rounds again.
+
+        Raises: BadConfig; the error that ended an operation.
+        """
+        if self._gradients.begun:
+            raise BadConfig("gather_masters() between backward() and step(): call it after step()")
+        self._gradients.settle()
+        self._put_masters()
+
     def close(self) -> None:
         """Return parameters, state and methods to model and optimizer, which then train without
         dlcpd; close the session if `register` opened it. Every rank calls it, since each gets the
@@ -140,6 +162,8 @@ class FusedRegistration(ModelRegistration):
         self._gradients.check_complete("step()")
         self._gradients.check_unchanged()
         with torch.no_grad():
+            if self._norms is not None:
+                self._norms.agree(self._gradients.parts())
             self._gradients.finish(self._updates)
         for shard in self._shards:
             shard.stepped()
@@ -214,6 +238,7 @@ class FusedRegistration(ModelRegistration):
             replace_method(optimizer, name, getattr(self, own))
             undo.callback(setattr, optimizer, name, self._methods[name])
         undo.callback(self._return_state)
+        undo.callback(self._put_masters)
         undo.callback(self._gradients.settle)
 
     def take_state(self) -> None:
@@ -236,6 +261,12 @@ class FusedRegistration(ModelRegistration):
         model.no_sync = self.no_sync  # type: ignore[method-assign]  # the loop stays as it is
         self._undo.callback(setattr, model, "require_backward_grad_sync", syncs)
         self._undo.callback(vars(model).pop, "no_sync")
+
+    def _put_masters(self) -> None:
+        for shard in self._shards:
+            if whole := shard.masters():
+                join_parts(self.session, whole)
+                shard.bucket.weights.copy_(whole["weights"])
 
     def _return_state(self) -> None:
         """Needs the other ranks, and the replaced methods."""

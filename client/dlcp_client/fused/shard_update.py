@@ -7,30 +7,80 @@ import torch
 from torch.optim import Optimizer
 
 from dlcp_client.fused.flat_bucket import FlatBucket, Slice
+from dlcp_client.fused.lamb import LAMB, move, squares
 
 State = dict[str, Any]  # by torch's name: tensors, of the elements of a parameter or of a bucket
 
 
 class Part:
     """Elements of a bucket that are updated together: an optimizer of their own, whose parameters
-    are slices of the bucket's."""
+    are slices of the bucket's, or masters of these if the weights travel rounded."""
 
     def __init__(self, bucket: FlatBucket, kind: type[Optimizer], start: int, stop: int) -> None:
         self._bucket = bucket
-        self._tensors = {
+        self._weights = {
             one: bucket.weights[one.start : one.stop] for one in bucket.slices(start, stop)
         }
+        self._tensors = self._weights
+        if bucket.rounded is not None:
+            self._tensors = {one: tensor.clone() for one, tensor in self._weights.items()}
         made: Any = kind  # each class that `suitability` admits has these arguments
-        self._optimizer = made(self._tensors.values(), fused=True) if self._tensors else None
+        self._kernel = {} if kind is LAMB else {"fused": True}
+        self._optimizer = made(self._tensors.values(), **self._kernel) if self._tensors else None
 
     def step(self, settings: Mapping[str, Any]) -> None:
         """Update the slices from their averages. `settings`: the present ones of the group."""
         if self._optimizer is None:  # padding only
             return
-        self._optimizer.param_groups[0].update(settings)
+        self._optimizer.param_groups[0].update({**settings, **self._kernel, "foreach": None})
+        self._take_changes()
         for one, tensor in self._tensors.items():
-            tensor.grad = self._bucket.gradients[one.start : one.stop]
+            tensor.grad = self._gradient(one)
         self._optimizer.step()
+        self._publish()
+
+    def direct(self, settings: Mapping[str, Any], squared: torch.Tensor) -> None:
+        """Of LAMB: replace the averages by directions, and add the squares of weights and
+        directions to `squared[:, parameter]`."""
+        self._take_changes()
+        for one, tensor in self._tensors.items():
+            assert isinstance(self._optimizer, LAMB)  # noqa: S101  # see `LayerNorms`
+            way = self._optimizer.direction(tensor, self._gradient(one), settings)
+            squared[:, one.slot] += torch.stack((squares(tensor), squares(way)))
+
+    def move(self, settings: Mapping[str, Any], ratios: torch.Tensor) -> None:
+        """Of LAMB, after `direct`: update the slices. `ratios`: by parameter of the bucket."""
+        for one, tensor in self._tensors.items():
+            move(tensor, self._gradient(one), settings, float(ratios[one.slot]))
+        self._publish()
+
+    def forget(self) -> None:
+        """Drop the state, not the weights."""
+        if self._optimizer is not None:
+            self._optimizer.state.clear()
+
+    def put_masters(self, whole: torch.Tensor) -> None:
+        """Write the masters to a tensor of the bucket's size."""
+        self._take_changes()
+        for one, master in self._tensors.items():
+            whole[one.start : one.stop] = master
+
+    def _take_changes(self) -> None:
+        """A weight that is not its rounded master was changed since, as by load_state_dict()."""
+        if (kind := self._bucket.rounded) is None:
+            return
+        for one, master in self._tensors.items():
+            weight = self._weights[one]
+            master.copy_(torch.where(master.to(kind).to(master.dtype) == weight, master, weight))
+
+    def _publish(self) -> None:
+        """Give the masters to the engine, which rounds them."""
+        if self._bucket.rounded is not None:
+            for one, master in self._tensors.items():
+                self._weights[one].copy_(master)
+
+    def _gradient(self, one: Slice) -> torch.Tensor:
+        return self._bucket.gradients[one.start : one.stop]
 
     @property
     def states(self) -> Iterator[tuple[Slice, State]]:
@@ -47,39 +97,51 @@ class ShardUpdate:
     def __init__(self, bucket: FlatBucket, optimizer: Optimizer) -> None:
         self.bucket: Final = bucket
         self.steps = 0  # updates so far, equal on all ranks
+        self.has_masters = False  # whether there are masters, if there ever are; likewise
         self._optimizer = optimizer
-        self._counts = isinstance(optimizer, torch.optim.Adam)  # the state has the number of steps
+        # Whether the state has the number of steps
+        self._counts = isinstance(optimizer, torch.optim.Adam | LAMB)
+        self.ratios: torch.Tensor | None = None  # of LAMB, by parameter, in this step
         self._parts: dict[tuple[int, int], Part] = {}
         self._loaded: State = {}  # of the bucket, from a checkpoint, until the next step
 
     def update(self, first: int, end: int) -> None:
         """Update bytes [first, end) of the bucket."""
-        unit = self.bucket.unit
-        key = first // unit, end // unit
-        part = self._parts.get(key)
-        if part is None:
-            part = self._parts[key] = Part(self.bucket, type(self._optimizer), *key)
-            self._fill(part)
-        given = {name: value for name, value in self._group.items() if name != "params"}
-        part.step(given | {"fused": True, "foreach": None})
+        part = self._part(first, end)
+        if self.ratios is None:
+            part.step(self._settings)
+        else:
+            part.move(self._settings, self.ratios)
+
+    def keep(self, first: int, end: int) -> None:
+        """Instead of `update`, in a step that is dropped: the engine rounds weights all the same,
+        so their masters are made before."""
+        self._part(first, end)
+
+    def direct(self, first: int, end: int, squared: torch.Tensor) -> None:
+        """As `Part.direct`, of bytes [first, end) of the bucket."""
+        self._part(first, end).direct(self._settings, squared)
 
     def stepped(self) -> None:
         """All parts of this step are updated."""
         self.steps += 1
+        self.has_masters = True
         self._loaded = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         """torch's names of the state that each element has."""
         if self._counts:
-            more = ("max_exp_avg_sq",) if self._group["amsgrad"] else ()
+            more = ("max_exp_avg_sq",) if self._group.get("amsgrad") else ()
             return ("exp_avg", "exp_avg_sq", *more)
         return ("momentum_buffer",) if self._group["momentum"] else ()
 
     @property
     def nbytes(self) -> int:
         """Bytes of the state of this rank's elements."""
-        return sum(state[name].nbytes for _, state in self._states() for name in self.names)
+        return sum(
+            state[name].nbytes for _, state in self._states() if state for name in self.names
+        )
 
     @property
     def divided(self) -> bool:
@@ -100,9 +162,20 @@ class ShardUpdate:
         """The state of each parameter in torch's format, from that of the bucket."""
         return [self._of(slot, whole) for slot in range(len(self.bucket.slots))]
 
+    def masters(self) -> State:
+        """The weights of the bucket before they were rounded, as far as this rank has them, and 0
+        elsewhere. Nothing if they are not rounded, or not updated yet."""
+        if self.bucket.rounded is None or not self.has_masters:
+            return {}
+        whole = torch.zeros_like(self.bucket.weights)
+        for part in self._parts.values():
+            part.put_masters(whole)
+        return {"weights": whole}
+
     def load(self, states: Sequence[State]) -> None:
         """Go on from the states of the parameters, in torch's format."""
-        self._parts.clear()
+        for part in self._parts.values():
+            part.forget()
         self._loaded, self.steps = {}, 0
         if not all(states):
             return
@@ -111,10 +184,25 @@ class ShardUpdate:
             for name, whole in self._loaded.items():
                 whole[slot.start : slot.stop] = state[name].reshape(-1)
         self.steps = int(states[0]["step"]) if self._counts else 1
+        for part in self._parts.values():
+            self._fill(part)
 
     @property
     def _group(self) -> dict[str, Any]:
         return self._optimizer.param_groups[self.bucket.group]
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {name: value for name, value in self._group.items() if name != "params"}
+
+    def _part(self, first: int, end: int) -> Part:
+        """Bytes [first, end) of the bucket."""
+        key = first // self.bucket.unit, end // self.bucket.unit
+        part = self._parts.get(key)
+        if part is None:
+            part = self._parts[key] = Part(self.bucket, type(self._optimizer), *key)
+            self._fill(part)
+        return part
 
     def _of(self, number: int, whole: State) -> State:
         parameter, start, stop = self.bucket.slots[number]

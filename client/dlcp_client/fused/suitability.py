@@ -8,12 +8,13 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from dlcp_client.fused.lamb import LAMB
 from dlcpd.contract.errors import BadConfig, BadPolicy, BadTensor
 from dlcpd.contract.policy import LossPolicy
 
-# torch has a kernel for each that updates element by element. Exactly these classes: a subclass may
-# read more than the element itself.
-OPTIMIZERS: Final = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
+# Those of torch have a kernel each that updates element by element; for LAMB, `LayerNorms` adds up
+# the norms. Exactly these classes: a subclass may read more than the element itself.
+OPTIMIZERS: Final = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, LAMB)
 DTYPES: Final = (torch.float32, torch.float64)
 _REFUSED: Final = ("capturable", "differentiable")  # options that the kernels on the CPU lack
 _INSTEAD: Final = "or use ddp.register for this training"
@@ -56,8 +57,8 @@ def _check_optimizer(optimizer: Any) -> None:
     if kind not in OPTIMIZERS:
         known = ", ".join(one.__name__ for one in OPTIMIZERS)
         raise BadConfig(
-            f"fused does not know {kind.__module__}.{kind.__name__}: use {known} of torch.optim, "
-            f"{_INSTEAD}"
+            f"fused does not know {kind.__module__}.{kind.__name__}: use {known} (torch.optim, and "
+            f"fused.LAMB), {_INSTEAD}"
         )
     for option in _REFUSED:
         if any(group.get(option) for group in optimizer.param_groups):

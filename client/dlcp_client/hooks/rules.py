@@ -101,9 +101,17 @@ class Rules:
         policy: LossPolicy,
         warmup_steps: int,
         scaler: GradScaler | None = None,
+        *,
+        gathers: bool = False,
     ) -> None:
-        """Raises: BadPolicy, BadConfig."""
+        """`gathers`: updated weights travel, in the policy's `gather`. Raises: BadPolicy,
+        BadConfig."""
         policy = checked(policy)
+        if policy.gather and not gathers:
+            raise BadPolicy(
+                f"gather={policy.gather!r} is of weights, and here gradients travel: use it with "
+                f"fused.register, or codec= for gradients"
+            )
         if scaler is not None and not isinstance(scaler, GradScaler):
             raise BadConfig(
                 f"scaler {scaler!r} is not a GradScaler: pass the torch.amp.GradScaler of the "
@@ -152,7 +160,7 @@ class Rules:
             self._scale = self._scaler.get_scale()
         self.resumed.rescale(self._scale)
         if self.step == 1 and self.policy.traffic_class == UNCLASSED:
-            self._order.agree(group, self.exact)
+            self._order.agree(group, replace(self.exact, gather=""))
 
     def compare(self, may: Callable[[int], bool] = lambda _: True) -> None:
         """From now on run a bounded step in exact mode at times, and compare their times.
@@ -190,6 +198,8 @@ class Rules:
                 f"{policy.traffic_class!r}, and ranks agree on classes in the first step only: "
                 "close this registration and register again"
             )
+        if policy.gather != self.policy.gather:
+            raise BadPolicy("gather= stays as it was: close this registration and register again")
         self._next = policy
 
     def _take(self, policy: LossPolicy) -> None:

@@ -207,6 +207,7 @@ def _join(  # noqa: PLR0913, PLR0917  # a step of connect, with its variables
                 replace(origin, lineage=origin.lineage or name),
                 library=origin.library,
                 secret=member.secret,
+                hosts=len({peer.host for peer in peers}),
             )
             session = Session[Any](joined)
             undo.callback(session.close)

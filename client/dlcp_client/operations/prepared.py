@@ -61,8 +61,8 @@ class PreparedRequests:
         key: Hashable = None
         message = None
         if policy.__class__ is LossPolicy:  # the values of a policy have been checked
-            bound = policy.mode, policy.max_loss, tuple(policy.per_class.items()), policy.codec
-            terms = policy.fill, policy.traffic_class, policy.deadline
+            bound = policy.mode, policy.max_loss, tuple(policy.per_class.items())
+            terms = policy.codec, policy.gather, policy.fill, policy.traffic_class, policy.deadline
             # With types: checks may refuse a value and take an equal one of another type, such as
             # `scale` of numpy, and a `peer` True.
             values = tuple(options.values())

@@ -120,10 +120,7 @@ def request(  # noqa: PLR0913  # all but the first four by keyword
         )
     reduce = _reduce(op, block.dtype)
     _check_policy(policy, reduce, name)
-    if policy.codec and computes:
-        raise BadPolicy("a computation follows this reduction: give a policy without a codec")
-    if policy.codec:
-        check_takes(parsed(policy.codec), block.dtype, reduce)
+    codec = _codec(policy, block.dtype, reduce, computes=computes)
     _check_scale(scale, block.dtype)
     found = rows(layers, policy, block.nbytes)
     message = Submit(
@@ -149,7 +146,7 @@ def request(  # noqa: PLR0913  # all but the first four by keyword
         exempt=[ByteRange(*r) for r in merged(_within(exempt, block.nbytes), MAX_EXEMPT)],
         layers=found,
         scale=float(scale),
-        codec=policy.codec,
+        codec=codec,
         computes=computes,
     )
     _check_as_engine(message)
@@ -211,6 +208,20 @@ def _check_policy(policy: Any, reduce: str, name: str | None) -> None:
             "a bounded operation needs name=...: what was lost is added to the next operation "
             "of the same name, so give each gradient its own and the same one at every step"
         )
+
+
+def _codec(policy: LossPolicy, dtype: str, reduce: str, *, computes: bool) -> str:
+    """Name of the codec, of results alone if a client computes them. Raises: BadPolicy."""
+    if policy.codec and computes:
+        raise BadPolicy("a computation follows this reduction: give a policy without a codec")
+    if policy.gather and not computes:
+        raise BadPolicy(
+            f"gather={policy.gather!r} encodes weights of fused.register: leave it out here"
+        )
+    name = policy.gather if computes else policy.codec
+    if name:
+        check_takes(parsed(name), dtype, reduce)
+    return name
 
 
 def _check_as_engine(message: Submit) -> None:

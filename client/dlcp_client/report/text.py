@@ -92,10 +92,10 @@ def window(found: Mapping[str, float]) -> str:
 
 def said(policy: LossPolicy) -> str:
     """A policy as written in a script."""
-    codec = f'codec="{policy.codec}"' if policy.codec else ""
-    if policy.mode == "exact":
-        return f"exact({codec})"
-    return f"bounded({policy.max_loss:g}{', ' + codec if codec else ''})"
+    bound = [f"{policy.max_loss:g}"] if policy.mode == "bounded" else []
+    given = {"codec": policy.codec, "gather": policy.gather}
+    options = [f'{name}="{value}"' for name, value in given.items() if value]
+    return f"{policy.mode}({', '.join([*bound, *options])})"
 
 
 def size(count: float) -> str:

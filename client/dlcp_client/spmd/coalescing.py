@@ -1,11 +1,14 @@
-"""Sums of gradients in few operations, each started as soon as its last gradient is there.
+"""Gradients and parameters in few operations, each started early and waited for late.
 
-Every operation costs latency. Gradients of one type and one axis share one, in the order in which
-the backward pass makes them; the program waits for all of them at its end.
+Every operation costs latency. Sums of gradients of one type and one axis share one, in the order in
+which the backward pass makes them; the program waits for all of them at its end. Gathers of
+parameters share one in the order of their uses; it starts when the one before is first used.
 """
 
 import operator
 from collections import defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, Final
 
 import torch
@@ -13,46 +16,58 @@ from torch import fx
 
 from .capture import Kind
 from .emission import Collective
+from .halves import needed_by
 from .partitioner import Partition
 
-OPERATIONS: Final = 4  # of one axis and type: the first starts after a quarter of the bytes
+# Of one axis and type: the first sum starts after a quarter of the bytes.
+OPERATIONS: Final = 4
+# As whole parameters take memory, fewer of them are gathered at once.
+GATHERS: Final = 8
+METHODS: Final = {
+    "all_reduce": "begin_sums",
+    "reduce_scatter": "begin_scatters",
+    "all_gather": "begin_gathers",
+}
 Bucket = list[Collective]
 
 
 def coalesced(partition: Partition) -> fx.Graph:
-    """The graph with the sums of gradients in buckets: `begin_sum` and `end_sum` of `ranks`."""
-    found = buckets(partition)
-    members = {one.node for bucket in found for one in bucket}
-    ready = {_operand(bucket[-1].node): bucket for bucket in found}  # the last gradient of each
-    made = fx.Graph()
-    of: dict[fx.Node, fx.Node] = {}
-    begun: list[tuple[Bucket, fx.Node]] = []
-    for node in partition.graph.nodes:
-        if node.op == "output":
-            _end(made, begun, of)
-        if node not in members:
-            of[node] = made.node_copy(node, lambda one: of[one])
-        if node in ready:
-            begun.append((ready[node], _begin(made, ready[node], of)))
-    return made
+    """The graph with collectives in buckets: `begin_...` of `ranks`, and `end`."""
+    return _Coalescing(partition).run()
 
 
 def buckets(partition: Partition) -> list[Bucket]:
-    """The all-reduces whose sum is a gradient and nothing else, in the order of the backward pass.
-    Each bucket has a fourth of the bytes of its type and axis, or a little more."""
+    """The all-reduces and reduce-scatters whose sum is a gradient and nothing else, in the order of
+    the backward pass. Each bucket has a fourth of the bytes of its kind, axis and type, or a little
+    more."""
     ports = partition.plan.captured.outputs
     others = {port.value for port in ports if port.kind is not Kind.GRADIENT}
     places = {node: at for at, node in enumerate(partition.graph.nodes)}
-    each: dict[tuple[str, torch.dtype], Bucket] = defaultdict(list)
+    each: dict[tuple[str, str, torch.dtype], Bucket] = defaultdict(list)
     for one in sorted(partition.collectives, key=lambda one: places[_operand(one.node)]):
         alone = all(user.op == "output" for user in one.node.users) and one.value not in others
-        if one.kind == "all_reduce" and one.caller.op == "output" and alone:
-            each[one.axis, one.value.tensor.dtype].append(one)
-    return [bucket for ones in each.values() for bucket in _parts(ones)]
+        is_sum = one.kind in ("all_reduce", "reduce_scatter")
+        if is_sum and one.caller.op == "output" and alone:
+            each[one.kind, one.axis, one.value.tensor.dtype].append(one)
+    return [bucket for ones in each.values() for bucket in _parts(ones, OPERATIONS)]
 
 
-def _parts(ones: Bucket) -> list[Bucket]:
-    limit = sum(one.sent for one in ones) / OPERATIONS
+def gathers(partition: Partition) -> list[list[Bucket]]:
+    """Rows of buckets: the all-gathers of parameters by pass, axis and type, in the order of their
+    uses."""
+    kinds = [port.kind for port in partition.plan.captured.outputs]
+    outputs: Iterable[Any] = partition.graph.output_node().args[0]  # type: ignore[assignment]  # a tuple
+    pairs = zip(outputs, kinds, strict=True)
+    forward = needed_by([one for one, kind in pairs if kind is not Kind.GRADIENT])
+    each: dict[tuple[bool, str, torch.dtype], Bucket] = defaultdict(list)
+    for one in partition.collectives:
+        if one.kind == "all_gather" and _is_held(_operand(one.node)):
+            each[one.node in forward, one.axis, one.value.tensor.dtype].append(one)
+    return [_parts(ones, GATHERS) for ones in each.values()]
+
+
+def _parts(ones: Bucket, count: int) -> list[Bucket]:
+    limit = sum(one.sent for one in ones) / count
     found: list[Bucket] = [[]]
     filled = 0.0
     for one in ones:
@@ -64,18 +79,71 @@ def _parts(ones: Bucket) -> list[Bucket]:
     return found
 
 
+def _is_held(node: fx.Node) -> bool:
+    """Whether it is an input, or a view of one: there from the start."""
+    while node.op == "call_function" and len(node.all_input_nodes) == 1:
+        (node,) = node.all_input_nodes
+    return node.op == "placeholder"
+
+
 def _operand(node: fx.Node) -> fx.Node:
     return node.args[1]  # type: ignore[return-value]  # of a collective: ranks, tensor, axis
 
 
-def _begin(made: fx.Graph, bucket: Bucket, of: dict[fx.Node, fx.Node]) -> fx.Node:
-    ranks: Any = bucket[0].node.args[0]
-    given = [of[_operand(one.node)] for one in bucket]
-    return made.call_method("begin_sum", (of[ranks], given, bucket[0].axis))
+class _Coalescing:
+    """One copy of a graph."""
 
+    def __init__(self, partition: Partition) -> None:
+        self._graph = partition.graph
+        self._made = fx.Graph()
+        self._of: dict[fx.Node, fx.Node] = {}
+        self._begun: dict[int, fx.Node] = {}  # by id of the bucket
+        self._sums = buckets(partition)
+        # The last gradient of each bucket.
+        self._ready = {_operand(one[-1].node): one for one in self._sums}
+        self._later: dict[int, Bucket] = {}  # by id of the bucket that is used before
+        self._gathered: dict[fx.Node, Bucket] = {}  # by the first member
+        for row in gathers(partition):
+            self._later |= {id(one): after for one, after in pairwise(row)}
+            self._gathered |= {one[0].node: one for one in row}
+        both = (*self._sums, *self._gathered.values())
+        self._members = {one.node for bucket in both for one in bucket}
 
-def _end(made: fx.Graph, begun: list[tuple[Bucket, fx.Node]], of: dict[fx.Node, fx.Node]) -> None:
-    for bucket, pending in begun:
-        sums = made.call_method("end_sum", (pending,))
+    def run(self) -> fx.Graph:
+        for node in self._graph.nodes:
+            if node.op == "output":
+                for bucket in self._sums:
+                    self._end(bucket)
+            if node in self._gathered:
+                self._gather(self._gathered[node])
+            elif node not in self._members:
+                self._copied(node)
+            if node in self._ready:
+                self._begin(self._ready[node])
+        return self._made
+
+    def _copied(self, node: fx.Node) -> fx.Node:
+        """With its operands: a view of a parameter may be needed early."""
+        if node not in self._of:
+            self._of[node] = self._made.node_copy(node, self._copied)
+        return self._of[node]
+
+    def _gather(self, bucket: Bucket) -> None:
+        """Start the gathers after these, and wait for these."""
+        for one in (bucket, self._later.get(id(bucket))):
+            if one is not None and id(one) not in self._begun:
+                self._begin(one)
+        self._end(bucket)
+
+    def _begin(self, bucket: Bucket) -> None:
+        """Of each member: ranks, tensor, axis, and numbers that the kind of collective has."""
+        ranks, _, axis, *_ = bucket[0].node.args
+        given = [self._copied(_operand(one.node)) for one in bucket]
+        options = [list(each) for each in zip(*(one.node.args[3:] for one in bucket), strict=True)]
+        args: Any = (self._of[ranks], given, axis, *options)  # type: ignore[index]  # a node
+        self._begun[id(bucket)] = self._made.call_method(METHODS[bucket[0].kind], args)
+
+    def _end(self, bucket: Bucket) -> None:
+        found = self._made.call_method("end", (self._begun[id(bucket)],))
         for at, one in enumerate(bucket):
-            of[one.node] = made.call_function(operator.getitem, (sums, at))
+            self._of[one.node] = self._made.call_function(operator.getitem, (found, at))

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from .capture import Value
+from .combined import OF
 from .dropout import KEEP
 from .emission import Emitter
 from .halos import windows_of, with_edits
@@ -52,6 +53,7 @@ def emitted(call: DividedCall, given: Sequence[fx.Node], emitter: Emitter) -> li
     target: Any = node.target
     args, kwargs = _arguments(call, given, emitter)
     out = graph.call_function(target, tuple(args), kwargs)
+    out.meta[OF] = node
     if isinstance(node.meta["val"], torch.Tensor):
         return [_added(call, 0, out, emitter)]
     found: list[fx.Node | None] = []

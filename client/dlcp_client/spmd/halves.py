@@ -35,15 +35,15 @@ def halves_of(graph: fx.Graph, captured: Captured) -> Halves:
     results = [one for one, kind in zip(outputs, kinds, strict=True) if kind is Kind.RESULT]
     gradients = [one for one, kind in zip(outputs, kinds, strict=True) if kind is Kind.GRADIENT]
     updates = [one for one, kind in zip(outputs, kinds, strict=True) if kind is Kind.UPDATE]
-    before = _needed_by([*results, *updates]) | {ranks, *primals}
-    after = _needed_by(gradients) - before
+    before = needed_by([*results, *updates]) | {ranks, *primals}
+    after = needed_by(gradients) - before
     saved = _saved(graph, before - {ranks}, after, gradients)
     forward = _copied(graph, before, [ranks, *primals], [*results, *updates, *saved])
     backward = _copied(graph, after, [ranks, *saved, *tangents], gradients)
     return Halves(forward, backward, len(results), len(updates))
 
 
-def _needed_by(nodes: Sequence[fx.Node | None]) -> set[fx.Node]:
+def needed_by(nodes: Sequence[fx.Node | None]) -> set[fx.Node]:
     """The nodes and all that they depend on, with every part of a call with several results."""
     found: set[fx.Node] = set()
     left = [one for one in nodes if one is not None]

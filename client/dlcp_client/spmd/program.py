@@ -11,6 +11,7 @@ from dlcpd.contract.errors import BadConfig
 from .capture import Kind, Port, Value
 from .coalescing import coalesced
 from .collectives import padded
+from .combined import combined
 from .halves import halves_of
 from .partitioner import Partition, held_as, left_as
 from .runtime import GroupRanks
@@ -26,7 +27,7 @@ class Program:
     def __init__(self, partition: Partition, ranks: GroupRanks) -> None:
         self.partition, self._ranks = partition, ranks
         captured = partition.plan.captured
-        self._halves = halves_of(coalesced(partition), captured)
+        self._halves = halves_of(combined(coalesced(partition)), captured)
         self._primals = [port for port in captured.inputs if port.kind is not Kind.TANGENT]
         self._tangents = [int(port.name) for port in captured.inputs if port.kind is Kind.TANGENT]
         self._gradients = [port for port in captured.outputs if port.kind is Kind.GRADIENT]

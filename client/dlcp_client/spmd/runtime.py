@@ -1,6 +1,6 @@
 """The collectives of a divided graph over the process groups of torch.distributed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 
@@ -45,17 +45,15 @@ def device_mesh(mesh: Mesh, device_type: str) -> DeviceMesh:
 
 
 class Pending(NamedTuple):
-    """A sum that has begun. The tensor may not be read before `end_sum`."""
+    """A collective of several tensors that has begun. Its tensors may not be read before `end`."""
 
-    flat: Tensor
     work: Any  # of torch.distributed
-    shapes: list[torch.Size]
+    results: Callable[[], list[Tensor]]
 
-    def end_sum(self) -> list[Tensor]:
-        """The sums, when all of them are there."""
+    def end(self) -> list[Tensor]:
+        """The results, when all of them are there."""
         self.work.wait()
-        parts = torch.split(self.flat, [one.numel() for one in self.shapes])
-        return [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        return self.results()
 
 
 class GroupRanks(Position):
@@ -77,11 +75,38 @@ class GroupRanks(Position):
         dist.all_reduce(out, group=self._groups[axis])
         return out
 
-    def begin_sum(self, given: Sequence[Tensor], axis: str) -> "Pending":
+    def begin_sums(self, given: Sequence[Tensor], axis: str) -> Pending:
         """Start the sum of several tensors of one type, in one operation."""
         flat = torch.cat([one.reshape(-1) for one in given])
         work = dist.all_reduce(flat, group=self._groups[axis], async_op=True)
-        return Pending(flat, work, [one.shape for one in given])
+        return Pending(work, lambda: _parts(flat, [one.shape for one in given]))
+
+    def begin_scatters(self, given: Sequence[Tensor], axis: str, dims: Sequence[int]) -> Pending:
+        """Start `reduce_scatter` of several tensors of one type along `dims`, in one operation."""
+        parts = self.mesh.sizes[axis]
+        each = [shards(x, dim, parts) for x, dim in zip(given, dims, strict=True)]
+        flat = torch.cat([one[at].reshape(-1) for at in range(parts) for one in each])
+        out = flat.new_empty(flat.numel() // parts)
+        work = dist.reduce_scatter_tensor(out, flat, group=self._groups[axis], async_op=True)
+        return Pending(work, lambda: _parts(out, [one[0].shape for one in each]))
+
+    def begin_gathers(
+        self, given: Sequence[Tensor], axis: str, dims: Sequence[int], sizes: Sequence[int]
+    ) -> Pending:
+        """Start `all_gather` of several tensors of one type along `dims`, in one operation."""
+        flat = _bytes(torch.cat([one.reshape(-1) for one in given]))
+        out = flat.new_empty((self.mesh.sizes[axis], flat.numel()))
+        work = dist.all_gather_into_tensor(
+            out.view(-1), flat, group=self._groups[axis], async_op=True
+        )
+
+        def results() -> list[Tensor]:
+            shapes = [one.shape for one in given]
+            each = [_parts(row, shapes) for row in out.view(given[0].dtype)]
+            rows = zip(zip(*each, strict=True), dims, sizes, strict=True)
+            return [torch.cat(one, dim).narrow(dim, 0, size) for one, dim, size in rows]
+
+        return Pending(work, results)
 
     def reduce_scatter(self, x: Tensor, axis: str, dim: int) -> Tensor:
         rows = torch.cat(shards(x.movedim(dim, 0), 0, self.mesh.sizes[axis]))
@@ -129,6 +154,12 @@ class GroupRanks(Position):
             shape[dim] = into[at]
             found.append(own if at == rank else part.view(shape))
         return found
+
+
+def _parts(flat: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
+    """The tensors that lie one after another in a flat one."""
+    parts = torch.split(flat, [one.numel() for one in shapes])
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def _bytes(x: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ class Bounded:
     accounts: Accounts
     lost: int = 0  # segments missing at this rank
     vetoed: int = 0  # segments not waived because they held too much of the energy
-    encoded: Encoded | None = field(init=False)  # if there is a codec
+    encoded: Encoded | None = field(init=False)  # if contributions are
     _energy: OperationEnergy = field(init=False)
     _holes: dict[tuple[int, int], Hole] = field(default_factory=dict)  # by rank, transfer
     _reapplied: list[Hole] = field(init=False)
@@ -66,7 +66,8 @@ class Bounded:
 
     def __post_init__(self) -> None:
         loss = self.order.loss
-        self.encoded, self._reapplied = Encoded.of(self.order, self.accounts.spare), []
+        encodes, spare = self.order.encodes, self.accounts.spare
+        self.encoded, self._reapplied = Encoded.of(self.order, spare) if encodes else None, []
         if loss.feedback and loss.name:
             self._reapplied = self.accounts.residuals.take(self._key)
         if self._reapplied:

@@ -24,6 +24,14 @@ class Contribution:
     segment_sizes: Mapping[int, int] = field(default_factory=dict)  # by receiver, as measured with
     prepared: bool = False
 
+    @property
+    def encoded(self) -> Encoded | None:
+        """The codec of contributions and results, or of results alone; None: there is none."""
+        if self.order.codec is None:
+            return None
+        of_both = None if self.loss is None else self.loss.encoded
+        return of_both or Encoded.of(self.order, self.accounts.spare)
+
     def prepare(self, program: Program, segment_sizes: Mapping[int, int]) -> Iterator[int]:
         """Reapply residuals, encode the contribution, and measure the segments that may be lost.
 
@@ -33,7 +41,7 @@ class Contribution:
         self.segment_sizes, tensor = segment_sizes, self.buffers.memory[Buffer.INPUT]
         order, recording, first = self.order, self.recording, not self.prepared
         # an exact operation reapplies residuals, too
-        wanted = order.loss.bound or order.codec or (order.loss.name and self.accounts.residuals)
+        wanted = order.loss.bound or order.encodes or (order.loss.name and self.accounts.residuals)
         if recording is not None and first:
             recording.begin(tensor)
         if wanted and self.loss is None:

@@ -22,7 +22,8 @@ class Encoded:
     """Codec of one operation. Parts of the tensor are identified by their first byte.
 
     The residual of a part is the rounding errors of its codec and the values of its waived
-    segments: both go to the next operation of the name (P4).
+    segments: both go to the next operation of the name (P4). Where clients compute the results,
+    which alone are encoded, nothing is kept: the clients have the exact values.
     """
 
     order: Order
@@ -94,7 +95,7 @@ class Encoded:
 
     def _room(self, start: int, size: int) -> Array | None:
         """Memory for the residual of a part; None if it is not kept."""
-        if not self.order.loss.feedback:
+        if not self.order.loss.feedback or self.order.computes:
             return None
         kind, count = wide(self.order.dtype), size // STORAGE[self.order.dtype].itemsize
         left = self._left[start] = self.spare.take(count * kind.itemsize).view(kind)

@@ -25,9 +25,9 @@ class Stretch(NamedTuple):
 
 
 def stretch_of(order: Order, step: Transfer) -> Stretch:
-    """The bytes that a transfer of an operation carries, encoded if the operation has a codec."""
+    """The bytes that a transfer of an operation carries, encoded or not."""
     plain = Stretch(order.layers, order.loss.exempt, step.origin, step.encodes or step.span.size)
-    if order.codec is None:
+    if order.codec is None or not step.encodes:
         return plain
     return on_the_wire(plain, order.codec, STORAGE[order.dtype].itemsize)
 

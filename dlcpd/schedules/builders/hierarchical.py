@@ -10,23 +10,28 @@ from dataclasses import dataclass, field
 
 from dlcpd.schedules.draft import PROGRAMS, Draft, Steps, of_input, of_output
 from dlcpd.schedules.layout import Chunk, layout
-from dlcpd.schedules.model import NOT_REPLICATED, Program
+from dlcpd.schedules.model import NOT_REPLICATED, Program, Span
 
 Hosts = tuple[tuple[int, ...], ...]  # the ranks of each host; all ranks, each once
 
 
 @PROGRAMS
-def hierarchical(rank: int, hosts: Hosts, size: int, chunk_bytes: int) -> Program:
+def hierarchical(
+    rank: int, hosts: Hosts, size: int, chunk_bytes: int, computes: bool = False
+) -> Program:
     """Values are summed within each host, then over the hosts, both in the order of `hosts`.
 
     No transfer is lossy: between hosts each is a sum of many ranks. An average divides that sum by
     the smallest power of two that is no less than the ranks of the largest host.
+
+    `computes`: the client of the owner computes its results from the sums. Sums, those of a host
+    too, then replace the contribution in INPUT of the rank that adds them.
     """
     world, lanes = sum(map(len, hosts)), min(map(len, hosts))
     host = next(at for at, ranks in enumerate(hosts) if rank in ranks)
     shards = layout(size, lanes * len(hosts), chunk_bytes)
     owned = [shards.owned_by(owner) for owner in range(lanes * len(hosts))]
-    write = _HierarchicalWriter(Draft(rank, world), hosts, host, lanes)
+    write = _HierarchicalWriter(Draft(rank, world), hosts, host, lanes, computes)
     rows = max(map(len, owned))
     # every stage is one chunk behind the stage it waits for
     stages = (write.gather_here, write.reduce_between, write.return_between, write.return_here)
@@ -47,6 +52,7 @@ class _HierarchicalWriter:
     hosts: Hosts
     host: int  # of this rank
     lanes: int
+    computes: bool
     _given: dict[Chunk, Steps] = field(default_factory=dict)  # Send of a part or of a host's sum
     _ready: dict[Chunk, Steps] = field(default_factory=dict)  # after these a sum may be sent
 
@@ -79,21 +85,17 @@ class _HierarchicalWriter:
         for rank, part in parts.items():
             arrived += draft.receive(rank, part, origin=chunk.start)
         operands = tuple(parts.get(rank, own) for rank in ranks)
-        alone = len(self.hosts) == 1
-        halvings = 0 if alone else self.halvings
+        if len(self.hosts) == 1:
+            self._finish(chunk, operands, arrived, halvings=0)
+            return
         self._ready[chunk] = draft.reduce(
-            of_output(chunk.start, chunk.size),
-            operands,
-            after=arrived,
-            last=alone,
-            piece=chunk.index if alone else NOT_REPLICATED,
-            halvings=halvings,
+            self._sum(chunk), operands, after=arrived, halvings=self.halvings
         )
 
     def reduce_between(self, chunk: Chunk) -> None:
         """The collectors of the other hosts send their sums to the owner, which adds them."""
         draft, owner = self.draft, self.owner(chunk)
-        here = of_output(chunk.start, chunk.size)
+        here = self._sum(chunk)
         collectors = [self.collector(chunk, host) for host in range(len(self.hosts))]
         if draft.rank not in collectors or len(collectors) == 1:
             return
@@ -105,9 +107,7 @@ class _HierarchicalWriter:
         for rank, part in parts.items():
             known += draft.receive(rank, part, origin=chunk.start)
         operands = tuple(parts.get(rank, here) for rank in collectors)
-        self._ready[chunk] = draft.reduce(
-            here, operands, after=known, last=True, piece=chunk.index, halvings=self.halvings
-        )
+        self._finish(chunk, operands, known, halvings=self.halvings)
 
     def return_between(self, chunk: Chunk) -> None:
         """The owner sends the result to the collectors."""
@@ -121,6 +121,23 @@ class _HierarchicalWriter:
         collector = self.collector(chunk, self.host)
         others = [rank for rank in self.hosts[self.host] if rank != collector]
         self._return(chunk, collector, others)
+
+    def _sum(self, chunk: Chunk) -> Span:
+        """Where a sum of contributions is written."""
+        place = of_input if self.computes else of_output
+        return place(chunk.start, chunk.size)
+
+    def _finish(
+        self, chunk: Chunk, operands: tuple[Span, ...], after: Steps, *, halvings: int
+    ) -> None:
+        """Add up the result, or the sum from which the client computes it."""
+        piece = NOT_REPLICATED if self.computes else chunk.index
+        done = self.draft.reduce(
+            self._sum(chunk), operands, after=after, last=True, piece=piece, halvings=halvings
+        )
+        if self.computes:
+            done = self.draft.compute(chunk.start, chunk.size, after=done, piece=chunk.index)
+        self._ready[chunk] = done
 
     def _return(self, chunk: Chunk, source: int, others: list[int]) -> None:
         draft, result = self.draft, of_output(chunk.start, chunk.size)

@@ -26,13 +26,14 @@ def check_structure(
     programs: Sequence[Program], input_sizes: Sequence[int], output_sizes: Sequence[int]
 ) -> None:
     """Check steps, transfers and pieces. Raises: BadSchedule."""
+    computes = any(program.computed for program in programs)
     for rank, program in enumerate(programs):
         sizes = (input_sizes[rank], output_sizes[rank], *program.scratch)
         _check_indices(rank, program)
-        computed = {step.source for step in program.steps if isinstance(step, Compute)}
+        sums = _used_sums(program) if computes else frozenset()
         for position, step in enumerate(program.steps):
             why = _wrong_step(position, step, sizes) or _wrong_of_kind(rank, step, programs)
-            why = why or _wrong_target(step, computed)
+            why = why or _wrong_target(step, sums)
             if why:
                 raise BadSchedule(rank, position, step, why)
     _check_pieces(programs)
@@ -59,11 +60,20 @@ def _wrong_step(position: int, step: Step, sizes: Sequence[int]) -> str:
     return ""
 
 
-def _wrong_target(step: Step, computed: Set[Span]) -> str:
-    """`computed`: spans that the client computes from."""
+def _used_sums(program: Program) -> Set[Span]:
+    """Spans that the client computes from, or that a rank sends as a part of such a sum."""
+    return {
+        step.source if isinstance(step, Compute) else step.span
+        for step in program.steps
+        if isinstance(step, Compute) or (isinstance(step, Send) and not step.lossy)
+    }
+
+
+def _wrong_target(step: Step, sums: Set[Span]) -> str:
+    """`sums`: the spans of INPUT that may be written, once their own values are added."""
     if isinstance(step, Send) or written(step).buffer != Buffer.INPUT:
         return ""
-    if isinstance(step, Reduce) and step.target in computed:
+    if isinstance(step, Reduce) and step.target in sums and step.target in step.operands:
         return ""
     return "INPUT is the caller's, and read only but for sums that a Compute reads"
 

@@ -177,10 +177,11 @@ GRAMMAR: Final = Grammar(
         *(
             _rule(
                 f"pfc {what}",
-                f"{_PFC} input {{type}} code-point {{bits}} {what} <value>",
-                f"{_PFC} input {{type}} code-point {{bits}} {what}",
+                f"{_PFC} input {{type}} code-point {{bits}} {inside}{what} <value>",
+                f"{_PFC} input {{type}} code-point {{bits}} {inside}{what}",
             )
             for what in ("mru", "xon", "cable-length")
+            for inside in ("pfc ", "")
         ),
         _rule(
             "filter",
@@ -190,6 +191,16 @@ GRAMMAR: Final = Grammar(
         _rule(
             "filter of vlan",
             "vlans {vlan} forwarding-options filter {way} {filter}",
+            refers="filter {filter}",
+        ),
+        _rule(
+            "filter of vlan before ELS",
+            "vlans {vlan} filter {way} {filter}",
+            refers="filter {filter}",
+        ),
+        _rule(
+            "filter of routes",
+            "routing-instances {instance} forwarding-options family {family} filter {way} {filter}",
             refers="filter {filter}",
         ),
         _rule(

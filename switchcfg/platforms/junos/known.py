@@ -64,10 +64,13 @@ OWNERS: Final = tuple(
         (f"switch-options voip interface ({_WORD})( .*)?", "{0}"),
         (f"firewall (?:family {_WORD} )?(?:simple-)?filter ({_WORD})( .*)?", "filter {0}"),
         (
-            f"((routing-instances {_WORD} )?(vlans|bridge-domains) {_WORD} )?forwarding-options "
+            f"(routing-instances {_WORD} )?((vlans|bridge-domains) {_WORD} )?forwarding-options "
             f"(family {_WORD} )?filter .*",
             SWITCH,
         ),
+        (f"(routing-instances {_WORD} )?vlans {_WORD} filter .*", SWITCH),
+        (f"(logical-systems|tenants) {_WORD} .* (filter|classifiers|policer) .*", SWITCH),
+        (f"(routing-instances {_WORD} )?routing-options flow .* then mark .*", SWITCH),
         (f"(logical-systems|tenants|routing-instances) {_WORD} {COS}( .*)?", SWITCH),
         ("forwarding-options enhanced-hash-key ecmp-dlb .*", SWITCH),
         ("routing-options forwarding-table export .*", SWITCH),
@@ -89,6 +92,11 @@ IDLE: Final = (
     _known(ENTRY.pattern, "an entry without lines"),
     _known(r"(.* )?apply-(groups|groups-except|flags|macro)( .*)?", "groups are refused by name"),
     _known(rf"{COS} traceoptions.*", "telemetry"),
+    _known(
+        "forwarding-options enhanced-hash-key ecmp-dlb (flowlet|ether-type|assigned-flow|"
+        r"per-packet|sampling-rate|egress-quantization)\b .*",
+        "chooses paths, and no queue",
+    ),
     _known(
         rf"{COS} (shared-buffer|multi-destination|tri-color|system-defaults classifiers exp|"
         r"host-outbound-traffic|fragmentation-maps|virtual-channels|virtual-channel-groups)\b.*",

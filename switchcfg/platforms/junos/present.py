@@ -22,6 +22,7 @@ _IMPORTS: Final = {
     "classifier": "classifier import dscp",
     "classifier ipv6": "classifier import dscp-ipv6",
 }
+_INSIDE: Final = ("pfc mru", "pfc xon")
 DEFAULT: Final = "default"  # the name of the built-in classifier of each type
 # Built-in classes and their queues; the queues of other built-in classes differ by chip.
 DEFAULTS: Final = {"best-effort": 0, "fcoe": 3, "no-loss": 4}
@@ -53,6 +54,10 @@ class Present:
         for place, value in state.items():
             parts = place.name.split(SEPARATOR, 1 if place.kind == OTHER else -1)
             rows.setdefault(place.kind, {})[tuple(parts)] = value
+        for kind in _INSIDE:  # `pfc mru 9216` is printed without a line `pfc`
+            for name, by, bits in rows.get(kind, {}):
+                pauses = "pfc input" if by == "dscp" else "pfc tagged"
+                rows.setdefault(pauses, {})[name, bits] = ""
         return cls(state, rows)
 
     def bound(self, kind: str, port: str) -> str:

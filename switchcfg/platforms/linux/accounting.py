@@ -21,6 +21,7 @@ _FRAME: Final = re.compile(  # what is around the rules of a table
     r"(type(of)?|size|flags|timeout|gc-interval|elements) .*"
 )
 _NAME: Final = re.compile(r"[\w.@:-]+")
+_ROOT: Final = re.compile(r"(?!noqueue )\S+ (?!0: )\S+ root")  # not the kernel's own queue
 
 
 def _known(shape: str, why: str) -> KnownLine:
@@ -89,16 +90,52 @@ REFUSED: Final = (
         "the chip would choose or limit queues by it: remove it, or name the port in [keep] ports",
     ),
     _known(
+        r"upper qdisc .*",
+        "packets queue there before they reach the port, in another order: remove it, or name the "
+        "port in [keep] ports",
+    ),
+    _known(r"rule / .*\bqueue (num|to|flags)\b.*", _CHANGES),
+    _known(
         r"dcb rewr / .*",
         "rewrites code points on the way out, and dlcpd's must leave as they came: remove it",
     ),
 )  # fmt: skip
 
 
+# Shell: the devices above each port, such as its bond and the bridge and VLANs of that
+_UPPERS: Final = """\
+every=
+for port in PORTS; do
+    echo "@@ uppers $port"
+    level=$port seen=
+    while [ -n "$level" ]; do
+        above=
+        for device in $level; do
+            for link in /sys/class/net/"$device"/upper_*; do
+                name=${link##*/upper_}
+                case " $seen $above " in *" $name "*) continue ;; esac
+                [ ! -e "$link" ] || above="$above $name"
+            done
+        done
+        level=$above seen="$seen$above"
+    done
+    [ -z "$seen" ] || printf '%s\\n' $seen
+    every="$every$seen"
+done
+for upper in $(printf '%s\\n' $every | sort -u); do
+    for side in ingress egress; do
+        echo "@@ filters $side $upper"
+        tc filter show dev "$upper" "$side" 2>/dev/null || :
+    done
+done
+"""
+
+
 def snapshot(table: str, ports: Sequence[str]) -> str:
     """A shell script whose output `read` takes."""
     return (
         linux_text.snapshot(table, ports)
+        + _UPPERS.replace("PORTS", " ".join(ports))
         + f"""\
 for port in {" ".join(ports)}; do
     [ -e "/sys/class/net/$port" ] || continue
@@ -145,14 +182,29 @@ def _items(parts: Mapping[str, str]) -> Iterator[tuple[Item, bool]]:
     ports = {name.removeprefix("port ") for name in parts if name.startswith("port ")}
     for port, shown, known in linux_text.qdiscs(parts["qdiscs"], ports):
         yield Item((port,), f"qdisc {shown}", f"qdisc {shown}"), known
+    below = _below(parts)
+    for upper, shown, _ in linux_text.qdiscs(parts["qdiscs"], below.keys() - ports):
+        if _ROOT.fullmatch(shown):
+            yield Item(below[upper], f"upper qdisc {shown}", f"{upper}: qdisc {shown}"), False
     own = {found[2] for found in map(_TABLE.fullmatch, parts.get("rules", "").split("\n")) if found}
     for name, body in parts.items():
         kind, *where = name.split(" ")
         if kind == "ruleset":
-            yield from _ruleset(body, own)
+            yield from _ruleset(body, own, below)
         else:
             for owner, text, known in _lines(kind, where, body):
-                yield Item((owner,), text, text), known
+                shown = f"{owner}: {text}" if owner in below else text
+                yield Item(below.get(owner, (owner,)), text, shown), known
+
+
+def _below(parts: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Device -> the ports below it."""
+    out: dict[str, tuple[str, ...]] = {}
+    for name, body in parts.items():
+        if name.startswith("uppers "):
+            port = name.removeprefix("uppers ")
+            out |= {upper: (*out.get(upper, ()), port) for upper in body.split()}
+    return out
 
 
 def _lines(kind: str, where: Sequence[str], body: str) -> Iterator[tuple[str, str, bool]]:
@@ -184,9 +236,11 @@ def _own(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
         yield line, known
 
 
-def _ruleset(text: str, own: set[str]) -> Iterator[tuple[Item, bool]]:
+def _ruleset(
+    text: str, own: set[str], below: Mapping[str, tuple[str, ...]]
+) -> Iterator[tuple[Item, bool]]:
     """The rules of all chains but those of switchcfg's own tables. A chain of a device belongs to
-    it, any other one to the whole switch."""
+    it, or to the ports below it, any other one to the whole switch."""
     table = family = ""
     owners: tuple[str, ...] = (SWITCH,)
     in_chain = False
@@ -202,6 +256,7 @@ def _ruleset(text: str, own: set[str]) -> Iterator[tuple[Item, bool]]:
         if line == "}":
             in_chain = False
         elif found := _DEVICES.search(line):
-            owners = tuple(_NAME.findall(found[1].replace('"', " ")))
+            devices = _NAME.findall(found[1].replace('"', " "))
+            owners = tuple(port for each in devices for port in below.get(each, (each,)))
         elif line and not line.startswith(("type ", "comment ", "policy ")):
             yield Item(owners, f"rule / {line}", f"{family} {table}: {line}"), False

@@ -30,6 +30,10 @@ _PORT: Final = r"interface \S+ "
 _REWRITES: Final = (
     "rewrites code points on the way out, and dlcpd's must leave as they came: remove it"
 )
+_TUNNEL: Final = (
+    "packets in a VXLAN tunnel would have other code points: set the encapsulation's action to "
+    "copy, and the decapsulation's to preserve"
+)
 # Other roots of the tree; and words of QoS, in lines below none of them
 _ELSEWHERE: Final = (
     "(bridge|evpn|maintenance|mlag|nve|platform|router|service|system|vrf|interface|acl)"
@@ -49,6 +53,15 @@ IDLE: Final = (
     _known(_PORT + r"qos (pfc-watchdog|buffer|counter).*", "guards or counts, and a plan does not"),
     _known(r"qos pfc-watchdog.*", "guards flow control, and a plan does not"),
     _known(
+        "nve vxlan (encapsulation dscp action copy|decapsulation dscp action preserve)",
+        "keeps code points",
+    ),
+    _known(
+        r"system forwarding ((ecmp|lag)-hash|host-route-preference|programming|"
+        r"polling-interval)\b.*",
+        "chooses paths, and no queue",
+    ),
+    _known(
         r"qos (mapping (?!default-global)\S+ (trust|dscp|pcp|port-default-sp)|"
         r"egress-scheduler (?!default-global)\S+ traffic-class|"
         r"egress-queue-mapping (?!default-global)\S+ switch-priority|"
@@ -60,6 +73,14 @@ IDLE: Final = (
 REFUSED: Final = (
     _known(rf"({_PORT})?qos remark .*", _REWRITES),
     _known(r"acl \S+ .* action set .*", _REWRITES),
+    _known(
+        r"nve vxlan (?!encapsulation dscp action copy|decapsulation dscp action preserve).*",
+        _TUNNEL,
+    ),
+    _known(
+        r"system forwarding ecmp-hash (source|destination)-port (off|disabled)",
+        "flows of dlcpd differ by their UDP ports, and would share a path: turn it on",
+    ),
 )
 
 
@@ -105,6 +126,7 @@ GRAMMAR: Final = Grammar(
         ),
         _rule("interface pfc", "interface {port+} qos pfc profile <profile>", "pfc <profile>"),
         # Foreign lines: read, never written.
+        _rule("interface bond", "interface {bond+} bond member {port+}"),
         _rule("interface acl", "interface {port+} acl {acl} inbound", "acl {acl}"),
         _rule("interface acl out", "interface {port+} acl {acl} outbound", "acl {acl}"),
         _rule("mapping pcp", f"{_QOS} mapping {GLOBAL} pcp {{pcp+}} switch-priority <priority>"),
@@ -129,6 +151,7 @@ GRAMMAR: Final = Grammar(
             "{0} {1}",
         ),
         (re.compile(r"nv set (qos|system (qos|forwarding)|router policy qos)\b.*"), SWITCH),
+        (re.compile(r"nv set nve vxlan (en|de)capsulation\b.*"), SWITCH),
         (re.compile(rf"(?!nv set {_ELSEWHERE} ).*\b{_WORDS}\b.*"), SWITCH),
     ),
     spell=_spell,

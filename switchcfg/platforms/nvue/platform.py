@@ -8,7 +8,7 @@ Converged Ethernet".
 `dscp 0-7`. Each is read, set and unset separately.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -97,19 +97,18 @@ class Nvue(CommandPlatform):
             theirs -= set(self.protected(intent, present, port))
         ways = self.queues(present).items()
         yield from left_out(intent, device.name, {dscp: q for dscp, (_, q) in ways if q in theirs})
-        for place, queue in present.items():
-            other = place.kind == self.classes and queue != place.name
-            if other and number_of(queue) in intent.keep.queues:
-                yield (
-                    f"kept-tc: {device.name}: switch priority {place.name} goes to queue "
-                    f"{queue}, which is kept: to keep the queue, its switch priority must have "
-                    "the queue's number"
-                )
+        yield from _by_other_priority(intent, device.name, present)
         yield from _by_vlan_priority(intent, device.name, present)
         for port in device.ports:
             for kind, why in ELSEWHERE.items():
                 if profile := present.get(Place(kind, port, "")):
                     yield f"profile: {port} has {profile!r} ({kind.split()[1]}), {why}"
+        yield from _of_bonds(device, present)
+
+    def near(self, device: Device, present: State) -> Collection[str]:
+        """As the base class, with the bonds of the ports."""
+        bonds = (bond for bond, _ in _bonds(device, present))
+        return self.grammar.near([*device.ports, *bonds], present)
 
     def fit(self, intent: Intent, device: Device, rendered: State, present: State) -> Fit:
         """As the base class. A port has one profile: the settings of its kept queues are copied
@@ -152,6 +151,37 @@ class Nvue(CommandPlatform):
         if any(change.place.kind in BUFFERS for change in changes):
             return ("buffers change: forwarding can pause on all ports",)
         return ()
+
+
+def _by_other_priority(intent: Intent, name: str, present: State) -> Iterator[str]:
+    """Problems of kept queues that another switch priority goes to."""
+    for place, queue in present.items():
+        other = place.kind == Nvue.classes and queue != place.name
+        if other and number_of(queue) in intent.keep.queues:
+            yield (
+                f"kept-tc: {name}: switch priority {place.name} goes to queue {queue}, which is "
+                "kept: to keep the queue, its switch priority must have the queue's number"
+            )
+
+
+def _bonds(device: Device, present: State) -> Iterator[tuple[str, str]]:
+    """(bond, port) of the device's ports that are members of a bond."""
+    for place in present:
+        if place.kind == "interface bond":
+            bond, port = place.name.split(SEPARATOR)
+            if port in device.ports:
+                yield bond, port
+
+
+def _of_bonds(device: Device, present: State) -> Iterator[str]:
+    """Problems of profiles of bonds, which count for the packets of their members."""
+    for bond, port in _bonds(device, present):
+        for kind in (*ELSEWHERE, "interface profile", "interface pfc"):
+            if profile := present.get(Place(kind, bond, "")):
+                yield (
+                    f"bond: {port} is a member of {bond}, which has {profile!r} "
+                    f"({kind.split()[1]}): configure the members instead"
+                )
 
 
 def _by_vlan_priority(intent: Intent, name: str, present: State) -> Iterator[str]:

@@ -47,7 +47,7 @@ IDLE: Final = (
         "routing and filters: chooses no queue",
     ),
     _known(
-        rf"({_PORT})?(no )?priority-flow-control (watch-dog|override-interface).*",
+        rf"({_PORT})?(no )?priority-flow-control watch-dog.*",
         "guards flow control, and a plan does not",
     ),
     _known(_PORT + r"(flowcontrol (send|receive) off|no flowcontrol.*)", "no pause frames"),
@@ -84,6 +84,10 @@ REFUSED: Final = (
         _PORT + r"service-policy (type qos )?output .*",
         "a policy on the way out can rewrite code points: remove it, or name the port in [keep] "
         "ports",
+    ),
+    _known(
+        r"priority-flow-control override-interface mode .*",
+        "turns flow control on or off at all ports, whatever their own lines say: remove it",
     ),
     _known(_PORT + r"flowcontrol (send|receive) on", "pauses all queues of the port: remove it"),
     _known(_PORT + r"inherit port-profile .*", "lines of port profiles are not read"),

@@ -123,7 +123,7 @@ _REFERS: Final = (
 
 
 def near(ports: Collection[str], present: State) -> set[str]:
-    """The whole switch, the ports, and all objects that they use."""
+    """The whole switch, the ports, their subinterfaces, and all objects that they use."""
     there = tables(present)
     refers: dict[str, set[str]] = {}
     for kind, owner, leaf, bound in _REFERS:
@@ -136,4 +136,6 @@ def near(ports: Collection[str], present: State) -> set[str]:
         for name, fields in there.get("interface-ref", {}).items()
         if fields.get("interface") in ports
     ]
+    below = tuple(f"{port}." for port in ports)  # by name, without an `interface-ref`
+    ids += [owner for owner in refers if owner.startswith(below)]
     return reached([SWITCH, *ports, *ids], refers)

@@ -19,8 +19,13 @@ QOS: Final = re.compile(
     r"(\w+_)?(TC|FC|EXP|POLICER|HASH)(_\w+)?"
 )
 FILTERS: Final = "ACL_RULE"
-# Actions of filters that change code points, queues or rates (sonic-acl; aclorch.h)
-CHANGES: Final = re.compile(r"\w*(DSCP|TC|QUEUE|PRIORITY|COLOR|POLICER|META_DATA)\w*_ACTION")
+POLICIES: Final = "POLICY_BINDING_TABLE"
+# Table -> its fields that change code points, queues or rates: actions of filters (sonic-acl;
+# aclorch.h), and policies of flow-based services (their design document, "CONFIG_DB Changes")
+CHANGES: Final = {
+    FILTERS: re.compile(r"\w*(DSCP|TC|QUEUE|PRIORITY|COLOR|POLICER|META_DATA)\w*_ACTION"),
+    POLICIES: re.compile(r"(INGRESS|EGRESS)_QOS_POLICY"),
+}
 _COLOUR: Final = "(green|yellow|red)"
 _FIELDS: Final = {
     "PORT_QOS_MAP": (
@@ -79,6 +84,10 @@ REFUSED: Final = (
         "it",
     ),
     _known(
+        rf"{POLICIES}\|.*",
+        "a policy that chooses queues or code points of packets: remove it",
+    ),
+    _known(
         r"(QUEUE|PORT_QOS_MAP|BUFFER_QUEUE|BUFFER_PG)\|[^| ]*,.*",
         "a key for several ports that overlaps another key: write a key per port",
     ),
@@ -92,19 +101,21 @@ REFUSED: Final = (
 def items(tables: Mapping[str, object]) -> Iterator[tuple[Item, tuple[str, str, str]]]:
     """(item, (table, key, field)) of each field of a table near QoS."""
     for table, rows in tables.items():
-        if not isinstance(rows, dict) or not (QOS.fullmatch(table) or table == FILTERS):
+        if not isinstance(rows, dict) or not (QOS.fullmatch(table) or table in CHANGES):
             continue
         for key, fields in rows.items():
             owners = _owners(table, key)
             values = fields if isinstance(fields, dict) else {}
             for field, value in (values or {"": ""}).items():
-                if table == FILTERS and not CHANGES.fullmatch(field):
+                if table in CHANGES and not CHANGES[table].fullmatch(field):
                     continue
                 text = f"{table}|{key} {field} {value}".rstrip()
                 yield Item(owners, text, text), (table, key, field)
 
 
 def _owners(table: str, key: str) -> tuple[str, ...]:
+    if table == POLICIES and key != "switch" and not key.startswith("Vlan"):
+        return (key,)
     if table not in _READ or table in ("SWITCH_HASH", "SWITCH_TRIMMING", "BUFFER_POOL"):
         return (SWITCH,)
     if table not in BINDINGS:

@@ -19,6 +19,13 @@ def test_a_limit_has_two_sides(value: float, at_most: bool, holds: bool) -> None
     assert claim.line().startswith("holds" if holds else "FALLS SHORT")
 
 
+@pytest.mark.parametrize("excess", [1e-2, 1e-3, 1e-9, 0.0])
+def test_a_line_never_contradicts_itself(excess: float) -> None:
+    line = Claim("x", 1.3 + excess, 1.3).line()
+    shown, limit = line.split("x: ")[1].split(" <= ")
+    assert (float(shown) <= float(limit)) is line.startswith("holds")
+
+
 @pytest.mark.parametrize(("figure", "code"), [(0.5, 0), (1.5, 1)])
 def test_a_report_fails_when_a_claim_does(
     figure: float, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

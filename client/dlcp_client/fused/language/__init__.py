@@ -8,8 +8,9 @@ def sgd(g, w, lr):
 """
 
 from . import optimizers
+from .costs import Rates
 from .execution import LoweredProgram, lower
-from .explanation import Rates, explain
+from .explanation import explain
 from .layouts import Layout, local, replicated, sliced
 from .operations import (
     all_gather,
@@ -26,6 +27,7 @@ from .operations import (
 )
 from .oracle import Outcome, check, simulate
 from .program import FusedProgram, Source, integer, program, scalar
+from .tuning import TunedProgram, tune
 
 __all__ = [
     "FusedProgram",
@@ -34,6 +36,7 @@ __all__ = [
     "Outcome",
     "Rates",
     "Source",
+    "TunedProgram",
     "all_gather",
     "all_reduce",
     "broadcast",
@@ -55,5 +58,6 @@ __all__ = [
     "send_next",
     "simulate",
     "sliced",
+    "tune",
     "update",
 ]

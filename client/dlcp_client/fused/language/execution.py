@@ -41,8 +41,8 @@ class LoweredProgram:
     ) -> None:
         self.program, self.group = program.copy(), group
         graph = self.program.graph
-        inputs = [node for node in graph.nodes if node.op == "placeholder"]
-        self._given = [node for node in inputs if layout_of(node).kind != "sliced"]
+        self._inputs = [node for node in graph.nodes if node.op == "placeholder"]
+        self._given = [node for node in self._inputs if layout_of(node).kind != "sliced"]
         self._fused: dict[str, FusedOperation] = {}
         for node in graph.nodes:
             if node.meta.get("fused") == node.name:
@@ -50,7 +50,7 @@ class LoweredProgram:
         # values in memory that the next call writes
         self._reused = {node for node in graph.nodes if node.name in self._fused}
         self._slices: dict[str, Tensor] = {}  # of this rank, of state outside fused operations
-        self._take(inputs, state)
+        self.load(state)
 
     def __call__(self, **given: Tensor) -> list[Tensor]:
         """Run the program. Every rank calls it.
@@ -102,10 +102,12 @@ class LoweredProgram:
         node = next(one for one in self.program.graph.nodes if one.name == name)
         return _gathered(self.group, node, self._slices[name])
 
-    # --- nodes --------------------------------------------------------------------------------
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from whole values of all sliced inputs, equal on all ranks; by default zeros.
 
-    def _take(self, inputs: list[fx.Node], state: Mapping[str, Tensor]) -> None:
-        sliced = [node for node in inputs if node not in self._given]
+        Raises: BadConfig naming the input.
+        """
+        sliced = [node for node in self._inputs if node not in self._given]
         if strange := [name for name in state if name not in [node.name for node in sliced]]:
             raise BadConfig(
                 f"state {strange[0]!r:.80} is not a sliced input of {self.program.name}"
@@ -118,10 +120,12 @@ class LoweredProgram:
             check_input(node, whole)
             owner = next((one for one in self._fused.values() if node.name in one.states), None)
             if owner is not None:
-                owner.initial[node.name] = whole.reshape(-1)
+                owner.load(node.name, whole)
             else:
                 mine = part(whole, layout_of(node), self.group.rank, self.group.size)
                 self._slices[node.name] = mine.clone()
+
+    # --- nodes --------------------------------------------------------------------------------
 
     def _run(self, given: Mapping[str, Tensor]) -> list[Tensor]:
         held: Values = {node: check_input(node, given[node.name]) for node in self._given}
@@ -216,10 +220,7 @@ def lower(
 
     Raises: BadConfig; RanksDisagree naming the first line in which programs differ; ArenaFull.
     """
-    for node in program.graph.nodes:
-        if node.target in (SEND, RECEIVE):
-            raise BadConfig(f"node {node.name}: stages run in `simulate` only, not over a group")
-    _agree(program, group)
+    agree(program, group)
     return LoweredProgram(program, group, state or {}, kernel)
 
 
@@ -261,13 +262,17 @@ def _gathered(group: Group[Tensor], node: fx.Node, x: Tensor) -> Tensor:
     return whole.movedim(0, layout.dim).contiguous()
 
 
-def _agree(program: FusedProgram, group: Group[Tensor]) -> None:
-    """Raises: RanksDisagree naming a rank and the first line that differs from rank 0's."""
+def agree(program: FusedProgram, group: Group[Tensor]) -> None:
+    """Every rank calls it. Raises: BadConfig of a program that groups cannot run; RanksDisagree
+    naming a rank and the first line that differs from rank 0's."""
+    for node in program.graph.nodes:
+        if node.target in (SEND, RECEIVE):
+            raise BadConfig(f"node {node.name}: stages run in `simulate` only, not over a group")
     mine = program.text.encode()
-    digests = _every(group, bytes.fromhex(program.fingerprint))
+    digests = every(group, bytes.fromhex(program.fingerprint))
     if len(set(digests)) == 1:
         return
-    first, *others = [text.decode().splitlines() for text in _every(group, mine)]
+    first, *others = [text.decode().splitlines() for text in every(group, mine)]
     for rank, other in enumerate(others, 1):
         for here, there in zip([*first, "(end)"], [*other, "(end)"], strict=False):
             if here != there:
@@ -278,12 +283,12 @@ def _agree(program: FusedProgram, group: Group[Tensor]) -> None:
                 )
 
 
-def _every(group: Group[Tensor], mine: bytes) -> list[bytes]:
-    """The bytes of every rank."""
+def every(group: Group[Tensor], mine: bytes) -> list[bytes]:
+    """The bytes of every rank, at most 2 GiB in all. Every rank calls it."""
     sizes = torch.empty(group.size, dtype=torch.int64)
     group.all_gather(sizes, torch.tensor([len(mine)])).wait()
     counts = sizes.tolist()
     every = torch.empty(sum(counts), dtype=torch.uint8)
-    given = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
+    given = torch.tensor(list(mine), dtype=torch.uint8)
     group.all_gather(every, given, counts).wait()
     return [bytes(one.numpy()) for one in torch.split(every, counts)]

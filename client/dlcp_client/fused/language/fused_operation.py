@@ -37,7 +37,7 @@ class FusedOperation:
         self.updated = _updated_in_place(region)
         kept = [one.node for one in region.operands if one.kind is OperandKind.STATE]
         self.states = {node.name: node for node in dict.fromkeys([*kept, *region.states])}
-        self.initial: dict[str, Tensor] = {}  # whole and flat, until the first run has ended
+        self._initial: dict[str, Tensor] = {}  # whole and flat, until the next run has ended
         self._parts: dict[tuple[int, int], dict[str, Tensor]] = {}
         # of each piece, since each begins at an aligned address: its sums, and its results
         self._memory = [
@@ -69,16 +69,22 @@ class FusedOperation:
         self._group.session.compute(works)
         for work in works:
             work.wait()
-        self.initial.clear()
+        self._initial.clear()
         if self.pieces:
             return torch.cat([into for _, into in self._memory]).view(self.shape)
         return self.into.view(self.shape)
 
+    def load(self, name: str, whole: Tensor) -> None:
+        """Go on from another value of a state."""
+        self._initial[name] = whole.reshape(-1)
+        for parts in self._parts.values():
+            parts.pop(name, None)
+
     def whole(self, name: str) -> Tensor:
         """All of a state, from the parts of all ranks."""
         node = self.states[name]
-        if name in self.initial:
-            return self.initial[name].view(shape_of(node)).clone()
+        if name in self._initial:
+            return self._initial[name].view(shape_of(node)).clone()
         found = torch.zeros(self._count, dtype=node.meta["val"].dtype)
         for (first, end), parts in self._parts.items():
             found[first:end] = parts[name]
@@ -121,11 +127,11 @@ class FusedOperation:
 
     def _part(self, first: int, end: int) -> dict[str, Tensor]:
         """This rank's state of these elements: engines divide an operation alike in every run."""
-        if (first, end) not in self._parts:
-            self._parts[first, end] = {
-                name: self.initial[name][first:end].clone() for name in self.states
-            }
-        return self._parts[first, end]
+        parts = self._parts.setdefault((first, end), {})
+        for name in self.states:
+            if name not in parts:
+                parts[name] = self._initial[name][first:end].clone()
+        return parts
 
 
 def _updated_in_place(region: FusedRegion) -> str:

@@ -269,12 +269,13 @@ def kernel_for(program: FusedProgram, region: FusedRegion, choice: str = "auto")
     """
     if choice not in KERNELS:
         raise BadConfig(f"kernel {choice!r:.40} is not known: use {', '.join(KERNELS)}")
-    chosen = _chosen(program, region, choice)
+    chosen = build(program, region, choice)
     _say(logging.INFO, f"{program.name}: {chosen.name} computes before {region.gather}")
     return chosen
 
 
-def _chosen(program: FusedProgram, region: FusedRegion, choice: str) -> Kernel:
+def build(program: FusedProgram, region: FusedRegion, choice: str) -> Kernel:
+    """As `kernel_for`, of a known choice, and only a compiler that fails is said."""
     if choice == "torch" or (choice == "auto" and program.known is not None):
         try:
             return Hand(program, region)

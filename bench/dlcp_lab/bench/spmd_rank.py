@@ -1,0 +1,256 @@
+"""One rank of `bench spmd`: the same steps as one divided program, and by torch's own ways."""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD
+
+import dlcp_client
+from dlcp_client import ddp, fsdp, spmd
+from dlcp_lab.bench.meter import Usage, processes
+from dlcp_lab.bench.spmd_models import GPT, TENSOR_PARALLEL, Images, images, words
+from dlcp_lab.ranks.rank import Conductor
+
+RATE: Final = 1e-3  # of learning
+ARENA: Final = 256 << 20  # bytes
+BATCH: Final = [("all", None), ("all", None)]
+SPACE: Final = [(None, None, None, "all"), (None, None, "all")]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedWay:
+    """A model to call with this rank's arguments, what ends it, and its collectives in a step."""
+
+    model: nn.Module
+    given: tuple[Tensor, ...]
+    close: Callable[[], None] = lambda: None
+    collectives: int | None = None
+
+
+def _mine(given: tuple[Tensor, ...], dim: int) -> tuple[Tensor, ...]:
+    """This rank's part of a dimension, counted from the end if negative."""
+    size, rank = dist.get_world_size(), dist.get_rank()
+    return tuple(x.chunk(size, dim)[rank].contiguous() for x in given)
+
+
+def _divided(
+    model: nn.Module,
+    example: tuple[Tensor, ...],
+    given: tuple[Tensor, ...],
+    inputs: Any = (),
+    **patterns: Any,
+) -> PreparedWay:
+    mesh = spmd.mesh(all=dist.get_world_size())
+    if patterns:
+        spmd.annotate(model, mesh, **patterns)
+    made = spmd.plan(model, mesh, example=example, inputs=inputs)
+    parallel = spmd.partition(model, mesh, example=example, inputs=inputs)
+    return PreparedWay(parallel, given, collectives=len(made.collectives))
+
+
+def _tensor_spmd(layers: int, _backend: str) -> PreparedWay:
+    return _divided(GPT(layers), words(), words(), patterns=TENSOR_PARALLEL)
+
+
+def _tensor_dtensor(layers: int, _backend: str) -> PreparedWay:
+    model = GPT(layers)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    columns = {name: ColwiseParallel() for name in ("q", "k", "v", "up")}
+    for block in model.blocks:
+        parallelize_module(
+            block, mesh, {**columns, "o": RowwiseParallel(), "down": RowwiseParallel()}
+        )
+    return PreparedWay(model, words())
+
+
+def _data_spmd(layers: int, _backend: str) -> PreparedWay:
+    return _divided(GPT(layers), words(), _mine(words(), 0), BATCH)
+
+
+def _data_ddp(layers: int, backend: str) -> PreparedWay:
+    model = DistributedDataParallel(GPT(layers))
+    if backend == "gloo":
+        return PreparedWay(model, _mine(words(), 0))
+    handle = ddp.register(model, arena_bytes=ARENA)
+    return PreparedWay(model, _mine(words(), 0), handle.close)
+
+
+def _sharded_spmd(layers: int, _backend: str) -> PreparedWay:
+    model = GPT(layers)
+    patterns = {name: ("all", *[None] * (x.dim() - 1)) for name, x in model.named_parameters()}
+    return _divided(model, words(), _mine(words(), 0), BATCH, patterns=patterns, priority=1)
+
+
+def _sharded_fsdp(layers: int, backend: str) -> PreparedWay:
+    model = GPT(layers)
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
+    if backend != "gloo":
+        fsdp.register(model)
+    return PreparedWay(model, _mine(words(), 0))
+
+
+def _space_spmd(_layers: int, _backend: str) -> PreparedWay:
+    return _divided(Images(), images(), _mine(images(), -1), SPACE)
+
+
+def _space_gather(_layers: int, _backend: str) -> PreparedWay:
+    def around(_number: int, operation: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        whole: Tensor = apply(x)
+        return operation(whole).chunk(dist.get_world_size(), -1)[dist.get_rank()]
+
+    apply: Callable[[Tensor], Tensor] = _Gathered.apply
+    return PreparedWay(DistributedDataParallel(Images(around)), _mine(images(), -1))
+
+
+def _space_alone(_layers: int, _backend: str) -> PreparedWay:
+    """One device does all the work: the other ranks have an image of one column."""
+    given = images()
+    return PreparedWay(
+        Images(), given if dist.get_rank() == 0 else tuple(x[..., :1] for x in given)
+    )
+
+
+class _Gathered(torch.autograd.Function):
+    """The whole width, of all ranks; its gradient is a sum over the ranks."""
+
+    @staticmethod
+    def forward(_ctx: Any, x: Tensor) -> Tensor:
+        found = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+        dist.all_gather(found, x.contiguous())
+        return torch.cat(found, -1)
+
+    @staticmethod
+    def backward(_ctx: Any, gradient: Tensor) -> Tensor:
+        parts = [one.contiguous() for one in gradient.chunk(dist.get_world_size(), -1)]
+        made = torch.empty_like(parts[0])
+        dist.reduce_scatter(made, parts)
+        return made
+
+
+# By case: the ways; the first is compared with the second.
+CASES: Final[dict[str, dict[str, Callable[[int, str], PreparedWay]]]] = {
+    "tensor": {"spmd": _tensor_spmd, "dtensor": _tensor_dtensor},
+    "data": {"spmd": _data_spmd, "ddp": _data_ddp},
+    "sharded": {"spmd": _sharded_spmd, "fsdp2": _sharded_fsdp},
+    "space": {"spmd": _space_spmd, "gather": _space_gather, "alone": _space_alone},
+}
+
+
+def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    """The measurements of each block, see `_block`, in a random order."""
+    torch.set_num_threads(1)
+    dlcp_client.c10d.register()
+    order = random.Random(arguments["seed"])  # equal on all ranks
+    found: list[dict[str, Any]] = []
+    for backend in arguments["backends"]:
+        dist.init_process_group(
+            backend,
+            init_method=f"file://{conductor.store}-{backend}",
+            rank=conductor.rank,
+            world_size=conductor.world_size,
+        )
+        try:
+            for case in arguments["cases"]:
+                found += _case(conductor, case, backend, order, arguments)
+        finally:
+            dist.destroy_process_group()
+    return found
+
+
+def _case(
+    conductor: Conductor, case: str, backend: str, order: random.Random, arguments: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Ways are prepared once: to capture a model takes longer than a block."""
+    ways = {}
+    for way, prepare in CASES[case].items():
+        conductor.progress(f"{case} over {backend}: {way}")
+        torch.manual_seed(0)
+        ways[way] = prepare(arguments["layers"], backend)
+    optimizers = {way: SGD(one.model.parameters(), RATE) for way, one in ways.items()}
+    found = []
+    for block in range(arguments["blocks"] + 1):  # the first one is not counted
+        for way in order.sample(list(ways), len(ways)):
+            one = _block(conductor, ways[way], optimizers[way], arguments["repeat"])
+            if block:
+                found.append({"case": case, "backend": backend, "way": way, **one})
+    conductor.barrier("end")  # a rank that leaves fails unfinished operations of its peers
+    for prepared in ways.values():
+        prepared.close()
+    return found
+
+
+def _block(
+    conductor: Conductor, prepared: PreparedWay, optimizer: SGD, repeat: int
+) -> dict[str, Any]:
+    """Some steps: seconds of each, of which this rank computes `work`; CPU seconds per step with
+    the daemon; bytes that the forward pass saves; the last loss."""
+    conductor.barrier("block")
+    daemon = [pid for role, pid in processes(conductor.daemon).items() if role != "trainer"]
+    before, cpu = _cpu(daemon), time.process_time()
+    times = []
+    for _ in range(repeat):
+        begin = time.perf_counter()
+        optimizer.zero_grad()
+        prepared.model(*prepared.given).backward()
+        optimizer.step()
+        times.append(time.perf_counter() - begin)
+    work = (time.process_time() - cpu) / repeat
+    shared = (_cpu(daemon) - before) / repeat
+    with _saved(prepared.model) as count:
+        loss = prepared.model(*prepared.given)
+    loss.backward()
+    return {
+        "times": times,
+        "work": work,
+        "cpu": work + shared,
+        "saved": count(),
+        "loss": loss.item(),
+        "collectives": prepared.collectives,
+    }
+
+
+def _cpu(pids: list[int]) -> float:
+    usages = [Usage.of(pid) for pid in pids]
+    return sum(usage.user + usage.system for usage in usages)
+
+
+@contextmanager
+def _saved(model: nn.Module) -> Iterator[Callable[[], int]]:
+    """Bytes of the tensors that forward passes save meanwhile, but not of parameters."""
+    sizes: dict[int, int] = {}
+
+    def pack(x: Tensor) -> Tensor:
+        storage = _local(x).untyped_storage()
+        sizes[storage.data_ptr()] = storage.nbytes()
+        return x
+
+    def count() -> int:
+        for one in model.parameters():
+            sizes.pop(_local(one).untyped_storage().data_ptr(), None)
+        return sum(sizes.values())
+
+    with saved_tensors_hooks(pack, lambda x: x):
+        yield count
+
+
+def _local(x: Tensor) -> Tensor:
+    return x.to_local() if isinstance(x, DTensor) else x

@@ -1,0 +1,96 @@
+"""Layers that are divided among ranks, over real daemons: equal to the program of one device."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch._C._distributed_c10d import HashStore
+
+from dlcp_client import fused
+from dlcpd.contract.errors import BadConfig, BadTensor
+from tests import examples
+from tests.client import compiled_ranks, model_parallel_ranks
+from tests.client.stand_in import StandIn
+from tests.client.test_ddp import on_each_rank
+
+
+@pytest.mark.parametrize("world", [2, 3, 4])
+def test_layers_equal_one_device(tmp_path: Path, world: int) -> None:
+    for rank in on_each_rank(model_parallel_ranks.layers, tmp_path, world, world=world):
+        apart = {name: most for name, most in rank.items() if not most < 1e-12}
+        assert not apart
+        assert len(rank) == 24
+
+
+def test_a_small_arena_and_seeds_of_dropout(tmp_path: Path) -> None:
+    for rank in on_each_rank(model_parallel_ranks.bounds, tmp_path, 2, world=2):
+        assert 0.49 < rank.pop("kept") < 0.51
+        assert all(rank.values()), rank
+
+
+@pytest.mark.heavy
+def test_graphs_of_dtensor_overlap_and_equal_eager(tmp_path: Path) -> None:
+    for rank in on_each_rank(compiled_ranks.compiled, tmp_path, 2, world=2):
+        assert rank.pop("sequence False") == (0.0, {"product_reduced": 2})
+        assert rank.pop("sequence True") == (
+            0.0,
+            {"gathered_products": 2, "product_scattered": 2},
+        )
+
+
+@pytest.mark.heavy
+def test_the_example_learns() -> None:
+    printed = examples.output("train_tensor_parallel.py", 2)
+    losses = [float(line.split()[-1]) for line in printed.splitlines() if "loss" in line]
+    assert losses[-1] < 0.7 * losses[0], losses
+    assert printed.count("equal norms: True") == 2
+
+
+X, WEIGHT = torch.ones(4, 3), torch.ones(2, 3)
+REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
+    ("x", {"x": torch.ones(4, 2)}, BadTensor, "last dimensions must be equal"),
+    ("bias", {"bias": torch.ones(3)}, BadTensor, "the weight has 2 rows"),
+    ("residual", {"residual": torch.ones(4, 3)}, BadTensor, r"residual has shape \[4, 3\]"),
+    ("dtype", {"x": X.double()}, BadTensor, "one of float32"),
+    ("integers", {"x": X.int(), "weight": WEIGHT.int()}, BadTensor, "torch.int32"),
+    ("dropout", {"dropout": 1.0}, BadConfig, "probability from 0"),
+    ("rows", {"x": torch.ones(5, 3), "gather": False}, BadTensor, "among 2 ranks: pad it"),
+    ("group", {"group": "tp"}, BadConfig, 'init_process_group\\("dlcp"\\)'),
+]
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "text"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
+)
+def test_refusals(world: StandIn, more: dict[str, Any], error: type[Exception], text: str) -> None:
+    given: dict[str, Any] = {"x": X, "weight": WEIGHT, "group": world.sessions[0].world} | more
+    with pytest.raises(error, match=text):
+        fused.row_parallel(**given)
+
+
+@pytest.mark.usefixtures("group_of_one")
+def test_a_group_of_another_backend_is_refused() -> None:
+    gloo: Any = dist.group.WORLD
+    with pytest.raises(BadConfig, match="not of dlcpd"):
+        fused.all_gather_linear(X, WEIGHT, group=gloo)
+
+
+@pytest.fixture
+def alone() -> Iterator[Any]:
+    dist.init_process_group("dlcp", store=HashStore(), rank=0, world_size=1)
+    yield dist.group.WORLD
+    dist.destroy_process_group()
+
+
+def test_a_group_of_one_rank_needs_no_communication(alone: Any) -> None:
+    x, bias = torch.randn(4, 3), torch.randn(2)
+    wanted = F.linear(x, WEIGHT, bias)
+    for call in (fused.row_parallel, fused.column_parallel, fused.all_gather_linear):
+        assert torch.equal(call(x, WEIGHT, bias, group=alone), wanted)
+    drop: dict[str, Any] = {"dropout": 0.5, "seed": 1, "residual": torch.ones(4, 2)}
+    found = fused.row_parallel(x, WEIGHT, bias, group=alone, **drop) - 1
+    assert bool(((found == 0) | ((found - 2 * wanted).abs() < 1e-6)).all())
