@@ -1,71 +1,32 @@
-"""Rates of a job's links, from the traffic of its own flows.
+"""Rates of a job's links, from the traffic of its hosts.
 
-Only rounds in which a queue stands count: then a link is the limit, and not a sender that has
-nothing to send. A host sends to all others at once, so its link carries the sum of its flows. Under
-load that is 0.8 to 0.9 of the link's rate, and less where CPUs are the limit: of all hosts, which
-changes no plan. In racks only flows inside them count, and hosts are compared with those of their
-rack: the uplink limits other flows, and takes its share of all links alike.
+Each host tells what its link carries in each direction (`dlcpd.core.paths.link_rate`). That is at
+least as fast as its best bins, and no faster where it was the limit: data of all other hosts waited
+in its queue. A slow link is the limit most of the time, and links that wait for it are not; so a
+link that carries less than planned counts as slow only if it was the limit about as long as any.
 """
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import median
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
-from dlcpd.planning.replan import TICK, WINDOW
-from dlcpd.schedules.network import MAX_RATE, HostCapacity
+from dlcpd.planning.probe_rounds import CLEARLY
+from dlcpd.planning.replan import CHANGED
+from dlcpd.schedules.network import HostCapacity
 
-LEAST_BUSY: Final = 0.02  # seconds of a window with a standing queue, that say something
-HEADERS: Final = 82  # bytes of a datagram beside its segment: 40 here, UDP, IPv4 and Ethernet
-BITS: Final = 8
+LEAST_PART: Final = 20  # percent of a window in which a slow link is the limit: 0.3 s
+LEAST_OF_LONGEST: Final = 0.6  # of the part of the link that is the limit for longest
+MOST_SLOW: Final = 3  # links for each slow one; if more are slow at once, it is the CPUs
 LEAST_HOSTS: Final = 3  # of a switch: a flow between two does not tell which of them is slow
-TICKS: Final = round(WINDOW / TICK)  # reports in a window
 
 Hosts = Sequence[tuple[str, HostCapacity]]
 
 
-@dataclass(slots=True)
-class FlowRates:
-    """The flows of one session, by the reports of its engines."""
+class LinkRates(NamedTuple):
+    """A direction of a link, as its host tells it. Bit/s, with headers."""
 
-    # By peer and path: busy packets and seconds of the last reports, the oldest first.
-    _before: dict[tuple[int, int], deque[tuple[int, float]]] = field(default_factory=dict)
-
-    def window(self, session: Mapping[str, Any]) -> dict[int, int]:
-        """Bit/s to each peer in the last WINDOW, of a report every TICK; peers without a busy path
-        are left out."""
-        found = dict[int, int]()
-        for peer in session["peers"]:
-            size = (peer["segment_size"] + HEADERS) * BITS
-            for number, path in enumerate(peer["paths"]):
-                packets, seconds = self._news(peer["rank"], number, path["classes"].values())
-                if seconds >= LEAST_BUSY and packets > 0:
-                    rate = round(packets * size / seconds)
-                    found[peer["rank"]] = min(found.get(peer["rank"], 0) + rate, MAX_RATE)
-        return found
-
-    def _news(
-        self, rank: int, path: int, classes: Iterable[Mapping[str, Any]]
-    ) -> tuple[int, float]:
-        rows = [(row["busy_packets"], row["busy_seconds"]) for row in classes]
-        now = sum(row[0] for row in rows), sum(row[1] for row in rows)
-        reports = self._before.setdefault((rank, path), deque([(0, 0.0)], TICKS))
-        before = reports[0]
-        reports.append(now)
-        return now[0] - before[0], now[1] - before[1]
-
-
-def between_hosts(
-    flows: Mapping[tuple[int, int], int], host_of: Mapping[int, str]
-) -> dict[tuple[str, str], int]:
-    """Bit/s between hosts, of flows between ranks."""
-    found = dict[tuple[str, str], int]()
-    for (source, target), rate in flows.items():
-        pair = host_of[source], host_of[target]
-        if pair[0] != pair[1]:
-            found[pair] = found.get(pair, 0) + rate
-    return found
+    most: int  # the link has at least this
+    rate: int  # while it was the limit
+    part: int  # of the window in which it was the limit, in percent
 
 
 def planned(hosts: Hosts) -> dict[str, int]:
@@ -73,21 +34,6 @@ def planned(hosts: Hosts) -> dict[str, int]:
     found = dict[str, int]()
     for host, told in hosts:
         found[f"{host} out"], found[f"{host} in"] = sum(told.out_bps), sum(told.in_bps)
-    return found
-
-
-def measured(hosts: Hosts, flows: Mapping[tuple[str, str], int]) -> dict[str, int]:
-    """The same from flows between hosts, of the links all of whose flows are known."""
-    names = [host for host, _ in hosts]
-    found = dict[str, int]()
-    for host in names:
-        others = [other for other in names if other != host]
-        out = [(host, other) for other in others]
-        into = [(other, host) for other in others]
-        for way, pairs in (("out", out), ("in", into)):
-            rates = [flows[pair] for pair in pairs if pair in flows]
-            if others and len(rates) == len(others):
-                found[f"{host} {way}"] = sum(rates)
     return found
 
 
@@ -99,17 +45,32 @@ def by_rack(hosts: Hosts) -> list[Hosts]:
     return [members for members in racks.values() if len(members) >= LEAST_HOSTS]
 
 
-def relative(rates: Mapping[str, int], plan: Mapping[str, int]) -> dict[str, int]:
-    """`rates` times the factor with which their median is that of the plan: where CPUs are the
-    limit, all links are measured too low alike. No rates unless most links of the plan have one.
+def measured(told: Mapping[str, LinkRates], plan: Mapping[str, int]) -> dict[str, int]:
+    """Bit/s of the links of a switch that are known. `plan`: of all of them."""
+    longest = max((row.part for row in told.values()), default=0)
+    enough = max(LEAST_PART, longest * LEAST_OF_LONGEST)
+    found, slow = dict[str, int](), dict[str, int]()
+    for link, row in told.items():
+        if row.most > plan[link] * (1 - CHANGED):
+            found[link] = levelled(row.most, plan)
+        elif row.part >= enough and not _behind_others(link, told):
+            slow[link] = max(row.rate, 1)
+    return found | (slow if len(slow) * MOST_SLOW <= len(plan) else {})
 
-    None is above the fastest of the plan: the sum of flows that were busy one after the other is
-    too high, and a link that is faster than all others is the limit of no plan.
-    """
-    if 2 * len(rates) <= len(plan):
-        return {}
-    factor, most = median(plan[link] / rate for link, rate in rates.items()), max(plan.values())
-    return {link: min(max(round(rate * factor), 1), most) for link, rate in rates.items()}
+
+def _behind_others(link: str, told: Mapping[str, LinkRates]) -> bool:
+    """Whether the other ends of all flows of a link are the limit, too: data wait at either."""
+    host, _, way = link.rpartition(" ")
+    back = " in" if way == "out" else " out"
+    ends = [row.part for of, row in told.items() if of.endswith(back) and of != host + back]
+    return min(ends, default=0) >= LEAST_PART
+
+
+def levelled(rate: int, plan: Mapping[str, int]) -> int:
+    """The rate of a link that has at least `rate`: that of the fastest of the plan, if noise cannot
+    tell them apart, and no more, since such a link is the limit of no plan."""
+    fastest = max(plan.values())
+    return fastest if rate * CLEARLY >= fastest else rate
 
 
 def with_rates(hosts: Hosts, rates: Mapping[str, int]) -> list[tuple[str, HostCapacity]]:

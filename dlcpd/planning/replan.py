@@ -20,6 +20,8 @@ FLAPS: Final = 3  # pauses until a link that the last plan changed can have anot
 CALM: Final = 3  # pauses without a new plan, after which the pause is short again
 PROBE_EVERY: Final = 60.0  # seconds in which a link carries nothing to measure
 PROBE_SECONDS: Final = 0.1  # of such a probe: 0.17 % of the time
+LOOK_EVERY: Final = 2.0  # seconds between probes of a link that is faster than planned
+LOOK_SECONDS: Final = 0.2  # of such a probe: the job's own data are in its way
 
 Capacities = Mapping[str, int]  # bit/s by link, such as "host a out" or "rack 0 down"
 
@@ -43,6 +45,8 @@ class ReplanRule:
     _adopted_at: float | None = field(default=None, init=False)
     _seen_at: dict[str, float] = field(default_factory=dict, init=False)  # by link, of its rate
     _raised: dict[str, list[int]] = field(default_factory=dict, init=False)  # by probes
+    _faster: set[str] = field(default_factory=set, init=False)  # than planned, in the last window
+    _looked_at: dict[str, float] = field(default_factory=dict, init=False)  # by those
 
     def __post_init__(self) -> None:
         self.planned = dict(self.planned)  # `gone` removes links
@@ -57,6 +61,8 @@ class ReplanRule:
         """
         for link in measured:
             self._seen_at[link] = now
+        self._faster = {link for link, rate in measured.items() if self._is_faster(link, rate)}
+        for link in measured.keys() - self._faster:
             self._raised.pop(link, None)
         changed = dict[str, int]()
         for link, rate in measured.items():
@@ -73,6 +79,8 @@ class ReplanRule:
         for link in links:
             for rates in (self.planned, self._before, self._recent, self._seen_at, self._raised):
                 rates.pop(link, None)
+            self._looked_at.pop(link, None)
+            self._faster.discard(link)
 
     def decide(self, rates: Capacities, gain: float, now: float) -> Decision:
         """Whether to adopt the plan for `rates`. `gain`: its predicted speed, in units of that of
@@ -93,19 +101,24 @@ class ReplanRule:
         elif self._adopted_at is not None and now > self._free_at(CALM * self.pause):
             self.pause = LEAST_PAUSE
         self._before, self.planned = self.planned, dict(rates)
-        self._adopted_at, self._recent, self._raised = now, {}, {}
+        self._adopted_at, self._recent, self._raised, self._faster = now, {}, {}, set()
 
     def refused(self, now: float) -> None:
         """Some rank keeps the present plan: the next offer waits for a pause, too."""
         self._adopted_at = now
 
     def to_probe(self, now: float) -> list[str]:
-        """Links that have shown no rate for PROBE_EVERY, each to be probed for PROBE_SECONDS; once
-        more soon where the last probe found a change. `probed` gets the result; a link is named
-        once in that time, whether its probe succeeds or not."""
+        """Links to be probed for PROBE_SECONDS: those that have shown no rate for PROBE_EVERY, once
+        more soon where the last probe found a change, and those that are faster than planned, whose
+        traffic does not show how fast. `probed` gets the result; a link is named once in that time,
+        whether its probe succeeds or not."""
         due = []
         for link in self.planned:
             again = len(self._raised.get(link, ())) == 1
+            if link in self._faster and not self._waits(now):
+                last = self._looked_at.get(link, -LOOK_EVERY)
+                again = now - last >= LOOK_EVERY
+                self._looked_at[link] = now if again else last
             if again or now - self._seen_at.setdefault(link, now) >= PROBE_EVERY:
                 self._seen_at[link] = now
                 due.append(link)
@@ -114,11 +127,14 @@ class ReplanRule:
     def probed(self, found: Capacities) -> None:
         """Rates of probes. A link carries at least as much, and perhaps more: its partner, or other
         traffic, may be the limit. So a rate only tells that a link is faster than planned; the next
-        window returns it if a second probe says so, too."""
+        window returns it if a second probe, or the traffic, says so, too."""
         for link, rate in found.items():
             rates = self._raised.pop(link, [])
-            if rate >= self.planned.get(link, rate) * (1 + CHANGED):
-                self._raised[link] = [*rates, rate][-2:]
+            if self._is_faster(link, rate):
+                self._raised[link] = [*([rate] if link in self._faster else rates), rate][-2:]
+
+    def _is_faster(self, link: str, rate: int) -> bool:
+        return rate >= self.planned.get(link, rate) * (1 + CHANGED)
 
     def _sequence(self, link: str, rate: int, now: float) -> list[int]:
         """Rates of the windows of a link from that which ended when this one began; none: there is

@@ -1,83 +1,73 @@
-"""Rates of links from the flows of a job."""
-
-from typing import Any
+"""Rates of links from what hosts tell of theirs."""
 
 import pytest
 
 from dlcpd.planning.passive import (
-    HEADERS,
-    TICKS,
-    FlowRates,
-    between_hosts,
+    LEAST_PART,
+    MOST_SLOW,
+    LinkRates,
     by_rack,
+    levelled,
     measured,
     planned,
-    relative,
     with_rates,
 )
 from dlcpd.schedules.network import HostCapacity
 
 HOSTS = [("a", HostCapacity((60, 20), (100,) * 2)), ("b", HostCapacity((90,), (90,)))]
+PLAN = dict.fromkeys("abcd", 1000)
+WAITING = LinkRates(400, 0, 10)  # for a slower link
+SLOW = LinkRates(210, 200, 80)
 
 
-def session(**peers: list[tuple[int, float]]) -> dict[str, Any]:
-    """A report: busy packets and seconds of each path of a peer, in one traffic class."""
-    return {
-        "peers": [
-            {
-                "rank": int(name[1:]),
-                "segment_size": 1000 - HEADERS,
-                "paths": [
-                    {"classes": {"front": {"busy_packets": packets, "busy_seconds": seconds}}}
-                    for packets, seconds in paths
-                ],
-            }
-            for name, paths in peers.items()
-        ]
-    }
+def test_one_slow_link_shows_and_those_that_wait_for_it_do_not() -> None:
+    assert measured({"a": SLOW, "b": WAITING, "c": WAITING}, PLAN) == {"a": 200}
 
 
-def test_a_window_has_what_came_since_the_report_at_its_begin() -> None:
-    meter = FlowRates()
-    assert meter.window(session(r1=[(100, 0.5)], r2=[(50, 0.1)])) == {1: 1_600_000, 2: 4_000_000}
-    for _ in range(TICKS - 1):
-        assert meter.window(session(r1=[(300, 1.0)], r2=[(50, 0.1)]))[1] == 2_400_000
-    assert meter.window(session(r1=[(300, 1.0)], r2=[(50, 0.1)])) == {1: 3_200_000}
-    assert meter.window(session(r1=[(300, 1.0)], r2=[(50, 0.1)])) == {}
+@pytest.mark.parametrize("most", [751, 900, 1100])
+def test_a_link_that_carries_what_is_planned_is_not_slow(most: int) -> None:
+    """However long it was the limit."""
+    assert measured({"a": LinkRates(most, 500, 100)}, PLAN) == {"a": levelled(most, PLAN)}
+    assert levelled(most, PLAN) > 750
 
 
-def test_paths_add_up_and_those_that_were_hardly_busy_do_not_count() -> None:
-    assert FlowRates().window(session(r1=[(100, 1.0), (10, 0.1), (90, 0.01)])) == {1: 1_600_000}
+@pytest.mark.parametrize("part", [0, LEAST_PART - 1])
+def test_a_link_that_was_hardly_the_limit_says_nothing(part: int) -> None:
+    assert measured({"a": SLOW._replace(part=part)}, PLAN) == {}
 
 
-def test_a_link_has_a_rate_if_all_its_flows_have() -> None:
-    hosts = [(name, HostCapacity((9,), (9,))) for name in "abc"]
-    flows = {("a", "b"): 3, ("a", "c"): 4, ("b", "c"): 5}
-    assert measured(hosts, flows) == {"a out": 7, "c in": 9}
-    assert measured(hosts[:1], {}) == {}
+def test_a_link_that_was_the_limit_for_less_time_than_another_says_nothing() -> None:
+    told = {"a": SLOW, "b": SLOW._replace(part=47)}
+    assert measured(told, dict.fromkeys("abcdef", 1000)) == {"a": 200}
+    told["b"] = SLOW._replace(part=48)
+    assert measured(told, dict.fromkeys("abcdef", 1000)) == {"a": 200, "b": 200}
 
 
-def test_flows_of_the_ranks_of_a_host_add_up() -> None:
-    flows = {(0, 1): 99, (0, 2): 3, (1, 2): 4, (2, 0): 5}
-    assert between_hosts(flows, {0: "a", 1: "a", 2: "b"}) == {("a", "b"): 7, ("b", "a"): 5}
+def test_a_link_whose_data_may_wait_at_their_other_ends_says_nothing() -> None:
+    plan = {f"{host} {way}": 1000 for host in "abc" for way in ("out", "in")}
+    told = {"a out": SLOW, "b in": SLOW._replace(most=900), "c in": WAITING}
+    assert measured(told, plan).keys() == {"a out", "b in"}
+    told["c in"] = told["b in"]
+    assert measured(told, plan).keys() == {"b in", "c in"}
+    assert measured({"a in": SLOW, "a out": SLOW}, plan) == {"a in": 200, "a out": 200}
 
 
-@pytest.mark.parametrize("factor", [0.4, 1.0, 3.0])
-def test_a_factor_of_all_links_changes_nothing(factor: float) -> None:
-    plan = {"a": 1000, "b": 1000, "c": 2000}
-    assert relative({link: round(rate * factor) for link, rate in plan.items()}, plan) == plan
+def test_if_many_links_are_slow_it_is_the_cpus() -> None:
+    slow = {str(number): SLOW for number in range(3)}
+    plan = {str(number): 1000 for number in range(3 * MOST_SLOW)}
+    assert measured(slow, plan).keys() == slow.keys()
+    del plan["8"]
+    assert measured(slow | {"7": LinkRates(990, 990, 80)}, plan) == {"7": 1000}
 
 
-def test_one_slow_link_shows() -> None:
-    plan = dict.fromkeys("abcd", 1000)
-    assert relative({"a": 100, "b": 410, "c": 400, "d": 390}, plan)["a"] == pytest.approx(250, 0.1)
-    assert relative({"a": 100, "b": 410}, plan) == {}  # half of them say nothing
+def test_a_faster_link_has_at_least_its_best_rate_and_no_more_than_the_fastest() -> None:
+    plan = {"a": 200, "b": 1000}
+    assert measured({"a": LinkRates(500, 0, 0)}, plan) == {"a": 500}
+    assert measured({"a": LinkRates(3000, 0, 0)}, plan) == {"a": 1000}
 
 
-def test_no_link_is_faster_than_the_fastest_of_the_plan() -> None:
-    """Flows that are busy one after the other add up to more than their link carries."""
-    plan = {"a": 1000, "b": 1000, "c": 500}
-    assert relative({"a": 1000, "b": 2000, "c": 500}, plan) == plan
+def test_rates_that_noise_cannot_tell_from_the_fastest_are_that() -> None:
+    assert [levelled(rate, PLAN) for rate in (799, 800, 1300)] == [799, 1000, 1000]
 
 
 def test_hosts_are_compared_on_their_switch_if_there_are_three() -> None:

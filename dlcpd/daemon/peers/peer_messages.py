@@ -29,12 +29,12 @@ from dlcpd.io.commands import (
 )
 from dlcpd.schedules.network import MAX_RATE, HostCapacity, Rails
 
-PEER_VERSION: Final = 10
+PEER_VERSION: Final = 11
 # The oldest version with whose daemons this one exchanges data: one less than its own, if the newer
 # one only adds kinds, and fields with a default; its own after any other change, or one of
 # schedules or datagrams. Frames are of this version, so that both sides can read them, and hellos
 # say which is the sender's newest.
-OLDEST_PEER: Final = 10
+OLDEST_PEER: Final = 11
 SPOKEN: Final = tuple(range(PEER_VERSION, OLDEST_PEER - 1, -1))
 MAX_PEER_FRAME: Final = 32 * 1024  # bytes; twice the largest message
 MAX_SESSION: Final = (1 << 63) - 1
@@ -206,17 +206,19 @@ class PlanAnswer(_PeerMessage, frozen=True):
     why: Annotated[str, most(MAX_WHY)]  # "" = done
 
 
-class RateRow(NamedTuple):
-    """The rate of the sender's flow to a rank, while it was busy."""
+class LinkRow(NamedTuple):
+    """One direction of a host's link, as `dlcpd.planning.passive.LinkRates`."""
 
-    rank: Annotated[int, between(0, MAX_WORLD - 1)]
-    bps: Annotated[int, between(1, MAX_RATE)]
+    most: Annotated[int, between(0, MAX_RATE)]
+    rate: Annotated[int, between(0, MAX_RATE)]
+    part: Annotated[int, between(0, 100)]
 
 
 class HostRates(_PeerMessage, frozen=True):
-    """To rank 0: the rates of the sender's flows in the last window; others were not busy."""
+    """To rank 0: the link of the sender's host in the last window."""
 
-    rates: Annotated[list[RateRow], most(MAX_WORLD)]
+    out: LinkRow
+    into: LinkRow
 
 
 class ProbeStep(IntEnum):

@@ -14,12 +14,12 @@ from dlcpd.daemon.peers.peer_messages import (
     HostRates,
     LinkProbeAnswer,
     LinkProbeAsk,
+    LinkRow,
     NetworkRow,
     PlanAnswer,
     PlanAsk,
     PlanMessage,
     PlanStep,
-    RateRow,
     StreamRow,
     pack,
 )
@@ -183,7 +183,7 @@ class Planner:
             answer = StepAnswer(message.version, message.step, message.limits, message.why)
             self._answered(session, made, link.rank, answer)
         elif isinstance(message, HostRates):
-            self.replanner.heard(session, link.rank, message.rates)
+            self.replanner.heard(session, link.rank, message.out, message.into)
         else:
             self._heard_news(session, made, link, message)
         return True
@@ -276,12 +276,13 @@ class Planner:
         self._offer(session, made, network)
         return made.leader.busy
 
-    def _tell_rates(self, session: LocalSession, rates: list[RateRow]) -> None:
+    def _tell_rates(self, session: LocalSession, out: LinkRow, into: LinkRow) -> None:
         link = session.membership.links.get(0)
         if link is None:
-            self.replanner.heard(session, 0, rates)
-        elif rates and session.number in self._open:
-            self._peers.send(address_of(link), HostRates(*session.membership.names_to(link), rates))
+            self.replanner.heard(session, 0, out, into)
+        elif session.number in self._open:
+            names = session.membership.names_to(link)
+            self._peers.send(address_of(link), HostRates(*names, out, into))
 
     def _go_on(self, session: LocalSession, made: Planning) -> None:
         """Set the timer of the present offer."""

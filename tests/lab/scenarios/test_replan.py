@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,11 @@ from dlcp_lab.ranks.processes import Place
 pytestmark = pytest.mark.netns
 
 HOSTS = 4
-RATE, SLOW = "100mbit", "20mbit"
-SIZE = 1 << 19  # float32: 2 MiB
+RATE, SLOW = "25mbit", "5mbit"  # which busy machines can carry
+SIZE = 1 << 16  # float32: 256 KiB
 MOST_STEPS = 150
 STEPS_AFTER = 3
-FLAP, FLAPPING = 3.0, 28.0  # seconds
+FLAP, FLAPPING = 3.0, 24.0  # seconds
 
 
 @pytest.fixture
@@ -102,14 +103,20 @@ def test_a_link_that_becomes_slow_in_mid_training_gets_another_plan(
     assert all(torch.equal(replica, replicas[0]) for replica in replicas)
 
 
-def test_a_link_that_flaps_every_3_seconds_has_one_plan_in_30_seconds_at_most(
+def test_a_link_that_flaps_every_3_seconds_has_one_plan_at_most_and_another_when_it_stays_slow(
     job: tuple[Fabric, Hosts, list[Session]],
 ) -> None:
     net, hosts, sessions = job
-    seed, began = 0, time.monotonic()
+    seeds, began = iter(range(10 * MOST_STEPS)), time.monotonic()
     while (passed := time.monotonic() - began) < FLAPPING:
         net.limit("h0-l0", SLOW if passed % (2 * FLAP) < FLAP else RATE)
-        step(sessions, seed)
-        seed += 1
+        step(sessions, next(seeds))
     assert replans(hosts) <= 1
     assert {session.status()["sessions"][0]["plan_version"] for session in sessions} <= {1, 2}
+    net.limit("h0-l0", SLOW)
+    for seed in islice(seeds, MOST_STEPS):
+        step(sessions, seed)
+        plans = [session.status()["sessions"][0]["plan"] for session in sessions]
+        if all(plan.startswith("forest") for plan in plans):
+            return
+    raise AssertionError(f"{MOST_STEPS} operations over a slow link, and {set(plans)}")
