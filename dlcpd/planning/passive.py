@@ -15,7 +15,9 @@ from dlcpd.schedules.network import HostCapacity
 
 LEAST_PART: Final = 20  # percent of a window in which a slow link is the limit: 0.3 s
 LEAST_OF_LONGEST: Final = 0.6  # of the part of the link that is the limit for longest
-MOST_SLOW: Final = 3  # links for each slow one; if more are slow at once, it is the CPUs
+MOST_OF_OTHERS: Final = 0.5  # the same of links of other hosts; if one is the limit for longer, or
+MOST_SLOW: Final = 3  # more than one in three links are slow, it is the CPUs
+LEAST_ENDS: Final = 1.5  # rates of the other ends of a link's flows, of its own
 LEAST_HOSTS: Final = 3  # of a switch: a flow between two does not tell which of them is slow
 
 Hosts = Sequence[tuple[str, HostCapacity]]
@@ -53,17 +55,24 @@ def measured(told: Mapping[str, LinkRates], plan: Mapping[str, int]) -> dict[str
     for link, row in told.items():
         if row.most > plan[link] * (1 - CHANGED):
             found[link] = levelled(row.most, plan)
-        elif row.part >= enough and not _behind_others(link, told):
+        elif row.part >= enough and not _may_wait_at_other_ends(link, plan):
             slow[link] = max(row.rate, 1)
-    return found | (slow if len(slow) * MOST_SLOW <= len(plan) else {})
+    hosts = {_host(link) for link in slow}
+    others = [row.part for link, row in told.items() if _host(link) not in hosts]
+    cpus = max(others, default=0) >= longest * MOST_OF_OTHERS or len(slow) * MOST_SLOW > len(plan)
+    return found | ({} if cpus else slow)
 
 
-def _behind_others(link: str, told: Mapping[str, LinkRates]) -> bool:
-    """Whether the other ends of all flows of a link are the limit, too: data wait at either."""
-    host, _, way = link.rpartition(" ")
-    back = " in" if way == "out" else " out"
-    ends = [row.part for of, row in told.items() if of.endswith(back) and of != host + back]
-    return min(ends, default=0) >= LEAST_PART
+def _host(link: str) -> str:
+    return link.rpartition(" ")[0]
+
+
+def _may_wait_at_other_ends(link: str, plan: Mapping[str, int]) -> bool:
+    """Whether the other ends of a link's flows together are hardly faster than the link: data that
+    all wait may wait there."""
+    back = " in" if link.endswith(" out") else " out"
+    ends = [rate for of, rate in plan.items() if of.endswith(back) and _host(of) != _host(link)]
+    return sum(ends) < LEAST_ENDS * plan[link]
 
 
 def levelled(rate: int, plan: Mapping[str, int]) -> int:

@@ -15,55 +15,59 @@ from dlcpd.planning.passive import (
 from dlcpd.schedules.network import HostCapacity
 
 HOSTS = [("a", HostCapacity((60, 20), (100,) * 2)), ("b", HostCapacity((90,), (90,)))]
-PLAN = dict.fromkeys("abcd", 1000)
+PLAN = {f"{host} {way}": 1000 for host in "abcd" for way in ("out", "in")}
 WAITING = LinkRates(400, 0, 10)  # for a slower link
 SLOW = LinkRates(210, 200, 80)
 
 
 def test_one_slow_link_shows_and_those_that_wait_for_it_do_not() -> None:
-    assert measured({"a": SLOW, "b": WAITING, "c": WAITING}, PLAN) == {"a": 200}
+    told = dict.fromkeys(PLAN, WAITING) | {"a out": SLOW, "a in": SLOW}
+    assert measured(told, PLAN) == {"a out": 200, "a in": 200}
 
 
 @pytest.mark.parametrize("most", [751, 900, 1100])
 def test_a_link_that_carries_what_is_planned_is_not_slow(most: int) -> None:
     """However long it was the limit."""
-    assert measured({"a": LinkRates(most, 500, 100)}, PLAN) == {"a": levelled(most, PLAN)}
+    assert measured({"a in": LinkRates(most, 500, 100)}, PLAN) == {"a in": levelled(most, PLAN)}
     assert levelled(most, PLAN) > 750
 
 
 @pytest.mark.parametrize("part", [0, LEAST_PART - 1])
 def test_a_link_that_was_hardly_the_limit_says_nothing(part: int) -> None:
-    assert measured({"a": SLOW._replace(part=part)}, PLAN) == {}
+    assert measured({"a in": SLOW._replace(part=part)}, PLAN) == {}
 
 
-def test_a_link_that_was_the_limit_for_less_time_than_another_says_nothing() -> None:
-    told = {"a": SLOW, "b": SLOW._replace(part=47)}
-    assert measured(told, dict.fromkeys("abcdef", 1000)) == {"a": 200}
-    told["b"] = SLOW._replace(part=48)
-    assert measured(told, dict.fromkeys("abcdef", 1000)) == {"a": 200, "b": 200}
+def test_a_direction_that_was_the_limit_for_less_time_than_the_other_says_nothing() -> None:
+    told = {"a out": SLOW, "a in": SLOW._replace(part=47)}
+    assert measured(told, PLAN) == {"a out": 200}
+    assert measured(told | {"a in": SLOW._replace(part=48)}, PLAN) == {"a out": 200, "a in": 200}
 
 
-def test_a_link_whose_data_may_wait_at_their_other_ends_says_nothing() -> None:
-    plan = {f"{host} {way}": 1000 for host in "abc" for way in ("out", "in")}
-    told = {"a out": SLOW, "b in": SLOW._replace(most=900), "c in": WAITING}
-    assert measured(told, plan).keys() == {"a out", "b in"}
-    told["c in"] = told["b in"]
-    assert measured(told, plan).keys() == {"b in", "c in"}
-    assert measured({"a in": SLOW, "a out": SLOW}, plan) == {"a in": 200, "a out": 200}
+@pytest.mark.parametrize("most", [500, 990])
+def test_if_another_host_is_the_limit_for_half_as_long_it_is_the_cpus(most: int) -> None:
+    """A slow link has the others wait for it."""
+    told = {"a in": SLOW, "b out": LinkRates(most, 300, 39)}
+    assert measured(told, PLAN)["a in"] == 200
+    assert "a in" not in measured(told | {"b out": LinkRates(most, 300, 40)}, PLAN)
 
 
 def test_if_many_links_are_slow_it_is_the_cpus() -> None:
-    slow = {str(number): SLOW for number in range(3)}
-    plan = {str(number): 1000 for number in range(3 * MOST_SLOW)}
-    assert measured(slow, plan).keys() == slow.keys()
-    del plan["8"]
-    assert measured(slow | {"7": LinkRates(990, 990, 80)}, plan) == {"7": 1000}
+    links = list(PLAN)
+    assert len(measured(dict.fromkeys(links[:2], SLOW), PLAN)) == 2
+    assert measured(dict.fromkeys(links[: 8 // MOST_SLOW + 1], SLOW), PLAN) == {}
+
+
+def test_a_link_whose_data_may_wait_at_their_other_ends_says_nothing() -> None:
+    plan = PLAN | {f"{host} in": 499 for host in "bcd"}
+    assert measured({"a out": SLOW}, plan) == {}
+    plan["d in"] = 502
+    assert measured({"a out": SLOW}, plan) == {"a out": 200}
 
 
 def test_a_faster_link_has_at_least_its_best_rate_and_no_more_than_the_fastest() -> None:
-    plan = {"a": 200, "b": 1000}
-    assert measured({"a": LinkRates(500, 0, 0)}, plan) == {"a": 500}
-    assert measured({"a": LinkRates(3000, 0, 0)}, plan) == {"a": 1000}
+    plan = PLAN | {"a in": 200}
+    assert measured({"a in": LinkRates(500, 0, 0)}, plan) == {"a in": 500}
+    assert measured({"a in": LinkRates(3000, 0, 0)}, plan) == {"a in": 1000}
 
 
 def test_rates_that_noise_cannot_tell_from_the_fastest_are_that() -> None:
