@@ -20,7 +20,8 @@ FLAPS: Final = 3  # pauses until a link that the last plan changed can have anot
 CALM: Final = 3  # pauses without a new plan, after which the pause is short again
 PROBE_EVERY: Final = 60.0  # seconds in which a link carries nothing to measure
 PROBE_SECONDS: Final = 0.1  # of such a probe: 0.17 % of the time
-LOOK_EVERY: Final = 2.0  # seconds between probes of a link that is faster than planned
+LOOK_EVERY: Final = 2.0  # seconds between the first two of a link that is faster than planned;
+# then doubled, up to PROBE_EVERY
 LOOK_SECONDS: Final = 0.2  # of such a probe: the job's own data are in its way
 
 Capacities = Mapping[str, int]  # bit/s by link, such as "host a out" or "rack 0 down"
@@ -46,7 +47,8 @@ class ReplanRule:
     _seen_at: dict[str, float] = field(default_factory=dict, init=False)  # by link, of its rate
     _raised: dict[str, list[int]] = field(default_factory=dict, init=False)  # by probes
     _faster: set[str] = field(default_factory=set, init=False)  # than planned, in the last window
-    _looked_at: dict[str, float] = field(default_factory=dict, init=False)  # by those
+    _look_at: dict[str, float] = field(default_factory=dict, init=False)  # by those: the next probe
+    _look_pause: dict[str, float] = field(default_factory=dict, init=False)  # seconds after that
 
     def __post_init__(self) -> None:
         self.planned = dict(self.planned)  # `gone` removes links
@@ -63,7 +65,8 @@ class ReplanRule:
             self._seen_at[link] = now
         self._faster = {link for link, rate in measured.items() if self._is_faster(link, rate)}
         for link in measured.keys() - self._faster:
-            self._raised.pop(link, None)
+            for state in (self._raised, self._look_at, self._look_pause):
+                state.pop(link, None)
         changed = dict[str, int]()
         for link, rate in measured.items():
             if link in self.planned:
@@ -79,7 +82,7 @@ class ReplanRule:
         for link in links:
             for rates in (self.planned, self._before, self._recent, self._seen_at, self._raised):
                 rates.pop(link, None)
-            self._looked_at.pop(link, None)
+            self._look_at.pop(link, None)
             self._faster.discard(link)
 
     def decide(self, rates: Capacities, gain: float, now: float) -> Decision:
@@ -102,6 +105,7 @@ class ReplanRule:
             self.pause = LEAST_PAUSE
         self._before, self.planned = self.planned, dict(rates)
         self._adopted_at, self._recent, self._raised, self._faster = now, {}, {}, set()
+        self._look_at, self._look_pause = {}, {}
 
     def refused(self, now: float) -> None:
         """Some rank keeps the present plan: the next offer waits for a pause, too."""
@@ -115,10 +119,12 @@ class ReplanRule:
         due = []
         for link in self.planned:
             again = len(self._raised.get(link, ())) == 1
-            if link in self._faster and not self._waits(now):
-                last = self._looked_at.get(link, -LOOK_EVERY)
-                again = now - last >= LOOK_EVERY
-                self._looked_at[link] = now if again else last
+            if link in self._faster:
+                again = not self._waits(now) and now >= self._look_at.get(link, now)
+                if again:
+                    pause = self._look_pause.get(link, LOOK_EVERY)
+                    self._look_at[link] = now + pause
+                    self._look_pause[link] = min(2 * pause, PROBE_EVERY)
             if again or now - self._seen_at.setdefault(link, now) >= PROBE_EVERY:
                 self._seen_at[link] = now
                 due.append(link)

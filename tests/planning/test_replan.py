@@ -223,3 +223,24 @@ def test_traffic_outweighs_probes() -> None:
     rule.probed({"b out": 900})
     assert rule.window({"a out": 1000}, 2.0) == {"a out": 1000, "b out": 900}
     assert rule.window({"a out": 1000, "b out": 200}, 2.5) == {}
+
+
+def test_a_link_that_is_faster_than_planned_is_probed_at_once_and_then_ever_less_often() -> None:
+    rule, probes = ReplanRule({"a out": 1000, "b out": 200}), list[float]()
+    for number in range(int(400 / TICK)):
+        now = number * TICK
+        rule.window({"a out": 1000, "b out": 400}, now)
+        if rule.to_probe(now):
+            probes.append(now)
+    pauses = [later - at for at, later in pairwise(probes)]
+    assert probes[0] == 0.0 and pauses[:5] == [2.0, 4.0, 8.0, 16.0, 32.0]
+    assert set(pauses[5:]) == {PROBE_EVERY}
+
+
+def test_one_probe_tells_how_fast_a_link_is_that_traffic_shows_to_be_faster() -> None:
+    rule = ReplanRule({"a out": 1000, "b out": 200})
+    assert rule.window({"a out": 1000, "b out": 400}, 1.0) == {}
+    assert rule.to_probe(1.0) == ["b out"]
+    rule.probed({"b out": 1000})
+    assert rule.window({"a out": 1000, "b out": 500}, 1.5) == {"a out": 1000, "b out": 1000}
+    assert rule.window({"a out": 1000, "b out": 210}, 2.0) == {}  # it is slow again
