@@ -74,7 +74,10 @@ class ReplanRule:
                 if rates and _stays(self.planned[link], rates):
                     changed[link] = sum(rates) // len(rates)
         changed |= {link: min(rates) for link, rates in self._raised.items() if len(rates) > 1}
-        return self.planned | changed if changed and not self._waits(now) else {}
+        if not changed or self._waits(now):
+            return {}
+        wanted = self.planned | changed
+        return self._before if self._undoes(wanted) else wanted  # noise is the difference
 
     def gone(self, links: Iterable[str]) -> None:
         """A host has left, and its links with it. That needs no new plan: the trees of a group are

@@ -244,3 +244,11 @@ def test_one_probe_tells_how_fast_a_link_is_that_traffic_shows_to_be_faster() ->
     rule.probed({"b out": 1000})
     assert rule.window({"a out": 1000, "b out": 500}, 1.5) == {"a out": 1000, "b out": 1000}
     assert rule.window({"a out": 1000, "b out": 210}, 2.0) == {}  # it is slow again
+
+
+def test_a_link_that_is_nearly_as_fast_as_before_has_its_former_rate() -> None:
+    rule = _rule()
+    rule.adopted({"a out": 200, "b out": 1000}, 0.0)
+    for at in (60.0, 60.0 + WINDOW):
+        wanted = rule.window({"a out": 760, "b out": 1000}, at)
+    assert wanted == PLANNED
