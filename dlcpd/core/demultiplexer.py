@@ -12,6 +12,7 @@ from typing import Final
 from dlcpd.contract.errors import MalformedDatagram
 from dlcpd.core.inbox import Inbox
 from dlcpd.core.paths.incast import ArrivalRate
+from dlcpd.core.paths.link_rate import FRAMES
 from dlcpd.core.session.flow import Flow
 from dlcpd.core.session.session import Session
 from dlcpd.core.wire import bundle, control
@@ -114,6 +115,8 @@ class Demultiplexer:
         if useful:
             flow.heard(now)
             self.arriving.on_bytes(group.size, now, group.arrived_at)
+            size = group.size + FRAMES * count
+            flow.link.came(header.path, size, header.sent_at, group.arrived_at)
 
     def _stray(self, header: Header, data: bytes, arrived_at: float, now: float) -> None:
         try:

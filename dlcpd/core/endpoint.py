@@ -19,6 +19,7 @@ from dlcpd.core.local_exchange import LocalExchange
 from dlcpd.core.own_time import OwnTime
 from dlcpd.core.paths.health import ALARM_LOSS
 from dlcpd.core.paths.incast import ArrivalRate
+from dlcpd.core.paths.link_rate import HostLink, LinkPart
 from dlcpd.core.paths.paths import Paths
 from dlcpd.core.room import Room
 from dlcpd.core.send_scheduler import SendScheduler
@@ -78,6 +79,7 @@ class Endpoint:
     ended: Totals = field(default_factory=Totals)  # of the sessions that have ended
     flows: dict[int, Flow] = field(default_factory=dict)  # by index
     own_time: OwnTime = field(default_factory=OwnTime)
+    link: HostLink = field(default_factory=HostLink)
     inbox: Inbox = field(default_factory=Inbox)  # datagrams beyond MOST_STRAYS
     full: set[int] = field(default_factory=set)  # paths whose sockets are full now
     _agenda: Agenda = field(default_factory=Agenda)
@@ -173,7 +175,9 @@ class Endpoint:
                 alarm_loss=self.alarm_loss,
                 seed=peer.token_in,
                 full=self.full,
+                link=LinkPart.of(self.link.out, peer.host, self.host),
             ),
+            link=LinkPart.of(self.link.into, peer.host, self.host),
         )
 
     def close_session(self, number: int) -> None:

@@ -57,6 +57,8 @@ def _whole(reports: Sequence[Report]) -> Report:
             for number in numbers
         },
     }
+    if links := [report["links"] for report in reports if "links" in report]:
+        whole["links"] = {way: _link([each[way] for each in links]) for way in links[0]}
     return whole | ({"truncated": True} if any("truncated" in r for r in reports) else {})
 
 
@@ -65,6 +67,12 @@ def _total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     for some in counts:
         total.update(some)
     return dict(total)
+
+
+def _link(parts: list[dict[str, int]]) -> dict[str, int]:
+    """One direction of a link: each engine has a share of its rate."""
+    rates = _total({key: part[key] for key in ("most", "rate")} for part in parts)
+    return {**rates, **{key: min(part[key] for part in parts) for key in ("part", "hosts")}}
 
 
 def _session(parts: list[Report]) -> Report:

@@ -56,6 +56,7 @@ def report_parts(
         "counters": _counters(endpoint, paths),
         "effort": dict(endpoint.effort),
         "totals": _totals(endpoint),
+        "links": _links(endpoint),
         "paths": [
             {
                 "address": list(path.address),
@@ -111,6 +112,13 @@ def _counters(endpoint: Endpoint, paths: list[UdpPath]) -> dict[str, int]:
         "inbox_full": endpoint.inbox.lost,
     }
     return dict(endpoint.counters) | {what: count for what, count in elsewhere.items() if count}
+
+
+def _links(endpoint: Endpoint) -> dict[str, Any]:
+    """Both directions of this host's link, as `LinkReading`s."""
+    now = time.monotonic()
+    ways = {"out": endpoint.link.out, "in": endpoint.link.into}
+    return {way: link.reading(now)._asdict() for way, link in ways.items()}
 
 
 def _totals(endpoint: Endpoint) -> dict[str, Any]:

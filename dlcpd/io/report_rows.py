@@ -222,7 +222,7 @@ CLASS: Final[tuple[ReportValue["SpaceSender"], ...]] = (
         Metric(
             COUNTER,
             "bytes_sent",
-            "Bytes of data datagrams sent, with DLCP headers; short segments count in full.",
+            "Bytes of data datagrams sent, with DLCP headers.",
         ),
     ),
     ReportValue(
@@ -260,8 +260,6 @@ CLASS: Final[tuple[ReportValue["SpaceSender"], ...]] = (
         lambda of: int(of.congestion.rate),
         Metric(GAUGE, "rate_datagrams_per_second", "Delivery rate; 0: unknown.", sum),
     ),
-    ReportValue("busy_packets", lambda of: of.congestion.delivery.busy_packets),
-    ReportValue("busy_seconds", lambda of: of.congestion.delivery.busy_seconds),
     ReportValue(
         "queue_delay",
         lambda of: of.congestion.queue_delay,

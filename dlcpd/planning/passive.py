@@ -1,63 +1,34 @@
-"""Rates of a job's links, from the traffic of its own flows.
+"""Rates of a job's links, from the traffic of its hosts.
 
-Only rounds in which a queue stands count: then a link is the limit, and not a sender that has
-nothing to send. A host sends to all others at once, so its link carries the sum of its flows. Under
-load that is 0.8 to 0.9 of the link's rate, and less where CPUs are the limit: of all hosts, which
-changes no plan.
+Each host tells what its link carries in each direction (`dlcpd.core.paths.link_rate`). That is at
+least as fast as its best bins, and no faster where it was the limit: data of all other hosts waited
+in its queue. A slow link is the limit most of the time, and links that wait for it are not; so a
+link that carries less than planned counts as slow only if it was the limit about as long as any.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import median
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
-from dlcpd.schedules.network import MAX_RATE, HostCapacity
+from dlcpd.planning.probe_rounds import CLEARLY
+from dlcpd.planning.replan import CHANGED
+from dlcpd.schedules.network import HostCapacity
 
-LEAST_BUSY: Final = 0.02  # seconds of a window with a standing queue, that say something
-HEADERS: Final = 82  # bytes of a datagram beside its segment: 40 here, UDP, IPv4 and Ethernet
-BITS: Final = 8
+LEAST_PART: Final = 20  # percent of a window in which a slow link is the limit: 0.3 s
+LEAST_OF_LONGEST: Final = 0.6  # of the part of the link that is the limit for longest
+MOST_OF_OTHERS: Final = 0.5  # the same of links of other hosts; if one is the limit for longer, or
+MOST_SLOW: Final = 3  # more than one in three links are slow, it is the CPUs
+LEAST_ENDS: Final = 1.5  # rates of the other ends of a link's flows, of its own
+LEAST_HOSTS: Final = 3  # of a switch: a flow between two does not tell which of them is slow
 
 Hosts = Sequence[tuple[str, HostCapacity]]
 
 
-@dataclass(slots=True)
-class FlowRates:
-    """The flows of one session, by the reports of its engines."""
+class LinkRates(NamedTuple):
+    """A direction of a link, as its host tells it. Bit/s, with headers."""
 
-    _before: dict[tuple[int, int], tuple[int, float]] = field(default_factory=dict)
-
-    def window(self, session: Mapping[str, Any]) -> dict[int, int]:
-        """Bit/s to each peer since the last report; peers without a busy path are left out."""
-        found = dict[int, int]()
-        for peer in session["peers"]:
-            size = (peer["segment_size"] + HEADERS) * BITS
-            for number, path in enumerate(peer["paths"]):
-                packets, seconds = self._news(peer["rank"], number, path["classes"].values())
-                if seconds >= LEAST_BUSY and packets > 0:
-                    rate = round(packets * size / seconds)
-                    found[peer["rank"]] = min(found.get(peer["rank"], 0) + rate, MAX_RATE)
-        return found
-
-    def _news(
-        self, rank: int, path: int, classes: Iterable[Mapping[str, Any]]
-    ) -> tuple[int, float]:
-        rows = [(row["busy_packets"], row["busy_seconds"]) for row in classes]
-        now = sum(row[0] for row in rows), sum(row[1] for row in rows)
-        before = self._before.get((rank, path), (0, 0.0))
-        self._before[rank, path] = now
-        return now[0] - before[0], now[1] - before[1]
-
-
-def between_hosts(
-    flows: Mapping[tuple[int, int], int], host_of: Mapping[int, str]
-) -> dict[tuple[str, str], int]:
-    """Bit/s between hosts, of flows between ranks."""
-    found = dict[tuple[str, str], int]()
-    for (source, target), rate in flows.items():
-        pair = host_of[source], host_of[target]
-        if pair[0] != pair[1]:
-            found[pair] = found.get(pair, 0) + rate
-    return found
+    most: int  # the link has at least this
+    rate: int  # while it was the limit
+    part: int  # of the window in which it was the limit, in percent
 
 
 def planned(hosts: Hosts) -> dict[str, int]:
@@ -68,44 +39,64 @@ def planned(hosts: Hosts) -> dict[str, int]:
     return found
 
 
-def measured(hosts: Hosts, flows: Mapping[tuple[str, str], int]) -> dict[str, int]:
-    """The same from flows between hosts, of the links all of whose flows are known."""
-    names = [host for host, _ in hosts]
-    found = dict[str, int]()
-    for host in names:
-        others = [other for other in names if other != host]
-        out = [(host, other) for other in others]
-        into = [(other, host) for other in others]
-        for way, pairs in (("out", out), ("in", into)):
-            rates = [flows[pair] for pair in pairs if pair in flows]
-            if others and len(rates) == len(others):
-                found[f"{host} {way}"] = sum(rates)
-    return found
+def by_rack(hosts: Hosts) -> list[Hosts]:
+    """The hosts of each switch, where there are LEAST_HOSTS or more."""
+    racks = dict[str, list[tuple[str, HostCapacity]]]()
+    for host, told in hosts:
+        racks.setdefault(told.rack, []).append((host, told))
+    return [members for members in racks.values() if len(members) >= LEAST_HOSTS]
 
 
-def relative(rates: Mapping[str, int], plan: Mapping[str, int]) -> dict[str, int]:
-    """`rates` times the factor with which their median is that of the plan: where CPUs are the
-    limit, all links are measured too low alike. No rates unless most links of the plan have one."""
-    if 2 * len(rates) <= len(plan):
-        return {}
-    factor = median(plan[link] / rate for link, rate in rates.items())
-    return {link: max(round(rate * factor), 1) for link, rate in rates.items()}
+def measured(told: Mapping[str, LinkRates], plan: Mapping[str, int]) -> dict[str, int]:
+    """Bit/s of the links of a switch that are known. `plan`: of all of them."""
+    longest = max((row.part for row in told.values()), default=0)
+    enough = max(LEAST_PART, longest * LEAST_OF_LONGEST)
+    found, slow = dict[str, int](), dict[str, int]()
+    for link, row in told.items():
+        if row.most > plan[link] * (1 - CHANGED):
+            found[link] = levelled(row.most, plan)
+        elif row.part >= enough and not _may_wait_at_other_ends(link, plan):
+            slow[link] = max(row.rate, 1)
+    hosts = {_host(link) for link in slow}
+    others = [row.part for link, row in told.items() if _host(link) not in hosts]
+    cpus = max(others, default=0) >= longest * MOST_OF_OTHERS or len(slow) * MOST_SLOW > len(plan)
+    return found | ({} if cpus else slow)
+
+
+def _host(link: str) -> str:
+    return link.rpartition(" ")[0]
+
+
+def _may_wait_at_other_ends(link: str, plan: Mapping[str, int]) -> bool:
+    """Whether the other ends of a link's flows together are hardly faster than the link: data that
+    all wait may wait there."""
+    back = " in" if link.endswith(" out") else " out"
+    ends = [rate for of, rate in plan.items() if of.endswith(back) and _host(of) != _host(link)]
+    return sum(ends) < LEAST_ENDS * plan[link]
+
+
+def levelled(rate: int, plan: Mapping[str, int]) -> int:
+    """The rate of a link that has at least `rate`: that of the fastest of the plan, if noise cannot
+    tell them apart, and no more, since such a link is the limit of no plan."""
+    fastest = max(plan.values())
+    return fastest if rate * CLEARLY >= fastest else rate
 
 
 def with_rates(hosts: Hosts, rates: Mapping[str, int]) -> list[tuple[str, HostCapacity]]:
-    """`hosts` with these rates of their links; rails keep their proportions."""
+    """`hosts` with these rates of their links; others, and racks, stay. Rails keep their
+    proportions."""
     return [
         (
             host,
             told._replace(
-                out_bps=_scaled(told.out_bps, rates[f"{host} out"]),
-                in_bps=_scaled(told.in_bps, rates[f"{host} in"]),
+                out_bps=_scaled(told.out_bps, rates.get(f"{host} out")),
+                in_bps=_scaled(told.in_bps, rates.get(f"{host} in")),
             ),
         )
         for host, told in hosts
     ]
 
 
-def _scaled(rails: tuple[int, ...], rate: int) -> tuple[int, ...]:
+def _scaled(rails: tuple[int, ...], rate: int | None) -> tuple[int, ...]:
     whole = sum(rails)
-    return tuple(max(rail * rate // whole, 1) for rail in rails)
+    return rails if rate is None else tuple(max(rail * rate // whole, 1) for rail in rails)

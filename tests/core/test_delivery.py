@@ -60,19 +60,6 @@ def test_without_a_queue_the_path_delivers_no_less_than_was_known() -> None:
     assert seen == [70] * (STANDING_ROUNDS - 2) + [40, 40]
 
 
-def test_only_rounds_with_a_standing_queue_are_busy() -> None:
-    path = Path()
-    path.round(50)
-    path.round(50, empty=True)
-    path.round(10, dry=True)
-    path.round(LEAST_SAMPLE - 1, standing=True)
-    assert (path.rate.busy_packets, path.rate.busy_seconds) == (0, 0.0)
-    for _ in range(2):
-        path.round(40, standing=True)
-    assert path.rate.busy_packets == 80
-    assert path.rate.busy_seconds == pytest.approx(2.0)
-
-
 @pytest.mark.parametrize("why", ["dry", "few", "no stamp", "no stamp before"])
 def test_what_is_no_sample(why: str) -> None:
     path = Path()

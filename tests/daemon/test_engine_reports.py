@@ -40,6 +40,7 @@ def one(number: int, **changes: Any) -> dict[str, Any]:
         "counters": {"token": number, f"only{number}": 1},
         "effort": {"wakes": 5},
         "paths": [{"address": ["127.0.0.1", number]}],
+        "links": {"out": {"most": 9, "rate": 8, "part": 60 + number, "hosts": 3 - number}},
         "sessions": {"7": session},
     } | changes
 
@@ -54,6 +55,7 @@ def test_counts_add_up_and_paths_follow_each_other() -> None:
     assert whole["counters"] == {"token": 1, "only0": 1, "only1": 1}
     assert whole["effort"] == {"wakes": 10}
     assert [path["address"][1] for path in whole["paths"]] == [0, 1]
+    assert whole["links"] == {"out": {"most": 18, "rate": 16, "part": 60, "hosts": 2}}
     session = whole["sessions"]["7"]
     assert (session["submitted"], session["open"], session["residual_bytes"]) == (3, 2, 20)
     assert session["held_bytes"] == 24

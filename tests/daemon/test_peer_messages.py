@@ -25,6 +25,7 @@ from dlcpd.daemon.peers.peer_messages import (
     Leaving,
     LinkProbeAnswer,
     LinkProbeAsk,
+    LinkRow,
     MalformedPeerMessage,
     NetworkRow,
     OtherVersion,
@@ -34,7 +35,6 @@ from dlcpd.daemon.peers.peer_messages import (
     PlanAsk,
     PlanStep,
     ProbeStep,
-    RateRow,
     RouteRow,
     StreamRow,
     pack,
@@ -77,7 +77,7 @@ ASK = PlanAsk(
     "job", 0, 1, 5, 6, 2, PlanStep.OFFER, [NetworkRow.of("h", CAPACITY)], bytes(16), [], 0
 )
 ANSWER = PlanAnswer("job", 1, 0, 5, 6, 2, PlanStep.PROMISE, [StreamRow(1, 2, 3)], "why")
-RATES = HostRates("job", 1, 0, 5, 6, [RateRow(2, 10**9)])
+RATES = HostRates("job", 1, 0, 5, 6, LinkRow(10**9, 10**9, 97), LinkRow(10**8, 0, 0))
 PROBE = LinkProbeAsk("job", 0, 1, 5, 6, 3, ProbeStep.ROUND, 2, 1 << 20, NO_PEER, 0, idle=True)
 PROBED = LinkProbeAnswer(
     "job", 1, 0, 5, 6, 3, ProbeStep.BEGIN, 0, [RouteRow(2, 3, "10.0.0.1")], "", ""
@@ -135,10 +135,9 @@ def test_the_largest_messages_fit_a_frame() -> None:
     most = [StreamRow(MAX_ENGINES - 1, (1 << 16) - 1, MAX_OPERATION)] * MAX_BEGUN
     ask = replace(ASK, job=wide * 128, network=[], firsts=most, rest=MAX_OPERATION)
     answer = replace(ANSWER, job=wide * 128, limits=most, why=wide * MAX_WHY)
-    rates = replace(RATES, job=wide * 128, rates=[RateRow(MAX_WORLD - 1, MAX_RATE)] * MAX_WORLD)
     routes = [RouteRow(MAX_WORLD - 1, 255, "f" * 64)] * MAX_ROUTES
     probed = replace(PROBED, job=wide * 128, routes=routes, beside=wide * 128, why=wide * MAX_WHY)
-    for message in (hello, goodbye, abort, ask, answer, rates, probed):
+    for message in (hello, goodbye, abort, ask, answer, probed):
         assert len(pack(message)) <= MAX_PEER_FRAME
 
 
@@ -146,7 +145,6 @@ WRONG: list[Any] = [None, True, -1, 1.5, 1 << 64, "x" * 5000, b"x", [], [[1, 2]]
 GOOD: dict[str, list[Any]] = {  # of these, for some fields
     **{name: [[]] for name in ("capacity", "network", "firsts", "limits", "routes")},
     "begun": [[], [[1, 2]]],
-    "rates": [[], [[1, 2]]],
     "digest": [b"x"],
     **{name: [-1] for name in ("target", "source")},
 }

@@ -3,6 +3,7 @@
 import signal
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,6 +141,46 @@ def test_a_host_that_tells_no_rate_any_more_leaves_the_old_plan(tmp_path: Path) 
         assert versions(clients) == {1}
 
 
+def test_a_rank_that_leaves_between_offer_and_adoption_cancels_it_and_the_others_adopt_the_next(
+    tmp_path: Path,
+) -> None:
+    with ExitStack() as stack:
+        daemons = [stack.enter_context(started(tmp_path, n, TOPOLOGY)) for n in (1, 2, 3)]
+        clients = [stack.enter_context(daemon.client()) for daemon in daemons]
+        join_all(clients, "job")
+        reload_all(tmp_path, daemons, TOPOLOGY.replace("2500mbit", "1gbit"))
+        for client in clients:
+            client.command("OfferNetwork")
+        clients[2].close()
+        settled = [client.command("SettleNetwork") for client in clients[:2]]
+        for daemon in daemons[:2]:
+            daemon.wait_for("peer_gone")
+        why = daemons[0].wait_for("plan_kept")["why"]
+        reload_all(tmp_path, daemons, TOPOLOGY.replace("2500mbit", "2gbit"))
+        offers = promised(clients[:2])
+        until(lambda: versions(clients[:2]) == {offers[0]["version"]}, "status has the version")
+    assert why in ("rank 2 has left", "no answer of rank(s) 0, 1, 2 in 3 s")
+    assert [(each["version"], each["rest"]) for each in settled] == [(2, 0)] * 2
+    assert [told[0][0] for _, told in offers[0]["network"]] == [10 * G, 2 * G, 10 * G]
+
+
+def test_a_host_that_halves_its_rate_between_offer_and_adoption_is_offered_again(
+    tmp_path: Path,
+) -> None:
+    with ExitStack() as stack:
+        daemons = [stack.enter_context(started(tmp_path, n, TOPOLOGY)) for n in (1, 2)]
+        clients = [stack.enter_context(daemon.client()) for daemon in daemons]
+        join_all(clients, "job")
+        reload_all(tmp_path, daemons, TOPOLOGY.replace("2500mbit", "2gbit"))
+        offers = [client.command("OfferNetwork") for client in clients]
+        reload_all(tmp_path, daemons, TOPOLOGY.replace("2500mbit", "1gbit"))
+        for client in clients:  # or the offer has been cancelled by then
+            client.emit("NetworkPromised", version=2, limits=[], why="")
+        again = promised(clients)
+        until(lambda: versions(clients) == {3}, "status has the version")
+    assert [offers[0]["network"][1][1][0], again[0]["network"][1][1][0]] == [[2 * G], [G]]
+
+
 def test_when_rank_0_leaves_the_others_keep_the_old_plan(tmp_path: Path) -> None:
     with ExitStack() as stack:
         daemons = [stack.enter_context(started(tmp_path, n, TOPOLOGY)) for n in (1, 2)]
@@ -150,6 +191,14 @@ def test_when_rank_0_leaves_the_others_keep_the_old_plan(tmp_path: Path) -> None
         clients[0].close()
         settled = clients[1].command("SettleNetwork")
     assert (settled["version"], settled["rest"]) == (2, 0)
+
+
+def promised(clients: list[Client]) -> list[dict[str, Any]]:
+    """The next offer at each engine, which promises."""
+    offers = [client.command("OfferNetwork") for client in clients]
+    for client, offer in zip(clients, offers, strict=True):
+        client.emit("NetworkPromised", version=offer["version"], limits=[], why="")
+    return offers
 
 
 def versions(clients: list[Client]) -> set[int]:

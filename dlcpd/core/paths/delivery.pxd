@@ -1,7 +1,5 @@
 cdef class DeliveryRate:
     cdef public double rate
-    cdef public long long busy_packets
-    cdef public double busy_seconds
     cdef public object _rates
     cdef public long long _seen
     cdef public object _since

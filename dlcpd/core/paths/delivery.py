@@ -21,8 +21,6 @@ class DeliveryRate:
 
     rate: float = 0.0  # packets per second: the second best of the last rounds, since the very
     # best may be a stamp that was late; 0 = no sample yet
-    busy_packets: int = 0  # that arrived in rounds with a standing queue
-    busy_seconds: float = 0.0  # of these rounds
     _rates: deque[float] = field(default_factory=lambda: deque(maxlen=ROUNDS))
     _seen: int = 0  # packets that have arrived since the last round's end
     _since: float | None = None  # when it ended: seconds of the peer's clock
@@ -47,9 +45,6 @@ class DeliveryRate:
         if at is not None and self._since is not None and self._seen >= LEAST_SAMPLE:
             took = (at - self._since) % _WRAP
             rate = self._seen / took if took > 0 else 0.0
-            if standing and rate:
-                self.busy_packets += self._seen
-                self.busy_seconds += took
             if empty:
                 rate = max(rate, self.rate)
             if rate and (not dry or rate > self.rate):

@@ -9,6 +9,7 @@ cdef class PathSender:
     cdef public bint congestion_control, port, up, expecting, answered
     cdef public long long stalls
     cdef public dict spaces
+    cdef public object link
 
     @cython.locals(found=SpaceSender)
     cpdef SpaceSender space(self, long long traffic_class)

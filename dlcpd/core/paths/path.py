@@ -7,6 +7,7 @@ from typing import Final
 
 from dlcpd.core.paths import incast
 from dlcpd.core.paths.congestion import CongestionControl
+from dlcpd.core.paths.link_rate import LinkPart
 from dlcpd.core.paths.rtt import Rtt
 from dlcpd.core.paths.space import SpaceReceiver, SpaceSender, unwrap
 
@@ -25,13 +26,14 @@ class PathSender:
     answered: bool = False  # a credit for it arrived since the last check
     stalls: int = 0  # checks in a row that found it silent
     spaces: dict[int, SpaceSender] = field(default_factory=dict)  # by traffic class
+    link: LinkPart = field(default_factory=LinkPart)  # of this host, out of it
 
     def space(self, traffic_class: int) -> SpaceSender:
         """The space of a class, made on its first use."""
         found = self.spaces.get(traffic_class)
         if found is None:
             control = CongestionControl(self.share, self.congestion_control, self.port)
-            found = self.spaces[traffic_class] = SpaceSender(congestion=control)
+            found = self.spaces[traffic_class] = SpaceSender(congestion=control, link=self.link)
         return found
 
     def set_share(self, share: float) -> None:

@@ -12,6 +12,7 @@ from random import Random
 from typing import Final, Self
 
 from dlcpd.core.paths.health import ALARM_LOSS, PathHealth, PathState
+from dlcpd.core.paths.link_rate import LinkPart
 from dlcpd.core.paths.path import PathReceiver, PathSender
 from dlcpd.core.paths.receiving import ReceivingPaths
 from dlcpd.core.paths.routes import Routes
@@ -61,11 +62,13 @@ class Paths:
         alarm_loss: float = ALARM_LOSS,
         seed: int = 0,
         full: Collection[int] = (),
+        link: LinkPart | None = None,
     ) -> Self:
         """`count` unused paths. `seed`: different for each flow of each host, or all of them choose
         the same random paths. `full`: a set that io keeps up to date."""
+        link = link or LinkPart()
         made = cls(
-            [PathSender(1 / count, congestion_control) for _ in range(count)],
+            [PathSender(1 / count, congestion_control, link=link) for _ in range(count)],
             ReceivingPaths([PathReceiver() for _ in range(count)]),
         )
         made.health = [PathHealth(alarm_loss) for _ in range(count)]

@@ -12,6 +12,7 @@ cdef class SpaceSender:
     cdef public object _offset
     cdef public Rtt rtt
     cdef public CongestionControl congestion
+    cdef public object link
 
     cpdef long long limit(self, long long credit)
     cpdef long long worthwhile(self, long long credit)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlcpd.core.paths.congestion import CongestionControl, Feedback
+from dlcpd.core.paths.link_rate import FRAMES, LinkPart
 from dlcpd.core.paths.newest import Newest, microseconds
 from dlcpd.core.paths.rtt import Rtt
 from dlcpd.core.wire.control import SpaceCredit
@@ -59,6 +60,7 @@ class SpaceSender:
     _offset: int | None = None  # microseconds: clock difference and transit of the first sample
     rtt: Rtt = field(default_factory=Rtt)
     congestion: CongestionControl = field(default_factory=CongestionControl)
+    link: LinkPart = field(default_factory=LinkPart)  # of this host, out of it
 
     @property
     def in_flight(self) -> int:
@@ -109,6 +111,8 @@ class SpaceSender:
         again = not (newly or gained or answer)  # its stamp would look like a long round trip
         if credit.echo and not again and self._sample(credit, now):
             delay = self._transit(credit)
+        if gained:
+            self._count(credit, gained, delay, now)
         news = Feedback(
             delay,
             round_trip=min(self.rtt.smoothed, self.rtt.latest),
@@ -122,6 +126,14 @@ class SpaceSender:
         )
         self.congestion.on_credit(now, news)
         return newly
+
+    def _count(self, credit: SpaceCredit, gained: int, delay: float | None, now: float) -> None:
+        """Tell the link of `gained` packets, as of when the newest arrived by our clock."""
+        at, waited = now, 0.0
+        if delay is not None:
+            waited = max(delay - self.congestion.base_delay, 0.0)
+            at += waited - (microseconds(now) - credit.echo) % _WRAP * 1e-6
+        self.link.sent(gained * (self.bytes / max(self.sent, 1) + FRAMES), at, waited)
 
     def is_answer(self, credit: SpaceCredit, now: float) -> bool:
         """Whether a row shows that the peer lives: it acknowledges packets, or echoes a time stamp,

@@ -10,6 +10,7 @@ from typing import Any
 
 from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.paths.health import PathState
+from dlcpd.core.paths.link_rate import LinkPart
 from dlcpd.core.paths.newest import Newest, microseconds
 from dlcpd.core.paths.paths import CONTROL, Paths
 from dlcpd.core.session.agenda import Agenda
@@ -40,6 +41,7 @@ class Flow:
     paths: Paths
     placement: Placement = field(default_factory=NoPlacement)
     agenda: Agenda = field(default_factory=Agenda)
+    link: LinkPart = field(default_factory=LinkPart)  # into this host, from the peer's
     address: str = ""  # UDP address and port of the peer's first path, for errors
     opening: int = 0  # bytes granted in READY: the peer's share if all peers begin at once
     outbox: Outbox = field(init=False)

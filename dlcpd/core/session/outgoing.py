@@ -165,7 +165,8 @@ class Outgoing:
         if ending:
             flags[-ending:] |= ENDING
         space.sent += len(segments)
-        space.bytes += len(segments) * (HEADER_SIZE + sender.segment_size)
+        short = (int(segments[-1]) + 1) * sender.segment_size - len(sender.payload)
+        space.bytes += len(segments) * (HEADER_SIZE + sender.segment_size) - max(short, 0)
         if sender.round:
             space.again += len(segments)
         space.congestion.spend(len(segments))

@@ -182,8 +182,8 @@ class PlannerTable:
     # measure the links of a job before its clients are let in: some seconds, once an hour for the
     # same hosts; set it on all hosts of a job
     probe: bool = flag(False)
-    # measure the links of running jobs on one switch by their traffic, and adopt plans that gain
-    # 10 %; set it on all hosts of a job
+    # measure the links of running jobs by their traffic, and adopt plans that gain 10 %; set it on
+    # all hosts of a job
     replan: bool = flag(False)
 
 

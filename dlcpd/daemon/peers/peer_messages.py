@@ -207,17 +207,19 @@ class PlanAnswer(_PeerMessage, frozen=True):
     why: Annotated[str, most(MAX_WHY)]  # "" = done
 
 
-class RateRow(NamedTuple):
-    """The rate of the sender's flow to a rank, while it was busy."""
+class LinkRow(NamedTuple):
+    """One direction of a host's link, as `dlcpd.planning.passive.LinkRates`."""
 
-    rank: Annotated[int, between(0, MAX_WORLD - 1)]
-    bps: Annotated[int, between(1, MAX_RATE)]
+    most: Annotated[int, between(0, MAX_RATE)]
+    rate: Annotated[int, between(0, MAX_RATE)]
+    part: Annotated[int, between(0, 100)]
 
 
 class HostRates(_PeerMessage, frozen=True):
-    """To rank 0: the rates of the sender's flows in the last window; others were not busy."""
+    """To rank 0: the link of the sender's host in the last window."""
 
-    rates: Annotated[list[RateRow], most(MAX_WORLD)]
+    out: LinkRow
+    into: LinkRow
 
 
 class ProbeStep(IntEnum):

@@ -10,6 +10,9 @@ Rank 0 repeats a step until each rank has answered it, so loss, repetition and o
 not matter. Before ADOPT, a refusal, GIVE_UP seconds, or a rank that leaves, cancels the offer.
 After it nothing does: some engine may have begun an operation in the new network. A rank that has
 promised waits for rank 0 alone; where rank 0 has left, it keeps the old network.
+
+A rank that leaves delivers the operations that it has begun, in the old network, and promises
+nothing. So nothing is offered until its Goodbye: then they are delivered, or fail on all ranks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -59,7 +62,7 @@ class Leader:
     _waiting: set[int] = field(default_factory=set)  # these ranks
     _promised: dict[tuple[int, int], int] = field(default_factory=dict)  # greatest limits
     _next: Hosts = ()  # to be offered
-    _closed: bool = False  # a rank has left
+    leaving: set[int] = field(default_factory=set)  # ranks that have yet to say Goodbye
     _repeat: float = 0.0  # seconds until the step is repeated
     _send_at: float = 0.0
     _until: float = 0.0  # the end of GIVE_UP
@@ -81,9 +84,8 @@ class Leader:
 
     def propose(self, network: Hosts, now: float) -> None:
         """Offer a network, after the present offer has ended. Only the newest is kept."""
-        if not self._closed:
-            self._next = network
-            self._start(now)
+        self._next = network
+        self._start(now)
 
     def due(self, now: float) -> list[tuple[int, StepAsk]]:
         """The messages that are to be sent now, by rank."""
@@ -116,14 +118,17 @@ class Leader:
         if not self._waiting:
             self._advance(asked, now)
 
-    def on_gone(self, rank: int, now: float) -> None:
-        """A rank has left the job: nothing more is offered."""
+    def on_gone(self, rank: int, now: float, *, leaving: bool = False) -> None:
+        """A rank has left the job, or, if `leaving`, will do so after its operations."""
         self.ranks.discard(rank)
         self._waiting.discard(rank)
-        self._closed, self._next = True, ()
+        if leaving:
+            self.leaving.add(rank)
+        else:
+            self.leaving.discard(rank)
         if self._asked is None:
-            return
-        if self._asked.step in (PlanStep.OFFER, PlanStep.PROMISE):
+            self._start(now)
+        elif self._asked.step in (PlanStep.OFFER, PlanStep.PROMISE):
             self._cancel(f"rank {rank} has left", now)
         elif not self._waiting:
             self._end(now)
@@ -136,7 +141,7 @@ class Leader:
         return StepAsk(asked.version, PlanStep.CANCEL)
 
     def _start(self, now: float) -> None:
-        if self._asked is not None or not self._next:
+        if self._asked is not None or not self._next or self.leaving:
             return
         network, self._next = self._next, ()
         self.version += 1

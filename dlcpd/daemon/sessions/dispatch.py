@@ -252,7 +252,7 @@ class Dispatch:
         if not link.leaving:
             log.info("peer_leaving", session=session, peer=link, text=said.text)
         link.leaving = True
-        self._sessions.planner.gone(session, link)
+        self._sessions.planner.gone(session, link, leaving=True)
         left = PeerLeft(session.number, link.rank, said.text, said.begun, said.last)
         self._engines.send(said.engine, left)
 

@@ -14,12 +14,12 @@ from dlcpd.daemon.peers.peer_messages import (
     HostRates,
     LinkProbeAnswer,
     LinkProbeAsk,
+    LinkRow,
     NetworkRow,
     PlanAnswer,
     PlanAsk,
     PlanMessage,
     PlanStep,
-    RateRow,
     StreamRow,
     pack,
 )
@@ -72,9 +72,6 @@ class Planner:
         self.capacity: HostCapacity | None = None
         self._loop, self._table, self._peers, self._engines = loop, table, peers, engines
         self._open: dict[int, Planning] = {}  # by session
-        self.replanner = Replanner(
-            loop, engines, tell=self._tell_rates, propose=self._propose_better
-        )
         self.probing = JobProbes(
             loop,
             table,
@@ -82,6 +79,13 @@ class Planner:
             engines=engines,
             told=lambda session: self._open[session.number].told,
             propose=self._propose_better,
+        )
+        self.replanner = Replanner(
+            loop,
+            engines,
+            tell=self._tell_rates,
+            propose=self._propose_better,
+            probe=self.probing.prober.beside,
         )
 
     def configure(self, table: PlannerTable) -> None:
@@ -129,15 +133,15 @@ class Planner:
             if (made := self._open.get(session.number)) is not None:
                 self._host_news(session, made)
 
-    def gone(self, session: LocalSession, link: Link) -> None:
-        """A peer has left the job, or is about to."""
-        self.replanner.ends(session)  # rank 0 offers nothing more
+    def gone(self, session: LocalSession, link: Link, *, leaving: bool = False) -> None:
+        """A peer has left the job. `leaving`: it will, after the operations that it has begun."""
+        self.replanner.gone(session, link.rank)
         self.probing.gone(session, link)
         made = self._open.get(session.number)
         if made is None:
             return
         if made.leader is not None:
-            made.leader.on_gone(link.rank, self._loop.time())
+            made.leader.on_gone(link.rank, self._loop.time(), leaving=leaving)
             self._go_on(session, made)
         if link.rank == 0:
             self._carry_out(session, made, made.follower.on_leader_gone())
@@ -179,7 +183,7 @@ class Planner:
             answer = StepAnswer(message.version, message.step, message.limits, message.why)
             self._answered(session, made, link.rank, answer)
         elif isinstance(message, HostRates):
-            self.replanner.heard(session, link.rank, message.rates)
+            self.replanner.heard(session, link.rank, message.out, message.into)
         else:
             self._heard_news(session, made, link, message)
         return True
@@ -265,19 +269,20 @@ class Planner:
         self._go_on(session, made)
 
     def _propose_better(self, session: LocalSession, network: Hosts) -> bool:
-        """Offer a network that was measured. False: rank 0 offers another one, or nothing more."""
+        """Offer a network that was measured. False: rank 0 offers another one, or cannot now."""
         made = self._open.get(session.number)
-        if made is None or made.leader is None or made.leader.busy:
+        if made is None or made.leader is None or made.leader.busy or made.leader.leaving:
             return False
         self._offer(session, made, network)
         return made.leader.busy
 
-    def _tell_rates(self, session: LocalSession, rates: list[RateRow]) -> None:
+    def _tell_rates(self, session: LocalSession, out: LinkRow, into: LinkRow) -> None:
         link = session.membership.links.get(0)
         if link is None:
-            self.replanner.heard(session, 0, rates)
-        elif rates and session.number in self._open:
-            self._peers.send(address_of(link), HostRates(*session.membership.names_to(link), rates))
+            self.replanner.heard(session, 0, out, into)
+        elif session.number in self._open:
+            names = session.membership.names_to(link)
+            self._peers.send(address_of(link), HostRates(*names, out, into))
 
     def _go_on(self, session: LocalSession, made: Planning) -> None:
         """Set the timer of the present offer."""
@@ -286,7 +291,7 @@ class Planner:
             return
         if leader.news:
             made.proposed = session.network
-            self.replanner.settled(session)
+            self.replanner.settled(session, adopted=False)
             log.warning("plan_kept", session=session.number, why=leader.take_news())
         if (at := leader.due_at) is not None:
             set_timer(session, "plan", self._loop.call_at(at, self._send_due, session, made))
@@ -341,4 +346,4 @@ class Planner:
             session.network, session.version = list(settle.network), settle.version
             session.plan = effect(network)
             log_plan(session)
-            self.replanner.settled(session)
+            self.replanner.settled(session, adopted=True)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from dlcpd.contract.errors import BadOperation, ProbeFailed, TooMany
 from dlcpd.daemon.engines import Engines
-from dlcpd.daemon.peers.membership import Link
+from dlcpd.daemon.peers.membership import Link, LinkState
 from dlcpd.daemon.peers.peer_messages import MAX_PROBE, LinkProbeAnswer, LinkProbeAsk, ProbeStep
 from dlcpd.daemon.peers.peers import Peers
 from dlcpd.daemon.sessions.adoption import Hosts
@@ -31,7 +31,8 @@ MARGIN: Final = 2.0  # seconds that an answer may come after DEADLINE
 END_WAIT: Final = 1.0  # seconds for the answers to END
 BITS: Final = 8
 
-RankPairs = Mapping[tuple[int, int], int]  # by (sender, receiver), ranks
+Pair = tuple[int, int]  # sender and receiver, ranks
+RankPairs = Mapping[Pair, int]
 
 
 class Step(NamedTuple):
@@ -129,8 +130,11 @@ class ProbeLeader:
         """Probe all links of a job that runs no operations. Raises: BadOperation, TooMany,
         ProbeFailed."""
         lead, ranks = self._leads.get(session.number), first_ranks(session)
+        here = hosts_by_rank(session)
         if lead is None:
             raise BadOperation(f"{session}: rank 0 leads the probe of its job: ask its daemon")
+        if gone := [link for rank, link in session.membership.links.items() if rank not in here]:
+            raise BadOperation(f"{session}: {gone[0]} has left; join the job again to probe it")
         if len(ranks) == 1:
             raise BadOperation(f"{session}: all ranks are on one host, so there is no link")
         if lead.running:
@@ -172,7 +176,7 @@ class ProbeLeader:
         ranks = {pair: (order[pair[0]], order[pair[1]]) for pair in pairs}
         sizes, found = dict.fromkeys(ranks.values(), FIRST_BYTES), dict[tuple[int, int], int]()
         for attempt in range(MOST_TIMES):
-            rates, before = await self.exchange(lead.session, sizes, idle=True), sizes
+            rates, before = await self._exchange(lead, sizes, idle=True), sizes
             for pair, rate in rates.items() if attempt else ():
                 found[pair] = max(rate, found.get(pair, 0))
             sizes = {pair: bytes_of(rate, SECONDS) for pair, rate in rates.items()}
@@ -180,12 +184,23 @@ class ProbeLeader:
                 break
         return {pair: found[of] for pair, of in ranks.items()}
 
-    async def exchange(
-        self, session: LocalSession, sizes: RankPairs, *, idle: bool
-    ) -> dict[tuple[int, int], int]:
+    async def beside(self, session: LocalSession, sizes: RankPairs) -> RankPairs:
+        """Have ranks send bytes to others while the job runs operations: as `_exchange`. Raises:
+        TooMany, ProbeFailed."""
+        lead = self._leads.get(session.number)
+        if lead is None or lead.running:
+            raise TooMany(f"{session}: a probe of the job runs already")
+        lead.running = True
+        try:
+            return await self._exchange(lead, sizes, idle=False)
+        finally:
+            lead.running = False
+
+    async def _exchange(self, lead: Lead, sizes: RankPairs, *, idle: bool) -> dict[Pair, int]:
         """Have ranks send bytes to others at the same time; returns bit/s by (sender, receiver).
-        A rank sends to one and receives from one at most. Raises: ProbeFailed."""
-        lead, steps = self._leads[session.number], dict[int, Step]()
+        A rank sends to one and receives from one at most. `idle`: no operation of the job may run.
+        Raises: ProbeFailed."""
+        steps = dict[int, Step]()
         for (sender, receiver), size in sizes.items():
             new = Step(ProbeStep.ROUND, idle=idle)
             steps[sender] = steps.get(sender, new)._replace(target=receiver, out_bytes=size)
@@ -244,14 +259,18 @@ class ProbeLeader:
 
 
 def first_ranks(session: LocalSession) -> dict[str, int]:
-    """The first rank of each host, by host, in the order of `Membership.capacities`."""
-    membership = session.membership
-    hosts = {membership.rank: membership.host}
-    hosts |= {rank: link.host for rank, link in membership.links.items()}
+    """The first rank of each host that has not left, in the order of `Membership.capacities`."""
     found = dict[str, int]()
-    for rank, host in sorted(hosts.items()):
+    for rank, host in sorted(hosts_by_rank(session).items()):
         found.setdefault(host, rank)
     return found
+
+
+def hosts_by_rank(session: LocalSession) -> dict[int, str]:
+    """The host of each rank that has not left."""
+    links = session.membership.links.items()
+    found = {rank: link.host for rank, link in links if link.state is not LinkState.GONE}
+    return found | {session.membership.rank: session.membership.host}
 
 
 def bytes_of(rate: int, seconds: float) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Event
 from typing import Any
 
 import pytest
@@ -73,6 +74,24 @@ def step(sessions: list[Session]) -> None:
     assert torch.allclose(tensors[0], expected, atol=1e-4)
 
 
+def beside(hosts: Hosts, name: str, others: list[Session]) -> list[str]:
+    """The jobs that a probe names, which runs beside the operations of another job."""
+    over = Event()
+
+    def train() -> None:
+        while not over.is_set():
+            step(others)
+
+    with ThreadPoolExecutor(1) as pool:
+        training = pool.submit(train)
+        try:
+            found: list[str] = measured(hosts, name)["beside"]
+        finally:
+            over.set()
+        training.result()
+    return found
+
+
 def plans(sessions: list[Session]) -> set[str]:
     return {session.status()["sessions"][0]["plan"] for session in sessions}
 
@@ -99,9 +118,13 @@ def test_a_slow_host_is_found_as_the_ranks_join() -> None:
         assert near(found[-1], rates), found
         assert found[-1]["beside"] == [] and found[-1]["racks"].startswith("one: ")
         again = joined(hosts, "again")  # the same hosts: nothing is measured
+        assert "event=probe_kept" in (hosts.members[0].folder / "dlcpd.log").read_text()
+        names = {row["job"] for row in sessions[0].status()["sessions"]}
+        [other] = [name for name in names if name.startswith("again")]
+        [probed] = names - {other}
+        assert beside(hosts, probed, again) == [other]
         for session in again:
             session.close()
-        assert "event=probe_kept" in (hosts.members[0].folder / "dlcpd.log").read_text()
 
 
 def test_racks_and_their_uplinks_are_found() -> None:
