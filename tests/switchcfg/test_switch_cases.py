@@ -69,6 +69,17 @@ TESTS: Final = {
     "F3": ("test_secrets", "test_states_plans_errors_and_records_have_none"),
     "F4": ("test_import", "test_many_lines_of_one_kind_are_one"),
 }  # fmt: skip
+# Further instances of F: (module, test)
+USE: Final = (
+    ("test_import", "test_ports_of_several_speeds_are_groups_with_their_rates"),
+    ("test_import", "test_a_switch_without_qos_has_all_its_ports"),
+    ("test_import", "test_nothing_of_a_device_gets_out_of_its_comment"),
+    ("test_workflow", "test_a_time_that_is_too_short_is_refused_with_the_least_that_works"),
+    ("test_workflow", "test_long_steps_are_told_one_by_one_and_short_ones_are_not"),
+    ("test_secrets", "test_a_line_keeps_its_words_and_loses_its_secret"),
+    ("test_plan", "test_objects_with_the_same_changes_share_their_lines"),
+    ("test_bad_input", "test_the_first_line_of_the_other_platform_is_named"),
+)
 _BARE: Final = PORT.replace("   LINE\n", "")
 _JUNOS: Final = (
     "set system host-name leaf\n"
@@ -309,9 +320,8 @@ MORE: Final = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("case", TESTS)
-def test_each_case_has_a_test(case: str) -> None:
-    module, name = TESTS[case]
+@pytest.mark.parametrize(("module", "name"), [*TESTS.values(), *USE])
+def test_each_case_has_a_test(module: str, name: str) -> None:
     assert callable(getattr(importlib.import_module(f"tests.switchcfg.{module}"), name))
 
 
