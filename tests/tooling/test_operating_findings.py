@@ -58,6 +58,8 @@ FINDINGS: Final = {  # by number: a report's title, and tests as FOLDER/MODULE::
     "O8 one version for everything, and no skew": (
         "tooling/test_build_version::test_commits_count_up_to_a_release_and_on",
         "daemon/test_versions::test_a_client_one_version_behind_trains_with_one_of_this_version",
+        "daemon/test_versions::test_commands_ask_a_daemon_of_the_version_before",
+        "deploy/test_rolling::test_an_upgrade_and_its_rollback",
         "daemon/test_versions::test_daemons_of_this_and_the_next_version_serve_a_job",
         "deploy/test_package::test_upgrade",
     ),
