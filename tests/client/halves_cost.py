@@ -10,7 +10,6 @@ all-gather is from this rank's part, as FSDP2's. Nothing here is a test.
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 
 import psutil
@@ -19,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dlcp_client import Session, connect
+from tests.cpu_time import cpu_seconds
 
 ROUNDS, WARMUP, EACH = 6, 2, 10  # EACH: operations between two measurements
 
@@ -70,23 +70,22 @@ def calls(session: Session, count: int) -> dict[str, Callable[[], None]]:
 def cpu_of(session: Session, call: Callable[[], None]) -> float:
     """CPU ms of one call, of all ranks and their daemon."""
     dist.barrier()
-    before = cpu_seconds(session)
+    before = cpu_of_both(session)
     for _ in range(EACH):
         call()
     dist.barrier()
-    spent = torch.tensor([cpu_seconds(session) - before])
+    spent = torch.tensor([cpu_of_both(session) - before])
     dist.all_reduce(spent)
     return float(spent) / EACH * 1e3
 
 
-def cpu_seconds(session: Session) -> float:
-    """Of this process, and of the daemon on the rank that started it (proc(5), schedstat)."""
+def cpu_of_both(session: Session) -> float:
+    """Of this process, and of the daemon on the rank that started it (see cpu_seconds)."""
     spent = time.process_time()
     if session.daemon_pid is not None:
         daemon = psutil.Process(session.daemon_pid)
         for process in (daemon, *daemon.children(recursive=True)):
-            for thread in Path("/proc", str(process.pid), "task").iterdir():
-                spent += int((thread / "schedstat").read_text().split()[0]) / 1e9
+            spent += cpu_seconds(process.pid)
     return spent
 
 

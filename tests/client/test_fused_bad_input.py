@@ -1,10 +1,11 @@
 """Each kind of bad input to fused programs has a test, which this table names."""
 
-import ast
 from pathlib import Path
 from typing import Final
 
 import pytest
+
+from tests.named import has_function
 
 TESTS: Final = Path(__file__).parents[1]
 REFUSALS: Final = "client/test_fused_refusals.py"
@@ -52,5 +53,4 @@ CASES: Final = {
 @pytest.mark.parametrize("case", CASES)
 def test_each_kind_has_its_test(case: str) -> None:
     file, _, name = CASES[case].partition("::")
-    tree = ast.parse((TESTS / file).read_text(encoding="utf-8"))
-    assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert has_function(TESTS / file, name)

@@ -11,6 +11,7 @@ from typing import Final
 
 from dlcpd.contract.inquiries import Health, HealthRequest, Status
 from dlcpd.inspection.conversation import Conversation
+from tests.cpu_time import cpu_seconds
 from tests.daemon.kit import Daemon, configuration
 
 RANKS: Final = (8, 32, 64, 128, 256)
@@ -28,24 +29,18 @@ class Cost:
     health: float
 
 
-def cpu(process: int) -> float:
-    """CPU seconds of all threads of a process so far."""
-    tasks = Path(f"/proc/{process}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
-
-
 def cost(folder: Path, ranks: int, paths: int, questions: int = QUESTIONS) -> Cost:
     """Measure a daemon with 8 ranks of a job of `ranks`."""
     with Daemon(configuration(folder), mode=f"big:{ranks}:{paths}") as daemon:
         process = daemon.ready().process.pid
         with Conversation(str(daemon.socket)) as client:
             client.status(0)  # imports and first allocations
-            before = cpu(process)
+            before = cpu_seconds(process)
             report = client.status(0)
-            asked = cpu(process)
+            asked = cpu_seconds(process)
             for _ in range(questions):
                 assert client.ask(HealthRequest(), Health).healthy
-            after = cpu(process)
+            after = cpu_seconds(process)
     engine = report["engine"]
     assert "error" not in engine and "truncated" not in engine
     rows = sum(len(row["paths"]) for each in engine["sessions"].values() for row in each["peers"])

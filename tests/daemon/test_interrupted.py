@@ -8,16 +8,26 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from dlcpd.ctl.main import main as dlcpctl
-from tests.daemon.kit import PATIENCE, Daemon, configuration, environment, join_all
+from tests.daemon.kit import PATIENCE, Client, Daemon, configuration, environment, join_all
 from tests.daemon.test_metrics import LISTEN, port_of
 from tests.daemon.test_versions import NEXT
 
 Capture = pytest.CaptureFixture[str]
+
+
+@contextmanager
+def training(config: Path) -> Iterator[tuple[Daemon, Client]]:
+    """A daemon with the job "train" of two ranks, and the client of the first."""
+    with Daemon(config) as daemon, daemon.client() as one, daemon.client() as two:
+        join_all([one, two], "train")
+        yield daemon, one
 
 
 def draining(daemon: Daemon) -> "subprocess.Popen[str]":
@@ -38,12 +48,7 @@ def draining(daemon: Daemon) -> "subprocess.Popen[str]":
 def test_a_drain_that_is_interrupted_ends_no_job_and_leaves_the_cordon(
     tmp_path: Path, capsys: Capture
 ) -> None:
-    with (
-        Daemon(configuration(tmp_path)) as daemon,
-        daemon.client() as one,
-        daemon.client() as two,
-    ):
-        join_all([one, two], "train")
+    with training(configuration(tmp_path)) as (daemon, one):
         command = draining(daemon)
         command.send_signal(signal.SIGINT)
         _, said = command.communicate(timeout=PATIENCE)
@@ -59,8 +64,7 @@ def test_a_daemon_that_is_replaced_in_a_drain_is_said_and_the_next_version_is_co
     tmp_path: Path,
 ) -> None:
     config = configuration(tmp_path)
-    with Daemon(config) as daemon, daemon.client() as one, daemon.client() as two:
-        join_all([one, two], "train")
+    with training(config) as (daemon, _):
         command = draining(daemon)
         daemon.signal(signal.SIGTERM)
         assert daemon.wait() == 0
@@ -89,12 +93,7 @@ def test_a_daemon_ends_though_a_scrape_is_open_and_the_next_scrape_is_refused(
 def test_health_of_a_daemon_whose_engine_is_stopped_ends_no_job(
     tmp_path: Path, capsys: Capture
 ) -> None:
-    with (
-        Daemon(configuration(tmp_path)) as daemon,
-        daemon.client() as one,
-        daemon.client() as two,
-    ):
-        join_all([one, two], "train")
+    with training(configuration(tmp_path)) as (daemon, one):
         engine = daemon.engine_pid
         os.kill(engine, signal.SIGSTOP)
         try:

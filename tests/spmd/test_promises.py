@@ -1,6 +1,5 @@
 """Which test shows which promise of `spmd`: every one that is named here exists."""
 
-import ast
 import re
 from collections import defaultdict
 from fnmatch import fnmatchcase
@@ -9,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from tests.named import has_function
 from tests.spmd.trainings import CASES, case
 
 HERE: Final = Path(__file__).parent
@@ -77,8 +77,7 @@ PROMISES: Final[dict[str, str]] = {
 def test_each_promise_has_a_test(promise: str) -> None:
     for name in PROMISES[promise].split():
         file, _, function = name.partition("::")
-        tree = ast.parse((HERE / file).read_text())
-        assert function in {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}
+        assert has_function(HERE / file, function)
 
 
 @pytest.mark.parametrize("name", CASES)

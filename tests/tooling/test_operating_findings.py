@@ -4,13 +4,13 @@ Those about systemd, boot, packages and clusters are in tests/deploy, on a boote
 schemas.
 """
 
-import ast
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from dlcpd.daemon.metrics.families import FAMILIES
+from tests.named import has_function
 
 TESTS: Final = Path(__file__).parents[1]
 FINDINGS: Final = {  # by number: a report's title, and tests as FOLDER/MODULE::NAME
@@ -131,8 +131,7 @@ def test_each_finding_has_its_row() -> None:
 @pytest.mark.parametrize("test", sorted({test for tests in FINDINGS.values() for test in tests}))
 def test_a_test_of_the_table_exists(test: str) -> None:
     module, _, name = test.partition("::")
-    tree = ast.parse((TESTS / f"{module}.py").read_text())
-    assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert has_function(TESTS / f"{module}.py", name)
 
 
 def test_no_label_of_prometheus_is_ours() -> None:

@@ -32,7 +32,7 @@ class _Region(Protocol):
 
 
 class _Captured:
-    """A region of a model that is being captured. `axes`: those that the region knows."""
+    """A region of a model that is being captured. `axes` gets the names of those that it uses."""
 
     def __init__(self, mesh: Mesh, axes: set[str]) -> None:
         self.mesh, self._axes = mesh, axes

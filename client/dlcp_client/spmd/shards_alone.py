@@ -53,10 +53,10 @@ class _Meeting:
         self._barrier.wait()
         found = list(self._brought)
         self._barrier.wait()  # before the next values come
-        for other, (theirs, _) in enumerate(found):
-            if theirs != call:
+        for other, (its, _) in enumerate(found):
+            if its != call:
                 raise BadConfig(
-                    f"shard {rank} of {self._where} calls {call}, and shard {other} {theirs}: all "
+                    f"shard {rank} of {self._where} calls {call}, and shard {other} {its}: all "
                     "must call the same collectives"
                 )
         return [one for _, one in found]

@@ -53,7 +53,7 @@ class Watched:
 class Replanner:
     """Sessions with a network, while enabled. `tell` passes both directions of this host's link to
     rank 0; `propose` has rank 0 offer a network, and does nothing while it offers another; `probe`
-    has ranks send bytes to others beside the job's operations."""
+    has ranks send each other bytes while the job's operations run."""
 
     def __init__(
         self,
