@@ -34,6 +34,7 @@ from dlcpd.io.engine import Engine
 from dlcpd.io.kept_costs import write
 from dlcpd.io.poll import EngineBroken
 from dlcpd.schedules.draft import Draft, Steps, of_input, of_output
+from dlcpd.schedules.layout import SEGMENT
 from dlcpd.schedules.model import Program, Receive, Send
 from dlcpd.schedules.network import MAX_COST, TYPICAL, Costs
 
@@ -41,7 +42,6 @@ MakeEngine = Callable[[EngineConfig, socket.socket], Engine]
 
 PAIR: Final = 2  # engines
 SESSION: Final = 1
-SEGMENT: Final = 1408  # bytes; loopback lets longer ones pass than most networks
 SMALL: Final = 1024  # bytes of a transfer: one datagram
 LARGE: Final = 1 << 20  # bytes: 745 datagrams, in bursts as an engine sends them
 MANY: Final = 32  # transfers, each way

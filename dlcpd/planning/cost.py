@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dlcpd.schedules.layout import SEGMENT
 from dlcpd.schedules.model import Program, Receive, Send
 from dlcpd.schedules.network import Costs, JobNetwork
 
-SEGMENT: Final = 1408  # bytes of a full datagram, without headers
 AROUND: Final = 98  # bytes of headers and framing of a datagram
 # Fitted to the simulated core (docs/planner.md): pacing and control take the rest of the rate.
 EFFICIENCY: Final = 0.81

@@ -16,7 +16,7 @@ from dlcpd.schedules.builders.tree import binomial
 from dlcpd.schedules.draft import LONGEST
 from dlcpd.schedules.forest import LEAST_AHEAD, ROOT, UNIT, Forest, Tree
 from dlcpd.schedules.lanes import from_root, owned_by_ranks, rotated
-from dlcpd.schedules.layout import ALIGNMENT
+from dlcpd.schedules.layout import ALIGNMENT, SEGMENT
 from dlcpd.schedules.network import JobNetwork
 from dlcpd.schedules.shares import integer_shares, one_switch, two_levels
 
@@ -24,7 +24,8 @@ FOREST: Final = "forest"  # name of the schedule
 WORTH: Final = Fraction(21, 20)  # least gain of a forest: rates are known to two digits
 LARGE: Final = 25 << 20  # bytes; a bucket of DDP
 MOST_RANKS: Final = 256  # up to 0.5 s of an engine's time; a tree per rank
-LEAST_CHUNK: Final = 4 << 10  # bytes; 3 datagrams of 1,408 B
+LEAST_CHUNK: Final = 4 * SEGMENT
+CONTROL: Final = 128  # bytes on a link for a transfer: its part of COMPLETE, CREDIT and END
 LEAST_CODED: Final = 256 << 10  # bytes, before a codec encodes them
 # Of an operation, unless they are LONGEST: a program is kept in memory. On 64 hosts 3 MB of steps.
 MOST_CHUNKS: Final = 2048
@@ -112,7 +113,9 @@ def _fastest(
     seconds = min(times)
     forest = forests[times.index(seconds)]
     carried = [carried // UNIT for _, carried in _carried(forest, exchange)]
+    told = ((tree.parents, CONTROL * UNIT) for tree in forest.trees)
     row_ns = network.costs.transfer_ns * _transfers(forest, way)
+    row_ns += int(busiest(network, hosts, told, way) * NANOSECONDS)
     chunk = _chunk(carried, seconds, row_ns, most_chunk)
     if exchange.one_hop:  # each chunk has a head, or a scale, of its own
         chunk = min(max(chunk, LEAST_CODED), most_chunk)
@@ -251,8 +254,9 @@ def _ahead(row: Fraction, latency_ns: int) -> int:
 
 def _chunk(carried: Sequence[int], seconds: Fraction, row_ns: int, most: int) -> int:
     """Bytes of the chunks of the tree that carries most; `carried`: bytes of each tree, `row_ns`:
-    CPU time of a row. With K rows an operation of T seconds takes (K + DEPTH) / K x T, and the CPU
-    time of K rows: least with K = sqrt(DEPTH x T / that of one)."""
+    time of a row's control, of CPU and links. With K rows an operation of T seconds takes
+    (K + DEPTH) / K x T, and the time of K rows: least with K = sqrt(DEPTH x T / that of one)."""
     count = isqrt(int(DEPTH * seconds * NANOSECONDS / max(row_ns, 1))) or 1
     wanted = max(-(-max(carried) // count), -(-sum(carried) // MOST_CHUNKS))
-    return min(max(-(-wanted // ALIGNMENT) * ALIGNMENT, LEAST_CHUNK), most, LONGEST)
+    whole = (wanted + SEGMENT // 2) // SEGMENT * SEGMENT
+    return min(max(whole, LEAST_CHUNK), most, LONGEST)

@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Final
 
 ALIGNMENT: Final = 64  # bytes; a cache line, and a multiple of every element size
+SEGMENT: Final = 1408  # bytes of data in a full datagram, at the usual MTU
 
 
 @dataclass(frozen=True, slots=True)

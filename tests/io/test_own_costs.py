@@ -10,15 +10,16 @@ from dlcpd.contract.errors import AddressUnavailable
 from dlcpd.io import own_costs
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.engine import Engine
+from dlcpd.schedules.layout import SEGMENT
 from dlcpd.schedules.network import MAX_COST, TYPICAL, Costs
 
 
 def test_each_kind_of_program_is_a_window_of_its_own() -> None:
     """Many transfers, many datagrams, many wake-ups: else the costs could not be told apart."""
-    with own_costs.pair(Engine, EngineConfig(segment_size=own_costs.SEGMENT)) as engines:
+    with own_costs.pair(Engine, EngineConfig(segment_size=SEGMENT)) as engines:
         many, large, turns = own_costs.windows(engines)
     assert many.transfers == 4 * own_costs.MANY and turns.transfers == 2 * own_costs.TURNS
-    assert large.datagrams >= 4 * own_costs.LARGE // own_costs.SEGMENT
+    assert large.datagrams >= 4 * own_costs.LARGE // SEGMENT
     assert turns.wake_ups >= own_costs.TURNS
     assert many.datagrams < large.datagrams / 10 and large.transfers < many.transfers / 10
 

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlcpd.planning.choice import DIRECT, ONE_SHOT, candidates, choose
-from dlcpd.planning.cost import AROUND, ARRIVALS, EFFICIENCY, ROUND, SEGMENT, predict
+from dlcpd.planning.cost import AROUND, ARRIVALS, EFFICIENCY, ROUND, predict
 from dlcpd.schedules.builders.all_reduce import direct, one_shot
+from dlcpd.schedules.layout import SEGMENT
 from dlcpd.schedules.model import Program
 from dlcpd.schedules.network import Costs, Host, JobNetwork, Rack
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from dlcpd.contract.traffic import DROP_PRECEDENCES
 from dlcpd.core.paths.paths import Paths
-from dlcpd.core.paths.rtt import LEAST_REORDERING, MIN_RTO
+from dlcpd.core.paths.rtt import LEAST_REORDERING
 from dlcpd.core.session.agenda import Agenda
 from dlcpd.core.session.outbox import ANSWER_DELAY, Outbox
 from dlcpd.core.timers import Timer
@@ -128,14 +128,17 @@ class Arrivals:
         """Quiet time after which missing segments count as lost, seconds.
 
         Until a hole in the packet numbers shows a loss, the missing segments are behind all that
-        came: the sender may have been without a CPU for a moment, between two of the last
-        datagrams. On paths that keep the order, none come after the ENDs that followed them.
+        came: the sender may have been without a CPU for a moment, or a slow link carries other data
+        between two of the last datagrams. If they are lost, the END of the sender makes the hole
+        when its timer expires, and this rank waits as long. On paths that keep the order, none come
+        after the ENDs that followed them.
         """
         holes = self.paths.rx.holes
         if receiver.followed and holes.are_losses:
             return LEAST_REORDERING
-        reordering = self.paths.reordering(receiver.traffic_class)
-        return reordering if holes.count > receiver.holes else max(reordering, MIN_RTO)
+        if holes.count > receiver.holes:
+            return self.paths.reordering(receiver.traffic_class)
+        return self.paths.timeout(receiver.traffic_class)
 
     def _limit_wait(self, incoming: Incoming, now: float) -> None:
         """Set the time until which the receiver waits for the end of the first pass."""
