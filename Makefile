@@ -23,11 +23,13 @@ QUIET_ATTACKS := $(addprefix tests/attack/, test_store.py test_held_folders.py \
 SERIAL_TESTS := $(filter-out $(QUIET_ATTACKS),$(wildcard tests/attack/test_*.py)) tests/lab \
 	tests/path_mtu tests/tooling/test_readme.py tests/tooling/test_quickstart.py
 TRAFFIC_TESTS := tests/switches/test_traffic.py tests/switches/test_fabric.py
+# Their tests that start no processes only compute: tests/kinds.py marks them `computing`.
+COMPUTING_TESTS := tests/language tests/simulation tests/spmd
 PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=dlcpd.planning --cov=dlcpd.requests \
 	--cov=switchcfg --cov-branch --cov-report=term --cov-fail-under=95
 
-.PHONY: venv compiled test test-all cov switches-emulated e2e-switch e2e-deploy screenshots attack faults drill fuzz soak conformance demo docs configuration-reference lint format types contracts check system-deps clean
+.PHONY: venv compiled test test-all processes serial computing cov switches-emulated e2e-switch e2e-deploy screenshots attack faults drill fuzz soak conformance demo docs configuration-reference lint format types contracts check system-deps clean
 
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -53,13 +55,28 @@ compiled: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest -q -n auto --dist worksteal -m "main_path or not (processes or netns or heavy)"
 
-# Every test. CI runs it.
-test-all: cov
-	$(MAKE) --no-print-directory --jobs 2 --output-sync=target switches-emulated e2e-deploy
+# Every test. CI runs it. Those that mostly wait run beside each other; those that only compute get
+# the CPU time that the serial ones leave.
+# Processes of these tests wait for each other for most of their time: two workers for each CPU.
+WAITING_WORKERS := $(shell expr 2 \* $$(nproc))
+BESIDE := --no-print-directory --output-sync=target --jobs
+test-all: $(STAMP)
+	$(MAKE) $(BESIDE) 2 serial computing
 	$(BIN)/pytest -v $(TRAFFIC_TESTS)
-	$(BIN)/pytest -q -n auto -m "not heavy" tests/core tests/collectives
-	$(BIN)/pytest -n auto --dist worksteal --durations 25 $(addprefix --ignore=,$(PURE_TESTS) $(SERIAL_TESTS) tests/switches tests/deploy tests/page)
+	$(MAKE) $(BESIDE) 3 switches-emulated e2e-deploy processes
+
+processes: $(STAMP)
+	$(BIN)/pytest -n $(WAITING_WORKERS) --dist worksteal --durations 25 -m "not computing" $(addprefix --ignore=,$(PURE_TESTS) $(SERIAL_TESTS) tests/switches tests/deploy tests/page)
+
+serial: $(STAMP)
 	$(BIN)/pytest $(SERIAL_TESTS)
+
+# No time in these tests is the wall's, so they may wait for a CPU.
+computing: export PYTEST_ADDOPTS = --timeout=900
+computing: $(STAMP)
+	.ci/idle-priority $(MAKE) --no-print-directory cov
+	.ci/idle-priority $(BIN)/pytest -q -n auto -m "not heavy" tests/core tests/collectives
+	.ci/idle-priority $(BIN)/pytest -n auto --dist worksteal --durations 10 -m computing $(COMPUTING_TESTS)
 
 # Interpreted: coverage does not see compiled code. `make test` and the heavy ones run it compiled.
 cov: $(STAMP)
