@@ -12,16 +12,16 @@ DEMO_STAMP := .venv/.installed-for-the-demo
 # The coverage of pure packages counts their own tests only: other tests must not hide a gap.
 PURE_TESTS := $(wildcard tests/contract tests/core tests/numerics tests/schedules tests/collectives \
 	tests/planning tests/requests tests/switchcfg)
-# Attacks that do not disturb other tests: on files, imports and stores, failing calls, processes and
-# ranks that leave.
-QUIET_ATTACKS := $(addprefix tests/attack/, test_store.py test_held_folders.py \
-	test_failing_calls.py test_failing_calls_of_control.py test_completed_is_delivered.py \
-	test_imports.py test_launcher.py test_two_daemons.py test_c_tables.py)
-# Not in parallel with other tests: emulated networks, whose queues are measured; attacks that take
-# all ports and descriptors; pages that are executed from top to bottom. All other tests are
-# processes that mostly wait for each other.
-SERIAL_TESTS := $(filter-out $(QUIET_ATTACKS),$(wildcard tests/attack/test_*.py)) tests/lab \
-	tests/path_mtu tests/tooling/test_readme.py tests/tooling/test_quickstart.py
+# Attacks that flood, fill or starve the machine, or measure what it does then.
+LOUD_ATTACKS := $(addprefix tests/attack/, test_abort_storm.py test_corruption.py \
+	test_idle_connections.py test_many_sums.py test_memory.py test_memory_of_clients.py \
+	test_mutated_datagrams.py test_oom.py test_out_of_descriptors.py test_private_socket.py \
+	test_slow_start.py test_starvation.py test_strangers.py)
+# Not in parallel with other tests: emulated networks, whose queues are measured; loud attacks;
+# pages that are executed from top to bottom. All other tests are processes that mostly wait for
+# each other.
+SERIAL_TESTS := $(LOUD_ATTACKS) tests/lab tests/path_mtu tests/tooling/test_readme.py \
+	tests/tooling/test_quickstart.py
 TRAFFIC_TESTS := tests/switches/test_traffic.py tests/switches/test_fabric.py
 # Their tests that start no processes only compute: tests/kinds.py marks them `computing`.
 COMPUTING_TESTS := tests/language tests/simulation tests/spmd

@@ -6,11 +6,14 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+import psutil
 import pytest
 
 from tests.kinds import COMPUTING, MAIN_PATHS, QUICK
 
 ROOT: Final = Path(__file__).parents[2]
+IDLE: Final = ROOT / ".ci" / "idle-priority"
+PATIENCE: Final = 120.0  # seconds, as other processes may take all CPUs
 PYTEST: Final = ".venv/bin/pytest"
 NEEDED: Final = ("Makefile", "pyproject.toml", "setup.py", "constraints.txt", ".ci/idle-priority")
 
@@ -81,6 +84,26 @@ def marks_for(file: str, words: list[str]) -> str | None:
     if above.isdisjoint(named) or above.intersection(ignored):
         return None
     return words[words.index("-m") + 1] if "-m" in words else ""
+
+
+def test_what_computes_runs_at_idle_priority_and_ends_as_it_says() -> None:
+    done = subprocess.run(
+        [str(IDLE), "sh", "-c", "chrt --pid $$; exit 3"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "SCHED_IDLE" in done.stdout, done.stderr
+
+
+def test_what_computes_ends_with_its_parent() -> None:
+    script = f"{IDLE} sh -c 'echo $$; exec sleep 600'; true"
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        command = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+        command.wait(PATIENCE)
 
 
 def test_each_main_path_is_a_file() -> None:
