@@ -82,14 +82,15 @@ def _is_python(command: object) -> bool:
     return name.startswith("python") or name in OURS
 
 
-def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if _Running.item is None or event not in ("subprocess.Popen", "os.posix_spawn", STARTED):
+def _audit(event: str, arguments: tuple[Any, ...], running: type[_Running] = _Running) -> None:
+    """`running`: names of this module are gone when Python ends, and Python goes on calling."""
+    if running.item is None or event not in ("subprocess.Popen", "os.posix_spawn", STARTED):
         return
     if event != STARTED:
         command = arguments[0] or arguments[1][0]
         if not _is_python(command):
             return
-    name, _Running.item = _Running.item.nodeid, None
+    name, running.item = running.item.nodeid, None
     raise RuntimeError(f"{name} starts a process: mark it `processes`")
 
 
