@@ -13,14 +13,14 @@ DEMO_STAMP := .venv/.installed-for-the-demo
 PURE_TESTS := $(wildcard tests/contract tests/core tests/numerics tests/schedules tests/collectives \
 	tests/planning tests/requests tests/switchcfg)
 # Attacks that flood, fill or starve the machine, or measure what it does then.
-LOUD_ATTACKS := $(addprefix tests/attack/, test_abort_storm.py test_corruption.py \
+DISTURBING_ATTACKS := $(addprefix tests/attack/, test_abort_storm.py test_corruption.py \
 	test_idle_connections.py test_many_sums.py test_memory.py test_memory_of_clients.py \
 	test_mutated_datagrams.py test_oom.py test_out_of_descriptors.py test_private_socket.py \
 	test_slow_start.py test_starvation.py test_strangers.py)
-# Not in parallel with other tests: emulated networks, whose queues are measured; loud attacks;
-# pages that are executed from top to bottom. All other tests are processes that mostly wait for
-# each other.
-SERIAL_TESTS := $(LOUD_ATTACKS) tests/lab tests/path_mtu tests/tooling/test_readme.py \
+# Not in parallel with other tests: emulated networks, whose queues are measured; attacks that
+# disturb; pages that are executed from top to bottom. All other tests are processes that mostly
+# wait for each other.
+SERIAL_TESTS := $(DISTURBING_ATTACKS) tests/lab tests/path_mtu tests/tooling/test_readme.py \
 	tests/tooling/test_quickstart.py
 TRAFFIC_TESTS := tests/switches/test_traffic.py tests/switches/test_fabric.py
 # Their tests that start no processes only compute: tests/kinds.py marks them `computing`.
@@ -55,23 +55,24 @@ compiled: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest -q -n auto --dist worksteal -m "main_path or not (processes or netns or heavy)"
 
+BESIDE := --no-print-directory --output-sync=target --jobs
+
 # Every test. CI runs it. Those that mostly wait run beside each other; those that only compute get
 # the CPU time that the serial ones leave.
-# Processes of these tests wait for each other for most of their time: two workers for each CPU.
-WAITING_WORKERS := $(shell expr 2 \* $$(nproc))
-BESIDE := --no-print-directory --output-sync=target --jobs
 test-all: $(STAMP)
 	$(MAKE) $(BESIDE) 2 serial computing
 	$(BIN)/pytest -v $(TRAFFIC_TESTS)
 	$(MAKE) $(BESIDE) 3 switches-emulated e2e-deploy processes
 
+# All tests of no other part. Their processes wait for most of the time: two workers for each CPU.
+WAITING_WORKERS = $(shell expr 2 \* $$(nproc))
 processes: $(STAMP)
 	$(BIN)/pytest -n $(WAITING_WORKERS) --dist worksteal --durations 25 -m "not computing" $(addprefix --ignore=,$(PURE_TESTS) $(SERIAL_TESTS) tests/switches tests/deploy tests/page)
 
 serial: $(STAMP)
 	$(BIN)/pytest $(SERIAL_TESTS)
 
-# No time in these tests is the wall's, so they may wait for a CPU.
+# None of these tests measures the wall's time, so they may wait for a CPU, for minutes.
 computing: export PYTEST_ADDOPTS = --timeout=900
 computing: $(STAMP)
 	.ci/idle-priority $(MAKE) --no-print-directory cov
