@@ -12,22 +12,24 @@ DEMO_STAMP := .venv/.installed-for-the-demo
 # The coverage of pure packages counts their own tests only: other tests must not hide a gap.
 PURE_TESTS := $(wildcard tests/contract tests/core tests/numerics tests/schedules tests/collectives \
 	tests/planning tests/requests tests/switchcfg)
-# Attacks that do not disturb other tests: on files, imports and stores, failing calls, processes and
-# ranks that leave.
-QUIET_ATTACKS := $(addprefix tests/attack/, test_store.py test_held_folders.py \
-	test_failing_calls.py test_failing_calls_of_control.py test_completed_is_delivered.py \
-	test_imports.py test_launcher.py test_two_daemons.py test_c_tables.py)
-# Not in parallel with other tests: emulated networks, whose queues are measured; attacks that take
-# all ports and descriptors; pages that are executed from top to bottom. All other tests are
-# processes that mostly wait for each other.
-SERIAL_TESTS := $(filter-out $(QUIET_ATTACKS),$(wildcard tests/attack/test_*.py)) tests/lab \
-	tests/path_mtu tests/tooling/test_readme.py tests/tooling/test_quickstart.py
+# Attacks that flood, fill or starve the machine, or measure what it does then.
+DISTURBING_ATTACKS := $(addprefix tests/attack/, test_abort_storm.py test_corruption.py \
+	test_idle_connections.py test_many_sums.py test_memory.py test_memory_of_clients.py \
+	test_mutated_datagrams.py test_oom.py test_out_of_descriptors.py test_private_socket.py \
+	test_slow_start.py test_starvation.py test_strangers.py)
+# Not in parallel with other tests: emulated networks, whose queues are measured; attacks that
+# disturb; pages that are executed from top to bottom. All other tests are processes that mostly
+# wait for each other.
+SERIAL_TESTS := $(DISTURBING_ATTACKS) tests/lab tests/path_mtu tests/tooling/test_readme.py \
+	tests/tooling/test_quickstart.py
 TRAFFIC_TESTS := tests/switches/test_traffic.py tests/switches/test_fabric.py
+# Their tests that start no processes only compute: tests/kinds.py marks them `computing`.
+COMPUTING_TESTS := tests/language tests/simulation tests/spmd
 PURE_COVERAGE := --cov=dlcpd.contract --cov=dlcpd.core --cov=dlcpd.numerics \
 	--cov=dlcpd.schedules --cov=dlcpd.collectives --cov=dlcpd.planning --cov=dlcpd.requests \
 	--cov=switchcfg --cov-branch --cov-report=term --cov-fail-under=95
 
-.PHONY: venv compiled test test-all cov switches-emulated e2e-switch e2e-deploy screenshots attack faults drill fuzz soak conformance demo docs configuration-reference lint format types contracts check system-deps clean
+.PHONY: venv compiled test test-all processes serial computing cov switches-emulated e2e-switch e2e-deploy screenshots attack faults drill fuzz soak conformance demo docs configuration-reference lint format types contracts check system-deps clean
 
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -53,13 +55,29 @@ compiled: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest -q -n auto --dist worksteal -m "main_path or not (processes or netns or heavy)"
 
-# Every test. CI runs it.
-test-all: cov
-	$(MAKE) --no-print-directory --jobs 2 --output-sync=target switches-emulated e2e-deploy
+BESIDE := --no-print-directory --output-sync=target --jobs
+
+# Every test. CI runs it. Those that mostly wait run beside each other; those that only compute get
+# the CPU time that the serial ones leave.
+test-all: $(STAMP)
+	$(MAKE) $(BESIDE) 2 serial computing
 	$(BIN)/pytest -v $(TRAFFIC_TESTS)
-	$(BIN)/pytest -q -n auto -m "not heavy" tests/core tests/collectives
-	$(BIN)/pytest -n auto --dist worksteal --durations 25 $(addprefix --ignore=,$(PURE_TESTS) $(SERIAL_TESTS) tests/switches tests/deploy tests/page)
+	$(MAKE) $(BESIDE) 3 switches-emulated e2e-deploy processes
+
+# All tests of no other part. Their processes wait for most of the time: two workers for each CPU.
+WAITING_WORKERS = $(shell expr 2 \* $$(nproc))
+processes: $(STAMP)
+	$(BIN)/pytest -n $(WAITING_WORKERS) --dist worksteal --durations 25 -m "not computing" $(addprefix --ignore=,$(PURE_TESTS) $(SERIAL_TESTS) tests/switches tests/deploy tests/page)
+
+serial: $(STAMP)
 	$(BIN)/pytest $(SERIAL_TESTS)
+
+# None of these tests measures the wall's time, so they may wait for a CPU, for minutes.
+computing: export PYTEST_ADDOPTS = --timeout=900
+computing: $(STAMP)
+	.ci/idle-priority $(MAKE) --no-print-directory cov
+	.ci/idle-priority $(BIN)/pytest -q -n auto -m "not heavy" tests/core tests/collectives
+	.ci/idle-priority $(BIN)/pytest -n auto --dist worksteal --durations 10 -m computing $(COMPUTING_TESTS)
 
 # Interpreted: coverage does not see compiled code. `make test` and the heavy ones run it compiled.
 cov: $(STAMP)

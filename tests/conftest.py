@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from dlcp_lab.emulation import unavailable
 
@@ -16,8 +16,9 @@ os.environ.setdefault("DLCPD_SHARE", "0")
 pytest_plugins = ["tests.checks", "tests.kinds"]
 
 # Derandomised: the same commit draws the same examples, so a red run is a real change.
-# No deadline per example: the two cores may be shared.
-settings.register_profile("dlcpd", derandomize=True, deadline=None)
+# No deadline per example or draw: the two cores may be shared.
+SHARED = [HealthCheck.too_slow]
+settings.register_profile("dlcpd", derandomize=True, deadline=None, suppress_health_check=SHARED)
 settings.load_profile("dlcpd")
 
 

@@ -18,5 +18,7 @@ CONTEXT.set_forkserver_preload(
         "tests.c10d.failures",
         "tests.c10d.programs",
         "tests.c10d.ranges_programs",
+        "tests.client.fused_ranks",
+        "tests.spmd.training_ranks",
     ]
 )

@@ -21,6 +21,8 @@ STARTERS: Final = ("subprocess", "multiprocessing", "dlcpd.starter", "dlcp_lab.r
                    "dlcp_lab.faults", "asyncio.subprocess")  # fmt: skip
 # Folders whose tests all belong to `make test-all`: real machines, browsers, switches, attacks.
 WHOLE: Final = ("attack", "conformance", "deploy", "faults", "page", "path_mtu", "switches")
+# Folders whose other tests only compute: `make computing` runs them, and `make processes` does not.
+COMPUTING: Final = ("language", "simulation", "spmd")
 # With processes, and in `make test` all the same: pages and commands, a daemon, an engine, ranks of
 # a training, the backend, FSDP2, numpy, a parameter server.
 MAIN_PATHS: Final = (
@@ -80,14 +82,15 @@ def _is_python(command: object) -> bool:
     return name.startswith("python") or name in OURS
 
 
-def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if _Running.item is None or event not in ("subprocess.Popen", "os.posix_spawn", STARTED):
+def _audit(event: str, arguments: tuple[Any, ...], running: type[_Running] = _Running) -> None:
+    """`running`: names of this module are gone when Python ends, and Python goes on calling."""
+    if running.item is None or event not in ("subprocess.Popen", "os.posix_spawn", STARTED):
         return
     if event != STARTED:
         command = arguments[0] or arguments[1][0]
         if not _is_python(command):
             return
-    name, _Running.item = _Running.item.nodeid, None
+    name, running.item = running.item.nodeid, None
     raise RuntimeError(f"{name} starts a process: mark it `processes`")
 
 
@@ -136,6 +139,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.processes)
             if main:
                 item.add_marker(pytest.mark.main_path)
+        elif item.path.relative_to(ROOT / "tests").parts[0] in COMPUTING:
+            item.add_marker(pytest.mark.computing)
+    # Long ones first: a worker that begins one last would work alone at the end.
+    items.sort(key=lambda item: item.get_closest_marker("heavy") is None)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,13 +1,17 @@
 """Calls of ATen operations, recorded from torch's own samples, each divided and compared."""
 
+import random
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
 from typing import Any, Final, NamedTuple
+from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch import Tensor, fx
+from torch.testing._internal import common_utils
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -75,15 +79,29 @@ def _copied(x: Any) -> Any:
     return x.detach().clone() if isinstance(x, Tensor) else x
 
 
+def _seeded(seed: int = common_utils.SEED) -> None:
+    """As torch's `set_rng_seed`, which also formats this thread's stack for each kind of device."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+
+
+# For each operation torch looks for a `unittest.TestCase` on the stack, and for the source of each
+# frame in all modules: under pytest that takes longer than all checks.
+WITHOUT_LOOKS: Final = patch.multiple(
+    common_utils, extract_test_fn=lambda: None, set_rng_seed=_seeded
+)
+
+
 def recorded(names: Any = None) -> Iterator[Recorded]:
     """The calls of forward and backward passes of torch's samples."""
     for op in op_db:
         if names is not None and op.name not in names:
             continue
         recorder = Recorder()
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         # An operation may lack in this build of torch, and samples may warn.
-        with suppress(Exception), warnings.catch_warnings():
+        with WITHOUT_LOOKS, suppress(Exception), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             sampled: Any = op.sample_inputs
             samples = sampled("cpu", torch.double, requires_grad=True)

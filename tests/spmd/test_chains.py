@@ -1,13 +1,13 @@
 """Random chains of operations, annotations, meshes and networks: all ranks equal one device."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.spmd.chains import program
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(st.integers(0, 2**32))
 def test_a_random_chain_equals_one_device(seed: int) -> None:
     """A seed, not drawn parts: hypothesis draws small programs, in which little is divided."""

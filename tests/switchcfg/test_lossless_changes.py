@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchcfg.intent.intent import Intent, parse
@@ -61,7 +61,7 @@ def pfc(state: State) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("platform", HEAD)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15)
 @given(data=st.data())
 def test_no_intent_leaves_anything_of_the_one_before(platform: str, data: st.DataObject) -> None:
     kind = PLATFORMS[platform]

@@ -3,7 +3,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchcfg.errors import BadState
@@ -153,7 +153,7 @@ def bring(device: Any, platform: str, intent: Intent, want: State) -> None:
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12)
 @given(data=st.data())
 def test_a_device_told_the_steps_is_what_the_intent_wants_and_a_second_plan_is_empty(
     platform: str, data: st.DataObject
