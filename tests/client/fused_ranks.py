@@ -160,13 +160,15 @@ def small_buckets() -> None:
     flat_bucket.LARGEST = 1 << 18  # type: ignore[misc]
 
 
-def whole_loop(name: str, rank: int, session: Session, most: float) -> dict[str, Any]:
+def whole_loop(
+    name: str, rank: int, session: Session, most: float, *, tune: bool = False
+) -> dict[str, Any]:
     """A training with all that changes gradients, by `fused` with a DDP model and by
     `ddp.register`: differences, scales, and steps without a finite norm. `most`: of the norm."""
     nets, scalers = [network(), network()], [GradScaler("cpu", 1024.0, 2.0, 0.5, 4) for _ in "ab"]
     models = [DistributedDataParallel(net, bucket_cap_mb=0.25) for net in nets]
     optimizers = [optimizer_of(nets[0], name), optimizer_of(nets[1], name, fused=True)]
-    handle = fused.register(models[0], optimizers[0], session=session, scaler=scalers[0])
+    handle = fused.register(models[0], optimizers[0], session=session, scaler=scalers[0], tune=tune)
     other = ddp.register(models[1], session=session)
     clips: list[Callable[[float], Any]] = [
         handle.clip_grad_norm_,

@@ -103,7 +103,8 @@ class ShardUpdate:
         self._counts = isinstance(optimizer, torch.optim.Adam | LAMB)
         self.ratios: torch.Tensor | None = None  # of LAMB, by parameter, in this step
         self._parts: dict[tuple[int, int], Part] = {}
-        self._loaded: State = {}  # of the bucket, from a checkpoint, until the next step
+        self._everywhere = False  # whether each rank updates all of the bucket
+        self._loaded: State = {}  # all of the bucket's, on every rank, until the next step
 
     def update(self, first: int, end: int) -> None:
         """Update bytes [first, end) of the bucket."""
@@ -139,6 +140,8 @@ class ShardUpdate:
     @property
     def nbytes(self) -> int:
         """Bytes of the state of this rank's elements."""
+        if self._loaded:
+            return sum(whole.nbytes for whole in self._loaded.values())
         return sum(
             state[name].nbytes for _, state in self._states() if state for name in self.names
         )
@@ -146,11 +149,11 @@ class ShardUpdate:
     @property
     def divided(self) -> bool:
         """Whether each rank has a part of the state; else each has all of it, or there is none."""
-        return self.steps > 0 and not self._loaded
+        return self.steps > 0 and not self._loaded and not self._everywhere
 
     def state(self) -> State:
         """The state of the bucket as far as this rank has it; if it is divided, 0 elsewhere."""
-        if not self.divided:
+        if not self.steps or self._loaded:
             return self._loaded
         whole = {name: torch.zeros_like(self.bucket.weights) for name in self.names}
         for one, state in self._states():
@@ -171,6 +174,11 @@ class ShardUpdate:
         for part in self._parts.values():
             part.put_masters(whole)
         return {"weights": whole}
+
+    def rearrange(self, whole: State, *, everywhere: bool) -> None:
+        """Go on from the present state, of which every rank has all, in other parts; `everywhere`:
+        in one of the whole bucket."""
+        self._parts, self._loaded, self._everywhere = {}, whole, everywhere
 
     def load(self, states: Sequence[State]) -> None:
         """Go on from the states of the parameters, in torch's format."""
@@ -212,7 +220,7 @@ class ShardUpdate:
         return found
 
     def _fill(self, part: Part) -> None:
-        """Give a part that is new the state of a checkpoint."""
+        """Give a part that is new, or has forgotten its state, what is loaded."""
         for one, state in part.states if self._loaded else ():
             for name, whole in self._loaded.items():
                 state[name] = whole[one.start : one.stop].clone()
