@@ -8,6 +8,7 @@ from torch.optim import Optimizer
 
 from dlcp_client.fused.flat_bucket import FlatBucket, Slice
 from dlcp_client.fused.lamb import LAMB, move, squares
+from dlcp_client.fused.program_optimizer import ProgramOptimizer
 
 State = dict[str, Any]  # by torch's name: tensors, of the elements of a parameter or of a bucket
 
@@ -16,7 +17,8 @@ class Part:
     """Elements of a bucket that are updated together: an optimizer of their own, whose parameters
     are slices of the bucket's, or masters of these if the weights travel rounded."""
 
-    def __init__(self, bucket: FlatBucket, kind: type[Optimizer], start: int, stop: int) -> None:
+    def __init__(self, bucket: FlatBucket, like: Optimizer, start: int, stop: int) -> None:
+        """`like`: the training's optimizer."""
         self._bucket = bucket
         self._weights = {
             one: bucket.weights[one.start : one.stop] for one in bucket.slices(start, stop)
@@ -24,13 +26,20 @@ class Part:
         self._tensors = self._weights
         if bucket.rounded is not None:
             self._tensors = {one: tensor.clone() for one, tensor in self._weights.items()}
-        made: Any = kind  # each class that `suitability` admits has these arguments
-        self._kernel = {} if kind is LAMB else {"fused": True}
-        self._optimizer = made(self._tensors.values(), **self._kernel) if self._tensors else None
+        made: Any = like  # of one of the classes that `suitability` admits
+        self._kernel: dict[str, bool] = {}
+        self._optimizer: Optimizer | None = None  # None: padding only
+        if not self._tensors:
+            return
+        if isinstance(like, LAMB | ProgramOptimizer):
+            self._optimizer = made.of_parts(self._tensors.values())
+        else:
+            self._kernel = {"fused": True}
+            self._optimizer = type(made)(self._tensors.values(), **self._kernel)
 
     def step(self, settings: Mapping[str, Any]) -> None:
         """Update the slices from their averages. `settings`: the present ones of the group."""
-        if self._optimizer is None:  # padding only
+        if self._optimizer is None:
             return
         self._optimizer.param_groups[0].update({**settings, **self._kernel, "foreach": None})
         self._take_changes()
@@ -100,7 +109,7 @@ class ShardUpdate:
         self.has_masters = False  # whether there are masters, if there ever are; likewise
         self._optimizer = optimizer
         # Whether the state has the number of steps
-        self._counts = isinstance(optimizer, torch.optim.Adam | LAMB)
+        self._counts = isinstance(optimizer, torch.optim.Adam | LAMB | ProgramOptimizer)
         self.ratios: torch.Tensor | None = None  # of LAMB, by parameter, in this step
         self._parts: dict[tuple[int, int], Part] = {}
         self._everywhere = False  # whether each rank updates all of the bucket
@@ -131,7 +140,9 @@ class ShardUpdate:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """torch's names of the state that each element has."""
+        """The optimizer's names of the state that each element has."""
+        if isinstance(self._optimizer, ProgramOptimizer):
+            return tuple(self._optimizer.state_names)
         if self._counts:
             more = ("max_exp_avg_sq",) if self._group.get("amsgrad") else ()
             return ("exp_avg", "exp_avg_sq", *more)
@@ -208,7 +219,7 @@ class ShardUpdate:
         key = first // self.bucket.unit, end // self.bucket.unit
         part = self._parts.get(key)
         if part is None:
-            part = self._parts[key] = Part(self.bucket, type(self._optimizer), *key)
+            part = self._parts[key] = Part(self.bucket, self._optimizer, *key)
             self._fill(part)
         return part
 

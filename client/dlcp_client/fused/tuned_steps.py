@@ -12,6 +12,7 @@ from dlcp_client.fused.lamb import LAMB
 from dlcp_client.fused.language.tuning.choosing import Finalists, StepChoice
 from dlcp_client.fused.language.tuning.results import Results, Row, key_of
 from dlcp_client.fused.optimizer_state import join_parts
+from dlcp_client.fused.program_optimizer import ProgramOptimizer
 from dlcp_client.fused.shard_update import ShardUpdate
 from dlcp_client.fused.ways import equal_ways
 from dlcp_client.session import Session
@@ -102,6 +103,10 @@ def check_tunable(policy: LossPolicy, optimizer: Optimizer, *, eager: bool = Fal
     if type(optimizer) is LAMB:
         raise BadConfig(
             f"tune=True with LAMB, whose norms are added up otherwise by each way: {instead}"
+        )
+    if type(optimizer) is ProgramOptimizer:
+        raise BadConfig(
+            f"tune=True with a program, whose kernels may differ from rank to rank: {instead}"
         )
     if not policy.is_plain or policy.gather:
         raise BadConfig(
