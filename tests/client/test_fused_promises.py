@@ -88,6 +88,9 @@ COMMANDS: Final = {
     "divided layers": (
         "dlcpctl bench fused --model-parallel --switch 50mbit --sizes 4M --repeat 6 --blocks 3"
     ),
+    "compiled tensor parallelism": (
+        "dlcpctl bench fused --model-parallel --compiled --switch 50mbit --sizes 4M"
+    ),
     "schedules at two rates": "dlcpctl bench schedules --switch 50mbit",
 }
 BAD_INPUT: Final = {

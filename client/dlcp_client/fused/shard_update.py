@@ -112,6 +112,8 @@ class ShardUpdate:
         self._counts = isinstance(optimizer, torch.optim.Adam | LAMB | ProgramOptimizer)
         self.ratios: torch.Tensor | None = None  # of LAMB, by parameter, in this step
         self._parts: dict[tuple[int, int], Part] = {}
+        if isinstance(optimizer, LAMB | ProgramOptimizer):
+            optimizer.of_parts([bucket.weights])  # compiles for its dtype now, not within a step
         self._everywhere = False  # whether each rank updates all of the bucket
         self._loaded: State = {}  # all of the bucket's, on every rank, until the next step
 
