@@ -38,7 +38,7 @@ class Environment:
     ledger_inputs: bool = False  # DLCPD_LEDGER_INPUTS: "1" also records contributions
     runtime: str = ""  # XDG_RUNTIME_DIR: folder for the socket of a private daemon, if safe
     temporary: str = ""  # TMPDIR: the next folder for that socket; then /tmp
-    # XDG_CACHE_HOME: absolute folder of results of `fl.tune`; by default .cache in HOME
+    # XDG_CACHE_HOME: absolute folder of results of tuning; by default .cache in HOME
     cache: Path | None = None
     share: bool = True  # DLCPD_SHARE: "0" starts a private daemon per rank
     end_with_launcher: bool = False  # DLCPD_END_WITH_LAUNCHER: "1" ends a rank when its parent ends

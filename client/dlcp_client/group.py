@@ -67,12 +67,20 @@ class Group(Generic[A]):
         return self._run(Operation(message, output, given, result_only))
 
     def all_reduce_computed(
-        self, tensor: A, into: A, op: Any = "sum", **options: Unpack[ReductionOptions]
+        self,
+        tensor: A,
+        into: A,
+        op: Any = "sum",
+        *,
+        schedule: str = "",
+        **options: Unpack[ReductionOptions],
     ) -> Work[A]:
         """Reduce `tensor` over all ranks; each owner of a part computes that part of `into` from
         the sums in `tensor`, in `Session.compute`. Both are tensors of `Session.empty`."""
         given, output = self._block(tensor), self._block(into)
-        message = self._request("all_reduce", given, op, computes=True, **options)
+        message = self._request(
+            "all_reduce", given, op, computes=True, schedule=schedule, **options
+        )
         return self._run(Operation(message, output, given))
 
     def reduce(
@@ -137,6 +145,8 @@ class Group(Generic[A]):
         input: Arrays[A],
         op: Any = "sum",
         sizes: Sequence[int] | None = None,
+        *,
+        schedule: str = "",
         **options: Unpack[ReductionOptions],
     ) -> Work[A]:
         """Reduce `input` over all ranks; part r goes to the `output` of rank r. `sizes`: elements
@@ -144,7 +154,9 @@ class Group(Generic[A]):
         `Session.empty`. There, `output` may be this rank's part of `input`, which saves a copy."""
         given, target = self._block(input), self._block(output)
         rows = [(size, target.count) for size in sizes or ()]
-        message = self._request("reduce_scatter", given, op, sizes=rows, **options)
+        message = self._request(
+            "reduce_scatter", given, op, sizes=rows, schedule=schedule, **options
+        )
         own = sum(sizes[: self.rank]) if sizes else self.rank * target.count
         return self._run(Operation(message, target, given, own=own))
 

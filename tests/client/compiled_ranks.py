@@ -16,7 +16,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from dlcp_client import fused
-from dlcp_client.fused.model_parallel.compiled import OverlapPass
+from dlcp_client.fused.model_parallel.compiled import GATHERED, OverlapPass
 from tests.c10d.worlds import job
 
 ROWS, WIDTH = 12, 24
@@ -41,8 +41,10 @@ class Counting(OverlapPass):
 
     def __call__(self, graph: fx.Graph) -> None:
         super().__call__(graph)
-        names = [str(n.target) for n in graph.nodes if str(n.target).startswith("dlcp_fused")]
-        self.made.update(name.split(".")[1] for name in names)
+        made = [n for n in graph.nodes if str(n.target).startswith("dlcp_fused")]
+        self.made.update(str(node.target).split(".")[1] for node in made)
+        sums: Any = [node for node in made if node.target is not GATHERED]
+        self.made["gradients meanwhile"] += sum(len(node.args[-1]) for node in sums)
 
     def uuid(self) -> Any:
         return None  # no graph from a cache

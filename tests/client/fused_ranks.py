@@ -23,6 +23,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from dlcp_client import Session, bounded, connect, ddp, exact, fused
 from dlcp_client.fused import flat_bucket
+from dlcp_client.fused import language as fl
 from dlcpd.contract.errors import BadConfig
 from tests.client.ddp_ranks import group
 from tests.client.real import TIMEOUT
@@ -30,6 +31,18 @@ from tests.client.real import TIMEOUT
 STEPS = 20
 EXACTLY = ("momentum", "AdamW")  # also with a scaler and without clipping, to the bit
 Make = Callable[..., Optimizer]
+LION: dict[str, Any] = {"weight_decay": 0.1, "kernel": "eager"}
+
+
+@fl.program(g=fl.local, w=fl.replicated, m=fl.replicated, lr=fl.scalar, weight_decay=fl.scalar)
+def lion(g: Any, w: Any, m: Any, lr: Any, weight_decay: Any) -> Any:
+    """Chen et al., Symbolic Discovery of Optimization Algorithms, 2023."""
+    g = fl.all_reduce(g, "avg")
+    direction = (0.9 * m + 0.1 * g).sign()
+    fl.update(m, 0.99 * m + 0.01 * g)
+    return fl.update(w, w - lr * (direction + weight_decay * w))
+
+
 OPTIMIZERS: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {
     "SGD": (SGD, {"lr": 0.05, "weight_decay": 0.01}),
     "momentum": (SGD, {"lr": 0.02, "momentum": 0.9, "dampening": 0.1}),
@@ -37,9 +50,13 @@ OPTIMIZERS: dict[str, tuple[type[Optimizer], dict[str, Any]]] = {
     "Adam": (Adam, {"lr": 0.003, "weight_decay": 0.01}),
     "AMSGrad": (Adam, {"lr": 0.003, "amsgrad": True}),
     "AdamW": (AdamW, {"lr": 0.003, "weight_decay": 0.1}),
-    "LAMB": (fused.LAMB, {"lr": 0.01, "weight_decay": 0.1}),
+    "LAMB": (fused.LAMB, {"lr": 0.01, "weight_decay": 0.1, "kernel": "eager"}),
+    "Lion": (fused.ProgramOptimizer, {"program": lion, "lr": 0.001, **LION}),
 }
-STATES = {"SGD": 0, "momentum": 1, "Nesterov": 1, "Adam": 2, "AMSGrad": 3, "AdamW": 2, "LAMB": 2}
+STATES = {
+    **{"SGD": 0, "momentum": 1, "Nesterov": 1, "Lion": 1},
+    **{"Adam": 2, "AMSGrad": 3, "AdamW": 2, "LAMB": 2},
+}
 
 
 def network() -> nn.Sequential:
@@ -60,7 +77,7 @@ def optimizer_of(net: nn.Module, name: str, **more: Any) -> Optimizer:
     """Of two groups."""
     kind, options = OPTIMIZERS[name]
     made: Any = kind
-    if kind is fused.LAMB:
+    if kind in (fused.LAMB, fused.ProgramOptimizer):
         more.pop("fused", None)  # torch has no kernel of it
     plain = [p for p in net.parameters() if p.dim() < 2]
     rest = [p for p in net.parameters() if p.dim() >= 2]
@@ -160,13 +177,15 @@ def small_buckets() -> None:
     flat_bucket.LARGEST = 1 << 18  # type: ignore[misc]
 
 
-def whole_loop(name: str, rank: int, session: Session, most: float) -> dict[str, Any]:
+def whole_loop(
+    name: str, rank: int, session: Session, most: float, *, tune: bool = False
+) -> dict[str, Any]:
     """A training with all that changes gradients, by `fused` with a DDP model and by
     `ddp.register`: differences, scales, and steps without a finite norm. `most`: of the norm."""
     nets, scalers = [network(), network()], [GradScaler("cpu", 1024.0, 2.0, 0.5, 4) for _ in "ab"]
     models = [DistributedDataParallel(net, bucket_cap_mb=0.25) for net in nets]
     optimizers = [optimizer_of(nets[0], name), optimizer_of(nets[1], name, fused=True)]
-    handle = fused.register(models[0], optimizers[0], session=session, scaler=scalers[0])
+    handle = fused.register(models[0], optimizers[0], session=session, scaler=scalers[0], tune=tune)
     other = ddp.register(models[1], session=session)
     clips: list[Callable[[float], Any]] = [
         handle.clip_grad_norm_,

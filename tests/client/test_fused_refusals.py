@@ -148,7 +148,7 @@ def test_updates_within_the_backward_pass(session: Session) -> None:
     with pytest.raises(BadConfig, match="eager=True updates before a scaler has seen"):
         fused.register(net, AdamW(net.parameters()), eager=True, scaler=GradScaler("cpu"))
     with pytest.raises(BadConfig, match="eager=True updates before LAMB has the norms"):
-        fused.register(net, fused.LAMB(net.parameters()), eager=True)
+        fused.register(net, fused.LAMB(net.parameters(), kernel="eager"), eager=True)
 
 
 def test_clipping_is_that_of_torch(made: Registered) -> None:

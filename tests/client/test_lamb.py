@@ -31,6 +31,10 @@ def stepped(weights: Tensor, gradients: list[Tensor]) -> Tensor:
     return w
 
 
+def lamb(parameters: list[torch.nn.Parameter], **settings: Any) -> LAMB:
+    return LAMB(parameters, lr=LR, kernel="eager", **settings)
+
+
 def gradients(count: int = 50) -> list[Tensor]:
     torch.manual_seed(count + 1)
     return [torch.randn(count, dtype=torch.float64) for _ in range(5)]
@@ -38,7 +42,7 @@ def gradients(count: int = 50) -> list[Tensor]:
 
 def test_it_follows_its_formula() -> None:
     one = parameter()
-    expected, optimizer = stepped(one, gradients()), LAMB([one], lr=LR, weight_decay=DECAY)
+    expected, optimizer = stepped(one, gradients()), lamb([one], weight_decay=DECAY)
     for gradient in gradients():
         one.grad = gradient.clone()
         assert optimizer.step(lambda: 3) == 3
@@ -55,7 +59,7 @@ def test_parts_of_ranks_make_the_step_of_the_whole() -> None:
     session = cast(Session, None)  # a bucket of the CPU copies nothing
     bucket = FlatBucket(session, 0, slots, weights, averages, 2)
     bucket.enter()
-    shard = ShardUpdate(bucket, LAMB(ones, lr=LR, weight_decay=DECAY))
+    shard = ShardUpdate(bucket, lamb(ones, weight_decay=DECAY))
     parts = [(0, 192), (192, 480), (480, 576)]  # bytes
     for given in zip(gradients(50), gradients(9), strict=True):
         for (_, start, stop), gradient in zip(slots, given, strict=True):
@@ -81,7 +85,7 @@ def test_without_a_norm_the_step_is_that_of_adam(zero: str) -> None:
         one.data.zero_()
     one.grad = torch.zeros_like(one) if zero == "direction" else torch.ones_like(one)
     before = one.detach().clone()
-    LAMB([one], lr=LR, weight_decay=0.0).step()
+    lamb([one], weight_decay=0.0).step()
     moved = (before - one.detach()).abs().max().item()
     assert moved == pytest.approx(LR if zero == "weights" else 0.0, rel=1e-5)
 

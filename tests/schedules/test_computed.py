@@ -2,6 +2,7 @@
 not."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +11,14 @@ from dlcpd.contract.collectives import Share
 from dlcpd.numerics.codecs.names import codec_of
 from dlcpd.schedules.builders.all_reduce import direct
 from dlcpd.schedules.builders.hierarchical import Hosts, hierarchical
+from dlcpd.schedules.builders.reduce_scatter import reduce_scatter
 from dlcpd.schedules.catalog import Place, Task
 from dlcpd.schedules.choose import choose
 from dlcpd.schedules.errors import BadSchedule, UnknownSchedule
+from dlcpd.schedules.layout import layout
 from dlcpd.schedules.model import Buffer, Compute, Program, Receive, Reduce, Send, Span
 from dlcpd.schedules.proof.check import check
-from dlcpd.schedules.proof.interpreter import interpret
+from dlcpd.schedules.proof.interpreter import Bytes, interpret
 from tests.schedules.computations import backwards, update
 from tests.schedules.random_schedules import random_schedule
 
@@ -213,3 +216,34 @@ def test_random_ones_are_well_formed_and_give_the_same_in_any_order(world: int) 
         assert [a.tobytes() for a in found[0]] == [b.tobytes() for b in found[1]]
         seen += sum(isinstance(step, Compute) for one in made.programs for step in one.steps)
     assert seen > 100
+
+
+@pytest.mark.parametrize(
+    "hosts", [((0, 1),), ((0,), (1,), (2,)), ((0, 1, 2, 3),), ((0, 2), (1, 3))]
+)
+def test_sums_that_clients_get_are_those_of_other_schedules(hosts: Hosts) -> None:
+    """To the bit, so that a training may change between them: of float32, in the order of ranks,
+    or of hosts."""
+    world, size = sum(map(len, hosts)), 7000
+    rng = np.random.default_rng(world)
+    values = rng.standard_normal((world, size // 4)) * 10.0 ** rng.integers(-3, 4, size // 4)
+    given = list(values.astype(np.float32).view(np.uint8))
+    ranks, outputs = range(world), [size] * world
+
+    def run(programs: list[Program], outputs: list[int], **more: Any) -> list[bytes]:
+        found = interpret(programs, given, outputs=outputs, dtype="float32", op="avg", **more)
+        return [one.tobytes() for one in found]
+
+    def copied(_: int, __: Compute, source: Bytes, target: Bytes) -> None:
+        target[:] = source
+
+    if len(hosts) > 1 and min(map(len, hosts)) > 1:
+        [sums, *_] = run([hierarchical(r, hosts, size, CHUNK) for r in ranks], outputs)
+        made = [hierarchical(r, hosts, size, CHUNK, True) for r in ranks]
+    else:
+        [sums, *_] = run([direct(r, world, size, CHUNK) for r in ranks], outputs)
+        made = [direct(r, world, size, CHUNK, True) for r in ranks]
+        parts = [sum(c.size for c in layout(size, world, size).owned_by(r)) for r in ranks]
+        scattered = [reduce_scatter(r, tuple(parts), CHUNK) for r in ranks]
+        assert b"".join(run(scattered, parts)) == sums
+    assert run(made, outputs, compute=copied) == [sums] * world

@@ -258,6 +258,12 @@ def _add_fused(operations: Commands) -> None:
         "sizes are those of its result",
     )
     made.add_argument(
+        "--compiled",
+        action="store_true",
+        help="with --model-parallel: a block of DTensor's tensor parallelism by torch.compile, "
+        "forward and backward, with fused.inductor_options and without",
+    )
+    made.add_argument(
         "--pieces",
         type=whole(0, 256),
         default=0,

@@ -36,6 +36,8 @@ def fused(options: argparse.Namespace, output: Output) -> int:
     check_places(options)
     if options.model_parallel:
         return model_parallel(options, output)
+    if options.compiled:
+        raise BadConfig("--compiled is a layer of --model-parallel: give that as well")
     if options.one_daemon and (options.switch or options.netns):
         raise BadConfig("--one-daemon: ranks on a switch or in namespaces have a daemon each")
     ratio = options.ratio or 1.0

@@ -20,6 +20,8 @@ from dlcpd.contract.errors import BadConfig
 
 RATIOS: Final = (0.5, 1.0, 2.0)  # communication time / computation time, without --ratio
 PER_CALL: Final = 60.0  # seconds that a call may take at most before the run is aborted
+SUMS: Final = 2  # all-reduces of a compiled block: of its result, and of its input's gradient
+COMPILING: Final = 600.0  # seconds that a case may take to compile
 CLOSE: Final = 1e-6  # relative: ways add the contributions of ranks in other orders
 HEADER: Final = (
     "size", "comm/comp", "way", "call (ms)", "p10..p90", "CPU (ms)", "gloo/this", "dlcp/this",
@@ -55,7 +57,8 @@ def model_parallel(options: argparse.Namespace, output: Output) -> int:
     ratios = [options.ratio] if options.ratio else RATIOS
     rows, checks = Rows(LayerRow), list[Check]()
     with places(options) as plans:
-        passes = 2 * (len(plans) - 1) / len(plans)
+        sums = SUMS if options.compiled else 1
+        passes = 2 * sums * (len(plans) - 1) / len(plans)
         cases = [
             (size, ratio, size * 8 * passes / bits) for size in options.sizes for ratio in ratios
         ]
@@ -158,9 +161,11 @@ def _measure(
         "blocks": options.blocks,
         "seed": options.seed,
     }
-    timeout = PER_CALL * (1 + options.repeat) * options.blocks * len(cases)
+    timeout = COMPILING * len(cases) * options.compiled
+    timeout += PER_CALL * (1 + options.repeat) * options.blocks * len(cases)
     with running(plans) as hosts:
-        work = launch.Work("dlcp_lab.bench.model_parallel_rank", arguments, timeout)
+        module = "compiled_rank" if options.compiled else "model_parallel_rank"
+        work = launch.Work(f"dlcp_lab.bench.{module}", arguments, timeout)
         ranks = launch.run(hosts, work, progress=output.progress)
     return [
         {way: list(zip(*(rank[way] for rank in of_case), strict=True)) for way in of_case[0]}
@@ -169,13 +174,18 @@ def _measure(
 
 
 def _heading(options: argparse.Namespace, plans: Sequence[HostPlan]) -> Iterator[str]:
+    if options.compiled:
+        made = "a compiled block of DTensor, forward and backward"
+        ways = "gloo, dlcp: as DTensor's graphs are; pieces: with fused.inductor_options"
+    else:
+        made = "a layer of row_parallel"
+        ways = "gloo, dlcp: product, all-reduce, bias, dropout, residual; pieces: row_parallel"
     yield (
-        f"a layer of row_parallel, {where(options, plans, gloo=True)}; {options.blocks} blocks of "
+        f"{made}, {where(options, plans, gloo=True)}; {options.blocks} blocks of "
         f"{options.repeat} calls by each way in random order, slowest rank counts, medians; CPU of "
         f"all processes per call"
     )
     yield (
-        "gloo, dlcp: product, all-reduce, then bias, dropout and residual; pieces: row_parallel; "
-        "products also wait, so that communication / computation is as given; the bound is the "
-        "longer of the two"
+        f"{ways}; products also wait, so that communication / computation is as given; the bound "
+        f"is the longer of the two"
     )

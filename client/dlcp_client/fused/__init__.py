@@ -18,11 +18,13 @@ from .model_parallel import (
     row_parallel,
     send_next,
 )
+from .program_optimizer import ProgramOptimizer
 from .registration import FusedRegistration
 
 __all__ = [
     "LAMB",
     "FusedRegistration",
+    "ProgramOptimizer",
     "all_gather_linear",
     "column_parallel",
     "inductor_options",

@@ -23,19 +23,21 @@ _SMALL: Final = 1e-6  # added to the norm, as torch.nn.utils.clip_grad_norm_ doe
 def clip_norm(
     group: Group[torch.Tensor],
     averages: Sequence[torch.Tensor],
+    once: Sequence[torch.Tensor],
     max_norm: float,
     norm_type: float,
     *,
     error_if_nonfinite: bool,
 ) -> torch.Tensor:
-    """As torch.nn.utils.clip_grad_norm_, of the averages of all ranks. Returns their norm.
+    """As torch.nn.utils.clip_grad_norm_, of the averages of all ranks. Returns their norm. `once`:
+    of the averages, those that no other rank counts.
 
     Raises: RuntimeError, as torch does, on all ranks, and changes nothing; BadConfig; the error
     that ended the operation.
     """
     if not norm_type > 0:
         raise BadConfig(f"norm_type {norm_type!r}: give a number above 0, or math.inf")
-    norm = _norm(group, averages, norm_type)
+    norm = _norm(group, once, norm_type)
     if error_if_nonfinite and not norm.isfinite():
         raise RuntimeError(
             f"the norm of order {norm_type} of the gradients is {norm}, so they cannot be clipped: "

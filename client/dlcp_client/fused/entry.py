@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from dlcp_client.fused.lamb import LAMB
 from dlcp_client.fused.registration import FusedRegistration
 from dlcp_client.fused.suitability import trained
+from dlcp_client.fused.tuned_steps import check_tunable
 from dlcp_client.hooks.rules import DEFAULT_WARMUP, Rules
 from dlcp_client.joining.sessions import DEFAULT_ARENA, DEFAULT_TIMEOUT
 from dlcp_client.joining.torch_ranks import connect
@@ -29,6 +30,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     scaler: GradScaler | None = None,
     eager: bool = False,
     where: str = "",
+    tune: bool = False,
     arena_bytes: int = DEFAULT_ARENA,
     timeout: float = DEFAULT_TIMEOUT,
     config: str | Path | None = None,
@@ -57,6 +59,10 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
             travel sooner. Without clipping, `scaler`, LAMB and `discard`.
         where: "host": of a model on devices, averages, updates, the optimizer's state and float32
             weights are in host memory; parameters may be float16 or bfloat16, too.
+        tune: compare three ways of a step in the first steps, and go on with the fastest: in one
+            operation; in a reduce-scatter and an all-gather; in an all-reduce, where each rank has
+            the whole state. Weights are equal, to the bit. A later job reads the result from the
+            user's cache. Without `eager`, LAMB, bounds and `gather`.
         arena_bytes, timeout, config: as of `connect`. The arena holds all parameters twice.
 
     Raises: BadConfig, BadPolicy, BadTensor, ArenaFull, or the errors of `connect`; model and
@@ -72,6 +78,8 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         raise BadConfig("eager=True updates before a scaler has seen all gradients: give only one")
     if eager and type(optimizer) is LAMB:
         raise BadConfig("eager=True updates before LAMB has the norms of layers: leave eager out")
+    if tune:
+        check_tunable(policy, optimizer, eager=eager)
     rules = Rules(module, policy, warmup_steps, scaler, gathers=True)
     with ExitStack() as undo:
         undo.callback(rules.close)
@@ -86,7 +94,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
             made.replace_averaging_of(ddp)
         if scaler is not None:
             made.scale_with(scaler)
-        made.take_state()
+        made.start(tune=tune)
         made.keep(undo.pop_all())
     made.begun("fused")
     return made

@@ -1,11 +1,12 @@
 """The gradients of one step: averaged as they come, changed once they are averaged, then used."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import torch
 
 from dlcp_client.fused.flat_bucket import FlatBucket
+from dlcp_client.fused.ways import OneOperation, Way, pending, share
 from dlcp_client.hooks.lazy_parameters import (
     AveragedPiece,
     attach,
@@ -28,6 +29,7 @@ class GradientStep:
 
     def __init__(self, session: Session, rules: Rules, buckets: Sequence[FlatBucket]) -> None:
         self._session, self._rules, self._buckets = session, rules, buckets
+        self.way: Way = OneOperation(session)  # may change between two steps
         self._of = {
             id(slot.parameter): (b, number) for b in buckets for number, slot in enumerate(b.slots)
         }
@@ -70,32 +72,24 @@ class GradientStep:
             self._submit(self._next)
 
     def compute_due(self, computations: Sequence[Compute]) -> None:
-        """Compute the parts whose sums are here. Raises: as `Session.compute`."""
-        self._session.compute(self._pending(computations), wait=False)
+        """Compute the parts whose sums are here, in one operation. Raises: as `Session.compute`."""
+        self._session.compute(pending(self._works, computations), wait=False)
 
     def finish(self, computations: Sequence[Compute]) -> None:
         """Compute this rank's parts, by bucket; from now on, reading a parameter waits for its
         bucket. Raises: the error that ended an operation."""
-        pending, works = self._pending(computations), self._works
-        self._works = []
+        works, self._works = self._works, []
         self._given.clear()
         for bucket in self._buckets:
             bucket.missing = len(bucket.slots)
-        for bucket, work in zip(self._buckets, works, strict=True):
-            piece = AveragedPiece(work, self._rules.account.waiting)
-            for slot in bucket.slots:
-                attach(piece, slot.parameter, None, bucket)
         with self._rules.account.waiting():
-            self._session.compute(pending)
-        for work in works:
-            if work.settled:
-                work.wait()
+            self.way.update(self._buckets, works, computations, self._attach)
 
     def parts(self) -> list[list[tuple[int, int]]]:
         """Bytes [start, stop) of which this rank holds the averages, and has not used them, by
         bucket: waits for all. Raises: the error that ended an operation."""
         with self._rules.account.waiting():
-            return self._session.await_sums(self._works)
+            return self.way.parts(self._buckets, self._works)
 
     def averages(self) -> list[torch.Tensor]:
         """The averages of `parts`, by bucket and parameter. Raises: as `parts`."""
@@ -104,6 +98,18 @@ class GradientStep:
             for bucket, found in zip(self._buckets, self.parts(), strict=True)
             for start, stop in found
             for one in bucket.slices(start // bucket.unit, stop // bucket.unit)
+        ]
+
+    def averages_once(self) -> list[torch.Tensor]:
+        """As `averages`, but each element on one rank only, as for a norm. Raises: as `parts`."""
+        if not self.way.everywhere:
+            return self.averages()
+        self.parts()
+        group = self._session.world
+        return [
+            bucket.gradients[one.start : one.stop]
+            for bucket in self._buckets
+            for one in bucket.slices(*share(bucket, group.rank, group.size))
         ]
 
     def settle(self) -> None:
@@ -157,18 +163,16 @@ class GradientStep:
     def _name(self, parameter: torch.Tensor) -> str:
         return self._rules.name_of(parameter)
 
-    def _pending(self, computations: Sequence[Compute]) -> Mapping[Work[Any], Compute]:
-        """How to compute each operation that was submitted. The front layers, whose gradients come
-        last, are needed first."""
-        return dict(reversed(list(zip(self._works, computations, strict=False))))
+    def _attach(self, bucket: FlatBucket, work: Work[torch.Tensor]) -> None:
+        piece = AveragedPiece(work, self._rules.account.waiting)
+        for slot in bucket.slots:
+            attach(piece, slot.parameter, None, bucket)
 
     def _submit(self, bucket: FlatBucket) -> None:
         for slot in bucket.slots:  # one that no forward pass has read since the last step
             land_parameter(slot.parameter)
         bucket.take_changes()
         request = self._rules.request(bucket.placed, 0, bucket.gradients.nbytes)
-        work = self._session.world.all_reduce_computed(
-            bucket.gradients, bucket.weights, "avg", **request.keywords()
-        )
+        work = self.way.reduce(bucket, request.keywords())
         request.time(work, watch=True)
         self._works.append(work)

@@ -4,12 +4,14 @@ Source: You et al., Large Batch Optimization for Deep Learning, ICLR 2020.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from dlcp_client.fused.language.optimizers import lamb_direction
+from dlcp_client.fused.program_optimizer import checked_kernel, flat_update, kernel_on, number
 from dlcpd.contract.errors import BadConfig
 
 
@@ -23,8 +25,11 @@ class LAMB(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         weight_decay: float = 0.01,
+        *,
+        kernel: str = "auto",
     ) -> None:
-        """`params`, and the settings of groups, as of torch.optim.AdamW. Raises: BadConfig."""
+        """`params`, and the settings of groups, as of torch.optim.AdamW; `kernel`: as of
+        ProgramOptimizer. Compiles, which takes seconds for the first time. Raises: BadConfig."""
         if not (lr >= 0 and eps >= 0 and weight_decay >= 0 and all(0 <= b < 1 for b in betas)):
             raise BadConfig(
                 f"LAMB(lr={lr}, betas={betas}, eps={eps}, weight_decay={weight_decay}): betas are "
@@ -33,6 +38,13 @@ class LAMB(Optimizer):
         super().__init__(
             params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         )
+        self.kernel = checked_kernel(kernel)
+        for one in {p.dtype: p for group in self.param_groups for p in group["params"]}.values():
+            flat_update(lamb_direction, one.dtype, kernel_on(one.device, kernel), {})
+
+    def of_parts(self, tensors: Iterable[Tensor]) -> Self:
+        """As of ProgramOptimizer."""
+        return type(self)(tensors, **self.defaults, kernel=self.kernel)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -44,7 +56,8 @@ class LAMB(Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    way = self.direction(parameter, parameter.grad.clone(), group)
+                    gradient = parameter.grad.clone(memory_format=torch.contiguous_format)
+                    way = self.direction(parameter, gradient, group)
                     ratio = trust(squares(parameter), squares(way))
                     move(parameter, way, group, float(ratio))
         return loss
@@ -55,17 +68,24 @@ class LAMB(Optimizer):
         state = self.state[parameter]
         if not state:
             state["step"] = torch.tensor(0.0)
-            state["exp_avg"] = torch.zeros_like(parameter)
-            state["exp_avg_sq"] = torch.zeros_like(parameter)
+            for name in ("exp_avg", "exp_avg_sq"):
+                state[name] = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
         state["step"] += 1
-        count, (beta1, beta2) = int(state["step"]), group["betas"]
-        state["exp_avg"].lerp_(gradient, 1 - beta1)
-        state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        torch.div(state["exp_avg_sq"], 1 - beta2**count, out=gradient)
-        gradient.sqrt_().add_(group["eps"])
-        torch.div(state["exp_avg"], gradient, out=gradient)
-        gradient.div_(1 - beta1**count)
-        return gradient.add_(parameter, alpha=group["weight_decay"])
+        beta1, beta2 = group["betas"]
+        settings = {name: group[name] for name in ("eps", "weight_decay")}
+        numbers = {"t": state["step"], "beta1": beta1, "beta2": beta2, **settings}
+        kernel = kernel_on(parameter.device, self.kernel)
+        flat_update(lamb_direction, parameter.dtype, kernel, {}).run(
+            {
+                "g": gradient.view(-1),
+                "w": parameter.reshape(-1),
+                "m": state["exp_avg"].view(-1),
+                "v": state["exp_avg_sq"].view(-1),
+                **{name: number(value) for name, value in numbers.items()},
+            },
+            gradient.view(-1),
+        )
+        return gradient
 
 
 def squares(values: Tensor) -> Tensor:

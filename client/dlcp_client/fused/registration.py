@@ -21,12 +21,14 @@ from dlcp_client.fused.lamb import LAMB
 from dlcp_client.fused.layer_norms import LayerNorms
 from dlcp_client.fused.optimizer_state import join_parts, states_of, whole_state
 from dlcp_client.fused.shard_update import ShardUpdate
+from dlcp_client.fused.tuned_steps import TunedSteps, check_tunable
 from dlcp_client.hooks.lazy_parameters import before_forward
 from dlcp_client.hooks.model_registration import ModelRegistration
 from dlcp_client.hooks.replace_method import replace_method
 from dlcp_client.hooks.rules import Rules
 from dlcp_client.session import Session
 from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.policy import LossPolicy
 
 # Methods of the optimizer, and those of the registration that replace them
 METHODS: Final = {
@@ -68,6 +70,7 @@ class FusedRegistration(ModelRegistration):
         self._updates = [shard.update for shard in self._shards]
         self._gradients = GradientStep(session, rules, self._buckets)
         self._norms = LayerNorms(session.world, self._shards) if type(optimizer) is LAMB else None
+        self._tuned: TunedSteps | None = None
         self._averages = True
         self._undo = undo
         self._take_over(parameters)
@@ -76,6 +79,11 @@ class FusedRegistration(ModelRegistration):
     def state_bytes(self) -> int:
         """Bytes of optimizer state that this rank holds: about its part of all ranks' state."""
         return sum(shard.nbytes for shard in self._shards)
+
+    def explain(self) -> str:
+        """The way of a step, of several with measured times under `tune`; bytes of this rank."""
+        ways = self._tuned.explain() if self._tuned else self._gradients.way.title
+        return f"{ways}\n\noptimizer's state on this rank: {self.state_bytes:,} bytes\n"
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -97,6 +105,14 @@ class FusedRegistration(ModelRegistration):
         self._gradients.finish([shard.keep for shard in self._shards])
         for shard in self._shards:
             shard.has_masters = True
+        if self._tuned:
+            self._tuned.skipped()
+
+    def set_policy(self, policy: LossPolicy) -> None:
+        """As of ModelRegistration; with `tune` exact policies only."""
+        if self._tuned:
+            check_tunable(policy, self._optimizer)
+        super().set_policy(policy)
 
     def clip_grad_norm_(
         self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
@@ -108,11 +124,12 @@ class FusedRegistration(ModelRegistration):
         Raises: BadConfig; RuntimeError, as torch does; the error that ended an operation.
         """
         self._check("clip_grad_norm_()")
-        averages = self._gradients.averages()
+        averages, once = self._gradients.averages(), self._gradients.averages_once()
         with torch.no_grad(), self.account.waiting():
             return clip_norm(
                 self.session.world,
                 averages,
+                once,
                 max_norm,
                 norm_type,
                 error_if_nonfinite=error_if_nonfinite,
@@ -170,6 +187,8 @@ class FusedRegistration(ModelRegistration):
             self._gradients.finish(self._updates)
         for shard in self._shards:
             shard.stepped()
+        if self._tuned:
+            self._tuned.stepped()
         return loss
 
     def state_dict(self) -> dict[str, Any]:
@@ -244,11 +263,16 @@ class FusedRegistration(ModelRegistration):
         undo.callback(self._put_masters)
         undo.callback(self._gradients.settle)
 
-    def take_state(self) -> None:
-        """Go on from the state that the optimizer had before. Raises: BadConfig."""
+    def start(self, *, tune: bool) -> None:
+        """Go on from the state that the optimizer had before; `tune`: choose the way of steps.
+
+        Raises: BadConfig; RanksDisagree; the error that ended an operation.
+        """
         if self._optimizer.state:
             self.load_state_dict(self._methods["state_dict"]())
             self._optimizer.state.clear()
+        if tune:
+            self._tuned = TunedSteps(self.session, self._optimizer, self._gradients, self._shards)
 
     def scale_with(self, scaler: GradScaler) -> None:
         """Let `scaler` act on the averages until `close`. Raises: BadConfig."""

@@ -8,6 +8,7 @@ from torch.optim import Optimizer
 
 from dlcp_client.fused.flat_bucket import FlatBucket, Slice
 from dlcp_client.fused.lamb import LAMB, move, squares
+from dlcp_client.fused.program_optimizer import ProgramOptimizer
 
 State = dict[str, Any]  # by torch's name: tensors, of the elements of a parameter or of a bucket
 
@@ -16,7 +17,8 @@ class Part:
     """Elements of a bucket that are updated together: an optimizer of their own, whose parameters
     are slices of the bucket's, or masters of these if the weights travel rounded."""
 
-    def __init__(self, bucket: FlatBucket, kind: type[Optimizer], start: int, stop: int) -> None:
+    def __init__(self, bucket: FlatBucket, like: Optimizer, start: int, stop: int) -> None:
+        """`like`: the training's optimizer."""
         self._bucket = bucket
         self._weights = {
             one: bucket.weights[one.start : one.stop] for one in bucket.slices(start, stop)
@@ -24,13 +26,20 @@ class Part:
         self._tensors = self._weights
         if bucket.rounded is not None:
             self._tensors = {one: tensor.clone() for one, tensor in self._weights.items()}
-        made: Any = kind  # each class that `suitability` admits has these arguments
-        self._kernel = {} if kind is LAMB else {"fused": True}
-        self._optimizer = made(self._tensors.values(), **self._kernel) if self._tensors else None
+        made: Any = like  # of one of the classes that `suitability` admits
+        self._kernel: dict[str, bool] = {}
+        self._optimizer: Optimizer | None = None  # None: padding only
+        if not self._tensors:
+            return
+        if isinstance(like, LAMB | ProgramOptimizer):
+            self._optimizer = made.of_parts(self._tensors.values())
+        else:
+            self._kernel = {"fused": True}
+            self._optimizer = type(made)(self._tensors.values(), **self._kernel)
 
     def step(self, settings: Mapping[str, Any]) -> None:
         """Update the slices from their averages. `settings`: the present ones of the group."""
-        if self._optimizer is None:  # padding only
+        if self._optimizer is None:
             return
         self._optimizer.param_groups[0].update({**settings, **self._kernel, "foreach": None})
         self._take_changes()
@@ -100,10 +109,13 @@ class ShardUpdate:
         self.has_masters = False  # whether there are masters, if there ever are; likewise
         self._optimizer = optimizer
         # Whether the state has the number of steps
-        self._counts = isinstance(optimizer, torch.optim.Adam | LAMB)
+        self._counts = isinstance(optimizer, torch.optim.Adam | LAMB | ProgramOptimizer)
         self.ratios: torch.Tensor | None = None  # of LAMB, by parameter, in this step
         self._parts: dict[tuple[int, int], Part] = {}
-        self._loaded: State = {}  # of the bucket, from a checkpoint, until the next step
+        if isinstance(optimizer, LAMB | ProgramOptimizer):
+            optimizer.of_parts([bucket.weights])  # compiles for its dtype now, not within a step
+        self._everywhere = False  # whether each rank updates all of the bucket
+        self._loaded: State = {}  # all of the bucket's, on every rank, until the next step
 
     def update(self, first: int, end: int) -> None:
         """Update bytes [first, end) of the bucket."""
@@ -130,7 +142,9 @@ class ShardUpdate:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """torch's names of the state that each element has."""
+        """The optimizer's names of the state that each element has."""
+        if isinstance(self._optimizer, ProgramOptimizer):
+            return tuple(self._optimizer.state_names)
         if self._counts:
             more = ("max_exp_avg_sq",) if self._group.get("amsgrad") else ()
             return ("exp_avg", "exp_avg_sq", *more)
@@ -139,6 +153,8 @@ class ShardUpdate:
     @property
     def nbytes(self) -> int:
         """Bytes of the state of this rank's elements."""
+        if self._loaded:
+            return sum(whole.nbytes for whole in self._loaded.values())
         return sum(
             state[name].nbytes for _, state in self._states() if state for name in self.names
         )
@@ -146,11 +162,11 @@ class ShardUpdate:
     @property
     def divided(self) -> bool:
         """Whether each rank has a part of the state; else each has all of it, or there is none."""
-        return self.steps > 0 and not self._loaded
+        return self.steps > 0 and not self._loaded and not self._everywhere
 
     def state(self) -> State:
         """The state of the bucket as far as this rank has it; if it is divided, 0 elsewhere."""
-        if not self.divided:
+        if not self.steps or self._loaded:
             return self._loaded
         whole = {name: torch.zeros_like(self.bucket.weights) for name in self.names}
         for one, state in self._states():
@@ -171,6 +187,11 @@ class ShardUpdate:
         for part in self._parts.values():
             part.put_masters(whole)
         return {"weights": whole}
+
+    def rearrange(self, whole: State, *, everywhere: bool) -> None:
+        """Go on from the present state, of which every rank has all, in other parts; `everywhere`:
+        in one of the whole bucket."""
+        self._parts, self._loaded, self._everywhere = {}, whole, everywhere
 
     def load(self, states: Sequence[State]) -> None:
         """Go on from the states of the parameters, in torch's format."""
@@ -200,7 +221,7 @@ class ShardUpdate:
         key = first // self.bucket.unit, end // self.bucket.unit
         part = self._parts.get(key)
         if part is None:
-            part = self._parts[key] = Part(self.bucket, type(self._optimizer), *key)
+            part = self._parts[key] = Part(self.bucket, self._optimizer, *key)
             self._fill(part)
         return part
 
@@ -212,7 +233,7 @@ class ShardUpdate:
         return found
 
     def _fill(self, part: Part) -> None:
-        """Give a part that is new the state of a checkpoint."""
+        """Give a part that is new, or has forgotten its state, what is loaded."""
         for one, state in part.states if self._loaded else ():
             for name, whole in self._loaded.items():
                 state[name] = whole[one.start : one.stop].clone()

@@ -10,12 +10,16 @@ from torch.optim import Optimizer
 
 from dlcp_client.device.registry import device_of
 from dlcp_client.fused.lamb import LAMB
+from dlcp_client.fused.program_optimizer import ProgramOptimizer
 from dlcpd.contract.errors import BadConfig, BadPolicy, BadTensor
 from dlcpd.contract.policy import LossPolicy
 
-# Those of torch have a kernel each that updates element by element; for LAMB, `LayerNorms` adds up
-# the norms. Exactly these classes: a subclass may read more than the element itself.
-OPTIMIZERS: Final = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, LAMB)
+# Those of torch have a kernel each that updates element by element, and programs get one; for LAMB,
+# `LayerNorms` adds up the norms. Exactly these classes: a subclass may read more than the element.
+OPTIMIZERS: Final = (
+    *(torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW),
+    *(LAMB, ProgramOptimizer),
+)
 DTYPES: Final = (torch.float32, torch.float64)
 HALVES: Final = (torch.float16, torch.bfloat16)  # of parameters on a device
 PLACES: Final = ("", "host")  # values of `where`
@@ -67,7 +71,7 @@ def _check_optimizer(optimizer: Any) -> None:
         known = ", ".join(one.__name__ for one in OPTIMIZERS)
         raise BadConfig(
             f"fused does not know {kind.__module__}.{kind.__name__}: use {known} (torch.optim, and "
-            f"fused.LAMB), {_INSTEAD}"
+            f"fused), {_INSTEAD}"
         )
     for option in _REFUSED:
         if any(group.get(option) for group in optimizer.param_groups):

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from dlcp_lab.bench.compiled_rank import paced
 from dlcp_lab.bench.model_parallel import HEADER, cells, judge, rows_of
 from dlcp_lab.bench.model_parallel_rank import PacedProducts
 
@@ -33,6 +34,17 @@ def test_results_are_compared_among_ranks_and_ways() -> None:
     assert apart.detail == "pieces: differs by 1.0e-02"
     two = judge(1 << 20, 1.0, {"gloo": [ranks(1.0, "ab")], "pieces": [ranks(1.0)]})
     assert two.detail == "gloo: 2 results"
+
+
+def test_products_of_operators_wait_by_their_size() -> None:
+    a, b, out = torch.ones(3, 2), torch.ones(2, 4), torch.empty(3, 4)
+    before = torch.mm
+    begin = time.monotonic()
+    with paced(0.001):
+        torch.mm(a, b, out=out)
+        assert torch.equal(torch.addmm(torch.zeros(4), a, b), out)
+    assert time.monotonic() - begin >= 2 * 24 * 0.001
+    assert torch.mm is before
 
 
 def test_products_wait_in_proportion_to_their_rows() -> None:

@@ -89,7 +89,7 @@ def momentum(
 
 
 def _moments(  # noqa: PLR0917  # the state of Adam and its constants
-    g: Tensor, m: Tensor, v: Tensor, t: Tensor, betas: Betas, eps: float
+    g: Tensor, m: Tensor, v: Tensor, t: Tensor, betas: Any, eps: Any
 ) -> tuple[Tensor, Tensor]:
     """Update both moments of `g`: the first, and the corrected root of the second plus `eps`."""
     m = update(m, betas[0] * m + (1 - betas[0]) * g)
@@ -135,6 +135,15 @@ def adamw(  # noqa: PLR0913, PLR0917  # inputs and constants of a program
     return update(w, w * (1 - lr * weight_decay) - lr / (1 - betas[0] ** t) * m / root)
 
 
+def _lamb_direction(  # noqa: PLR0913, PLR0917  # as `_moments`
+    g: Tensor, w: Tensor, m: Tensor, v: Tensor, t: Tensor, betas: Any, eps: Any, weight_decay: Any
+) -> Tensor:
+    """The step of Adam of length 1, decay included, from the average of `g`."""
+    m, root = _moments(g, m, v, t, betas, eps)
+    u: Tensor = m / (1 - betas[0] ** t) / root + weight_decay * w
+    return u
+
+
 @program(g=local, w=replicated, m=replicated, v=replicated, t=scalar, lr=scalar)
 def lamb(  # noqa: PLR0913, PLR0917  # inputs and constants of a program
     g: Tensor,
@@ -149,12 +158,37 @@ def lamb(  # noqa: PLR0913, PLR0917  # inputs and constants of a program
     weight_decay: float = 0.01,
 ) -> Tensor:
     """LAMB, of one layer: the step has the norm of the weights."""
-    g = all_reduce(g, "avg")
-    m, root = _moments(g, m, v, t, betas, eps)
-    u = m / (1 - betas[0] ** t) / root + weight_decay * w
+    u = _lamb_direction(all_reduce(g, "avg"), w, m, v, t, betas, eps, weight_decay)
     sizes = norm(w), norm(u)
     ratio = torch.where((sizes[0] > 0) & (sizes[1] > 0), sizes[0] / sizes[1], 1.0)
     return update(w, w - lr * ratio * u)
+
+
+@program(
+    g=local,
+    w=replicated,
+    m=replicated,
+    v=replicated,
+    t=scalar,
+    beta1=scalar,
+    beta2=scalar,
+    eps=scalar,
+    weight_decay=scalar,
+)
+def lamb_direction(  # noqa: PLR0913, PLR0917  # inputs of a program
+    g: Tensor,
+    w: Tensor,
+    m: Tensor,
+    v: Tensor,
+    t: Tensor,
+    beta1: Tensor,
+    beta2: Tensor,
+    eps: Tensor,
+    weight_decay: Tensor,
+) -> Tensor:
+    """The part of LAMB before its norms, for `fused.LAMB`, whose settings may change."""
+    g = all_reduce(g, "avg")
+    return _lamb_direction(g, w, m, v, t, (beta1, beta2), eps, weight_decay)
 
 
 ALL: Final = {"sgd": sgd, "momentum": momentum, "adam": adam, "adamw": adamw, "lamb": lamb}

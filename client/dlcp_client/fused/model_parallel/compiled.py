@@ -32,7 +32,8 @@ class OverlapPass(CustomGraphPass):
     """Replaces products whose sums, or whose rows, travel over groups of dlcpd.
 
     It finds `mm` or `addmm` and then an all-reduce or a reduce-scatter of sums along dimension 0,
-    and an all-gather along dimension 0 and then such products. Other operations stay as they are.
+    and an all-gather along dimension 0 and then such products. Gradients of weights are computed
+    while sums travel. Other operations stay as they are.
     """
 
     def __init__(self, pieces: int) -> None:
@@ -63,10 +64,17 @@ class OverlapPass(CustomGraphPass):
         [first, *others] = sorted(added, key=lambda one: one is None)  # at most one has a bias
         if any(others) or (first is not None and len(_shape(first)) != 1):
             return
-        given = (list(a), list(b), first, *more, self._pieces)
-        with wait.graph.inserting_before(collective):
-            result = _call(wait.graph, SUMS[collective.target], given)
-            shown = _call(wait.graph, aten.reshape.default, (result, _shape(wait)))
+        others = _independent(collective, wait)
+        factors = ([_terms(one)[at] for one in others] for at in (1, 2))
+        given = (list(a), list(b), first, *more, self._pieces, *factors)
+        graph = wait.graph
+        with graph.inserting_before(collective):
+            made = _call(graph, SUMS[collective.target], given)
+            result, *results = (_call(graph, getitem, (made, n)) for n in range(len(others) + 1))
+            shown = _call(graph, aten.reshape.default, (result, _shape(wait)))
+        for other, its in zip(others, results, strict=True):
+            other.replace_all_uses_with(its)
+            graph.erase_node(other)
         wait.replace_all_uses_with(shown)
         _erase(wait)
 
@@ -83,8 +91,7 @@ class OverlapPass(CustomGraphPass):
         with graph.inserting_before(place):
             rows = _call(graph, aten.reshape.default, (shard, [-1, inner]))
             given = (rows, [_terms(user)[2] for user in found], size, group, self._pieces)
-            made = graph.call_function(GATHERED, given)
-            made.meta["val"] = GATHERED(*fx.node.map_arg(given, lambda node: node.meta["val"]))
+            made = _call(graph, GATHERED, given)
             whole, *results = (_call(graph, getitem, (made, n)) for n in range(len(found) + 1))
             shown = _call(graph, aten.reshape.default, (whole, _shape(wait)))
         for user, result in zip(found, results, strict=True):
@@ -119,6 +126,28 @@ def _products(value: Any) -> list[fx.Node]:
             left, right = _products(one), _products(two)
             return [*left, *right] if left and right else []
     return []
+
+
+def _independent(collective: fx.Node, wait: fx.Node) -> list[fx.Node]:
+    """Products that are computed before a collective, which does not need them, and used after it:
+    gradients of weights. They fill the time of the last sums on their way."""
+    needed, frontier = {collective}, [collective]
+    while frontier:
+        for node in frontier.pop().all_input_nodes:
+            if node not in needed:
+                needed.add(node)
+                frontier.append(node)
+    for target in SUMS:  # those that travel themselves
+        for other in wait.graph.find_nodes(op="call_function", target=target):
+            needed.update(_products(other.args[0]))
+    return [
+        node
+        for node in wait.graph.find_nodes(op="call_function", target=aten.mm.default)
+        if node < collective
+        and node not in needed
+        and node.users
+        and all(user > wait for user in node.users)
+    ]
 
 
 def _keeps_rows(view: fx.Node) -> bool:

@@ -31,52 +31,76 @@ def group_named(name: str) -> Group[Tensor] | None:
 
 
 @torch.library.custom_op("dlcp_fused::product_reduced", mutates_args=())
-def product_reduced(
-    a: Sequence[Tensor], b: Sequence[Tensor], added: Tensor | None, group: str, pieces: int
-) -> Tensor:
-    """The sum over ranks of `added` and of the products of `a` and `b`, pair by pair."""
+def product_reduced(  # noqa: PLR0913, PLR0917  # operators have positional arguments
+    a: Sequence[Tensor],
+    b: Sequence[Tensor],
+    added: Tensor | None,
+    group: str,
+    pieces: int,
+    other_a: Sequence[Tensor],
+    other_b: Sequence[Tensor],
+) -> list[Tensor]:
+    """The sum over ranks of `added` and of the products of `a` and `b`, pair by pair; and the
+    products of `other_a` and `other_b`, which are computed while the last sums travel."""
     ranks = group_named(group)
     if ranks is None:
-        return _ended(COLLECTIVES.all_reduce.default(_product(a, b, added), "sum", group))
+        total = _ended(COLLECTIVES.all_reduce.default(_product(a, b, added), "sum", group))
+        return [total, *_products(other_a, other_b)]
     factors = list(zip(a, b, strict=True))
-    return ReducedProduct(ranks, factors, added=added, pieces=pieces).result()
+    begun = ReducedProduct(ranks, factors, added=added, pieces=pieces)
+    others = _products(other_a, other_b)
+    return [begun.result(), *others]
 
 
 @product_reduced.register_fake
-def _(
-    a: Sequence[Tensor], b: Sequence[Tensor], added: Tensor | None, group: str, pieces: int
-) -> Tensor:
-    return a[0].new_empty((a[0].shape[0], b[0].shape[1]))
+def _(  # noqa: PLR0913, PLR0917  # as above
+    a: Sequence[Tensor],
+    b: Sequence[Tensor],
+    added: Tensor | None,
+    group: str,
+    pieces: int,
+    other_a: Sequence[Tensor],
+    other_b: Sequence[Tensor],
+) -> list[Tensor]:
+    return [_empty(a[0], b[0]), *map(_empty, other_a, other_b)]
 
 
 @torch.library.custom_op("dlcp_fused::product_scattered", mutates_args=())
-def product_scattered(  # noqa: PLR0917  # operators have positional arguments
+def product_scattered(  # noqa: PLR0913, PLR0917  # operators have positional arguments
     a: Sequence[Tensor],
     b: Sequence[Tensor],
     added: Tensor | None,
     size: int,
     group: str,
     pieces: int,
-) -> Tensor:
+    other_a: Sequence[Tensor],
+    other_b: Sequence[Tensor],
+) -> list[Tensor]:
     """The same, of which each of `size` ranks gets its rows."""
     ranks = group_named(group)
     if ranks is None:
         sums = _product(a, b, added)
-        return _ended(COLLECTIVES.reduce_scatter_tensor.default(sums, "sum", size, group))
+        part = _ended(COLLECTIVES.reduce_scatter_tensor.default(sums, "sum", size, group))
+        return [part, *_products(other_a, other_b)]
     factors = list(zip(a, b, strict=True))
-    return ScatteredProduct(ranks, factors, added=added, pieces=pieces).result()
+    begun = ScatteredProduct(ranks, factors, added=added, pieces=pieces)
+    others = _products(other_a, other_b)
+    return [begun.result(), *others]
 
 
 @product_scattered.register_fake
-def _(  # noqa: PLR0917  # as above
+def _(  # noqa: PLR0913, PLR0917  # as above
     a: Sequence[Tensor],
     b: Sequence[Tensor],
     added: Tensor | None,
     size: int,
     group: str,
     pieces: int,
-) -> Tensor:
-    return a[0].new_empty((a[0].shape[0] // size, b[0].shape[1]))
+    other_a: Sequence[Tensor],
+    other_b: Sequence[Tensor],
+) -> list[Tensor]:
+    part = a[0].new_empty((a[0].shape[0] // size, b[0].shape[1]))
+    return [part, *map(_empty, other_a, other_b)]
 
 
 @torch.library.custom_op("dlcp_fused::gathered_products", mutates_args=())
@@ -101,6 +125,15 @@ def _(a: Tensor, bs: Sequence[Tensor], size: int, group: str, pieces: int) -> li
 def _product(a: Sequence[Tensor], b: Sequence[Tensor], added: Tensor | None) -> Tensor:
     total = sum(one @ two for one, two in zip(a, b, strict=True))
     return torch.as_tensor(total if added is None else total + added)
+
+
+def _products(a: Sequence[Tensor], b: Sequence[Tensor]) -> list[Tensor]:
+    return [torch.mm(one, two) for one, two in zip(a, b, strict=True)]
+
+
+def _empty(a: Tensor, b: Tensor) -> Tensor:
+    """The product, without values."""
+    return a.new_empty((a.shape[0], b.shape[1]))
 
 
 def _ended(result: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Results of measurements: one file per program, sizes, ranks and versions, of this user only."""
+"""Results of measurements: one file per program or training, ranks and versions, of this user."""
 
 import logging
 from dataclasses import dataclass
@@ -14,7 +14,6 @@ from torch import Tensor
 from dlcp_client.environment import Environment
 from dlcp_client.fused.language.costs import Rates
 from dlcp_client.fused.language.execution import every
-from dlcp_client.fused.language.program import FusedProgram
 from dlcp_client.group import Group
 from dlcpd import __version__
 from dlcpd.contract.errors import RanksDisagree
@@ -67,21 +66,22 @@ def decoded(data: bytes) -> Result:
     return found
 
 
-def key_of(program: FusedProgram, group: Group[Tensor], kernel: str) -> str:
-    """What a result holds for: equal on all ranks, which call it alike. The program's text has its
-    sizes; of hosts count the number, their ranks and their CPUs, not their names.
+def key_of(group: Group[Tensor], what: str, text: str, options: str) -> str:
+    """What a result holds for: equal on all ranks, which call it alike. `text` has the program, or
+    the training, with its sizes; of hosts count the number, their ranks and their CPUs, not their
+    names. `what` and `options`: for the error; options count as well.
 
-    Raises: RanksDisagree if ranks have other versions, or another `kernel`.
+    Raises: RanksDisagree if ranks have other versions, texts or options.
     """
     hosts = [one.decode().split("\n", 1) for one in every(group, "\n".join(_here()).encode())]
     names = [host for host, _ in hosts]
     place = [f"{names.index(host)} {cpu}" for host, cpu in hosts]
-    parts = [FORMAT, __version__, torch.__version__, kernel, program.text, *place]
+    parts = [FORMAT, __version__, torch.__version__, options, text, *place]
     key = blake2b("\n".join(parts).encode(), digest_size=16)
     if len(set(every(group, key.digest()))) > 1:
         raise RanksDisagree(
-            f"ranks tune {program.name} with other versions of dlcpd ({__version__} here) or torch "
-            f"({torch.__version__}), or another kernel= ({kernel}): give all the same"
+            f"ranks tune {what} with other versions of dlcpd ({__version__} here) or torch "
+            f"({torch.__version__}), or {options}: give all the same"
         )
     return key.hexdigest()
 

@@ -9,24 +9,17 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from dlcp_client.auto.choice import MIN_PAUSE
-from dlcp_client.auto.turns import typical
 from dlcp_client.fused.language.costs import Rates, predicted
 from dlcp_client.fused.language.execution import LoweredProgram, agree
-from dlcp_client.fused.language.explanation import explain, table
+from dlcp_client.fused.language.explanation import explain
 from dlcp_client.fused.language.layouts import shape_of
 from dlcp_client.fused.language.oracle import check_input
 from dlcp_client.fused.language.program import FusedProgram
 from dlcp_client.fused.language.tuning.candidates import NODE_BY_NODE, Candidate, candidates, kept
-from dlcp_client.fused.language.tuning.measuring import (
-    FINALISTS,
-    Comparison,
-    Watch,
-    fastest,
-    next_pause,
-)
-from dlcp_client.fused.language.tuning.probes import LEAST, Probed, agreed, probe
-from dlcp_client.fused.language.tuning.results import Result, Results, Row, key_of
+from dlcp_client.fused.language.tuning.choosing import Finalists, StepChoice
+from dlcp_client.fused.language.tuning.measuring import FINALISTS
+from dlcp_client.fused.language.tuning.probes import Probed, agreed, probe
+from dlcp_client.fused.language.tuning.results import Results, Row, key_of
 from dlcp_client.group import Group
 from dlcpd.contract.errors import ArenaFull, BadConfig
 
@@ -47,22 +40,23 @@ class TunedProgram:
     ) -> None:
         self.program, self.group = program.copy(), group
         self.candidates = candidates(program, kernel)
-        self.measured = 0  # runs and probes whose times were taken: 0 after a cached start
         self.kept: Final = kept(program)  # names of the state
         self._whole = _checked(program, state)  # state that the present schedule has whole
-        self._results, self._key = results, key_of(program, group, kernel)
-        self._result: Result | None = None
-        self._watch: Watch | None = None
-        self._comparison: Comparison | None = None
-        self._pause = MIN_PAUSE
         self._made: dict[str, LoweredProgram] = {}  # by title: those in use, or compared
-        self._rows: list[Row] = []
         self._probed = Probed(Rates(), {})
-        self._finalists: list[str] = []  # titles
         self._now = ""  # title
-        cached = results.shared(group, self._key)
-        if cached is None or not self._use_cached(cached):
-            self._begin()
+        self._choice = StepChoice(
+            program.name,
+            group,
+            results=results,
+            key=key_of(group, program.name, program.text, f"another kernel= ({kernel})"),
+            usable=self._usable,
+            finalists=self._finalists,
+            seconds="min",
+        )
+        if self._choice.result is not None:
+            self._probed = Probed(self._choice.result.rates, {})
+        self._use(self._choice.next())
 
     def __call__(self, **given: Tensor) -> list[Tensor]:
         """Run the program once. Every rank calls it, with all inputs but the state; see
@@ -70,7 +64,7 @@ class TunedProgram:
 
         Raises: BadConfig naming the input; the error that ended an operation.
         """
-        self._prepare()
+        self._use(self._choice.next())
         if wrong := [name for name in given if name in self.kept]:
             raise BadConfig(
                 f"input {wrong[0]!r} is state, which the tuned program keeps: give it to tune()"
@@ -78,18 +72,23 @@ class TunedProgram:
         lowered = self._made[self._now]
         begun = time.perf_counter()
         found = lowered(**given, **self._whole)
-        self._ran(time.perf_counter() - begun)
+        self._choice.ran(time.perf_counter() - begun)
         return found
+
+    @property
+    def measured(self) -> int:
+        """Number of runs and probes whose times were taken; 0 after a cached start."""
+        return self._choice.measured
 
     @property
     def chosen(self) -> str:
         """Title of the candidate in use after the comparison; empty: it is not over."""
-        return self._result.title if self._result is not None else ""
+        return self._choice.chosen
 
     @property
     def rows(self) -> list[Row]:
         """All candidates with their times, best prediction first."""
-        return list(self._rows)
+        return list(self._choice.rows)
 
     @property
     def state_bytes(self) -> int:
@@ -111,102 +110,36 @@ class TunedProgram:
 
     def explain(self) -> str:
         """The candidates with predicted and measured times, and the schedule in use."""
-        rows = [("candidate", "predicted (ms)", "measured (ms)", "")]
-        for row in self._rows:
-            measured = f"{row.measured * 1e3:.2f}" if row.measured else ""
-            mark = "chosen" if row.title == self.chosen else ""
-            rows.append((row.title, f"{row.predicted * 1e3:.2f}", measured, mark))
         used = self._candidate(self._now)
         rates = self._probed.of(used.kernel)
-        return f"{table(rows)}\n\n{explain(used.program, self.group.size, rates)}"
+        return f"{self._choice.table()}\n\n{explain(used.program, self.group.size, rates)}"
 
-    # --- choice -------------------------------------------------------------------------------
+    # --- candidates ---------------------------------------------------------------------------
 
-    def _use_cached(self, result: Result) -> bool:
-        """Use a result of an earlier job, if its candidate works on every rank."""
-        titles = [one.title for one in self.candidates]
-        if result.title not in titles or not self._built(result.title):
-            return False
-        self._result, self._rows = result, result.rows
-        self._probed = Probed(result.rates, {})
-        self._watch = Watch(result.seconds, cached=True)
-        self._use(result.title)
-        self._say("from an earlier job")
-        return True
-
-    def _begin(self) -> None:
-        """Rank the candidates by probes, and compare the best in the next steps."""
+    def _finalists(self, now: str) -> Finalists:
+        """The best candidates by probes, the program as it was written, and the one in use."""
         computing = {one.kernel: one.program for one in reversed(self.candidates) if one.fused}
         probed = self._probed = probe(self.group, computing)
-        self.measured += 1
         works = [one for one in self.candidates if one.kernel in {NODE_BY_NODE, *probed.kernels}]
         # of kernels that the network hides, the faster one
         works.sort(key=lambda one: -probed.kernels.get(one.kernel, 0.0))
         ranks = self.group.size
         rows = [Row(c.title, predicted(c.program, ranks, probed.of(c.kernel))) for c in works]
-        self._rows = sorted(rows, key=lambda row: row.predicted)
-        written = self.candidates[0].title
-        best = [row.title for row in self._rows[:FINALISTS]]
-        asked = [*best, *({written, self._now} - {*best, ""})]
-        self._finalists = [title for title in sorted(asked) if self._built(title)]
-        if not self._finalists:
+        rows.sort(key=lambda row: row.predicted)
+        best = [row.title for row in rows[:FINALISTS]]
+        asked = [*best, *({self.candidates[0].title, now} - {*best, ""})]
+        titles = [title for title in sorted(asked) if self._built(title)]
+        if not titles:
             raise ArenaFull(
                 f"no schedule of {self.program.name} has space in the arena: give connect() a "
                 f"larger arena_bytes"
             )
-        self._comparison, self._watch = Comparison(len(self._finalists)), None
+        rates = {title: probed.of(self._candidate(title).kernel) for title in titles}
+        return Finalists(titles, rows, rates)
 
-    def _prepare(self) -> None:
-        """Decide, if it is time, and use the candidate of the next step."""
-        if self._comparison is not None and self._comparison.over:
-            self._decide(self._comparison)
-        elif self._watch is not None and self._watch.due:
-            before = self._watch.changed(agreed(self.group, self._watch.seconds, "min"))
-            if before and self._result is not None:
-                _log.info(
-                    "%s: a run takes at least %.3g ms, not %.3g ms: schedules are measured again",
-                    self.program.name,
-                    before * 1e3,
-                    self._result.seconds * 1e3,
-                )
-                self._begin()
-        if self._comparison is not None:
-            self._use(self._finalists[self._comparison.way])
-
-    def _ran(self, seconds: float) -> None:
-        if self._comparison is not None:
-            self._comparison.ran(seconds)
-            self.measured += 1
-        elif self._watch is not None:
-            self._watch.ran(seconds)
-
-    def _decide(self, comparison: Comparison) -> None:
-        runs = comparison.by_way(agreed(self.group, comparison.seconds, "min"))
-        times = [typical(one) for one in runs]
-        used = self._result.title if self._result is not None else ""
-        before = self._finalists.index(used) if used in self._finalists else None
-        chosen = fastest(times, before)
-        title, seconds = self._finalists[chosen], max(min(runs[chosen]), LEAST)
-        measured = dict(zip(self._finalists, times, strict=True))
-        self._rows = [Row(r.title, r.predicted, measured.get(r.title, 0.0)) for r in self._rows]
-        at = [row.title for row in self._rows].index(title)
-        rates = self._probed.of(self._candidate(title).kernel)
-        self._result = Result(rates, self._rows, at, seconds)
-        self._pause = next_pause(self._pause, confirmed=chosen == before)
-        self._watch = Watch(seconds, cached=False, pause=self._pause)
-        self._comparison = None
-        self._use(title)
-        self._made = {title: self._made[title]}  # the others' memory is free
-        self._results.keep(self._key, self._result)
-        others = ", ".join(f"{name} {s * 1e3:.3g}" for name, s in measured.items() if name != title)
-        self._say(
-            f"{measured[title] * 1e3:.3g} ms a run; measured as well: {others or 'none'} (ms)"
-        )
-
-    def _say(self, how: str) -> None:
-        _log.info("%s on %d ranks: %s; %s", self.program.name, self.group.size, self.chosen, how)
-
-    # --- candidates ---------------------------------------------------------------------------
+    def _usable(self, title: str) -> bool:
+        """Whether a candidate exists, and works on every rank."""
+        return any(one.title == title for one in self.candidates) and self._built(title)
 
     def _candidate(self, title: str) -> Candidate:
         return next(one for one in self.candidates if one.title == title)
@@ -230,8 +163,12 @@ class TunedProgram:
 
     def _use(self, title: str) -> None:
         """Go on with another candidate, from the same state. Every rank calls it alike."""
-        if title == self._now:
-            return
+        if title != self._now:
+            self._move_to(title)
+        if not self._choice.comparing and len(self._made) > 1:
+            self._made = {title: self._made[title]}  # the others' memory is free
+
+    def _move_to(self, title: str) -> None:
         state = {name: self.state(name) for name in self.kept} if self._now else self._whole
         self._now = title
         layouts = self._candidate(title).program.inputs
