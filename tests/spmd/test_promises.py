@@ -43,7 +43,11 @@ PROMISES: Final[dict[str, str]] = {
         test_models.py::test_a_plan_does_not_depend_on_the_number_of_ranks
         test_repeated_layers.py::test_256_times_the_ranks_need_the_same_decisions""",
     "repeated layers are planned once": """
-        test_repeated_layers.py::test_24_layers_need_at_most_twice_the_decisions_of_2""",
+        test_repeated_layers.py::test_24_layers_need_at_most_twice_the_decisions_of_2
+        test_repeated_layers.py::test_24_layers_need_at_most_twice_the_python_of_2""",
+    "repeated layers are captured once": """
+        test_reuse.py::test_layers_that_are_alike_are_captured_once
+        test_reuse.py::test_layers_that_differ_are_not""",
     "gradients in at most 4 operations": """
         test_coalescing.py::test_gradients_of_data_parallel_share_4_operations""",
     "bytes of explain are those on the wire, each collective has its line": """

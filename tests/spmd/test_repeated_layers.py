@@ -1,5 +1,6 @@
 """Repeated layers are planned once: 24 layers need at most twice the decisions of 2."""
 
+import sys
 from collections import Counter
 from typing import Any
 
@@ -55,6 +56,27 @@ def test_24_layers_need_at_most_twice_the_decisions_of_2(decisions: Counter[str]
     for name, number in decisions.items():
         assert number <= 2 * few[name], (name, number, few[name])
     assert counts(made)["all_reduce"] >= 4 * 24
+
+
+def test_24_layers_need_at_most_twice_the_python_of_2() -> None:
+    """Calls of functions, of torch too, which do not depend on how busy a machine is."""
+    counts_of = {layers: _calls(layers) for layers in (2, 2, 24)}  # the first fills caches
+    assert counts_of[24] <= 2 * counts_of[2], counts_of
+
+
+def _calls(layers: int) -> int:
+    found = 0
+
+    def count(_frame: Any, event: str, _about: Any) -> None:
+        nonlocal found
+        found += event == "call"
+
+    sys.setprofile(count)
+    try:
+        planned(layers)
+    finally:
+        sys.setprofile(None)
+    return found
 
 
 def test_256_times_the_ranks_need_the_same_decisions(decisions: Counter[str]) -> None:

@@ -4,8 +4,7 @@ Torch keeps `aot_export_joint_with_descriptors` for such tools. Shapes are those
 """
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -14,27 +13,20 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from dlcpd.contract.errors import BadConfig
 
 from .annotations import Annotation
 from .borders import ENTER, nodes_inside
-from .decompositions import decompositions
-from .interpolation import repeated
-from .lines import HERE, TORCH, line_of, user_line
+from .joint import joint_of
+from .lines import HERE, TORCH, line_of
 from .marks import collected
 from .meshes import Mesh
-from .pools import replace_pools
-from .private_torch import (
-    aot_export_joint_with_descriptors,
-    descriptors,
-    preserve_node_meta,
-    set_stack_trace,
-)
+from .numbering import number_calls
+from .private_torch import descriptors
 from .repeated import merge_repeated
-from .rules.call import results_of
+from .reuse import joint_with_layers
 from .tied import merge_tied, output_nodes
 
 
@@ -47,8 +39,10 @@ class Value(NamedTuple):
     @property
     def tensor(self) -> torch.Tensor:
         """The fake tensor with its global shape."""
-        found = results_of(self.node)[self.number]
-        if found is None:
+        found = self.node.meta["val"]
+        if isinstance(found, list | tuple):
+            found = found[self.number]
+        if not isinstance(found, torch.Tensor):
             raise ValueError(f"{self.node} does not compute its result {self.number}")
         return found
 
@@ -123,24 +117,16 @@ def capture(model: nn.Module, mesh: Mesh, example: Sequence[Any]) -> Captured:
     leaves, arguments = pytree.tree_flatten(tuple(example))
     if not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
         raise BadConfig("example= has a value that is not a tensor: give the model tensors only")
-    with ExitStack() as stack:
-        marks = stack.enter_context(collected(mesh))
-        stack.enter_context(preserve_node_meta())
-        stack.enter_context(_Lines())
-        stack.enter_context(_without_mkldnn())
+    with collected(mesh) as marks:
         try:
-            joint = aot_export_joint_with_descriptors(
-                stack, model, tuple(example), decompositions=decompositions()
-            )
+            joint = joint_with_layers(model, tuple(example)) or joint_of(model, tuple(example))
         except BadConfig:
             raise  # of `mesh_split` or `manual`
         except Exception as error:
             raise BadConfig(_not_captured(model, error)) from error
-        graph = joint.graph_module.graph
-        graph.eliminate_dead_code()
-        _drop_checks(graph)
+        graph = joint.graph
+        number_calls(graph, marks)
         merge_tied(graph, model)
-        replace_pools(graph)
         merge_repeated(graph)
         inputs = [
             _input(node.meta["desc"], node) for node in graph.nodes if node.op == "placeholder"
@@ -153,7 +139,7 @@ def capture(model: nn.Module, mesh: Mesh, example: Sequence[Any]) -> Captured:
             tuple(inputs),
             tuple(outputs),
             arguments,
-            joint.out_spec,
+            joint.results,
             lines,
             tuple(marks.found),
             marks.regions,
@@ -199,44 +185,10 @@ def _output(desc: Any, node: fx.Node | None) -> Port:
     raise BadConfig(f"the model has an output that spmd does not know: {desc.expr()}")
 
 
-def _drop_checks(graph: fx.Graph) -> None:
-    """Checks of values, of the indices of `one_hot` say: a shard cannot stop the others."""
-    for node in list(graph.nodes):
-        if "_assert_async" in str(node.target):
-            graph.erase_node(node)
-    graph.eliminate_dead_code()
-
-
 def _changed(desc: Any) -> BadConfig:
     return BadConfig(
         f"the model changes {desc.mutated_input.expr()} in place: only buffers may change"
     )
-
-
-@contextmanager
-def _without_mkldnn() -> Iterator[None]:
-    """Its recurrent layers are one operation, in which nothing can be divided."""
-    set_flags: Any = torch.backends.mkldnn.set_flags
-    before, *_ = set_flags(False)
-    try:
-        yield
-    finally:
-        set_flags(before)
-
-
-class _Lines(TorchFunctionMode):
-    """Notes the user's line of every call of torch. Autograd keeps it for the backward pass. A
-    repetition of rows becomes one operation."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        line = user_line()
-        if line is not None:
-            set_stack_trace([line])
-        if func is torch.nn.functional.interpolate:
-            found = repeated(*args, **(kwargs or {}))
-            if found is not None:
-                return found
-        return func(*args, **(kwargs or {}))
 
 
 def _not_captured(model: nn.Module, error: Exception) -> str:

@@ -13,6 +13,7 @@ from .combined import OF
 from .dropout import KEEP
 from .emission import Emitter
 from .halos import windows_of, with_edits
+from .nodes import function, method
 from .rules import Rule
 from .rules.call import results_of
 from .rules.rule import Halo
@@ -46,19 +47,19 @@ def emitted(call: DividedCall, given: Sequence[fx.Node], emitter: Emitter) -> li
     node, graph, mesh = call.node, emitter.graph, emitter.mesh
     if call.rule.reshapes:
         shape = list(mesh.local_shape(Value(node).shape, call.made[0]))
-        return [graph.call_function(aten.reshape.default, (given[0], shape))]
+        return [function(graph, aten.reshape.default, (given[0], shape))]
     if node.target == KEEP:
         splits: Any = [[tuple(split) for split in splits] for splits in call.made[0]]
-        return [graph.call_method("keep", (emitter.ranks, node.args[0], splits, *node.args[1:]))]
+        return [method(graph, "keep", (emitter.ranks, node.args[0], splits, *node.args[1:]))]
     target: Any = node.target
     args, kwargs = _arguments(call, given, emitter)
-    out = graph.call_function(target, tuple(args), kwargs)
+    out = function(graph, target, tuple(args), kwargs)
     out.meta[OF] = node
     if isinstance(node.meta["val"], torch.Tensor):
         return [_added(call, 0, out, emitter)]
     found: list[fx.Node | None] = []
     for at, one in enumerate(results_of(node)):
-        x = None if one is None else graph.call_function(operator.getitem, (out, at))
+        x = None if one is None else function(graph, operator.getitem, (out, at))
         found.append(None if x is None else _added(call, at, x, emitter))
     return found
 

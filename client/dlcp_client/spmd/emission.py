@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from . import regional
+from . import nodes, regional
 from .capture import Value
 from .meshes import Mesh
 from .resharding import Move, Step, bytes_sent
@@ -79,7 +79,7 @@ class Emitter:
         elif step.move is Move.GATHER:
             x = self._collective(method, x, value, axis, sent, at, rows // step.split.outer)
         else:
-            x = self.graph.call_method(method, (self.ranks, x, axis, at))
+            x = nodes.method(self.graph, method, (self.ranks, x, axis, at))
         return self._flat(x, value, step.after, step.split)
 
     def masked(self, x: fx.Node, value: Value, dim: int, sharding: Sharding) -> fx.Node:
@@ -87,7 +87,7 @@ class Emitter:
         size, splits = value.shape[dim], sharding[dim]
         if size % self.mesh.parts(splits) == 0:
             return x
-        return self.graph.call_method("masked", (self.ranks, x, dim, size, axes_of(splits)))
+        return nodes.method(self.graph, "masked", (self.ranks, x, dim, size, axes_of(splits)))
 
     def halo_exchange(
         self, x: fx.Node, value: Value, at: tuple[int, str], have: Sharding, halo: Halo
@@ -128,7 +128,7 @@ class Emitter:
     ) -> fx.Node:
         if self.mesh.sizes[axis] == 1:
             return x
-        made = self.graph.call_method(method, (self.ranks, x, axis, *options))
+        made = nodes.method(self.graph, method, (self.ranks, x, axis, *options))
         if self.caller is None:
             raise AssertionError("a collective is written for a captured node")
         self.collectives.append(Collective(made, value, self.caller, axis, sent))
@@ -142,14 +142,14 @@ class Emitter:
         if outer == 1:
             return x, dim
         blocks = [*shape[:dim], outer, shape[dim] // outer, *shape[dim + 1 :]]
-        return self.graph.call_function(aten.reshape.default, (x, blocks)), dim + 1
+        return nodes.function(self.graph, aten.reshape.default, (x, blocks)), dim + 1
 
     def _flat(self, x: fx.Node, value: Value, sharding: Sharding, split: Split) -> fx.Node:
         """The tensor without a dimension of blocks."""
         if split.outer == 1:
             return x
         shape = list(self.mesh.local_shape(value.shape, sharding))
-        return self.graph.call_function(aten.reshape.default, (x, shape))
+        return nodes.function(self.graph, aten.reshape.default, (x, shape))
 
     def _local_bytes(self, value: Value, sharding: Sharding) -> int:
         local = self.mesh.local_shape(value.shape, sharding)

@@ -2,16 +2,18 @@
 
 import linecache
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, TypeVar
 
 import torch
 from torch import fx
 
 TORCH: Final = str(Path(torch.__file__).parent)
 HERE: Final = str(Path(__file__).parent)
+Result = TypeVar("Result")
 CACHED: Final = 1 << 12  # lines of the largest models
 ADDED: Final = "Gradient addition node"  # torch's note behind the line
 
@@ -20,8 +22,16 @@ def user_line() -> str | None:
     """`model.py:12: x = self.up(x)`. None: no frame is a user's."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # CPython's only way
     while frame is not None and not _is_users(frame.f_code.co_filename):
+        if frame.f_code is called_from.__code__:
+            line: str | None = frame.f_locals["line"]
+            return line
         frame = frame.f_back
     return None if frame is None else _line(frame.f_code.co_filename, frame.f_lineno)
+
+
+def called_from(line: str | None, function: Callable[[], Result]) -> Result:
+    """The function's result. It finds the line where its own frames are not a user's."""
+    return function()
 
 
 # A capture asks for a line some 2,000 times per layer of a transformer.

@@ -8,9 +8,13 @@ import torch
 from dlcpd.contract.errors import BadConfig
 
 try:
+    from torch._C import _len_torch_dispatch_stack as dispatch_modes
+    from torch._C import _len_torch_function_stack as function_modes
+    from torch._C._autograd import _top_saved_tensors_default_hooks as saved_tensor_hooks
     from torch._decomp import get_decompositions
     from torch._functorch._aot_autograd import descriptors
     from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.traceback import preserve_node_meta, set_stack_trace
 except ImportError as error:
     raise BadConfig(
@@ -18,9 +22,13 @@ except ImportError as error:
     ) from error
 
 __all__ = [
+    "FakeTensorMode",
     "aot_export_joint_with_descriptors",
     "descriptors",
+    "dispatch_modes",
+    "function_modes",
     "get_decompositions",
     "preserve_node_meta",
+    "saved_tensor_hooks",
     "set_stack_trace",
 ]

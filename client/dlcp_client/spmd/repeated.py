@@ -11,14 +11,23 @@ from torch import fx
 
 def merge_repeated(graph: fx.Graph) -> None:
     """Random calls stay: each gives other numbers."""
-    first: dict[Any, fx.Node] = {}
+    similar: dict[Any, list[fx.Node]] = {}  # of these alone the arguments are compared
     for node in graph.nodes:
-        if node.op != "call_function" or _is_random(node):
+        if node.op != "call_function":
             continue
-        key = key_of((node.target, node.args, tuple(sorted(node.kwargs.items()))))
-        if node is not first.setdefault(key, node):
-            node.replace_all_uses_with(first[key])
-            graph.erase_node(node)
+        others = similar.setdefault((node.target, *node.all_input_nodes), [])
+        if others and not _is_random(node):
+            key = _key(node)
+            same = next((one for one in others if _key(one) == key), None)
+            if same is not None:
+                node.replace_all_uses_with(same)
+                graph.erase_node(node)
+                continue
+        others.append(node)
+
+
+def _key(node: fx.Node) -> Any:
+    return key_of((node.args, tuple(sorted(node.kwargs.items()))))
 
 
 def _is_random(node: fx.Node) -> bool:
