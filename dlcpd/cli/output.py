@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
+from dlcpd.cli import colour
+from dlcpd.cli.colour import Style
 from dlcpd.cli.output_file import OutputFile
 from dlcpd.contract.printable import lines
 
@@ -25,9 +27,13 @@ class Output:
         self._json_to = json_to
         self._text: TextIO = sys.stderr if json_to == STDOUT else sys.stdout
 
-    def line(self, text: str = "") -> None:
-        """A line for people, or several; all but printable ASCII is escaped."""
-        print(lines(text), file=self._text, flush=True)
+    def line(self, text: str = "", style: Style | None = None) -> None:
+        """A line for people, or several; all but printable ASCII is escaped. `style` adds colours
+        to each, in a terminal."""
+        shown = lines(text)
+        if style and colour.wanted(self._text):
+            shown = "\n".join(map(style, shown.split("\n")))
+        print(shown, file=self._text, flush=True)
 
     def progress(self, text: str) -> None:
         """A line about the progress of long work, to stderr."""
