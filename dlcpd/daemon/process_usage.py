@@ -1,4 +1,4 @@
-"""CPU time and memory of a process, for reports."""
+"""What the kernel counts of a process: CPU time, memory, and how often it has run."""
 
 import os
 from pathlib import Path
@@ -19,3 +19,13 @@ def usage(pid: int) -> tuple[float, int] | tuple[None, None]:
     fields = text.rpartition(")")[2].split()
     ticks = int(fields[_USER]) + int(fields[_SYSTEM])
     return ticks / _TICKS, int(fields[_RESIDENT]) * _PAGE
+
+
+def runs(pid: int) -> str:
+    """A text that changes each time the process's first thread gets a CPU, also to be stopped by a
+    signal; "" if the kernel does not tell. Source: sched-stats.rst, "/proc/<pid>/schedstat"."""
+    try:
+        text = Path(f"/proc/{pid}/schedstat").read_text()
+    except OSError:
+        return ""
+    return "" if text.endswith(" 0\n") else text  # it has run: a kernel without counts says 0 times

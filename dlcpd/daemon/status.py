@@ -56,6 +56,7 @@ def _session(session: LocalSession, now: float, epoch: float) -> dict[str, Any]:
     return {
         "session": session.number,
         "job": membership.job,
+        "title": session.title,
         "rank": membership.rank,
         "world_size": membership.agreed["world_size"],
         "state": session.state,
