@@ -2,15 +2,31 @@
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
 from dlcpd.cli import colour
 from dlcpd.cli.colour import Style
 from dlcpd.cli.output_file import OutputFile
+from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.printable import lines
 
 STDOUT = "-"  # as --json's value: only JSON on stdout, text for people on stderr
+
+
+def write(text: str, stream: TextIO) -> None:
+    """Write to stdout or stderr at once. Raises: BadConfig, as for a full disk behind the stream;
+    BrokenPipeError, where its reader has ended."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        with suppress(OSError):  # at its end, the interpreter would write the rest, and complain
+            stream.close()
+        raise BadConfig(f"the output cannot be written: {exc.strerror}") from exc
 
 
 class Output:
@@ -29,11 +45,11 @@ class Output:
 
     def line(self, text: str = "", style: Style | None = None) -> None:
         """A line for people, or several; all but printable ASCII is escaped. `style` adds colours
-        to each, in a terminal."""
+        to each, in a terminal. Raises: as `write`."""
         shown = lines(text)
         if style and colour.wanted(self._text):
             shown = "\n".join(map(style, shown.split("\n")))
-        print(shown, file=self._text, flush=True)
+        write(f"{shown}\n", self._text)
 
     def progress(self, text: str) -> None:
         """A line about the progress of long work, to stderr."""
@@ -48,6 +64,6 @@ class Output:
             return
         text = json.dumps(value, indent=1, allow_nan=False) + "\n"
         if self._file is None:
-            sys.stdout.write(text)
+            write(text, sys.stdout)
             return
         self._file.write(text)

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from dlcpd.cli.output import write
 from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.daemon import commands, log
 from dlcpd.daemon.activation import activated
@@ -74,7 +75,7 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
     config = _configuration(options)
     if options.check_config:
         web_config.load(config.metrics.web_config)
-        sys.stdout.write(to_toml(config))
+        write(to_toml(config), sys.stdout)
         return CLEAN
     _raise_descriptor_limit()
     if options.embedded:
