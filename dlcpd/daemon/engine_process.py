@@ -120,19 +120,18 @@ class EngineProcess:
         return await self._ask(ReportRequest(ledger), Report)
 
     async def answers(self, within: float) -> bool:
-        """Whether the engine answers `within` seconds.
-
-        An engine that answered, and has not run since, waits for work, and would answer again: it
-        is not woken. One that hangs has run for the work in which it hangs; one that was stopped
-        has run to be stopped.
-        """
-        if self._asleep and not self.waiting and runs(self.pid) == self._asleep:
-            return True
-        self._asleep = ""
+        """Whether the engine answers `within` seconds."""
         if "error" in await self._ask(AliveRequest(), Alive, within):
             return False
         asyncio.get_running_loop().call_later(SETTLE, self._note_sleep)
         return True
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the engine answered, and has not run since: it waits for work, and would answer
+        again. One that hangs has run for the work in which it hangs; one that was stopped has run
+        to be stopped."""
+        return bool(self._asleep) and not self.waiting and runs(self.pid) == self._asleep
 
     def _note_sleep(self) -> None:
         self._asleep = runs(self.pid)

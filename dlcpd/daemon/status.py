@@ -45,7 +45,10 @@ def report(
         "cordoned": condition.cordoned,
         "health": asdict(condition.health()),
         "features": facts.features | named(sessions.costs.present),
-        "sessions": [_session(session, now, facts.epoch) for session in sessions.table],
+        "sessions": [
+            _session(session, now, facts.epoch)
+            for session in sorted(sessions.table, key=lambda s: (s.title, s.membership.rank))
+        ],
         "counters": dict(sorted(counters.items())),
         "engine": engine,
     }

@@ -16,12 +16,16 @@ async def watch(engines: Engines, condition: Condition, target: str) -> None:
     the control process runs and all engines answer. A missing ping makes the manager restart the
     daemon; without a target, `condition` alone.
 
-    A busy engine answers late: silence of less than half of the limit does no harm.
+    A busy engine answers late: silence of less than half of the limit does no harm. One that sleeps
+    is not woken: a look in each half finds whether it still does, and if not, the other half is for
+    its answer.
     """
-    pause = condition.limit / ROUNDS
+    asleep = False
     while True:
+        pause = condition.limit / ROUNDS * (2 if asleep else 1)
         await asyncio.sleep(pause)
-        if await engines.answer(pause):
+        asleep = engines.asleep
+        if asleep or await engines.answer(pause):
             condition.proved(engines.failing)
             notify(target, ALIVE)
         else:
