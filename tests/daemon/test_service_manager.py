@@ -98,6 +98,32 @@ def test_an_engine_that_sleeps_is_not_woken_and_one_that_is_stopped_is_found(
             os.kill(engine, signal.SIGCONT)
 
 
+@pytest.mark.parametrize("handed", [False, True], ids=["own", "of_the_manager"])
+def test_a_daemon_whose_socket_was_removed_is_healthy_and_not_ready(
+    handed: bool, tmp_path: Path, manager: Manager
+) -> None:
+    """As by a mount over /run: no client can connect, and running jobs go on."""
+    environ = manager.environ | {"WATCHDOG_USEC": "2000000"}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        fds: tuple[int, ...] = ()
+        if handed:
+            listener.bind(str(tmp_path / "host-a.sock"))
+            listener.listen()
+            fds = (listener.fileno(),)
+            environ |= {"HAND_OVER": str(listener.fileno())}
+        with Daemon(configuration(tmp_path), environ=environ, pass_fds=fds) as daemon:
+            with daemon.client() as client:
+                assert client.health().ready
+                daemon.socket.rename(tmp_path / "away")
+                assert daemon.wait_for("socket_gone")["level"] == "error"
+                health = client.health()
+                assert health.healthy and not health.ready
+                assert f"{daemon.socket} was removed or replaced" in health.text
+                (tmp_path / "away").rename(daemon.socket)
+                until(lambda: client.health().ready, "it is back")
+            assert daemon.text.count("socket_gone") == 1
+
+
 @pytest.mark.parametrize(
     ("environ", "limit"),
     [({"WATCHDOG_USEC": "30000000"}, 30.0),

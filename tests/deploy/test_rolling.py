@@ -21,8 +21,9 @@ from tests.checks import Measured
 from tests.deploy.jobs import SOCKET, Job, main_pid, train
 from tests.deploy.machine import Machine
 from tests.deploy.test_service import change, instance
+from tests.wheel import BUILD
 
-pytestmark = pytest.mark.timeout(600)  # seconds; the package is built, and machines are shared
+pytestmark = pytest.mark.timeout(2 * BUILD)  # the package is built, and machines are shared
 
 BEFORE: Final = "/opt/before"
 CLIENT: Final = f"{BEFORE}/bin/python"
