@@ -57,7 +57,7 @@ class EngineProcess:
         }
         self._parts: dict[str, Any] = {}  # of the report that is arriving
         self._heard = 0  # answers, and parts of answers
-        self._asleep = ""  # what `runs` said once it had answered; "": not known
+        self._asleep = b""  # what `runs` said once it had answered; empty: not known
         self._serving = False  # between EngineReady and `stop` or `kill`
         self._process: Child
         self._channel: PacketChannel
