@@ -2,31 +2,16 @@
 
 import json
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
 from dlcpd.cli import colour
 from dlcpd.cli.colour import Style
 from dlcpd.cli.output_file import OutputFile
-from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.printable import lines
+from dlcpd.ipc.standard_output import write
 
 STDOUT = "-"  # as --json's value: only JSON on stdout, text for people on stderr
-
-
-def write(text: str, stream: TextIO) -> None:
-    """Write to stdout or stderr at once. Raises: BadConfig, as for a full disk behind the stream;
-    BrokenPipeError, where its reader has ended."""
-    try:
-        stream.write(text)
-        stream.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as exc:
-        with suppress(OSError):  # at its end, the interpreter would write the rest, and complain
-            stream.close()
-        raise BadConfig(f"the output cannot be written: {exc.strerror}") from exc
 
 
 class Output:

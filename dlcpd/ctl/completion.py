@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from dlcpd.cli.grammar import complete
-from dlcpd.cli.output import Output, write
+from dlcpd.cli.output import Output
+from dlcpd.ipc.standard_output import write
 
 
 def completion(top: argparse.ArgumentParser, options: argparse.Namespace, output: Output) -> int:

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from dlcpd.cli.output import write
 from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.daemon import commands, log
 from dlcpd.daemon.activation import activated
@@ -27,6 +26,7 @@ from dlcpd.daemon.show_versions import ShowVersions
 from dlcpd.ipc.oom_score import undo_what_was_added
 from dlcpd.ipc.signals import ignore_all
 from dlcpd.ipc.socket_folder import SocketFolder
+from dlcpd.ipc.standard_output import write
 
 new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
 try:

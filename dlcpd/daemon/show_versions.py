@@ -4,8 +4,8 @@ import argparse
 import sys
 from typing import Any
 
-from dlcpd.cli.output import write
 from dlcpd.contract.errors import BadConfig
+from dlcpd.ipc.standard_output import write
 
 
 class ShowVersions(argparse.Action):

@@ -139,7 +139,7 @@ def judge_daemon(found: Running, version: str = __version__) -> Row:
         return warn(
             check,
             f"the daemon at {found.socket} takes no new jobs: {health['text']}",
-            cordoned if found.report["cordoned"] else "see its log, or wait until it has ended",
+            cordoned if found.report.get("cordoned") else "see its log, or wait until it has ended",
         )
     if "error" in found.report["engine"]:
         return warn(
