@@ -14,6 +14,7 @@ from dlcpd import __version__
 from dlcpd.build import VARIABLE
 from tests.pages import ROOT
 
+BUILD: Final = 1500.0  # seconds until a build fails; never a measure of anything
 VERSION: Final = f"{__version__}+wheel"  # of what is built; the checkout's is without a commit
 # Of a checkout, what git ignores or keeps for itself.
 NOT_SOURCE: Final = (
@@ -46,7 +47,7 @@ class Installed:
             check=False,
             cwd=self.empty,
             env=environ(),
-            timeout=300,
+            timeout=BUILD,
         )
 
     def command(self, program: str, *arguments: str) -> list[str]:
@@ -103,6 +104,6 @@ def beside_torch(folder: Path, wheel: Path) -> Installed:
 def check_run(*words: str) -> None:
     """Run a program that must succeed."""
     done = subprocess.run(
-        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300
+        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=BUILD
     )
     assert done.returncode == 0, done.stdout + done.stderr

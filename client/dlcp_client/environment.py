@@ -13,6 +13,12 @@ SECRETS: Final = "DLCPD_JOB_SECRET"  # prefix of variables that hold secrets
 WARN_AFTER: Final = 5.0  # seconds
 # Values of TORCHELASTIC_RUN_ID where no --rdzv-id was given: its default, and that of --standalone.
 _MADE_UP: Final = re.compile(r"none|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# A job's name and number, by the scheduler.
+_SCHEDULERS: Final = (
+    ("SLURM_JOB_NAME", "SLURM_JOB_ID"),
+    ("PBS_JOBNAME", "PBS_JOBID"),
+    ("LSB_JOBNAME", "LSB_JOBID"),
+)
 Pinning = Literal["prefer", "require", "never"]
 
 
@@ -25,7 +31,8 @@ class Environment:
     master: str = ""  # MASTER_ADDR: host of the job's store; torchrun sets it
     launch: str = ""  # MASTER_ADDR, MASTER_PORT and `run`, which differ between launches
     # DLCPD_JOB: name of the job in logs and tools; by default TORCHELASTIC_RUN_ID, unless torchrun
-    # made that up, else SLURM_JOB_NAME and SLURM_JOB_ID, else JOB_NAME
+    # made that up, else SLURM_JOB_NAME and SLURM_JOB_ID, or those of PBS (PBS_JOBNAME, PBS_JOBID)
+    # or LSF (LSB_JOBNAME, LSB_JOBID), else JOB_NAME
     run: str = ""
     secret: str = field(default="", repr=False)  # DLCPD_JOB_SECRET: secret of all ranks
     secret_file: Path | None = None  # DLCPD_JOB_SECRET_FILE: file with that secret
@@ -96,13 +103,16 @@ def _launch(variables: Mapping[str, str]) -> str:
 
 def _run(variables: Mapping[str, str]) -> str:
     """The name that the user or the scheduler gave the job; "" if none did. Sources: torchrun(1),
-    --rdzv-id; "OUTPUT ENVIRONMENT VARIABLES" of sbatch(1)."""
+    --rdzv-id; "OUTPUT ENVIRONMENT VARIABLES" of sbatch(1); qsub(1B); "Environment variables set for
+    job execution" of IBM Spectrum LSF 10.1."""
     run = variables.get("TORCHELASTIC_RUN_ID", "")
-    slurm = [variables.get(name, "") for name in ("SLURM_JOB_NAME", "SLURM_JOB_ID")]
+    scheduled = [
+        "-".join(filter(None, (variables.get(name, "") for name in names))) for names in _SCHEDULERS
+    ]
     named = (
         variables.get("DLCPD_JOB", ""),
         "" if _MADE_UP.fullmatch(run) else run,
-        "-".join(filter(None, slurm)),
+        *scheduled,
         variables.get("JOB_NAME", ""),
     )
     return next(filter(None, named), "")

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import sys
 import threading
 from typing import Protocol
 
@@ -20,12 +21,14 @@ class Resource(Protocol):
 # the last one, which may need the earlier ones, is closed first.
 _open: dict[Resource, None] = {}
 _lock = threading.Lock()
+_finalizes = False  # multiprocessing closes the sessions of this process
 
 
 def opened(resource: Resource) -> None:
     """Close `resource` when the interpreter ends, and abandon it in forked children."""
     with _lock:
         _open[resource] = None
+        _close_in_child()
 
 
 def closed(resource: Resource) -> None:
@@ -34,14 +37,25 @@ def closed(resource: Resource) -> None:
         _open.pop(resource, None)
 
 
+def _close_in_child() -> None:
+    """Forked children of multiprocessing end by os._exit, after finalizers of its own."""
+    global _finalizes  # noqa: PLW0603  # once a process
+    process = sys.modules.get("multiprocessing.process")  # a child of it has both
+    util = sys.modules.get("multiprocessing.util")
+    if not _finalizes and process and util and process.parent_process() is not None:
+        _finalizes = True
+        util.Finalize(None, _close_all, exitpriority=0)
+
+
 def _close_all() -> None:
     for resource in reversed(list(_open)):
         resource.close()
 
 
 def _abandon_all() -> None:
-    global _lock  # noqa: PLW0603  # a thread that does not exist here may hold the parent's
-    _lock = threading.Lock()
+    # a thread that does not exist here may hold the parent's lock; finalizers are the parent's too
+    global _lock, _finalizes
+    _lock, _finalizes = threading.Lock(), False
     for resource in list(_open):
         resource.abandon()
     _open.clear()

@@ -5,8 +5,11 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
+from dlcpd.cli import colour
+from dlcpd.cli.colour import Style
 from dlcpd.cli.output_file import OutputFile
 from dlcpd.contract.printable import lines
+from dlcpd.ipc.standard_output import write
 
 STDOUT = "-"  # as --json's value: only JSON on stdout, text for people on stderr
 
@@ -25,9 +28,13 @@ class Output:
         self._json_to = json_to
         self._text: TextIO = sys.stderr if json_to == STDOUT else sys.stdout
 
-    def line(self, text: str = "") -> None:
-        """A line for people, or several; all but printable ASCII is escaped."""
-        print(lines(text), file=self._text, flush=True)
+    def line(self, text: str = "", style: Style | None = None) -> None:
+        """A line for people, or several; all but printable ASCII is escaped. `style` adds colours
+        to each, in a terminal. Raises: as `write`."""
+        shown = lines(text)
+        if style and colour.wanted(self._text):
+            shown = "\n".join(map(style, shown.split("\n")))
+        write(f"{shown}\n", self._text)
 
     def progress(self, text: str) -> None:
         """A line about the progress of long work, to stderr."""
@@ -42,6 +49,6 @@ class Output:
             return
         text = json.dumps(value, indent=1, allow_nan=False) + "\n"
         if self._file is None:
-            sys.stdout.write(text)
+            write(text, sys.stdout)
             return
         self._file.write(text)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.job_name import means
 
 Rows = list[list[Any]]
 
@@ -24,7 +25,9 @@ def chosen(
     """The chosen columns of the chosen rows. Raises: BadConfig for a column that there is not."""
     job, host = header.index("job"), header.index("host")
     kept = [
-        row for row in rows if options.job in ("", row[job]) and options.host in ("", row[host])
+        row
+        for row in rows
+        if (not options.job or means(options.job, row[job])) and options.host in ("", row[host])
     ]
     if not options.columns:
         return list(header), kept

@@ -7,6 +7,7 @@ from typing import Any
 
 from dlcpd.cli.grammar import complete
 from dlcpd.cli.output import Output
+from dlcpd.ipc.standard_output import write
 
 
 def completion(top: argparse.ArgumentParser, options: argparse.Namespace, output: Output) -> int:
@@ -16,7 +17,7 @@ def completion(top: argparse.ArgumentParser, options: argparse.Namespace, output
     complete(top)
     complete_files(top, shtab.FILE)
     script = shtab.complete(top, options.shell)
-    sys.stdout.write(script + "\n")
+    write(script + "\n", sys.stdout)
     output.document({"shell": options.shell, "script": script})
     return 0
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from dlcpd.cli.output import Output
 from dlcpd.contract.inquiries import CordonRequest
 from dlcpd.ctl.cordon import AGAIN, ask
-from dlcpd.inspection.report import query
+from dlcpd.inspection.report import query, titled
 
 LOOK: Final = 1.0  # seconds between looks at the sessions
 MAX_JOBS: Final = 8  # names in a line of progress
@@ -41,7 +41,7 @@ def _running(sessions: list[dict[str, Any]]) -> str:
     """Jobs with their numbers of local ranks."""
     ranks: dict[str, int] = {}
     for session in sessions:
-        ranks[session["job"]] = ranks.get(session["job"], 0) + 1
+        ranks[titled(session)] = ranks.get(titled(session), 0) + 1
     names = [f"{job} ({count} ranks)" for job, count in list(ranks.items())[:MAX_JOBS]]
     more = len(ranks) - len(names)
     return ", ".join(names) + (f", and {more} further jobs" if more else "")

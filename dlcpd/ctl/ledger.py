@@ -7,8 +7,9 @@ from typing import Any, Final
 from dlcpd.cli import table
 from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.job_name import means
 from dlcpd.ctl.sessions import bound_used
-from dlcpd.inspection.report import query
+from dlcpd.inspection.report import query, titled
 from dlcpd.ledger.survey import UNKNOWN, LossSum, RecordFilter, Survey, TransferLoss
 
 LIVE: Final = 1000  # rows; the most that a daemon returns at once
@@ -41,7 +42,7 @@ def ledger(options: argparse.Namespace, output: Output) -> int:
     first, last = options.steps or (0, ALL)
     survey = Survey(RecordFilter(options.job, first, last, options.worst))
     survey.read(options.folders)
-    if options.job and options.job not in survey.jobs:
+    if options.job and not any(means(options.job, job) for job in survey.jobs):
         jobs = ", ".join(sorted(survey.jobs)[:SHOWN]) or "no readable job"
         raise BadConfig(
             f"--job {options.job}: no ledger belongs to this job; there are ledgers of: {jobs}"
@@ -188,7 +189,7 @@ def _percent(share: float | None) -> float | None:
 
 def _live(options: argparse.Namespace, output: Output) -> int:
     report = query(options.socket, LIVE)
-    chosen = [s for s in report["sessions"] if options.job in ("", s["job"])]
+    chosen = [s for s in report["sessions"] if not options.job or means(options.job, s["job"])]
     engine = report["engine"].get("sessions", {})
     known = {s["session"]: engine.get(str(s["session"]), {}) for s in chosen}
     tables = list(_now(chosen, known, options.worst))
@@ -208,7 +209,7 @@ def _now(
     sums, ways, paths = list[list[Any]](), dict[Any, int](), dict[Any, int]()
     names, newest = dict[Any, int](), list[list[Any]]()
     for session in sessions:
-        engine, job = known[session["session"]], session["job"]
+        engine, job = known[session["session"]], titled(session)
         totals = engine.get("totals", {})
         sums.append(
             [

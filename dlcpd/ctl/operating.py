@@ -11,6 +11,7 @@ from dlcpd.daemon.config.tables import DaemonTable
 
 MAX_LEDGER: Final = 1000  # rows; the most that a daemon returns at a time
 MAX_WAIT: Final = 7 * 86_400  # seconds; the longest that a job is waited for
+MAX_REASON: Final = 1000  # characters; a request has room for 1,024
 PAGE: Final = "127.0.0.1:7480"
 LOOKS: Final = (  # name, module, help
     ("status", "dlcpd.ctl.status", "Show a daemon's sessions, paths and counters."),
@@ -39,7 +40,11 @@ def add(commands: Commands, environ: Mapping[str, str]) -> None:
     _fill_looks(made)
     for name in ("cordon", "drain"):
         made[name].add_argument(
-            "--why", default="", metavar="TEXT", help="reason, for the jobs that are refused"
+            "--why",
+            type=_reason,
+            default="",
+            metavar="TEXT",
+            help="reason, for the jobs that are refused",
         )
         made[name].add_argument(
             "--once", action="store_true", help="until the daemon ends; the next one takes new jobs"
@@ -58,6 +63,13 @@ def add(commands: Commands, environ: Mapping[str, str]) -> None:
         metavar="N",
         help="seconds to wait for the end of the daemon (%(default)s)",
     )
+
+
+def _reason(text: str) -> str:
+    """An argparse type."""
+    if len(text) > MAX_REASON:
+        raise argparse.ArgumentTypeError(f"is longer than {MAX_REASON} characters")
+    return text
 
 
 def _fill_looks(made: Mapping[str, argparse.ArgumentParser]) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from dlcpd.cli import table
+from dlcpd.cli.colour import by_alarm
 from dlcpd.cli.output import Output
 from dlcpd.ctl.columns import chosen
-from dlcpd.inspection.report import condition, query
+from dlcpd.inspection.report import condition, query, titled
 
 SESSION_HEADER: Final = (
     "job", "rank", "world", "state", "age(s)", "operations", "open", "waived", "of bound(%)",
@@ -37,7 +38,8 @@ def paths(options: argparse.Namespace, output: Output) -> int:
 def _show(
     header: Sequence[str], rows: Sequence[Sequence[Any]], output: Output, *, left: int
 ) -> None:
-    output.line(table.render(header, rows, left=left) if rows else "no rows: no session has any")
+    text = table.render(header, rows, left=left) if rows else "no rows: no session has any"
+    output.line(text, by_alarm)
     output.document([dict(zip(header, row, strict=True)) for row in rows])
 
 
@@ -48,7 +50,7 @@ def session_rows(report: dict[str, Any]) -> Iterator[list[Any]]:
         engine = known.get(str(session["session"]), {})
         late = ",".join(f"{row['rank']}:{row['host']}" for row in engine.get("late", []))
         yield [
-            session["job"],
+            titled(session),
             session["rank"],
             session["world_size"],
             session["state"],
@@ -75,7 +77,7 @@ def path_rows(report: dict[str, Any]) -> Iterator[list[Any]]:
     for session in report["sessions"]:
         for peer in known.get(str(session["session"]), {}).get("peers", []):
             for number, path in enumerate(peer["paths"]):
-                begin = [session["job"], peer["rank"], peer["host"], number]
+                begin = [titled(session), peer["rank"], peer["host"], number]
                 for name, space in path["classes"].items() or [(None, path)]:
                     yield [*begin, name, *_numbers(space), condition(path)]
 

@@ -6,20 +6,21 @@ from itertools import chain
 from typing import Any, Final
 
 from dlcpd.cli import table
+from dlcpd.cli.colour import by_alarm
 from dlcpd.cli.output import Output
 from dlcpd.contract.printable import one_line
 from dlcpd.core.paths.path_mtu import SearchState
 from dlcpd.core.wire.sizes import LEAST_MTU
 from dlcpd.ctl.columns import chosen
 from dlcpd.daemon.versions import named
-from dlcpd.inspection.report import query
+from dlcpd.inspection.report import query, titled
 
 
 def status(options: argparse.Namespace, output: Output) -> int:
     """Print one daemon's state. Exit code 1 if it is not healthy."""
     report = query(options.socket, options.ledger)
     for line in status_lines(report):
-        output.line(one_line(line))  # a newline in a name must not forge a line
+        output.line(one_line(line), by_alarm)  # a newline in a name must not forge a line
     output.document(report)
     return 0 if report["health"]["healthy"] else 1
 
@@ -29,7 +30,7 @@ def peers(options: argparse.Namespace, output: Output) -> int:
     report = query(options.socket, 0)
     header, rows = chosen(PEER_HEADER, peer_rows(report), options)
     none = "no peers" if report["sessions"] else "no sessions, so no peers"
-    output.line(table.render(header, rows, left=4) if rows else none)
+    output.line(table.render(header, rows, left=4) if rows else none, by_alarm)
     output.document([dict(zip(header, row, strict=True)) for row in rows])
     return 0
 
@@ -94,7 +95,7 @@ def _sessions(sessions: list[dict[str, Any]], engine: dict[str, Any]) -> Iterato
         more = engine.get(str(session["session"]), {})
         rows.append(
             [
-                session["job"],
+                titled(session),
                 session["rank"],
                 session["world_size"],
                 session["state"],
@@ -189,7 +190,7 @@ def peer_rows(report: dict[str, Any]) -> Iterator[list[Any]]:
         for peer in session["peers"]:
             paths = flows.get(peer["rank"]) or [{}]
             for number, path in enumerate(paths):
-                yield _peer_row(session["job"], peer, number, path)
+                yield _peer_row(titled(session), peer, number, path)
 
 
 def _condition(path: dict[str, Any]) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from dlcpd.cli.output import Output
 from dlcpd.contract.errors import DaemonUnavailable, DlcpError, NotPermitted
 from dlcpd.daemon.config.tables import DaemonTable
-from dlcpd.inspection.report import query
+from dlcpd.inspection.report import query, titled
 
 LOOK: Final = 0.5  # seconds between polls of the open work
 
@@ -102,7 +102,7 @@ def open_work(report: dict[str, Any]) -> str:
     """Sessions with open operations; a daemon does not wait for sessions without any."""
     known = report["engine"].get("sessions", {})
     rows = [
-        f"{session['job']} rank {session['rank']} ({engine['open']} open)"
+        f"{titled(session)} rank {session['rank']} ({engine['open']} open)"
         for session in report["sessions"]
         if (engine := known.get(str(session["session"]), {})).get("open")
     ]

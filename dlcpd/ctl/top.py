@@ -10,14 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TextIO
 
 from dlcpd.cli import table
+from dlcpd.cli.colour import Style, by_alarm, wanted
 from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig, DaemonUnavailable
+from dlcpd.contract.job_name import means
 from dlcpd.contract.printable import one_line
 from dlcpd.ctl.columns import column
 from dlcpd.ctl.keyboard import END, Keyboard
 from dlcpd.ctl.sessions import bound_used, loss, microseconds
 from dlcpd.ctl.status import serving
-from dlcpd.inspection.report import alarms, condition, query
+from dlcpd.inspection.report import alarms, condition, query, titled
 
 SESSION_HEADER: Final = (
     "job", "rank", "state", "op/s", "open", "waived/s", "of bound(%)", "residual(B)",
@@ -50,7 +52,7 @@ class View:
 
     def after(self, key: str, report: dict[str, Any]) -> "View":
         """The view after a key."""
-        jobs = ["", *sorted({session["job"] for session in report["sessions"]})]
+        jobs = ["", *sorted({titled(session) for session in report["sessions"]})]
         columns = ["", *PATH_HEADER]
         if key == "j":
             return replace(self, job=_next(jobs, self.job))
@@ -58,7 +60,7 @@ class View:
 
     def sessions(self, rows: Iterable[list[Any]]) -> list[list[Any]]:
         """Rows of SESSION_HEADER, or of PATH_HEADER before they are sorted."""
-        return [row for row in rows if self.job in ("", row[0])]
+        return [row for row in rows if not self.job or means(self.job, row[0])]
 
     def paths(self, rows: Iterable[list[Any]]) -> list[list[Any]]:
         """Rows of PATH_HEADER."""
@@ -94,7 +96,7 @@ def top(options: argparse.Namespace, output: Output) -> int:
         time.sleep(options.interval)
         after = _sample(options.socket)
         for line in frame(after, before, view):
-            output.line(line)
+            output.line(line, by_alarm)
         output.document(document(after, before, view))
         return 0
     if options.json is not None:
@@ -116,6 +118,7 @@ def _draw_on(options: argparse.Namespace, before: Sample, view: View, out: TextI
             lines = [said] if said else list(frame(before, older, view))
             out.write("\n".join([*lines, "", ""]))
             out.flush()
+    style = by_alarm if wanted(out) else None
     try:
         with Keyboard() as keyboard:
             out.write(_ENTER)
@@ -126,7 +129,7 @@ def _draw_on(options: argparse.Namespace, before: Sample, view: View, out: TextI
                 if not key or older is newest:  # a key alone draws the same samples again
                     older, (newest, said) = newest, _looked(options.socket, newest)
                 lines = [said] if said else list(frame(newest, older, view))
-                out.write(screen([*lines, "", KEYS]))
+                out.write(screen([*lines, "", KEYS], style=style))
                 out.flush()
     finally:
         out.write(_LEAVE)
@@ -141,13 +144,16 @@ def _looked(socket: str | None, before: Sample) -> tuple[Sample, str]:
         return before, one_line(str(exc))
 
 
-def screen(lines: Sequence[str], size: tuple[int, int] | None = None) -> str:
-    """The text that draws `lines` over the screen, cut to `size`: columns and rows."""
+def screen(
+    lines: Sequence[str], size: tuple[int, int] | None = None, style: Style | None = None
+) -> str:
+    """The text that draws `lines` over the screen, cut to `size`: columns and rows; then `style`
+    colours each."""
     width, height = size or shutil.get_terminal_size()
     shown = [line[:width] for line in lines[:height]]
     if len(lines) > height:
         shown[-1] = f"... and {len(lines) - height + 1} lines more"[:width]
-    return _HOME + f"{_END}\n".join(shown) + _END + _BELOW
+    return _HOME + f"{_END}\n".join(map(style, shown) if style else shown) + _END + _BELOW
 
 
 def frame(now: Sample, before: Sample, view: View = ALL) -> Iterator[str]:
@@ -190,7 +196,7 @@ def session_rows(now: Sample, before: Sample) -> Iterator[list[Any]]:
         engine = now.report["engine"].get("sessions", {}).get(number, {})
         then, span = older.get(number, {}), now.at - before.at
         yield [
-            session["job"],
+            titled(session),
             session["rank"],
             session["state"],
             _rate(engine.get("submitted"), then.get("submitted"), span),
@@ -235,7 +241,7 @@ def _paths(report: dict[str, Any]) -> dict[tuple[int, int, int], tuple[str, str,
     """Job, host, peer and path by session, rank and number."""
     known = report["engine"].get("sessions", {})
     return {
-        (session["session"], peer["rank"], number): (session["job"], peer["host"], peer, path)
+        (session["session"], peer["rank"], number): (titled(session), peer["host"], peer, path)
         for session in report["sessions"]
         for peer in known.get(str(session["session"]), {}).get("peers", [])
         for number, path in enumerate(peer["paths"])

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-_GROUPS: Final = 0x10 | 0x40  # RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE (linux/rtnetlink.h)
+# RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE, and those of IPV6 (linux/rtnetlink.h)
+_GROUPS: Final = 0x10 | 0x40 | 0x100 | 0x400
 _MOST: Final = 1 << 16  # bytes of a read; what is lost beyond is news all the same
 POLL: Final = 10.0  # seconds between two looks where the kernel gives no news: in some containers
 

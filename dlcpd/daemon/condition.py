@@ -19,6 +19,7 @@ class Condition:
         self._proved_at = clock()
         self.draining = False  # the daemon ends, and takes no new session
         self.cordon: str | None = None  # an operator's reason to take no new jobs; None: taken
+        self.detached = ""  # why no client can connect
         self.failing = ""  # the engines that end again and again, in words
 
     def proved(self, failing: str) -> None:
@@ -38,5 +39,5 @@ class Condition:
         if silent > self.limit and not self.draining:
             text = f"not all of control and engines have answered for {silent:.0f} s"
             return Health(healthy=False, ready=False, text=text)
-        unready = "draining" if self.draining else self.cordoned or self.failing
+        unready = "draining" if self.draining else self.cordoned or self.detached or self.failing
         return Health(healthy=True, ready=not unready, text=unready)

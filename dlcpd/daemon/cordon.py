@@ -53,10 +53,17 @@ class Cordon:
 
     @staticmethod
     def _keep(file: Path, request: CordonRequest) -> None:
-        """Raises: OSError."""
+        """Raises: OSError; then the file is as it was."""
         if not request.on:
             with contextlib.suppress(FileNotFoundError):
                 file.unlink()
         elif request.kept:
-            with open(os.open(file, _FLAGS, 0o644), "w", encoding="utf-8") as kept:
-                kept.write(f"{one_line(request.why)}\n")
+            made = file.with_name(f"{file.name}.new")
+            try:
+                with open(os.open(made, _FLAGS, 0o644), "w", encoding="utf-8") as kept:
+                    kept.write(f"{one_line(request.why)}\n")
+                made.replace(file)
+            except OSError:  # a full disk: an empty file would cordon the next daemon
+                with contextlib.suppress(OSError):
+                    made.unlink()
+                raise

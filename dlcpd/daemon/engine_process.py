@@ -16,6 +16,7 @@ from dlcpd.daemon import log
 from dlcpd.daemon.child import Child
 from dlcpd.daemon.clients.channel import PacketChannel
 from dlcpd.daemon.engine_reports import add_part
+from dlcpd.daemon.process_usage import runs
 from dlcpd.io.commands import AliveRequest, Command, ReportRequest, Stop, TraceOperations
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.control_events import Alive, EngineFailed, EngineReady, Event, Report, TraceReport
@@ -32,6 +33,8 @@ STOP_GRACE: Final = 2.0  # seconds beyond the drain before the engine is killed
 BEHIND: Final = 64  # from here on, commands that can be deferred or merged are
 BUSY: Final = 1024  # from here on, no session is opened; open ones add a few commands each
 MAX_REPORTS: Final = 16  # requests the engine has not answered
+# Seconds from an answer until an engine without work sleeps again; it takes 1 ms on idle CPUs.
+SETTLE: Final = 0.1
 END_WAIT: Final = 0.2  # seconds from an engine's closed socket to its exit; 1 ms on idle CPUs
 
 
@@ -54,6 +57,7 @@ class EngineProcess:
         }
         self._parts: dict[str, Any] = {}  # of the report that is arriving
         self._heard = 0  # answers, and parts of answers
+        self._asleep = b""  # what `runs` said once it had answered; empty: not known
         self._serving = False  # between EngineReady and `stop` or `kill`
         self._process: Child
         self._channel: PacketChannel
@@ -117,7 +121,20 @@ class EngineProcess:
 
     async def answers(self, within: float) -> bool:
         """Whether the engine answers `within` seconds."""
-        return "error" not in await self._ask(AliveRequest(), Alive, within)
+        if "error" in await self._ask(AliveRequest(), Alive, within):
+            return False
+        asyncio.get_running_loop().call_later(SETTLE, self._note_sleep)
+        return True
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the engine answered, and has not run since: it waits for work, and would answer
+        again. One that hangs has run for the work in which it hangs; one that was stopped has run
+        to be stopped."""
+        return bool(self._asleep) and not self.waiting and runs(self.pid) == self._asleep
+
+    def _note_sleep(self) -> None:
+        self._asleep = runs(self.pid)
 
     async def trace(self, what: str) -> dict[str, Any]:
         """State of the recording; {"error": ...} if the engine does not answer in time."""

@@ -143,6 +143,11 @@ class Engines:
         up = [slot.process for slot in self._slots if slot.process]
         return all(await asyncio.gather(*(engine.answers(within) for engine in up)))
 
+    @property
+    def asleep(self) -> bool:
+        """Whether each engine that is up would answer: see EngineProcess.asleep."""
+        return all(slot.process.asleep for slot in self._slots if slot.process)
+
     async def replace(self, configs: Sequence[EngineConfig]) -> None:
         """No session is open: end each engine, and begin to start one with another configuration.
         Joins wait for it from now on."""

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from dlcpd.contract.job_name import given
+
 SOCKET: Final = Path("/run/systemd/journal/socket")
 PRIORITIES: Final = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3}  # of syslog
 MAX_VALUE: Final = 2048  # characters of one value: a hostile text must not flood the journal
@@ -77,7 +79,7 @@ def _of(key: str, value: Any) -> dict[str, str]:
     """Fields of one value: a session's job and rank, a peer's rank and host, or the value."""
     if key == "SESSION" and hasattr(value, "membership"):
         job, rank = value.name
-        return {"DLCPD_JOB": job, "DLCPD_RANK": str(rank)}
+        return {"DLCPD_JOB": given(job), "DLCPD_LAUNCH": job, "DLCPD_RANK": str(rank)}
     if key == "PEER" and hasattr(value, "rank"):
         return {"DLCPD_PEER": str(value.rank), "DLCPD_PEER_HOST": value.host}
     return {f"DLCPD_{key}": str(value)}

@@ -26,6 +26,7 @@ from dlcpd.daemon.show_versions import ShowVersions
 from dlcpd.ipc.oom_score import undo_what_was_added
 from dlcpd.ipc.signals import ignore_all
 from dlcpd.ipc.socket_folder import SocketFolder
+from dlcpd.ipc.standard_output import write
 
 new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
 try:
@@ -74,7 +75,7 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
     config = _configuration(options)
     if options.check_config:
         web_config.load(config.metrics.web_config)
-        sys.stdout.write(to_toml(config))
+        write(to_toml(config), sys.stdout)
         return CLEAN
     _raise_descriptor_limit()
     if options.embedded:

@@ -145,7 +145,9 @@ class Service:
 
     async def _until_asked_to_end(self) -> None:
         """Wait for the end; meanwhile look whether the engines answer."""
-        signs = asyncio.ensure_future(watch(self._engines, self._condition, self._watchdog_target))
+        signs = asyncio.ensure_future(
+            watch(self._engines, self._condition, self._watchdog_target, self._session_socket)
+        )
         await self._ending.wait()
         self._addresses.close()
         signs.cancel()  # from now on the manager has another limit, see `_shut_down`

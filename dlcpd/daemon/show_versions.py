@@ -4,6 +4,9 @@ import argparse
 import sys
 from typing import Any
 
+from dlcpd.contract.errors import BadConfig
+from dlcpd.ipc.standard_output import write
+
 
 class ShowVersions(argparse.Action):
     """Prints the versions, and ends the program."""
@@ -21,5 +24,8 @@ class ShowVersions(argparse.Action):
         """Raises: SystemExit."""
         from dlcpd.daemon.versions import text  # noqa: PLC0415  # most commands do without
 
-        sys.stdout.write(f"{text(parser.prog)}\n")
+        try:
+            write(f"{text(parser.prog)}\n", sys.stdout)
+        except BadConfig as exc:
+            parser.error(str(exc))
         parser.exit()

@@ -45,7 +45,10 @@ def report(
         "cordoned": condition.cordoned,
         "health": asdict(condition.health()),
         "features": facts.features | named(sessions.costs.present),
-        "sessions": [_session(session, now, facts.epoch) for session in sessions.table],
+        "sessions": [
+            _session(session, now, facts.epoch)
+            for session in sorted(sessions.table, key=lambda s: (s.title, s.membership.rank))
+        ],
         "counters": dict(sorted(counters.items())),
         "engine": engine,
     }
@@ -56,6 +59,7 @@ def _session(session: LocalSession, now: float, epoch: float) -> dict[str, Any]:
     return {
         "session": session.number,
         "job": membership.job,
+        "title": session.title,
         "rank": membership.rank,
         "world_size": membership.agreed["world_size"],
         "state": session.state,

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from dlcpd.cli.colour import by_verdict
 from dlcpd.cli.output import Output
 from dlcpd.daemon.config.effective import resolved
 from dlcpd.daemon.config.file import load
@@ -30,7 +31,7 @@ def doctor(options: argparse.Namespace, output: Output) -> int:
 
 
 def _shown(rows: list[Row], output: Output) -> int:
-    output.line(text(rows))
+    output.line(text(rows), by_verdict)
     output.line(summary(rows))
     output.document([row.document() for row in rows])
     return 1 if any(row.verdict is Verdict.FAIL for row in rows) else 0

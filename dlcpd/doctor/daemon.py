@@ -135,10 +135,11 @@ def judge_daemon(found: Running, version: str = __version__) -> Row:
     if not health["healthy"]:
         return fail(check, health["text"], "see the log of the daemon, and start it again")
     if not health["ready"]:
+        cordoned = "dlcpctl uncordon, once the work on this host is done"
         return warn(
             check,
             f"the daemon at {found.socket} takes no new jobs: {health['text']}",
-            "see its log, or wait until it has ended",
+            cordoned if found.report.get("cordoned") else "see its log, or wait until it has ended",
         )
     if "error" in found.report["engine"]:
         return warn(

@@ -97,11 +97,12 @@ class Conversation:
                 f"{path}: the daemon did not answer within {self._timeout:g} s; see its log"
             ) from exc
         except OSError as exc:
+            why = exc.strerror or exc  # a path that is too long for a socket has no number
             private = (
                 ", nor a private daemon of this user in this network namespace" if self._any else ""
             )
             raise DaemonUnavailable(
-                f"{path}: no daemon answers ({exc.strerror}){private}; start it (systemctl start "
+                f"{path}: no daemon answers ({why}){private}; start it (systemctl start "
                 "dlcpd, or dlcpd --config FILE), or give its socket with --socket"
             ) from exc
 

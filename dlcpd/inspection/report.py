@@ -18,6 +18,11 @@ def query(path: str | None, ledger: int) -> dict[str, Any]:
         return daemon.status(ledger)
 
 
+def titled(session: dict[str, Any]) -> str:
+    """The job of a session in a report, for people. A daemon one version behind tells no title."""
+    return str(session.get("title") or session["job"])
+
+
 def alarms(report: dict[str, Any]) -> Iterator[str]:
     """The alarms in a report, one per line. A daemon one version behind lacks some keys."""
     if "error" in report["engine"]:
@@ -32,7 +37,7 @@ def alarms(report: dict[str, Any]) -> Iterator[str]:
         yield "SHORT: the report was too long, and lacks rows of ledgers or peers"
     known = report["engine"].get("sessions", {})
     for session in report["sessions"]:
-        who = f"{session['job']}, rank {session['rank']}"
+        who = f"{titled(session)}, rank {session['rank']}"
         if session["broken"]:
             yield f"BROKEN: {who}: {session['broken']}"
         engine = known.get(str(session["session"]), {})

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from dlcpd.daemon.config.tables import Config
+from dlcpd.inspection.report import titled
 from dlcpd.inspection.settings import Difference, not_in_force
 
 RUN: Final = "run"  # its key in otherData of a recording
@@ -25,7 +26,7 @@ def run_identity(*reports: Row) -> Row:
     config = newest.get("config")  # a daemon of an earlier version does not tell it
     other = not_in_force(config, Config()) if config else []
     return {
-        "jobs": sorted({session["job"] for session in sessions}),
+        "jobs": sorted({titled(session) for session in sessions}),
         "ranks": max((session["world_size"] for session in sessions), default=0),
         "recorded on": newest["host"],
         "hosts": sorted(hosts | {newest["host"]}),

@@ -28,6 +28,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from dlcpd.contract.traffic import traffic_classes
+from dlcpd.inspection.report import titled
 
 FIRST_PROCESS: Final = 1 << 30  # beyond all process ids of Linux (2^22): for merged traces
 STEPS: Final = 1  # thread: a span per step
@@ -109,7 +110,8 @@ def merged(ours: list[Row], epoch: int, profile: Row) -> Row:
 class _Process:
     def __init__(self, number: int, where: Where, session: Row) -> None:
         self._pid, self._where = number, where
-        job, rank = session.get("job", "of a session that has ended"), session.get("rank", "?")
+        job = titled(session) if session else "of a session that has ended"
+        rank = session.get("rank", "?")
         self._title = f"dlcpd: rank {rank} of {job}"
         if where.engine:
             self._title += f", engine {where.engine}"

@@ -106,7 +106,8 @@ class OperationsFailed:
 
 @dataclass(frozen=True, slots=True)
 class LeftOpen:
-    """The client of a session ended before `operations` of its operations had results."""
+    """The client of a session ended before `operations` of its operations had results, or, if 0,
+    between two operations and without a Leave."""
 
     session: int
     operations: int

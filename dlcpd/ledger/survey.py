@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from dlcpd.contract.errors import BadLedger
+from dlcpd.contract.job_name import means
 from dlcpd.ledger.frames import record_at_untrusted
 from dlcpd.ledger.generations import SUFFIX
 from dlcpd.ledger.masks import count_untrusted, unpack_paths_untrusted
@@ -82,10 +83,14 @@ class TransferLoss(NamedTuple):
 class RecordFilter:
     """Selection of the records that count."""
 
-    job: str = ""  # "" = any
+    job: str = ""  # a launch, or all with this name; "" = any
     first: int = 0  # step
     last: int = 1 << 62
     worst: int = 10  # transfers that are listed
+
+    def takes(self, job: str) -> bool:
+        """Whether records of a job count."""
+        return not self.job or means(self.job, job)
 
 
 @dataclass(slots=True)
@@ -176,7 +181,7 @@ class Survey:
             for record in self._records(file, last=True, quiet=True):
                 if isinstance(record, Opening) and record.version == VERSION:
                     self.jobs.add(record.job)
-                    return record if self.choice.job in ("", record.job) else None
+                    return record if self.choice.takes(record.job) else None
                 break
         self._problem(f"{files[0].parent}: no file there begins as a ledger of version {VERSION}")
         return None

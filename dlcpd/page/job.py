@@ -1,6 +1,5 @@
 """A job over all its hosts, as one document for the page: reports of daemons and of other pages."""
 
-import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -9,13 +8,13 @@ from itertools import groupby
 from typing import Any, Final, Protocol
 
 from dlcpd.contract.errors import DaemonUnavailable, DlcpError
+from dlcpd.contract.job_name import given
 from dlcpd.inspection.report import alarms
 
 MAX_HOSTS: Final = 64
 AT_ONCE: Final = 16  # hosts that are asked in parallel
 MAX_PATHS: Final = 20_000  # rows of peers and paths in a document: some 10 MB for a browser
 FRESH: Final = 1.0  # seconds for which further requests get the same document
-LAUNCH: Final = "-[0-9a-f]{16}"  # after the name that a user gave a job
 Document = dict[str, Any]
 Row = dict[str, Any]
 
@@ -35,7 +34,6 @@ class Job:
 
     def __init__(self, name: str, sources: Sequence[HostPage]) -> None:
         self.name, self._sources = name, sources
-        self._is_ours = re.compile(f"{re.escape(name)}(?:{LAUNCH})?")
         self._asking = threading.Lock()
         self._newest: Document = {}
         self._at = float("-inf")
@@ -104,7 +102,7 @@ class Job:
         """Sessions have keys that are unique over hosts and starts of daemons."""
         report = document["report"]
         host, known = str(report["host"]), report["engine"].get("sessions", {})
-        ours = [row for row in report["sessions"] if self._is_ours.fullmatch(row["job"])]
+        ours = [row for row in report["sessions"] if self.name in (row["job"], given(row["job"]))]
         keys = {str(row["session"]): f"{host} {report['pid']} {row['session']}" for row in ours}
         engines = {keys[number]: row for number, row in known.items() if number in keys}
         about = {key: report[key] for key in ("version", "uptime", "health", "features")}

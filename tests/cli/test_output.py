@@ -33,6 +33,18 @@ def test_with_json_on_stdout_nothing_else_is_there(capsys: pytest.CaptureFixture
     assert err == "result\n"
 
 
+@pytest.mark.parametrize("to", [None, "-"])
+def test_a_full_disk_behind_stdout_is_one_error(
+    to: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        output = Output(to)
+        with pytest.raises(BadConfig, match="output cannot be written: No space left"):
+            output.document(1) if to else output.line("a")
+        assert full.closed, "else the interpreter complains at its end"
+
+
 def test_json_to_a_file(tmp_path: Path) -> None:
     Output(str(tmp_path / "x.json")).document({"a": 1.5})
     assert json.loads((tmp_path / "x.json").read_text()) == {"a": 1.5}

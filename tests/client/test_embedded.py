@@ -103,6 +103,8 @@ def test_the_environment_is_read_once_for_all() -> None:
         ("TORCHELASTIC_RUN_ID=slurm-7 SLURM_JOB_NAME=bert SLURM_JOB_ID=7", "slurm-7"),
         ("SLURM_JOB_ID=7", "7"),
         ("JOB_NAME=pod", "pod"),
+        ("PBS_JOBNAME=bert PBS_JOBID=7.head", "bert-7.head"),
+        ("LSB_JOBNAME=bert LSB_JOBID=7", "bert-7"),
         ("DLCPD_JOB=mine TORCHELASTIC_RUN_ID=slurm-7 SLURM_JOB_NAME=bert JOB_NAME=pod", "mine"),
     ],
 )

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dlcpd.cli.colour import by_alarm
 from dlcpd.contract.inquiries import Status
 from dlcpd.ctl import main as command
 from dlcpd.ctl import sessions, top
@@ -141,6 +142,7 @@ def test_a_screen_is_cut_to_the_terminal() -> None:
     assert "a" * 11 not in drawn
     assert "... and 2 " in drawn, "lines that do not fit are counted"
     assert "... and" not in screen(["a", "b", "c"], (10, 3))
+    assert "\x1b[1;31mBROKEN: a\x1b[0m" in screen(["BROKEN: a, rank 0"], (9, 3), by_alarm)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from tests.daemon.kit import Daemon, configuration, joins, until
 
 RUNNER = Path(__file__).with_name("run_in_own_network.py")
 HERE, THERE = "10.88.0.1", "10.88.0.7"
+HERE_6 = "2001:db8::1"
 MIXED = """
 [daemon]
 control_address = "10.1.0.1"
@@ -92,6 +93,24 @@ def test_a_daemon_that_starts_before_its_network_moves_when_it_is_there(tmp_path
         ip("link", "set", "up0", "down")  # a route that went may come back
         assert status(daemon)["unreachable"] == ""
         assert status(daemon)["endpoints"]["control"].startswith(f"tcp://{THERE}:")
+
+
+@pytest.mark.netns
+def test_a_host_without_ipv4_is_reached_by_ipv6(tmp_path: Path) -> None:
+    with Daemon(configuration(tmp_path, address="auto"), runner=RUNNER) as daemon:
+        ip = network(daemon)
+        daemon.wait_for("address_alarm", text=ALONE)
+        ip("link", "add", "up0", "type", "veth", "peer", "name", "up1")
+        for end in ("up0", "up1"):
+            ip("link", "set", end, "up")
+        ip("-6", "route", "add", "default", "via", "fe80::1", "dev", "up0")
+        assert status(daemon)["unreachable"] == ALONE, (
+            "its link-local address is of no use elsewhere"
+        )
+        ip("address", "add", f"{HERE_6}/64", "dev", "up0", "nodad")
+        daemon.wait_for("moved", control=moved_to(daemon, f"[{HERE_6}]"))
+        until(lambda: engine_paths(daemon) == [HERE_6], "the new engine serves")
+        until(lambda: not status(daemon)["unreachable"], "other hosts reach it")
 
 
 def moved_to(daemon: Daemon, address: str) -> str:

@@ -2,9 +2,11 @@
 nothing."""
 
 import os
+import resource
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -146,12 +148,30 @@ def test_what_cannot_be_kept_changes_nothing_and_once_needs_no_file(tmp_path: Pa
     assert condition.cordoned.startswith("cordoned (new")
 
 
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("precious")
-    (tmp_path / "cordoned").symlink_to(tmp_path / "mine")
-    cordon = Cordon(Condition(0.0), tmp_path / "cordoned")
-    with pytest.raises(NotPermitted):
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    """Else an empty file would cordon the next daemon."""
+    file, condition = tmp_path / "cordoned", Condition(0.0)
+    cordon, limit = Cordon(condition, file), resource.getrlimit(resource.RLIMIT_FSIZE)
+    for before in (None, "new\\ncables\n"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limit[1]))  # as EFBIG: Python ignores SIGXFSZ
+        try:
+            with pytest.raises(NotPermitted, match="File too large: a restart would undo this"):
+                cordon.change(replace(ON, why="other"), 0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        assert (file.read_text() if file.exists() else None) == before
+        assert [each.name for each in tmp_path.iterdir()] == (
+            [] if before is None else ["cordoned"]
+        )
         cordon.change(ON, 0)
+
+
+@pytest.mark.parametrize("name", ["cordoned", "cordoned.new"])
+def test_a_link_is_not_followed(name: str, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    (tmp_path / name).symlink_to(tmp_path / "mine")
+    with suppress(NotPermitted):
+        Cordon(Condition(0.0), tmp_path / "cordoned").change(ON, 0)
     assert (tmp_path / "mine").read_text() == "precious"
 
 

@@ -132,13 +132,14 @@ def test_a_session_is_a_job_and_a_rank_and_a_peer_a_rank_on_a_host(
     journal: socket.socket,
 ) -> None:
     link = Link(3, "beta", "tcp://10.0.0.2:5000", "key", 1)
-    membership = Membership("train", 2, 7, "alpha", [], {}, {3: link})
+    membership = Membership("train-0123456789abcdef", 2, 7, "alpha", [], {}, {3: link})
     session = LocalSession(1, membership, Nobody(), 0, 1.0, Proof.HOST)
     log.info("peer_gone", session=session, peer=link)
     entry = parsed(journal.recv(1 << 16))
     assert {key: value for key, value in entry.items() if key.startswith("DLCPD_")} == {
         "DLCPD_EVENT": "peer_gone",
         "DLCPD_JOB": "train",
+        "DLCPD_LAUNCH": "train-0123456789abcdef",
         "DLCPD_RANK": "2",
         "DLCPD_PEER": "3",
         "DLCPD_PEER_HOST": "beta",

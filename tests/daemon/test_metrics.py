@@ -167,6 +167,7 @@ def session(**changes: Any) -> dict[str, Any]:
     return {
         "session": 7,
         "job": "j",
+        "title": "j",
         "rank": 0,
         "state": "open",
         "age": 1.0,
@@ -252,6 +253,21 @@ def test_every_event_of_the_page_has_a_series_from_the_start() -> None:
     names = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", table, re.MULTILINE))))
     assert len(names) > 20
     assert names - {"refused_CODE", "broken_CODE"} <= set(KNOWN_CONTROL_EVENTS)
+
+
+def test_a_rank_that_delivers_in_the_epoch_before_has_one_series() -> None:
+    known = engine()
+    known["sessions"]["8"] = engine(late=2)["sessions"]["7"]
+    both = [session(job="a"), session(job="b", session=8, age=2.0)]
+    found = [
+        sample
+        for metric in samples(report(known) | {"sessions": both})
+        for sample in metric.samples
+        if "rank" in sample.labels
+    ]
+    names = [(sample.name, *sample.labels.items()) for sample in found]
+    assert len(set(names)) == len(names)
+    assert [s.value for s in found if s.name == "dlcpd_session_late_peers"] == [2]
 
 
 def test_ranks_of_a_host_share_the_series_of_a_path() -> None:

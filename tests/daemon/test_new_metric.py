@@ -38,7 +38,8 @@ def engine():
     return whole
 
 link = {"rank": 1, "host": "there", "state": "up"}
-session = {"session": 1, "job": "j", "rank": 0, "state": "open", "broken_code": "", "peers": [link]}
+session = {"session": 1, "job": "j-1", "title": "j", "rank": 0, "state": "open"}
+session |= {"broken_code": "", "peers": [link]}
 control = {"version": "0", "features": {}, "sessions": [session], "counters": {}}
 control |= {"commit": "", "messages": [1], "peers": [1]}
 control |= {"cordoned": "", "pending": [], "unreachable": ""}

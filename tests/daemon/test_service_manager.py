@@ -1,5 +1,6 @@
 """What a service manager and a daemon tell each other; systemd itself is in tests/deploy."""
 
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from dlcpd.daemon.activation import FIRST, activated
 from dlcpd.daemon.config.reload import LIVE, reloaded
 from dlcpd.daemon.config.tables import Config, DaemonTable, NetworkTable, PlannerTable
 from dlcpd.daemon.notify import for_children, watchdog_limit
+from dlcpd.daemon.process_usage import runs
 from tests.daemon.kit import PATIENCE, Client, Daemon, configuration, join_all, until
 
 # --- signs of life ---------------------------------------------------------------------------
@@ -75,6 +77,51 @@ def test_a_watchdog_hears_nothing_of_an_engine_that_does_not_answer(
         with daemon.client() as client:
             until(lambda: not client.health().healthy, "the daemon is not healthy")
             assert "answered for" in client.health().text
+
+
+def test_an_engine_that_sleeps_is_not_woken_and_one_that_is_stopped_is_found(
+    tmp_path: Path, manager: Manager
+) -> None:
+    environ = manager.environ | {"WATCHDOG_USEC": "2000000"}
+    with Daemon(configuration(tmp_path), mode="", environ=environ) as daemon:
+        engine, asleep = daemon.engine_pid, 0
+        while asleep < 4:  # signs of life in a row, which it did not wake up for
+            before = runs(engine)
+            assert before and manager.hears() in ("READY=1", "WATCHDOG=1")
+            asleep = asleep + 1 if runs(engine) == before else 0
+        os.kill(engine, signal.SIGSTOP)
+        try:
+            until(lambda: daemon.text.count("engine_silent") >= 4, "the limit is over")
+            with daemon.client() as client:
+                until(lambda: not client.health().healthy, "the daemon is not healthy")
+        finally:
+            os.kill(engine, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("handed", [False, True], ids=["own", "of_the_manager"])
+def test_a_daemon_whose_socket_was_removed_is_healthy_and_not_ready(
+    handed: bool, tmp_path: Path, manager: Manager
+) -> None:
+    """As by a mount over /run: no client can connect, and running jobs go on."""
+    environ = manager.environ | {"WATCHDOG_USEC": "2000000"}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        fds: tuple[int, ...] = ()
+        if handed:
+            listener.bind(str(tmp_path / "host-a.sock"))
+            listener.listen()
+            fds = (listener.fileno(),)
+            environ |= {"HAND_OVER": str(listener.fileno())}
+        with Daemon(configuration(tmp_path), environ=environ, pass_fds=fds) as daemon:
+            with daemon.client() as client:
+                assert client.health().ready
+                daemon.socket.rename(tmp_path / "away")
+                assert daemon.wait_for("socket_gone")["level"] == "error"
+                health = client.health()
+                assert health.healthy and not health.ready
+                assert f"{daemon.socket} was removed or replaced" in health.text
+                (tmp_path / "away").rename(daemon.socket)
+                until(lambda: client.health().ready, "it is back")
+            assert daemon.text.count("socket_gone") == 1
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,20 @@ def test_an_heir_is_told_to_its_engines(hosts: list[Daemon], job: str) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
+def test_jobs_have_their_given_names_unless_two_have_the_same(hosts: list[Daemon]) -> None:
+    first, second, epoch = (f"bert-{digit * 16}" for digit in "abc")
+    with hosts[0].client() as one, hosts[0].client() as two, hosts[0].client() as three:
+        [former] = join_all([one], first)
+        join_all([two], second)
+        [request] = joins(epoch, [three.greet()])
+        three.send(replace(request, inherits=former.session))  # as in the next epoch of the first
+        three.expect(Joined)
+        titles = {row["job"]: row["title"] for row in three.status()["sessions"]}
+        for job, title in ((first, "bert"), (second, second), (epoch, "bert")):
+            assert titles[job] == title
+            hosts[0].wait_for("joined", session=f"rank 0 of job {title!r} on host-a")
+
+
 def test_nobody_inherits_from_another_user() -> None:
     with TemporaryDirectory() as name:  # all may enter it, unlike pytest's own
         Path(name).chmod(0o755)

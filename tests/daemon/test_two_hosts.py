@@ -13,7 +13,16 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from dlcpd.contract.frames import decode_untrusted, encode
-from dlcpd.contract.messages import Completed, Failed, Join, Joined, Message, Released, Submit
+from dlcpd.contract.messages import (
+    Completed,
+    Failed,
+    Join,
+    Joined,
+    Leave,
+    Message,
+    Released,
+    Submit,
+)
 from tests.daemon.kit import PATIENCE, Client, Daemon, configuration, joins, until
 
 ARENA = 1 << 22
@@ -170,9 +179,49 @@ def test_a_job_that_dies_is_a_warning_on_its_host_and_its_failures_outlive_it(
         assert client.counters()["left_open"] >= 1
 
 
+def test_a_rank_that_dies_between_two_operations_is_a_warning_on_its_host(
+    hosts: list[Daemon],
+) -> None:
+    """Elsewhere it looks as if its job had ended, until the next operation."""
+    ranks = ranks_of(hosts, "between")
+    all_reduce(ranks)
+    with hosts[0].client() as client:
+        client.greet()
+        before = client.counters().get("left_open", 0)
+        ranks[0].client.close()
+        told = warnings(hosts[0], "left_open", "between")
+        assert told["operations"] == 0 and "without leaving" in told["text"]
+        assert client.counters()["left_open"] == before + 1
+    close(ranks[1:])
+    assert not [
+        event
+        for event in hosts[1].events
+        if event["event"] == "left_open" and "'between'" in str(event["session"])
+    ], "its peer had left"
+
+
+def test_an_operation_that_is_submitted_too_late_counts_as_failed(hosts: list[Daemon]) -> None:
+    ranks = ranks_of(hosts, "late")
+    all_reduce(ranks)
+    with hosts[1].client() as client:
+        client.greet()
+        before = client.status()["engine"]["totals"]["failed"].get("peer_lost", 0)
+        ranks[0].client.close()
+        until(lambda: client.counters().get("broken_peer_lost", 0), "the other rank has left")
+        ranks[1].submit(replace(SUBMIT, operation=2))
+        until(
+            lambda: client.status()["engine"]["totals"]["failed"].get("peer_lost", 0) > before,
+            "it counts",
+        )
+    close(ranks[1:])
+
+
 def test_a_job_that_ends_as_usual_is_no_warning(hosts: list[Daemon]) -> None:
     ranks = ranks_of(hosts, "usual")
     all_reduce(ranks)
+    for rank in ranks:
+        assert rank.client.lane
+        rank.client.lane.send(encode(Leave(0.0)))
     close(ranks)
     for daemon in hosts:
         daemon.wait_for("client_left")

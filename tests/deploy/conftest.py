@@ -11,7 +11,7 @@ import pytest
 
 from tests.deploy import image
 from tests.deploy.machine import Machine, unavailable
-from tests.wheel import Built, build
+from tests.wheel import BUILD, Built, build
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -34,7 +34,7 @@ def package(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=BUILD,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     [deb] = folder.glob("*.deb")

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from dlcpd import __version__
+from tests.wheel import BUILD
 
 BASE: Final = "localhost/base:1"
 IMAGE: Final = "localhost/dlcpd:test"
@@ -131,7 +132,7 @@ def build(podman: Podman, top: Path) -> str:
         "--build-arg=REVISION=1a2b3c4",
         f"--tag={IMAGE}",
         str(top),
-        timeout=500,
+        timeout=BUILD,
     )
 
 

@@ -16,8 +16,9 @@ from tests.checks import Measured
 from tests.deploy.conftest import ROOT
 from tests.deploy.machine import Machine
 from tests.switches.ssh_switch import SshSwitch, inside
+from tests.wheel import BUILD
 
-pytestmark = pytest.mark.timeout(600)  # seconds; the package is built, and machines are shared
+pytestmark = pytest.mark.timeout(2 * BUILD)  # the package is built, and machines are shared
 FOLDER: Final = ROOT / "deploy" / "ansible"
 SCRIPTS: Final = sysconfig.get_path("scripts")
 HOSTS: Final = ("node1", "node2")

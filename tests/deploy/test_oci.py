@@ -14,8 +14,9 @@ from dlcpd.daemon.config.tables import KEYS
 from tests.checks import Measured
 from tests.deploy.image import IMAGE, RUN, Podman
 from tests.deploy.test_kubernetes import CONTAINER, POD, REPLICAS, TEXT, TRAINER
+from tests.wheel import BUILD
 
-pytestmark = pytest.mark.timeout(600)  # seconds; the image is built, and machines are shared
+pytestmark = pytest.mark.timeout(2 * BUILD)  # the image is built, and machines are shared
 SECRET: Final = "0123456789abcdef" * 4
 TRAINERS_USER: Final = 1000
 

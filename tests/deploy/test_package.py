@@ -11,9 +11,9 @@ from tests.checks import Measured
 from tests.deploy.conftest import ROOT
 from tests.deploy.jobs import PYTHON, Job, main_pid, train
 from tests.deploy.machine import Machine
-from tests.wheel import VERSION
+from tests.wheel import BUILD, VERSION
 
-pytestmark = pytest.mark.timeout(600)  # seconds; the package is built, and machines are shared
+pytestmark = pytest.mark.timeout(2 * BUILD)  # the package is built, and machines are shared
 
 
 @pytest.mark.check(11, "the .deb brings the daemon without torch, and nothing of where it was made")

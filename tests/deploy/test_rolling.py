@@ -8,6 +8,7 @@ before, as an image of a training that nobody rebuilt.
 import json
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -20,8 +21,9 @@ from tests.checks import Measured
 from tests.deploy.jobs import SOCKET, Job, main_pid, train
 from tests.deploy.machine import Machine
 from tests.deploy.test_service import change, instance
+from tests.wheel import BUILD
 
-pytestmark = pytest.mark.timeout(600)  # seconds; the package is built, and machines are shared
+pytestmark = pytest.mark.timeout(2 * BUILD)  # the package is built, and machines are shared
 
 BEFORE: Final = "/opt/before"
 CLIENT: Final = f"{BEFORE}/bin/python"
@@ -114,3 +116,34 @@ def test_an_upgrade_and_its_rollback(
         with Job(machine, SOCKET, other, python=CLIENT) as ranks:
             train(ranks)
     measured(f"{first} -> {NEXT} -> {first}, three jobs of two hosts without an error")
+
+
+@pytest.mark.check(41, "an upgrade in the middle of a drain: no job ends, and the cordon stays")
+def test_an_upgrade_in_the_middle_of_a_drain(
+    machine: Machine, following: str, other: str, measured: Measured
+) -> None:
+    first, _ = daemon(machine)
+    kept = "dlcpd: healthy, not ready: cordoned (upgrade), as before"
+    drain = machine.command("dlcpctl", "drain", "--why", "upgrade", "--wait", "600")
+    with ExitStack() as stack:
+        with Job(machine, SOCKET, other, python=CLIENT) as ranks:
+            train(ranks)
+            waiting = stack.enter_context(
+                subprocess.Popen(drain, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            )
+            machine.until("! dlcpctl health --ready", "new jobs are refused")
+            assert kept in replaced(machine, following)
+            train(ranks)  # it did not end
+            assert waiting.poll() is None, "the drain goes on, by the daemon of before"
+        text, _ = waiting.communicate()
+    assert waiting.returncode == 0, text
+    assert text.splitlines()[-1] == "no session is left: it is safe to stop the daemon or the host"
+    assert kept in machine.run(f"dpkg --install {following}")
+    assert daemon(machine)[0] == NEXT and first != NEXT
+    refused = Job(machine, SOCKET, other, python=CLIENT)
+    assert "takes no new jobs: cordoned (upgrade)" in refused.ranks[0].says()
+    refused.end()
+    machine.run("dlcpctl uncordon && dlcpctl health --ready")
+    with Job(machine, SOCKET, other, python=CLIENT) as ranks:
+        train(ranks)
+    measured(f"{first} -> {NEXT} while a drain waits; cordoned until dlcpctl uncordon")

@@ -11,8 +11,9 @@ from dlcpd.daemon.journal import MESSAGE_IDS
 from tests.checks import Measured
 from tests.deploy.jobs import MAIN, PYTHON, SOCKET, Job, main_pid, train
 from tests.deploy.machine import Machine
+from tests.wheel import BUILD
 
-pytestmark = pytest.mark.timeout(600)  # seconds; the package is built, and machines are shared
+pytestmark = pytest.mark.timeout(2 * BUILD)  # the package is built, and machines are shared
 
 
 @pytest.fixture(autouse=True)
@@ -314,3 +315,12 @@ def test_taken_metrics_port(machine: Machine) -> None:
             assert "METRICS: [metrics] listen" in machine.run(f"dlcpctl status --socket {socket}")
     finally:
         machine.run("systemctl stop holder")
+
+
+@pytest.mark.check(42, "a session socket that is gone is said, and a restart makes it again")
+def test_socket_gone(machine: Machine) -> None:
+    with Job(machine) as ranks:
+        machine.run(f"rm {SOCKET}")
+        machine.until("journalctl --unit dlcpd | grep -F event=socket_gone", "it is said")
+        train(ranks)
+    machine.run("systemctl restart dlcpd.socket dlcpd.service && dlcpctl health --ready")

@@ -12,8 +12,9 @@ import pytest
 from tests.checks import Measured
 from tests.deploy.conftest import ROOT
 from tests.deploy.machine import Machine
+from tests.wheel import BUILD
 
-pytestmark = pytest.mark.timeout(600)  # seconds; the package is built, and machines are shared
+pytestmark = pytest.mark.timeout(2 * BUILD)  # the package is built, and machines are shared
 SCRIPTS: Final = (
     "deploy/slurm/prolog", "deploy/slurm/epilog", "deploy/slurm/train.sbatch",
     "deploy/packages/build-packages", "deploy/packages/postinstall", "deploy/packages/postremove",

@@ -73,6 +73,13 @@ def test_what_is_killed_when_memory_is_short_is_neither_daemon_nor_engine_first(
     assert "OOMPolicy=continue" in lines
 
 
+def test_the_daemon_has_a_large_share_under_load_and_no_limit() -> None:
+    lines = settings(SYSTEMD / "dlcpd.service")
+    assert "CPUWeight=1000" in lines, "ten times systemd's default"
+    limits = ("CPUQuota=", "Nice=", "IOWeight=", "CPUSchedulingPolicy=")
+    assert not [line for line in lines if line.startswith(limits)]
+
+
 def test_buffers_may_be_as_large_as_the_daemon_asks_for() -> None:
     values = tomllib.loads(
         "\n".join(

@@ -17,9 +17,9 @@ import pytest
 
 from dlcp_lab.emulation import cables, early_drop
 from tests.checks import Measured
-from tests.wheel import Built, Installed, beside_torch, environ, environment
+from tests.wheel import BUILD, Built, Installed, beside_torch, environ, environment
 
-pytestmark = pytest.mark.timeout(600)  # seconds; builds fetch setuptools, and machines are shared
+pytestmark = pytest.mark.timeout(2 * BUILD)  # builds fetch setuptools, and machines are shared
 PACKAGES: Final = ("dlcp_client", "dlcp_lab", "dlcpd", "switchcfg")
 PATIENCE: Final = 60.0  # seconds until a test fails; never a measure of anything
 

@@ -292,7 +292,8 @@ class Job:
     def close_left(self, engine: int, session: int = 1) -> None:
         """Close a session as control does, as soon as its peers have all."""
         events = iter(self.engines[engine].receive, control_events.SessionDelivered(session))
-        assert all(isinstance(event, control_events.SessionLeft) for event in events)
+        known = control_events.LeftOpen, control_events.SessionLeft
+        assert all(isinstance(event, known) for event in events)
         self.engines[engine].close_session(session)
 
     def close(self) -> None:

@@ -224,6 +224,7 @@ def test_the_end_of_a_lane_is_told_to_control(job: Jobs) -> None:
     exact(started, 1, 1000)
     started.ranks[0].lane.close()
     begun = [commands.Begun(0, 1)]
+    assert started.engines[0].receive() == control_events.LeftOpen(1, 0), "without a Leave"
     assert started.engines[0].receive() == control_events.SessionLeft(1, 1, begun, last=True)
     assert started.engines[0].receive() == control_events.SessionDelivered(1)
     started.engines[0].close_session()

@@ -96,7 +96,7 @@ def test_the_page_shows_what_status_says(site: Site, chrome: "Chrome") -> None:
 
     until(chrome, shown)
     [row] = cells(chrome, "#sessions")
-    assert row[:3] == [session["job"], "0", "2"] and session["job"].startswith(JOB)
+    assert row[:3] == [JOB, "0", "2"] and session["job"].startswith(JOB)
     assert row[3] == "open" and row[6:8] == [str(engine["submitted"]), "0"]
     totals = engine["totals"]
     assert row[8] == str(totals["waived"]) and totals["waived"] > 0

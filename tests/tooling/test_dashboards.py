@@ -146,6 +146,7 @@ def test_alerts_fire_for_first_events_and_not_before() -> None:
 # A series, and its value when all is well and when it is not: for alerts on states.
 STATES: Final = {
     "DlcpdEngineEnded": ('dlcpd_control_events_total{instance="a",event="engine_lost"}', 0, 1),
+    "DlcpdRankEnded": ('dlcpd_control_events_total{instance="a",event="left_open"}', 0, 1),
     "DlcpdReplicasDiverge": (
         'dlcpd_alarm{instance="a",job_name="x",rank="0",alarm="divergence"}', 0, 1
     ),

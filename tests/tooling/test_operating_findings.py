@@ -24,16 +24,22 @@ FINDINGS: Final = {  # by number: a report's title, and tests as FOLDER/MODULE::
         "daemon/test_metrics::test_every_code_and_event_has_a_series_before_anything_happens",
         "tooling/test_dashboards::test_alerts_fire_for_first_events_and_not_before",
         "tooling/test_dashboards::test_every_alert_is_tested",
+        "faults/test_alerts::test_a_fault_is_an_alert_and_none_fires_before_it",
+        "daemon/test_two_hosts::"
+        "test_a_rank_that_dies_between_two_operations_is_a_warning_on_its_host",
     ),
     "O3 the health check is slow, and less patient than the watchdog": (
         "daemon/test_metrics::test_health_is_as_patient_as_the_watchdog_and_asks_no_loop",
         "daemon/test_interrupted::test_health_of_a_daemon_whose_engine_is_stopped_ends_no_job",
+        "daemon/test_service_manager::"
+        "test_an_engine_that_sleeps_is_not_woken_and_one_that_is_stopped_is_found",
         "ctl/test_imports::test_a_command_for_probes_imports_little_as_it_runs",
         "deploy/test_kubernetes::test_probes_ask_the_metrics_port_for_what_it_answers",
     ),
     "O4 a daemon that starts before its network is alone": (
         "daemon/test_addresses::test_a_daemon_that_starts_before_its_network_moves_when_it_is_there",
         "daemon/test_addresses::test_an_address_that_cannot_be_had_is_an_alarm_and_tried_again",
+        "daemon/test_addresses::test_a_host_without_ipv4_is_reached_by_ipv6",
     ),
     "O5 settings of a file are not in force": (
         "daemon/test_service_manager::test_what_is_live_changes_and_all_else_waits_by_name",
@@ -94,11 +100,14 @@ FINDINGS: Final = {  # by number: a report's title, and tests as FOLDER/MODULE::
     ),
     "O15 names that say nothing": (
         "client/test_embedded::test_a_job_is_called_what_user_or_scheduler_calls_it",
+        "daemon/test_sessions::test_jobs_have_their_given_names_unless_two_have_the_same",
         "client/test_reporting::test_metrics_and_summary_of_a_lossy_training",
     ),
     "O16 service, commands, pages and site": (
         "deploy/test_units::test_what_is_killed_when_memory_is_short_is_neither_daemon_nor_engine_first",
+        "deploy/test_units::test_the_daemon_has_a_large_share_under_load_and_no_limit",
         "deploy/test_package::test_lintian_finds_nothing",
+        "cli/test_colour::test_in_a_terminal_a_line_is_coloured_and_its_text_is_still_escaped",
         "ctl/test_manual::test_every_setting_is_explained",
         "ctl/test_bugreport::test_no_secret_of_any_source_is_in_the_archive_of_a_running_daemon",
         "ctl/test_bugreport::test_without_rights_each_part_says_so_and_the_others_are_there",
@@ -119,6 +128,8 @@ FINDINGS: Final = {  # by number: a report's title, and tests as FOLDER/MODULE::
         "test_a_daemon_ends_though_a_scrape_is_open_and_the_next_scrape_is_refused",
         "daemon/test_interrupted::"
         "test_a_daemon_that_is_replaced_in_a_drain_is_said_and_the_next_version_is_cordoned",
+        "deploy/test_rolling::test_an_upgrade_in_the_middle_of_a_drain",
+        "daemon/test_cordon::test_a_full_disk_leaves_the_file_as_it_was",
     ),
 }
 

@@ -20,11 +20,11 @@ from dlcpd.contract.errors import (
     ServerLost,
     error_for,
 )
+from dlcpd.contract.job_name import LAUNCH_BYTES, of_launch
 from dlcpd.contract.limits import MAX_WORLD
 from dlcpd.contract.messages import PeerRow, Welcome
 
 MAX_NAMED: Final = 16  # ranks named in an error
-MAX_JOB: Final = 96  # characters of a job's name; the rest of Join.job is the unique part
 MIN_WORLD: Final = 1
 ROOT: Final = "dlcp"  # first part of every key
 OWN_LOOK: Final = 2.0  # seconds between two checks that the store still has this rank's own value
@@ -188,7 +188,7 @@ def together(member: Member, subject: str, deadline: float) -> Iterator[None]:
 
 def introduction(welcome: Welcome, job: str) -> dict[str, Any]:
     """The published value of a rank about its daemon; the job name of rank 0 is used."""
-    unique = f"{job[:MAX_JOB]}-{secrets.token_hex(8)}"
+    unique = of_launch(job, secrets.token_bytes(LAUNCH_BYTES))
     return {"job": unique, "peer": [welcome.host, welcome.endpoint, welcome.public_key]}
 
 

@@ -1,10 +1,20 @@
 """The sockets through which clients reach a daemon, in its three forms."""
 
+import os
 import socket
 from pathlib import Path
 
 from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.server import Server, listen, protect
+
+
+def _identity(file: str) -> tuple[int, int] | None:
+    """None: there is no such file, or it is of the abstract namespace."""
+    try:
+        found = os.stat(file)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
 
 
 class SessionSocket:
@@ -21,6 +31,7 @@ class SessionSocket:
         """`file`: path of the session socket that a daemon alone makes."""
         self._server, self._file, self._access = server, file, access
         self._manager_file = ""  # of the session socket that a service manager made, and keeps
+        self._there: tuple[int, int] | None = None  # device and inode of the file
         self.name = str(file)  # of the session socket, for the log
 
     def serve_private(self, client: socket.socket, listener: socket.socket | None) -> None:
@@ -40,6 +51,14 @@ class SessionSocket:
         else:
             self.name = self._manager_file = str(listener.getsockname())
             self._server.serve(listener)
+        self._there = _identity(self.name)
+
+    @property
+    def problem(self) -> str:
+        """Why no client can connect any more; empty: they can, as far as the file tells."""
+        if self._there in (None, _identity(self.name)):
+            return ""
+        return f"the session socket {self.name} was removed or replaced: clients cannot connect"
 
     def admit(self, access: Access) -> None:
         """Admit the users of `access` from now on. Raises: OSError."""

@@ -3,7 +3,9 @@
 import json
 import os
 import socket
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
+from ipaddress import ip_address
 from typing import Any, Final, Self
 
 from dlcpd.daemon.config.tables import (
@@ -28,21 +30,23 @@ OF_A_GROUP: Final = 2  # sessions may hold 1/2 of a control group's memory: the 
 OF_A_MACHINE: Final = 4  # sessions may hold 1/4 of a machine's memory: most is for trainers
 OF_ALL: Final = 4  # one session may hold 1/4 of that
 LEAST_SESSION: Final = 64_000_000  # bytes
-_NOWHERE: Final = ("192.0.2.1", 9)  # RFC 5737: a documentation address, never a real host
+# Documentation addresses, never real hosts: RFC 5737, RFC 3849.
+_NOWHERE: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8:ffff::1"))
+_DISCARD: Final = 9  # RFC 863: a port
 
 
 def default_address() -> str:
-    """The local address of the default route, or loopback when there is none.
+    """The local address of the default route, of IPv6 where IPv4 has none, or loopback.
 
     Connecting a UDP socket asks the routing table and sends nothing.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(_NOWHERE)
-        except OSError:
-            return "127.0.0.1"
-        address: str = probe.getsockname()[0]
-        return address
+    for family, nowhere in _NOWHERE:
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((nowhere, _DISCARD))
+            address: str = probe.getsockname()[0]
+            if not ip_address(address).is_link_local:  # such a one needs its interface, too
+                return address
+    return "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ def load(file: Path) -> Config:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
-        raise BadConfig(f"{file}: cannot be read: {exc}") from exc
+        why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
+        raise BadConfig(f"{file}: cannot be read: {why}") from exc
     return parse(text, source=str(file))
 
 

@@ -87,9 +87,14 @@ def samples(report: Row) -> Samples:
     out, engine = Samples(), report["engine"]
     _daemon(out, report, engine)
     known = engine.get("sessions", {})
+    newest = {}  # a rank that is in the next epoch already, and still delivers in the former one
     for session in report["sessions"]:
-        labels = session["job"][:MAX_LABEL], str(session["rank"])
-        _session(out, labels, session, known.get(str(session["session"]), {}))
+        labels = session["title"][:MAX_LABEL], str(session["rank"])
+        row = known.get(str(session["session"]), {})
+        newest[labels] = session, row
+        _peers(out, labels[0], session, row)
+    for labels, (session, row) in newest.items():
+        _session(out, labels, session, row)
     return out
 
 
@@ -120,11 +125,8 @@ def _daemon(out: Samples, report: Row, engine: Row) -> None:
 
 def _session(out: Samples, labels: Labels, session: Row, known: Row) -> None:
     out.add_all(families.SESSION, labels, session)
-    peers = {peer["rank"]: peer for peer in known.get("peers", [])}
     for name, on in _alarms(session, known).items():
         out.add(families.ALARM, (*labels, name), on)
-    for link in session["peers"]:
-        _peer(out, labels[0], link, peers.get(link["rank"], {}))
     if known:
         out.add(families.LATE, labels, len(known["late"]))
         out.add_all(families.SESSION_ENGINE, labels, known)
@@ -143,6 +145,12 @@ def _alarms(session: Row, known: Row) -> dict[str, bool]:
         "stall": bool(known.get("late")),
         "silent_peer": bool(counts.get("silent_peers")),
     }
+
+
+def _peers(out: Samples, job: str, session: Row, known: Row) -> None:
+    peers = {peer["rank"]: peer for peer in known.get("peers", [])}
+    for link in session["peers"]:
+        _peer(out, job, link, peers.get(link["rank"], {}))
 
 
 def _peer(out: Samples, job: str, link: Row, known: Row) -> None:

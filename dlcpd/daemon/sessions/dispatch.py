@@ -151,6 +151,8 @@ class Dispatch:
         if isinstance(event, LeftOpen):
             self._counters["left_open"] += 1
             text = "the client ended before these operations had results"
+            if not event.operations:
+                text = "the client ended without leaving its session, as one that is killed"
             log.warning("left_open", session=session, operations=event.operations, text=text)
         elif not session.broken:  # else another engine reported it
             rank, code, text = event.rank, event.code, event.text

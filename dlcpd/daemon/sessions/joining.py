@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from dlcpd.contract.errors import DlcpError, TooMany
+from dlcpd.contract.job_name import title
 from dlcpd.contract.messages import Join
 from dlcpd.daemon.clients.join_request import links_of, token_prefix
 from dlcpd.daemon.engine_slot import SlotState
@@ -91,6 +92,7 @@ class Joining:
             request.arena_bytes,
             request.timeout,
             proof,
+            title=self._title(request),
             inherits=request.inherits,
             engines=engines,
         )
@@ -104,6 +106,16 @@ class Joining:
         session.timers["expire"] = self._loop.call_later(request.timeout, self._expire, session)
         self._begin(session)
         return session
+
+    def _title(self, request: Join) -> str:
+        """The job's name for people. The next epoch of a job keeps that of the former."""
+        former = self._table.numbered(request.inherits)
+        others = {
+            session.membership.job: session.title
+            for session in self._table
+            if former is None or session.membership.job != former.membership.job
+        }
+        return title(request.job, others)
 
     def _begin(self, session: LocalSession) -> None:
         """Announce a session to peers once its engines are up; until then it waits."""

@@ -33,13 +33,13 @@ def set_timer(session: LocalSession, name: str, timer: asyncio.Handle) -> None:
 
 def log_plan(session: LocalSession) -> None:
     """Log the plan that a session has now."""
-    job = session.membership.job
+    job = session.title
     log.info("plan", session=session.number, job=job, version=session.version, why=session.plan)
 
 
 def no_plan(session: LocalSession, why: str) -> None:
     """Log why what the hosts told is no network."""
-    log.warning("no_plan", session=session.number, job=session.membership.job, why=why)
+    log.warning("no_plan", session=session.number, job=session.title, why=why)
 
 
 def ask_to(session: LocalSession, link: Link, ask: StepAsk, rows: list[NetworkRow]) -> PlanAsk:

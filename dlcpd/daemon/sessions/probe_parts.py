@@ -165,11 +165,12 @@ class ProbeParts:
     ) -> str:
         """The name of another job whose data this host carried meanwhile, or ""."""
         jobs = (
-            other.membership.job
+            other.title
             for other in self._table
-            if after.get(other.number, 0) - before.get(other.number, 0) > BESIDE
+            if other.membership.job != session.membership.job
+            and after.get(other.number, 0) - before.get(other.number, 0) > BESIDE
         )
-        return next((job for job in jobs if job != session.membership.job), "")
+        return next(jobs, "")
 
     # --- answers ------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from dlcpd.contract.errors import BadOperation, DlcpError
+from dlcpd.contract.job_name import means
 from dlcpd.daemon import log
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link
@@ -74,7 +75,7 @@ class JobProbes:
         network = job_network(hosts)
         offered = adopt and session in self._table and self._propose(session, hosts)
         return {
-            "job": session.membership.job,
+            "job": session.title,
             "hosts": {host: measured._asdict() for host, measured in links.hosts},
             "racks": links.racks,
             "beside": links.beside,
@@ -86,8 +87,9 @@ class JobProbes:
         }
 
     def _named(self, job: str) -> LocalSession:
-        here = [s for s in self._table if job in ("", s.membership.job) and s.state == "open"]
-        jobs = sorted({session.membership.job for session in here})
+        here = [s for s in self._table if s.state == "open"]
+        here = [s for s in here if not job or means(job, s.membership.job)]
+        jobs = sorted({session.title for session in here})
         if len(jobs) > 1:
             raise BadOperation(f"this daemon serves several jobs, {', '.join(jobs)}: name one")
         if not here:
@@ -123,7 +125,7 @@ class JobProbes:
         log.info(
             "probed",
             session=session.number,
-            job=session.membership.job,
+            job=session.title,
             seconds=round(links.seconds, 1),
             racks=links.racks,
         )

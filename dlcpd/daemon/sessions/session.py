@@ -43,6 +43,7 @@ class LocalSession:
     arena_bytes: int
     timeout: float  # seconds, of the join
     proof: Proof  # of its peers
+    title: str = ""  # of its job, for people; by default the job's name
     engines: tuple[int, ...] = ()  # numbers of its engines, ascending: see Sessions
     begun: bool = False  # its engines are up, so peers may get their endpoints
     joined_at: float = 0.0  # loop time; 0 = joining
@@ -65,6 +66,9 @@ class LocalSession:
     version: int = FIRST_VERSION  # of this network
     plan: str = ""  # schedule of a large all-reduce, and why; empty until the peers are up
 
+    def __post_init__(self) -> None:
+        self.title = self.title or self.membership.job
+
     @property
     def name(self) -> tuple[str, int]:
         """Job and rank: what peers call it."""
@@ -80,8 +84,7 @@ class LocalSession:
         return "open" if self.joined_at else "joining"
 
     def __str__(self) -> str:
-        job, rank = self.name
-        return f"rank {rank} of job {job!r} on {self.membership.host}"
+        return f"rank {self.membership.rank} of job {self.title!r} on {self.membership.host}"
 
 
 def address_of(link: Link) -> PeerAddress:

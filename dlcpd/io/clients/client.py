@@ -66,6 +66,7 @@ class Client:
     pending: Pending | None = None
     held: Held | None = None
     inherits: int = 0  # session whose residuals it took over
+    said_leave: bool = False  # it is about to end its session
     left: bool = False  # it sends and receives nothing any more; peers may still need its memory
     claims: Claims = field(init=False)
 
@@ -102,6 +103,7 @@ class Client:
             case CloseGroup():
                 self._close_group(message)
             case Leave():
+                self.said_leave = True
                 self.session.conclude(now, now + message.timeout)
             case _:
                 raise BadMessage(f"{type(message).__name__} does not belong on a lane")
@@ -120,6 +122,15 @@ class Client:
         """This session ends while the earlier one is still there: not all ranks joined. Return the
         residuals to it, for another attempt."""
         former.lane.accounts.residuals.take_over(self.lane.accounts.residuals)
+
+    @property
+    def unexpected_end(self) -> bool:
+        """Whether a client that is gone now did not leave in good order: it was killed, or crashed.
+        One without peers, or of a session that is over, has nothing to say before it ends. Of
+        several engines of a session, the first one says so."""
+        session = self.session
+        over = self.said_leave or session.outcomes.broken is not None
+        return bool(session.flows) and not over and self.share.number == 0
 
     def leave(self, error: DlcpError) -> None:
         """The client is gone. Open operations fail; complete ones stay for the peers."""

@@ -162,6 +162,8 @@ class Clients:
             self._busy.append(client)
 
     def _refused(self, client: Client, ticket: int, error: DlcpError) -> None:
+        """Answer a submission that begins no operation: it counts as one that failed."""
+        client.session.outcomes.totals.failed[error.code] += 1
         self._send(client, failed_message(ticket, error.code, str(error), error.peer))
 
     @property
@@ -284,9 +286,9 @@ class Clients:
             self._poll.forget(client.lane)
             self._busy = deque(each for each in self._busy if each is not client)
             failed = client.session.outcomes.totals.failed
-            before = failed.total()
+            before, unexpected = failed.total(), client.unexpected_end
             client.leave(error)
-            if left := failed.total() - before:
+            if (left := failed.total() - before) or unexpected:
                 self._control.emit(control_events.LeftOpen(number, left))
             events = client.session.outcomes.take()
             self._tell_control(number, [as_lost(event, client.session) for event in events])

@@ -124,7 +124,8 @@ function show({ report, alarms, socket, job }) {
 }
 
 const put = (section, ...children) => part(`${section} .body`).replaceChildren(...children.filter((child) => child !== null));
-const nameOf = (session) => `${session.job}, rank ${session.rank}`;
+const titleOf = (session) => session.title || session.job; // a daemon of a version before has no title
+const nameOf = (session) => `${titleOf(session)}, rank ${session.rank}`;
 
 function choose(report) {
   const select = part("#session"), keys = report.sessions.map((session) => String(session.session));
@@ -186,7 +187,7 @@ function showSessions(report, socket) {
       const engine = known(report, session), totals = engine.totals || {};
       const points = page.history.get(`${report.pid} ${session.session}`).columns[5];
       const used = totals.allowed ? h("span", {}, Say.percent(totals.used), bar(totals.used)) : totals.sent ? "exact" : null;
-      return [session.job, ...(hosts ? [session.on] : []), session.rank, session.world_size, h("span", { class: session.broken ? "bad" : "" }, session.state),
+      return [titleOf(session), ...(hosts ? [session.on] : []), session.rank, session.world_size, h("span", { class: session.broken ? "bad" : "" }, session.state),
         Say.seconds(session.age), Say.number(points.at(-1)), engine.submitted, engine.open, totals.waived, used,
         Say.bytes(engine.residual_bytes), (engine.late || []).map((late) => `${late.rank}:${late.host}`).join(", ") || null,
         ...(broken ? [session.broken || null] : [])];
@@ -200,7 +201,7 @@ function places(report) {
     const links = new Map(session.peers.map((link) => [link.rank, link]));
     for (const peer of known(report, session).peers || []) {
       const key = JSON.stringify([session.job, peer.host]);
-      if (!found.has(key)) found.set(key, { job: session.job, host: peer.host, ranks: new Set(), gone: new Set(), paths: [] });
+      if (!found.has(key)) found.set(key, { job: titleOf(session), host: peer.host, ranks: new Set(), gone: new Set(), paths: [] });
       const place = found.get(key), link = links.get(peer.rank);
       place.ranks.add(peer.rank);
       if (link && link.state !== "up") place.gone.add(`rank ${peer.rank} ${link.state}`);
