@@ -24,6 +24,7 @@ from torch.optim import SGD
 
 import dlcp_client
 from dlcp_client import ddp, fsdp, spmd
+from dlcp_client.spmd.coalescing import buckets
 from dlcp_lab.bench.meter import Usage, processes
 from dlcp_lab.bench.spmd_models import GPT, TENSOR_PARALLEL, Images, images, words
 from dlcp_lab.ranks.rank import Conductor
@@ -36,12 +37,14 @@ SPACE: Final = [(None, None, None, "all"), (None, None, "all")]
 
 @dataclass(frozen=True, slots=True)
 class PreparedWay:
-    """A model to call with this rank's arguments, what ends it, and its collectives in a step."""
+    """A model to call with this rank's arguments, what ends it, its collectives in a step, and the
+    operations that share the sums of gradients."""
 
     model: nn.Module
     given: tuple[Tensor, ...]
     close: Callable[[], None] = lambda: None
     collectives: int | None = None
+    reductions: int | None = None
 
 
 def _mine(given: tuple[Tensor, ...], dim: int) -> tuple[Tensor, ...]:
@@ -62,7 +65,8 @@ def _divided(
         spmd.annotate(model, mesh, **patterns)
     made = spmd.plan(model, mesh, example=example, inputs=inputs)
     parallel = spmd.partition(model, mesh, example=example, inputs=inputs)
-    return PreparedWay(parallel, given, collectives=len(made.collectives))
+    counts = len(made.collectives), len(buckets(made))
+    return PreparedWay(parallel, given, collectives=counts[0], reductions=counts[1])
 
 
 def _tensor_spmd(layers: int, _backend: str) -> PreparedWay:
@@ -225,6 +229,7 @@ def _block(
         "saved": count(),
         "loss": loss.item(),
         "collectives": prepared.collectives,
+        "reductions": prepared.reductions,
     }
 
 

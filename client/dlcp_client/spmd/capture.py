@@ -8,22 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
-from traceback import walk_tb
 from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from dlcp_client.user_lines import UserLines, line_of, place_of
 from dlcpd.contract.errors import BadConfig
 
 from .annotations import Annotation
 from .borders import ENTER, nodes_inside
 from .decompositions import decompositions
 from .interpolation import repeated
-from .lines import HERE, TORCH, line_of, user_line
 from .marks import collected
 from .meshes import Mesh
 from .pools import replace_pools
@@ -31,7 +28,6 @@ from .private_torch import (
     aot_export_joint_with_descriptors,
     descriptors,
     preserve_node_meta,
-    set_stack_trace,
 )
 from .repeated import merge_repeated
 from .rules.call import results_of
@@ -224,30 +220,20 @@ def _without_mkldnn() -> Iterator[None]:
         set_flags(before)
 
 
-class _Lines(TorchFunctionMode):
-    """Notes the user's line of every call of torch. Autograd keeps it for the backward pass. A
-    repetition of rows becomes one operation."""
+class _Lines(UserLines):
+    """A repetition of rows becomes one operation."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        line = user_line()
-        if line is not None:
-            set_stack_trace([line])
-        if func is torch.nn.functional.interpolate:
-            found = repeated(*args, **(kwargs or {}))
-            if found is not None:
-                return found
-        return func(*args, **(kwargs or {}))
+        def call(*args: Any, **kwargs: Any) -> Any:
+            found = repeated(*args, **kwargs) if func is torch.nn.functional.interpolate else None
+            return func(*args, **kwargs) if found is None else found
+
+        return super().__torch_function__(call, types, args, kwargs)
 
 
 def _not_captured(model: nn.Module, error: Exception) -> str:
-    frames = [
-        f"{Path(frame.f_code.co_filename).name}:{line}"
-        for frame, line in walk_tb(error.__traceback__)
-        if not frame.f_code.co_filename.startswith((TORCH, HERE))
-    ]
-    where = f" at {frames[-1]}" if frames else ""
     said = str(error).strip().splitlines() or [type(error).__name__]
     return (
-        f"{type(model).__name__} cannot be captured{where}: {said[0]}; shapes and branches must "
-        "not depend on values of tensors"
+        f"{type(model).__name__} cannot be captured{place_of(error)}: {said[0]}; shapes and "
+        "branches must not depend on values of tensors"
     )
