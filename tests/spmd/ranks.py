@@ -59,6 +59,10 @@ def collectives(rank: int, size: int) -> None:
         ("halo_exchange", (1, (5 * size - 1, 1, -1, 3, 5 * size - 1), 7.0)),
         ("halo_exchange", (1, (5 * size, 1, 2, 1, 5 * size, True), 0.0)),
         ("halo_reduce", (1, (5 * size + 2, 2, -1, 3, 2 * size))),
+        ("halo_exchange", (1, (5 * size, 1, 0, 1, 5 * size), 7.0)),
+        ("halo_exchange", (1, (5 * size - 1, 1, 0, 1, 5 * size - 1), 7.0)),
+        ("halo_reduce", (1, (5 * size, 1, 0, 1, 5 * size))),
+        ("halo_reduce", (1, (5 * size - 1, 1, 0, 1, 5 * size - 1))),
     ]
     for method, options in calls:
         given = [one % 7 == 0 for one in every] if method == "all_gather" else every

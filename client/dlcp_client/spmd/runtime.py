@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from dlcp_client.c10d import ProcessGroup
+from dlcp_client.c10d.errors import torch_errors
 from dlcp_client.group import Group
 from dlcpd.contract.errors import ArenaFull, BadConfig, RanksDisagree
 
@@ -24,6 +25,7 @@ from .windows import (
     row_bytes,
     rows_back,
     rows_for,
+    sent_rows,
     shard_of,
     window_of,
 )
@@ -156,7 +158,7 @@ class GroupRanks(Position):
         if isinstance(inner, Group) and like.device.type == "cpu" and size >= SMALL:
             session = inner.session
             if 2 * (session.arena_used + size) <= session.arena_bytes:
-                with suppress(ArenaFull):
+                with torch_errors(), suppress(ArenaFull):
                     found: Tensor = session.empty(count, like.dtype)
                     return found
         return like.new_empty(count)
@@ -200,7 +202,9 @@ class GroupRanks(Position):
         self, sent: list[Tensor], axis: str, dim: int, window: Window, *, back: bool = False
     ) -> list[Tensor]:
         """The rows that each rank has sent to this one; its own stay here. Without a byte to send
-        and to receive, the rank takes part all the same: others may have some."""
+        and to receive, the rank takes part all the same, unless no rank has any."""
+        if not sent_rows(window, self.mesh.sizes[axis]):
+            return sent
         rank, own = self.at[axis], sent[self.at[axis]]
         row = row_bytes(own.shape, dim, 1)  # elements
         out, into = counts_for(window, rank, self.mesh.sizes[axis])
