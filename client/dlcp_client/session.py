@@ -204,6 +204,11 @@ class Session(Generic[A]):
         """The most bytes of tensors in flight and in `empty`."""
         return self._connection.arena.size
 
+    @property
+    def arena_used(self) -> int:
+        """Bytes of tensors in flight and in `empty`."""
+        return self._connection.arena.used
+
     def adopt_daemon(self, earlier: "Session[A]") -> None:
         """Take over the private daemon of an earlier session, if that has one: it then ends with
         this session."""

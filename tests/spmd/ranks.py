@@ -15,11 +15,13 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.tensor import DTensor
 
+from dlcp_client.c10d import ProcessGroup
+from dlcp_client.group import Group
 from dlcp_client.spmd.annotations import annotate
 from dlcp_client.spmd.collectives import MEANING
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.module import Partitioned, partition
-from dlcp_client.spmd.runtime import GroupRanks, check_equal, device_mesh
+from dlcp_client.spmd.runtime import SMALL, GroupRanks, check_equal, device_mesh
 from dlcpd.contract.errors import BadConfig, RanksDisagree
 from tests.spmd.models import TENSOR_PARALLEL, convolutions, gpt, perceptron
 from tests.spmd.regions import layer, rows_of_x
@@ -31,6 +33,7 @@ def everything(rank: int, size: int) -> None:
     """In one world, as processes are dear."""
     collectives(rank, size)
     joined(rank, size)
+    in_the_arena(size)
     trained(size)
     if size == 2:
         mistakes(rank, size)
@@ -56,6 +59,10 @@ def collectives(rank: int, size: int) -> None:
         ("halo_exchange", (1, (5 * size - 1, 1, -1, 3, 5 * size - 1), 7.0)),
         ("halo_exchange", (1, (5 * size, 1, 2, 1, 5 * size, True), 0.0)),
         ("halo_reduce", (1, (5 * size + 2, 2, -1, 3, 2 * size))),
+        ("halo_exchange", (1, (5 * size, 1, 0, 1, 5 * size), 7.0)),
+        ("halo_exchange", (1, (5 * size - 1, 1, 0, 1, 5 * size - 1), 7.0)),
+        ("halo_reduce", (1, (5 * size, 1, 0, 1, 5 * size))),
+        ("halo_reduce", (1, (5 * size - 1, 1, 0, 1, 5 * size - 1))),
     ]
     for method, options in calls:
         given = [one % 7 == 0 for one in every] if method == "all_gather" else every
@@ -72,6 +79,9 @@ def joined(rank: int, size: int) -> None:
     ranks = GroupRanks(mesh, device_mesh(mesh, "cpu"))
     torch.manual_seed(rank)
     given = [torch.randn(5, 3).double(), torch.randn(2, 7).double(), torch.randn(()).double()]
+    count, mean = torch.tensor(2**40 + rank), torch.tensor(0.5 * rank)
+    for found, x in zip(ranks.sum_numbers([count, mean], "a"), (count, mean), strict=True):
+        assert found.dtype == x.dtype and torch.equal(found, ranks.all_reduce(x, "a"))
     pairs = [(given[0], 0), (given[1], 1)]
     for found, x in zip(
         ranks.begin_sums(given, "a", ["back", "front", "middle"]).end(), given, strict=True
@@ -85,8 +95,50 @@ def joined(rank: int, size: int) -> None:
     pending = ranks.begin_gathers(given[:2], "a", [0, 1], sizes)
     for found, (x, dim), rows in zip(pending.end(), pairs, sizes, strict=True):
         assert torch.equal(found, ranks.all_gather(x, "a", dim, rows))
+    mixed = [given[0] > 0, torch.arange(6).view(2, 3) + rank, given[1].float()]
+    pending = ranks.begin_gathers(mixed, "a", [0, 1, 0], [5 * size, 3 * size - 1, 2 * size])
+    shapes = [(mixed[0], 0, 5 * size), (mixed[1], 1, 3 * size - 1), (mixed[2], 0, 2 * size)]
+    for found, (x, dim, rows) in zip(pending.end(), shapes, strict=True):
+        assert torch.equal(found, ranks.all_gather(x, "a", dim, rows))
     (flags,) = ranks.begin_gathers([given[0] > 0], "a", [0], [5 * size]).end()
     assert torch.equal(flags, ranks.all_gather(given[0] > 0, "a", 0, 5 * size))
+
+
+class MeanSquare(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.inner(x)
+        return found.square().mean()
+
+
+def in_the_arena(size: int) -> None:
+    """Gradients stay where the operation on them has put its results, while there is room."""
+    mesh = Mesh({"data": size})
+    devices = device_mesh(mesh, "cpu")
+    group = devices.get_group("data")
+    if not isinstance(group, ProcessGroup):
+        return
+    assert isinstance(group.group, Group)
+    session = group.group.session
+    model, x = MeanSquare(nn.Linear(64, SMALL // 256)), torch.ones(size, 64)
+    parallel = partition(model, mesh, example=(x,), inputs=[("data", None)])
+
+    def places() -> list[int]:
+        parallel.zero_grad()
+        parallel(x[:1]).backward()
+        grads = [one.grad for one in parallel.parameters()]
+        assert all(isinstance(one, DTensor) for one in grads)
+        pointers = [one.to_local().data_ptr() for one in grads if isinstance(one, DTensor)]
+        return [session._connection.arena.offset_of(one) for one in pointers]  # noqa: SLF001
+
+    assert min(places()) >= 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(session), "arena_bytes", SMALL)
+        assert max(places()) < 0
+    assert min(places()) >= 0  # the first ones are free again
 
 
 def trained(size: int) -> None:

@@ -1,11 +1,22 @@
 """Sums of gradients share few operations, which begin before the backward pass ends."""
 
+from dataclasses import replace
+
 import torch
-from torch import fx
+from torch import Tensor, fx, nn
 
 from dlcp_client.spmd.annotations import annotate
 from dlcp_client.spmd.capture import Kind
-from dlcp_client.spmd.coalescing import GATHERS, OPERATIONS, buckets, coalesced, gathers
+from dlcp_client.spmd.choice import Costs
+from dlcp_client.spmd.coalescing import (
+    GATHERS,
+    OPERATIONS,
+    WORTHWHILE,
+    buckets,
+    coalesced,
+    gathers,
+    gathers_of_calls,
+)
 from dlcp_client.spmd.halves import halves_of
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.partitioner import Partition
@@ -27,7 +38,8 @@ def test_gradients_of_data_parallel_share_4_operations() -> None:
     graph.lint()
     found = methods(graph)
     assert found.count("begin_sums") == found.count("end") <= OPERATIONS
-    assert found.count("all_reduce") == 2  # the loss, and the number of labels
+    assert found.count("sum_numbers") == 1  # the loss, and the number of labels
+    assert "all_reduce" not in found
     sizes = [sum(one.sent for one in bucket) for bucket in buckets(made)]
     assert sum(map(len, buckets(made))) == len(list(model.parameters()))
     assert sum(sizes) == sum(one.sent for one in made.collectives if one.caller.op == "output") - (
@@ -35,9 +47,43 @@ def test_gradients_of_data_parallel_share_4_operations() -> None:
     )
 
 
+def test_bytes_that_take_little_time_are_worth_one_operation() -> None:
+    model, arguments = gpt()
+    made = plan(model, Mesh({"data": 2}), example=arguments, inputs=BATCH)
+    (every,) = buckets(made)
+    size = sum(one.sent for one in every)
+    for count, found in ((2, 2), (3, 3), (9, OPERATIONS)):
+        slow = replace(made, costs=Costs(bytes_per_s=size / count / WORTHWHILE))
+        assert len(buckets(slow)) == found
+
+
+def test_gathers_of_one_call_share_an_operation() -> None:
+    """The gradient of an embedding needs all words, and the gradients of all their vectors."""
+
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = nn.Embedding(5000, 8)
+
+        def forward(self, words: Tensor) -> Tensor:
+            found: Tensor = self.words(words)
+            return found.square().mean()
+
+    words = torch.randint(0, 50, (4, 8))
+    made = plan(Words(), Mesh({"data": 2}), example=(words,), inputs=[("data", None)])
+    assert [one.kind for one in made.collectives].count("all_gather") == 2
+    ((first, second),) = gathers_of_calls(made)
+    assert {first.value.tensor.dtype, second.value.tensor.dtype} == {torch.float32, torch.int64}
+    graph = coalesced(made)
+    graph.lint()
+    assert "all_gather" not in methods(graph)
+    assert methods(graph).count("begin_gathers") == 1
+
+
 def test_sums_begin_before_the_backward_pass_ends() -> None:
     model, arguments = gpt()
     made = plan(model, Mesh({"data": 2}), example=arguments, inputs=BATCH)
+    made = replace(made, costs=Costs(bytes_per_s=1.0))
     nodes = list(coalesced(made).nodes)
     places = [at for at, node in enumerate(nodes) if node.target == "begin_sums"]
     products = [at for at, node in enumerate(nodes) if node.target == torch.ops.aten.mm.default]
@@ -73,7 +119,8 @@ def test_only_gradients_of_an_axis_are_joined() -> None:
     found = methods(coalesced(made))
     inside = [one for one in made.collectives if one.caller.op != "output"]
     assert {bucket[0].axis for bucket in buckets(made)} == {"data"}
-    assert found.count("all_reduce") == len(inside) + 1  # the loss
+    assert found.count("all_reduce") == len(inside) - 1  # the number of labels
+    assert found.count("sum_numbers") == 1  # that, and the loss
 
 
 def sharded() -> Partition:

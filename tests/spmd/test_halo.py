@@ -14,6 +14,7 @@ from dlcp_client.spmd.choice import Costs
 from dlcp_client.spmd.collectives import halo_exchange, halo_reduce
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.planning import plan
+from dlcp_client.spmd.runtime import GroupRanks
 from dlcp_client.spmd.windows import Window, counts_for
 from tests.spmd.halo_cases import CASES, RANKS, WIDTHS, Of, halo_rows
 from tests.spmd.one_device import assert_equal, counts
@@ -147,3 +148,21 @@ def test_each_row_of_a_window_comes_once_and_goes_back(window: Window, parts: in
 
 def pieces_of(x: Tensor, rows: int) -> list[Tensor]:
     return list(torch.split(x, rows))
+
+
+class WithoutPeers(GroupRanks):
+    """Rank 1 of three, without groups: a collective would fail."""
+
+    def __init__(self) -> None:
+        self.mesh, self.at = Mesh({"space": 3}), {"space": 1}
+
+
+def test_a_kernel_of_one_row_needs_no_operation_and_no_copy() -> None:
+    x = torch.randn(2, 4, 5)
+    window = (12, 1, 0, 1, 12, False, 1)
+    ranks = WithoutPeers()
+    for made in (
+        ranks.halo_exchange(x, "space", 1, window, 0.0),
+        ranks.halo_reduce(x, "space", 1, window),
+    ):
+        assert made.data_ptr() == x.data_ptr() and torch.equal(made, x)

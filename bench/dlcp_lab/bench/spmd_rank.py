@@ -1,5 +1,6 @@
 """One rank of `bench spmd`: the same steps as one divided program, and by torch's own ways."""
 
+import ctypes
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -24,10 +25,14 @@ from torch.optim import SGD
 
 import dlcp_client
 from dlcp_client import ddp, fsdp, spmd
+from dlcp_client.spmd.coalescing import buckets
 from dlcp_lab.bench.meter import Usage, processes
 from dlcp_lab.bench.spmd_models import GPT, TENSOR_PARALLEL, Images, images, words
 from dlcp_lab.ranks.rank import Conductor
 
+M_TRIM_THRESHOLD: Final = -1  # malloc.h
+M_MMAP_THRESHOLD: Final = -3
+KEPT: Final = (1 << 31) - 1  # bytes; the largest int
 RATE: Final = 1e-3  # of learning
 ARENA: Final = 256 << 20  # bytes
 BATCH: Final = [("all", None), ("all", None)]
@@ -36,12 +41,14 @@ SPACE: Final = [(None, None, None, "all"), (None, None, "all")]
 
 @dataclass(frozen=True, slots=True)
 class PreparedWay:
-    """A model to call with this rank's arguments, what ends it, and its collectives in a step."""
+    """A model to call with this rank's arguments, what ends it, its collectives in a step, and the
+    operations that share the sums of gradients."""
 
     model: nn.Module
     given: tuple[Tensor, ...]
     close: Callable[[], None] = lambda: None
     collectives: int | None = None
+    reductions: int | None = None
 
 
 def _mine(given: tuple[Tensor, ...], dim: int) -> tuple[Tensor, ...]:
@@ -62,7 +69,8 @@ def _divided(
         spmd.annotate(model, mesh, **patterns)
     made = spmd.plan(model, mesh, example=example, inputs=inputs)
     parallel = spmd.partition(model, mesh, example=example, inputs=inputs)
-    return PreparedWay(parallel, given, collectives=len(made.collectives))
+    counts = len(made.collectives), len(buckets(made))
+    return PreparedWay(parallel, given, collectives=counts[0], reductions=counts[1])
 
 
 def _tensor_spmd(layers: int, _backend: str) -> PreparedWay:
@@ -158,6 +166,7 @@ CASES: Final[dict[str, dict[str, Callable[[int, str], PreparedWay]]]] = {
 def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]:
     """The measurements of each block, see `_block`, in a random order."""
     torch.set_num_threads(1)
+    _keep_freed_memory()
     dlcp_client.c10d.register()
     order = random.Random(arguments["seed"])  # equal on all ranks
     found: list[dict[str, Any]] = []
@@ -174,6 +183,13 @@ def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]
         finally:
             dist.destroy_process_group()
     return found
+
+
+def _keep_freed_memory() -> None:
+    """glibc returns large freed tensors to the kernel in some processes and not in others: a step
+    of images then had 0 or 35,000 page faults, which took up to 90 ms of CPU."""
+    for option in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD):
+        ctypes.CDLL(None).mallopt(option, KEPT)
 
 
 def _case(
@@ -225,6 +241,7 @@ def _block(
         "saved": count(),
         "loss": loss.item(),
         "collectives": prepared.collectives,
+        "reductions": prepared.reductions,
     }
 
 

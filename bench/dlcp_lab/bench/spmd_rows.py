@@ -8,12 +8,18 @@ from typing import Any, Final
 from dlcp_lab.report.checks import Check, verdict
 from dlcp_lab.report.measured import Rows
 from dlcp_lab.report.statistic import Spread, mean, median, quotient, slowest
+from dlcp_lab.scenarios.claims import Claim, Findings
 
 HEADER: Final = (
     "case", "backend", "way", "step (ms)", "p10..p90", "CPU (ms)", "spmd/this", "CPU spmd/this",
-    "waits (ms)", "saved (MB)", "collectives",
+    "waits (ms)", "saved (MB)", "collectives", "reductions",
 )  # fmt: skip
 SPMD: Final = "spmd"
+MOST_CPU: Final = {"dtensor": 1.0, "ddp": 1.05, "fsdp2": 1.15}  # spmd / by this way
+MOST_REDUCTIONS: Final = 4
+LEAST_EFFICIENCY: Final = 0.85  # CPU of one process / of all ranks
+MOST_SAVED: Final = 0.55  # bytes of activations on 2 ranks / of one process
+LEAST_GAIN: Final = 5.0  # gathering / spmd, at 200 Mb/s
 CLOSE: Final = 1e-3  # of losses: sums of float32 in another order
 
 Block = Sequence[Mapping[str, Any]]  # of all ranks, see dlcp_lab.bench.spmd_rank
@@ -34,6 +40,7 @@ class SpmdRow:
     waits: float  # of a step: the least time in which a rank does not compute
     saved: int  # bytes for the backward pass on a rank, at most
     collectives: int | None  # of a divided graph
+    reductions: int | None  # operations that share its sums of gradients
     loss: float  # of all ranks, after all steps
     samples: list[float]
 
@@ -71,6 +78,7 @@ def _row(key: Key, found: Mapping[Key, Sequence[Block]]) -> SpmdRow:
         time.p50 - median([max(rank["work"] for rank in block) for block in blocks]),
         max(rank["saved"] for rank in last),
         last[0]["collectives"],
+        last[0]["reductions"],
         mean([rank["loss"] for rank in last]) if key[2] != "alone" else last[0]["loss"],
         samples,
     )
@@ -99,7 +107,32 @@ def cells(row: SpmdRow) -> list[object]:
         f"{row.waits * 1e3:.1f}",
         f"{row.saved / 1e6:.1f}",
         row.collectives,
+        row.reductions,
     ]
+
+
+def claims(rows: Sequence[SpmdRow], *, emulated: bool) -> list[Claim]:
+    """The figures asked of a divided program. CPU time is judged, not the time of a step: that is
+    noise where other programs or daemons share the cores of the ranks. On an emulated network (see
+    `bench spmd --switch`) the network decides it."""
+    found = Findings()
+    ours = {(row.case, row.backend): row for row in rows if row.way == SPMD}
+    for row in rows:
+        spmd, where = ours[row.case, row.backend], f"{row.case} over {row.backend}"
+        limit = MOST_CPU.get(row.way)
+        if limit is not None:
+            found.claim(f"{where}: CPU of spmd / {row.way}", row.cpu_over, limit)
+        if row.way == "ddp":
+            found.claim(f"{where}: reductions", spmd.reductions or 0, MOST_REDUCTIONS)
+        if row.way == "alone":
+            efficiency = partial(quotient, row.cpu, spmd.cpu)
+            found.claim(f"{where}: CPU efficiency", efficiency, LEAST_EFFICIENCY, at_most=False)
+            saved = partial(quotient, spmd.saved, row.saved)
+            found.claim(f"{where}: activations of spmd / {row.way}", saved, MOST_SAVED)
+        if row.way == "gather" and emulated:
+            gain = partial(quotient, row.time.p50, spmd.time.p50)
+            found.claim(f"{where}: time of {row.way} / spmd", gain, LEAST_GAIN, at_most=False)
+    return found.claims
 
 
 def honesty(rows: Sequence[SpmdRow]) -> Iterator[str]:

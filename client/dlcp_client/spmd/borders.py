@@ -10,10 +10,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor, fx
 
+from dlcp_client.user_lines import line_of
 from dlcpd.contract.errors import BadConfig
 
 from .dropout import KEEP
-from .lines import line_of
 from .marks import MARK
 from .private_torch import descriptors
 from .tied import output_nodes

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from dlcp_client.user_lines import user_line
+
 from .borders import COLLECTIVE, ENTER, INDEX, LEAVE
-from .lines import user_line
 from .marks import MARK, current
 from .private_torch import dispatch_modes, function_modes, saved_tensor_hooks
 

@@ -7,20 +7,18 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
-from traceback import walk_tb
 from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
+from dlcp_client.user_lines import line_of, place_of
 from dlcpd.contract.errors import BadConfig
 
 from .annotations import Annotation
 from .borders import ENTER, nodes_inside
 from .joint import joint_of
-from .lines import HERE, TORCH, line_of
 from .marks import collected
 from .meshes import Mesh
 from .numbering import number_calls
@@ -192,14 +190,8 @@ def _changed(desc: Any) -> BadConfig:
 
 
 def _not_captured(model: nn.Module, error: Exception) -> str:
-    frames = [
-        f"{Path(frame.f_code.co_filename).name}:{line}"
-        for frame, line in walk_tb(error.__traceback__)
-        if not frame.f_code.co_filename.startswith((TORCH, HERE))
-    ]
-    where = f" at {frames[-1]}" if frames else ""
     said = str(error).strip().splitlines() or [type(error).__name__]
     return (
-        f"{type(model).__name__} cannot be captured{where}: {said[0]}; shapes and branches must "
-        "not depend on values of tensors"
+        f"{type(model).__name__} cannot be captured{place_of(error)}: {said[0]}; shapes and "
+        "branches must not depend on values of tensors"
     )

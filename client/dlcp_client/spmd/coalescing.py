@@ -2,12 +2,13 @@
 
 Every operation costs latency. Sums of gradients of one type and one axis share one, in the order in
 which the backward pass makes them; the program waits for all of them at its end. Gathers of
-parameters share one in the order of their uses; it starts when the one before is first used.
+parameters share one in the order of their uses; it starts when the one before is first used. Other
+gathers share one if they are of one call.
 """
 
 import operator
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -18,10 +19,13 @@ from .capture import Kind
 from .emission import Collective
 from .halves import needed_by
 from .partitioner import Partition
+from .ratios import Ratio, ratios
 from .urgency import classes_of_gradients
 
 # Of one axis and type: the first sum starts after a quarter of the bytes.
 OPERATIONS: Final = 4
+# Seconds that one of them sends at least, about: ranks and engines compute as long for each.
+WORTHWHILE: Final = 3e-3
 # As whole parameters take memory, fewer of them are gathered at once.
 GATHERS: Final = 8
 METHODS: Final = {
@@ -29,7 +33,7 @@ METHODS: Final = {
     "reduce_scatter": "begin_scatters",
     "all_gather": "begin_gathers",
 }
-Bucket = list[Collective]
+Bucket = tuple[Collective, ...]  # compared by its members
 
 
 def coalesced(partition: Partition) -> fx.Graph:
@@ -39,37 +43,66 @@ def coalesced(partition: Partition) -> fx.Graph:
 
 def buckets(partition: Partition) -> list[Bucket]:
     """The all-reduces and reduce-scatters whose sum is a gradient and nothing else, in the order of
-    the backward pass. Each bucket has a fourth of the bytes of its kind, axis and type, or a little
-    more."""
+    the backward pass. A bucket takes about WORTHWHILE to send, or has a fourth of the bytes of its
+    kind, axis and type if that takes longer."""
     ports = partition.plan.captured.outputs
     others = {port.value for port in ports if port.kind is not Kind.GRADIENT}
     places = {node: at for at, node in enumerate(partition.graph.nodes)}
-    each: dict[tuple[str, str, torch.dtype], Bucket] = defaultdict(list)
+    each: dict[tuple[str, str, torch.dtype], list[Collective]] = defaultdict(list)
     for one in sorted(partition.collectives, key=lambda one: places[_operand(one.node)]):
         alone = all(user.op == "output" for user in one.node.users) and one.value not in others
         is_sum = one.kind in ("all_reduce", "reduce_scatter")
         if is_sum and one.caller.op == "output" and alone:
             each[one.kind, one.axis, one.value.tensor.dtype].append(one)
-    return [bucket for ones in each.values() for bucket in _parts(ones, OPERATIONS)]
+    least = WORTHWHILE * partition.costs.bytes_per_s
+    found: list[Bucket] = []
+    for ones in each.values():
+        wanted = round(sum(one.sent for one in ones) / least)
+        found += _parts(ones, min(max(wanted, 1), OPERATIONS))
+    return found
 
 
 def gathers(partition: Partition) -> list[list[Bucket]]:
     """Rows of buckets: the all-gathers of parameters by pass, axis and type, in the order of their
     uses."""
-    kinds = [port.kind for port in partition.plan.captured.outputs]
+    captured = partition.plan.captured
+    kinds = [port.kind for port in captured.outputs]
+    stored = {
+        port.value.node.name
+        for port in captured.inputs
+        if port.kind in (Kind.PARAMETER, Kind.BUFFER) and port.value is not None
+    }
     outputs: Iterable[Any] = partition.graph.output_node().args[0]  # type: ignore[assignment]  # a tuple
     pairs = zip(outputs, kinds, strict=True)
     forward = needed_by([one for one, kind in pairs if kind is not Kind.GRADIENT])
-    each: dict[tuple[bool, str, torch.dtype], Bucket] = defaultdict(list)
+    each: dict[tuple[bool, str, torch.dtype], list[Collective]] = defaultdict(list)
     for one in partition.collectives:
-        if one.kind == "all_gather" and _is_held(_operand(one.node)):
+        if one.kind == "all_gather" and _source(_operand(one.node)).name in stored:
             each[one.node in forward, one.axis, one.value.tensor.dtype].append(one)
     return [_parts(ones, GATHERS) for ones in each.values()]
 
 
-def _parts(ones: Bucket, count: int) -> list[Bucket]:
+def gathers_of_calls(partition: Partition) -> list[Bucket]:
+    """The other all-gathers, of an axis, of several operands of one call. Between them the rank
+    calls no other collective: so all operands are there before the first one."""
+    stored = {one for row in gathers(partition) for bucket in row for one in bucket}
+    each: dict[tuple[fx.Node, str], list[Collective]] = defaultdict(list)
+    for one in partition.collectives:
+        if one.kind == "all_gather" and one not in stored and one.caller.op != "output":
+            each[one.caller, one.axis].append(one)
+    places = {node: at for at, node in enumerate(partition.graph.nodes)}
+    begins = sorted(places[one.node] for one in partition.collectives)
+    found = []
+    for ones in each.values():
+        first, last = places[ones[0].node], places[ones[-1].node]
+        if len(ones) == sum(first <= at <= last for at in begins) > 1:
+            found.append(tuple(ones))
+    return found
+
+
+def _parts(ones: Sequence[Collective], count: int) -> list[Bucket]:
     limit = sum(one.sent for one in ones) / count
-    found: list[Bucket] = [[]]
+    found: list[list[Collective]] = [[]]
     filled = 0.0
     for one in ones:
         if filled >= limit:
@@ -77,14 +110,14 @@ def _parts(ones: Bucket, count: int) -> list[Bucket]:
             filled = 0.0
         found[-1].append(one)
         filled += one.sent
-    return found
+    return [tuple(bucket) for bucket in found]
 
 
-def _is_held(node: fx.Node) -> bool:
-    """Whether it is an input, or a view of one: there from the start."""
+def _source(node: fx.Node) -> fx.Node:
+    """The tensor that it is a view of, if it is one."""
     while node.op == "call_function" and len(node.all_input_nodes) == 1:
         (node,) = node.all_input_nodes
-    return node.op == "placeholder"
+    return node
 
 
 def _operand(node: fx.Node) -> fx.Node:
@@ -98,25 +131,31 @@ class _Coalescing:
         self._graph = partition.graph
         self._made = fx.Graph()
         self._of: dict[fx.Node, fx.Node] = {}
-        self._begun: dict[int, fx.Node] = {}  # by id of the bucket
+        self._begun: dict[Bucket, fx.Node] = {}
         self._sums = buckets(partition)
         # The last gradient of each bucket.
         self._ready = {_operand(one[-1].node): one for one in self._sums}
         self._classes = classes_of_gradients(partition.plan.captured)
-        self._later: dict[int, Bucket] = {}  # by id of the bucket that is used before
+        self._later: dict[Bucket, Bucket] = {}  # by the one that is used before
         self._gathered: dict[fx.Node, Bucket] = {}  # by the first member
         for row in gathers(partition):
-            self._later |= {id(one): after for one, after in pairwise(row)}
+            self._later |= pairwise(row)
             self._gathered |= {one[0].node: one for one in row}
+        for bucket in gathers_of_calls(partition):
+            self._gathered[bucket[0].node] = bucket
         both = (*self._sums, *self._gathered.values())
         self._members = {one.node for bucket in both for one in bucket}
+        apart = [one for one in ratios(partition) if one.total not in self._members]
+        self._ratios = {one.count: one for one in apart}
 
     def run(self) -> fx.Graph:
         for node in self._graph.nodes:
             if node.op == "output":
                 for bucket in self._sums:
                     self._end(bucket)
-            if node in self._gathered:
+            if node in self._ratios:
+                self._add_both(self._ratios[node])
+            elif node in self._gathered:
                 self._gather(self._gathered[node])
             elif node not in self._members:
                 self._copied(node)
@@ -130,10 +169,22 @@ class _Coalescing:
             self._of[node] = self._made.node_copy(node, self._copied)
         return self._of[node]
 
+    def _add_both(self, ratio: Ratio) -> None:
+        """The sums of both numbers, and the quotient."""
+        ranks, count, axis = ratio.count.args
+        partial: Any = ratio.division.args[0]
+        given = [self._copied(count), self._copied(partial)]  # type: ignore[arg-type]  # a node
+        args: Any = (self._of[ranks], given, axis)  # type: ignore[index]  # a node
+        both = self._made.call_method("sum_numbers", args)
+        self._of[ratio.count] = self._made.call_function(operator.getitem, (both, 0))
+        self._of[partial] = self._made.call_function(operator.getitem, (both, 1))
+        made = self._made.node_copy(ratio.division, self._copied)
+        self._of[ratio.division] = self._of[ratio.total] = made
+
     def _gather(self, bucket: Bucket) -> None:
         """Start the gathers after these, and wait for these."""
-        for one in (bucket, self._later.get(id(bucket))):
-            if one is not None and id(one) not in self._begun:
+        for one in (bucket, self._later.get(bucket)):
+            if one is not None and one not in self._begun:
                 self._begin(one)
         self._end(bucket)
 
@@ -145,9 +196,9 @@ class _Coalescing:
         if bucket[0].kind != "all_gather":
             options.append([self._classes[one.value] for one in bucket])
         args: Any = (self._of[ranks], given, axis, *options)  # type: ignore[index]  # a node
-        self._begun[id(bucket)] = self._made.call_method(METHODS[bucket[0].kind], args)
+        self._begun[bucket] = self._made.call_method(METHODS[bucket[0].kind], args)
 
     def _end(self, bucket: Bucket) -> None:
-        found = self._made.call_method("end", (self._begun[id(bucket)],))
+        found = self._made.call_method("end", (self._begun[bucket],))
         for at, one in enumerate(bucket):
             self._of[one.node] = self._made.call_function(operator.getitem, (found, at))

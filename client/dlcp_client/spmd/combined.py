@@ -14,7 +14,6 @@ from .pools import MAX, MAX_BACKWARD, MAXIMA
 
 aten = torch.ops.aten
 OF: Final = "captured"  # in the metadata of a call: the captured one that it is of
-MAX_INDEX: Final = (1 << 31) - 1
 
 
 def combined(graph: fx.Graph) -> fx.Graph:
@@ -60,8 +59,7 @@ def _keep_indices(graph: fx.Graph, node: fx.Node) -> None:
         return
     found = [one for one in x.users if one.target in (MAX, _with_places)]
     same = next((one for one in found if list(one.args[1:]) == options), None)
-    whole = _value(node)
-    if same is None or whole is None or whole.numel() > MAX_INDEX:
+    if same is None:
         return
     if same.target == MAX:
         with graph.inserting_before(same):
@@ -71,19 +69,20 @@ def _keep_indices(graph: fx.Graph, node: fx.Node) -> None:
         graph.erase_node(same)
         same = both
     with graph.inserting_before(node):
-        places = graph.call_function(operator.getitem, (same, 1))
-        new = graph.call_function(_gradient_at, (gradient, x, options, places))
+        places, like = (graph.call_function(operator.getitem, (same, at)) for at in (1, 2))
+        new = graph.call_function(_gradient_at, (gradient, like, options, places))
     node.replace_all_uses_with(new)
     graph.erase_node(node)
 
 
-def _with_places(x: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
-    """The maxima, and their places in half the bytes that torch takes for them."""
+def _with_places(x: Tensor, *options: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """The maxima, their places, and a tensor of the shape of `x` without its memory: the backward
+    pass needs no more of it, and a window is a copy that nothing else keeps."""
     values, places = MAXIMA[len(options[0])][0].default(x, *options)
-    return values, places.to(torch.int32)
+    return values, places, x.new_zeros(()).expand(x.shape)
 
 
-def _gradient_at(gradient: Tensor, x: Tensor, options: Any, places: Tensor) -> Tensor:
+def _gradient_at(gradient: Tensor, like: Tensor, options: Any, places: Tensor) -> Tensor:
     backward: Any = MAXIMA[len(options[0])][1].default
-    made: Tensor = backward(gradient, x, *options, places.to(torch.int64))
+    made: Tensor = backward(gradient, like, *options, places)
     return made

@@ -6,18 +6,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
+
+from dlcp_client.user_lines import UserLines
 
 from .decompositions import decompositions
 from .interpolation import repeated
-from .lines import user_line
 from .pools import replace_pools
-from .private_torch import (
-    aot_export_joint_with_descriptors,
-    preserve_node_meta,
-    set_stack_trace,
-)
+from .private_torch import aot_export_joint_with_descriptors, preserve_node_meta
 
 
 class Joint(NamedTuple):
@@ -62,16 +58,12 @@ def _without_mkldnn() -> Iterator[None]:
         set_flags(before)
 
 
-class _Lines(TorchFunctionMode):
-    """Notes the user's line of every call of torch. Autograd keeps it for the backward pass. A
-    repetition of rows becomes one operation."""
+class _Lines(UserLines):
+    """A repetition of rows becomes one operation."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        line = user_line()
-        if line is not None:
-            set_stack_trace([line])
-        if func is torch.nn.functional.interpolate:
-            found = repeated(*args, **(kwargs or {}))
-            if found is not None:
-                return found
-        return func(*args, **(kwargs or {}))
+        def call(*args: Any, **kwargs: Any) -> Any:
+            found = repeated(*args, **kwargs) if func is torch.nn.functional.interpolate else None
+            return func(*args, **kwargs) if found is None else found
+
+        return super().__torch_function__(call, types, args, kwargs)

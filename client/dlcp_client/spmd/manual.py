@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from dlcp_client.user_lines import user_line
 from dlcpd.contract.errors import BadConfig
 
 from . import borders, marks
 from .annotations import Annotation, Dim, checked
-from .lines import user_line
 from .meshes import Mesh
 from .shards_alone import Alone, on_one_device
 

@@ -55,6 +55,8 @@ class Partitioned(nn.Module):
         super().__init__()
         self._program = program
         self._place(model, devices)
+        # Modules stay, their tensors may be replaced: by load_state_dict(assign=True), or by to().
+        self._stored = [self._holder(port.name) for port in program.stored]
 
     def forward(self, *arguments: Any) -> Any:
         """The results of the model.
@@ -65,17 +67,11 @@ class Partitioned(nn.Module):
         leaves, nesting = pytree.tree_flatten(arguments)
         if nesting != captured.arguments:
             raise BadConfig(f"the arguments are nested as {nesting}: use {captured.arguments}")
-        given = [self._local(port.name) for port in self._program.stored]
+        given = [getattr(holder, name) for holder, name in self._stored]
         for port in self._program.arguments:
             self._program.check(port, leaves[int(port.name)])
             given.append(leaves[int(port.name)])
         return pytree.tree_unflatten(self._program(given), captured.results)
-
-    def _local(self, name: str) -> Tensor:
-        """This rank's shard of a parameter or buffer; its gradient becomes a DTensor."""
-        holder, _, last = name.rpartition(".")
-        tensor: DTensor = getattr(self.get_submodule(holder), last)
-        return tensor.to_local()
 
     def _place(self, model: nn.Module, devices: DeviceMesh) -> None:
         """Shards of the model's tensors, in modules of the same names; tied ones stay tied."""

@@ -42,6 +42,7 @@ class Partition:
     graph: fx.Graph
     shardings: Mapping[Value, Sharding]
     collectives: tuple[Collective, ...]
+    costs: Costs
 
     @property
     def text(self) -> str:
@@ -57,11 +58,11 @@ def partition_of(
     Raises: BadConfig naming the call that would gather an activation of more bytes than
     `replicate_over` to every rank.
     """
-    emitter = Emitter(plan.mesh)
-    maker = _Partitioner(plan, emitter, Chooser(plan.mesh, costs or Costs()), replicate_over)
+    emitter, costs = Emitter(plan.mesh), costs or Costs()
+    maker = _Partitioner(plan, emitter, Chooser(plan.mesh, costs), replicate_over)
     for node in plan.captured.graph.nodes:
         maker.add(node)
-    return Partition(plan, emitter.graph, maker.have, tuple(emitter.collectives))
+    return Partition(plan, emitter.graph, maker.have, tuple(emitter.collectives), costs)
 
 
 def held_as(plan: Plan, kind: Kind, value: Value) -> Sharding:

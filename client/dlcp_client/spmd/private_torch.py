@@ -1,9 +1,13 @@
-"""The private names of torch that capture needs: torch may move them in any version.
+"""What spmd needs of private names of torch: torch may move them in any version.
 
 Raises: BadConfig on import, where this torch lacks one of them.
 """
 
+from copy import copy
+
 import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from dlcpd.contract.errors import BadConfig
 
@@ -15,7 +19,7 @@ try:
     from torch._functorch._aot_autograd import descriptors
     from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
     from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.fx.traceback import preserve_node_meta, set_stack_trace
+    from torch.fx.traceback import preserve_node_meta
 except ImportError as error:
     raise BadConfig(
         f"spmd does not support torch {torch.__version__}: {error}; use torch 2.13"
@@ -28,7 +32,17 @@ __all__ = [
     "dispatch_modes",
     "function_modes",
     "get_decompositions",
+    "gradient_of",
     "preserve_node_meta",
     "saved_tensor_hooks",
-    "set_stack_trace",
 ]
+
+
+def gradient_of(parameter: DTensor, shard: Tensor) -> DTensor:
+    """A gradient of which this rank has `shard`: divided and laid out as the parameter, so that
+    autograd keeps the memory. `DTensor.from_local`, and `to_local` of each parameter, take ten
+    times as long."""
+    held, spec = parameter._local_tensor, copy(parameter._spec)  # noqa: SLF001  # see above
+    if shard.stride() != held.stride():
+        shard = torch.empty_like(held).copy_(shard)
+    return DTensor(shard, spec, requires_grad=False)  # type: ignore[no-untyped-call]  # torch

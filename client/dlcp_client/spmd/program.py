@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from dlcpd.contract.errors import BadConfig
 
@@ -14,6 +15,7 @@ from .collectives import padded
 from .combined import combined
 from .halves import halves_of
 from .partitioner import Partition, held_as, left_as
+from .private_torch import gradient_of
 from .runtime import GroupRanks
 from .sharding import Sharding, text_of
 
@@ -65,13 +67,13 @@ class Program:
             )
 
     def __call__(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The results. `given`: shards of `stored`, then of `arguments`, without padding. Buffers
-        among them change as those of the model do."""
+        """The results. `given`: `stored` as DTensors, then this rank's shards of `arguments`,
+        without padding. Buffers among them change as those of the model do."""
         apply: Callable[..., tuple[Tensor, ...]] = _Pass.apply
         return apply(self, *given)
 
     def forward(self, given: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Results, and the tensors that the backward pass reads."""
+        """Results, and the tensors that the backward pass reads. `given`: all as shards."""
         full = [_padded(x, shape) for x, shape in zip(given, self._full, strict=True)]
         self._ranks.seed += 1
         outputs = self._halves.forward(self._ranks, *full)
@@ -109,6 +111,11 @@ def _value(port: Port) -> Value:
     return port.value
 
 
+def _shard(x: Tensor) -> Tensor:
+    """This rank's, if it is divided."""
+    return x.to_local() if isinstance(x, DTensor) else x
+
+
 def _padded(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     for dim, rows in enumerate(shape if x.shape != shape else ()):
         x = padded(x, dim, rows)
@@ -124,16 +131,21 @@ def _cut(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 class _Pass(torch.autograd.Function):
-    """Both graphs as one function of autograd."""
+    """Both graphs as one function of autograd, of DTensors and of this rank's arguments."""
 
     @staticmethod
     def forward(ctx: Any, program: Program, *given: Tensor) -> tuple[Tensor, ...]:
-        results, saved = program.forward(given)
-        ctx.program = program
+        ctx.program, ctx.stored = program, given[: len(program.stored)]
+        results, saved = program.forward([_shard(x) for x in given])
         ctx.save_for_backward(*saved)
         ctx.mark_non_differentiable(*[one for one in results if not one.is_floating_point()])
         return results
 
     @staticmethod
     def backward(ctx: Any, *tangents: Tensor) -> tuple[Any, ...]:
-        return None, *ctx.program.backward(ctx.saved_tensors, tangents)
+        gradients = ctx.program.backward(ctx.saved_tensors, tangents)
+        divided = [
+            None if shard is None else gradient_of(x, shard)
+            for x, shard in zip(ctx.stored, gradients, strict=False)
+        ]
+        return None, *divided, *gradients[len(divided) :]

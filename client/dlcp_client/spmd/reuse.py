@@ -15,11 +15,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from dlcp_client.user_lines import called_from
+
 from .calls import Checking, Differs, Watching
 from .inlining import Inlining, LayerGraph, layer_graph
 from .joint import Joint, joint_of
 from .layers import Layer, holding, own_tensors
-from .lines import called_from
 from .private_torch import FakeTensorMode
 from .scan import Alike, Forward, Found, find, intercepted, tensors_in, told_layer, with_tensors
 from .stand_ins import Form, call, standing_in

@@ -1,10 +1,10 @@
 """The collectives of a divided graph over the process groups of torch.distributed."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from hashlib import sha256
 from itertools import accumulate
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -12,7 +12,9 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from dlcp_client.c10d import ProcessGroup
-from dlcpd.contract.errors import BadConfig, RanksDisagree
+from dlcp_client.c10d.errors import torch_errors
+from dlcp_client.group import Group
+from dlcpd.contract.errors import ArenaFull, BadConfig, RanksDisagree
 
 from .collectives import Position, shards
 from .meshes import Mesh
@@ -23,11 +25,13 @@ from .windows import (
     row_bytes,
     rows_back,
     rows_for,
+    sent_rows,
     shard_of,
     window_of,
 )
 
 T = TypeVar("T")
+SMALL: Final = 16 << 10  # bytes: to copy less takes less time than to allocate it in the arena
 
 
 def device_mesh(mesh: Mesh, device_type: str) -> DeviceMesh:
@@ -78,13 +82,21 @@ class GroupRanks(Position):
         dist.all_reduce(out, group=self._groups[axis])
         return out
 
+    def sum_numbers(self, given: Sequence[Tensor], axis: str) -> list[Tensor]:
+        """The sums of numbers of several types, in one operation: as float64."""
+        both = torch.stack([one.double() for one in given])
+        dist.all_reduce(both, group=self._groups[axis])
+        return [one.to(x.dtype) for one, x in zip(both, given, strict=True)]
+
     def begin_sums(self, given: Sequence[Tensor], axis: str, classes: Sequence[str]) -> Pending:
         """Start the sum of several tensors of one type, in one operation. `classes`: of traffic;
         backends other than dlcp have none."""
-        flat = torch.cat([one.reshape(-1) for one in given])
+        flat = self._room(given[0], axis, sum(one.numel() for one in given))
+        parts = _parts(flat, [one.shape for one in given])
+        torch._foreach_copy_(parts, [*given])
         with self._classed(axis, [one.nbytes for one in given], classes):
             work = dist.all_reduce(flat, group=self._groups[axis], async_op=True)
-        return Pending(work, lambda: _parts(flat, [one.shape for one in given]))
+        return Pending(work, lambda: parts)
 
     def begin_scatters(
         self, given: Sequence[Tensor], axis: str, dims: Sequence[int], classes: Sequence[str]
@@ -92,8 +104,10 @@ class GroupRanks(Position):
         """Start `reduce_scatter` of several tensors of one type along `dims`, in one operation."""
         parts = self.mesh.sizes[axis]
         each = [shards(x, dim, parts) for x, dim in zip(given, dims, strict=True)]
-        flat = torch.cat([one[at].reshape(-1) for at in range(parts) for one in each])
-        out = flat.new_empty(flat.numel() // parts)
+        rows = [one[at] for at in range(parts) for one in each]
+        flat = self._room(given[0], axis, sum(one.numel() for one in rows))
+        torch._foreach_copy_(_parts(flat, [one.shape for one in rows]), rows)
+        out = self._room(flat, axis, flat.numel() // parts)
         sizes = [one[0].nbytes for one in each]
         with self._classed(axis, sizes * parts, [*classes] * parts):
             work = dist.reduce_scatter_tensor(out, flat, group=self._groups[axis], async_op=True)
@@ -102,7 +116,9 @@ class GroupRanks(Position):
     def begin_gathers(
         self, given: Sequence[Tensor], axis: str, dims: Sequence[int], sizes: Sequence[int]
     ) -> Pending:
-        """Start `all_gather` of several tensors of one type along `dims`, in one operation."""
+        """Start `all_gather` of several tensors along `dims`, in one operation."""
+        if len({one.dtype for one in given}) > 1:
+            return self._begin_gathers_of_types(given, axis, dims, sizes)
         flat = _bytes(torch.cat([one.reshape(-1) for one in given]))
         out = flat.new_empty((self.mesh.sizes[axis], flat.numel()))
         work = dist.all_gather_into_tensor(
@@ -116,6 +132,36 @@ class GroupRanks(Position):
             return [torch.cat(one, dim).narrow(dim, 0, size) for one, dim, size in rows]
 
         return Pending(work, results)
+
+    def _begin_gathers_of_types(
+        self, given: Sequence[Tensor], axis: str, dims: Sequence[int], sizes: Sequence[int]
+    ) -> Pending:
+        """The same of several types, as bytes."""
+        parts, count = self.mesh.sizes[axis], len(given)
+        flat = [one.reshape(-1).view(torch.uint8) for one in given]
+        pending = self.begin_gathers(flat, axis, [0] * count, [parts * x.numel() for x in flat])
+
+        def results() -> list[Tensor]:
+            rows = zip(pending.results(), given, dims, sizes, strict=True)
+            return [
+                torch.cat(made.view(x.dtype).view(parts, *x.shape).unbind(), dim).narrow(dim, 0, n)
+                for made, x, dim, n in rows
+            ]
+
+        return Pending(pending.work, results)
+
+    def _room(self, like: Tensor, axis: str, count: int) -> Tensor:
+        """Memory for a collective of an axis, of the type of `like`: in the arena, which takes no
+        copy, while that is not half full. Gradients stay there as long as the user keeps them."""
+        group, size = self._groups[axis], count * like.itemsize
+        inner: Any = group.group if isinstance(group, ProcessGroup) else None
+        if isinstance(inner, Group) and like.device.type == "cpu" and size >= SMALL:
+            session = inner.session
+            if 2 * (session.arena_used + size) <= session.arena_bytes:
+                with torch_errors(), suppress(ArenaFull):
+                    found: Tensor = session.empty(count, like.dtype)
+                    return found
+        return like.new_empty(count)
 
     def _classed(
         self, axis: str, sizes: Sequence[int], classes: Sequence[str]
@@ -156,14 +202,16 @@ class GroupRanks(Position):
         self, sent: list[Tensor], axis: str, dim: int, window: Window, *, back: bool = False
     ) -> list[Tensor]:
         """The rows that each rank has sent to this one; its own stay here. Without a byte to send
-        and to receive, the rank takes part all the same: others may have some."""
+        and to receive, the rank takes part all the same, unless no rank has any."""
+        if not sent_rows(window, self.mesh.sizes[axis]):
+            return sent
         rank, own = self.at[axis], sent[self.at[axis]]
         row = row_bytes(own.shape, dim, 1)  # elements
         out, into = counts_for(window, rank, self.mesh.sizes[axis])
         if back:
             out, into = into, out
         flat = [one.reshape(-1) for at, one in enumerate(sent) if at != rank]
-        given = _bytes(torch.cat(flat))
+        given = _bytes(flat[0].contiguous() if len(flat) == 1 else torch.cat(flat))
         made = given.new_empty(sum(into) * row)
         dist.all_to_all_single(
             made, given, [n * row for n in into], [n * row for n in out], group=self._groups[axis]

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from dlcp_client.user_lines import user_line
+
 from .calls import OF_REGIONS, Differs, Record, Recording, Replaying, TorchCall, Watching
 from .layers import FEWEST, Layer, holding, layers_of, replaced, tensors_of
-from .lines import user_line
 from .private_torch import FakeTensorMode
 from .stand_ins import Form
 

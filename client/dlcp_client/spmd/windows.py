@@ -141,12 +141,17 @@ def window_of(
     """The window of a rank, from the rows of each owner. `fill`: rows outside."""
     shape = list(given[0].shape)
     shape[dim] = window.reach(parts)
-    made = given[0].new_full(shape, fill)
-    taken = [0] * parts
+    if given[rank].shape[dim] == shape[dim]:
+        return given[rank]  # nothing is missing, as of a kernel of one row
+    made = given[0].new_empty(shape)
+    taken, end = [0] * parts, 0
     for owner, _, place, count in pieces(window, rank, parts):
+        made.narrow(dim, end, place - end).fill_(fill)
         rows = given[owner].narrow(dim, taken[owner], count)
         made.narrow(dim, place, count).copy_(rows)
         taken[owner] += count
+        end = place + count
+    made.narrow(dim, end, shape[dim] - end).fill_(fill)
     return made
 
 
@@ -160,16 +165,29 @@ def rows_back(y: Tensor, dim: int, window: Window, rank: int, parts: int) -> lis
 
 
 def shard_of(given: Sequence[Tensor], dim: int, window: Window, rank: int, parts: int) -> Tensor:
-    """The shard of a rank: the sum of the rows of each window."""
+    """The shard of a rank: the sum of the rows of each window. Its own come first: as nearly all
+    rows are among them, nearly all are written once."""
     shape = list(given[0].shape)
     shape[dim] = -(-window.size // parts)
-    made = given[0].new_zeros(shape)
-    for other, rows in enumerate(given):
-        taken = 0
+    if given[rank].shape[dim] == shape[dim] and not received_rows(window, parts):
+        return given[rank]
+    made = given[0].new_empty(shape)
+    end = 0  # of the rows that have a value
+    for other in (rank, *(one for one in range(parts) if one != rank)):
+        rows, taken = given[other], 0
         for owner, row, _, count in pieces(window, other, parts):
-            if owner == rank:
-                made.narrow(dim, row, count).add_(rows.narrow(dim, taken, count))
-                taken += count
+            if owner != rank:
+                continue
+            more = rows.narrow(dim, taken, count)
+            taken += count
+            made.narrow(dim, end, max(row - end, 0)).zero_()
+            if row >= end:
+                made.narrow(dim, row, count).copy_(more)
+            else:
+                made.narrow(dim, end, max(row + count - end, 0)).zero_()
+                made.narrow(dim, row, count).add_(more)
+            end = max(end, row + count)
+    made.narrow(dim, end, shape[dim] - end).zero_()
     return made
 
 

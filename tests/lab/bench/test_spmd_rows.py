@@ -4,7 +4,16 @@ from typing import Any
 
 from dlcp_lab.bench.spmd import CASES
 from dlcp_lab.bench.spmd_rank import CASES as KNOWN
-from dlcp_lab.bench.spmd_rows import HEADER, SpmdRow, by_key, cells, honesty, judge, rows_of
+from dlcp_lab.bench.spmd_rows import (
+    HEADER,
+    SpmdRow,
+    by_key,
+    cells,
+    claims,
+    honesty,
+    judge,
+    rows_of,
+)
 
 
 def blocks(way: str, *times: float, rank: int, loss: float = 1.0) -> list[dict[str, Any]]:
@@ -20,6 +29,7 @@ def blocks(way: str, *times: float, rank: int, loss: float = 1.0) -> list[dict[s
             "saved": 8 + rank,
             "loss": loss,
             "collectives": None,
+            "reductions": 3,
         }
         for time in times
     ]
@@ -46,6 +56,29 @@ def test_a_case_without_a_gain_is_said() -> None:
     ranks = [blocks("spmd", 1.0, rank=0) + blocks("ddp", 1.0, rank=0)]
     said = "no gain of spmd in case data over gloo: 1.00 of the time of ddp"
     assert list(honesty(rows_of(by_key(ranks)))) == [said]
+
+
+def test_cpu_is_judged_and_the_time_of_a_step_is_not() -> None:
+    ranks = [blocks("spmd", 4.0, rank=0) + blocks("ddp", 3.0, rank=0)]
+    said = [one.line() for one in claims(rows_of(by_key(ranks)), emulated=True)]
+    assert said == [
+        "FALLS SHORT  data over gloo: CPU of spmd / ddp: 1.33 <= 1.05",
+        "holds        data over gloo: reductions: 3 <= 4",
+    ]
+    for block in ranks[0]:
+        block["cpu"] = 1.0
+    assert all(one.holds for one in claims(rows_of(by_key(ranks)), emulated=True))
+
+
+def test_space_is_judged_against_one_process_and_on_a_network_against_gathering() -> None:
+    ranks = [blocks("spmd", 2.0, rank=0) + blocks("alone", 1.8, rank=0)]
+    ranks[0] += blocks("gather", 9.0, rank=0)
+    for block in ranks[0]:
+        block["case"] = "space"
+    found = rows_of(by_key(ranks))
+    here = {one.what.partition(": ")[2]: one.holds for one in claims(found, emulated=False)}
+    assert here == {"CPU efficiency": True, "activations of spmd / alone": False}
+    assert [one.holds for one in claims(found, emulated=True)] == [True, False, False]
 
 
 def test_ways_that_learn_different_things_break_a_promise() -> None:

@@ -4,35 +4,24 @@ A transformation works on a copy of the graph. So one that is refused changes no
 """
 
 import inspect
-import linecache
-import sys
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
-from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.traceback import preserve_node_meta, set_stack_trace
-from torch.overrides import TorchFunctionMode
+from torch.fx.traceback import preserve_node_meta
 
+from dlcp_client.user_lines import UserLines, line_of, place_of
 from dlcpd.contract.errors import BadConfig
 
 from . import grouping, transformations
 from .layouts import Layout, infer, layout_of, replicated
 from .operations import UPDATE
 
-# Files whose lines are not the user's
-HERE: Final = (
-    str(Path(torch.__file__).parent),
-    str(Path(__file__)),
-    str(Path(__file__).with_name("operations.py")),
-)
 Shape = Sequence[int] | Tensor  # or a tensor, for a dtype of its own
 # Computes the update of a known optimizer in place: flat tensors and numbers by name of the input;
 # the gradient's name gives the reduced one
@@ -265,7 +254,7 @@ def _traced(
     """The graph; its placeholders have the inputs' names, and its output is a list of nodes."""
 
     def called(*tensors: Tensor) -> list[Tensor]:
-        with _SourceLines():
+        with UserLines():
             results = function(*tensors, **constants)
         listed = list(results) if isinstance(results, (tuple, list)) else [results]
         if not listed or not all(isinstance(one, Tensor) for one in listed):
@@ -285,7 +274,7 @@ def _traced(
         if "allow_non_fake_inputs" in said:
             said = "it uses a tensor from outside: make it an input"
         raise BadConfig(
-            f"program {function.__name__} cannot be traced{_where(error)}: {said}; branches and "
+            f"program {function.__name__} cannot be traced{place_of(error)}: {said}; branches and "
             "shapes must not depend on values"
         ) from error
     inputs = [node for node in traced.graph.nodes if node.op == "placeholder"]
@@ -293,29 +282,5 @@ def _traced(
     for node, name in zip(inputs, examples, strict=True):
         node.name, node.target = name, name
     for node in traced.graph.nodes:
-        node.meta = {"val": node.meta.get("val"), "line": node.stack_trace or ""}
+        node.meta = {"val": node.meta.get("val"), "line": line_of(node)}
     return traced.graph
-
-
-def _where(error: Exception) -> str:
-    """The user's line that an error passed."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith(HERE)
-    ]
-    return f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-
-
-class _SourceLines(TorchFunctionMode):
-    """Notes the user's line of every call of torch."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # CPython's only way
-        while frame is not None and frame.f_code.co_filename.startswith(HERE):
-            frame = frame.f_back
-        if frame is not None:
-            file, number = frame.f_code.co_filename, frame.f_lineno
-            code = linecache.getline(file, number).strip()
-            set_stack_trace([f"{Path(file).name}:{number}: {code}"])
-        return func(*args, **(kwargs or {}))
