@@ -10,6 +10,8 @@ from errno import EBADF
 import pytest
 
 from dlcpd.io import poll as poll_module
+from dlcpd.io.config import EngineConfig
+from dlcpd.io.engine import Engine
 from dlcpd.io.poll import Poll
 
 Pair = tuple[socket.socket, socket.socket]
@@ -77,3 +79,41 @@ def test_no_pause_where_the_kernel_cannot(
         patched.setattr(poll_module, "MOST_SELECTED", pairs[0][0].fileno())
         poll.pause(LONG)
         assert len(calls) == 1
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        made = Engine(EngineConfig(host="a", paths=(("127.0.0.1", 0),)), ours)
+        yield made
+        made.close()
+
+
+@pytest.mark.parametrize(
+    ("wait", "due", "paused"),
+    [(0.0, -1.0, []), (1e-3, -1.0, [1e-3]), (1e-3, 5e-4, [5e-4]), (1e-3, 0.0, [])],
+    ids=["nothing waits", "no timer", "a timer is due before", "there is more to do"],
+)
+def test_an_engine_pauses_while_data_may_wait_and_nothing_else_is_due(
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    wait: float,
+    due: float,
+    paused: list[float],
+) -> None:
+    """It does so before each wake-up of `run`."""
+    seen: list[float] = []
+    monkeypatch.setattr(type(engine.endpoint), "pause", lambda _endpoint, _now: wait)
+    monkeypatch.setattr(engine, "timeout", lambda _now: due)
+    monkeypatch.setattr(Poll, "pause", lambda _poll, seconds: seen.append(seconds))
+    monkeypatch.setattr(engine, "step", lambda: engine._stop(0.0))  # noqa: SLF001  # ends `run`
+    engine.run()
+    assert seen == paused
+
+
+def test_sockets_pause_and_control_does_not(engine: Engine) -> None:
+    poll = engine._poll  # noqa: SLF001  # the engine's own
+    ends = poll._ends_pause  # noqa: SLF001  # likewise
+    assert ends == {engine.control.fileno()}
+    assert all(path.fileno() in poll._handlers for path in engine.network.paths)  # noqa: SLF001
