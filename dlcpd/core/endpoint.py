@@ -108,8 +108,7 @@ class Endpoint:
         self._faults.append((number, bug))
 
     def take_faults(self) -> list[Fault]:
-        """(session, exception) of the faults since the last call; session 0: of none in
-        particular."""
+        """(session, exception) of the faults since the last call; session 0: see `fault`."""
         faults = self._faults.copy()
         self._faults.clear()
         return faults
@@ -147,8 +146,7 @@ class Endpoint:
             session.flows[peer.rank] = flow
             self._demultiplexer.add(flow, peer.secret_in)
             self.flows[flow.index] = flow
-            twin = self.flow_of(peer.token_out)
-            if twin is not None:  # both ranks are in this process: their data stay in memory
+            if twin := self.flow_of(peer.token_out):  # both ranks are here: data stay in memory
                 flow.twin, twin.twin = twin, flow
         self.sessions[number] = session
         self.scheduler.turn += rank  # or all engines would begin with the same peer
@@ -219,6 +217,12 @@ class Endpoint:
         """When `handle_timeout` is due, absolute."""
         return -math.inf if self.inbox else self.timers.next_timeout()
 
+    def pause(self, now: float) -> float:
+        """Seconds for which data may wait in io's sockets, so that several come per wake-up."""
+        if self._agenda.short or not self._agenda.expecting:
+            return 0.0
+        return self._grants.arriving.pause(now)
+
     def handle_timeout(self, now: float) -> None:
         """Handle datagrams that wait, and run timers that are due."""
         self._demultiplexer.work_off(now)
@@ -226,10 +230,9 @@ class Endpoint:
         if unheard := self.own_time.wake(due, now):
             for session in self.sessions.values():
                 session.detector.excuse(unheard, now)
-        if due is None or due > now:
-            return
-        for key in self.timers.pop_due(now):
-            self._expire(key, now)
+        if due is not None and due <= now:
+            for key in self.timers.pop_due(now):
+                self._expire(key, now)
 
     def _expire(self, key: Any, now: float) -> None:
         owner, timer, subject = key
@@ -247,10 +250,8 @@ class Endpoint:
 
     def exchange(self, now: float) -> None:
         """Pass data and control between ranks of this process, until nothing moves any more or
-        HERE_TURN bytes have moved: then there is `more_here`.
-
-        Call it before `transmit`: it may release data for other hosts.
-        """
+        HERE_TURN bytes have moved: then there is `more_here`. Call it before `transmit`: it may
+        release data for other hosts."""
         self._local.run(now)
 
     @property
@@ -332,15 +333,14 @@ class Endpoint:
             controls = self._flush(flow, now)
             for each in controls:
                 self.effort[_NAMES[each.data[KIND]]] += 1
-            mine = small.get(flow.index, ())
-            bundles, taken = bundled(controls, mine, flow.paths, flow.token_out, flow.segment_size)
+            to = flow.paths, flow.token_out, flow.segment_size
+            bundles, taken = bundled(controls, small.get(flow.index, ()), *to)
             self.effort["bundled"] += len(controls) + len(taken) - len(bundles)
             out += bundles
             joined.update(map(id, taken))
         self._touched.there.clear()
         self.effort["data_out"] += len(joined)
-        alone = (batch for batch in first if id(batch) not in joined)
-        return out, chain(alone, batches)
+        return out, chain((batch for batch in first if id(batch) not in joined), batches)
 
     def _flush(self, flow: Flow, now: float) -> list[Control]:
         try:

@@ -108,6 +108,7 @@ class Engine:
     def run(self) -> None:
         """Run until Stop, or until the command socket closes."""
         while self._stop_at is None or not self._drained():
+            self._pause()
             self.step()
         self.clients.delivery.end_all()
 
@@ -152,6 +153,13 @@ class Engine:
         self._in_a_row = self._in_a_row + 1 if failed else 0
         if self._in_a_row > MAX_FAILURES:
             time.sleep(FAILURE_REST)
+
+    def _pause(self) -> None:
+        """Let several datagrams come before the next wake-up, if they may wait."""
+        now = time.monotonic()
+        left = self.endpoint.pause(now)
+        if left > 0.0 and (due := self.timeout(now)) != 0.0:
+            self._poll.pause(left if due < 0.0 else min(left, due))
 
     def _wait(self) -> None:
         """Wait for descriptors or timers, and call their handlers. A method, so that the last

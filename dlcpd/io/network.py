@@ -86,7 +86,7 @@ class Network:
         """Receive from now on, from the peers of open sessions alone."""
         self.admit()
         for path in self.paths:
-            self._poll.watch(path, self._path_handler(path))
+            self._poll.watch(path, self._path_handler(path), pauses=True)
 
     @property
     def endpoints(self) -> list[UdpAddress]:

@@ -14,6 +14,7 @@ READ: Final = select.EPOLLIN
 WRITE: Final = select.EPOLLOUT
 ERROR: Final = select.EPOLLERR
 FINE_SLEEP: Final = 0.001  # seconds; below it, epoll's millisecond is too coarse
+MOST_SELECTED: Final = 1024  # descriptors from this number on are beyond select(2)
 FAILURE_REST: Final = 0.01  # seconds after a failed call, and until a failed one is repeated
 
 
@@ -35,6 +36,7 @@ class Poll:
         self._counters = Counter[str]() if counters is None else counters
         self._epoll = select.epoll()
         self._handlers: dict[int, Handler] = {}
+        self._ends_pause = set[int]()  # those that can be read end `pause`
         self._masks: dict[int, int] = {}  # as the kernel knows them
         self._late: dict[int, int] = {}  # masks that the kernel has yet to get: the call failed
         self._in_a_row = 0  # waits that failed
@@ -42,10 +44,13 @@ class Poll:
     def fileno(self) -> int:
         return self._epoll.fileno()
 
-    def watch(self, source: Source, handler: Handler) -> None:
-        """Call `handler` whenever `source` can be read. Raises: OSError, and it is not watched."""
+    def watch(self, source: Source, handler: Handler, *, pauses: bool = False) -> None:
+        """Call `handler` whenever `source` can be read. `pauses`: it does not end a `pause`.
+        Raises: OSError, and it is not watched."""
         descriptor = source.fileno()
         self._epoll.register(descriptor, READ)
+        if not pauses:
+            self._ends_pause.add(descriptor)
         self._handlers[descriptor], self._masks[descriptor] = handler, READ
 
     def watch_writing(self, source: Source, wanted: bool) -> None:
@@ -70,8 +75,18 @@ class Poll:
         descriptor = source.fileno()
         with suppress(OSError, ValueError):  # it was not watched, or leaves when it is closed
             self._epoll.unregister(descriptor)
+        self._ends_pause.discard(descriptor)
         for known in (self._handlers, self._masks, self._late):
             known.pop(descriptor, None)
+
+    def pause(self, seconds: float) -> None:
+        """Wait, until another source than those that pause can be read. Does nothing where the
+        kernel cannot: the next `wait` waits for all."""
+        if max(self._ends_pause, default=0) < MOST_SELECTED:
+            try:
+                select.select(self._ends_pause, [], [], seconds)
+            except OSError as exc:
+                self._count(exc)
 
     def wait(self, timeout: float) -> Iterator[tuple[Handler, int]]:
         """Handlers to call now, with their masks; waits for at most `timeout` seconds, without a

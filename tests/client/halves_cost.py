@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dlcp_client import Session, connect
-from tests.cpu_time import cpu_seconds
+from dlcp_lab.bench.meter import cpu_seconds
 
 ROUNDS, WARMUP, EACH = 6, 2, 10  # EACH: operations between two measurements
 

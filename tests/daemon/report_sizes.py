@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dlcp_lab.bench.meter import cpu_seconds
 from dlcpd.contract.inquiries import Health, HealthRequest, Status
 from dlcpd.inspection.conversation import Conversation
-from tests.cpu_time import cpu_seconds
 from tests.daemon.kit import Daemon, configuration
 
 RANKS: Final = (8, 32, 64, 128, 256)

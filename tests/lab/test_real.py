@@ -73,9 +73,10 @@ def test_bench_of_every_collective(tmp_path: Path, capsys: pytest.CaptureFixture
     )
     assert code == 0
     rows = document["rows"]
-    assert len(rows) == 2 * (9 * 2 + 1)  # a barrier has no size
+    assert len(rows) == 2 * (10 * 2 + 1)  # a barrier has no size
     assert {row["wrong"] for row in rows} == {0}
     assert all(row["ratio"]["p50"] > 0 for row in rows if row["transport"] == "dlcpd")
+    assert all(row["cpu"] > 0 for row in rows)
     assert "3 hosts, one machine, INJECTED loss 2 %" in capsys.readouterr().out
 
 

@@ -19,16 +19,17 @@ from dlcp_lab.report.measured import Rows, figure
 from dlcp_lab.report.statistic import Spread, algorithm_bandwidth, ratios, slowest
 from dlcpd.cli.output import Output
 
+HALVES: Final = "reduce_scatter+all_gather"  # one after the other: an all-reduce in two calls
 COLLECTIVES: Final = (
-    "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather", "scatter",
-    "all_to_all", "send_receive", "barrier",
+    "all_reduce", "reduce_scatter", "all_gather", HALVES, "broadcast", "reduce", "gather",
+    "scatter", "all_to_all", "send_receive", "barrier",
 )  # fmt: skip
 # nccl-tests' factors for n ranks: 2(n-1)/n for _TWICE, 1 for _WHOLE, else (n-1)/n.
-_TWICE: Final = ("all_reduce",)
+_TWICE: Final = ("all_reduce", HALVES)
 _WHOLE: Final = ("broadcast", "reduce", "send_receive")
 HEADER: Final = (
     "collective", "size", "transport", "p50(us)", "p99(us)", "busbw(GB/s)", "#wrong", "gloo/dlcpd",
-    "p10..p90",
+    "p10..p90", "CPU(ms)",
 )  # fmt: skip
 
 
@@ -42,6 +43,7 @@ class CollectiveRow:
     time: Spread
     bus_bandwidth: float
     wrong: int  # elements, of all ranks
+    cpu: float  # seconds per call, of all ranks and daemons
     ratio: Spread | None  # Gloo's time / dlcpd's, pair by pair; above 1 dlcpd is faster
     samples: list[float]
 
@@ -123,6 +125,7 @@ def _row(
         time,
         algorithm_bandwidth(size, time.p50) * factor(collective, len(ranks)),
         sum(rank["wrong"] for rank in ranks),
+        sum(rank["cpu"] for rank in ranks),
         figure(lambda: ratios(times[GLOO], samples)) if name == DLCPD else None,
         list(samples),
     )
@@ -148,15 +151,24 @@ def cells(row: CollectiveRow) -> list[object]:
         row.wrong,
         ratio.p50 if ratio else None,
         f"{ratio.p10:.2f}..{ratio.p90:.2f}" if ratio else None,
+        f"{row.cpu * 1e3:.2f}",
     ]
 
 
 def verdicts(rows: Sequence[CollectiveRow]) -> Iterator[str]:
-    """Collectives in which Gloo is faster, and wrong results."""
+    """Collectives in which Gloo is faster, what the halves of an all-reduce cost beside it, and
+    wrong results."""
     slower = [row for row in rows if row.ratio and row.ratio.p50 < 1.0]
     if slower:
         names = ", ".join(show_call(row.collective, row.size) for row in slower)
         yield f"Gloo is faster in: {names}"
+    cpu = {(row.collective, row.size): row.cpu for row in rows if row.transport == DLCPD}
+    for (name, size), halves in cpu.items():
+        if name == HALVES and (whole := cpu.get(("all_reduce", size))):
+            yield (
+                f"{show_size(size)}: {HALVES} take {halves / whole:.2f} times the CPU time of an "
+                f"all_reduce over dlcpd"
+            )
     for row in rows:
         if row.wrong:
             yield (

@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 
 import dlcp_client  # noqa: F401  # registers the backend "dlcp"
+from dlcp_lab.bench.collectives import HALVES
+from dlcp_lab.bench.meter import cpu_seconds, processes
 from dlcp_lab.ranks.rank import Conductor
 from dlcp_lab.ranks.tensors import join_gloo
 
@@ -99,6 +101,12 @@ def _around(problem: CollectiveProblem, result: torch.Tensor, group: Any) -> Non
         work.wait()
 
 
+def _scatter_and_gather(problem: CollectiveProblem, result: torch.Tensor, group: Any) -> None:
+    mine = result.chunk(problem.ranks)[problem.rank]
+    dist.reduce_scatter_tensor(mine, problem.mine, group=group)
+    dist.all_gather_into_tensor(result, mine, group=group)
+
+
 CASES: Final = {
     "all_reduce": CollectiveCase(
         _copy, lambda _, result, group: dist.all_reduce(result, group=group), _sum
@@ -115,6 +123,7 @@ CASES: Final = {
         ),
         _first_shards,
     ),
+    HALVES: CollectiveCase(_like_mine, _scatter_and_gather, _sum),
     "broadcast": CollectiveCase(
         _copy,
         lambda _, result, group: dist.broadcast(result, ROOT, group=group),
@@ -138,7 +147,8 @@ CASES: Final = {
 
 
 def run(conductor: Conductor, arguments: dict[str, Any]) -> list[dict[str, Any]]:
-    """Per collective and size: {transport: {"times": seconds, "wrong": elements}}."""
+    """Per collective and size: {transport: {"times": seconds, "wrong": elements, "cpu": seconds per
+    call of this process and its daemon's}}."""
     join_gloo(conductor)
     groups = {name: dist.new_group(backend=backend) for name, backend in BACKENDS.items()}
     try:
@@ -159,18 +169,27 @@ def _measure(
     expected = case.expected(problem)
     order = random.Random(arguments["seed"] ^ size)  # equal on all ranks
     times: dict[str, list[float]] = {transport: [] for transport in groups}
-    wrong = dict.fromkeys(groups, 0)
-    for _ in range(arguments["warmup"] + arguments["repeat"]):
+    wrong, cpu = dict.fromkeys(groups, 0), dict.fromkeys(groups, 0.0)
+    measured = list(processes(conductor.daemon).values())
+    for number in range(arguments["warmup"] + arguments["repeat"]):
         for transport in order.sample(list(groups), len(groups)):
             result = case.start(problem)
+            before = sum(map(cpu_seconds, measured))
             conductor.barrier()
             begin = time.perf_counter()
             case.call(problem, result, groups[transport])
             times[transport].append(time.perf_counter() - begin)
+            conductor.barrier()  # the daemon works for this rank until all have ended
+            if number >= arguments["warmup"]:
+                cpu[transport] += sum(map(cpu_seconds, measured)) - before
             if expected is not None:
                 wrong[transport] += int((result != expected).sum())
     return {
-        transport: {"times": samples[arguments["warmup"] :], "wrong": wrong[transport]}
+        transport: {
+            "times": samples[arguments["warmup"] :],
+            "wrong": wrong[transport],
+            "cpu": cpu[transport] / arguments["repeat"],
+        }
         for transport, samples in times.items()
     }
 

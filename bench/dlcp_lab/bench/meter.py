@@ -71,6 +71,12 @@ def processes(daemon: str) -> dict[str, int]:
     return {"engine": int(first), **more, "control": control, "trainer": os.getpid()}
 
 
+def cpu_seconds(process: int) -> float:
+    """CPU seconds of all threads of a process that run now: schedstat of proc(5), nanoseconds."""
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
 class SystemCalls:
     """Counts the system calls of a process with perf(1), which needs root."""
 

@@ -28,6 +28,10 @@ LAG_WEIGHT: Final = 1 / 16  # of new data in the smoothed lag
 GAP: Final = 5e-3  # seconds without data after which a measurement begins anew
 SPAN: Final = 10e-3  # seconds of a measurement; bursts even out
 MEMORY: Final = 5.0  # seconds; the best of the last one or two such spans counts
+# A wake-up costs more CPU time than the few datagrams that a slow link brings meanwhile.
+PAUSE: Final = 1e-3  # seconds at most; a tenth of a sender's target queue at 50 Mb/s
+WORTH: Final = 24 << 10  # bytes, 16 datagrams: a fraction of any receive buffer
+LEAST_PAUSE: Final = 2e-4  # seconds; faster links bring several datagrams per wake-up anyway
 
 
 @dataclass(slots=True)
@@ -35,21 +39,21 @@ class ArrivalRate:
     """Bytes per second that this host has taken in while data came without a gap."""
 
     _begin: float = 0.0
-    _last: float = -1.0
     _bytes: int = 0
     _best: float = 0.0  # of this memory span
     _former: float = 0.0  # of the one before
     _since: float = 0.0
+    last: float = -1.0  # when data were taken in
     lag: float = 0.0  # seconds that data wait in this host's sockets, smoothed
 
     def on_bytes(self, size: int, now: float, arrived_at: float) -> None:
         """`size` bytes of data, the first of which the kernel took in at `arrived_at`."""
         self.lag += LAG_WEIGHT * (max(now - arrived_at, 0.0) - self.lag)
-        if now - self._last > GAP:
+        if now - self.last > GAP:
             self._begin, self._bytes = now, 0
         else:
             self._bytes += size
-        self._last = now
+        self.last = now
         if now - self._begin >= SPAN:
             self._best = max(self._best, self._bytes / (now - self._begin))
             self._begin, self._bytes = now, 0
@@ -60,6 +64,13 @@ class ArrivalRate:
     def best(self) -> float:
         """0 = not measured yet."""
         return max(self._best, self._former)
+
+    def pause(self, now: float) -> float:
+        """Seconds until WORTH bytes have come after the last data, PAUSE at most; 0: data are to be
+        read at once. Data after a silence are."""
+        best = self.best
+        wait = min(WORTH / best, PAUSE) if best else 0.0
+        return max(self.last + wait - now, 0.0) if wait >= LEAST_PAUSE else 0.0
 
     def budget(self, seconds: float, quickest: float) -> int:
         """Bytes for all senders together: the arrivals of `seconds`, see `cover`; but at

@@ -15,6 +15,8 @@ class Agenda:
     sending: dict[int, None] = field(default_factory=dict)  # have data to send, in the order in
     # which they began
     expecting: set[int] = field(default_factory=set)  # their peers have data to send to this rank
+    short: set[tuple[int, int, int]] = field(default_factory=set)  # flow, stream and number of the
+    # open operations in which few bytes come
     unanswered: set[int] = field(default_factory=set)  # READYs with data got no answer: their
     # datagrams may be too long for a path
 
@@ -23,4 +25,5 @@ class Agenda:
         self.touched.discard(flow)
         self.sending.pop(flow, None)
         self.expecting.discard(flow)
+        self.short -= {each for each in self.short if each[0] == flow}
         self.unanswered.discard(flow)

@@ -53,8 +53,11 @@ class Arrivals:
         """Whether the peer has anything to send in the operations that are open here."""
         return bool(self._expected)
 
-    def expect(self, stream: int, operation: int, size: int) -> None:
-        """An operation has begun here in which the peer sends `size` bytes."""
+    def expect(self, stream: int, operation: int, size: int, *, short: bool) -> None:
+        """An operation has begun here in which the peer sends `size` bytes. `short`: all peers
+        together send few."""
+        if short:
+            self.agenda.short.add((self.index, stream, operation))
         if size:
             self._expected[stream, operation] = size
             self.agenda.expecting.add(self.index)
@@ -62,6 +65,7 @@ class Arrivals:
     def expect_nothing(self, stream: int, operation: int) -> None:
         """The operation is over."""
         self._expected.pop((stream, operation), None)
+        self.agenda.short.discard((self.index, stream, operation))
         if not self._expected:
             self.agenda.expecting.discard(self.index)
 

@@ -37,6 +37,7 @@ from dlcpd.core.wire.control import Ready
 from dlcpd.core.wire.header import CARRIES, LATE, Header
 
 MAX_OPEN: Final = 1024  # operations in flight of one session
+SHORT: Final = 128 << 10  # bytes that peers send in an operation; with fewer, each wake-up counts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,12 +106,14 @@ class Rendezvous:
         id_ = state.open(operation, stream, number)
         operation.start(state.owner, now)
         flows = [state.flows[rank] for rank in operation.peers]
-        for flow in flows:  # READY to all of them, before a failure, so that no peer waits
+        readies = [operation.ready_for(flow.rank) for flow in flows]
+        short = sum([ready.incoming for ready in readies]) < SHORT
+        # READY to all of them, before a failure, so that no peer waits
+        for flow, ready in zip(flows, readies, strict=True):
             flow.look_after_paths(now)
             late = flow.arrivals.early.was_cut((stream.wire, number))
-            ready = operation.ready_for(flow.rank)
             if flow.twin is None:
-                flow.arrivals.expect(stream.wire, number, ready.incoming)
+                flow.arrivals.expect(stream.wire, number, ready.incoming, short=short)
             pending = PendingReady(ready, *stream.digests.next_for(flow.rank), late)
             if not state.departed.is_over(flow.rank):
                 state.repeater.send(flow, id_, pending, now)
