@@ -90,7 +90,8 @@ def test_all_reduce_and_collectives(ours: list[float], theirs: list[float]) -> N
     assert len(rows) + len(list(rows.reasons())) == 2
     assert all(map(str, (*all_reduce.overhead(rows), *all_reduce.verdicts(rows, chosen))))
     document(rows.document())
-    calls = collectives.rows_of("gather", 1 << 20, ranks)
+    timed = [{name: {**found, "cpu": 1e-3} for name, found in rank.items()} for rank in ranks]
+    calls = collectives.rows_of("gather", 1 << 20, timed)
     assert len(calls.render(collectives.HEADER, collectives.cells, left=1).splitlines()) == 3
     assert all(map(str, collectives.verdicts(calls)))
     document(calls.document())
