@@ -93,6 +93,15 @@ def parts_are_updated(space: Space) -> None:
     handle.close()
 
 
+def parts_are_updated_by_a_program(space: Space) -> None:
+    """Likewise, with one number of state for each of the weights."""
+    steps_keep_replicas_equal(space)
+    whole = 4 * sum(parameter.numel() for parameter in space["model"].parameters())
+    sizes = [int(one) for one in on_all(torch.tensor([space["handle"].state_bytes]))]
+    assert sum(sizes) == whole and max(sizes) < whole
+    space["handle"].close()
+
+
 def collectives_go_through_dlcpd(space: Space) -> None:
     """The group that there is now is of the backend."""
     del space
@@ -121,7 +130,8 @@ BLOCKS: Final[dict[str, tuple[Callable[[], Space], Callable[[Space], None]]]] = 
     # Also on a fake device: tests/client/device/test_training.py
     "model.to(device)": (lambda: a_model() | {"device": "cpu"}, gradients_are_averaged),
     "cross_step.register": (a_ddp_model, steps_keep_replicas_equal),
-    "fused.register": (a_model, parts_are_updated),
+    "bounded, fused": (a_model, parts_are_updated),
+    "fused.ProgramOptimizer": (a_model, parts_are_updated_by_a_program),
     'init_process_group("dlcp")': (lambda: {"torch": torch}, collectives_go_through_dlcpd),
     "ps.register": (
         lambda: {"torch": torch, "model": nn.Linear(8, 4)}, the_server_takes_steps,
