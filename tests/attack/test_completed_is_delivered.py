@@ -43,6 +43,7 @@ def test_a_receiver_that_comes_after_the_sender_has_left_gets_the_value(job: Job
     root.submit(1, collective="broadcast", peer=0, in_place=False, count=COUNT)
     assert isinstance(root.outcome(1), Completed)
     job.die(root)
+    assert job.engines[0].receive() == control_events.LeftOpen(1, 0)
     left = job.engines[0].receive()
     assert left == control_events.SessionLeft(1, 1, [commands.Begun(0, 1)], last=True)
     time.sleep(LATE)

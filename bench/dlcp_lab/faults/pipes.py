@@ -20,6 +20,7 @@ READ: Final = 1 << 16  # bytes at a time
 PATIENCE: Final = 1.0  # seconds in which a control process reads some hundred bytes; else it is cut
 UNKNOWN: Final = -1  # host
 _TABLE: Final = Path("/proc/net/tcp")
+_READINGS: Final = 5  # of it, until a socket that exists is found
 
 
 class Pipe:
@@ -142,11 +143,15 @@ def _names(descriptor: Path) -> str:
 
 
 def _inode(host: str, port: int) -> str:
-    """Inode of the TCP socket with this local address; "" if there is none."""
+    """Inode of the TCP socket with this local address; "" if there is none.
+
+    The kernel gives the table in parts, and may skip a row where others come and go.
+    """
     packed = int.from_bytes(socket.inet_aton(host), "little")
     local = f"{packed:08X}:{port:04X}"
-    for line in _TABLE.read_text().splitlines()[1:]:
-        columns = line.split()
-        if columns[1] == local:
-            return columns[9]
+    for _ in range(_READINGS):
+        for line in _TABLE.read_text().splitlines()[1:]:
+            columns = line.split()
+            if columns[1] == local:
+                return columns[9]
     return ""
