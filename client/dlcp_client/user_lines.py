@@ -20,7 +20,7 @@ from torch.fx.traceback import set_stack_trace
 from torch.overrides import TorchFunctionMode
 
 CLIENT: Final = Path(__file__).parent
-# With a separator: torchvision lies beside torch.
+# Folders end with a separator, or torch would match torchvision, which lies beside it.
 THEIRS: Final = tuple(f"{folder}{os.sep}" for folder in (Path(torch.__file__).parent, CLIENT))
 PROGRAMS: Final = str(CLIENT / "fused" / "language" / "optimizers.py")
 Result = TypeVar("Result")

@@ -24,6 +24,7 @@ from torch.distributed.tensor.parallel import (
 from dlcp_client import fused
 from dlcp_lab.bench.fused_rank import Cpu
 from dlcp_lab.ranks.rank import Conductor
+from dlcp_lab.ranks.tensors import join_backend
 from dlcp_lab.replay.shapes import FLOAT
 
 COLUMNS: Final = 1024
@@ -149,13 +150,7 @@ def _block(conductor: Conductor, call: CompiledBlock, pace: float, repeat: int) 
 def _joined(conductor: Conductor) -> Iterator[dict[str, DeviceMesh]]:
     """A mesh for each way. Their names differ: torch.compile takes meshes of equal names and ranks
     for equal, and would use the graph of another one's group."""
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "dlcp",
-        init_method=f"file://{conductor.store}",
-        rank=conductor.rank,
-        world_size=conductor.world_size,
-    )
+    join_backend(conductor, "dlcp")
     try:
         gloo = dist.new_group(backend="gloo")
         groups: dict[str, Any] = {way: dist.group.WORLD for way in WAYS} | {"gloo": gloo}

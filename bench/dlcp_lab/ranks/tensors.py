@@ -41,10 +41,16 @@ def join_file_store(conductor: Conductor, **options: Any) -> dlcp_client.Session
 
 
 def join_gloo(conductor: Conductor) -> None:
-    """Make this process a rank of a Gloo group, joined through a file: no port, any namespace."""
+    """Make this process a rank of a Gloo group."""
+    join_backend(conductor, "gloo")
+
+
+def join_backend(conductor: Conductor, backend: str) -> None:
+    """Make this process a rank of a process group of torch, joined through a file: no port, any
+    namespace."""
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo",
+        backend,
         init_method=f"file://{conductor.store}",
         rank=conductor.rank,
         world_size=conductor.world_size,

@@ -30,7 +30,7 @@ def clip_norm(
     error_if_nonfinite: bool,
 ) -> torch.Tensor:
     """As torch.nn.utils.clip_grad_norm_, of the averages of all ranks. Returns their norm. `once`:
-    of the averages, those that no other rank counts.
+    the averages that no other rank counts.
 
     Raises: RuntimeError, as torch does, on all ranks, and changes nothing; BadConfig; the error
     that ended the operation.

@@ -11,7 +11,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from dlcp_client.fused.language.optimizers import lamb_direction
-from dlcp_client.fused.program_optimizer import checked_kernel, flat_update, kernel_on, number
+from dlcp_client.fused.program_optimizer import (
+    checked_kernel,
+    flat_update,
+    kernel_on,
+    number,
+    step_each,
+)
 from dlcpd.contract.errors import BadConfig
 
 
@@ -49,18 +55,13 @@ class LAMB(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    gradient = parameter.grad.clone(memory_format=torch.contiguous_format)
-                    way = self.direction(parameter, gradient, group)
-                    ratio = trust(squares(parameter), squares(way))
-                    move(parameter, way, group, float(ratio))
-        return loss
+        return step_each(self, closure, self._step)
+
+    def _step(self, parameter: Tensor, gradient: Tensor, group: Mapping[str, Any]) -> None:
+        kept = gradient.clone(memory_format=torch.contiguous_format)
+        way = self.direction(parameter, kept, group)
+        ratio = trust(squares(parameter), squares(way))
+        move(parameter, way, group, float(ratio))
 
     def direction(self, parameter: Tensor, gradient: Tensor, group: Mapping[str, Any]) -> Tensor:
         """Add `gradient` to the moments of `parameter`, and overwrite it with the step of length 1

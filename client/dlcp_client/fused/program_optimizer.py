@@ -65,6 +65,24 @@ class FlatUpdate:
         return found
 
 
+def step_each(
+    optimizer: Optimizer,
+    closure: Callable[[], Any] | None,
+    step: Callable[[Tensor, Tensor, Mapping[str, Any]], None],
+) -> Any:
+    """`Optimizer.step`: call `step` for each parameter that has a gradient, with the gradient and
+    its group. Returns the loss of `closure`."""
+    loss = None
+    if closure is not None:
+        with torch.enable_grad():
+            loss = closure()
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                step(parameter, parameter.grad, group)
+    return loss
+
+
 class ProgramOptimizer(Optimizer):
     """Updates each parameter by a program: alone, or in `fused.register`."""
 
@@ -117,17 +135,9 @@ class ProgramOptimizer(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._step(parameter, group)
-        return loss
+        return step_each(self, closure, self._step)
 
-    def _step(self, parameter: Tensor, group: Mapping[str, Any]) -> None:
+    def _step(self, parameter: Tensor, gradient: Tensor, group: Mapping[str, Any]) -> None:
         update, state = self._update_of(parameter), self.state[parameter]
         if not state:
             state["step"] = torch.tensor(0.0)
@@ -138,8 +148,7 @@ class ProgramOptimizer(Optimizer):
         if self._counts:
             given[TIME] = number(state["step"])
         given |= {name: state[name].view(-1) for name in update.states}
-        weights, gradient = parameter.view(-1), parameter.grad
-        assert gradient is not None  # noqa: S101  # `step` has looked
+        weights = parameter.view(-1)
         assert update.weights is not None  # noqa: S101  # `_update_of` has looked
         given |= {update.reduced: gradient.reshape(-1), update.weights.name: weights}
         update.run(given, weights)

@@ -4,6 +4,7 @@ For the same schedule of the sums, all give the same weights, to the bit: contri
 the same order, and an update computes each element by itself.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -78,7 +79,37 @@ class OneOperation:
                 work.wait()
 
 
-class ThreeOperations:
+class _AfterReduction(ABC):
+    """A way in which a rank updates its part of a bucket when the reduction has ended."""
+
+    def parts(self, buckets: Sequence[FlatBucket], works: Works) -> Parts:
+        for work in works:
+            work.wait()
+        return [[self._part(bucket)] for bucket in buckets]
+
+    def update(
+        self,
+        buckets: Sequence[FlatBucket],
+        works: Works,
+        computations: Sequence[Compute],
+        attach: Attach,
+    ) -> None:
+        for bucket, work, compute in reversed(list(zip(buckets, works, computations, strict=True))):
+            work.wait()
+            compute(*self._part(bucket))
+            attach(bucket, self._shared(bucket, work))
+
+    @abstractmethod
+    def _part(self, bucket: FlatBucket) -> tuple[int, int]:
+        """The bytes [start, stop) that this rank updates."""
+
+    @abstractmethod
+    def _shared(self, bucket: FlatBucket, work: Work[torch.Tensor]) -> Work[torch.Tensor]:
+        """The operation after which this rank has all weights of a bucket; `work`: the reduction's,
+        which has ended."""
+
+
+class ThreeOperations(_AfterReduction):
     """A reduce-scatter, the update of this rank's part, and an all-gather of each bucket."""
 
     title = "reduce-scatter, update, all-gather"
@@ -96,31 +127,21 @@ class ThreeOperations:
             mine, bucket.gradients, "avg", sizes, schedule="direct", **options
         )
 
-    def parts(self, buckets: Sequence[FlatBucket], works: Works) -> Parts:
-        for work in works:
-            work.wait()
-        mine = [(self._mine(bucket), bucket.unit) for bucket in buckets]
-        return [[(start * unit, stop * unit)] for (start, stop), unit in mine]
+    def _part(self, bucket: FlatBucket) -> tuple[int, int]:
+        start, stop = self._mine(bucket)
+        return start * bucket.unit, stop * bucket.unit
 
-    def update(
-        self,
-        buckets: Sequence[FlatBucket],
-        works: Works,
-        computations: Sequence[Compute],
-        attach: Attach,
-    ) -> None:
-        for bucket, work, compute in reversed(list(zip(buckets, works, computations, strict=True))):
-            work.wait()
-            (start, stop), sizes = self._mine(bucket), shares(bucket, self._world.size)
-            compute(start * bucket.unit, stop * bucket.unit)
-            mine = bucket.weights[start:stop]
-            attach(bucket, self._world.all_gather(bucket.weights, mine, sizes, policy=self._policy))
+    def _shared(self, bucket: FlatBucket, work: Work[torch.Tensor]) -> Work[torch.Tensor]:
+        del work
+        (start, stop), sizes = self._mine(bucket), shares(bucket, self._world.size)
+        mine = bucket.weights[start:stop]
+        return self._world.all_gather(bucket.weights, mine, sizes, policy=self._policy)
 
     def _mine(self, bucket: FlatBucket) -> tuple[int, int]:
         return share(bucket, self._world.rank, self._world.size)
 
 
-class UpdateEverywhere:
+class UpdateEverywhere(_AfterReduction):
     """An all-reduce of each bucket; each rank updates all of it, and no weights travel."""
 
     title = "all-reduce, update of everything"
@@ -133,22 +154,12 @@ class UpdateEverywhere:
     def reduce(self, bucket: FlatBucket, options: Mapping[str, Any]) -> Work[torch.Tensor]:
         return self._world.all_reduce(bucket.gradients, "avg", schedule=self._schedule, **options)
 
-    def parts(self, buckets: Sequence[FlatBucket], works: Works) -> Parts:
-        for work in works:
-            work.wait()
-        return [[(0, bucket.weights.nbytes)] for bucket in buckets]
+    def _part(self, bucket: FlatBucket) -> tuple[int, int]:
+        return 0, bucket.weights.nbytes
 
-    def update(
-        self,
-        buckets: Sequence[FlatBucket],
-        works: Works,
-        computations: Sequence[Compute],
-        attach: Attach,
-    ) -> None:
-        for bucket, work, compute in reversed(list(zip(buckets, works, computations, strict=True))):
-            work.wait()
-            compute(0, bucket.weights.nbytes)
-            attach(bucket, work)  # which has ended
+    def _shared(self, bucket: FlatBucket, work: Work[torch.Tensor]) -> Work[torch.Tensor]:
+        del bucket
+        return work  # which has ended
 
 
 def equal_ways(session: Session) -> list[Way]:

@@ -60,7 +60,7 @@ def layer(operands: Sequence[Tensor], number: int) -> list[Tensor]:
 
 @torch.library.custom_op("dlcp_spmd::layer_backward", mutates_args=())
 def layer_backward(gradients: Sequence[Tensor], number: int) -> list[Tensor]:
-    """The gradients of its operands, those that exist."""
+    """The gradients of the operands that have one."""
     return [one.empty() for one in _forms.get()[number].gradients if one is not None]
 
 

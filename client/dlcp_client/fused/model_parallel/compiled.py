@@ -137,7 +137,7 @@ def _independent(collective: fx.Node, wait: fx.Node) -> list[fx.Node]:
             if node not in needed:
                 needed.add(node)
                 frontier.append(node)
-    for target in SUMS:  # those that travel themselves
+    for target in SUMS:  # sums that travel themselves
         for other in wait.graph.find_nodes(op="call_function", target=target):
             needed.update(_products(other.args[0]))
     return [
