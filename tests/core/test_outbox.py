@@ -2,8 +2,10 @@
 
 from collections import Counter
 
+import pytest
+
 from dlcpd.core.paths.paths import Paths
-from dlcpd.core.session.outbox import ANSWER_DELAY, COMPANY, Outbox
+from dlcpd.core.session.outbox import ANSWER_DELAY, COMPANY, LONGEST_DELAY, Outbox
 from dlcpd.core.wire.control import MAX_LISTED, body_untrusted, unpack_transfers_untrusted
 from dlcpd.core.wire.header import Header, Key, Kind
 
@@ -37,6 +39,21 @@ def test_it_goes_along_with_what_leaves_once_that_is_worth_it() -> None:
     assert taken(box, 5.0 + COMPANY / 2) == [(Kind.PING, 0)]
     box.put(Header(Kind.PING, TOKEN))
     assert taken(box, 5.0 + COMPANY) == [(Kind.PING, 0), (Kind.READY_ACK, 0)]
+
+
+@pytest.mark.parametrize(
+    ("margin", "delay"),
+    [(0.0, ANSWER_DELAY), (3e-3, ANSWER_DELAY), (16e-3, 8e-3), (1.0, LONGEST_DELAY)],
+)
+def test_an_answer_waits_half_of_the_margin_of_timers(margin: float, delay: float) -> None:
+    """On a slow link datagrams come alone: each of them would have an answer of its own."""
+    box = outbox()
+    box.paths.margin = margin
+    box.complete.append(Key(0, 1, 0))
+    assert taken(box, 5.0) == []
+    assert box.answer_at == 5.0 + delay
+    box.put(Header(Kind.PING, TOKEN))
+    assert taken(box, 5.0 + COMPANY) == [(Kind.PING, 0), (Kind.COMPLETE, 0)]
 
 
 def test_a_peer_that_asks_is_answered_at_once() -> None:

@@ -31,6 +31,17 @@ def test_later_samples_are_weighted_as_in_rfc_9002() -> None:
     assert rtt.minimum == 0.010
 
 
+@given(st.lists(st.floats(1e-6, 2.0), min_size=1, max_size=20))
+def test_the_margin_is_the_time_above_the_round_trip(samples: list[float]) -> None:
+    rtt = Rtt()
+    for sample in samples:
+        rtt.update(sample)
+    assert rtt.margin > 0
+    assert rtt.timeout() <= rtt.smoothed + rtt.margin
+    if rtt.timeout() < MAX_RTO:
+        assert rtt.timeout() == pytest.approx(rtt.smoothed + rtt.margin)
+
+
 def test_a_timeout_doubles_from_the_second_repetition_and_is_bounded() -> None:
     rtt = Rtt()
     rtt.update(0.004)

@@ -175,6 +175,14 @@ def test_racks_cross_an_uplink_once_per_direction() -> None:
     assert made[PLANNED].times[0] < made[DIRECT].times[0] / 1.6
 
 
+@pytest.mark.parametrize("collective", ["reduce_scatter", "all_gather"])
+def test_datagrams_of_a_slow_uplink_are_not_answered_one_by_one(collective: str) -> None:
+    """They come 4 ms apart, later than an answer that waits for the least time."""
+    case = PlanCase(job([25] * 4, None, ((0, 2), (1, 3)), 12), collective, 1 << 20)
+    made = run(case, network_of(case, 200e-6, 256 << 10, 1), PLANNED, warmup=1, repeat=3)
+    assert made.uplink_bytes < 1.03 * case.least_uplink_bytes
+
+
 @pytest.mark.parametrize("collective", ["all_reduce", "reduce_scatter", "all_gather"])
 def test_equal_hosts_keep_the_program_of_today(collective: str) -> None:
     case = PlanCase(job([100] * 4), collective, 1 << 20)

@@ -98,6 +98,13 @@ class PathSender:
         return incast.cover(longest, quickest) if longest else 0.0
 
     @property
+    def margin(self) -> float:
+        """Seconds above the round trip in which an answer is in time, in its quickest class; 0 =
+        no round trip has been measured."""
+        known = [space.rtt.margin for space in self.spaces.values() if space.rtt.measured]
+        return min(known, default=0.0)
+
+    @property
     def quickest(self) -> float:
         """Seconds, the minimum RTT of its fastest class; 0 = none has been measured. Infinite
         without a port: see `ArrivalRate.budget`."""

@@ -36,11 +36,16 @@ class Rtt:
             self.smoothed += (sample - self.smoothed) / 8
         self.minimum = min(self.minimum, sample)
 
+    @property
+    def margin(self) -> float:
+        """Seconds above the smoothed round trip in which an answer is still in time."""
+        least = LEAST_MARGIN if LONG <= self.minimum < inf else 0.0
+        return max(4 * self.variation, least, MIN_RTO - self.smoothed)
+
     def timeout(self, attempt: int = 0) -> float:
         """Seconds to wait for an answer. Doubles with every attempt but the first: that one costs a
         datagram of a hundred bytes, and a single loss is no sign of congestion."""
-        least = LEAST_MARGIN if LONG <= self.minimum < inf else 0.0
-        base = max(self.smoothed + max(4 * self.variation, least), MIN_RTO)
+        base = self.smoothed + self.margin
         most = max(MAX_RTO, MAX_ROUND_TRIPS * self.minimum) if self.measured else MAX_RTO
         return min(base * 2.0 ** min(max(attempt - 1, 0), 16), most, LONGEST_RTO)
 

@@ -16,6 +16,7 @@ from dlcpd.core.wire.datagram import Control
 from dlcpd.core.wire.header import Header, Key, Kind
 
 ANSWER_DELAY: Final = 2e-3  # seconds CREDIT and COMPLETE wait for an ASK; half the least RTO
+LONGEST_DELAY: Final = 20e-3  # seconds; where the round trip varies by so much
 COMPANY: Final = 1e-3  # seconds; an answer this old leaves with the next control datagram
 
 
@@ -31,6 +32,7 @@ class Outbox:
     heard_ready: set[tuple[int, int]] = field(default_factory=set)  # (stream, operation) of READYs
     pinged: bool = False  # the peer has asked, and may be reached on some routes only
     answer_at: float | None = None
+    _owed_at: float = 0.0  # when the oldest of the answers came to be owed
     _again: list[Key] = field(default_factory=list)  # acknowledged once, on a path that loses
     waiting: list[Control] = field(default_factory=list)
 
@@ -103,7 +105,7 @@ class Outbox:
         if self.paths.rx.asked:
             return True
         due = self.answer_at
-        return due is not None and bool(self.waiting) and now >= due - ANSWER_DELAY + COMPANY
+        return due is not None and bool(self.waiting) and now >= self._owed_at + COMPANY
 
     def take(self, now: float, grant: int) -> list[Control]:
         """Control datagrams to send now; `grant`: bytes the peer may have in flight."""
@@ -112,9 +114,16 @@ class Outbox:
         elif self.answer_at is None and (
             self.complete or self.heard_ready or self.paths.rx.pending
         ):
-            self.answer_at = now + ANSWER_DELAY
+            self._owed_at = now
+            self.answer_at = now + self._delay
         out, self.waiting = self.waiting, []
         return out
+
+    @property
+    def _delay(self) -> float:
+        """Seconds that an answer waits for others: half of the margin of the peer's timers, as far
+        as this rank's own tell it."""
+        return min(max(self.paths.margin / 2, ANSWER_DELAY), LONGEST_DELAY)
 
     def answer(self, now: float, grant: int) -> None:
         """Queue all answers that the peer may wait for."""
@@ -141,6 +150,7 @@ class Outbox:
         told, self._again = self._again + fresh, []
         if fresh and self.paths.is_long and self.paths.is_lossy:
             self._again, self.answer_at = fresh, now + ANSWER_DELAY
+            self._owed_at = now
         for stream, operation in sorted({key[:2] for key in told}):
             transfers = [key.transfer for key in told if key[:2] == (stream, operation)]
             for at in range(0, len(transfers), control.MAX_LISTED):
