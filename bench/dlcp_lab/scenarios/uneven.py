@@ -74,9 +74,16 @@ class UnevenCase:
         return self.size if self.collective == "all_reduce" else self.size / self.racks
 
 
-# At 100 Mb/s eight engines and ranks keep two cores busy for 86 % of the time, uplinks for 60 %.
+# At 25 and 12.5 Mb/s eight engines and ranks keep two slow cores busy, and uplinks wait.
 _HALVES: Final = UnevenCase(
-    "2 racks of 4", "all_gather", 4 * MIB, 2.5, hosts=8, rate=SLOW, uplink="12500kbit", racks=2
+    "2 racks of 4",
+    "all_gather",
+    4 * MIB,
+    2.5,
+    hosts=8,
+    rate="12500kbit",
+    uplink="6250kbit",
+    racks=2,
 )
 CASES: Final = (
     UnevenCase(f"host 0 at {SLOW}", "all_reduce", 4 * MIB, 1.35, 1.45, first=SLOW),
@@ -141,9 +148,10 @@ def uneven(options: argparse.Namespace, output: Output) -> int:
             found.claim(f"{title}: bytes on an uplink / the least", share, ON_UPLINK)
     for case in FSDP:
         _claim_fsdp(case, found, options.seeds, output)
+    halves, steps = (f"{each.rate} and {each.uplink}" for each in (_HALVES, FSDP[0]))
     text = (
-        f"hosts at {RATE} both ways, uplinks of racks {UPLINK}, racks of 4 and FSDP2 {SLOW} and "
-        f"{FSDP[0].uplink}, racks interleaved, exact; "
+        f"hosts at {RATE} both ways, uplinks of racks {UPLINK}, halves in {_HALVES.name} {halves}, "
+        f"FSDP2 {steps}, racks interleaved, exact; "
         f"Gloo's ring over TCP {tcp_congestion_control()}, seeds 1..{options.seeds}"
     )
     return found.report("uneven", text).tell(output)
