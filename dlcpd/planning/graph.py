@@ -1,7 +1,8 @@
 """The network of a job as a value: hosts, switches, and links with a rate per direction."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import NamedTuple
 
 
@@ -108,7 +109,14 @@ def in_racks(
     ]
     for number, rates in enumerate(uplinks.values()):
         links += _both(core + 1 + number, core, rates)
-    return Graph(names, ("core", *uplinks), merged(links))
+    switches = _core({*names, *uplinks}), *uplinks
+    return Graph(names, switches, merged(links))
+
+
+def _core(taken: Collection[str]) -> str:
+    """A name for the core that no host or rack has."""
+    names = chain(["core"], map("core-{}".format, count(1)))
+    return next(name for name in names if name not in taken)
 
 
 def _both(node: int, above: int, rates: Rates) -> Iterator[DirectedLink]:

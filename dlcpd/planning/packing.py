@@ -63,14 +63,35 @@ class Pool:
         self._both_ways = both_ways
         self._scale = float(loads.capacity.max())
         self.capacity = loads.capacity / self._scale  # HiGHS is exact to 1e-7
+        self._least = 0.0  # rate of a tree alone; others are rounding
         self.trees: dict[Parents, Loads] = {}
 
     def add(self, parents: Parents) -> Loads:
-        """Adds a tree, and returns its loads."""
-        if parents not in self.trees:
-            ways = both_ways(parents) if self._both_ways else edges_of(parents)
-            self.trees[parents] = self._pairs.of_ways(ways)
-        return self.trees[parents]
+        """Adds a tree unless its rate is rounding, and returns its loads."""
+        if parents in self.trees:
+            return self.trees[parents]
+        ways = both_ways(parents) if self._both_ways else edges_of(parents)
+        loads = self._pairs.of_ways(ways)
+        if self._alone(loads) >= self._least:
+            self.trees[parents] = loads
+        return loads
+
+    def narrow(self, cheapest: Loads) -> None:
+        """Cut the rates of links that no trees fill: rates that differ by more than HiGHS can tell
+        apart would all be zero to it. `cheapest`: loads of the tree that costs least at the prices
+        1 / capacity, at which all links together cost their number: by duality no trees have more
+        than that many times its rate."""
+        alone = self._alone(cheapest)
+        most_load = 2 * (len(self._pairs.loads) - 1) * float(self._pairs.loads.max())
+        self.capacity = np.minimum(self.capacity, len(cheapest) * alone * most_load)
+        widest = float(self.capacity.max())
+        self.capacity, self._scale = self.capacity / widest, self._scale * widest
+        self._least = ROUNDING * alone / widest
+
+    def _alone(self, loads: Loads) -> float:
+        """The rate of a tree that has all links to itself."""
+        used = loads > 0
+        return float(np.min(self.capacity[used] / loads[used]))
 
     def generate(self, cheapest: Callable[[Loads], Parents]) -> None:
         """Adds trees until no other would raise the rate. `cheapest`: a tree by prices of links."""
@@ -79,7 +100,8 @@ class Pool:
             spread = _TIE * max(float(weights.sum()), 1e-12) / len(prices) / self.capacity
             parents = cheapest(prices + spread)
             known = parents in self.trees
-            if known or float(self.add(parents) @ prices) >= 1 - GAP:
+            dear = float(self.add(parents) @ prices) >= 1 - GAP
+            if known or dear or parents not in self.trees:
                 return
 
     def packing(self, enough: float = ENOUGH) -> Packing:
@@ -167,7 +189,7 @@ def both_ways_pool(loads: PairLoads, hubs: Iterable[int]) -> Pool:
         edges = spanning_tree(np.where(reaches, either @ prices, np.inf))
         return rooted(edges, centre(edges))
 
-    pool.add(cheapest(1 / pool.capacity))
+    pool.narrow(pool.add(cheapest(1 / pool.capacity)))
     for host in hubs:
         if reaches[host].sum() == hosts - 1:
             pool.add(tuple(ROOT if other == host else host for other in range(hosts)))

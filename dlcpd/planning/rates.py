@@ -4,6 +4,7 @@ import re
 from typing import Final
 
 MOST: Final = 10**15  # bit/s of one link: a thousand times the fastest port there is
+LONGEST: Final = 64  # characters of a value in an error
 _RATE: Final = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s?(k|m|g|t|)bit")
 _UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _FORM: Final = 'write it like "500mbit" or "100gbit"'
@@ -14,8 +15,8 @@ def bits_per_second(text: object) -> int:
     found = _RATE.fullmatch(text.strip().lower()) if isinstance(text, str) else None
     if found is None:
         if isinstance(text, str) and text.strip().startswith("-"):
-            raise ValueError(f"rate {text!r} is negative; {_FORM}")
-        raise ValueError(f"{_shown(text)} is not a rate; {_FORM}")
+            raise ValueError(f"rate {shown(text)} is negative; {_FORM}")
+        raise ValueError(f"{shown(text)} is not a rate; {_FORM}")
     rate = round(float(found[1]) * _UNITS[found[2]])
     if not rate:
         raise ValueError(f"rate {text!r} is zero; give a rate above 0, or remove the entry")
@@ -32,5 +33,10 @@ def in_words(rate: float) -> str:
     return f"{rate:.4g}bit"
 
 
-def _shown(value: object) -> str:
-    return repr(value)[:64]
+def shown(value: object) -> str:
+    """A value of a file, for errors: one line of at most LONGEST characters."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of too many digits, or lists in lists
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."

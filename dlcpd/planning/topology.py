@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from dlcpd.contract.errors import BadConfig
 from dlcpd.planning.graph import DirectedLink, Graph, Rates, in_racks, merged
-from dlcpd.planning.rates import bits_per_second
+from dlcpd.planning.rates import bits_per_second, shown
 
 MOST_HOSTS: Final = 4096
 MOST_SWITCHES: Final = 4096  # racks too
@@ -45,9 +45,8 @@ _LINK: Final = ("from", "to", "rate", "one_way")
 def parse(text: str, source: str) -> Graph:
     """The network of a topology file; `source` names the file in errors. Raises: BadConfig."""
     try:
-        return _graph(tomllib.loads(text))
-    # As in the configuration file: TOMLDecodeError and integers too long are ValueErrors.
-    except (BadConfig, ValueError, OverflowError, RecursionError) as exc:
+        return _graph(_loaded(text))
+    except BadConfig as exc:
         raise BadConfig(f"{source}: {exc}") from exc
 
 
@@ -76,6 +75,17 @@ def for_job(graph: Graph, job: Sequence[str], source: str) -> Graph:
     except BadConfig as exc:
         raise BadConfig(f"{source}: {exc}") from exc
     return smaller
+
+
+def _loaded(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise BadConfig(str(exc)) from exc
+    except (ValueError, OverflowError):
+        raise BadConfig('a number has too many digits; write rates like "100gbit"') from None
+    except RecursionError:
+        raise BadConfig("lists or tables are nested too deeply; two levels are enough") from None
 
 
 def _graph(document: dict[str, Any]) -> Graph:
@@ -107,6 +117,8 @@ def _by_rate(document: dict[str, Any]) -> Graph:
     uplinks, members, place = {}, [], dict[str, str]()
     for rack, table in _limited(racks, "racks", MOST_SWITCHES).items():
         where = f"racks.{_name(rack, 'racks')}"
+        if rack in hosts:
+            raise BadConfig(f"racks: {rack!r} is a host too; rename one of them")
         _check_table(table, _RACK, where)
         members.append(_names(table.get("hosts"), f"{where}.hosts", MOST_HOSTS))
         for host in members[-1]:
@@ -203,7 +215,9 @@ def _names(given: Any, where: str, most: int) -> tuple[str, ...]:
 
 def _name(name: Any, where: str) -> str:
     if not isinstance(name, str) or not 1 <= len(name) <= MOST_NAME:
-        raise BadConfig(f"{where}: {str(name)[:64]!r} is not a name of 1 to {MOST_NAME} characters")
+        raise BadConfig(f"{where}: {shown(name)} is not a name of 1 to {MOST_NAME} characters")
+    if not name.isprintable():  # no job can have such a host: daemons escape these characters
+        raise BadConfig(f"{where}: {shown(name)} has a character that cannot be printed; rename it")
     return name
 
 
@@ -227,7 +241,8 @@ def _check_table(table: Any, known: Iterable[str], where: str) -> None:
 
 def _check_known(name: Any, known: Iterable[str], where: str) -> None:
     if not isinstance(name, str) or name not in known:
-        raise BadConfig(f"{where}: {str(name)[:64]!r} is unknown{_near(str(name), known)}")
+        near = _near(name if isinstance(name, str) else "", known)
+        raise BadConfig(f"{where}: {shown(name)} is unknown{near}")
 
 
 def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:

@@ -223,6 +223,10 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert capsys.readouterr().err == f"dlcpctl: {file}: {said}\n"
 
 
+def test_a_file_with_a_byte_order_mark(planned: Any) -> None:
+    assert planned(f"\ufeff{SLOW}")[0] == 0
+
+
 def test_a_file_that_is_too_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     long = tmp_path / "long.toml"
     with long.open("wb") as opened:

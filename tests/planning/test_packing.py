@@ -190,3 +190,28 @@ def test_a_spanning_tree_is_the_cheapest_of_all(costs: list[int]) -> None:
     assert Counter(map(frozenset, edges)) == Counter(map(frozenset, edges_of(parents)))
     least = [max(depth(rooted(edges, node), n) for n in range(nodes)) for node in range(nodes)]
     assert least[root] == min(least)
+
+
+@pytest.mark.parametrize(
+    ("rates", "rate"),
+    [
+        ((1, 0, 10**15), 1),  # the fast link leads to a switch without other hosts
+        ((10**15, 1, 10**15), 10**15),
+        ((1, 1, 10**15), 2),
+    ],
+)
+def test_rates_that_differ_by_more_than_a_solver_tells_apart(
+    rates: tuple[int, int, int], rate: float
+) -> None:
+    ends = ((0, 1), (0, 2), (1, 2))
+    hosts, switches = (("a", "b"), ("s",)) if not rates[1] else (("a", "b", "c"), ())
+    both = [
+        DirectedLink(*way, each)
+        for (a, b), each in zip(ends, rates, strict=True)
+        for way in ((a, b), (b, a))
+        if each
+    ]
+    graph = Graph(hosts, switches, tuple(sorted(both)))
+    packed = packing.all_reduce(graph)
+    check(graph, packed, both_ways=True)
+    assert packed.rate == pytest.approx(rate)

@@ -50,6 +50,7 @@ rate = "3gbit"
 one_way = true
 """
 G = 10**9
+HUGE = "0x" + "0" * 9999 + "f" * 9999  # Python does not write integers of so many digits
 
 
 def test_hosts_in_racks() -> None:
@@ -94,7 +95,7 @@ MISTAKES = {
     "unknown key": (RACKS, "uplink = \"40", "uplnk = \"40", "unknown key 'uplnk' in racks.right; "),
     "key missing": (RACKS, 'uplink = "40gbit"', "", "racks.right: uplink is missing; add it"),
     "unknown host": (RACKS, '["c"]', '["cc"]', "racks.right.hosts: 'cc' is unknown; did you m"),
-    "host of another kind": (RACKS, '["c"]', "[3]", "racks.right.hosts: '3' is not a name"),
+    "host of another kind": (RACKS, '["c"]', "[3]", "racks.right.hosts: 3 is not a name"),
     "no list": (RACKS, '["c"]', '"c"', "racks.right.hosts: must be a list of 1 to"),
     "host in no rack": (RACKS, '["a", "b"]', '["a"]', "racks: host 'b' is in no rack; add it"),
     "two racks": (RACKS, '["c"]', '["c", "a"]', "racks.right.hosts: 'a' is in rack 'left' too; re"),
@@ -112,7 +113,7 @@ MISTAKES = {
     "racks with links": (LINKS, "switches", "racks = {}\nswitches", "racks: not with a list of ho"),
     "no links": ('hosts = ["a"]', "", "", "links: give 1 to"),
     "unknown end": (LINKS, 'to = "a"', 'to = "t"', "links[2].to: 't' is unknown; known: a, b, c"),
-    "unknown end of a link": (LINKS, 'to = "a"', 'to = 7', "links[2].to: '7' is unknown; known: a"),
+    "unknown end of a link": (LINKS, 'to = "a"', 'to = 7', "links[2].to: 7 is unknown; known: a"),
     "to itself": (LINKS, 'to = "a"', 'to = "c"', "links[2]: from and to are both 'c'; name two"),
     "no rate": (LINKS, 'rate = "2gbit"', "", "links[2]: rate is missing; add it"),
     "one_way": (LINKS, "true", '"yes"', "links[2].one_way: must be true or false"),
@@ -121,7 +122,16 @@ MISTAKES = {
     "unconnected": (LINKS, 'to = "c"', 'to = "b"', "hosts: 'c' is not connected: no links lead"),
     "no way back": (LINKS, 'from = "c"', 'from = "b"', "is not connected: no links lead from it"),
     "long name": (RACKS, "c = ", f"{'c' * 300} = ", "hosts: 'ccc"),
-    "deep": (RACKS, RACKS, "a = " + "[" * 5000, "net.toml: "),
+    "deep": (RACKS, RACKS, "a = " + "[" * 5000, "net.toml: lists or tables are nested too deeply"),
+    "digits": (RACKS, '"25gbit"', "9" * 5000, "net.toml: a number has too many digits; write"),
+    "huge": (RACKS, '"25gbit"', HUGE, "hosts.c: a value of type int is not a rate; write it"),
+    "huge name": (RACKS, '["c"]', f"[{HUGE}]", "racks.right.hosts: a value of type int is not a n"),
+    "huge end": (LINKS, 'to = "a"', f"to = {HUGE}", "links[2].to: a value of type int is unknown;"),
+    "long": (RACKS, '"25gbit"', f'"-{HUGE}"', "000... is negative; write it like"),
+    "two lines": (RACKS, "c = ", '"c\\nd" = ', "hosts: 'c\\nd' has a character that cannot be pri"),
+    "escape": (RACKS, "right", '"\\u001b[2J"', "racks: '\\x1b[2J' has a character that cannot be"),
+    "backwards": (LINKS, '["s"]', '["s\\u202e"]', "switches: 's\\u202e' has a character that can"),
+    "a rack is a host": (RACKS, "racks.left", "racks.c", "racks: 'c' is a host too; rename one"),
 }  # fmt: skip
 
 
@@ -132,6 +142,13 @@ def test_a_mistake_is_one_error_with_its_place(case: str) -> None:
         parse(text.replace(old, new), "net.toml")
     assert str(caught.value).startswith("net.toml: ")
     assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_core_has_a_name_of_its_own() -> None:
+    graph = parse(
+        RACKS.replace("left", "core").replace("c =", "core-1 =").replace('"c"', '"core-1"'), "x"
+    )
+    assert graph.switches == ("core-2", "core", "right") and "core-1" in graph.hosts
 
 
 def test_too_many_hosts_are_refused() -> None:

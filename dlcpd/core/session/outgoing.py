@@ -107,9 +107,11 @@ class Outgoing:
         credit = max(window // width, min(window, 1))  # a share may be less than a datagram
         index, room, enough = self.paths.pick(traffic_class, sender.run, credit, now)
         in_flight = self.paths.in_flight(traffic_class)
-        room = min(room, credit - in_flight, MAX_BATCH)
+        left = credit - in_flight
+        room = min(room, left, MAX_BATCH)
         if room <= 0 or (room < enough and in_flight):
-            self._wake_by_pace(traffic_class, now)
+            if left > 0:  # else the next CREDIT of the peer lets it out, and no pace does
+                self._wake_by_pace(traffic_class, now)
             self.held = True
             return None
         limit = min(room, allowance // width)

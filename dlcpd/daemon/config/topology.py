@@ -19,7 +19,7 @@ def read_topology(file: Path, where: str) -> str:
             raise BadConfig(
                 f"{where}: is longer than {MOST_BYTES >> 20} MiB: is it a topology file?"
             )
-        return data.decode()
+        return data.decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except OSError as exc:
         raise BadConfig(f"{where}: cannot be read: {exc.strerror}") from exc
     except UnicodeDecodeError as exc:
