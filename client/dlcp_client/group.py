@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, Unpack
 
 from msgspec.structs import replace
 
@@ -10,6 +10,7 @@ from dlcp_client.arena.blocks import A, Arrays, Block
 from dlcp_client.operations.operation import Operation
 from dlcp_client.operations.prepared import PreparedRequests
 from dlcp_client.operations.requests import ANY, ReductionOptions
+from dlcp_client.operations.results import own_part
 from dlcp_client.operations.submission import Submission
 from dlcp_client.operations.work import Work
 from dlcpd.contract.errors import BadTensor, SessionClosed
@@ -18,6 +19,8 @@ from dlcpd.contract.policy import EXACT, LossPolicy
 
 if TYPE_CHECKING:
     from .session import Session
+
+PAIR: Final = 2  # ranks
 
 
 class Group(Generic[A]):
@@ -44,6 +47,7 @@ class Group(Generic[A]):
         self._request = PreparedRequests(session.library).request
         self._nowhere = self._block(session.library.nothing)
         self._ranges = session.library.ranges
+        self._pair = self.size == PAIR and session.hosts == 1  # on hosts, a plan may add otherwise
         self._closed = False
         self._closing = threading.Lock()
 
@@ -151,14 +155,18 @@ class Group(Generic[A]):
     ) -> Work[A]:
         """Reduce `input` over all ranks; part r goes to the `output` of rank r. `sizes`: elements
         by part, if they differ. A bounded operation adds its residual to an `input` of
-        `Session.empty`. There, `output` may be this rank's part of `input`, which saves a copy."""
+        `Session.empty`. There, `output` may be this rank's part of `input`, which saves a copy.
+        Elsewhere, `wait` may still read `input`."""
         given, target = self._block(input), self._block(output)
         rows = [(size, target.count) for size in sizes or ()]
         message = self._request(
             "reduce_scatter", given, op, sizes=rows, schedule=schedule, **options
         )
-        own = sum(sizes[: self.rank]) if sizes else self.rank * target.count
-        return self._run(Operation(message, target, given, own=own))
+        own, added = sum(sizes[: self.rank]) if sizes else self.rank * target.count, None
+        if self._pair:
+            library, first = self.session.library, not self.rank
+            added = own_part(library, message, target, given, own, first=first)
+        return self._run(Operation(message, target, given, own=own, added=added))
 
     def all_to_all(
         self,

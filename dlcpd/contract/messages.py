@@ -180,7 +180,9 @@ class Submit(Struct, array_like=True, forbid_unknown_fields=True, gc=False, tag=
     name of contract.codec, or empty; `fill` applies to its rounding errors too. `computes`: of an
     all_reduce that is not in place; the engine reduces into the input, and the client computes the
     output from it: see Due. A codec of GATHERS then encodes the output alone, and nothing of its
-    rounding errors is kept.
+    rounding errors is kept. `adds`: of an exact sum or average of a reduce_scatter of two ranks;
+    the engine leaves the other rank's contribution in the output, and reads nothing of this rank's
+    part of the input: the client adds that part afterwards.
     """
 
     operation: Annotated[int, between(1, MAX_OPERATION)]
@@ -211,6 +213,7 @@ class Submit(Struct, array_like=True, forbid_unknown_fields=True, gc=False, tag=
     submitted: Annotated[float, between(0.0, 1e12)] = 0.0
     codec: Annotated[str, most(MAX_CODEC)] = ""
     computes: bool = False
+    adds: bool = False
 
 
 class Due(IpcMessage, frozen=True, tag=20):

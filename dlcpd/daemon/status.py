@@ -69,6 +69,7 @@ def _session(session: LocalSession, now: float, epoch: float) -> dict[str, Any]:
         "proof": session.proof.value,
         "plan": session.plan,
         "plan_version": session.version,
+        "least_bps": session.least_bps,
         "age": now - session.joined_at if session.joined_at else 0.0,
         "started": epoch + session.joined_at if session.joined_at else None,
         "peers": [_peer(link) for link in membership.links.values()],

@@ -16,6 +16,7 @@ from dlcpd.numerics.elements import INTEGERS, STORAGE
 from dlcpd.numerics.reduce import supports
 from dlcpd.schedules.model import Program
 
+PAIR: Final = 2  # ranks
 ALIGNMENT: Final = 64  # bytes; a cache line: where an operation's memory begins
 
 
@@ -29,6 +30,7 @@ def check(ask: Submit, group: Group) -> None:
     _check_layers(ask, size)
     _check_divided(ask)
     _check_computes(ask)
+    _check_adds(ask, group)
 
 
 def memory_of(ask: Submit, arena: Bytes, which: str) -> Bytes:
@@ -110,6 +112,17 @@ def _check_divided(ask: Submit) -> None:
 def _check_computes(ask: Submit) -> None:
     if ask.computes and ask.collective != "all_reduce":
         raise BadMessage(f"operation {ask.operation}: in {ask.collective} no client computes")
+
+
+def _check_adds(ask: Submit, group: Group) -> None:
+    """A residual would be added to a part that the engine does not read."""
+    exact = not (ask.max_loss or ask.codec or ask.name)
+    reduces = ask.collective == "reduce_scatter" and ask.reduce in ("sum", "avg")
+    if ask.adds and not (reduces and exact and group.size == PAIR):
+        raise BadMessage(
+            f"operation {ask.operation}: its client adds its own part, which only an exact sum or "
+            f"average without a name allows, in a reduce_scatter of two ranks"
+        )
 
 
 def _check_exempt(ask: Submit, size: int) -> None:

@@ -143,6 +143,7 @@ class GroupRequests:
             ask.divided,
             ask.codec,
             ask.computes,
+            ask.adds,
             self.group.number,
             self._network.version if self._network is not None else 0,
             *ask.sizes,

@@ -86,6 +86,7 @@ def task_of(ask: Submit, group: Group) -> Task:
         codec=ask.codec,
         item=item,
         computes=ask.computes,
+        adds=ask.adds,
     )
 
 

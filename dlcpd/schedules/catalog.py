@@ -50,6 +50,7 @@ class Task:
     codec: str = ""  # see numerics.codecs; empty: values are not encoded; of results if `computes`
     item: int = 1  # bytes of an element, if there is a codec
     computes: bool = False  # whether the client computes the results of an all_reduce from the sums
+    adds: bool = False  # this rank's own: whether the client adds its part of a reduce_scatter
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +163,10 @@ def _parts(task: Task, place: Place) -> tuple[Any, ...]:
     return task.sizes, task.root
 
 
+def _reduced_parts(task: Task, place: Place) -> tuple[Any, ...]:
+    return task.sizes, min(place.chunk_bytes, LONGEST)
+
+
 def _one_pair(task: Task, place: Place) -> tuple[Any, ...]:
     return task.peer, task.size
 
@@ -202,7 +207,9 @@ CATALOG: Final[dict[str, dict[str, Recipe]]] = {
     "scatter": {"direct": Recipe(gather.scatter, _parts)},
     "reduce_scatter": {
         "direct": Recipe(
-            reduce_scatter.reduce_scatter, lambda t, p: (t.sizes, min(p.chunk_bytes, LONGEST))
+            reduce_scatter.reduce_scatter,
+            lambda t, p: (*_reduced_parts(t, p), t.adds),
+            _reduced_parts,
         ),
         "forest": Recipe(forest.reduce_scatter, _parts_forest),
     },

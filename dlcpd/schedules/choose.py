@@ -52,6 +52,8 @@ def choose(task: Task, place: Place, schedule: str | None = None, share: Share =
         task = replace(task, size=size)
     name, why = _name(task, place, schedule, whole=by_range or share.of == 1)
     recipe = recipes.get(name)
+    if task.adds and name != "direct":
+        raise UnknownSchedule(f"its client adds its part only in schedule direct, not {name}")
     if recipe is None:
         names = ", ".join(recipes)
         raise UnknownSchedule(f"no schedule {name!r} for {task.collective}: one of {names}")

@@ -338,7 +338,7 @@ def copies_of_a_broadcast(rank: int, store: str) -> list[str]:
         tensor = torch.full((LARGE,), float(rank))
         with (
             mock.patch("dlcp_client.operations.places.copy_bytes", copy),
-            mock.patch("dlcp_client.operations.work.copy_bytes", copy),
+            mock.patch("dlcp_client.operations.results.copy_bytes", copy),
         ):
             session.world.broadcast(tensor, 1).wait()
         if copied != [tensor.nbytes]:

@@ -7,6 +7,8 @@ from typing import Final
 
 import pytest
 
+from dlcp_lab.bench.collectives import COLLECTIVES, HALVES
+from dlcp_lab.bench.spmd_rank import CASES
 from dlcpd.cli.extensions import installed
 from dlcpd.ctl.arguments import parser
 from tests.named import has_function
@@ -92,6 +94,18 @@ COMMANDS: Final = {
         "dlcpctl bench fused --model-parallel --compiled --switch 50mbit --sizes 4M"
     ),
     "schedules at two rates": "dlcpctl bench schedules --switch 50mbit",
+    "a reduce-scatter and an all-gather, beside an all-reduce": (
+        "dlcpctl bench collectives --collectives all_reduce,reduce_scatter+all_gather --sizes 64M"
+    ),
+    "a step of FSDP2": "dlcpctl bench spmd --cases sharded --backends dlcp",
+}
+# Ways of a figure that its bench compares, as it lists them
+ROWS: Final = {
+    "a reduce-scatter and an all-gather, beside an all-reduce": (
+        {"all_reduce", HALVES},
+        set(COLLECTIVES),
+    ),
+    "a step of FSDP2": ({"spmd", "fsdp2"}, set(CASES["sharded"])),
 }
 BAD_INPUT: Final = {
     "an illegal transformation": (
@@ -157,3 +171,9 @@ def test_each_promise_and_each_kind_of_bad_input_has_its_test(test: str) -> None
 @pytest.mark.parametrize("figure", COMMANDS)
 def test_each_command_is_one_of_dlcpctl(figure: str) -> None:
     parser({}, installed()).parse_args(shlex.split(COMMANDS[figure])[1:])
+
+
+@pytest.mark.parametrize("figure", ROWS)
+def test_each_figure_is_of_rows_that_its_bench_has(figure: str) -> None:
+    compared, rows = ROWS[figure]
+    assert figure in COMMANDS and compared <= rows

@@ -92,11 +92,14 @@ def parts(seed: int, world: int) -> list[torch.Tensor]:
     return [torch.randint(-1000, 1000, (SIZE,), generator=made).float() for _ in range(world)]
 
 
-def test_status_names_the_plan_and_its_gain(job: list[Session]) -> None:
-    plans = {session.status()["sessions"][0]["plan"] for session in job}
-    assert len(plans) == 1
-    [plan] = plans
+def test_status_names_the_plan_its_gain_and_the_slowest_link(
+    job: list[Session], request: pytest.FixtureRequest
+) -> None:
+    rows = [session.status()["sessions"][0] for session in job]
+    [plan] = {row["plan"] for row in rows}
     assert plan.startswith("forest: gain "), plan
+    slowest = 1e9 if "racks" in request.node.name else 2.5e9  # an uplink; host2
+    assert {row["least_bps"] for row in rows} == {slowest}
 
 
 def test_all_collectives_have_the_right_results(job: list[Session]) -> None:

@@ -109,6 +109,25 @@ def test_a_changed_link_is_noticed_and_measured_again(
     assert again.seconds > 1e-5
 
 
+def test_a_result_holds_for_links_of_about_its_rate(
+    sessions: list[Session], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the daemons of two hosts knew the rate; 0: they do not."""
+
+    def measured(bps: int, steps: int = 1) -> list[int]:
+        for session in sessions:
+            rows = [{"session": -1, "least_bps": 1}, {"session": session.number, "least_bps": bps}]
+            monkeypatch.setattr(session, "hosts", 2)
+            monkeypatch.setattr(session, "status", lambda rows=rows: {"sessions": rows})
+        return on_ranks(
+            sessions, lambda group, rank: trained(group, rank, tmp_path, steps)[0].measured
+        )
+
+    assert measured(10**9, COMPARED + 1) == [1 + COMPARED] * 2
+    assert measured(930 * 10**6) == [0, 0]
+    assert measured(10**8) == measured(0) == [2, 2]
+
+
 def test_a_damaged_result_is_measured_anew(
     sessions: list[Session], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -113,6 +113,43 @@ def test_ranks_must_agree_on_it(change: dict[str, Any]) -> None:
     assert ready(**change).agrees_with(mirrored(ready(**change)))
 
 
+# Of two ranks, with 50,000 elements each
+SCATTERED: dict[str, Any] = {
+    "collective": "reduce_scatter",
+    "output_count": 50_000,
+    "output": 0,
+    "in_place": False,
+}
+
+
+@pytest.mark.parametrize("op", ["sum", "avg"])
+def test_a_rank_may_add_its_part_itself_whatever_the_other_does(op: str) -> None:
+    asked = SCATTERED | {"reduce": op}
+    assert ready(**asked, adds=True) == ready(**asked)
+    assert make(**asked, adds=True).program.scratch == ()
+
+
+def test_requests_that_differ_in_what_the_client_adds_have_plans_of_their_own() -> None:
+    session, accounts = session_of(2), Accounts()
+    group = submissions(session)
+    made = [group.make(submit(**SCATTERED, adds=a), ARENA, accounts, 10.0) for a in (False, True)]
+    assert made[0].program != made[1].program
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"collective": "all_reduce", "output_count": 100_000}, {"reduce": "max"}, BOUNDED,
+        {"name": "n"}, {"codec": "bf16", "fill": "zero"}, {"world": 4, "output_count": 25_000},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_client_adds_its_part_only_to_an_exact_sum_of_two(change: dict[str, Any]) -> None:
+    make(**SCATTERED | change)
+    with pytest.raises(BadMessage, match="its client adds its own part, which only an exact sum"):
+        make(**SCATTERED | change, adds=True)
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "told"),
     [

@@ -173,3 +173,13 @@ def test_what_one_rank_alone_knows_is_not_in_the_fingerprint() -> None:
 def test_what_is_unknown_is_refused(collective: str, schedule: str | None, why: str) -> None:
     with pytest.raises(UnknownSchedule, match=why):
         choose(Task(collective=collective), place(2), schedule)
+
+
+def test_a_client_adds_its_part_in_the_direct_schedule_only() -> None:
+    task = Task(collective="reduce_scatter", sizes=(4096, 8192), adds=True)
+    assert (
+        choose(task, place(2)).fingerprint
+        == choose(replace(task, adds=False), place(2)).fingerprint
+    )
+    with pytest.raises(UnknownSchedule, match="adds its part only in schedule direct, not forest"):
+        choose(task, place(2), "forest")

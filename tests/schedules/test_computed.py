@@ -247,3 +247,19 @@ def test_sums_that_clients_get_are_those_of_other_schedules(hosts: Hosts) -> Non
         scattered = [reduce_scatter(r, tuple(parts), CHUNK) for r in ranks]
         assert b"".join(run(scattered, parts)) == sums
     assert run(made, outputs, compute=copied) == [sums] * world
+
+
+@pytest.mark.parametrize("adds", [(True, False), (False, True), (True, True)])
+def test_an_output_gets_what_the_client_adds_to(adds: tuple[bool, bool]) -> None:
+    sizes = (3 * CHUNK + 8, 2 * CHUNK)
+    inputs = [np.arange(sum(sizes) // 4, dtype=np.float32) * (rank + 1) for rank in range(2)]
+    made = interpret(
+        [reduce_scatter(rank, sizes, CHUNK, adds[rank]) for rank in range(2)],
+        [each.view(np.uint8) for each in inputs],
+        outputs=sizes,
+        dtype="float32",
+        op="sum",
+    )
+    for rank, part in enumerate((slice(0, sizes[0] // 4), slice(sizes[0] // 4, None))):
+        other, both = inputs[1 - rank][part], inputs[0][part] + inputs[1][part]
+        assert np.array_equal(made[rank].view(np.float32), other if adds[rank] else both)

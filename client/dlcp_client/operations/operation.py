@@ -10,7 +10,8 @@ from dlcp_client.arena.blocks import A, Block, Library
 from dlcp_client.arena.memory import Region
 from dlcp_client.device.seam import Event
 from dlcp_client.operations.requests import part
-from dlcp_client.operations.work import Kept, Work
+from dlcp_client.operations.results import Deliver, OwnPart, copy_result
+from dlcp_client.operations.work import Work
 from dlcpd.contract.collectives import COLLECTIVES
 from dlcpd.contract.messages import Submit
 
@@ -26,7 +27,7 @@ class Placed(Struct, frozen=True, eq=False):
     memory: Any  # array or Region that holds the memory
     region: Region | None = None  # the copy that the engine works on
     direct: bool = False  # the engine works on the caller's own memory
-    kept: Kept | None = None  # the part that the caller's array has already
+    deliver: Deliver = copy_result  # from the region to the caller's array, on this host
     ready: Event | None = None  # end of the copy to the region; None: it has ended
 
 
@@ -40,6 +41,7 @@ class Operation(Struct, Generic[A], eq=False):
     reads: bool = True  # whether the input's values are read
     writes: bool = True  # whether the output's values change
     own: int = -1  # first element of this rank's part in the array of all parts; -1: there is none
+    added: OwnPart[A] | None = None  # the part, if this client may add it
     after: Event | None = None  # end of earlier work on the device
     work: Work[A] = cast("Any", None)
     source: Placed | None = None

@@ -14,7 +14,7 @@ from dlcp_client.device.seam import Event
 from dlcp_client.operations.lanes import Lanes
 from dlcp_client.operations.open_operations import Operations
 from dlcp_client.operations.operation import Operation, Placed
-from dlcp_client.operations.work import Kept
+from dlcp_client.operations.results import Deliver, KeptPart, copy_result
 from dlcpd.contract.collectives import COLLECTIVES, Shape
 from dlcpd.contract.errors import ArenaFull, BadTensor
 
@@ -66,8 +66,9 @@ class Places:
         self, operation: Operation[A], until: float
     ) -> tuple[Placed, Placed] | None:
         """Place both arrays in one region, the smaller one as this rank's part of the larger one:
-        the engine then copies no part of this rank. None: one of them is in place, on a device or
-        empty, or the part is not aligned or not within the larger one."""
+        the engine then copies no part of this rank, and a part that the client adds stays where it
+        is. None: one of them is in place, on a device or empty, or the part is not aligned or not
+        within the larger one."""
         output, input = operation.output, operation.input
         gathers, large, small = _by_size(operation)
         start, size = operation.own * small.itemsize, small.nbytes
@@ -77,14 +78,21 @@ class Places:
             return None
         region = self.room(partial(self._arena.region, large.nbytes), until)
         part = region.part(start, size)
+        deliver: Deliver = copy_result
         if gathers:
             _fill(part.address, input)
-            kept = None
             if not output.parts and input.address == output.address + start:
-                kept = Kept(input.address, start, start + size)
-            return Placed(part.offset, part), Placed(region.offset, region, region, kept=kept)
-        _fill(region.address, input)
-        return Placed(region.offset, region), Placed(part.offset, part, part)
+                deliver = KeptPart(input.address, start, start + size).deliver
+            target = Placed(region.offset, region, region, deliver=deliver)
+            return Placed(part.offset, part), target
+        if operation.added is None:
+            _fill(region.address, input)
+        else:
+            operation.message.adds, deliver = True, operation.added.deliver
+            copy_bytes(region.address, input.address, start)
+            stop = start + size
+            copy_bytes(region.address + stop, input.address + stop, large.nbytes - stop)
+        return Placed(region.offset, region), Placed(part.offset, part, part, deliver=deliver)
 
     def _is_own_part(self, operation: Operation[A]) -> bool:
         """Whether both arrays lie in the arena, the smaller one as this rank's part of the larger

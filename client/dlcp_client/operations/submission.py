@@ -192,7 +192,7 @@ class Submission(Generic[A]):
             self._places.wait_for(lambda: len(held) < MAX_HELD, until)
         work, message = operation.work, operation.message
         if target.region is not None and operation.writes:
-            work.lands_in(target.region, target.kept)
+            work.lands_in(target.region, target.deliver)
         message.input, message.output = source.offset, target.offset
         message.submitted = work.begun
         message.in_place = (source.direct or target.direct) and not operation.result_only

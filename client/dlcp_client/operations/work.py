@@ -3,12 +3,13 @@
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar, cast
 
 from dlcp_client.arena.blocks import A, Block, Library
-from dlcp_client.arena.memory import Region, copy_bytes
+from dlcp_client.arena.memory import Region
 from dlcp_client.device.seam import Event
 from dlcp_client.operations.due_steps import DueSteps
+from dlcp_client.operations.results import Deliver, copy_result
 from dlcpd.contract.errors import BadTensor, DeviceFailed, DlcpError, error_for
 from dlcpd.contract.messages import Completed
 
@@ -31,14 +32,6 @@ _NOTHING: Final = Completed(
     source=-1,
     also_released=[],
 )
-
-
-class Kept(NamedTuple):
-    """Bytes [start, stop) of a result, which lie at `address` already."""
-
-    address: int
-    start: int
-    stop: int
 
 
 class Progress(Protocol):
@@ -101,7 +94,7 @@ class Work(Generic[A]):
         self.due: DueSteps | None = None  # of an operation in which this client computes
         self._progress = progress
         self._region: Region | None = None  # region of the result; None: `tensor` itself
-        self._kept: Kept | None = None  # the part of it that is not copied
+        self._deliver: Deliver = copy_result
         self._device, self._after = block.device, after
         self._landed: Event | None = None  # end of a started copy to the device
         self._outcome: Completed | DlcpError | None = None
@@ -205,16 +198,16 @@ class Work(Generic[A]):
         if watch:
             self._progress.watch(self)
 
-    def lands_in(self, region: Region | None, kept: Kept | None = None) -> None:
-        """Set the region of the result, before the submission; None: `tensor` itself. `kept`: the
-        part of the result that `tensor` has already."""
-        self._region, self.copied, self._kept = region, region is not None, kept
+    def lands_in(self, region: Region | None, deliver: Deliver = copy_result) -> None:
+        """Set the region of the result, before the submission; None: `tensor` itself. `deliver`:
+        from there to `tensor`, on this host."""
+        self._region, self.copied, self._deliver = region, region is not None, deliver
 
     def settle(self, outcome: Completed | DlcpError) -> None:
         """Set the outcome. Called once."""
         self._outcome, self.settled = outcome, True
         if isinstance(outcome, DlcpError):
-            self._region = None
+            self._region, self._deliver = None, copy_result
 
     def complete(self) -> None:
         """Run the callbacks of the Future, on this thread. Called once, after the end."""
@@ -229,10 +222,11 @@ class Work(Generic[A]):
         """
         with self._copying:
             region, self._region = self._region, None
+            deliver, self._deliver = self._deliver, copy_result  # keeps no memory any longer
             if region is None:
                 return False
             try:
-                self._copy(region)
+                self._copy(region, deliver)
             except (BadTensor, DeviceFailed) as exc:
                 self._outcome = exc.with_traceback(None)  # which would keep `region` alive
             return True
@@ -244,7 +238,7 @@ class Work(Generic[A]):
         """
         self._raise_or_copy()
 
-    def _copy(self, region: Region) -> None:
+    def _copy(self, region: Region, deliver: Deliver) -> None:
         """Copy `region` to the tensor. Raises: BadTensor, DeviceFailed."""
         target = self._progress.library.block(self.tensor)  # its memory may have changed since
         size = len(region.memory)
@@ -254,17 +248,7 @@ class Work(Generic[A]):
                 f"{target.nbytes} B now; leave it alone until the operation is done"
             )
         if target.device is None or self._after is None:
-            kept = self._kept
-            if kept is not None and kept.address == target.address + kept.start:
-                copy_bytes(target.address, region.address, kept.start)
-                rest = size - kept.stop
-                copy_bytes(target.address + kept.stop, region.address + kept.stop, rest)
-                return
-            at = region.address
-            for part in target.parts or (target,):
-                size = part.count * part.itemsize
-                copy_bytes(part.address, at, size)
-                at += size
+            deliver(target, region)
         else:
             self._landed = self._progress.deliver(target, region, self._after)
 

@@ -83,6 +83,14 @@ class LocalSession:
             return "broken"
         return "open" if self.joined_at else "joining"
 
+    @property
+    def least_bps(self) -> int:
+        """The least rate of a host or an uplink of its network, bit/s; 0: it is not known."""
+        told = [capacity for _, capacity in self.network]
+        rates = [rate for one in told for rate in (sum(one.out_bps), sum(one.in_bps))]
+        uplinks = [rate for one in told for rate in (one.up_bps, one.down_bps) if rate]
+        return min([*rates, *uplinks], default=0)
+
     def __str__(self) -> str:
         return f"rank {self.membership.rank} of job {self.title!r} on {self.membership.host}"
 

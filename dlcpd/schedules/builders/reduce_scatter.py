@@ -6,11 +6,13 @@ from dlcpd.schedules.model import Program
 
 
 @PROGRAMS
-def reduce_scatter(rank: int, sizes: Sizes, chunk_bytes: int) -> Program:
+def reduce_scatter(rank: int, sizes: Sizes, chunk_bytes: int, adds: bool = False) -> Program:
     """INPUT is a part for every rank, of `sizes` bytes; OUTPUT the sum of this rank's part.
 
     Contributions are lossy; the owner of a part adds them in the order of ranks. In place,
     OUTPUT is this rank's part of INPUT.
+
+    `adds`: of two ranks, the client adds its own part. OUTPUT then gets the other's contribution.
     """
     draft, offsets = Draft(rank, len(sizes)), [sum(sizes[:at]) for at in range(len(sizes))]
     parts = [cut(of_input(at, size), chunk_bytes) for at, size in zip(offsets, sizes, strict=True)]
@@ -20,5 +22,9 @@ def reduce_scatter(rank: int, sizes: Sizes, chunk_bytes: int) -> Program:
                 draft.send(peer, span, lossy=True)
         for own in parts[rank][row : row + 1]:
             result = of_output(own.start - offsets[rank], own.size)
-            draft.reduce_from_all(result, own, lossy=True)
+            if adds:
+                [other] = draft.others
+                draft.receive(other, result, lossy=True, origin=own.start)
+            else:
+                draft.reduce_from_all(result, own, lossy=True)
     return draft.program(*draft.others)

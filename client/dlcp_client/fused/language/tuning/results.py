@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 from hashlib import blake2b
-from math import isfinite
+from math import isfinite, log2
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,6 +19,7 @@ from dlcpd import __version__
 from dlcpd.contract.errors import RanksDisagree
 from dlcpd.ipc.held_folder import PRIVATE_FOLDER, HeldFolder
 
+CLASS: Final = 1e9  # bit/s; other classes double or halve it. No usual rate is at a border of two
 FORMAT: Final = "1"  # of files; another one has other names
 MOST_BYTES: Final = 64 << 10  # of a file; one has a few hundred bytes per candidate
 MOST_FILES: Final = 500  # beyond, the oldest goes
@@ -69,13 +70,15 @@ def decoded(data: bytes) -> Result:
 def key_of(group: Group[Tensor], what: str, text: str, options: str) -> str:
     """What a result holds for: equal on all ranks, which call it alike. `text` has the program, or
     the training, with its sizes; of hosts count the number, their ranks and their CPUs, not their
-    names. `what` and `options`: for the error; options count as well.
+    names; of the network the class of its slowest link. `what` and `options`: for the error;
+    options count as well.
 
     Raises: RanksDisagree if ranks have other versions, texts or options.
     """
-    hosts = [one.decode().split("\n", 1) for one in every(group, "\n".join(_here()).encode())]
-    names = [host for host, _ in hosts]
-    place = [f"{names.index(host)} {cpu}" for host, cpu in hosts]
+    told = "\n".join([*_here(), "" if group.rank else _link(group)])
+    hosts = [one.decode().split("\n", 2) for one in every(group, told.encode())]
+    names = [host for host, *_ in hosts]
+    place = [f"{names.index(host)} {cpu} {link}" for host, cpu, link in hosts]
     parts = [FORMAT, __version__, torch.__version__, options, text, *place]
     key = blake2b("\n".join(parts).encode(), digest_size=16)
     if len(set(every(group, key.digest()))) > 1:
@@ -84,6 +87,16 @@ def key_of(group: Group[Tensor], what: str, text: str, options: str) -> str:
             f"({torch.__version__}), or {options}: give all the same"
         )
     return key.hexdigest()
+
+
+def _link(group: Group[Tensor]) -> str:
+    """The class of the slowest link of the job's network; empty: the daemon knows none."""
+    session = group.session
+    if session.hosts == 1:
+        return ""
+    rows = session.status().get("sessions", [])
+    rates = [row.get("least_bps", 0) for row in rows if row["session"] == session.number]
+    return str(round(log2(rates[0] / CLASS))) if any(rates) else ""
 
 
 def _here() -> tuple[str, str]:
