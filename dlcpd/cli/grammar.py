@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dlcpd.contract.command_line import Parser
 from dlcpd.contract.errors import BadConfig
 
 Commands = Any  # argparse has no public name for what add_subparsers returns
@@ -34,7 +35,7 @@ class OnDemand:
         return getattr(importlib.import_module(self.module), self.name)(*arguments)
 
 
-class LateParser(argparse.ArgumentParser):
+class LateParser(Parser):
     """A command whose arguments are added at its first use, since their modules take long to
     import. `fill` adds them; None: they were added."""
 
@@ -95,7 +96,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
 
 def late(commands: Commands, name: str, text: str, module: str) -> None:
     """Add a command, or a group of them, that `module.fill(parser)` completes at its first use."""
-    made: LateParser = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    made: LateParser = commands.add_parser(name, help=text, description=text)
     made.fill = OnDemand(module, "fill")
 
 
@@ -117,9 +118,7 @@ def command(
     needs: Sequence[Need] = (),
 ) -> argparse.ArgumentParser:
     """Add a command to a group; see `prepare`."""
-    made: argparse.ArgumentParser = commands.add_parser(
-        name, help=text, description=text, allow_abbrev=False
-    )
+    made: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
     prepare(made, run, needs=needs)
     return made
 

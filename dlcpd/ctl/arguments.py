@@ -60,7 +60,6 @@ def parser(
         prog="dlcpctl",
         description="Inspect, measure and verify dlcpd.",
         epilog=EXIT_CODES,
-        allow_abbrev=False,
         formatter_class=_Help,
     )
     top.add_argument("--version", action=ShowVersions)

@@ -22,7 +22,7 @@ def cordon(options: argparse.Namespace, output: Output) -> int:
 
 def uncordon(options: argparse.Namespace, output: Output) -> int:
     """Let new jobs in. Raises: NotPermitted; as Conversation does."""
-    found = ask(options.socket, CordonRequest(on=False, kept=True, why=""))
+    found = ask(options.socket, CordonRequest(on=False, kept=not options.once, why=""))
     output.line("new jobs are taken" if found.ready else f"no new jobs are taken: {found.text}")
     output.document(asdict(found))
     return 0

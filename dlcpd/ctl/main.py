@@ -16,6 +16,7 @@ from dlcpd.cli.output import Output
 from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.contract.printable import lines
 from dlcpd.ctl.arguments import parser
+from dlcpd.ipc.standard_output import open_missing
 
 OK: Final = 0
 FAILED: Final = 1
@@ -25,6 +26,7 @@ INTERRUPTED: Final = 130  # 128 + SIGINT, as a shell reports it
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command."""
+    open_missing()
     options = parser(os.environ, installed()).parse_args(arguments)
     before = signal.signal(signal.SIGTERM, _interrupt)  # so that started processes are stopped
     try:

@@ -49,6 +49,11 @@ def add(commands: Commands, environ: Mapping[str, str]) -> None:
         made[name].add_argument(
             "--once", action="store_true", help="until the daemon ends; the next one takes new jobs"
         )
+    made["uncordon"].add_argument(
+        "--once",
+        action="store_true",
+        help="until the daemon ends; the next one is cordoned as before: for a read-only disk",
+    )
     made["drain"].add_argument(
         "--wait",
         type=whole(1, MAX_WAIT),

@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO
 from dlcpd.cli import table
 from dlcpd.cli.colour import Style, by_alarm, wanted
 from dlcpd.cli.output import Output
-from dlcpd.contract.errors import BadConfig, DaemonUnavailable
+from dlcpd.contract.errors import BadConfig, DlcpError
 from dlcpd.contract.job_name import means
 from dlcpd.contract.printable import one_line
 from dlcpd.ctl.columns import column
@@ -140,7 +140,7 @@ def _looked(socket: str | None, before: Sample) -> tuple[Sample, str]:
     """The newest sample and ""; `before`, and why there is none, if no daemon answers."""
     try:
         return _sample(socket), ""
-    except DaemonUnavailable as exc:  # it may come back
+    except DlcpError as exc:  # it ends, starts, or is full: it may come back
         return before, one_line(str(exc))
 
 

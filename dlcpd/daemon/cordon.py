@@ -54,10 +54,13 @@ class Cordon:
     @staticmethod
     def _keep(file: Path, request: CordonRequest) -> None:
         """Raises: OSError; then the file is as it was."""
+        if not request.kept:
+            return
         if not request.on:
-            with contextlib.suppress(FileNotFoundError):
-                file.unlink()
-        elif request.kept:
+            # A read-only disk refuses this even if there is no file: after `cordon --once`.
+            if os.path.lexists(file):
+                file.unlink(missing_ok=True)
+        else:
             made = file.with_name(f"{file.name}.new")
             try:
                 with open(os.open(made, _FLAGS, 0o644), "w", encoding="utf-8") as kept:

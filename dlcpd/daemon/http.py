@@ -3,33 +3,57 @@ once, with limits on a request's size and time.
 """
 
 import io
+import os
+import select
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socket import AF_INET, AF_INET6
+from socket import AF_INET, AF_INET6, SHUT_RDWR, socket
 from socketserver import TCPServer
 from typing import Any, Final
 
+from dlcpd.daemon.fair_table import FairTable
 from dlcpd.ipc.accepting import REST, Short, accept
 
 TIMEOUT: Final = 5.0  # seconds: to receive a whole request, and for a write of the answer
 MAX_REQUEST: Final = 16_384  # bytes; browsers send 1,000 to 2,000, and cookies of the host
+PARTING: Final = 1.0  # seconds for a thread to note that its connection was shut down; 1 ms if idle
 _END: Final = b"\r\n\r\n"
 
 
 class FewAtOnce(ThreadingHTTPServer):
-    """`at_once`: most requests at a time; more connections are closed. Raises: OSError."""
+    """`at_once`: most requests at a time. A further connection takes the place of one that has not
+    sent a whole request, of the address with most of these; without such a one, it is closed.
+
+    Raises: OSError.
+    """
 
     daemon_threads = True  # a thread that waits for a silent client must not keep the process
 
     def __init__(self, address: tuple[str, int], handler: Any, *, at_once: int) -> None:
         self.address_family = AF_INET6 if ":" in address[0] else AF_INET
         self._room = threading.Semaphore(at_once)
-        super().__init__(address, handler)
+        self._silent: FairTable[socket] = FairTable(at_once)
+        self._lock = threading.Lock()  # of _silent: a socket in it is open
+        self._end_asked, self._ended = os.eventfd(0, os.EFD_CLOEXEC), threading.Event()
+        try:
+            super().__init__(address, handler)
+        except BaseException:
+            os.close(self._end_asked)
+            raise
 
     def server_bind(self) -> None:
         """Bind without HTTPServer's DNS lookup: it can take seconds."""
         TCPServer.server_bind(self)
+
+    def server_close(self) -> None:
+        """Close the listener. Requests that are open get their answers."""
+        super().server_close()
+        if self._end_asked >= 0:
+            os.close(self._end_asked)
+            self._end_asked = -1
 
     def get_request(self) -> Any:
         """The next connection. Raises: OSError if there is none, which the serving loop expects; if
@@ -43,18 +67,32 @@ class FewAtOnce(ThreadingHTTPServer):
             raise BlockingIOError("who connected has gone")
         return connection
 
-    def serve_forever(self, poll_interval: float = 0.5) -> None:
-        """Serve until `shutdown`. A failed poll, as for lack of memory, is retried."""
+    def serve_forever(self, poll_interval: float = 0.0) -> None:
+        """Serve until `shutdown`. A failed poll, as for lack of memory, is retried.
+
+        Not as in socketserver, which wakes in each `poll_interval` to look for `shutdown`.
+        """
+        poll = select.poll()
+        for descriptor in (self.fileno(), self._end_asked):
+            poll.register(descriptor, select.POLLIN)
         while True:
             try:
-                super().serve_forever(poll_interval)
+                ready = dict(poll.poll())
             except OSError:
                 time.sleep(REST)
-            else:
-                return
+                continue
+            if self._end_asked in ready:
+                break
+            self._handle_request_noblock()  # type: ignore[attr-defined]  # of socketserver
+        self._ended.set()
+
+    def shutdown(self) -> None:
+        """End `serve_forever`, and wait for its end."""
+        os.eventfd_write(self._end_asked, 1)
+        self._ended.wait()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):
+        if not self._room.acquire(blocking=False) and not self._room_made():
             self.shutdown_request(request)
             return
         try:
@@ -72,18 +110,53 @@ class FewAtOnce(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log nothing: a client hung up, was silent, or sent too much."""
 
+    @contextmanager
+    def silent(self, connection: socket, address: str) -> Iterator[None]:
+        """Meanwhile another client may take the place of this one."""
+        with self._lock:
+            self._silent.add(address, connection)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._silent.discard(connection)
+
+    def _room_made(self) -> bool:
+        """Whether a silent connection has left, for another one."""
+        with self._lock:
+            leaves = self._silent.oldest()
+            if leaves is None:
+                return False
+            self._silent.discard(leaves)
+            with suppress(OSError):
+                socket.shutdown(leaves, SHUT_RDWR)  # that of TLS would change it for its thread
+        return self._room.acquire(timeout=PARTING)
+
 
 class WholeRequest(BaseHTTPRequestHandler):
     """Receives a whole request first, within TIMEOUT and MAX_REQUEST. One per connection."""
 
     timeout = TIMEOUT
+    server: FewAtOnce
 
     def setup(self) -> None:
         """Raises: OSError if no request comes in time, or it is too long."""
-        super().setup()
-        self.rfile.close()
-        self.rfile = io.BytesIO(self._head())
+        with self.server.silent(self.request, self.client_address[0]):
+            self.shake_hands()
+            super().setup()
+            self.rfile.close()
+            self.rfile = io.BytesIO(self._head())
         self.connection.settimeout(TIMEOUT)
+
+    def shake_hands(self) -> None:
+        """For TLS. Raises: OSError."""
+
+    def do_HEAD(self) -> None:
+        """The answer to GET, without its body (RFC 9110, 9.3.2). A subclass has `do_GET`."""
+        client, self.wfile = self.wfile, io.BytesIO()
+        self.do_GET()  # type: ignore[attr-defined]
+        client.write(self.wfile.getvalue().partition(_END)[0] + _END)
+        self.wfile = client
 
     def _head(self) -> bytes:
         until, head = time.monotonic() + TIMEOUT, b""

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from dlcpd.daemon import journal
 from dlcpd.daemon.journal import PRIORITIES, SOCKET, Journal
+from dlcpd.daemon.log_stream import LogStream
 
 MAX_VALUE: Final = journal.MAX_VALUE  # characters of one value
 _LOGGER: Final = logging.getLogger("dlcpd")
@@ -24,7 +25,7 @@ def configure(level: str, style: str, *, to_journal: Path | None = None) -> None
     `to_journal`: stderr is systemd's journal; entries with fields go to this socket of it. An entry
     that the socket does not take goes to stderr, as a line with its priority.
     """
-    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    handler: logging.Handler = LogStream(sys.stderr)
     lines = _Json() if style == "json" else _Logfmt()
     handler.setFormatter(_Prioritised(lines) if to_journal else lines)
     if to_journal:

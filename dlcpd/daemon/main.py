@@ -13,7 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from dlcpd.contract.command_line import Parser
 from dlcpd.contract.errors import BadConfig, DlcpError
+from dlcpd.contract.printable import lines
 from dlcpd.daemon import commands, log
 from dlcpd.daemon.activation import activated
 from dlcpd.daemon.config.effective import Automatic, resolved, to_toml
@@ -26,7 +28,7 @@ from dlcpd.daemon.show_versions import ShowVersions
 from dlcpd.ipc.oom_score import undo_what_was_added
 from dlcpd.ipc.signals import ignore_all
 from dlcpd.ipc.socket_folder import SocketFolder
-from dlcpd.ipc.standard_output import write
+from dlcpd.ipc.standard_output import open_missing, write
 
 new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
 try:
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str] | None = None, engine_command: Sequence[str] =
 
     `engine_command` starts another engine that speaks dlcpd.io.control_frames.
     """
+    open_missing()
     given = sys.argv[1:] if arguments is None else arguments
     try:
         if (command := commands.found(given)) is not None:
@@ -187,15 +190,14 @@ def _raise_descriptor_limit() -> None:
 
 
 def _complain(error: DlcpError, code: int) -> int:
-    sys.stderr.write(f"dlcpd: {error}\n")
+    sys.stderr.write(f"dlcpd: {lines(str(error))}\n")
     return code
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="dlcpd",
         description="Per-host gradient transport daemon.",
-        allow_abbrev=False,
         epilog="`dlcpd server --help`: run shards of a parameter server.",
     )
     what = parser.add_mutually_exclusive_group()

@@ -3,9 +3,7 @@
 import asyncio
 import dataclasses
 import os
-import signal
 import socket
-import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -34,10 +32,11 @@ from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.host_costs import HostCosts
 from dlcpd.daemon.metrics.port import MetricsPort
 from dlcpd.daemon.moving import Moving, warn_of_any_key, welcome
-from dlcpd.daemon.notify import READY, for_children, notify, reloading, stopping, watchdog_limit
+from dlcpd.daemon.notify import READY, for_children, notify, stopping, watchdog_limit
 from dlcpd.daemon.peers.peer_messages import PeerMessage
 from dlcpd.daemon.peers.peers import PeerAddress, PeerCallbacks, Peers
 from dlcpd.daemon.peers.trust import Trust
+from dlcpd.daemon.reload_signal import ReloadSignal
 from dlcpd.daemon.revocation import KeyWatch
 from dlcpd.daemon.sessions.admission import SessionSettings
 from dlcpd.daemon.sessions.dispatch import Dispatch
@@ -72,6 +71,7 @@ class Service:
             k: v for k, v in for_children(environ).items() if not k.startswith("DLCPD_JOB_SECRET")
         }
         self._notify_target = environ.get("NOTIFY_SOCKET", "")
+        self._reload_signal = ReloadSignal(self._reload, self._notify_target)
         self._journal = log.journal_of(environ.get("JOURNAL_STREAM", ""))
         limit = watchdog_limit(environ, os.getpid())
         self._condition = Condition(limit)
@@ -140,6 +140,7 @@ class Service:
         self._announce()
         self._keys.start()
         self._addresses.start(self._config)
+        self._reload_signal.serve()
         await self._until_asked_to_end()
         return await self._shut_down()
 
@@ -180,7 +181,7 @@ class Service:
         self._dispatch = Dispatch(
             loop, self._sessions, self._engines, self._counters, peers.public_key
         )
-        self._facts = Facts(daemon.host, features, loop.time(), time.time() - loop.time())
+        self._facts = Facts(daemon.host, features, loop.time())
         reception = Reception(
             welcome=welcome(daemon.host, peers),
             sessions=self._sessions,
@@ -232,19 +233,14 @@ class Service:
     def _install_signals(self) -> None:
         self._ending.on_signal(embedded=self._embedded)
         if not self._embedded:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload)
+            self._reload_signal.install()
 
     def _reload(self) -> None:
-        """SIGHUP: read the keys, and the settings that can change at run time."""
-        notify(self._notify_target, reloading())
-        self._keys.look()
-        try:
-            if self._read_again:
-                self._take_over(reloaded(self._config, self._read_again()))
-        except (BadConfig, OSError) as exc:  # all of the old configuration stays in force
-            log.error("reload_refused", code=BadConfig.code, text=exc)
+        """Read the keys, and the settings that can change at run time. Raises: as `_take_over`."""
         self._addresses.soon()
-        notify(self._notify_target, READY)
+        self._keys.look()
+        if self._read_again:
+            self._take_over(reloaded(self._config, self._read_again()))
 
     def _take_over(self, found: Reloaded) -> None:
         """Raises: BadConfig for a user that this host does not have, or a bad topology; OSError."""
@@ -270,6 +266,7 @@ class Service:
         drain = self._config.daemon.drain_timeout if len(self._sessions.table) else 0.0
         notify(self._notify_target, stopping(drain + STOP_MARGIN))
         self._condition.draining = True
+        self._reload_signal.end()
         self._session_socket.leave_waiting()
         for session in self._sessions.table:
             if not session.joined_at:

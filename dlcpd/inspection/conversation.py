@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted, error_for
+from dlcpd.contract.errors import BadConfig, BadMessage, DaemonUnavailable, NotPermitted, error_for
 from dlcpd.contract.frames import decode_untrusted, encode_for
 from dlcpd.contract.inquiries import Status, StatusRequest
 from dlcpd.contract.messages import MAX_FRAME, SERVED, Hello, Message, Refused, Welcome
@@ -41,9 +41,14 @@ class Conversation:
             raise
 
     def ask(self, request: Message, wanted: type[Answer]) -> Answer:
-        """The answer to a request, of the type `wanted`."""
+        """The answer to a request, of the type `wanted`. Raises: BadConfig for a text of the
+        command line that is not UTF-8, too."""
+        try:
+            data = encode_for(self._version, request)
+        except UnicodeEncodeError as exc:
+            raise BadConfig(f"a text for the daemon is not UTF-8: {exc.object!r}") from exc
         with self._named():
-            self._sock.sendall(encode_for(self._version, request))
+            self._sock.sendall(data)
         return self._next(wanted, request)
 
     def _greet(self) -> None:

@@ -35,7 +35,7 @@ def page(options: argparse.Namespace, output: Output) -> int:
             )
         _say_whether_there(shown, output)
         with suppress(KeyboardInterrupt):  # the way to end it
-            served.serve_forever(0.1)
+            served.serve_forever()
     return 0
 
 

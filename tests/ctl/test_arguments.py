@@ -19,7 +19,17 @@ from tests.ctl.without import ABSENT, dlcpctl_without
         ("sing", "dlcpctl has no command 'sing'; dlcpctl --help lists them"),
         ("config shwo", "dlcpctl config has no command 'shwo'; did you mean show?"),
         ("status --ledger 1001", "0..1000"),
-        ("status --sock x", "unrecognized"),  # no abbreviations: they break when options are added
+        # no abbreviations: they break when options are added
+        (
+            "status --sock x",
+            "dlcpctl status: error: unrecognized arguments: --sock x; did you mean",
+        ),
+        ("status --sokcet=x", "--sokcet=x; did you mean --socket?"),
+        ("keys list --key x", "dlcpctl keys list: error: unrecognized arguments: --key x; did you"),
+        ("config diff --wiat 3 x", "did you mean --wait?"),
+        ("cordon --xyz", "--xyz; dlcpctl cordon --help lists all"),
+        ("--vresion status", "dlcpctl: error: unrecognized arguments: --vresion"),
+        ("status now", "dlcpctl status: error: unrecognized arguments: now\n"),
     ],
 )
 def test_usage_errors(line: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:

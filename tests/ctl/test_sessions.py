@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from dlcpd.cli.colour import by_alarm
+from dlcpd.contract.errors import DaemonLost, TooMany
 from dlcpd.contract.inquiries import Status
 from dlcpd.ctl import main as command
 from dlcpd.ctl import sessions, top
@@ -239,10 +240,16 @@ def test_top_ends_with_ctrl_c_and_survives_a_daemon_that_does_not(
     samples = iter(reversed(between()))
     query = top._sample  # noqa: SLF001  # of a socket that nobody listens at
 
-    def sample(_: str) -> Sample:
-        return next(samples, None) or query(str(tmp_path / "absent"))
+    refusals = iter([DaemonLost("dlcpd on alpha was stopped"), TooMany("others wait to connect")])
 
-    naps = iter([None, None])
+    def sample(_: str) -> Sample:
+        if found := next(samples, None):
+            return found
+        if refusal := next(refusals, None):
+            raise refusal
+        return query(str(tmp_path / "absent"))
+
+    naps = iter([None] * 4)
 
     def nap(_: float) -> None:
         if next(naps, "over") == "over":
@@ -252,7 +259,8 @@ def test_top_ends_with_ctrl_c_and_survives_a_daemon_that_does_not(
     monkeypatch.setattr("time.sleep", nap)
     assert command.main(["top"]) == 0
     said = capsys.readouterr().out
-    assert "alpha: dlcpd" in said and "no daemon answers" in said
+    for part in ("alpha: dlcpd", "alpha was stopped", "others wait", "no daemon answers"):
+        assert part in said
     assert "\x1b" not in said, "no terminal"
     samples = iter(reversed(between()))
     assert command.main(["top", "--json", "-"]) == command.USAGE

@@ -11,6 +11,7 @@ from dlcpd.contract.errors import BadMessage, DaemonUnavailable, TooMany
 from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.inquiries import Status
 from dlcpd.contract.messages import Message, Refused, Welcome
+from dlcpd.ctl import main as command
 from dlcpd.ctl.status import PEER_HEADER, peer_rows, status_lines
 from dlcpd.inspection.report import alarms, query
 
@@ -258,6 +259,36 @@ def test_another_answer_is_no_answer(tmp_path: Path) -> None:
         pytest.raises(BadMessage, match="StatusRequest with Welcome"),
     ):
         query(daemon.path, 0)
+
+
+def test_a_text_that_is_not_utf_8_is_a_mistake_of_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Answering(tmp_path / "s", WELCOME) as daemon:
+        assert command.main(["cordon", "--socket", daemon.path, "--why", "a\udcff"]) == 2
+    assert capsys.readouterr().err == "dlcpctl: a text for the daemon is not UTF-8: 'a\\udcff'\n"
+
+
+@pytest.mark.parametrize("answer", [b"\xff" * 100, b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_another_program_behind_the_socket_is_one_error(
+    answer: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(path := str(tmp_path / "s"))
+        listener.listen()
+
+        def serve() -> None:
+            client, _ = listener.accept()
+            with client:
+                while client.recv(1 << 16):
+                    client.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert command.main(["health", "--socket", path]) == 1
+        thread.join(30.0)
+    said = capsys.readouterr().err
+    assert said.startswith("dlcpctl: ") and said.count("\n") == 1 and "[bad_message]" in said
 
 
 def test_a_daemon_that_hangs_up_is_named(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Cordon and drain: new jobs are refused by name, running ones go on, and restarts change
 nothing."""
 
+import errno
 import os
 import resource
 import signal
@@ -146,6 +147,27 @@ def test_what_cannot_be_kept_changes_nothing_and_once_needs_no_file(tmp_path: Pa
     assert not condition.cordoned
     cordon.change(replace(ON, kept=False), 0)
     assert condition.cordoned.startswith("cordoned (new")
+
+
+def test_a_read_only_disk_keeps_no_cordon_that_it_does_not_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))  # also where there is no file
+
+    condition, file = Condition(0.0), tmp_path / "cordoned"
+    cordon = Cordon(condition, file)
+    with monkeypatch.context() as read_only:
+        read_only.setattr(Path, "unlink", refused)
+        cordon.change(replace(ON, kept=False), 0)
+        cordon.change(OFF, 0)
+        assert not condition.cordoned
+    cordon.change(ON, 0)
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(NotPermitted, match=r"Read-only file system.*--once needs none"):
+        cordon.change(OFF, 0)
+    cordon.change(replace(OFF, kept=False), 0)
+    assert (condition.cordoned, file.exists()) == ("", True)
 
 
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:

@@ -1,9 +1,12 @@
 """One event, one line, whatever is in it."""
 
 import json
+import os
 import re
 import socket
 import struct
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -173,3 +176,48 @@ def test_the_page_names_every_identifier_and_no_other() -> None:
     page = (Path(__file__).parents[2] / "docs/operations.md").read_text()
     rows = dict(re.findall(r"(?m)^\| `(\w+)` \| `([0-9a-f]{32})` \|$", page))
     assert rows == MESSAGE_IDS
+
+
+# --- a reader that stops ---------------------------------------------------------------------
+
+
+def test_a_reader_that_stops_holds_nobody_up_and_hears_how_much_it_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dlcpd.daemon.log_stream.PATIENCE", 0.0)
+    reads, writes = os.pipe()
+    with open(reads, "rb", buffering=0) as pipe, open(writes, "w", encoding="ascii") as stderr:
+        monkeypatch.setattr("sys.stderr", stderr)
+        log.configure("info", "json")
+        logged = 0
+        for logged in range(1, 1001):
+            log.info("joined", number=logged, text="x" * 1000)
+        seen = pipe.read(1 << 20)
+        log.info("last")
+        rest = pipe.read(1 << 20).decode()
+    shown = seen.decode().splitlines()
+    assert [json.loads(line)["number"] for line in shown] == list(range(1, len(shown) + 1))
+    last, lost = map(json.loads, rest.splitlines())
+    assert (last["event"], lost["event"], lost["level"]) == ("last", "log_lost", "warning")
+    assert lost["lines"] == logged - len(shown) > 0
+
+
+def test_a_reader_that_is_late_gets_every_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlcpd.daemon.log_stream.PATIENCE", 60.0)
+    reads, writes = os.pipe()
+    found = list[bytes]()
+
+    def read() -> None:
+        with open(reads, "rb") as pipe:
+            time.sleep(0.2)
+            found.extend(pipe)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with open(writes, "w", encoding="ascii") as stderr:
+        monkeypatch.setattr("sys.stderr", stderr)
+        log.configure("info", "json")
+        for number in range(200):
+            log.info("joined", number=number, text="x" * 1000)
+    reader.join(60.0)
+    assert [json.loads(line)["number"] for line in found] == list(range(200))

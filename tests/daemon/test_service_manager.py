@@ -265,6 +265,51 @@ def test_a_reload_admits_other_users_and_says_what_waits(
         assert daemon.socket.stat().st_mode & 0o777 == 0o666, "the list decides, not the mode"
 
 
+def test_a_signal_to_a_daemon_that_starts_is_carried_out_once_it_is_ready(
+    tmp_path: Path, manager: Manager
+) -> None:
+    daemon = Daemon(configuration(tmp_path), environ=manager.environ)
+    children = Path(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children")
+    until(children.read_text, "the engine is starting, and the signal has a handler")
+    for _ in range(3):
+        daemon.signal(signal.SIGHUP)
+    with daemon:  # which looks for bugs at its end
+        daemon.wait_for("reloaded")
+        assert [manager.hears() for _ in range(3)] == ["READY=1", "RELOADING=1", "READY=1"]
+
+
+def test_a_signal_before_an_engine_is_ready_is_no_bug(tmp_path: Path, manager: Manager) -> None:
+    daemon = Daemon(configuration(tmp_path), mode="silent", environ=manager.environ)
+    children = Path(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children")
+    until(children.read_text, "the engine is starting, and the signal has a handler")
+    daemon.signal(signal.SIGHUP)
+    daemon.signal(signal.SIGTERM)
+    daemon.wait_for("signal")
+    assert manager.heard() == []
+    daemon.__exit__()  # looks for bugs
+
+
+def test_a_signal_to_a_daemon_that_ends_changes_nothing(
+    tmp_path: Path, manager: Manager, rewrite: Callable[[str], None]
+) -> None:
+    drain = "drain_timeout = 3600.0"
+    with (
+        Daemon(configuration(tmp_path, daemon=drain), environ=manager.environ) as daemon,
+        daemon.client() as one,
+        daemon.client() as two,
+    ):
+        join_all([one, two], "train")
+        daemon.signal(signal.SIGTERM)
+        one.command("Stop")
+        rewrite("max_sessions = 3")
+        daemon.signal(signal.SIGHUP)
+        daemon.wait_for("reload_ignored")
+        assert manager.heard() == ["READY=1", "STOPPING=1"]
+        assert one.status()["pending"] == []
+        one.emit("Finish")
+        assert daemon.wait() == 0
+
+
 def test_a_reload_with_a_mistake_changes_nothing(
     tmp_path: Path, manager: Manager, rewrite: Callable[[str], None]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from dlcpd.contract.frames import decode_untrusted, encode
 from dlcpd.contract.inquiries import MAX_PARTS, STATUS_PART, Status
 from dlcpd.contract.messages import Hello, Welcome
 from dlcpd.daemon.clients.connection import MAX_LONG
+from dlcpd.daemon.status import WallClockOffset
 from dlcpd.inspection.report import query
 from tests.daemon.kit import Client, Daemon, configuration
 from tests.daemon.report_sizes import cost
@@ -55,6 +57,20 @@ def test_clients_that_do_not_read_hold_few_reports(tmp_path: Path) -> None:
         assert len(second["engine"]["sessions"]) == RANKS
         for client in clients:
             client.close()
+
+
+def test_a_start_is_told_by_the_wall_clock_of_now_and_is_the_same_in_all_reports() -> None:
+    """Else `changes(dlcpd_start_time_seconds)` would count reports, or the start of a daemon on a
+    host that booted with a wrong clock would be wrong for ever."""
+    step = 0.0
+    epoch = WallClockOffset(lambda: time.time() + step)
+    known = {epoch.now() for _ in range(100)}
+    step = 0.4
+    known.add(epoch.now())
+    assert len(known) == 1, "a clock that is slewed"
+    for step in (3600.0, -3600.0):
+        assert epoch.now() - min(known) == pytest.approx(step, abs=0.5)
+        assert epoch.now() == epoch.now()
 
 
 def test_parts_out_of_order_are_refused(tmp_path: Path) -> None:

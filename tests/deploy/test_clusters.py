@@ -67,6 +67,22 @@ def test_every_value_reaches_its_place(version: str) -> None:
     assert stop[stop.index("--wait") + 1] == "60" and pod["terminationGracePeriodSeconds"] == 80
 
 
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"image": {"repo": "registry.example/dlcpd"}}, "repo"),
+        ({"port": {"control": 1}}, "port"),
+        ({"ports": {"contrl": 7411}}, "contrl"),
+        ({"ports": {"control": "7411"}}, "control"),
+        ({"drainSeconds": 0}, "drainSeconds"),  # dlcpctl would refuse it when the pod is deleted
+        ({"nodes": []}, "nodes"),
+    ],
+)
+def test_a_value_that_is_mistyped_is_refused_by_name(values: dict[str, Any], named: str) -> None:
+    with pytest.raises(Exception, match=named):
+        rendered(**values)
+
+
 def test_another_configuration_makes_another_pod() -> None:
     def checksum(made: dict[str, dict[str, Any]]) -> str:
         found: str = made["DaemonSet"]["spec"]["template"]["metadata"]["annotations"][

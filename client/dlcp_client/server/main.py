@@ -1,6 +1,5 @@
 """The command `dlcpd server`: the shards of one process, until it is told to end."""
 
-import argparse
 import logging
 import os
 import signal
@@ -17,6 +16,7 @@ from dlcp_client.ps.directory import Directory
 from dlcp_client.ps.host_daemon import HostDaemon
 from dlcp_client.server.config import ServerConfig, load
 from dlcp_client.server.hosting import HostedShards
+from dlcpd.contract.command_line import Parser
 from dlcpd.contract.errors import BadConfig, DlcpError
 
 CLEAN: Final = 0
@@ -55,10 +55,8 @@ def _serve(config: ServerConfig, *, standby: bool) -> int:
     return CLEAN
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="dlcpd server", description="Run shards of a parameter server.", allow_abbrev=False
-    )
+def _parser() -> Parser:
+    parser = Parser(prog="dlcpd server", description="Run shards of a parameter server.")
     parser.add_argument(
         "--config", type=Path, metavar="FILE", required=True, help="configuration file (TOML)"
     )

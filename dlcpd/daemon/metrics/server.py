@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from importlib.util import find_spec
 from socket import socket
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from dlcpd.contract.errors import AddressUnavailable, BadConfig
 from dlcpd.daemon import log
@@ -18,6 +19,7 @@ from dlcpd.daemon.http import TIMEOUT, FewAtOnce, WholeRequest
 from dlcpd.daemon.metrics.web_config import WebConfig
 
 MAX_REQUESTS: Final = 8  # at once: a pair of Prometheus servers, probes, and curl
+METRICS: Final = "/metrics"
 PROBES: Final = {"/-/healthy": "healthy", "/-/ready": "ready"}  # path: field of Health
 FRESH: Final = 1.0  # seconds for which further scrapes get the same report
 Report = dict[str, Any]
@@ -82,7 +84,7 @@ class MetricsServer:
                 f"[metrics] listen {host} port {port}: {exc.strerror}; choose another"
             ) from exc
         self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True
+            target=self._server.serve_forever, name="metrics", daemon=True
         )
         self._thread.start()
 
@@ -94,7 +96,7 @@ class MetricsServer:
 
     async def close(self) -> None:
         """Stop serving."""
-        await asyncio.to_thread(self._server.shutdown)  # waits for the next poll of the thread
+        await asyncio.to_thread(self._server.shutdown)  # waits for the thread
         self._server.server_close()
 
 
@@ -120,14 +122,21 @@ class _Guarded(WholeRequest):
     def setup(self) -> None:
         """Raises: OSError."""
         self._rules = self.rules()
-        if self._rules.tls:  # here, so that a silent client blocks this thread alone
+        if self._rules.tls:
             self.request.settimeout(TIMEOUT)  # of the whole handshake
-            self.request = self._rules.tls.wrap_socket(self.request, server_side=True)
+            self.request = self._rules.tls.wrap_socket(
+                self.request, server_side=True, do_handshake_on_connect=False
+            )
         try:
             super().setup()
         except BaseException:  # then `finish` is not called
             self.request.close()
             raise
+
+    def shake_hands(self) -> None:
+        """Here, so that a silent client blocks this thread alone. Raises: OSError."""
+        if self._rules.tls:
+            self.request.do_handshake()
 
     def finish(self) -> None:
         """Send the rest."""
@@ -167,8 +176,12 @@ def _handler(reports: Reports, condition: Condition, web: Callable[[], WebConfig
         def do_GET(self) -> None:
             if not self.admitted():
                 return
-            if field := PROBES.get(self.path):
+            path = urlsplit(self.path).path
+            if field := PROBES.get(path):
                 self._answer_probe(field)
+                return
+            if path != METRICS:  # a probe of a path that is mistyped must fail
+                self._answer(404, f"the paths are {METRICS}, {', '.join(PROBES)}")
                 return
             try:
                 super().do_GET()
@@ -179,8 +192,12 @@ def _handler(reports: Reports, condition: Condition, web: Callable[[], WebConfig
         def _answer_probe(self, field: str) -> None:
             health = condition.health()
             good = getattr(health, field)
-            body = f"{field if good else f'not {field}: {health.text}'}\n".encode()
-            self.send_response(200 if good else 503)
+            said = field if good else f"not {field}: {health.text}"
+            self._answer(200 if good else 503, said)
+
+        def _answer(self, status: int, text: str) -> None:
+            body = f"{text}\n".encode()
+            self.send_response(status)
             self.send_header("Content-Type", "text/plain; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
