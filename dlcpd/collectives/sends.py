@@ -159,7 +159,7 @@ class Sends:
         else:
             tags, order = _protected(stretch, segment_size)
         urgent = self.order.exclusive and step.span.buffer == Buffer.OUTPUT
-        # What a client computed is needed later than sums that it is to compute from. Backward
+        # Results that clients computed are needed later than contributions to others. Backward
         # passes bring the last layers first, and the next forward pass needs the first ones first.
         computed = self.order.computes and (step.span.buffer == Buffer.OUTPUT or step.encodes > 0)
         return TransferSender(

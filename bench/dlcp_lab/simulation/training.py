@@ -78,7 +78,7 @@ class SimTrainer:
         self.go_on()
 
     def go_on(self, _: object = None) -> None:
-        """What the trainer has waited for is there."""
+        """The trainer waits no more."""
         self._waiting = None
         for wait in self._program:
             if isinstance(wait, float):
