@@ -159,6 +159,9 @@ class Sends:
         else:
             tags, order = _protected(stretch, segment_size)
         urgent = self.order.exclusive and step.span.buffer == Buffer.OUTPUT
+        # Results that clients computed are needed later than contributions to others. Backward
+        # passes bring the last layers first, and the next forward pass needs the first ones first.
+        computed = self.order.computes and (step.span.buffer == Buffer.OUTPUT or step.encodes > 0)
         return TransferSender(
             Key(self.id[0], self.id[2], step.index),
             data,
@@ -167,6 +170,7 @@ class Sends:
             tags,
             order,
             urgent=urgent,
+            yields=computed,
             **options,
         )
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlcp_client.operations.layers import Layer, joined, rows
+from dlcp_client.operations.layers import Layer, in_one_class, joined, rows
 from dlcpd.contract.errors import BadPolicy
 from dlcpd.contract.messages import LayerRow
 from dlcpd.contract.policy import EXACT, bounded
@@ -34,6 +34,16 @@ def test_equal_neighbours_are_one_row() -> None:
         (0, RANK["back"], 0),
         (8, RANK["front"], 0),
     ]
+
+
+@pytest.mark.parametrize(("chosen", "expected"), [("bulk", "middle"), ("back", "back")])
+def test_where_clients_compute_rows_have_one_class_and_their_own_bounds(
+    chosen: str, expected: str
+) -> None:
+    policy = bounded(0.02, per_class={"front": 0.001}, traffic_class=chosen)
+    found = rows([(0, "back"), (4, "middle"), (8, "front")], policy, 16)
+    assert in_one_class(found, policy) == [(0, RANK[expected], 20_000), (8, RANK[expected], 1_000)]
+    assert in_one_class([], policy) == []
 
 
 def test_nothing_asked_is_no_rows() -> None:

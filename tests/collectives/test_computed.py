@@ -11,7 +11,7 @@ from dlcpd.contract.errors import OperationAborted, PeerLost
 from dlcpd.core.session.events import OperationDue
 from dlcpd.numerics.elements import narrow, widen
 from dlcpd.schedules.builders.hierarchical import Hosts
-from dlcpd.schedules.model import Compute
+from dlcpd.schedules.model import Compute, Send
 from dlcpd.schedules.proof.interpreter import Bytes, interpret
 from tests.collectives.computing import SimClients
 from tests.collectives.test_conservation import kept_by_all
@@ -133,6 +133,18 @@ def test_results_travel_rounded_and_contributions_as_they_are(hosts: Hosts) -> N
     assert (rounded(delivered) != delivered).any()
     assert (delivered + kept_by_all(net, "layer", COUNT) == produced).all()
     assert bool(hosts) or sum(done.stats.waived for done in net.done(0).values()) > 0
+
+
+@pytest.mark.parametrize("codec", ["", "bf16"])
+def test_results_yield_to_contributions(codec: str) -> None:
+    trainers = clients(link=SimLink())
+    trainers.submit_all(1, draw_whole(3, COUNT, 1), codec=codec)
+    trainers.run()
+    for operation in trainers.operations.values():
+        steps, senders = operation.program.steps, operation.sends.senders
+        results = {at for at, step in enumerate(steps) if isinstance(step, Send) and step.after}
+        assert {at for at, sender in senders.items() if sender.yields} == results
+        assert 0 < len(results) < len(senders)
 
 
 @pytest.mark.parametrize("wrong", [(), (1,)])

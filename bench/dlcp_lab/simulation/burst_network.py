@@ -40,6 +40,7 @@ class BurstNetwork(SimHosts):
     done_at: dict[int, dict[int, float]] = field(default_factory=dict)  # by ticket and rank
     failures: list[tuple[int, str]] = field(default_factory=list)  # rank, error
     carried: int = 0  # datagrams sent
+    on_events: Callable[[int], None] | None = None  # gets each rank that has new events
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,6 +94,10 @@ class BurstNetwork(SimHosts):
         if len(done) < ranks:
             raise NotCompleted(f"operation {ticket} ended on {len(done)} ranks in {until:g} s")
         return max(done.values())
+
+    def wake(self, rank: int) -> None:
+        """The engine of a rank has something to do."""
+        self._wake_at(self._of_rank[rank], self.calendar.now)
 
     # --- hosts ------------------------------------------------------------------------
 
@@ -171,3 +176,5 @@ class BurstNetwork(SimHosts):
                 self.done_at.setdefault(event.ticket, {})[rank] = now
             elif isinstance(event, OperationFailed):
                 self.failures.append((rank, event.text))
+        if new and self.on_events is not None:
+            self.on_events(rank)

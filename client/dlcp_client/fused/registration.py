@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from dlcp_client.device.registry import device_of
 from dlcp_client.fused.changes import ScaledStep, clip_norm
 from dlcp_client.fused.device_bucket import DeviceBucket
-from dlcp_client.fused.flat_bucket import FlatBucket, flat_buckets
+from dlcp_client.fused.flat_bucket import FlatBucket, division_of, flat_buckets
 from dlcp_client.fused.gradient_step import GradientStep
 from dlcp_client.fused.lamb import LAMB
 from dlcp_client.fused.layer_norms import LayerNorms
@@ -65,7 +65,9 @@ class FusedRegistration(ModelRegistration):
         self._methods = {name: getattr(optimizer, name) for name in METHODS}
         rounded = ROUNDED[rules.policy.gather]
         kind = FlatBucket if device_of(parameters[0]) is None else DeviceBucket
-        self._buckets = flat_buckets(session, optimizer.param_groups, parameters, rounded, kind)
+        division = division_of(session.hosts, eager=eager, exact=rules.policy.mode == "exact")
+        groups = optimizer.param_groups
+        self._buckets = flat_buckets(session, groups, parameters, rounded, kind, division=division)
         self._shards = [ShardUpdate(bucket, optimizer) for bucket in self._buckets]
         self._updates = [shard.update for shard in self._shards]
         self._gradients = GradientStep(session, rules, self._buckets)

@@ -16,7 +16,7 @@ from dlcp_client.hooks.buckets import PlacedGradient, contents
 from dlcp_client.hooks.exempt import bucket_name, exempt_parameters
 from dlcp_client.hooks.forward_order import ForwardOrder
 from dlcp_client.hooks.resumed_gradients import ResumedGradients
-from dlcp_client.operations.layers import Layer
+from dlcp_client.operations.layers import UNCLASSED, Layer
 from dlcp_client.operations.requests import Range
 from dlcp_client.operations.work import Work
 from dlcp_client.report.account import Account
@@ -26,7 +26,6 @@ from dlcpd.contract.policy import LossPolicy, checked
 DEFAULT_WARMUP: Final = 10  # steps; early gradients are large and change direction
 MIN_WARMUP: Final = 2  # steps; DDP regroups its buckets after the first, so names change once
 EXACT_BELOW: Final = 1 << 20  # bytes, about a chunk: too small to gain from loss
-UNCLASSED: Final = "bulk"  # with this class, a policy lets the order of the layers decide
 
 _models: Final = itertools.count()  # every rank registers its models in the same order
 

@@ -11,6 +11,7 @@ from dlcpd.contract.traffic import traffic_classes
 
 Layer = tuple[int, str]  # first byte, traffic class; a layer ends where the next one begins
 
+UNCLASSED: Final = "bulk"  # with this class, a policy lets the order of the layers decide
 MILLION: Final = 1e6  # the unit of a bound in `Submit.layers`
 
 
@@ -30,6 +31,18 @@ def rows(layers: Iterable[Layer], policy: LossPolicy, size: int) -> list[LayerRo
             f"tensor"
         )
     return joined(found, size, MAX_LAYERS)
+
+
+def in_one_class(found: list[LayerRow], policy: LossPolicy) -> list[LayerRow]:
+    """The rows of an operation whose client computes: bounds as `found`, and one class, that of
+    the policy, or the middle one if layers decide.
+
+    Engines send such operations in the order in which the next forward pass needs them. That order
+    is finer than classes, and holds within one class.
+    """
+    name = policy.traffic_class if policy.traffic_class != UNCLASSED else "middle"
+    rank = traffic_classes()[name].rank
+    return _without_equals([row._replace(traffic_class=rank) for row in found])
 
 
 def joined(found: list[LayerRow], size: int, limit: int) -> list[LayerRow]:

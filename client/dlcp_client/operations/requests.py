@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from dlcp_client.arena.blocks import A, Block
 from dlcp_client.long_times import noted
-from dlcp_client.operations.layers import Layer, rows
+from dlcp_client.operations.layers import Layer, in_one_class, rows
 from dlcpd.contract.codec import check_takes, parsed
 from dlcpd.contract.collectives import COLLECTIVES
 from dlcpd.contract.errors import BadMessage, BadPolicy, BadTensor
@@ -123,6 +123,8 @@ def request(  # noqa: PLR0913  # all but the first four by keyword
     codec = _codec(policy, block.dtype, reduce, computes=computes)
     _check_scale(scale, block.dtype)
     found = rows(layers, policy, block.nbytes)
+    if computes:
+        found = in_one_class(found, policy)
     message = Submit(
         operation=1,
         group=0,

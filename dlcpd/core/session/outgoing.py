@@ -1,6 +1,7 @@
 """The transfers from this rank to one peer: queued by class, sent, retransmitted, acknowledged."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -53,11 +54,12 @@ class Outgoing:
         self._senders.setdefault(sender.key[:2], {})[sender.key] = sender
 
     def queue(self, sender: TransferSender, *, first: bool = False) -> None:
-        """Queue a transfer behind, or before, the others of its class."""
+        """Queue a transfer behind the others of its class, but for those that yield to it, or
+        before all of them."""
         self._unqueue(sender)
         sender.queued = sender.traffic_class
         queue = self._queues.setdefault(sender.queued, deque())
-        queue.insert(0 if first else len(queue), sender)
+        queue.insert(0 if first else _place(queue, sender), sender)
         self.next_class = min(self._queues)
         self.held = False
         self.agenda.sending[self.index] = None
@@ -334,3 +336,11 @@ class Outgoing:
 
     def _set_end(self, sender: TransferSender, at: float) -> None:
         self.session.set_timer((self.owner, Timer.END, sender.key), at)
+
+
+def _place(queue: Sequence[TransferSender], sender: TransferSender) -> int:
+    """The place of a transfer in its queue: the end, or before those that it precedes."""
+    place = len(queue)
+    while place and sender.precedes(queue[place - 1]):
+        place -= 1
+    return place

@@ -44,6 +44,7 @@ class TransferSender:
     tags: Tags
     first_order: Segments
     urgent: bool = False  # the end of its pass carries ASK, for an early verdict
+    yields: bool = False  # see `precedes`
     weight: NDArray[np.float64] | None = None  # by segment: the heavier, the more important
     budget: Budget | None = None  # the segments that may be waived; None: none
     permit: Permit | None = None  # the segments that the peer may waive without asking
@@ -83,6 +84,16 @@ class TransferSender:
     def run(self) -> int:
         """Segments that come next in one class."""
         return self._runs[0][0] - self._cursor
+
+    def precedes(self, other: "TransferSender") -> bool:
+        """Whether it is sent before `other`, which was queued earlier in the same class.
+
+        A transfer that yields waits for those of its stream that do not, and for those of later
+        operations that do.
+        """
+        if not other.yields or self.key.stream != other.key.stream:
+            return False
+        return not self.yields or self.key.operation > other.key.operation
 
     def take(self, limit: int, path: int) -> tuple[Segments, Tags, int]:
         """Up to `limit` next segments, to go out on `path`; their tags; and how many rows from the
