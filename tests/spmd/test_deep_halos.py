@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from dlcp_client.spmd.choice import WORTHWHILE, Costs
 from dlcp_client.spmd.collectives import Position
+from dlcp_client.spmd.halves import halves_of
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.partitioner import Partition
 from dlcp_client.spmd.planning import plan
@@ -46,6 +47,11 @@ def divided(
     made.graph.lint()
     assert_equal(made, model, (x,))
     return made
+
+
+def memory(node: Any) -> Any:
+    """The tensor of which it is a slice."""
+    return memory(node.args[0]) if node.target == torch.ops.aten.slice.Tensor else node
 
 
 def halos(made: Partition) -> tuple[int, int]:
@@ -160,6 +166,12 @@ def test_a_gradient_that_is_not_only_added_goes_back() -> None:
     made = plan(Loss(), Mesh({"space": 3}), example=(x,), inputs=[SPACE], costs=DEAR)
     assert_equal(made, Loss(), (x,))
     assert halos(made) == (1, 1)
+    # A gradient without a margin reads a part of a window that the forward pass has filled.
+    backward = halves_of(made.graph, made.plan.captured).backward.graph
+    kept = [node for node in backward.nodes if node.op == "placeholder"]
+    calls = [node for node in backward.nodes if node.op == "call_method"]
+    filled = [node.args[1] for node in calls if node.target == "fill_outside"]
+    assert filled and not {memory(node) for node in filled} & {*kept}
 
 
 def test_batches_of_another_axis_and_both_dimensions() -> None:

@@ -161,12 +161,12 @@ class _Writing:
         whole = self.of[node] if have == NONE else self._wide[node]
         if have == margin:
             return whole
-        if (node, margin) not in self._cut:
+        if (whole, margin) not in self._cut:
             dim, rows = self._along(node)
             start = have.before - margin.before
             args = (whole, dim, start, start + rows + sum(margin))
-            self._cut[node, margin] = nodes.function(self._made, aten.slice.Tensor, args)
-        return self._cut[node, margin]
+            self._cut[whole, margin] = nodes.function(self._made, aten.slice.Tensor, args)
+        return self._cut[whole, margin]
 
     def _fetched(self, node: fx.Node, margin: Margin) -> fx.Node:
         """A shard and its margin, by one exchange: for one call as it was before."""
@@ -190,16 +190,25 @@ class _Writing:
         if call.x is None:
             raise AssertionError("the call reads a window")
         margin = call.needed(of)
+        if max(margin) <= 0:
+            return self._with(call.x, margin)
+        if len(self._fills[_memory(call.x)]) == 1:
+            self._fill_once(call.x, call.fill)
+            return self._with(call.x, margin)
         key = call.x, margin, call.fill
         if key not in self._filled:
-            x = self._with(call.x, margin)
-            once = len(self._fills[_memory(call.x)]) == 1
-            if max(margin) > 0 and not (once and call.x in self._margins.fetched):
-                # In place: they have no meaning, unless another call needs another value.
-                own = x if once else nodes.function(self._made, aten.clone.default, (x,))
-                x = self._fill(own, call.x, margin, call.fill)
-            self._filled[key] = x
+            args = (self._with(call.x, margin),)
+            own = nodes.function(self._made, aten.clone.default, args)
+            self._filled[key] = self._fill(own, call.x, margin, call.fill)
         return self._filled[key]
+
+    def _fill_once(self, node: fx.Node, fill: float) -> None:
+        """In place: no other call needs another value. The first reader belongs to the forward
+        pass; the backward pass must not change a tensor that it may read again."""
+        margin = self._margins.held.get(node)
+        if margin is not None and (node, margin, fill) not in self._filled:
+            self._wide[node] = self._fill(self._wide[node], node, margin, fill)
+            self._filled[node, margin, fill] = self._wide[node]
 
     def _zeroed(self, gradient: Any) -> fx.Node:
         """A gradient whose rows outside of the dimension count for nothing."""
