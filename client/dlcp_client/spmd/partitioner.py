@@ -120,7 +120,7 @@ class _Partitioner:
             self._call(node, self._plan.rules[node])
 
     def known(self) -> dict[fx.Node, tuple[Value, Sharding]]:
-        """What the nodes are that are a shard of a captured tensor."""
+        """The captured tensors, and their shardings, of the nodes that are shards of them."""
         each = self._forms.items()
         return {x: (value, lies) for value, forms in each for lies, x in forms.items()}
 
