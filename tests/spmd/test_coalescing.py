@@ -7,11 +7,10 @@ from torch import Tensor, fx, nn
 
 from dlcp_client.spmd.annotations import annotate
 from dlcp_client.spmd.capture import Kind
-from dlcp_client.spmd.choice import Costs
+from dlcp_client.spmd.choice import WORTHWHILE, Costs
 from dlcp_client.spmd.coalescing import (
     GATHERS,
     OPERATIONS,
-    WORTHWHILE,
     buckets,
     coalesced,
     gathers,

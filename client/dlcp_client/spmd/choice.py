@@ -23,6 +23,9 @@ from .sharding import Sharding, Split, Splits, axes_in, axes_of
 from .windows import received_rows, row_bytes
 
 MAX_CANDIDATES: Final = 4096  # of one call: 6 axes with 3 factors each
+# Seconds of sending, or of work, that are as dear as one operation more: ranks and engines compute
+# about as long for each.
+WORTHWHILE: Final = 3e-3
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from .capture import Kind
+from .choice import WORTHWHILE
 from .emission import Collective
 from .halves import needed_by
 from .partitioner import Partition
@@ -24,8 +25,6 @@ from .urgency import classes_of_gradients
 
 # Of one axis and type: the first sum starts after a quarter of the bytes.
 OPERATIONS: Final = 4
-# Seconds that one of them sends at least, about: ranks and engines compute as long for each.
-WORTHWHILE: Final = 3e-3
 # As whole parameters take memory, fewer of them are gathered at once.
 GATHERS: Final = 8
 METHODS: Final = {

@@ -50,6 +50,11 @@ class Ranks(Protocol):
     def masked(self, x: Tensor, dim: int, size: int, axes: Sequence[str]) -> Tensor:
         """`x` with zeros as padding of a dimension, whose `size` rows those axes divide."""
 
+    def fill_outside(
+        self, x: Tensor, axis: str, dim: int, margin: tuple[int, int], fill: float
+    ) -> Tensor:
+        """`x` itself, a shard with a margin; its rows outside of the dimension become `fill`."""
+
 
 class Position:
     """The calls that need no other rank. `at`: the coordinates of this one; `seed`: of dropout, the
@@ -70,6 +75,18 @@ class Position:
         if held == x.shape[dim]:
             return x
         return padded(x.narrow(dim, 0, held), dim, x.shape[dim])
+
+    def fill_outside(
+        self, x: Tensor, axis: str, dim: int, margin: tuple[int, int], fill: float
+    ) -> Tensor:
+        """In place: nothing reads those rows before."""
+        total, (before, after) = x.shape[dim], margin
+        rows, at = total - before - after, self.at[axis]
+        first = max(before - at * rows, 0)
+        last = max(after - (self.mesh.sizes[axis] - 1 - at) * rows, 0)
+        x.narrow(dim, 0, first).fill_(fill)
+        x.narrow(dim, total - last, last).fill_(fill)
+        return x
 
     def keep(self, shape: Sequence[int], splits: Sequence[Splits], p: float, number: int) -> Tensor:
         """This rank's shard of the mask of dropout of a tensor of `shape`. The splits of a

@@ -17,7 +17,8 @@ from dlcpd.contract.errors import BadConfig
 
 from .borders import ENTER
 from .capture import Kind, Value, value_of
-from .choice import Choice, Chooser, Costs, Place, summed_axes
+from .choice import WORTHWHILE, Choice, Chooser, Costs, Place, summed_axes
+from .deep_halos import with_deep_halos
 from .divided import DividedCall, emitted
 from .emission import Collective, Emitter
 from .factors import dealt, sharding_of
@@ -62,7 +63,10 @@ def partition_of(
     maker = _Partitioner(plan, emitter, Chooser(plan.mesh, costs), replicate_over)
     for node in plan.captured.graph.nodes:
         maker.add(node)
-    return Partition(plan, emitter.graph, maker.have, tuple(emitter.collectives), costs)
+    divided = emitter.graph, tuple(emitter.collectives)
+    price = WORTHWHILE + costs.latency
+    graph, collectives = with_deep_halos(plan, divided, maker.known(), costs.work_per_s, price)
+    return Partition(plan, graph, maker.have, collectives, costs)
 
 
 def held_as(plan: Plan, kind: Kind, value: Value) -> Sharding:
@@ -114,6 +118,11 @@ class _Partitioner:
             self._in_region(node)
         elif node.target is not operator.getitem:
             self._call(node, self._plan.rules[node])
+
+    def known(self) -> dict[fx.Node, tuple[Value, Sharding]]:
+        """The captured tensors, and their shardings, of the nodes that are shards of them."""
+        each = self._forms.items()
+        return {x: (value, lies) for value, forms in each for lies, x in forms.items()}
 
     def _in_region(self, node: fx.Node) -> None:
         """A node of a manual region works on shards already, and stays as it is."""
