@@ -17,7 +17,7 @@ from dlcpd.io.clients.lane import MAX_BACKLOG
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
 from dlcpd.io.control_link import MAX_EVENTS
-from tests.io.engines import ENGINE, Job, Rank, failure, token
+from tests.io.engines import FORKED, Job, Rank, failure, token
 
 Jobs = Callable[..., Job]
 FAULTY = Path(__file__).with_name("faulty_engine.py")
@@ -27,7 +27,7 @@ FAULTY = Path(__file__).with_name("faulty_engine.py")
 def job() -> Iterator[Jobs]:
     jobs: list[Job] = []
 
-    def start(command: Sequence[str] = ENGINE) -> Job:
+    def start(command: Sequence[str] = FORKED) -> Job:
         def configure(rank: int) -> EngineConfig:
             return EngineConfig(host=f"host{rank}", paths=(("127.0.0.1", 0),))
 

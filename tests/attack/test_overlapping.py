@@ -8,7 +8,7 @@ import pytest
 from dlcpd.contract.messages import Completed
 from dlcpd.io import control_events
 from dlcpd.io.config import EngineConfig
-from tests.io.engines import Job, failure
+from tests.io.engines import FORKED, Job, failure
 
 COUNT = 1 << 18  # float32: 1 MB, long under way
 BYTES = 4 * COUNT
@@ -19,7 +19,7 @@ def job() -> Iterator[Job]:
     def configure(rank: int) -> EngineConfig:
         return EngineConfig(host=f"host{rank}", paths=(("127.0.0.1", 0),))
 
-    started = Job(2, configure)
+    started = Job(2, configure, FORKED)
     yield started
     started.close()
 

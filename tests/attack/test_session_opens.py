@@ -13,7 +13,7 @@ from dlcpd.io import commands, control_events
 from dlcpd.io.clients.memory import create_arena
 from dlcpd.io.config import EngineConfig
 from tests.attack.test_engine_survives import works
-from tests.io.engines import Job, token
+from tests.io.engines import FORKED, Job, token
 
 Jobs = Callable[[str], Job]
 LARGE, ROOM = 4 << 30, 1 << 30  # bytes
@@ -27,7 +27,7 @@ def job() -> Iterator[Jobs]:
         def configure(rank: int) -> EngineConfig:
             return EngineConfig(host=f"host{rank}", paths=((address, 0),))
 
-        jobs.append(Job(2, configure))
+        jobs.append(Job(2, configure, FORKED))
         return jobs[-1]
 
     yield start

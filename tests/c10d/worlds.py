@@ -16,6 +16,7 @@ import torch.distributed as dist
 import dlcp_client
 from tests.c10d.gloo_transport import GlooTransport
 from tests.forking import CONTEXT
+from tests.standing import STANDING
 
 LIMIT: Final = 90.0  # seconds for a world to end; a program takes a few on a free machine
 TIMEOUT: Final = timedelta(seconds=30)  # of process groups, unless a program sets another
@@ -85,8 +86,15 @@ def over(
     dying: frozenset[int] = frozenset(),
     environment: dict[str, str] | None = None,
 ) -> list[Any]:
-    """program(rank, size, *arguments) in a job over one backend; what the ranks return."""
-    place = (backend, str(folder / f"store-{backend.replace(':', '-')}"), environment or {})
+    """program(rank, size, *arguments) in a job over one backend; what the ranks return.
+
+    `environment`: variables of all ranks, which then have private daemons; by default each rank of
+    dlcp uses the daemon of a standing host.
+    """
+    environments = [environment or {}] * size
+    if "dlcp" in backend and environment is None:
+        environments = [{"DLCPD_SOCKET": socket} for socket in STANDING.sockets(size)]
+    place = (backend, str(folder / f"store-{backend.replace(':', '-')}"), environments)
     return on_each_rank(_in_job, size, place, program, *arguments, dying=dying)
 
 
@@ -108,10 +116,14 @@ def _in_turn(rank: int, size: int, programs: dict[str, Program]) -> None:
 
 
 def _in_job(
-    rank: int, size: int, place: tuple[str, str, dict[str, str]], program: Program, *arguments: Any
+    rank: int,
+    size: int,
+    place: tuple[str, str, list[dict[str, str]]],
+    program: Program,
+    *arguments: Any,
 ) -> Any:
-    backend, store, environment = place
-    os.environ.update(environment)
+    backend, store, environments = place
+    os.environ.update(environments[rank])
     with job(backend, store, rank, size):
         return program(rank, size, *arguments)
 

@@ -9,11 +9,11 @@ from dlcp_client.auto.calibration import TURNS
 from dlcp_client.auto.turns import TURN
 from tests.client import auto_ranks
 from tests.client.auto_ranks import DECIDED, FIRST, LARGE
-from tests.client.test_ddp import on_each_rank
+from tests.client.test_ddp import on_each_rank, on_hosts
 
 
 def test_ranks_that_measure_differently_decide_alike_and_train_as_ever(tmp_path: Path) -> None:
-    ranks = on_each_rank(auto_ranks.ranks_that_measure_differently, tmp_path)
+    ranks = on_hosts(auto_ranks.ranks_that_measure_differently, tmp_path)
     for rank in ranks:
         assert rank["apart"] < 1e-5
         assert rank["before"].startswith("no decision yet")
@@ -32,7 +32,7 @@ def test_ranks_that_measure_differently_decide_alike_and_train_as_ever(tmp_path:
 
 def test_gradients_are_the_average_by_both_ways(tmp_path: Path) -> None:
     dtypes = [torch.float32, torch.bfloat16, torch.float16]
-    for rank in on_each_rank(auto_ranks.gradients_of_every_step, tmp_path, dtypes):
+    for rank in on_hosts(auto_ranks.gradients_of_every_step, tmp_path, dtypes):
         for wrong, kept, ways, sizes in rank:
             assert not wrong
             assert kept

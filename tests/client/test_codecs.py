@@ -13,7 +13,7 @@ from dlcpd.contract.errors import BadPolicy, OperationAborted, RanksDisagree
 from dlcpd.ledger.reader import find, runs
 from dlcpd.ledger.replay import ReplayVerdict, replay
 from tests.client import ddp_ranks
-from tests.client.test_ddp import on_each_rank
+from tests.client.test_ddp import on_hosts
 from tests.ledger.jobs import WORLD, config, run
 
 COUNT, STEPS = 700_000, 3  # elements: enough for two engines to share
@@ -92,7 +92,7 @@ def test_in_a_model_warm_up_and_small_buckets_have_no_codec(tmp_path: Path) -> N
     assert rules.policy_now(1 << 20).codec == "int8"
     assert rules.policy_now((1 << 20) - 4).is_plain
     rules.close()  # else its hook sees the forward passes of all that follows
-    ranks = on_each_rank(ddp_ranks.coded_training, tmp_path)
+    ranks = on_hosts(ddp_ranks.coded_training, tmp_path)
     assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
     for rank in ranks:
         assert 0 < rank["apart"] < 1e-3

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tests.client import cross_step_ranks
-from tests.client.test_ddp import on_each_rank
+from tests.client.test_ddp import on_each_rank, on_hosts
 
 
 @pytest.mark.parametrize("view", [False, True], ids=["copies", "views"])
 def test_every_training_equals_the_frameworks(tmp_path: Path, view: bool) -> None:
-    first, second = on_each_rank(cross_step_ranks.compared, tmp_path, view)
+    first, second = on_hosts(cross_step_ranks.compared, tmp_path, view)
     assert {n: t["apart"] for n, t in first.items() if t["apart"] >= 1e-6} == {}
     for name, training in first.items():
         assert training["moved"] > 1e-3, name
@@ -39,7 +39,7 @@ def test_bounded_training_loses_only_where_it_may(tmp_path: Path) -> None:
 
 
 def test_a_codec_rounds_on_all_ranks_alike(tmp_path: Path) -> None:
-    first, second = on_each_rank(cross_step_ranks.coded_training, tmp_path)
+    first, second = on_hosts(cross_step_ranks.coded_training, tmp_path)
     assert 0 < first["apart"] < 1e-3  # int8 rounds, and what it left comes with the next step
     assert np.array_equal(first["weights"], second["weights"])
 

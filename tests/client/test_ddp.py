@@ -16,10 +16,24 @@ from dlcpd.contract.errors import BadConfig
 from tests.client import ddp_ranks
 from tests.client.ddp_ranks import WORLD
 from tests.forking import CONTEXT
+from tests.standing import STANDING
 
 
 def _take_over(environment: dict[str, str]) -> None:
     os.environ.update(environment)
+
+
+def on_hosts(call: Callable[..., Any], tmp_path: Path, *args: Any, world: int = WORLD) -> Any:
+    """As `on_each_rank`; sessions are those of the daemon of a standing host for each rank."""
+    sockets = STANDING.sockets(world)
+    return on_each_rank(_with_its_host, tmp_path, sockets, call, *args, world=world)
+
+
+def _with_its_host(
+    rank: int, store: str, sockets: list[str], call: Callable[..., Any], *args: Any
+) -> Any:
+    os.environ["DLCPD_SOCKET"] = sockets[rank]
+    return call(rank, store, *args)
 
 
 def on_each_rank(call: Callable[..., Any], tmp_path: Path, *args: Any, world: int = WORLD) -> Any:

@@ -13,11 +13,11 @@ from dlcp_client.low_rank.products import _orthonormal, _product
 from dlcpd.contract.errors import BadConfig
 from tests.client import low_rank_ranks
 from tests.client.low_rank_ranks import OVERFLOW, STEPS, WARMUP, given
-from tests.client.test_ddp import on_each_rank
+from tests.client.test_ddp import on_hosts
 
 
 def test_a_training_sends_little_and_replicas_are_equal(tmp_path: Path) -> None:
-    ranks = on_each_rank(low_rank_ranks.trained, tmp_path)
+    ranks = on_hosts(low_rank_ranks.trained, tmp_path)
     assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
     for rank in ranks:
         assert 0 < rank["apart"] < 0.01
@@ -28,7 +28,7 @@ def test_a_training_sends_little_and_replicas_are_equal(tmp_path: Path) -> None:
 
 def test_what_was_put_in_comes_out_or_waits(tmp_path: Path) -> None:
     """Also of a convolution in another memory format; a matrix that overflows leaves nothing."""
-    ranks = on_each_rank(low_rank_ranks.conserved, tmp_path)
+    ranks = on_hosts(low_rank_ranks.conserved, tmp_path)
     for which in range(3):
         steps = [number for number in range(7) if number != OVERFLOW or which != 1]
         results = [[rank["results"][number][which] for number in steps] for rank in ranks]

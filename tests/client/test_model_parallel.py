@@ -16,19 +16,19 @@ from dlcpd.contract.errors import BadConfig, BadOperation, BadTensor
 from tests import examples
 from tests.client import compiled_ranks, model_parallel_ranks
 from tests.client.stand_in import StandIn
-from tests.client.test_ddp import on_each_rank
+from tests.client.test_ddp import on_each_rank, on_hosts
 
 
 @pytest.mark.parametrize("world", [2, 3, 4])
 def test_layers_equal_one_device(tmp_path: Path, world: int) -> None:
-    for rank in on_each_rank(model_parallel_ranks.layers, tmp_path, world, world=world):
+    for rank in on_hosts(model_parallel_ranks.layers, tmp_path, world, world=world):
         apart = {name: most for name, most in rank.items() if not most < 1e-12}
         assert not apart
         assert len(rank) == 24
 
 
 def test_a_small_arena_and_seeds_of_dropout(tmp_path: Path) -> None:
-    for rank in on_each_rank(model_parallel_ranks.bounds, tmp_path, 2, world=2):
+    for rank in on_hosts(model_parallel_ranks.bounds, tmp_path, 2, world=2):
         assert 0.49 < rank.pop("kept") < 0.51
         assert all(rank.values()), rank
 

@@ -16,7 +16,7 @@ from dlcp_client import bounded, connect, cross_step, ddp
 from dlcpd.contract.errors import BadConfig
 from tests.client import register_ranks
 from tests.client.stand_in import StandIn
-from tests.client.test_ddp import on_each_rank
+from tests.client.test_ddp import on_each_rank, on_hosts
 
 WIDTH = 600  # a layer has more than 1 MiB
 
@@ -100,7 +100,7 @@ def test_a_hook_that_is_there_already_leaves_nothing_open(
 
 @pytest.mark.parametrize("crossing", [False, True], ids=["ddp", "cross_step"])
 def test_ranks_may_call_their_layers_in_another_order(tmp_path: Path, crossing: bool) -> None:
-    ranks = on_each_rank(register_ranks.in_another_order, tmp_path, crossing)
+    ranks = on_hosts(register_ranks.in_another_order, tmp_path, crossing)
     assert np.array_equal(ranks[0]["weights"], ranks[1]["weights"])
     assert all(rank["apart"] < 1e-6 for rank in ranks)
 

@@ -27,7 +27,7 @@ from dlcpd.io.udp.encryption import AES_256_GCM, NONE, encryption
 from dlcpd.io.udp.udp_path import UdpPath
 from tests.io import test_udp
 from tests.io.batches import datagrams
-from tests.io.engines import ENGINE, Engine, Job, failure
+from tests.io.engines import FORKED, Engine, Job, failure
 
 PEER, TOKEN = 7, 0xABCDEF
 SIZE = 1408
@@ -232,7 +232,7 @@ def configuration(rank: int, **options: Any) -> EngineConfig:
     return replace(made, **options)
 
 
-def started(world: int, start: tuple[str, ...] = ENGINE, **options: Any) -> Job:
+def started(world: int, start: tuple[str, ...] = FORKED, **options: Any) -> Job:
     return Job(
         world, lambda rank: configuration(rank, inject_seed=rank, **options), start, keyed=True
     )

@@ -15,7 +15,7 @@ from dlcp_lab.device.fake import FakeDevice
 from dlcpd.contract.errors import BadConfig
 from tests import examples
 from tests.client.device import training_ranks
-from tests.client.test_ddp import on_each_rank
+from tests.client.test_ddp import on_each_rank, on_hosts
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from tests.client.test_ddp import on_each_rank
     ids=["ddp", "ddp-views", "cross_step"],
 )
 def test_exact_training_equals_that_on_the_cpu(tmp_path: Path, crossing: bool, view: bool) -> None:
-    for rank in on_each_rank(training_ranks.trained, tmp_path, crossing, view):
+    for rank in on_hosts(training_ranks.trained, tmp_path, crossing, view):
         assert np.array_equal(rank["there"], rank["here"])
         # Once each way; and 5 kB that connecting and agreeing on the order of the layers reduce.
         for copied in rank["copied"].values():
@@ -72,14 +72,14 @@ def test_a_guard_is_refused_across_steps_too() -> None:
 
 @pytest.mark.parametrize("device", [True, False], ids=["device", "cpu"])
 def test_hosts_add_up_among_themselves_first(tmp_path: Path, device: bool) -> None:
-    ranks = on_each_rank(training_ranks.hierarchical, tmp_path, 4, 2, device, world=4)
+    ranks = on_hosts(training_ranks.hierarchical, tmp_path, 4, 2, device, world=4)
     for rank in ranks:
         assert rank["apart"] < 1e-5
         assert np.array_equal(rank["weights"], ranks[0]["weights"])
 
 
 def test_a_host_of_one_rank_is_exact(tmp_path: Path) -> None:
-    ranks = on_each_rank(training_ranks.hierarchical, tmp_path, 2, 1, True)
+    ranks = on_hosts(training_ranks.hierarchical, tmp_path, 2, 1, True)
     assert all(rank["apart"] == 0 for rank in ranks)  # of two numbers there is one sum
 
 
