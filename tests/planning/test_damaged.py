@@ -17,6 +17,7 @@ from tests.planning.test_topology import LINKS, RACKS
 pytest.importorskip("scipy", reason="scipy, which solves linear programs, is not installed")
 
 LONGEST = 700  # characters of an error
+ONE_WAY = "some hosts are connected through others only one way"  # the error of the planner then
 VALUES = (
     "0", "-1", "1e400", "nan", "true", "[]", "{}", '""', '"0bit"', '"1bit"', '"1000tbit"', "[[]]",
     '["a"]', '["a", "b", "c"]', '["c", "c"]', "2020-01-01", "0x" + "f" * 5000, "9" * 5000,
@@ -64,7 +65,7 @@ def test_a_damaged_file_is_one_error_or_a_network_with_a_plan(text: str) -> None
         assert said.startswith("net.toml: ") and "\n" not in said and len(said) < LONGEST
         assert "sys." not in said and "Exceeds" not in said
         return
-    assert not _check_drawn(graph)
+    assert _check_drawn(graph) in ("", ONE_WAY)
 
 
 @st.composite
@@ -95,7 +96,7 @@ def test_a_network_of_any_links_has_a_plan_and_a_picture(text: str) -> None:
         said = str(exc)
     else:
         said = _check_drawn(graph)
-    assert not said or "is not connected" in said or "only one way" in said
+    assert said in ("", ONE_WAY) or "is not connected" in said
 
 
 def _check_drawn(graph: Graph) -> str:
