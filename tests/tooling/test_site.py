@@ -49,7 +49,7 @@ def built(source: Path, target: Path) -> "subprocess.CompletedProcess[str]":
         text=True,
         check=False,
         cwd=ROOT,
-        timeout=110,
+        timeout=280,  # a busy machine takes minutes; pytest allows 300 s
     )
 
 

@@ -226,7 +226,17 @@ class Work(Generic[A]):
             if region is None:
                 return False
             try:
-                self._copy(region, deliver)
+                target = self._progress.library.block(self.tensor)  # it may have other memory now
+                size = len(region.memory)
+                if target.count * target.itemsize != size:
+                    raise BadTensor(
+                        f"{self.label}: of {size} B when it was submitted, its target has "
+                        f"{target.nbytes} B now; leave it alone until the operation is done"
+                    )
+                if target.device is None or self._after is None:
+                    deliver(target, region)
+                else:
+                    self._landed = self._progress.deliver(target, region, self._after)
             except (BadTensor, DeviceFailed) as exc:
                 self._outcome = exc.with_traceback(None)  # which would keep `region` alive
             return True
@@ -237,20 +247,6 @@ class Work(Generic[A]):
         Raises: the error that ended the operation.
         """
         self._raise_or_copy()
-
-    def _copy(self, region: Region, deliver: Deliver) -> None:
-        """Copy `region` to the tensor. Raises: BadTensor, DeviceFailed."""
-        target = self._progress.library.block(self.tensor)  # its memory may have changed since
-        size = len(region.memory)
-        if target.count * target.itemsize != size:
-            raise BadTensor(
-                f"{self.label}: of {size} B when it was submitted, its target has "
-                f"{target.nbytes} B now; leave it alone until the operation is done"
-            )
-        if target.device is None or self._after is None:
-            deliver(target, region)
-        else:
-            self._landed = self._progress.deliver(target, region, self._after)
 
     def _is_over(self) -> bool:  # for `wait_until`; a lambda would be made at each wait
         return self.settled
