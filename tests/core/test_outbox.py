@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 
 from dlcpd.core.paths.paths import Paths
+from dlcpd.core.paths.rtt import MIN_RTO
 from dlcpd.core.session.outbox import ANSWER_DELAY, COMPANY, LONGEST_DELAY, Outbox
 from dlcpd.core.wire.control import MAX_LISTED, body_untrusted, unpack_transfers_untrusted
 from dlcpd.core.wire.header import Header, Key, Kind
@@ -48,7 +49,9 @@ def test_it_goes_along_with_what_leaves_once_that_is_worth_it() -> None:
 def test_an_answer_waits_half_of_the_margin_of_timers(margin: float, delay: float) -> None:
     """On a slow link datagrams come alone: each of them would have an answer of its own."""
     box = outbox()
-    box.paths.margin = margin
+    rtt = box.paths.space(0, 4).rtt
+    rtt.smoothed, rtt.variation, rtt.measured = MIN_RTO - 3e-3, margin / 4, margin > 0
+    assert box.paths.tx[0].margin == margin
     box.complete.append(Key(0, 1, 0))
     assert taken(box, 5.0) == []
     assert box.answer_at == 5.0 + delay

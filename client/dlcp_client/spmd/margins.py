@@ -1,4 +1,4 @@
-"""Margins: rows beside its own that a rank computes too, so that a chain of windows has one halo.
+"""Margins: rows beside its shard that a rank computes too. A chain of windows then has one halo.
 
 A convolution of a convolution reads a row of its neighbour's result. A rank that fetches a row more
 of the first operand computes that row itself. Likewise a gradient of such rows need not go back to
@@ -203,7 +203,7 @@ def _is_more(margin: Margin) -> bool:
 
 
 def _operands(node: fx.Node) -> list[fx.Node]:
-    """Each as often as it is one."""
+    """The operands of a call in order; one that is given twice is there twice."""
     found: list[fx.Node] = []
     fx.node.map_arg((node.args, node.kwargs), found.append)
     return found

@@ -13,7 +13,7 @@ cdef class Paths:
     cdef public object full
     cdef public list _route, carriers
     cdef public set _told_down
-    cdef public double cover, quickest, margin, queue
+    cdef public double cover, quickest, queue
     cdef public list _load
     cdef public object _random
 

@@ -44,7 +44,6 @@ class Paths:
     _told_down: set[int] = field(default_factory=set)  # paths that were reported down
     cover: float = 0.0  # seconds of arrivals that the slowest path needs in flight; 0 = unknown
     quickest: float = 0.0  # seconds, the minimum RTT of the slowest path; 0 = unknown
-    margin: float = 0.0  # seconds in which an answer is in time, on all paths; 0 = unknown
     queue: float = inf  # seconds that data in flight wait on the best path; infinite: none is
     _load: list[float] = field(init=False)  # by route: datagrams, old ones count less
     _random: Random = field(default_factory=lambda: Random(0))  # noqa: S311  # not for security
@@ -266,7 +265,6 @@ class Paths:
                 news.append((row.path, verdict))
         self.cover = max([path.cover for path in self.tx])
         self.quickest = max([path.quickest for path in self.tx])
-        self.margin = min([path.margin for path in self.tx])
         self.queue = min([path.queue for path in self.tx])
         return news, alive
 

@@ -123,7 +123,8 @@ class Outbox:
     def _delay(self) -> float:
         """Seconds that an answer waits for others: half of the margin of the peer's timers, as far
         as this rank's own tell it."""
-        return min(max(self.paths.margin / 2, ANSWER_DELAY), LONGEST_DELAY)
+        margin = min([path.margin for path in self.paths.tx])
+        return min(max(margin / 2, ANSWER_DELAY), LONGEST_DELAY)
 
     def answer(self, now: float, grant: int) -> None:
         """Queue all answers that the peer may wait for."""
