@@ -13,7 +13,7 @@ from dlcp_lab.emulation import unavailable
 # What sharing one is like, tests/client/test_sharing.py shows.
 os.environ.setdefault("DLCPD_SHARE", "0")
 
-pytest_plugins = ["tests.checks", "tests.kinds", "tests.standing"]
+pytest_plugins = ["tests.checks", "tests.kinds", "tests.standing", "tests.starts.plugin"]
 
 # Derandomised: the same commit draws the same examples, so a red run is a real change.
 # No deadline per example or draw: the two cores may be shared.

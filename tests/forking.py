@@ -10,6 +10,8 @@ from typing import Final
 CONTEXT: Final = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
+        "tests.starts.forking",
+        "dlcpd.daemon.main",
         "dlcp_client.ddp",
         "dlcp_client.cross_step",
         "dlcpd.io.engine",

@@ -67,6 +67,7 @@ def test_a_stranger_in_the_store_becomes_no_rank(
     measured(f"rank 0 is told: {str(errors[0])[:90]}...")
 
 
+@pytest.mark.executed
 @pytest.mark.check(8, "ranks with the secret train; it is on no command line and in no child")
 def test_ranks_with_the_secret_join_and_nobody_else_learns_it(
     launch: Launch,

@@ -416,6 +416,7 @@ def test_an_embedded_daemon_ends_with_its_trainer_though_a_worker_lives(
         trainer.stderr.close()
 
 
+@pytest.mark.executed
 def test_an_engine_does_not_inherit_a_jobs_secret(tmp_path: Path) -> None:
     secret = {"DLCPD_JOB_SECRET": "x" * 64, "DLCPD_JOB_SECRET_FILE": "/x"}
     with Daemon(configuration(tmp_path), environ=secret) as daemon:

@@ -1,0 +1,67 @@
+"""A process that programs fork from, see tests/starts: server.py FD MODULE...
+
+It has imported the modules, has one thread, and starts a program for each request.
+"""
+
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+ROOT: Final = Path(__file__).parents[2]
+PLACES: Final = tuple(str(ROOT / name) for name in ("", "bench", "client"))
+MAX_DESCRIPTORS: Final = 250  # of a request; the kernel takes 253
+MAX_REQUEST: Final = 1 << 20  # bytes
+LOOK: Final = 0.0002  # seconds between looks at the parent
+
+
+def main() -> None:
+    """Serve until the connection ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # pytest ends it
+    connection, parent = socket.socket(fileno=int(sys.argv[1])), os.getppid()
+    sys.path[:1] = PLACES
+    for name in (*sys.argv[2:], "tests.starts.forking"):
+        importlib.import_module(name)
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(connection, MAX_REQUEST, MAX_DESCRIPTORS)
+        if not data:
+            return
+        pid = start(json.loads(data), descriptors, parent)
+        connection.send(b"%d" % pid)
+        for number in descriptors:
+            os.close(number)
+
+
+def start(request: dict[str, Any], given: list[int], parent: int) -> int:
+    """Start a program as a child of `parent`, which adopts orphans: its first parent ends."""
+    ours, theirs = os.pipe()
+    between = os.fork()
+    if not between:
+        if program := os.fork():
+            os.write(theirs, b"%d" % program)
+            os._exit(0)
+        begin(request, given, parent)
+    os.close(theirs)
+    with open(ours) as answer:
+        pid = int(answer.read())
+    os.waitpid(between, 0)
+    return pid
+
+
+def begin(request: dict[str, Any], given: list[int], parent: int) -> NoReturn:
+    """Become the program, once `parent` is the parent."""
+    from tests.starts.program import Program, interpreters_path, run  # noqa: PLC0415  # once sys.path is in order
+
+    while os.getppid() != parent:
+        time.sleep(LOOK)
+    folder, *descriptors = given
+    run(Program(**request), descriptors, folder, interpreters_path())
+
+
+if __name__ == "__main__":
+    main()
