@@ -35,6 +35,8 @@ from tests.core.test_pieces import piece
 from tests.io.engines import Job, Rank, failure
 from tests.requests.test_operations import ARENA, session_of, submissions, submit
 
+pytestmark = pytest.mark.executed  # their memory is measured
+
 MOST = 64 * MB
 READY = Ready("x", 0, 128)
 READY_VALUES = np.ones(1000, np.float32)

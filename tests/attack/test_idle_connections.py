@@ -16,6 +16,8 @@ from tests.attack.resources import MB, Memory, cpu_seconds
 from tests.checks import Measured
 from tests.daemon.kit import PATIENCE, Client, Daemon, configuration, environment
 
+pytestmark = pytest.mark.executed  # their memory is measured
+
 LOCAL = 1000
 REMOTE = 20_000
 RESERVE = 300  # descriptors of this process that are for something else

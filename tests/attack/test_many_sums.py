@@ -15,6 +15,8 @@ from tests.attack.tap import PER_LOOK, TappedJob
 from tests.checks import Measured
 from tests.io.engines import PATIENCE, Rank
 
+pytestmark = pytest.mark.executed  # their memory is measured
+
 RANKS, JOBS, OPERATIONS = 3, 3, 700  # 2,100 sums on each engine
 SEGMENT = 256  # bytes
 SPACING = 1536  # bytes of the arena for each operation

@@ -19,6 +19,8 @@ from tests.checks import Measured
 from tests.daemon.kit import ARENA, Client, Daemon, configuration
 from tests.daemon.raw_peer import RawPeer, listening
 
+pytestmark = pytest.mark.executed  # their memory is measured
+
 GB = 1000 * MB
 MOST = 100 * MB  # that control may grow by
 TIMEOUT = 600.0  # seconds of the join, which lasts as long as the attack

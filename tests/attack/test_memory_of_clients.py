@@ -17,6 +17,8 @@ from tests.checks import Measured
 from tests.io.engines import Job, ask
 from tests.pages import ROOT
 
+pytestmark = pytest.mark.executed  # their memory is measured
+
 LIMIT = 600 << 20  # bytes of the engines' cgroup
 SPARSE = 4 << 30
 PIECE = 64 << 20  # bytes of an operation

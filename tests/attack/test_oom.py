@@ -15,6 +15,8 @@ from tests.checks import Measured
 from tests.daemon.kit import Daemon, configuration
 from tests.io.engines import PATIENCE, ROOT, Job
 
+pytestmark = pytest.mark.executed  # their memory is measured
+
 UNIT = ROOT / "deploy" / "systemd" / "dlcpd.service"
 LIMIT = 400 << 20  # bytes of the group of engine, trainer and leak
 PIECE = 384 << 20  # bytes of an operation: a rank's arena is that of its engine as well

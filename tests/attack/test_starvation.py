@@ -17,6 +17,8 @@ from tests.checks import Measured
 from tests.io import engines
 from tests.io.engines import Job, Rank
 
+pytestmark = pytest.mark.executed  # their memory is measured
+
 LARGE = int(os.environ.get("DLCPD_LARGE_ARENA", "1073741824"))  # bytes, sparse
 LEFT = 1 << 30  # bytes that a client leaves behind
 WATCHED = 1.5  # seconds before and after

@@ -19,6 +19,7 @@ from tests.starts.program import Program, interpreters_path, run
 SERVER: Final = Path(__file__).with_name("server.py")
 PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
 NAMESPACES: Final = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
+ROOM: Final = 4096 * "."  # for the command lines and variables of programs
 MAX_ANSWER: Final = 32  # bytes: a process id
 _LIBC: Final = ctypes.CDLL(None)
 _execute: Final = subprocess._fork_exec  # type: ignore[attr-defined]  # noqa: SLF001
@@ -40,6 +41,9 @@ class Server:
         try:
             socket.send_fds(self._socket, [json.dumps(asdict(program)).encode()], descriptors)
             answer = self._socket.recv(MAX_ANSWER)
+        except BaseException:  # a test's timeout: the answer could come to the next request
+            self.close()
+            raise
         finally:
             _LIBC.prctl(PR_SET_CHILD_SUBREAPER, 0)
         if not answer:
@@ -51,10 +55,10 @@ class Server:
         number = theirs.fileno()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, str(SERVER), str(number), *self._image.imports],
+                [sys.executable, str(SERVER), str(number), ROOM, *self._image.imports],
                 pass_fds=[number],
                 stdin=subprocess.DEVNULL,
-                env={**self._environ, **self._image.environ},
+                env={**self._environ, **self._image.environ, "ROOM": 4 * ROOM},
                 cwd=ROOT,
                 start_new_session=True,
             )

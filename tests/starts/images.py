@@ -74,6 +74,8 @@ RANK: Final = Image(
             "torch.distributed.run",
             str(ROOT / "examples"),
             str(TESTS / "c10d"),
+            str(TESTS / "recipes"),
+            str(TESTS / "server"),
         }
     ),
     (*DAEMON.imports, "torch", "torch._dynamo", "torch.distributed.run", "torch.nn.parallel"),

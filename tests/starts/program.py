@@ -5,11 +5,12 @@ that has imported them takes a hundredth of that. The program itself runs from i
 `runpy` runs it for `python -m` and `python FILE`: with its own arguments, variables, descriptors,
 signals, folder, `sys.path` and standard streams, and it ends with its own exit status.
 
-Different from an execution: modules that are imported already, the seed of hashes, and the command
-line and the variables that /proc shows.
+Different from an execution: modules that are imported already, the seed of hashes, and the memory
+that is shared with the forked process.
 """
 
 import atexit
+import ctypes
 import fcntl
 import gc
 import io
@@ -21,11 +22,15 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from tests.starts.images import OPTIONS
 
 MAIN: Final = "__main__"
+# Positions in /proc/PID/stat, after the name, of arg_start and env_start: proc_pid_stat(5).
+ARGUMENTS: Final = 45
+ENVIRONMENT: Final = 47
 _kept: list[Any] = []  # objects of the forked process whose end would have effects in this one
 
 
@@ -128,7 +133,19 @@ def _take_process(program: Program) -> None:
         os.umask(program.umask)
     os.environ.clear()
     os.environ.update(program.environ)
+    _show(program)
     signal.pthread_sigmask(signal.SIG_SETMASK, program.blocked)
+
+
+def _show(program: Program) -> None:
+    """Have /proc show the command line and the variables, as far as there is room: the kernel reads
+    them from where it has put those of the forked process."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    words, variables = program.words, map("=".join, program.environ.items())
+    for first, texts in ((ARGUMENTS, words), (ENVIRONMENT, variables)):
+        start, end = map(int, fields[first : first + 2])
+        shown = b"".join(os.fsencode(text) + b"\0" for text in texts)[: end - start - 1]
+        ctypes.memmove(start, shown.ljust(end - start, b"\0"), end - start)
 
 
 def _take_streams(unbuffered: bool) -> None:

@@ -1,4 +1,4 @@
-"""A process that programs fork from, see tests/starts: server.py FD MODULE...
+"""A process that programs fork from, see tests/starts: server.py FD ROOM MODULE...
 
 It has imported the modules, has one thread, and starts a program for each request.
 """
@@ -25,7 +25,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # pytest ends it
     connection, parent = socket.socket(fileno=int(sys.argv[1])), os.getppid()
     sys.path[:1] = PLACES
-    for name in (*sys.argv[2:], "tests.starts.forking"):
+    for name in (*sys.argv[3:], "tests.starts.forking"):
         importlib.import_module(name)
     while True:
         data, descriptors, _, _ = socket.recv_fds(connection, MAX_REQUEST, MAX_DESCRIPTORS)
@@ -42,10 +42,11 @@ def start(request: dict[str, Any], given: list[int], parent: int) -> int:
     ours, theirs = os.pipe()
     between = os.fork()
     if not between:
+        own = os.getpid()
         if program := os.fork():
             os.write(theirs, b"%d" % program)
             os._exit(0)
-        begin(request, given, parent)
+        begin(request, given, own, parent)
     os.close(theirs)
     with open(ours) as answer:
         pid = int(answer.read())
@@ -53,12 +54,14 @@ def start(request: dict[str, Any], given: list[int], parent: int) -> int:
     return pid
 
 
-def begin(request: dict[str, Any], given: list[int], parent: int) -> NoReturn:
-    """Become the program, once `parent` is the parent."""
+def begin(request: dict[str, Any], given: list[int], first: int, parent: int) -> NoReturn:
+    """Become the program, once `parent` is the parent in place of `first`."""
     from tests.starts.program import Program, interpreters_path, run  # noqa: PLC0415  # once sys.path is in order
 
-    while os.getppid() != parent:
+    while os.getppid() == first:
         time.sleep(LOOK)
+    if os.getppid() != parent:  # it did not wait
+        os._exit(1)
     folder, *descriptors = given
     run(Program(**request), descriptors, folder, interpreters_path())
 

@@ -14,6 +14,12 @@ SET_BY_READLINE: Final = ("LINES", "COLUMNS")  # and not in os.environ of the pr
 THREADS: Final = 0b11 << 31  # SIGCANCEL and SIGSETXID of the C library, which a thread handles
 
 
+def shown(name: str) -> list[str]:
+    """The words of a file of /proc, which a forked program may not fill."""
+    words = Path("/proc/self", name).read_text().rstrip("\0").split("\0")
+    return [word for word in words if word.partition("=")[0] not in SET_BY_READLINE]
+
+
 def is_open(number: int) -> bool:
     try:
         os.fstat(number)
@@ -45,6 +51,7 @@ def main(end: str) -> None:
         "name": __name__,
         "words": sys.argv,
         "variables": {name: os.environ[name] for name in os.environ if name not in SET_BY_READLINE},
+        "shown": [shown("cmdline"), shown("environ")],
         "path": sys.path,
         "folder": os.getcwd(),
         "descriptors": sorted(number for number in listed if is_open(number)),
