@@ -10,8 +10,7 @@ from typing import Final
 CONTEXT: Final = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
-        "tests.starts.forking",
-        "dlcpd.daemon.main",
+        "tests.starts.loaded",
         "dlcp_client.ddp",
         "dlcp_client.cross_step",
         "dlcpd.io.engine",

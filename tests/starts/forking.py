@@ -13,8 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from tests.starts.images import DAEMON, RANK, ROOT, Image, image_of
-from tests.starts.program import Program, interpreters_path, run
+from tests.starts.images import IMAGES, ROOT, Image, image_of
+from tests.starts.program import Program, interpreters_path, open_descriptors, run
 
 SERVER: Final = Path(__file__).with_name("server.py")
 PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
@@ -55,7 +55,7 @@ class Server:
         number = theirs.fileno()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, str(SERVER), str(number), ROOM, *self._image.imports],
+                [sys.executable, str(SERVER), str(number), self._image.name, ROOM],
                 pass_fds=[number],
                 stdin=subprocess.DEVNULL,
                 env={**self._environ, **self._image.environ, "ROOM": 4 * ROOM},
@@ -77,14 +77,14 @@ class Forking:
 
     def __init__(self) -> None:
         self.enabled = True
-        self.servers: dict[int, Server] = {}  # by the image's id
+        self.servers: dict[str, Server] = {}  # by image
         self.path = interpreters_path()
         self._lock = threading.Lock()
         self._environ, self._namespaces = dict(os.environ), _namespaces()
 
     def serve(self) -> None:
         """Use servers from now on."""
-        self.servers = {id(image): Server(image) for image in (DAEMON, RANK)}
+        self.servers = {name: Server(image) for name, image in IMAGES.items()}
 
     def close(self) -> None:
         """End the servers."""
@@ -102,10 +102,11 @@ class Forking:
         """Process id of the new child. Raises: OSError."""
         if self.servers:
             with self._lock:
-                return self.servers[id(image)].start(program, [folder, *descriptors])
+                return self.servers[image.name].start(program, [folder, *descriptors])
+        before = open_descriptors()
         pid = os.fork()
         if pid == 0:
-            run(program, descriptors, folder, self.path)
+            run(program, descriptors, folder, self.path, before)
         return pid
 
 

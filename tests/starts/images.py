@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ UNREAD: Final = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONSAFEPATH")
 class Image:
     """Imported modules, and the programs that need no others before their first line."""
 
+    name: str
     programs: frozenset[str]  # modules, files, and folders of files
     imports: tuple[str, ...]
     environ: Mapping[str, str] = field(default_factory=dict)  # that its imports have read
@@ -40,6 +42,7 @@ class Image:
 
 
 DAEMON: Final = Image(
+    "daemon",
     frozenset(
         {
             "dlcpd",
@@ -67,6 +70,7 @@ DAEMON: Final = Image(
     ),
 )
 RANK: Final = Image(
+    "rank",
     frozenset(
         {
             "dlcp_lab.ranks.rank",
@@ -81,13 +85,20 @@ RANK: Final = Image(
     (*DAEMON.imports, "torch", "torch._dynamo", "torch.distributed.run", "torch.nn.parallel"),
     {"OMP_NUM_THREADS": "1"},  # read when torch is imported
 )
+IMAGES: Final = {image.name: image for image in (DAEMON, RANK)}
+
+
+def load(image: Image) -> None:
+    """Import the modules of an image into this process."""
+    for name in image.imports:
+        import_module(name)
 
 
 def image_of(words: Sequence[str]) -> Image | None:
     """The image for a command line; None: it is to be executed."""
     program = _program(words)
     names = {program, str(Path(program).parent)} if os.path.isabs(program) else {program}
-    return next((image for image in (DAEMON, RANK) if names & image.programs), None)
+    return next((image for image in IMAGES.values() if names & image.programs), None)
 
 
 def _program(words: Sequence[str]) -> str:

@@ -19,7 +19,8 @@ import runpy
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -48,18 +49,24 @@ class Program:
     umask: int = -1  # -1: the parent's
 
 
-def run(program: Program, descriptors: Sequence[int], folder: int, path: Sequence[str]) -> NoReturn:
+def run(
+    program: Program,
+    descriptors: Sequence[int],
+    folder: int,
+    path: Sequence[str],
+    before: Mapping[int, str],
+) -> NoReturn:
     """Become the program: only the frames below remain of what this process was.
 
     `descriptors`: in the order of `program.targets`. `folder`: a descriptor of the working folder.
-    `path`: what `interpreters_path` returns.
+    `path`: what `interpreters_path` returns. `before`: open descriptors before the fork.
     """
     status = 1
     try:
         gc.freeze()
         atexit._clear()  # noqa: SLF001  # of the forked process
         os.fchdir(folder)
-        _take_descriptors(descriptors, program.targets)
+        _take_descriptors(descriptors, program.targets, before)
         _take_process(program)
         _take_streams("-u" in program.words)
         _run(program.words[1:], path)
@@ -106,16 +113,33 @@ def _status(code: object) -> int:
     return 1
 
 
-def _take_descriptors(given: Sequence[int], targets: Sequence[int]) -> None:
-    """Number the given descriptors, and close all others."""
-    free = max(targets, default=0) + 1
+def open_descriptors() -> dict[int, str]:
+    """What each descriptor of this process is, as /proc names it."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the list's own is closed by now
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+    return found
+
+
+def _take_descriptors(
+    given: Sequence[int], targets: Sequence[int], before: Mapping[int, str]
+) -> None:
+    """Number the given descriptors, and close all others.
+
+    Except pipes that came with the fork: libuv, which torch's stores use, makes its pipe again in
+    every forked child, and closes its numbers at the next fork, whatever has them by then.
+    """
+    now = open_descriptors().items()
+    made = {at for at, what in now if what.startswith("pipe:") and before.get(at) != what}
+    free = max((*targets, *made), default=0) + 1
     moved = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, free) for number in given]
     for number, target in zip(moved, targets, strict=True):
         os.dup2(number, target)
-    borders = [-1, *sorted(targets), os.sysconf("SC_OPEN_MAX")]
-    for before, after in pairwise(borders):
-        if before + 1 < after:
-            os.closerange(before + 1, after)
+    kept = sorted(made.union(targets))
+    for last, following in pairwise((-1, *kept, os.sysconf("SC_OPEN_MAX"))):
+        if last + 1 < following:
+            os.closerange(last + 1, following)
 
 
 def _take_process(program: Program) -> None:

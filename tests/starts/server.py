@@ -1,9 +1,8 @@
-"""A process that programs fork from, see tests/starts: server.py FD ROOM MODULE...
+"""A process that programs fork from, see tests/starts: server.py FD IMAGE ROOM
 
-It has imported the modules, has one thread, and starts a program for each request.
+It has imported the modules of an image, has one thread, and starts a program for each request.
 """
 
-import importlib
 import json
 import os
 import signal
@@ -25,8 +24,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # pytest ends it
     connection, parent = socket.socket(fileno=int(sys.argv[1])), os.getppid()
     sys.path[:1] = PLACES
-    for name in (*sys.argv[3:], "tests.starts.forking"):
-        importlib.import_module(name)
+    from tests.starts.images import IMAGES, load  # noqa: PLC0415  # once sys.path is in order
+
+    load(IMAGES[sys.argv[2]])
+    from tests.starts import forking  # noqa: F401, PLC0415  # programs fork those that they start
+
     while True:
         data, descriptors, _, _ = socket.recv_fds(connection, MAX_REQUEST, MAX_DESCRIPTORS)
         if not data:
@@ -56,14 +58,15 @@ def start(request: dict[str, Any], given: list[int], parent: int) -> int:
 
 def begin(request: dict[str, Any], given: list[int], first: int, parent: int) -> NoReturn:
     """Become the program, once `parent` is the parent in place of `first`."""
-    from tests.starts.program import Program, interpreters_path, run  # noqa: PLC0415  # once sys.path is in order
+    from tests.starts import program  # noqa: PLC0415  # once sys.path is in order
 
     while os.getppid() == first:
         time.sleep(LOOK)
     if os.getppid() != parent:  # it did not wait
         os._exit(1)
     folder, *descriptors = given
-    run(Program(**request), descriptors, folder, interpreters_path())
+    path, before = program.interpreters_path(), program.open_descriptors()
+    program.run(program.Program(**request), descriptors, folder, path, before)
 
 
 if __name__ == "__main__":
