@@ -28,7 +28,7 @@ import sys
 # name for the one of `typing`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Final
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 STARTER: Final = os.path.abspath(__file__)
 HOME: Final = os.path.dirname(os.path.dirname(STARTER))
 OURS: Final = ("dlcpd", "dlcp_client", "dlcp_lab", "switchcfg")
+# SIGHUP, SIGINT, SIGTERM: blocked while the daemon imports its modules (daemon/early_signals.py).
+HELD: Final = (1, 2, 15)
 # Installed, they lie side by side; in a checkout two are a folder below.
 PLACES: Final = (HOME, os.path.join(HOME, "client"), os.path.join(HOME, "bench"))
 
@@ -53,7 +55,11 @@ def environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 def dlcpd() -> int:
     """The command `dlcpd`."""
-    return _command("dlcpd.daemon.main")
+    _order()
+    from signal import SIG_BLOCK, pthread_sigmask  # noqa: PLC0415  # not before the order
+
+    pthread_sigmask(SIG_BLOCK, HELD)
+    return _main_of("dlcpd.daemon.main")()
 
 
 def dlcpctl() -> int:
@@ -67,13 +73,27 @@ def switchcfg() -> int:
 
 
 def _command(module: str) -> int:
+    _order()
+    from signal import SIG_DFL, SIGINT, signal  # noqa: PLC0415  # not before the order
+
+    before = signal(SIGINT, SIG_DFL)  # Ctrl-C ends an import without a traceback
+    main = _main_of(module)
+    signal(SIGINT, before)
+    return main()
+
+
+def _order() -> None:
+    """Bring sys.path into order."""
     installed = _installed()
     _forget_folders_of_the_user()
     _arrange(installed)
+
+
+def _main_of(module: str) -> Callable[[], int]:
     from importlib import import_module  # noqa: PLC0415  # not before sys.path is in order
 
-    status: int = import_module(module).main()
-    return status
+    main: Callable[[], int] = import_module(module).main
+    return main
 
 
 class _Ours:
