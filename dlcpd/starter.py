@@ -20,6 +20,7 @@ PYTHONPATH. They begin here too, and bring sys.path into the same order.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # of the interpreter: no file can take its place
 import os
 import site
 import sys
@@ -55,10 +56,8 @@ def environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 def dlcpd() -> int:
     """The command `dlcpd`."""
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, HELD)
     _order()
-    from signal import SIG_BLOCK, pthread_sigmask  # noqa: PLC0415  # not before the order
-
-    pthread_sigmask(SIG_BLOCK, HELD)
     return _main_of("dlcpd.daemon.main")()
 
 
@@ -73,12 +72,11 @@ def switchcfg() -> int:
 
 
 def _command(module: str) -> int:
+    # Ctrl-C ends an import without a traceback.
+    before = _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     _order()
-    from signal import SIG_DFL, SIGINT, signal  # noqa: PLC0415  # not before the order
-
-    before = signal(SIGINT, SIG_DFL)  # Ctrl-C ends an import without a traceback
     main = _main_of(module)
-    signal(SIGINT, before)
+    _signal.signal(_signal.SIGINT, before)
     return main()
 
 

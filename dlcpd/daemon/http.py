@@ -45,7 +45,7 @@ class FewAtOnce(ThreadingHTTPServer):
         try:
             super().__init__(address, handler)
         except BaseException:
-            os.close(self._end_asked)
+            self._forget_end()
             raise
 
     def server_bind(self) -> None:
@@ -55,9 +55,7 @@ class FewAtOnce(ThreadingHTTPServer):
     def server_close(self) -> None:
         """Close the listener. Requests that are open get their answers."""
         super().server_close()
-        if self._end_asked >= 0:
-            os.close(self._end_asked)
-            self._end_asked = -1
+        self._forget_end()
 
     def get_request(self) -> Any:
         """The next connection. Raises: OSError if there is none, which the serving loop expects; if
@@ -124,6 +122,11 @@ class FewAtOnce(ThreadingHTTPServer):
         finally:
             with self._lock:
                 self._silent.discard(connection)
+
+    def _forget_end(self) -> None:
+        if self._end_asked >= 0:
+            os.close(self._end_asked)
+            self._end_asked = -1
 
     def _room_made(self) -> bool:
         """Whether a silent connection has left, for another one."""

@@ -1,5 +1,6 @@
 """The metrics port and clients of HTTP that are odd, silent or many."""
 
+import errno
 import socket
 import threading
 import time
@@ -168,6 +169,12 @@ def test_a_connection_beyond_the_requests_that_are_being_answered_is_closed(
     assert [all_of(sock)[-5:] for sock in asked] == [b"small"] * 2
     for sock in asked:
         sock.close()
+
+
+def test_a_port_that_is_taken_is_named(few: FewAtOnce) -> None:
+    with pytest.raises(OSError) as caught:  # noqa: PT011  # its number says which
+        FewAtOnce(address_of(few), _Large, at_once=2)
+    assert caught.value.errno == errno.EADDRINUSE
 
 
 def test_a_burst_of_connections_waits_in_the_kernel() -> None:
