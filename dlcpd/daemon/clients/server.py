@@ -138,6 +138,10 @@ def _clear(path: Path) -> None:
     """
     if not path.exists():
         return
+    if path.is_dir():
+        raise AddressUnavailable(
+            f"[daemon] socket {path}: is a directory; give the path of a file in it"
+        )
     if not path.is_socket():
         raise AddressUnavailable(f"[daemon] socket {path}: a file is in the way; remove it")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
