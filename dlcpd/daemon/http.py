@@ -88,9 +88,13 @@ class FewAtOnce(ThreadingHTTPServer):
             self._handle_request_noblock()  # type: ignore[attr-defined]  # of socketserver
         self._ended.set()
 
+    def end(self) -> None:
+        """End `serve_forever`, soon."""
+        os.eventfd_write(self._end_asked, 1)
+
     def shutdown(self) -> None:
         """End `serve_forever`, and wait for its end."""
-        os.eventfd_write(self._end_asked, 1)
+        self.end()
         self._ended.wait()
 
     def process_request(self, request: Any, client_address: Any) -> None:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from dlcpd.contract.errors import AddressUnavailable, BadConfig
 from dlcpd.daemon import log
+from dlcpd.daemon.child import NO_MORE
 from dlcpd.daemon.condition import Condition
 from dlcpd.daemon.http import TIMEOUT, FewAtOnce, WholeRequest
 from dlcpd.daemon.metrics.web_config import WebConfig
@@ -22,6 +23,7 @@ MAX_SCRAPES: Final = 8  # at once: a pair of Prometheus servers, and curl
 MAX_REQUESTS: Final = 12  # at once: scrapes, which may wait for the daemon, and probes
 METRICS: Final = "/metrics"
 PROBES: Final = {"/-/healthy": "healthy", "/-/ready": "ready"}  # path: field of Health
+LOOK: Final = 0.005  # seconds between looks whether the thread has ended
 FRESH: Final = 1.0  # seconds for which further scrapes get the same report
 Report = dict[str, Any]
 Ask = Callable[[], Awaitable[Report]]
@@ -105,7 +107,11 @@ class MetricsServer:
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="metrics", daemon=True
         )
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as exc:
+            self._server.server_close()
+            raise AddressUnavailable(f"[metrics] listen: {NO_MORE}") from exc
 
     @property
     def address(self) -> tuple[str, int]:
@@ -115,7 +121,9 @@ class MetricsServer:
 
     async def close(self) -> None:
         """Stop serving."""
-        await asyncio.to_thread(self._server.shutdown)  # waits for the thread
+        self._server.end()
+        while self._thread.is_alive():  # a thread that waits for it may be one too many
+            await asyncio.sleep(LOOK)
         self._server.server_close()
 
 
