@@ -100,10 +100,20 @@ def test_a_daemon_that_waits_for_its_file_can_be_ended(
     os.mkfifo(tmp_path / "pipe")
     daemon = importing("-m", "dlcpd", "--config", str(tmp_path / "pipe"))
     daemon.go()
-    writing = os.open(tmp_path / "pipe", os.O_WRONLY)  # once the daemon reads
+    writing = os.open(tmp_path / "pipe", os.O_WRONLY)
+    until(lambda: is_blocked(daemon.process.pid), "it reads")
     daemon.process.send_signal(signal.SIGTERM)
     assert daemon.end() == (0, "")
     os.close(writing)
+
+
+def is_blocked(pid: int) -> bool:
+    """Whether a process stays in one system call: Python runs no handler for a signal that comes
+    just before it."""
+    file = Path(f"/proc/{pid}/syscall")
+    before = file.read_text()
+    time.sleep(0.2)
+    return before == file.read_text() and "running" not in before
 
 
 def test_a_command_that_imports_is_ended_by_the_terminal_without_a_traceback(
