@@ -20,6 +20,7 @@ PYTHONPATH. They begin here too, and bring sys.path into the same order.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # of the interpreter: no file can take its place
 import os
 import site
 import sys
@@ -28,7 +29,7 @@ import sys
 # name for the one of `typing`.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Final
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 STARTER: Final = os.path.abspath(__file__)
 HOME: Final = os.path.dirname(os.path.dirname(STARTER))
 OURS: Final = ("dlcpd", "dlcp_client", "dlcp_lab", "switchcfg")
+# SIGHUP, SIGINT, SIGTERM: blocked while the daemon imports its modules (daemon/early_signals.py).
+HELD: Final = (1, 2, 15)
 # Installed, they lie side by side; in a checkout two are a folder below.
 PLACES: Final = (HOME, os.path.join(HOME, "client"), os.path.join(HOME, "bench"))
 
@@ -53,7 +56,9 @@ def environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 def dlcpd() -> int:
     """The command `dlcpd`."""
-    return _command("dlcpd.daemon.main")
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, HELD)
+    _order()
+    return _main_of("dlcpd.daemon.main")()
 
 
 def dlcpctl() -> int:
@@ -67,13 +72,26 @@ def switchcfg() -> int:
 
 
 def _command(module: str) -> int:
+    # Ctrl-C ends an import without a traceback.
+    before = _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    _order()
+    main = _main_of(module)
+    _signal.signal(_signal.SIGINT, before)
+    return main()
+
+
+def _order() -> None:
+    """Bring sys.path into order."""
     installed = _installed()
     _forget_folders_of_the_user()
     _arrange(installed)
+
+
+def _main_of(module: str) -> Callable[[], int]:
     from importlib import import_module  # noqa: PLC0415  # not before sys.path is in order
 
-    status: int = import_module(module).main()
-    return status
+    main: Callable[[], int] = import_module(module).main
+    return main
 
 
 class _Ours:

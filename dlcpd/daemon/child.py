@@ -5,11 +5,18 @@ signal would end an engine before it ignores signals.
 """
 
 import asyncio
+import errno
 import os
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Final
+
+NO_MORE: Final = (
+    "no further process or thread may be started: raise the limit (TasksMax= of a unit, pids.max "
+    "of a control group, ulimit -u)"
+)
 
 
 class Child:
@@ -19,17 +26,25 @@ class Child:
         self, command: Sequence[str], environ: Mapping[str, str], descriptors: Sequence[int]
     ) -> None:
         """Start it; `descriptors` stay open in it. Raises: OSError."""
-        self._process = subprocess.Popen(
-            command,
-            pass_fds=descriptors,
-            stdin=subprocess.DEVNULL,
-            env=dict(environ),
-            # A terminal's Ctrl-C reaches the whole process group: control drains first.
-            start_new_session=True,
-            restore_signals=False,
-        )
+        try:
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=descriptors,
+                stdin=subprocess.DEVNULL,
+                env=dict(environ),
+                # A terminal's Ctrl-C reaches the whole process group: control drains first.
+                start_new_session=True,
+                restore_signals=False,
+            )
+        except BlockingIOError as exc:
+            raise OSError(errno.EAGAIN, NO_MORE) from exc
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
-        threading.Thread(target=self._await, name="child", daemon=True).start()
+        try:
+            threading.Thread(target=self._await, name="child", daemon=True).start()
+        except RuntimeError as exc:
+            self._process.kill()
+            self._process.wait()
+            raise OSError(errno.EAGAIN, NO_MORE) from exc
 
     @property
     def pid(self) -> int:

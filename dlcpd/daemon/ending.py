@@ -3,12 +3,14 @@
 import asyncio
 import os
 import signal
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
 
 from dlcpd.contract.errors import DaemonLost
 from dlcpd.daemon import log
 from dlcpd.daemon.engines import Engines
 
+T = TypeVar("T")
 PARENT_POLL: Final = 1.0  # seconds; an embedded daemon outlives its trainer by no more
 
 
@@ -22,6 +24,19 @@ class Ending:
     async def wait(self) -> None:
         """Wait until the end is requested."""
         await self._asked.wait()
+
+    async def unless_asked(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """The result of `work`, and its errors; None: the end was requested first, and `work` is
+        cancelled."""
+        task = asyncio.ensure_future(work)
+        asked = asyncio.ensure_future(self._asked.wait())
+        await asyncio.wait((task, asked), return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return None
+        return task.result()
 
     def ask(self) -> None:
         """Request the end: nothing is left to serve."""

@@ -16,8 +16,10 @@ from typing import Any, Final
 
 from dlcpd.daemon.fair_table import FairTable
 from dlcpd.ipc.accepting import REST, Short, accept
+from dlcpd.ipc.socket_folder import BACKLOG
 
-TIMEOUT: Final = 5.0  # seconds: to receive a whole request, and for a write of the answer
+TIMEOUT: Final = 5.0  # seconds: to receive a whole request, and to send the answer
+READ_SOON: Final = 1.0  # seconds in which a client that reads has the answer
 MAX_REQUEST: Final = 16_384  # bytes; browsers send 1,000 to 2,000, and cookies of the host
 PARTING: Final = 1.0  # seconds for a thread to note that its connection was shut down; 1 ms if idle
 _END: Final = b"\r\n\r\n"
@@ -25,11 +27,13 @@ _END: Final = b"\r\n\r\n"
 
 class FewAtOnce(ThreadingHTTPServer):
     """`at_once`: most requests at a time. A further connection takes the place of one that has not
-    sent a whole request, of the address with most of these; without such a one, it is closed.
+    sent a whole request, or has not read its answer for READ_SOON, of the address with most of
+    these; without such a one, it is closed.
 
     Raises: OSError.
     """
 
+    request_queue_size = BACKLOG  # socketserver's 5 would let clients of a burst wait for seconds
     daemon_threads = True  # a thread that waits for a silent client must not keep the process
 
     def __init__(self, address: tuple[str, int], handler: Any, *, at_once: int) -> None:
@@ -41,7 +45,7 @@ class FewAtOnce(ThreadingHTTPServer):
         try:
             super().__init__(address, handler)
         except BaseException:
-            os.close(self._end_asked)
+            self._forget_end()
             raise
 
     def server_bind(self) -> None:
@@ -51,9 +55,7 @@ class FewAtOnce(ThreadingHTTPServer):
     def server_close(self) -> None:
         """Close the listener. Requests that are open get their answers."""
         super().server_close()
-        if self._end_asked >= 0:
-            os.close(self._end_asked)
-            self._end_asked = -1
+        self._forget_end()
 
     def get_request(self) -> Any:
         """The next connection. Raises: OSError if there is none, which the serving loop expects; if
@@ -86,9 +88,13 @@ class FewAtOnce(ThreadingHTTPServer):
             self._handle_request_noblock()  # type: ignore[attr-defined]  # of socketserver
         self._ended.set()
 
+    def end(self) -> None:
+        """End `serve_forever`, soon."""
+        os.eventfd_write(self._end_asked, 1)
+
     def shutdown(self) -> None:
         """End `serve_forever`, and wait for its end."""
-        os.eventfd_write(self._end_asked, 1)
+        self.end()
         self._ended.wait()
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -121,6 +127,11 @@ class FewAtOnce(ThreadingHTTPServer):
             with self._lock:
                 self._silent.discard(connection)
 
+    def _forget_end(self) -> None:
+        if self._end_asked >= 0:
+            os.close(self._end_asked)
+            self._end_asked = -1
+
     def _room_made(self) -> bool:
         """Whether a silent connection has left, for another one."""
         with self._lock:
@@ -134,10 +145,12 @@ class FewAtOnce(ThreadingHTTPServer):
 
 
 class WholeRequest(BaseHTTPRequestHandler):
-    """Receives a whole request first, within TIMEOUT and MAX_REQUEST. One per connection."""
+    """Receives a whole request first, within TIMEOUT and MAX_REQUEST, and sends the whole answer
+    last. One per connection."""
 
     timeout = TIMEOUT
     server: FewAtOnce
+    wfile: io.BytesIO  # the answer
 
     def setup(self) -> None:
         """Raises: OSError if no request comes in time, or it is too long."""
@@ -146,17 +159,34 @@ class WholeRequest(BaseHTTPRequestHandler):
             super().setup()
             self.rfile.close()
             self.rfile = io.BytesIO(self._head())
-        self.connection.settimeout(TIMEOUT)
+        self.wfile = io.BytesIO()
 
     def shake_hands(self) -> None:
         """For TLS. Raises: OSError."""
 
     def do_HEAD(self) -> None:
         """The answer to GET, without its body (RFC 9110, 9.3.2). A subclass has `do_GET`."""
-        client, self.wfile = self.wfile, io.BytesIO()
         self.do_GET()  # type: ignore[attr-defined]
-        client.write(self.wfile.getvalue().partition(_END)[0] + _END)
-        self.wfile = client
+        head = self.wfile.getvalue().partition(_END)[0] + _END
+        self.wfile = io.BytesIO(head)
+
+    def finish(self) -> None:
+        """Send the answer. Raises: OSError if the client does not read it within TIMEOUT."""
+        answer = memoryview(self.wfile.getvalue())
+        answer = answer[self._sent(answer, READ_SOON) :]
+        if answer:
+            with self.server.silent(self.request, self.client_address[0]):
+                if self._sent(answer, TIMEOUT - READ_SOON) < len(answer):
+                    raise TimeoutError("the client does not read")
+
+    def _sent(self, answer: memoryview, within: float) -> int:
+        """Bytes that the client's side has taken `within` seconds. Raises: OSError."""
+        until, sent = time.monotonic() + within, 0
+        while sent < len(answer) and (left := until - time.monotonic()) > 0:
+            self.connection.settimeout(left)
+            with suppress(TimeoutError):
+                sent += self.connection.send(answer[sent:])
+        return sent
 
     def _head(self) -> bytes:
         until, head = time.monotonic() + TIMEOUT, b""

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from dlcpd.contract.command_line import Parser
-from dlcpd.contract.errors import BadConfig, DlcpError
+from dlcpd.contract.errors import BadConfig, DaemonUnavailable, DlcpError
 from dlcpd.contract.printable import lines
-from dlcpd.daemon import commands, log
+from dlcpd.daemon import commands, early_signals, log
 from dlcpd.daemon.activation import activated
+from dlcpd.daemon.clients.server import claim
 from dlcpd.daemon.config.effective import Automatic, resolved, to_toml
 from dlcpd.daemon.config.file import load
 from dlcpd.daemon.config.tables import LEVELS, LOG, Config
@@ -38,6 +39,7 @@ except ModuleNotFoundError:  # not built for this Python: control is slower, dat
 else:
     new_event_loop = uvloop.new_event_loop
 
+LEAST_DESCRIPTORS: Final = 48  # the daemon itself has 20, and a rank some more
 CLEAN: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2  # argparse's own code for bad usage
@@ -52,9 +54,27 @@ def main(arguments: Sequence[str] | None = None, engine_command: Sequence[str] =
     given = sys.argv[1:] if arguments is None else arguments
     try:
         if (command := commands.found(given)) is not None:
+            early_signals.release()
             return command(given[1:])
     except BadConfig as exc:
         return _complain(exc, USAGE)
+    options = _options(given)
+    if options.check_config:
+        early_signals.release()
+    elif not options.embedded:  # whose signals its trainer has blocked
+        early_signals.end_on_signals()
+    try:
+        return _run(options, engine_command)
+    except BadConfig as exc:
+        return _complain(exc, USAGE)
+    except DlcpError as exc:
+        return _complain(exc, FAILED)
+    except OSError as exc:  # of the kernel: no process, descriptor or memory is left
+        return _complain(DaemonUnavailable(f"cannot start: {exc.strerror or exc}"), FAILED)
+
+
+def _options(given: Sequence[str]) -> argparse.Namespace:
+    """The options of a daemon. Raises: SystemExit, after a line on stderr."""
     parser = _parser()
     options = parser.parse_args(given)
     if options.embedded != (options.session_fd is not None):
@@ -65,12 +85,7 @@ def main(arguments: Sequence[str] | None = None, engine_command: Sequence[str] =
         parser.error("--listen-fd needs --embedded")
     if options.listen_folder_fd is not None and options.listen_fd is None:
         parser.error("--listen-folder-fd needs --listen-fd")
-    try:
-        return _run(options, engine_command)
-    except BadConfig as exc:
-        return _complain(exc, USAGE)
-    except DlcpError as exc:
-        return _complain(exc, FAILED)
+    return options
 
 
 def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
@@ -88,15 +103,18 @@ def _run(options: argparse.Namespace, engine_command: Sequence[str]) -> int:
     log.configure(config.daemon.log_level, config.daemon.log_format, to_journal=journal)
     client = inherited_socket(options.session_fd) if options.embedded else None
     automatic = Automatic() if options.embedded else Automatic.of(_written(options))
-    service = Service(
-        config, automatic, os.environ, engine_command, partial(_configuration, options)
-    )
     listener = _listener(options)
     folder = _folder(options, listener)
+    alone = client is None and listener is None
+    claimed = claim(Path(config.daemon.socket)) if alone else None  # before ports and engines
+    again = partial(_configuration, options)
     try:
+        service = Service(config, automatic, os.environ, engine_command, again)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            return runner.run(service.run(client, listener))
+            return runner.run(service.run(client, listener, claimed))
     finally:
+        if claimed is not None:
+            claimed.release()
         if folder is not None:
             folder.remove()
 
@@ -184,8 +202,18 @@ def _inherited(
 
 
 def _raise_descriptor_limit() -> None:
-    """Raise the soft limit, usually 1024: a job of 256 ranks takes three descriptors a peer."""
+    """Raise the soft limit, usually 1024: a job of 256 ranks takes three descriptors a peer.
+
+    Raises: BadConfig where no job could run.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = len(os.listdir("/proc/self/fd"))
+    if hard != resource.RLIM_INFINITY and hard - taken < LEAST_DESCRIPTORS:
+        raise BadConfig(
+            f"this process may open {hard} files, and {taken} are open: it needs "
+            f"{LEAST_DESCRIPTORS} more, and three per peer of a rank; raise the limit (ulimit -n, "
+            f"or LimitNOFILE= of a unit)"
+        )
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 

@@ -3,6 +3,7 @@
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 READY: Final = "READY=1"
@@ -11,20 +12,36 @@ ALIVE: Final = "WATCHDOG=1"
 _OF_MANAGER: Final = ("NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_")
 
 
-def notify(target: str, state: str) -> None:
-    """Send `state`, such as READY, to `target`, NOTIFY_SOCKET's value; empty: send nothing.
+class Notifier:
+    """Sends states, such as READY, to NOTIFY_SOCKET's value `target`; empty: sends nothing.
 
-    If the manager does not listen, the datagram is dropped.
+    Its socket stays open: a daemon that is short of descriptors must not be taken for dead. If the
+    manager does not listen, a state is dropped.
     Source: sd_notify(3).
     """
-    if not target:
-        return
-    address = "\0" + target[1:] if target.startswith("@") else target  # @: abstract namespace
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-        try:
-            sock.sendto(state.encode(), socket.MSG_DONTWAIT, address)
-        except OSError:
+
+    def __init__(self, target: str) -> None:
+        # @: abstract namespace
+        self._address = "\0" + target[1:] if target.startswith("@") else target
+        self._sock: socket.socket | None = None
+
+    def close(self) -> None:
+        """Close the socket; a further state opens another."""
+        if self._sock:
+            self._sock.close()
+            self._sock = None
+
+    def __bool__(self) -> bool:
+        """Whether there is a manager."""
+        return bool(self._address)
+
+    def __call__(self, state: str) -> None:
+        if not self._address:
             return
+        with suppress(OSError):
+            if self._sock is None:
+                self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+            self._sock.sendto(state.encode(), socket.MSG_DONTWAIT, self._address)
 
 
 def stopping(within: float) -> str:

@@ -20,6 +20,7 @@ from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.connection import Connection, Reception
 from dlcpd.daemon.clients.server import SPARE_CONNECTIONS, Server
 from dlcpd.daemon.clients.session_socket import SessionSocket
+from dlcpd.daemon.clients.socket_lock import SocketLock
 from dlcpd.daemon.condition import Condition
 from dlcpd.daemon.config.effective import Automatic, engine_configs
 from dlcpd.daemon.config.reload import Reloaded, reloaded
@@ -32,14 +33,13 @@ from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.host_costs import HostCosts
 from dlcpd.daemon.metrics.port import MetricsPort
 from dlcpd.daemon.moving import Moving, warn_of_any_key, welcome
-from dlcpd.daemon.notify import READY, for_children, notify, stopping, watchdog_limit
-from dlcpd.daemon.peers.peer_messages import PeerMessage
-from dlcpd.daemon.peers.peers import PeerAddress, PeerCallbacks, Peers
+from dlcpd.daemon.notify import READY, Notifier, for_children, stopping, watchdog_limit
+from dlcpd.daemon.peers.peers import Peers
 from dlcpd.daemon.peers.trust import Trust
 from dlcpd.daemon.reload_signal import ReloadSignal
 from dlcpd.daemon.revocation import KeyWatch
 from dlcpd.daemon.sessions.admission import SessionSettings
-from dlcpd.daemon.sessions.dispatch import Dispatch
+from dlcpd.daemon.sessions.dispatch import Dispatch, peer_callbacks
 from dlcpd.daemon.sessions.sessions import Sessions
 from dlcpd.daemon.state_file import state_file
 from dlcpd.daemon.status import Facts, report
@@ -70,13 +70,13 @@ class Service:
         self._environ = {
             k: v for k, v in for_children(environ).items() if not k.startswith("DLCPD_JOB_SECRET")
         }
-        self._notify_target = environ.get("NOTIFY_SOCKET", "")
-        self._reload_signal = ReloadSignal(self._reload, self._notify_target)
+        self._notify = Notifier(environ.get("NOTIFY_SOCKET", ""))
+        self._reload_signal = ReloadSignal(self._reload, self._notify)
         self._journal = log.journal_of(environ.get("JOURNAL_STREAM", ""))
         limit = watchdog_limit(environ, os.getpid())
         self._condition = Condition(limit)
         self._state_folder = environ.get("STATE_DIRECTORY", "")
-        self._watchdog_target = self._notify_target if limit else ""
+        self._watchdog = self._notify if limit else Notifier("")
         self._counters: Counter[str] = Counter()
         self._engines = Engines(
             on_event=self._engine_event,
@@ -98,12 +98,16 @@ class Service:
         self._moving: Moving
 
     async def run(
-        self, client: socket.socket | None = None, listener: socket.socket | None = None
+        self,
+        client: socket.socket | None = None,
+        listener: socket.socket | None = None,
+        claimed: SocketLock | None = None,
     ) -> int:
         """Serve until a signal or, embedded, until the connected `client` and all that came
         through `listener` have ended. Returns the exit code.
 
-        Without `client`, `listener` is the session socket of a service manager.
+        Without `client`, `listener` is the session socket of a service manager; without both,
+        `claimed` is the lock of the own session socket.
 
         Raises: DlcpError when it cannot start; nothing is left behind.
         """
@@ -118,13 +122,18 @@ class Service:
         self._trust = Trust.configured(self._config.security)
         self._keys = KeyWatch(self._trust.authorised, self._revoked)
         self._install_signals()
-        ready = await self._engines.start(engine_configs(self._config), self._environ)
+        starting = self._engines.start(engine_configs(self._config), self._environ)
+        if (ready := await self._ending.unless_asked(starting)) is None:
+            await self._engines.stop(0.0)
+            log.info("stopped", code="ok")
+            return 0
         try:
             self._compose(ready, access.users)
             self._sessions.planner.capacity = capacity
             self._sessions.configure(self._config.planner)
             self._metrics.start()
-            self._session_socket = SessionSocket(self._server, Path(daemon.socket), access)
+            file = Path(daemon.socket)
+            self._session_socket = SessionSocket(self._server, file, access, claimed)
             if client is None:
                 self._session_socket.serve(listener)
             else:
@@ -147,7 +156,13 @@ class Service:
     async def _until_asked_to_end(self) -> None:
         """Wait for the end; meanwhile look whether the engines answer."""
         signs = asyncio.ensure_future(
-            watch(self._engines, self._condition, self._watchdog_target, self._session_socket)
+            watch(
+                self._engines,
+                self._condition,
+                self._watchdog,
+                self._session_socket,
+                idle=lambda: not len(self._sessions.table),
+            )
         )
         await self._ending.wait()
         self._addresses.close()
@@ -164,9 +179,7 @@ class Service:
             daemon.control_address,
             daemon.control_port,
             trust=self._trust,
-            news=PeerCallbacks(
-                self._peer_message, self._peer_version, self._turned_away, self._daemon_lost
-            ),
+            news=peer_callbacks(lambda: self._dispatch),
             counters=self._counters,
             told=next(iter(self._config.inject.relays), ""),
         )
@@ -228,7 +241,7 @@ class Service:
         )
         if not self._embedded:  # private ones warn per job: it may have a secret
             warn_of_any_key(self._trust, self._moving.peers.endpoint)
-        notify(self._notify_target, READY)
+        self._notify(READY)
 
     def _install_signals(self) -> None:
         self._ending.on_signal(embedded=self._embedded)
@@ -264,7 +277,7 @@ class Service:
     async def _shut_down(self) -> int:
         assert self._peers is not None  # noqa: S101  # composed before anything could end
         drain = self._config.daemon.drain_timeout if len(self._sessions.table) else 0.0
-        notify(self._notify_target, stopping(drain + STOP_MARGIN))
+        self._notify(stopping(drain + STOP_MARGIN))
         self._condition.draining = True
         self._reload_signal.end()
         self._session_socket.leave_waiting()
@@ -282,6 +295,7 @@ class Service:
         self._peers.close()
         self._dispatch.network_news.close()
         log.info("stopped", code="ok")
+        self._notify.close()
         return 0
 
     def _engine_event(self, engine: int, event: Event) -> None:
@@ -302,18 +316,6 @@ class Service:
     def _engine_changed(self, engine: int) -> None:
         if self._peers is not None:
             self._sessions.joining.engine_changed(engine)
-
-    def _peer_message(self, key: str, message: PeerMessage) -> None:
-        self._dispatch.peer_message(key, message)
-
-    def _turned_away(self, address: PeerAddress, code: str) -> None:
-        self._dispatch.turned_away(address, code)
-
-    def _daemon_lost(self, address: PeerAddress, sign: str) -> None:
-        self._dispatch.daemon_lost(address, sign)
-
-    def _peer_version(self, key: str, version: int) -> None:
-        self._dispatch.other_version(key, version)
 
     def _client_closed(self, connection: Connection) -> None:
         self._server.forget(connection)

@@ -6,8 +6,10 @@ A rule is the `metadata` of a dataclass field, so one line says name, type, boun
 from dataclasses import MISSING, field
 from typing import Any, Final
 
+from dlcpd.contract.toml_text import MAX_BITS, printable, shown
+
 MAX_TEXT: Final = 1024  # characters
-MAX_BITS: Final = 64  # of an integer; a larger one cannot become a float, nor always be printed
+_KINDS: Final = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
 
 
 def integer(low: int, high: int, default: Any = MISSING) -> Any:
@@ -38,16 +40,18 @@ def flag(default: Any = MISSING) -> Any:
 def problem(value: Any, rule: Any) -> str:
     """The rule that `value` breaks, in words, or an empty string."""
     wanted = rule["type"]
-    if type(value) is int and value.bit_length() > MAX_BITS:
+    if type(value) is int and value.bit_length() > MAX_BITS:  # it cannot become a float
         return f"is an integer of {value.bit_length()} bits, at most {MAX_BITS}"
     if wanted is float and type(value) is int:
         value = float(value)
     if type(value) is not wanted:  # isinstance would let True pass as an integer
-        return f"is {type(value).__name__}, need {wanted.__name__}"
+        return f"{shown(value)} is not {_KINDS[wanted]}"
     if wanted in (int, float) and not rule["low"] <= value <= rule["high"]:
         return f"{value} is outside {rule['low']}..{rule['high']}"
     if wanted is str and len(value) > rule["high"]:
         return f"length {len(value)}, at most {rule['high']}"
+    if wanted is str and not printable(value):
+        return f"{shown(value)} has a character that cannot be printed"
     if "choices" in rule and value not in rule["choices"]:
-        return f"{value[:64]!r} is none of {', '.join(rule['choices'])}"
+        return f"{shown(value)} is none of {', '.join(rule['choices'])}"
     return ""

@@ -3,8 +3,9 @@
 import re
 from typing import Final
 
+from dlcpd.contract.toml_text import shown
+
 MOST: Final = 10**15  # bit/s of one link: a thousand times the fastest port there is
-LONGEST: Final = 64  # characters of a value in an error
 _RATE: Final = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s?(k|m|g|t|)bit")
 _UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _FORM: Final = 'write it like "500mbit" or "100gbit"'
@@ -31,12 +32,3 @@ def in_words(rate: float) -> str:
         if rate >= _UNITS[unit]:
             return f"{rate / _UNITS[unit]:.4g}{unit}bit"
     return f"{rate:.4g}bit"
-
-
-def shown(value: object) -> str:
-    """A value of a file, for errors: one line of at most LONGEST characters."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):  # an integer of too many digits, or lists in lists
-        return f"a value of type {type(value).__name__}"
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."

@@ -23,14 +23,13 @@ Or any links between hosts and switches. `one_way = true`: from `from` to `to` o
 Every mistake is one BadConfig that names file, key and remedy.
 """
 
-import difflib
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.toml_text import hint, loaded, shown
 from dlcpd.planning.graph import DirectedLink, Graph, Rates, in_racks, merged
-from dlcpd.planning.rates import bits_per_second, shown
+from dlcpd.planning.rates import bits_per_second
 
 MOST_HOSTS: Final = 4096
 MOST_SWITCHES: Final = 4096  # racks too
@@ -45,7 +44,7 @@ _LINK: Final = ("from", "to", "rate", "one_way")
 def parse(text: str, source: str) -> Graph:
     """The network of a topology file; `source` names the file in errors. Raises: BadConfig."""
     try:
-        return _graph(_loaded(text))
+        return _graph(loaded(text))
     except BadConfig as exc:
         raise BadConfig(f"{source}: {exc}") from exc
 
@@ -59,7 +58,8 @@ def for_job(graph: Graph, job: Sequence[str], source: str) -> Graph:
     for host in job:
         if host not in graph.hosts:
             raise BadConfig(
-                f"{source}: hosts: {host!r} of this job is missing{_near(host, graph.hosts)}; "
+                f"{source}: hosts: {host!r} of this job is missing; "
+                f"{hint(host, graph.hosts)}; "
                 "add it with its rate"
             )
     kept = [*map(graph.hosts.index, job), *range(len(graph.hosts), graph.nodes)]
@@ -75,17 +75,6 @@ def for_job(graph: Graph, job: Sequence[str], source: str) -> Graph:
     except BadConfig as exc:
         raise BadConfig(f"{source}: {exc}") from exc
     return smaller
-
-
-def _loaded(text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as exc:
-        raise BadConfig(str(exc)) from exc
-    except (ValueError, OverflowError):
-        raise BadConfig('a number has too many digits; write rates like "100gbit"') from None
-    except RecursionError:
-        raise BadConfig("lists or tables are nested too deeply; two levels are enough") from None
 
 
 def _graph(document: dict[str, Any]) -> Graph:
@@ -241,18 +230,11 @@ def _check_table(table: Any, known: Iterable[str], where: str) -> None:
 
 def _check_known(name: Any, known: Iterable[str], where: str) -> None:
     if not isinstance(name, str) or name not in known:
-        near = _near(name if isinstance(name, str) else "", known)
-        raise BadConfig(f"{where}: {shown(name)} is unknown{near}")
+        near = hint(name if isinstance(name, str) else "", known)
+        raise BadConfig(f"{where}: {shown(name)} is unknown; {near}")
 
 
 def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
     for key in given:
         if key not in known:
-            raise BadConfig(f"unknown key {key[:64]!r} in {where}{_near(key, known)}")
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    """A hint for a name that is not known."""
-    names = list(known)
-    near = difflib.get_close_matches(name[:MOST_NAME], names, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; known: {', '.join(names[:8])}"
+            raise BadConfig(f"unknown key {shown(key)} in {where}; {hint(key, known)}")

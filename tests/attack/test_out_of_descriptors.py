@@ -1,7 +1,6 @@
 """Who waits while a process has no descriptor left costs it no CPU, and is served afterwards."""
 
 import os
-import resource
 import socket
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from dlcpd.daemon.peers.curve import ClientHandshake
 from dlcpd.daemon.peers.frames import GREETING_BYTES, greeting
 from dlcpd.daemon.peers.keys import KeyPair, key_bytes
 from dlcpd.daemon.peers.peers import PeerAddress
+from tests.attack.resources import without_descriptors
 from tests.checks import Measured
 from tests.daemon.kit import PATIENCE, Client, Daemon, configuration, environment, until
 from tests.daemon.raw_peer import exactly, frame_of
@@ -35,21 +35,6 @@ def cpu_by_thread(pid: int) -> dict[str, float]:
         ticks = int(fields[11]) + int(fields[12])
         found[f"{pid}/{task.name}"] = ticks / os.sysconf("SC_CLK_TCK")
     return found
-
-
-@contextmanager
-def without_descriptors(*pids: int) -> Iterator[None]:
-    """These processes may keep what they have, and get nothing more."""
-    before = {pid: resource.prlimit(pid, resource.RLIMIT_NOFILE) for pid in pids}
-    try:
-        for pid, (_, hard) in before.items():
-            taken = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
-            free = next(number for number in range(len(taken) + 1) if number not in taken)
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, (free, hard))
-        yield
-    finally:
-        for pid, limits in before.items():
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
 
 
 class Waiting(threading.Thread):

@@ -50,9 +50,9 @@ def engine_paths(daemon: Daemon) -> list[str]:
     """The addresses that the engine was started with; none while one follows another."""
     try:
         environ = Path(f"/proc/{daemon.engine_pid}/environ").read_bytes().split(b"\0")
-    except (OSError, ValueError):  # one has ended, or there are none or two
+        [config] = [value for value in environ if value.startswith(b"DLCPD_ENGINE_CONFIG=")]
+    except (OSError, ValueError):  # one has ended or not begun, or there are none or two
         return []
-    [config] = [value for value in environ if value.startswith(b"DLCPD_ENGINE_CONFIG=")]
     return [address for address, _ in json.loads(config.partition(b"=")[2])["paths"]]
 
 

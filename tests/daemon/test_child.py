@@ -2,10 +2,14 @@
 
 import asyncio
 import os
+import re
+import signal
+import subprocess
+import threading
 
 import pytest
 
-from dlcpd.daemon.child import Child
+from dlcpd.daemon.child import NO_MORE, Child
 
 
 def test_a_child_that_kill_has_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,3 +25,37 @@ def test_a_child_that_kill_has_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
         return child.returncode
 
     assert asyncio.run(run()) == 0
+
+
+def test_a_child_that_no_thread_can_wait_for_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the next try has the same chance: a limit of processes may be raised meanwhile."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Kept(subprocess.Popen[bytes]):
+        def __init__(self, *args: object, **more: object) -> None:
+            super().__init__(*args, **more)  # type: ignore[call-overload]
+            started.append(self)
+
+    def full(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def run() -> None:
+        monkeypatch.setattr(subprocess, "Popen", Kept)
+        monkeypatch.setattr(threading.Thread, "start", full)
+        with pytest.raises(OSError, match=f"^.Errno 11. {re.escape(NO_MORE)}"):
+            Child(["sleep", "600"], {}, [])
+
+    asyncio.run(run())
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
+
+
+def test_a_process_beyond_the_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    async def run() -> None:
+        monkeypatch.setattr(subprocess, "Popen", full)
+        with pytest.raises(OSError, match=f"^.Errno 11. {re.escape(NO_MORE)}"):
+            Child(["true"], {}, [])
+
+    asyncio.run(run())

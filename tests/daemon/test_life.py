@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from dlcpd.daemon.main import LEAST_DESCRIPTORS
 from dlcpd.daemon.versions import text
 from tests.daemon.kit import (
     PATIENCE,
@@ -157,14 +158,65 @@ def test_what_cannot_be_had_is_one_line(tmp_path: Path, daemon: str, part: str) 
     assert done.stderr.count("\n") == 1
 
 
-def test_a_second_daemon_on_one_socket_is_refused(tmp_path: Path) -> None:
-    config = configuration(tmp_path)
-    with Daemon(config):
-        second = Daemon(config)
+def test_a_second_daemon_on_one_socket_is_refused_and_harms_nothing(tmp_path: Path) -> None:
+    """Also where both have the same ports: one error, of the socket, before an engine starts."""
+    config = configuration(tmp_path, more='[metrics]\nlisten = "127.0.0.1:9464"\n')
+    with Daemon(config) as first:
+        file, before = first.socket.stat(), sorted(tmp_path.iterdir())
+        second = Daemon(config, mode="die")
         assert second.wait() == 1
-        assert "another daemon answers" in second.text
+        assert "another daemon answers" in second.text and second.text.count("\n") == 1
         assert second.process.stderr
         second.process.stderr.close()
+        assert sorted(tmp_path.iterdir()) == before and first.socket.stat() == file
+        with first.client() as client:
+            client.greet()
+
+
+def test_a_socket_that_a_daemon_cannot_bind_is_free_for_the_next(tmp_path: Path) -> None:
+    """The lock is left by one that ends for another reason."""
+    config = configuration(tmp_path)
+    failed = Daemon(config, mode="die")
+    assert failed.wait() == 1
+    assert failed.process.stderr
+    failed.process.stderr.close()
+    assert sorted(tmp_path.iterdir()) == [config]
+
+
+@pytest.mark.parametrize("held", [0, 40])
+def test_too_few_descriptors_are_one_line(tmp_path: Path, held: int) -> None:
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(held)]
+    start = ["-m", "dlcpd", "--config", str(configuration(tmp_path))]
+    done = subprocess.run(
+        ["prlimit", f"--nofile={LEAST_DESCRIPTORS + held}", sys.executable, *start],
+        pass_fds=files,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=environment(),
+        cwd=ROOT,
+        check=False,
+    )
+    for file in files:
+        os.close(file)
+    assert done.returncode == 2
+    assert done.stderr.startswith("dlcpd: this process may open ") and "ulimit" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_engine_that_the_kernel_does_not_start_is_one_line(tmp_path: Path) -> None:
+    start = ["--config", str(configuration(tmp_path))]
+    code = f"from dlcpd.daemon.main import main; exit(main({start}, engine_command=['/none']))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=environment(),
+        cwd=ROOT,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, "dlcpd: cannot start: No such file or directory\n")
 
 
 # --- the engine's fate -----------------------------------------------------------------------

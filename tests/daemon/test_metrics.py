@@ -419,6 +419,35 @@ def test_a_taken_port_is_served_once_it_is_free(monkeypatch: pytest.MonkeyPatch)
     asyncio.run(scenario())
 
 
+def test_a_port_without_a_thread_is_served_once_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Trainings of the same control group may have all processes that it may have."""
+    monkeypatch.setattr("dlcpd.daemon.metrics.port.RETRY", 0.0)
+    start, threads = threading.Thread.start, iter([False, True])
+
+    def limited(thread: threading.Thread) -> None:
+        if not next(threads, False):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    async def ask() -> dict[str, Any]:
+        return {}
+
+    async def scenario() -> None:
+        port = MetricsPort(MetricsTable(listen="127.0.0.1:0"), ask, Condition(LIMIT))
+        monkeypatch.setattr(threading.Thread, "start", limited)
+        port.start()
+        assert "no further process or thread" in port.problem
+        while port.problem:  # ends by the time limit of tests
+            await asyncio.sleep(0)
+        await port.close()  # without another thread
+
+    asyncio.run(scenario())
+    monkeypatch.undo()
+    assert not [each for each in threading.enumerate() if each.name == "metrics"]
+
+
 def test_without_the_library_it_says_what_to_install(tmp_path: Path) -> None:
     config = configuration(tmp_path, more=LISTEN)
     program = (

@@ -83,6 +83,17 @@ def test_a_file_in_the_way_is_left_alone(path: Path) -> None:
     assert path.read_text() == "precious"
 
 
+@pytest.mark.parametrize("name", ["", "folder"])
+def test_a_directory_is_not_to_be_removed_for_a_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(AddressUnavailable, match="is a directory; give the path of a file in it"):
+        listen(Path(name), OWN)
+    assert [found.name for found in tmp_path.iterdir()] == ["folder"]
+
+
 def test_a_directory_that_is_missing_is_made(tmp_path: Path) -> None:
     """As /run/dlcpd is after each start of the host."""
     listen(tmp_path / "missing" / "s.sock", OWN).close()

@@ -15,6 +15,7 @@ from dlcpd.daemon.config.reload import LIVE, reloaded
 from dlcpd.daemon.config.tables import Config, DaemonTable, NetworkTable, PlannerTable
 from dlcpd.daemon.notify import for_children, watchdog_limit
 from dlcpd.daemon.process_usage import runs
+from tests.attack.resources import without_descriptors
 from tests.daemon.kit import PATIENCE, Client, Daemon, configuration, join_all, until
 
 # --- signs of life ---------------------------------------------------------------------------
@@ -77,6 +78,17 @@ def test_a_watchdog_hears_nothing_of_an_engine_that_does_not_answer(
         with daemon.client() as client:
             until(lambda: not client.health().healthy, "the daemon is not healthy")
             assert "answered for" in client.health().text
+
+
+def test_a_watchdog_hears_a_daemon_that_has_no_descriptor_left(
+    tmp_path: Path, manager: Manager
+) -> None:
+    environ = manager.environ | {"WATCHDOG_USEC": "2000000"}
+    with Daemon(configuration(tmp_path), environ=environ) as daemon:
+        assert manager.hears() == "READY=1"
+        with without_descriptors(daemon.process.pid):
+            manager.heard()
+            assert [manager.hears() for _ in range(3)] == ["WATCHDOG=1"] * 3
 
 
 def test_an_engine_that_sleeps_is_not_woken_and_one_that_is_stopped_is_found(

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgpack
 
-from dlcpd.io.setting_rules import MAX_BITS
+from dlcpd.contract.toml_text import MAX_BITS
 
 Case = tuple[str, bytes]
 EXTENSIONS: Final = (b"\0", b"\xff", b" ", bytes(64), b"]" * 3)

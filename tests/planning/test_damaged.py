@@ -12,6 +12,7 @@ from dlcpd.planning.explain import reasons
 from dlcpd.planning.graph import Graph
 from dlcpd.planning.picture import picture
 from dlcpd.planning.topology import parse
+from tests.damaged import check_error, damaged
 from tests.planning.test_topology import LINKS, RACKS
 
 pytest.importorskip("scipy", reason="scipy, which solves linear programs, is not installed")
@@ -19,51 +20,18 @@ pytest.importorskip("scipy", reason="scipy, which solves linear programs, is not
 LONGEST = 700  # characters of an error
 ONE_WAY = "some hosts are connected through others only one way"  # the error of the planner then
 VALUES = (
-    "0", "-1", "1e400", "nan", "true", "[]", "{}", '""', '"0bit"', '"1bit"', '"1000tbit"', "[[]]",
-    '["a"]', '["a", "b", "c"]', '["c", "c"]', "2020-01-01", "0x" + "f" * 5000, "9" * 5000,
-    '"\\u0000"', '"\\n"', '"a\\u2028"', "{ send = 1 }", '{ send = "1bit", receive = "1tbit" }',
+    '"0bit"', '"1bit"', '"1000tbit"', '["a", "b", "c"]', '["c", "c"]', "{ send = 1 }",
+    '{ send = "1bit", receive = "1tbit" }',
 )  # fmt: skip
 
 
-def _with_a_value(line: str, value: str) -> str:
-    key, equals, _ = line.partition("=")
-    return f"{key}= {value}" if equals else line
-
-
-@st.composite
-def damaged(draw: st.DrawFn) -> str:
-    """A valid file after up to three mistakes of an editor."""
-    lines = draw(st.sampled_from([RACKS, LINKS])).strip().splitlines()
-    for _ in range(draw(st.integers(1, 3))):
-        at = draw(st.integers(0, len(lines) - 1))
-        match draw(st.sampled_from(["value", "drop", "twice", "swap", "cut", "letters"])):
-            case "value":
-                lines[at] = _with_a_value(lines[at], draw(st.sampled_from(VALUES)))
-            case "drop" if len(lines) > 1:
-                del lines[at]
-            case "twice":
-                lines.insert(at, lines[draw(st.integers(0, len(lines) - 1))])
-            case "swap":
-                other = draw(st.integers(0, len(lines) - 1))
-                lines[at], lines[other] = lines[other], lines[at]
-            case "cut":
-                lines[at] = lines[at][: draw(st.integers(0, len(lines[at])))]
-            case _:
-                place = draw(st.integers(0, len(lines[at])))
-                letters = draw(st.text(max_size=3))
-                lines[at] = lines[at][:place] + letters + lines[at][place:]
-    return "\n".join(lines)
-
-
 @settings(max_examples=200, deadline=None)
-@given(damaged())
+@given(damaged([RACKS, LINKS], VALUES))
 def test_a_damaged_file_is_one_error_or_a_network_with_a_plan(text: str) -> None:
     try:
         graph = parse(text, "net.toml")
     except BadConfig as exc:
-        said = str(exc)
-        assert said.startswith("net.toml: ") and "\n" not in said and len(said) < LONGEST
-        assert "sys." not in said and "Exceeds" not in said
+        check_error(str(exc), "net.toml", LONGEST)
         return
     assert _check_drawn(graph) in ("", ONE_WAY)
 

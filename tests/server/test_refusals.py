@@ -155,7 +155,7 @@ def test_the_command_says_what_is_wrong(
     with served(tmp_path, host_daemon, shards=2):
         assert main(["--config", str(file)]) == 2
     said = capsys.readouterr().err
-    assert "cannot read the file" in said and "another server process" in said
+    assert "cannot be read: No such file" in said and "another server process" in said
 
 
 def test_a_snapshots_folder_that_is_damaged_is_refused(

@@ -1,6 +1,5 @@
 """The configuration of `dlcpd server`, a TOML file with one table, [server]."""
 
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -9,9 +8,13 @@ from typing import Any, Final
 from dlcp_client.ps.directory import MAX_SHARDS
 from dlcp_client.server.core import DEFAULT_EVERY
 from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.toml_text import hint, loaded, named, printable, shown
+from dlcpd.ipc.text_file import read
 
+MOST_BYTES: Final = 1 << 20  # of the file
 MAX_EVERY: Final = 1 << 20  # versions
 MAX_NAME: Final = 256  # characters
+MOST_NAMED: Final = 4  # tables, in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,34 +39,30 @@ class ServerConfig:
 
 def load(path: Path) -> ServerConfig:
     """The configuration in a file. Raises: BadConfig naming file and key."""
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise BadConfig(f"{path}: dlcpd server cannot read the file: {exc}") from exc
+    text = read(path, str(path), "configuration file of dlcpd server", MOST_BYTES)
     return parse(text, str(path), path.parent)
 
 
 def parse(text: str, source: str, folder: Path = Path()) -> ServerConfig:
     """The configuration in `text`. Raises: BadConfig naming `source` and key."""
     try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as exc:
+        tables = loaded(text)
+    except BadConfig as exc:
         raise BadConfig(f"{source}: {exc}") from exc
     if set(tables) != {"server"} or not isinstance(tables["server"], dict):
-        raise BadConfig(
-            f"{source}: the file has one table, [server], and not {', '.join(tables) or 'nothing'}"
-        )
+        found = ", ".join(map(named, list(tables)[:MOST_NAMED])) or "nothing"
+        raise BadConfig(f"{source}: the file has one table, [server], and not {found}")
     values, known = tables["server"], {one.name for one in fields(ServerConfig)}
     if unknown := sorted(set(values) - known):
         raise BadConfig(
-            f"{source}: [server] has no key {unknown[0]}; the keys are {', '.join(sorted(known))}"
+            f"{source}: [server] has no key {named(unknown[0])}; {hint(unknown[0], sorted(known))}"
         )
     for name in ("name", "shards", "store", "snapshots"):
         if name not in values:
             raise BadConfig(f"{source}: [server] {name} is missing: give {_WHAT[name]}")
     for name, value in values.items():
         if not _CHECKS[name](value):
-            raise BadConfig(f"{source}: [server] {name} = {value!r}: {_WHAT[name]}")
+            raise BadConfig(f"{source}: [server] {name} = {shown(value)}: {_WHAT[name]}")
     return _placed(values, source, folder)
 
 
@@ -72,8 +71,8 @@ def _placed(values: dict[str, Any], source: str, folder: Path) -> ServerConfig:
     serve = tuple(values.get("serve", ()))
     if any(shard >= values["shards"] for shard in serve) or len(set(serve)) != len(serve):
         raise BadConfig(
-            f"{source}: [server] serve = {list(serve)} is not valid: give different numbers of "
-            f"0..{values['shards'] - 1}"
+            f"{source}: [server] serve = {shown(list(serve))} is not valid: give different numbers "
+            f"of 0..{values['shards'] - 1}"
         )
     if values.get("socket") and values.get("daemon_config"):
         raise BadConfig(
@@ -88,7 +87,7 @@ def _placed(values: dict[str, Any], source: str, folder: Path) -> ServerConfig:
 
 
 def _text(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= MAX_NAME
+    return isinstance(value, str) and 0 < len(value) <= MAX_NAME and printable(value)
 
 
 def _number(least: int, most: int) -> Callable[[Any], bool]:

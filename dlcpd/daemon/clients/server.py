@@ -53,22 +53,35 @@ class SessionListener(socket.socket):
                 lock.release()
 
 
-def listen(path: Path, access: Access) -> SessionListener:
-    """A listening SEQPACKET socket at `path`; a stale file there is replaced.
+def claim(path: Path) -> SocketLock:
+    """Lock the path of a session socket, so that no other daemon serves there until `release`, and
+    remove a stale file. Its directory is made if the parent exists, as for /run/dlcpd after each
+    boot.
 
-    Its directory is made if the parent exists, as for /run/dlcpd after each boot.
-
-    Raises: AddressUnavailable; BadConfig for a group that this user may not set.
+    Raises: AddressUnavailable.
     """
     _make_directory(path)
     try:
         lock = SocketLock.of(path)
+        try:
+            _clear(path)
+        except BaseException:
+            lock.release()
+            raise
     except OSError as exc:
         raise AddressUnavailable(f"[daemon] socket {path}: {exc.strerror or exc}") from exc
+    return lock
+
+
+def listen(path: Path, access: Access, claimed: SocketLock | None = None) -> SessionListener:
+    """A listening SEQPACKET socket at `path`. It owns `claimed`, the lock of `path`; None: as
+    `claim`.
+
+    Raises: AddressUnavailable; BadConfig for a group that this user may not set.
+    """
     sock = SessionListener(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    sock.lock = lock
     try:
-        _clear(path)
+        sock.lock = claimed or claim(path)
         sock.bind(str(path))
         protect(path, access)
         sock.listen(BACKLOG)  # no client can connect earlier: mode and group are set
@@ -125,6 +138,10 @@ def _clear(path: Path) -> None:
     """
     if not path.exists():
         return
+    if path.is_dir():
+        raise AddressUnavailable(
+            f"[daemon] socket {path}: is a directory; give the path of a file in it"
+        )
     if not path.is_socket():
         raise AddressUnavailable(f"[daemon] socket {path}: a file is in the way; remove it")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:

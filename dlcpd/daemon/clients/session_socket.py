@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dlcpd.daemon.clients.access import Access
 from dlcpd.daemon.clients.server import Server, listen, protect
+from dlcpd.daemon.clients.socket_lock import SocketLock
 
 
 def _identity(file: str) -> tuple[int, int] | None:
@@ -27,9 +28,11 @@ class SessionSocket:
     | private | an inherited connection, and a listener for the other ranks of the machine |
     """
 
-    def __init__(self, server: Server, file: Path, access: Access) -> None:
-        """`file`: path of the session socket that a daemon alone makes."""
-        self._server, self._file, self._access = server, file, access
+    def __init__(
+        self, server: Server, file: Path, access: Access, claimed: SocketLock | None = None
+    ) -> None:
+        """`file`: path of the session socket that a daemon alone makes; `claimed`: its lock."""
+        self._server, self._file, self._access, self._claimed = server, file, access, claimed
         self._manager_file = ""  # of the session socket that a service manager made, and keeps
         self._there: tuple[int, int] | None = None  # device and inode of the file
         self.name = str(file)  # of the session socket, for the log
@@ -47,7 +50,7 @@ class SessionSocket:
         Raises: AddressUnavailable, BadConfig.
         """
         if listener is None:
-            self._server.serve(listen(self._file, self._access), self._file)
+            self._server.serve(listen(self._file, self._access, self._claimed), self._file)
         else:
             self.name = self._manager_file = str(listener.getsockname())
             self._server.serve(listener)

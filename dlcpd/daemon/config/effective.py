@@ -29,6 +29,7 @@ OF_A_GROUP: Final = 2  # sessions may hold 1/2 of a control group's memory: the 
 # is for programs, socket buffers and page tables
 OF_A_MACHINE: Final = 4  # sessions may hold 1/4 of a machine's memory: most is for trainers
 OF_ALL: Final = 4  # one session may hold 1/4 of that
+LAST_OF_FOUR: Final = 0xFFFF  # code point that \u can write
 LEAST_SESSION: Final = 64_000_000  # bytes
 # Documentation addresses, never real hosts: RFC 5737, RFC 3849.
 _NOWHERE: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8:ffff::1"))
@@ -223,6 +224,14 @@ def value_text(value: Any) -> str:
         return "{ " + ", ".join(f"{key} = {value_text(v)}" for key, v in value.items()) + " }"
     if isinstance(value, (tuple, list)):
         return "[" + ", ".join(map(value_text, value)) + "]"
-    if isinstance(value, float):
-        return repr(value)
-    return json.dumps(value)  # TOML writes booleans, integers and basic strings like JSON
+    if isinstance(value, str):
+        return f'"{"".join(map(_character, value))}"'
+    return repr(value) if isinstance(value, float) else json.dumps(value)
+
+
+def _character(one: str) -> str:
+    """A character of a basic string, in ASCII. JSON writes those beyond U+FFFF as two halves, which
+    TOML does not have."""
+    if " " <= one <= "~":
+        return f"\\{one}" if one in '"\\' else one
+    return f"\\u{ord(one):04x}" if ord(one) <= LAST_OF_FOUR else f"\\U{ord(one):08x}"

@@ -1,13 +1,12 @@
 """Reads a configuration file, and checks it before anything starts."""
 
-import difflib
-import tomllib
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.toml_text import hint, loaded, named, shown
 from dlcpd.core.wire.header import MAX_PATHS, MAX_SEGMENTS
 from dlcpd.core.wire.sizes import BASE
 from dlcpd.daemon.config.tables import Config, InjectTable, NetworkTable
@@ -15,6 +14,9 @@ from dlcpd.daemon.config.values import AUTO
 from dlcpd.io.datapath.choices import COMPILED, NUMPY
 from dlcpd.io.setting_rules import problem
 from dlcpd.io.udp.encryption import NONE
+from dlcpd.ipc.text_file import read
+
+MOST_BYTES: Final = 1 << 20  # of the file: all settings have 10 kB
 
 
 def load(file: Path) -> Config:
@@ -22,12 +24,7 @@ def load(file: Path) -> Config:
 
     Raises: BadConfig naming file, table and key.
     """
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
-        raise BadConfig(f"{file}: cannot be read: {why}") from exc
-    return parse(text, source=str(file))
+    return parse(read(file, str(file), "configuration file", MOST_BYTES), source=str(file))
 
 
 def parse(text: str, source: str) -> Config:
@@ -36,10 +33,8 @@ def parse(text: str, source: str) -> Config:
     Raises: BadConfig naming source, table and key.
     """
     try:
-        return _config(tomllib.loads(text))
-    # TOMLDecodeError is a ValueError. So is what Python says of an integer too long to print; one
-    # too large for a float is an OverflowError, tables within tables can be a RecursionError.
-    except (BadConfig, ValueError, OverflowError, RecursionError) as exc:
+        return _config(loaded(text))
+    except BadConfig as exc:
         raise BadConfig(f"{source}: {exc}") from exc
 
 
@@ -101,15 +96,13 @@ def _check_relays(network: NetworkTable, inject: InjectTable) -> None:
 def _refuse_unknown(given: Iterable[str], known: list[str], what: str) -> None:
     for key in given:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-            raise BadConfig(f"unknown {what.format(key)}; {hint}")
+            raise BadConfig(f"unknown {what.format(named(key))}; {hint(key, known)}")
 
 
 def _table(kind: Any, document: dict[str, Any], name: str) -> Any:
     table = document.get(name, {})
     if not isinstance(table, dict):
-        raise BadConfig(f"[{name}] must be a table, not {type(table).__name__}")
+        raise BadConfig(f"[{name}] must be a table, and not {shown(table)}")
     return kind(**_checked(kind, table, f"[{name}]"))
 
 
@@ -122,14 +115,13 @@ def _checked(kind: Any, table: dict[str, Any], where: str) -> dict[str, Any]:
 
 def _value(given: Any, rule: Any, where: str) -> Any:
     """The value in use. Raises: BadConfig."""
-    value = float(given) if rule["type"] is float and type(given) is int else given
     if "rows" in rule:
-        return _rows(value, rule, where)
+        return _rows(given, rule, where)
     if "parse" in rule:
-        return rule["parse"](value, where)
-    if wrong := problem(value, rule):
+        return rule["parse"](given, where)
+    if wrong := problem(given, rule):
         raise BadConfig(f"{where}: {wrong}")
-    return value
+    return float(given) if rule["type"] is float else given
 
 
 def _rows(value: Any, rule: Any, where: str) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from typing import Final
 
 from dlcpd.contract.errors import BadConfig
 from dlcpd.daemon import log
+from dlcpd.ipc.text_file import read
 from dlcpd.schedules.network import HostCapacity
 
 MOST_BYTES: Final = 16 << 20  # of the file: 65,536 links have 5 MB
@@ -12,18 +13,7 @@ MOST_BYTES: Final = 16 << 20  # of the file: 65,536 links have 5 MB
 
 def read_topology(file: Path, where: str) -> str:
     """The text of a topology file, which errors name as `where`. Raises: BadConfig."""
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise BadConfig(
-                f"{where}: is longer than {MOST_BYTES >> 20} MiB: is it a topology file?"
-            )
-        return data.decode("utf-8-sig")  # some editors begin a file with a byte order mark
-    except OSError as exc:
-        raise BadConfig(f"{where}: cannot be read: {exc.strerror}") from exc
-    except UnicodeDecodeError as exc:
-        raise BadConfig(f"{where}: is not UTF-8 text: is it a topology file?") from exc
+    return read(file, where, "topology file", MOST_BYTES)
 
 
 def host_capacity(topology: str, host: str) -> HostCapacity | None:

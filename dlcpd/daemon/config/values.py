@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.limits import MAX_ENGINES
+from dlcpd.contract.toml_text import printable, shown
 from dlcpd.core.wire.header import MAX_PATHS
 from dlcpd.core.wire.sizes import MAX_SEGMENT, UNIT
 from dlcpd.io.setting_rules import problem
@@ -18,6 +19,7 @@ from dlcpd.io.settings import whole_units
 AUTO: Final = "auto"
 MAX_CPUS: Final = 8192  # as many as Linux is built for
 LEAST_MEMORY: Final = 1 << 20  # bytes of max_memory_bytes
+MAX_ID: Final = (1 << 32) - 2  # of a user or group; the kernel takes the next one for "none"
 MAX_USERS: Final = 256  # entries of allowed_users; more is a group's job
 
 
@@ -41,7 +43,7 @@ def address(value: Any, where: str) -> str:
         found = ipaddress.ip_address(value if isinstance(value, str) else "")
     except ValueError:
         raise BadConfig(
-            f'{where}: {value!r} is not an IP address; give an address, or "{AUTO}"'
+            f'{where}: {shown(value)} is not an IP address; give an address, or "{AUTO}"'
         ) from None
     if "%" in str(found):
         raise BadConfig(
@@ -71,7 +73,7 @@ def memory(value: Any, where: str) -> int | str:
     if value == AUTO:
         return AUTO
     if wrong := problem(value, {"type": int, "low": LEAST_MEMORY, "high": 1 << 50}):
-        raise BadConfig(f'{where}: {wrong}, or "{AUTO}"')
+        raise BadConfig(f'{where}: {wrong}; or give "{AUTO}"')
     return int(value)
 
 
@@ -80,17 +82,23 @@ def users(value: Any, where: str) -> tuple[int | str, ...]:
     if not isinstance(value, list) or len(value) > MAX_USERS:
         raise BadConfig(f"{where}: must be a list of at most {MAX_USERS} user ids or names")
     for user in value:
-        if type(user) not in (int, str) or user == "" or (type(user) is int and user < 0):
-            raise BadConfig(f"{where}: {user!r} is neither a user id nor a name")
+        if not (_identifier(user) and user != ""):
+            raise BadConfig(f"{where}: {shown(user)} is neither a user id nor a name")
     return tuple(value)
 
 
 def group(value: Any, where: str) -> int | str:
     """A group id or name. Raises: BadConfig."""
-    if type(value) is not str and not (type(value) is int and value >= 0):
-        raise BadConfig(f"{where}: {value!r} is neither a group id nor a name")
+    if not _identifier(value):
+        raise BadConfig(f"{where}: {shown(value)} is neither a group id nor a name")
     found: int | str = value
     return found
+
+
+def _identifier(value: Any) -> bool:
+    if type(value) is int:
+        return 0 <= value <= MAX_ID
+    return type(value) is str and printable(value)
 
 
 def engines(value: Any, where: str) -> int | str:
@@ -98,7 +106,7 @@ def engines(value: Any, where: str) -> int | str:
     if value == AUTO:
         return AUTO
     if wrong := problem(value, {"type": int, "low": 1, "high": MAX_ENGINES}):
-        raise BadConfig(f'{where}: {wrong}, or "{AUTO}"')
+        raise BadConfig(f'{where}: {wrong}; or give "{AUTO}"')
     return int(value)
 
 
@@ -110,14 +118,18 @@ def engine_cpus(value: Any, where: str) -> tuple[str, ...]:
         try:
             cpu_numbers(text)
         except (AttributeError, ValueError):
-            raise BadConfig(f'{where}: {text!r} names no CPUs; write them like "2-5,8"') from None
+            raise BadConfig(
+                f'{where}: {shown(text)} names no CPUs; write them like "2-5,8"'
+            ) from None
     return tuple(value)
 
 
 def directory(value: Any, where: str) -> str:
     """An absolute path, or "". Raises: BadConfig."""
     if type(value) is not str or (value and not Path(value).is_absolute()):
-        raise BadConfig(f"{where}: {value!r} is not an absolute path")
+        raise BadConfig(f"{where}: {shown(value)} is not an absolute path")
+    if not printable(value):
+        raise BadConfig(f"{where}: {shown(value)} has a character that cannot be printed")
     return value
 
 
@@ -142,6 +154,7 @@ def listening(value: Any, where: str) -> str:
             raise ValueError(value)
     except ValueError:
         raise BadConfig(
-            f'{where}: {value!r} is not an IP address and a port; write it like "127.0.0.1:9464"'
+            f"{where}: {shown(value)} is not an IP address and a port; "
+            'write it like "127.0.0.1:9464"'
         ) from None
     return str(value)

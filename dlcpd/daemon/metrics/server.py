@@ -14,13 +14,16 @@ from urllib.parse import urlsplit
 
 from dlcpd.contract.errors import AddressUnavailable, BadConfig
 from dlcpd.daemon import log
+from dlcpd.daemon.child import NO_MORE
 from dlcpd.daemon.condition import Condition
 from dlcpd.daemon.http import TIMEOUT, FewAtOnce, WholeRequest
 from dlcpd.daemon.metrics.web_config import WebConfig
 
-MAX_REQUESTS: Final = 8  # at once: a pair of Prometheus servers, probes, and curl
+MAX_SCRAPES: Final = 8  # at once: a pair of Prometheus servers, and curl
+MAX_REQUESTS: Final = 12  # at once: scrapes, which may wait for the daemon, and probes
 METRICS: Final = "/metrics"
 PROBES: Final = {"/-/healthy": "healthy", "/-/ready": "ready"}  # path: field of Health
+LOOK: Final = 0.005  # seconds between looks whether the thread has ended
 FRESH: Final = 1.0  # seconds for which further scrapes get the same report
 Report = dict[str, Any]
 Ask = Callable[[], Awaitable[Report]]
@@ -35,25 +38,43 @@ def check_installed() -> None:
         )
 
 
+class Busy(Exception):
+    """Enough scrapes are being answered."""
+
+
 class Reports:
     """A collector of prometheus_client, whose threads get the report from the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ask: Ask) -> None:
         self._loop, self._ask = loop, ask
-        self._lock = threading.Lock()
+        self._lock, self._room = threading.Lock(), threading.Semaphore(MAX_SCRAPES)
         self._report: Report = {}
-        self._at = float("-inf")
+        self._at = self._failed_at = float("-inf")
 
     def collect(self) -> Iterator[Any]:
-        """Raises: TimeoutError when control is too busy, RuntimeError when it has ended."""
+        """Raises: Busy; TimeoutError when control is too busy, RuntimeError when it has ended."""
         from dlcpd.daemon.metrics.collector import samples  # noqa: PLC0415  # an extra
 
-        return iter(samples(self._newest()))
+        came = time.monotonic()
+        if not self._room.acquire(blocking=False):
+            raise Busy(f"{MAX_SCRAPES} scrapes wait for the daemon")
+        try:
+            return iter(samples(self._newest(came)))
+        finally:
+            self._room.release()
 
-    def _newest(self) -> Report:
+    def _newest(self, came: float) -> Report:
+        """A report for a scrape that came at a time. Scrapes that wait for the same report end
+        together, without one too."""
         with self._lock:
+            if self._failed_at > came:
+                raise TimeoutError("the report for another scrape did not come")
             if time.monotonic() - self._at > FRESH:
-                self._report = self._asked().result(TIMEOUT)
+                try:
+                    self._report = self._asked().result(TIMEOUT)
+                except BaseException:
+                    self._failed_at = time.monotonic()
+                    raise
                 self._at = time.monotonic()
             return self._report
 
@@ -86,7 +107,11 @@ class MetricsServer:
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="metrics", daemon=True
         )
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as exc:
+            self._server.server_close()
+            raise AddressUnavailable(f"[metrics] listen: {NO_MORE}") from exc
 
     @property
     def address(self) -> tuple[str, int]:
@@ -96,7 +121,9 @@ class MetricsServer:
 
     async def close(self) -> None:
         """Stop serving."""
-        await asyncio.to_thread(self._server.shutdown)  # waits for the thread
+        self._server.end()
+        while self._thread.is_alive():  # a thread that waits for it may be one too many
+            await asyncio.sleep(LOOK)
         self._server.server_close()
 
 
@@ -108,6 +135,7 @@ class _Server(FewAtOnce):
         condition: Condition,
         web: Callable[[], WebConfig],
     ) -> None:
+        self.reports = reports
         super().__init__(address, _handler(reports, condition, web), at_once=MAX_REQUESTS)
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
@@ -139,10 +167,12 @@ class _Guarded(WholeRequest):
             self.request.do_handshake()
 
     def finish(self) -> None:
-        """Send the rest."""
-        super().finish()
-        if self._rules.tls:
-            self.request.close()  # the server has the socket without TLS, which is detached
+        """Send the answer."""
+        try:
+            super().finish()
+        finally:
+            if self._rules.tls:
+                self.request.close()  # the server has the socket without TLS, which is detached
 
     def admitted(self) -> bool:
         """Whether the client is a user; else it is told to name one."""
@@ -185,6 +215,8 @@ def _handler(reports: Reports, condition: Condition, web: Callable[[], WebConfig
                 return
             try:
                 super().do_GET()
+            except Busy as exc:
+                self.send_error(503, str(exc))
             except (TimeoutError, RuntimeError) as exc:
                 log.warning("scrape_failed", text=exc)
                 self.send_error(503, "the daemon did not answer in time")

@@ -6,13 +6,13 @@ Both are TOML: `host` and `secret`, or `host` and `keys`. Keys are Z85, which ne
 import os
 import pwd
 import re
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.toml_text import loaded
 from dlcpd.daemon.peers.keys import KEY_BYTES, KeyPair, key_bytes, key_text
 from dlcpd.ipc.held_folder import check_file, holding, read_trusted
 from dlcpd.ipc.safe_path import UnsafePath
@@ -164,8 +164,8 @@ def _read(file: Path, forbidden: int, read: Callable[..., bytes]) -> str:
 def _fields(text: str, names: set[str]) -> dict[str, Any]:
     """Raises: ValueError."""
     try:
-        values = tomllib.loads(text)
-    except (ValueError, RecursionError):  # its message quotes the text
+        values = loaded(text)
+    except BadConfig:  # its message quotes the text
         raise ValueError("is no TOML") from None
     if values.keys() != names:
         raise ValueError(f"has exactly {' and '.join(sorted(names))}")

@@ -24,7 +24,7 @@ from dlcpd.daemon.peers.peer_messages import (
     PeerMessage,
     PlanMessage,
 )
-from dlcpd.daemon.peers.peers import PeerAddress
+from dlcpd.daemon.peers.peers import PeerAddress, PeerCallbacks
 from dlcpd.daemon.sessions.aborts import AbortQueue
 from dlcpd.daemon.sessions.network_news import NetworkNews
 from dlcpd.daemon.sessions.session import LocalSession, address_of
@@ -292,3 +292,13 @@ def _join_error(link: Link, goodbye: Goodbye) -> DlcpError:
     text = f"{link} left while joining: {goodbye.text}"
     kept = (NotAuthorised.code, RanksDisagree.code)
     return error_for(goodbye.code, text) if goodbye.code in kept else PeerLost(text)
+
+
+def peer_callbacks(dispatch: Callable[[], Dispatch]) -> PeerCallbacks:
+    """Callbacks of peers for a dispatch that is made after them."""
+    return PeerCallbacks(
+        lambda key, message: dispatch().peer_message(key, message),
+        lambda key, version: dispatch().other_version(key, version),
+        lambda address, code: dispatch().turned_away(address, code),
+        lambda address, sign: dispatch().daemon_lost(address, sign),
+    )
