@@ -1,5 +1,6 @@
 """Calls of ATen operations, recorded from torch's own samples, each divided and compared."""
 
+import math
 import random
 import warnings
 from collections.abc import Iterator
@@ -19,15 +20,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dlcp_client.spmd.annotations import checked
 from dlcp_client.spmd.capture import Captured, Kind, Port, Value
 from dlcp_client.spmd.choice import Costs
+from dlcp_client.spmd.collectives import Position
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.partitioner import Partition, held_as, left_as, partition_of
 from dlcp_client.spmd.propagation import plan_of
 from dlcp_client.spmd.rules.call import results_of
+from dlcp_client.spmd.sharding import Sharding
 from dlcp_client.spmd.simulation import simulate
 from tests.spmd.chains import dims_for
 from tests.spmd.one_device import shards, together
 
 MAX_ELEMENTS: Final = 2000
+BAD: Final = 100  # out of range as an index
 SAMPLES: Final = 12  # of an operation
 MESHES: Final = [Mesh({"a": 2}), Mesh({"a": 3}), Mesh({"a": 2, "b": 2})]
 NETWORKS: Final = [Costs(latency=0.0, bytes_per_s=1.0), Costs(latency=0.0, work_per_s=1.0)]
@@ -168,15 +172,25 @@ def divided(call: OneCall, random: Random) -> Partition:
     return partition_of(plan_of(call.captured, mesh, {}, said), random.choice(NETWORKS))
 
 
+def _with_bad_padding(shard: Tensor, x: Tensor, sharding: Sharding, of: Position) -> Tensor:
+    """The shard, with padding that no call may use: earlier calls may have left any values."""
+    number = x.is_floating_point() or x.is_complex()
+    made = torch.full_like(shard, math.nan if number else BAD)
+    pairs = zip(x.shape, sharding, strict=True)
+    held = tuple(slice(of.mesh.rows_held(size, splits, of.at)) for size, splits in pairs)
+    made[held] = shard[held]
+    return made
+
+
 def check(call: OneCall, random: Random) -> Partition:
     """Raises: AssertionError if the call on shards differs; BadConfig: it has no rule."""
     partition = divided(call, random)
     plan, mesh = partition.plan, partition.plan.mesh
+    held = [held_as(plan, kind, value) for kind, _, value in plan.captured.inputs if value]
     each = [
         [
-            shards(x, held_as(plan, kind, value), mesh, rank)
-            for x, (kind, _, value) in zip(call.given, plan.captured.inputs, strict=True)
-            if value is not None
+            _with_bad_padding(shards(x, sharding, mesh, rank), x, sharding, Position(mesh, rank))
+            for x, sharding in zip(call.given, held, strict=True)
         ]
         for rank in range(mesh.ranks)
     ]

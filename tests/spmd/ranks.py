@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ def everything(rank: int, size: int) -> None:
     joined(rank, size)
     in_the_arena(size)
     trained(size)
+    accumulated(size)
     if size == 2:
         mistakes(rank, size)
     if size == 3:
@@ -191,7 +193,7 @@ def _train(
             losses.append(loss.detach())
         torch.testing.assert_close(losses[0], losses[1], rtol=1e-9, atol=1e-9)
     _check_equal(parallel, model)
-    _reloaded(parallel, model)
+    _reloaded(deepcopy(parallel), model)
 
 
 def shard(x: Tensor, dims: Sequence[str | None], mesh: Mesh) -> Tensor:
@@ -202,6 +204,34 @@ def shard(x: Tensor, dims: Sequence[str | None], mesh: Mesh) -> Tensor:
             parts = x.chunk(mesh.sizes[axis], dim)
             x = parts[at[axis]] if at[axis] < len(parts) else x.narrow(dim, 0, 0)
     return x
+
+
+class TwoBiases(nn.Module):
+    """Two biases with one gradient; a parameter is a result, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 3).double(), nn.Linear(4, 3).double()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return (self.a(x) + self.b(2 * x)).square().mean(), self.a.weight
+
+
+def accumulated(size: int) -> None:
+    """The gradients of two backward passes, clipped, are those of one device."""
+    torch.manual_seed(0)
+    model, x, mesh = TwoBiases(), torch.randn(2 * size, 4).double(), Mesh({"data": size})
+    inputs = [("data", None)]
+    parallel = partition(model, mesh, example=(x,), inputs=inputs)
+    for one, given in ((model, x), (parallel, shard(x, inputs[0], mesh))):
+        for _ in range(2):
+            loss, weight = one(given)
+            (loss + weight.square().sum()).backward()
+        nn.utils.clip_grad_norm_(one.parameters(), 0.1)
+    for name, right in model.named_parameters():
+        gradient = parallel.get_parameter(name).grad
+        assert isinstance(gradient, DTensor)
+        torch.testing.assert_close(gradient.full_tensor(), right.grad, rtol=1e-9, atol=1e-9)
 
 
 def _check_equal(parallel: Partitioned, model: nn.Module) -> None:
@@ -261,6 +291,11 @@ def mistakes(rank: int, size: int) -> None:
         parallel(x, target)
     with pytest.raises(BadConfig, match="nested as"):
         parallel(x)
+    loss = parallel(
+        *(shard(one, dims, mesh) for one, dims in zip((x, target), inputs, strict=True))
+    )
+    with pytest.raises(BadConfig, match="no gradients of gradients"):
+        torch.autograd.grad(loss, list(parallel.parameters()), create_graph=True)
     other = perceptron()[0]
     other.up = nn.Linear(13, 23)
     with pytest.raises(RuntimeError, match=r"size mismatch for up.weight: .*\[23, 13\]"):

@@ -62,6 +62,36 @@ def test_other_sums_of_a_product_stay() -> None:
     assert one.args[0].target == aten.mm.default
 
 
+class Views(nn.Module):
+    """Reshapes and transposes in a row; some of them are used twice, and one is of an input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 6).double())
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        y = (x * self.weight).t()
+        once = torch.tanh(y.t()).reshape(3, 8).reshape(2, 12)
+        twice = torch.sin(y).reshape(24)
+        return (once.reshape(24) + twice.view(4, 6).view(24)).sum(), twice + 1, self.weight.t().t()
+
+
+def test_views_of_views_are_one() -> None:
+    torch.manual_seed(0)
+    model, arguments = Views(), (torch.randn(4, 6).double(),)
+    made = plan(model, Mesh({"a": 2}), example=arguments)
+    before = targets(made)
+    assert_same(made, model, arguments)
+    after = targets(made)
+    assert after.count(aten.t.default) < before.count(aten.t.default)
+    reshapes = [node for node in made.graph.nodes if node.target == aten.reshape.default]
+    assert sum(node.args[0].target == aten.sin.default for node in reshapes) == 1  # which copies
+    for node in reshapes:
+        if len(node.users) == 1:
+            (user,) = node.users
+            assert user.target != aten.reshape.default
+
+
 class Maxima(nn.Module):
     """A maximum of overlapping windows, with equal values in some of them."""
 

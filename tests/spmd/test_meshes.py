@@ -1,5 +1,6 @@
 """Meshes: coordinates, groups, and rows of shards; every row has exactly one place."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -24,6 +25,11 @@ def test_ranks_lie_row_by_row() -> None:
     assert two.coordinates(4) == {"data": 1, "model": 1}
     assert two.members(4, "model") == [3, 4, 5]
     assert two.members(4, "data") == [1, 4]
+
+
+def test_a_model_that_has_a_mesh_is_copied() -> None:
+    one = mesh(data=2, model=3)
+    assert deepcopy(one) == one
 
 
 @pytest.mark.parametrize(

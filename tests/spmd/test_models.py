@@ -144,3 +144,21 @@ def test_parameters_that_share_a_gradient_are_divided_apart() -> None:
     patterns = {"a": ("model", None), "b": (None, "model")}
     found = divided(made, Mesh({"model": 2}), patterns, [])
     assert set(found) <= {"all_gather", "all_to_all"}  # nothing is a sum over ranks
+
+
+class Results(nn.Module):
+    """Results that are views of each other, or the parameter, or have no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 6).double())
+
+    def forward(self, x: Tensor) -> Any:
+        y = x * self.weight
+        return y, y.view(-1), y, self.weight, self.weight[1:], y.detach(), x, y.argmax(1)
+
+
+def test_every_result_has_its_gradient() -> None:
+    made = Results(), (torch.randn(4, 6).double(),)
+    for patterns in ({}, {"weight": ("a", None)}):
+        divided(made, Mesh({"a": 2}), patterns, [("a", None)])

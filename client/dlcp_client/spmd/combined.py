@@ -1,7 +1,8 @@
 """Calls of a rank's graph that torch has as one: they read and write memory less often.
 
-A product and its bias, which a partial sum may come between, are one call where none does. The
-gradient of a maximum reads where the maxima are, if the same rank has found them before.
+A product and its bias, which a partial sum may come between, are one call where none does. So are
+views of views. The gradient of a maximum reads where the maxima are, if the same rank has found
+them before.
 """
 
 import operator
@@ -13,6 +14,8 @@ from torch import Tensor, fx
 from .pools import MAX, MAX_BACKWARD, MAXIMA
 
 aten = torch.ops.aten
+RESHAPE: Final = aten.reshape.default
+TRANSPOSE: Final = aten.t.default
 OF: Final = "captured"  # in the metadata of a call: the captured one that it is of
 
 
@@ -23,6 +26,8 @@ def combined(graph: fx.Graph) -> fx.Graph:
             _join_bias(graph, node)
         elif node.target == MAX_BACKWARD:
             _keep_indices(graph, node)
+        elif node.target in (RESHAPE, TRANSPOSE):
+            _join_views(graph, node)
     graph.eliminate_dead_code()
     return graph
 
@@ -44,6 +49,20 @@ def _join_bias(graph: fx.Graph, node: fx.Node) -> None:
         node.replace_all_uses_with(new)
         graph.erase_node(node)
         graph.erase_node(product)
+
+
+def _join_views(graph: fx.Graph, node: fx.Node) -> None:
+    """A reshape of a reshape, and a transpose of a transpose, which is the operand itself."""
+    before = node.args[0]
+    if not isinstance(before, fx.Node) or before.target != node.target:
+        return
+    (of,) = before.all_input_nodes
+    if node.target == RESHAPE:
+        if len(before.users) == 1:  # else the reshape before may be a copy, of which this is a view
+            node.args = (of, *node.args[1:])
+    else:
+        node.replace_all_uses_with(of)
+        graph.erase_node(node)
 
 
 def _value(node: fx.Node) -> Tensor | None:

@@ -17,7 +17,8 @@ OF_TORCH: Final = (
     aten.addmv, aten.baddbmm, aten.addbmm, aten.nll_loss_forward,
     aten.nll_loss_backward, aten.mse_loss, aten.mse_loss_backward, aten.smooth_l1_loss,
     aten.smooth_l1_loss_backward, aten.huber_loss, aten.huber_loss_backward,
-    aten.binary_cross_entropy, aten.binary_cross_entropy_backward,
+    aten.binary_cross_entropy_with_logits, aten.binary_cross_entropy,
+    aten.binary_cross_entropy_backward,
     aten.native_batch_norm_backward, aten.glu, aten.glu_backward, aten.log_sigmoid_forward,
     aten.log_sigmoid_backward, aten.pixel_shuffle, aten.pixel_unshuffle, aten.soft_margin_loss,
     aten.soft_margin_loss_backward, aten.nll_loss2d_forward, aten.nll_loss2d_backward,
@@ -42,6 +43,11 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.native_group_norm.default: _group_norm,
         aten.native_group_norm_backward.default: _group_norm_backward,
         aten.native_dropout.default: _dropout(),
+        aten.slice_scatter.default: _slice_scatter,
+        aten.select_scatter.default: _select_scatter,
+        aten.view_as_complex.default: _view_as_complex,
+        torch.ops.aten._conj.default: _conj,  # noqa: SLF001  # aten's name
+        aten.vdot.default: _vdot,
     }
     more = [getattr(aten, name) for name in MORE_OF_TORCH]
     return {**get_decompositions([*OF_TORCH, *more]), **ours}
@@ -159,6 +165,43 @@ def _convolution_backward(
             gradient, x, weight, None, *others, mask
         )
     return of_x, of_weight, gradient.sum([0, *range(2, gradient.dim())])
+
+
+def _slice_scatter(x: Tensor, rows: Tensor, dim: int = 0, *which: int | None) -> Tensor:
+    """A choice between two tensors, whose dimensions may be divided."""
+    start, end, step = (*which, *(None, None, 1)[len(which) :])
+    chosen = range(x.shape[dim])[start:end:step]
+    if not chosen:
+        return x.clone()
+    place = torch.arange(x.shape[dim], device=x.device) - chosen[0]
+    is_row = (place >= 0) & (place <= chosen[-1] - chosen[0]) & (place % chosen.step == 0)
+    spread = aten.slice_backward.default(rows, list(x.shape), dim, start, end, step)
+    return torch.where(_along(is_row, x, dim), spread, x)
+
+
+def _select_scatter(x: Tensor, row: Tensor, dim: int, index: int) -> Tensor:
+    """Likewise."""
+    is_row = torch.arange(x.shape[dim], device=x.device) == index % x.shape[dim]
+    return torch.where(_along(is_row, x, dim), row.unsqueeze(dim), x)
+
+
+def _along(flags: Tensor, x: Tensor, dim: int) -> Tensor:
+    """Flags of the rows of a dimension, to be used with all of `x`."""
+    return flags.view([-1 if at == dim % x.dim() else 1 for at in range(x.dim())])
+
+
+def _view_as_complex(x: Tensor) -> Tensor:
+    """A copy: shards may lie in memory in another way."""
+    return torch.complex(x.select(-1, 0), x.select(-1, 1))
+
+
+def _conj(x: Any) -> Any:
+    """A copy: torch would only note that it is conjugated, which a collective does not see."""
+    return torch.conj_physical(x) if isinstance(x, Tensor) else x.conjugate()
+
+
+def _vdot(x: Tensor, y: Tensor) -> Tensor:
+    return torch.dot(x.conj_physical() if x.is_complex() else x, y)
 
 
 def _dropout() -> Callable[..., Any]:

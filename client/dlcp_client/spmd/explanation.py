@@ -21,8 +21,8 @@ Tables: TypeAlias = Mapping[str, Sequence[Sequence[str]]]  # each has its column
 
 
 def explain(partition: Partition, form: str = "text") -> str:
-    """Three tables: the sums per axis, the inputs, the collectives. A rank sends these bytes at
-    most in a forward and a backward pass.
+    """Tables: the sums per axis, the inputs, the collectives, and the operations without a rule, if
+    there are any. A rank sends these bytes at most in a forward and a backward pass.
 
     `form`: "text", "json" (objects by column) or "html" (a page).
 
@@ -34,12 +34,15 @@ def explain(partition: Partition, form: str = "text") -> str:
         "totals": _totals(partition),
         "inputs": _inputs(partition),
         "collectives": _collectives(partition),
+        "without a rule": _without_rule(partition),
     }
     mesh = partition.plan.mesh
     if form == "json":
         return _json(dict(mesh.sizes), tables)
     if form == "html":
         return _page(f"mesh {mesh}", tables)
+    if len(tables["without a rule"]) == 1:
+        del tables["without a rule"]
     return "\n\n".join([f"mesh {mesh}", *map(_table, tables.values())]) + "\n"
 
 
@@ -115,12 +118,23 @@ def _collectives(partition: Partition) -> list[Sequence[str]]:
     return rows
 
 
+def _without_rule(partition: Partition) -> list[Sequence[str]]:
+    """Every rank computes the whole of these."""
+    plan = partition.plan
+    nodes = [node for node, rule in plan.rules.items() if rule.is_default]
+    found = Counter((str(node.target), plan.captured.line_of(node)) for node in nodes)
+    rows = [(str(times), *row) for row, times in found.items()]
+    return [("times", "operation", "line"), *rows]
+
+
 def _row(partition: Partition, one: Collective) -> tuple[str, ...]:
     """One collective: the call that needs it, and the user's line of that call, or, for a result
-    or a gradient, of the call that made it."""
+    or a gradient, of the call that made it, or the name of the input that it is."""
     captured = partition.plan.captured
     is_output = one.caller.op == "output"
     line = captured.line_of(one.value.node if is_output else one.caller)
+    if is_output and one.value.node.op == "placeholder":
+        line = next(f"{p.kind.value} {p.name}" for p in captured.inputs if p.value == one.value)
     return one.kind, one.axis, f"{round(one.sent):,}", _shape(one.value), _because(one), line
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from torch import fx
 
 from .capture import Captured, Kind
+from .own_memory import with_own_memory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +40,7 @@ def halves_of(graph: fx.Graph, captured: Captured) -> Halves:
     after = needed_by(gradients) - before
     saved = _saved(graph, before - {ranks}, after, gradients)
     forward = _copied(graph, before, [ranks, *primals], [*results, *updates, *saved])
-    backward = _copied(graph, after, [ranks, *saved, *tangents], gradients)
+    backward = _copied(graph, after, [ranks, *saved, *tangents], gradients, own_memory=True)
     return Halves(forward, backward, len(results), len(updates))
 
 
@@ -72,6 +73,8 @@ def _copied(
     nodes: set[fx.Node],
     inputs: Sequence[fx.Node],
     outputs: Sequence[fx.Node | None],
+    *,
+    own_memory: bool = False,
 ) -> fx.GraphModule:
     made, of = fx.Graph(), {}
     for node in inputs:
@@ -79,6 +82,7 @@ def _copied(
     for node in graph.nodes:
         if node in nodes and node not in of:
             of[node] = made.node_copy(node, lambda one: of[one])
-    made.output(tuple(None if one is None else of[one] for one in outputs))
+    left = [None if one is None else of[one] for one in outputs]
+    made.output(tuple(with_own_memory(made, left) if own_memory else left))
     made.eliminate_dead_code()
     return fx.GraphModule({}, made)

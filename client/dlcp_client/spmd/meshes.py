@@ -31,6 +31,10 @@ class Mesh:
                 raise BadConfig(f"axis {name!r} has size {size!r}: use a whole number, 1 or more")
         object.__setattr__(self, "sizes", MappingProxyType(dict(self.sizes)))
 
+    def __reduce__(self) -> tuple[type["Mesh"], tuple[dict[str, int]]]:
+        """A model that has a mesh can be copied and saved."""
+        return Mesh, (dict(self.sizes),)
+
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the axes."""

@@ -1,6 +1,7 @@
 """A divided model as a module: its parameters are DTensors, its arguments local shards."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 from torch import Tensor, nn
@@ -72,6 +73,20 @@ class Partitioned(nn.Module):
             self._program.check(port, leaves[int(port.name)])
             given.append(leaves[int(port.name)])
         return pytree.tree_unflatten(self._program(given), captured.results)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Partitioned":
+        """The same program with parameters and buffers of its own, and no gradients: torch cannot
+        copy a DTensor that is a part of other memory, as gradients are."""
+        held = [(one, one.grad) for one in self.parameters()]
+        for one, _ in held:
+            one.grad = None
+        try:
+            made = memo[id(self)] = self.__class__.__new__(self.__class__)
+            made.__dict__ = deepcopy(self.__dict__, memo)
+        finally:
+            for one, gradient in held:
+                one.grad = gradient
+        return made
 
     def _place(self, model: nn.Module, devices: DeviceMesh) -> None:
         """Shards of the model's tensors, in modules of the same names; tied ones stay tied."""

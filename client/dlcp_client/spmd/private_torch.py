@@ -41,8 +41,9 @@ __all__ = [
 def gradient_of(parameter: DTensor, shard: Tensor) -> DTensor:
     """A gradient of which this rank has `shard`: divided and laid out as the parameter, so that
     autograd keeps the memory. `DTensor.from_local`, and `to_local` of each parameter, take ten
-    times as long."""
+    times as long; `DTensor.__init__` does nothing, in 14 calls."""
     held, spec = parameter._local_tensor, copy(parameter._spec)  # noqa: SLF001  # see above
     if shard.stride() != held.stride():
         shard = torch.empty_like(held).copy_(shard)
-    return DTensor(shard, spec, requires_grad=False)  # type: ignore[no-untyped-call]  # torch
+    made: DTensor = DTensor.__new__(DTensor, shard, spec, requires_grad=False)
+    return made

@@ -43,6 +43,10 @@ class Program:
             if port.value is not None
         }
 
+    def __deepcopy__(self, memo: Any) -> "Program":
+        """Copies of a module share it: nothing in it changes but the seed of its next mask."""
+        return self
+
     @property
     def stored(self) -> list[Port]:
         return [one for one in self._primals if one.kind in (Kind.PARAMETER, Kind.BUFFER)]
@@ -71,6 +75,10 @@ class Program:
         without padding. Buffers among them change as those of the model do."""
         apply: Callable[..., tuple[Tensor, ...]] = _Pass.apply
         return apply(self, *given)
+
+    def without_gradient(self, results: Sequence[Tensor]) -> list[Tensor]:
+        """The results that the backward pass does not begin at."""
+        return [one for at, one in enumerate(results) if at not in self._tangents]
 
     def forward(self, given: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Results, and the tensors that the backward pass reads. `given`: all as shards."""
@@ -138,11 +146,13 @@ class _Pass(torch.autograd.Function):
         ctx.program, ctx.stored = program, given[: len(program.stored)]
         results, saved = program.forward([_shard(x) for x in given])
         ctx.save_for_backward(*saved)
-        ctx.mark_non_differentiable(*[one for one in results if not one.is_floating_point()])
+        ctx.mark_non_differentiable(*program.without_gradient(results))
         return results
 
     @staticmethod
     def backward(ctx: Any, *tangents: Tensor) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():  # the gradients would be constants to autograd
+            raise BadConfig("spmd has no gradients of gradients: leave out create_graph=True")
         gradients = ctx.program.backward(ctx.saved_tensors, tangents)
         divided = [
             None if shard is None else gradient_of(x, shard)

@@ -84,7 +84,7 @@ def _rules(captured: Captured, first: Mapping[fx.Node, fx.Node]) -> dict[fx.Node
     found: dict[fx.Node, Rule] = {}
     lacking: dict[str, str] = {}  # operation to line
     if captured.graph.find_nodes(op="get_attr"):
-        lacking["a tensor that is made from numbers"] = "register it as a buffer"
+        lacking["an unregistered tensor"] = "register it as a buffer"
     for node in captured.calls():
         rule = found.get(first[node]) or _rule(node)
         if rule is None:

@@ -5,25 +5,38 @@ from typing import Final
 import torch
 
 from .call import Call
-from .rule import Dims, Rule, Rules, named, rule
+from .rule import Dims, Rule, Rules, rule
 
 aten = torch.ops.aten
 HEADS: Final = 1  # query: batch, heads, positions, features
+BACKWARD: Final = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
 def flash_attention(call: Call) -> Rule | None:
-    """None with dropout, whose random numbers depend on the shard, and where several heads of the
-    query share one of the key."""
+    """None with dropout, whose random numbers depend on the shard. Several heads of the query may
+    share one of the key: those of the query are then two factors."""
     query = call.operands[call.names.index("query")]
     key = call.operands[call.names.index("key")]
-    if call.option("dropout_p") or query.shape[:2] != key.shape[:2]:
+    if call.option("dropout_p") or query.shape[0] != key.shape[0]:
         return None
-    outer, sizes = named(query.shape[: HEADS + 1])
+    sizes = {
+        "b": query.shape[0],
+        "h": key.shape[HEADS],
+        "g": query.shape[HEADS] // key.shape[HEADS],
+    }
+    sizes = {name: size for name, size in sizes.items() if size > 1}
+    batch, head, group = (tuple(name for name in one if name in sizes) for one in "bhg")
+    of = {"query": (batch, head + group), "key": (batch, head), "value": (batch, head)}
     operands = [
-        _of_mask(one.shape, outer, query.shape) if name == "attn_mask" else _of(outer, one.dim())
+        _of_mask(one.shape, of["query"], query.shape)
+        if name == "attn_mask"
+        else _of(of.get(name, of["query"]), one.dim())
         for name, one in zip(call.names, call.operands, strict=True)
     ]
-    results = [_of(outer, one.dim()) if one is not None else () for one in call.results]
+    backward = call.target == BACKWARD
+    names = ["query", "key", "value"] if backward else ["query"] * len(call.results)
+    pairs = zip(names, call.results, strict=True)
+    results = [_of(of[name], one.dim()) if one is not None else () for name, one in pairs]
     return rule(operands, results, sizes)
 
 
@@ -40,5 +53,5 @@ def _of_mask(shape: torch.Size, outer: Dims, query: torch.Size) -> Dims:
 
 RULES: Final[Rules] = {
     aten._scaled_dot_product_flash_attention_for_cpu.default: flash_attention,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward.default: flash_attention,
+    BACKWARD: flash_attention,
 }

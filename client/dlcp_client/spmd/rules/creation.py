@@ -5,6 +5,7 @@ from typing import Final
 import torch
 
 from dlcp_client.spmd.dropout import KEEP
+from dlcp_client.spmd.literals import LITERAL
 
 from .call import Call
 from .rule import Rule, Rules, named, rule
@@ -35,6 +36,7 @@ RULES: Final[Rules] = {
     aten.empty.memory_format: filled,
     aten.new_zeros.default: filled_like, aten.new_ones.default: filled_like,
     aten.new_full.default: filled_like, aten.new_empty.default: filled_like,
+    LITERAL: counted,
     aten.arange.default: counted, aten.arange.start: counted, aten.arange.start_step: counted,
     aten.scalar_tensor.default: counted, aten.eye.default: counted, aten.linspace.default: counted,
 }  # fmt: skip

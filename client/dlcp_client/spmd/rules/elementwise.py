@@ -61,6 +61,8 @@ UNTAGGED: Final = {
     aten.where.self, aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.rsub.Tensor,
     aten.hardshrink_backward.default, aten.softshrink_backward.default,
     aten.hardsigmoid_backward.default, aten.hardswish.default, aten.hardswish_backward.default,
-    aten.mish_backward.default,
+    aten.mish_backward.default, aten.copy.default, aten.fill.Scalar, aten.fill.Tensor,
+    aten.complex.default, aten.polar.default, aten.lift_fresh_copy.default,
+    aten.floor_divide.default,
 }  # fmt: skip
 RULES: Final[Rules] = dict.fromkeys(UNTAGGED, pointwise)

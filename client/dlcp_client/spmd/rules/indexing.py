@@ -76,11 +76,32 @@ def index_add(call: Call) -> Rule | None:
     number."""
     if not call.first.dim():
         return None
-    at = call.dim("dim", call.first.dim())
-    dims, sizes = named(call.first.shape)
-    kept = without(dims, [at])
+    kept, sizes = _whole_along(call)
     together = (frozenset({0, 2}),)
     return rule([kept, ((),), kept], [kept], sizes, linear=together, passes=True, zeroed=INDEX)
+
+
+def index_copy(call: Call) -> Rule | None:
+    """Likewise, but the rows become others: with equal indices, as on one device."""
+    if not call.first.dim() or call.operands[2].dim() != call.first.dim():
+        return None
+    kept, sizes = _whole_along(call)
+    return rule([kept, ((),), kept], [kept], sizes, passes=True, zeroed=INDEX)
+
+
+def index_fill(call: Call) -> Rule | None:
+    """Likewise, and all equal a number, which may be a tensor."""
+    if not call.first.dim():
+        return None
+    kept, sizes = _whole_along(call)
+    number = [()] * (len(call.operands) - 2)
+    index = ((),) * call.operands[1].dim()
+    return rule([kept, index, *number], [kept], sizes, passes=True, zeroed=INDEX)
+
+
+def _whole_along(call: Call) -> tuple[Dims, dict[str, int]]:
+    dims, sizes = named(call.first.shape)
+    return without(dims, [call.dim("dim", call.first.dim())]), sizes
 
 
 def index(call: Call) -> Rule | None:
@@ -137,4 +158,8 @@ RULES: Final[Rules] = {
     aten.scatter_add.default: scatter_add,
     aten.index_select.default: index_select,
     aten.index_add.default: index_add,
+    aten.index_copy.default: index_copy,
+    aten.index_fill.int_Scalar: index_fill,
+    aten.index_fill.int_Tensor: index_fill,
+    aten.scatter_reduce.two: scatter,
 }

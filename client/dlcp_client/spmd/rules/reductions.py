@@ -1,6 +1,7 @@
 """Reductions, scans and softmax."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -37,6 +38,11 @@ def add_up(call: Call) -> Rule:
     return rule([dims], [_left(call, dims, _reduced(call))], sizes, linear=linear)
 
 
+def count_up(call: Call) -> Rule:
+    """Likewise, but not linear."""
+    return replace(add_up(call), linear=())
+
+
 def reduce_whole(call: Call) -> Rule:
     """A reduction that is not a sum: its dimensions stay whole."""
     dims, sizes = named(call.first.shape)
@@ -60,6 +66,8 @@ _along_dim = partial(scan, "dim")
 
 RULES: Final[Rules] = {
     aten.sum.default: add_up, aten.sum.dim_IntList: add_up,
+    aten.nansum.default: count_up, aten.count_nonzero.dim_IntList: count_up,
+    aten.count_nonzero.default: count_up,
     aten.amax.default: reduce_whole, aten.amin.default: reduce_whole,
     aten.max.default: reduce_whole, aten.max.dim: reduce_whole,
     aten.min.default: reduce_whole, aten.min.dim: reduce_whole,
@@ -68,12 +76,16 @@ RULES: Final[Rules] = {
     aten.all.default: reduce_whole, aten.all.dim: reduce_whole,
     aten.prod.default: reduce_whole, aten.prod.dim_int: reduce_whole,
     aten.logsumexp.default: reduce_whole, aten.linalg_vector_norm.default: reduce_whole,
-    aten.median.dim: reduce_whole, aten.kthvalue.default: reduce_whole,
+    aten.median.dim: reduce_whole, aten.nanmedian.dim: reduce_whole,
+    aten.mode.default: reduce_whole,
+    aten.aminmax.default: reduce_whole, aten.any.dims: reduce_whole, aten.all.dims: reduce_whole,
+    aten.kthvalue.default: reduce_whole,
     aten.std.correction: reduce_whole, aten.std_mean.correction: reduce_whole,
     aten.var.correction: reduce_whole, aten.var_mean.correction: reduce_whole,  # of one element
     aten.cumsum.default: _along_dim, aten.cumprod.default: _along_dim,
     aten.sort.default: _along_dim, aten.sort.stable: _along_dim, aten.topk.default: _along_dim,
     aten.cummax.default: _along_dim, aten.cummin.default: _along_dim,
+    aten.logcumsumexp.default: _along_dim, aten._safe_softmax.default: _along_dim,
     aten._softmax.default: _along_dim, aten._log_softmax.default: _along_dim,
     aten._softmax_backward_data.default: _along_dim,
     aten._log_softmax_backward_data.default: _along_dim,

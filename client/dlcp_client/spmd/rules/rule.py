@@ -56,6 +56,7 @@ class Rule:
     `zeroed`: operands whose padding must be zero, because an index out of range is an error.
     `reshapes`: on shards it is a reshape to the shape of the result's shard.
     `halos`: by factor; one axis divides such a factor.
+    `is_default`: no rule knows the operation, or these arguments.
     """
 
     operands: tuple[Dims, ...]
@@ -68,6 +69,7 @@ class Rule:
     zeroed: frozenset[int] = frozenset()
     reshapes: bool = False
     halos: Mapping[str, Halo] = field(default_factory=dict)
+    is_default: bool = False
 
     @property
     def places(self) -> tuple[Dims, ...]:

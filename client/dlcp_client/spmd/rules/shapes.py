@@ -172,6 +172,12 @@ def select_backward(call: Call) -> Rule:
     return rule([dropped(dims, at)], [kept], sizes, linear=ONE, passes=True, shapes={1: 0})
 
 
+def view_as_real(call: Call) -> Rule:
+    """A new dimension of both parts, which stays whole."""
+    dims, sizes = named(call.first.shape)
+    return rule([dims], [(*dims, ())], sizes, passes=True)
+
+
 _of_dim: Callable[[Call], Rule] = partial(along, "dim")
 
 RULES: Final[Rules] = {
@@ -182,6 +188,8 @@ RULES: Final[Rules] = {
     aten.expand.default: expand, aten.repeat.default: repeat,
     aten.cat.default: cat, aten.stack.default: stack,
     aten.split.Tensor: _of_dim, aten.split_with_sizes.default: _of_dim,
+    aten.unsafe_split.Tensor: _of_dim,
     aten.select.int: select, aten.unbind.int: select, aten.select_backward.default: select_backward,
+    aten.view_as_real.default: view_as_real,
     aten.triu.default: triangle, aten.tril.default: triangle,
 }  # fmt: skip
