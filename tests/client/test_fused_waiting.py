@@ -13,7 +13,7 @@ from torch.optim import SGD
 
 from dlcp_client import Session, fused
 from dlcp_client.hooks.lazy_parameters import LazyParameter
-from dlcpd.contract.errors import DlcpError, OperationAborted
+from dlcpd.contract.errors import BadConfig, DlcpError, OperationAborted
 from tests.client.real import TIMEOUT, connected, each_rank
 
 pytestmark = pytest.mark.processes
@@ -59,6 +59,47 @@ def test_a_step_returns_before_the_weights_of_a_slow_rank(sessions: list[Session
 
     # every gradient is 1: weights are 0 afterwards, and the bias -1
     assert each_rank(rank) == [[-1.0], [-1.0]]
+
+
+class Interrupted(torch.autograd.Function):
+    """The end of a backward pass by an exception of the training."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise MemoryError("of the training")
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["in its middle", "before it"])
+def test_a_step_that_failed_on_one_rank_is_dropped_by_all(
+    sessions: list[Session], begun: bool
+) -> None:
+    def rank(number: int) -> Any:
+        net = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+        for parameter in net.parameters():
+            nn.init.ones_(parameter)
+        optimizer = SGD(net.parameters(), lr=1.0)
+        handle = fused.register(net, optimizer, session=sessions[number])
+        inner = net[0](torch.ones(3))
+        if not number:
+            net[1](inner).backward()
+        elif begun:
+            with pytest.raises(MemoryError):
+                net[1](Interrupted.apply(inner)).backward()  # type: ignore[no-untyped-call]  # torch
+        handle.discard()
+        optimizer.zero_grad()
+        net(torch.ones(3)).backward()
+        optimizer.step()
+        handle.close()
+        with pytest.raises(BadConfig, match="a handle that is closed"):
+            handle.discard()
+        return [parameter.flatten().tolist() for parameter in net.parameters()]
+
+    # gradients: 1 of all but the last weights, whose inputs are 4
+    assert each_rank(rank) == [[[0.0] * 6, [0.0] * 2, [-3.0] * 2, [0.0]]] * 2
 
 
 def test_an_update_that_raises_on_one_rank_is_raised_by_the_next_use_on_the_other(

@@ -35,8 +35,9 @@ def clip_norm(
     Raises: RuntimeError, as torch does, on all ranks, and changes nothing; BadConfig; the error
     that ended the operation.
     """
+    max_norm, norm_type = float(max_norm), float(norm_type)  # as torch does: "inf" is a number
     if not norm_type > 0:
-        raise BadConfig(f"norm_type {norm_type!r}: give a number above 0, or math.inf")
+        raise BadConfig(f"norm_type {norm_type:g}: give a number above 0, or math.inf")
     norm = _norm(group, once, norm_type)
     if error_if_nonfinite and not norm.isfinite():
         raise RuntimeError(

@@ -122,8 +122,8 @@ class FlatBucket:
 
     def in_place(self, number: int) -> bool:
         """Whether the parameter of a slot has the memory that it had since `enter`."""
-        parameter, start, _ = self.slots[number]
-        return parameter.data_ptr() == self.weights.data_ptr() + start * self.unit
+        parameter, start, stop = self.slots[number]
+        return start == stop or parameter.data_ptr() == self.weights.data_ptr() + start * self.unit
 
     def apply(self, parameters: list[nn.Parameter]) -> None:
         """Give new weights to these parameters: see `PendingUpdate`."""
@@ -182,6 +182,7 @@ def _bucket(
     for parameter in run:
         slots.append(Slot(parameter, at, at + parameter.numel()))
         at += _padded_bytes(parameter, kind) // dtype.itemsize
+    at = max(at, ALIGNMENT // dtype.itemsize)  # where all parameters are empty, padding travels
     weights, gradients = (session.zeros(at, dtype) for _ in range(2))
     return kind(session, group, tuple(slots), weights, gradients, len(slots), rounded)
 

@@ -71,6 +71,19 @@ class GradientStep:
                 break
             self._submit(self._next)
 
+    def submit_rest(self) -> None:
+        """Submit the buckets that a backward pass has not completed here, with 0 for absent
+        gradients, so that all ranks can drop the step. Raises: the error that ended the session."""
+        if not self.begun:
+            self._rules.begin_step(self._session.world)
+        while len(self._works) < len(self._buckets):
+            bucket = self._next
+            bucket.taken(wait=True)
+            for slot, placed in zip(bucket.slots, bucket.placed, strict=True):
+                if id(slot.parameter) not in self._given:
+                    placed.gradient.zero_()
+            self._submit(bucket)
+
     def compute_due(self, computations: Sequence[Compute]) -> None:
         """Compute the parts whose sums are here, in one operation. Raises: as `Session.compute`."""
         self._session.compute(pending(self._works, computations), wait=False)

@@ -20,6 +20,7 @@ from dlcp_client.fused.gradient_step import GradientStep
 from dlcp_client.fused.lamb import LAMB
 from dlcp_client.fused.layer_norms import LayerNorms
 from dlcp_client.fused.optimizer_state import join_parts, states_of, whole_state
+from dlcp_client.fused.optimizer_watch import REFUSED, OptimizerWatch
 from dlcp_client.fused.shard_update import ShardUpdate
 from dlcp_client.fused.tuned_steps import TunedSteps, check_tunable
 from dlcp_client.hooks.lazy_parameters import before_forward
@@ -35,7 +36,6 @@ METHODS: Final = {
     "step": "update",
     "state_dict": "state_dict",
     "load_state_dict": "load_state_dict",
-    "add_param_group": "add_param_group",
 }
 
 
@@ -62,7 +62,7 @@ class FusedRegistration(ModelRegistration):
         super().__init__(session, rules)
         self.session: Session = session
         self._optimizer, self._eager = optimizer, eager
-        self._methods = {name: getattr(optimizer, name) for name in METHODS}
+        self._methods = {name: getattr(optimizer, name) for name in (*METHODS, *REFUSED)}
         rounded = ROUNDED[rules.policy.gather]
         kind = FlatBucket if device_of(parameters[0]) is None else DeviceBucket
         division = division_of(session.hosts, eager=eager, exact=rules.policy.mode == "exact")
@@ -70,6 +70,7 @@ class FusedRegistration(ModelRegistration):
         self._buckets = flat_buckets(session, groups, parameters, rounded, kind, division=division)
         self._shards = [ShardUpdate(bucket, optimizer) for bucket in self._buckets]
         self._updates = [shard.update for shard in self._shards]
+        self._watch = OptimizerWatch(optimizer, self._shards)
         self._gradients = GradientStep(session, rules, self._buckets)
         self._norms = LayerNorms(session.world, self._shards) if type(optimizer) is LAMB else None
         self._tuned: TunedSteps | None = None
@@ -98,12 +99,15 @@ class FusedRegistration(ModelRegistration):
             self._averages = before
 
     def discard(self) -> None:
-        """Drop the gradients of the last backward pass, without an update. Every rank calls it.
+        """Drop the gradients of the last backward pass, without an update. Every rank calls it,
+        also one whose pass was ended by an exception, or never began.
 
         Raises: BadConfig; the error that ended an operation.
         """
         self._refuse_eager("discard()")
-        self._gradients.check_complete("discard()")
+        if id(self._buckets[0].slots[0].parameter) not in self.of_parameter:
+            raise BadConfig("discard() of a handle that is closed: there is nothing to drop")
+        self._gradients.submit_rest()
         self._gradients.finish([shard.keep for shard in self._shards])
         for shard in self._shards:
             shard.has_masters = True
@@ -183,6 +187,7 @@ class FusedRegistration(ModelRegistration):
                 loss = closure()
         self._gradients.check_complete("step()")
         self._gradients.check_unchanged()
+        self._watch.check()
         with torch.no_grad():
             if self._norms is not None:
                 self._norms.agree(self._gradients.parts())
@@ -214,10 +219,6 @@ class FusedRegistration(ModelRegistration):
         self._methods["load_state_dict"]({**saved, "state": {}})
         for shard, one in zip(self._shards, states, strict=True):
             shard.load(one)
-
-    def add_param_group(self, _: dict[str, Any]) -> None:
-        """optimizer.add_param_group(). Raises: BadConfig."""
-        raise BadConfig("fused has laid out all parameters: close the handle, then add parameters")
 
     # --- gradients ------------------------------------------------------------------------------
 
@@ -258,8 +259,9 @@ class FusedRegistration(ModelRegistration):
             hook = parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]  # torch
             undo.callback(hook.remove)
             undo.callback(self.of_parameter.pop, id(parameter))
-        for name, own in METHODS.items():
-            replace_method(optimizer, name, getattr(self, own))
+        own = {name: getattr(self, method) for name, method in METHODS.items()}
+        for name, call in {**own, **REFUSED}.items():
+            replace_method(optimizer, name, call)
             undo.callback(setattr, optimizer, name, self._methods[name])
         undo.callback(self._return_state)
         undo.callback(self._put_masters)

@@ -115,6 +115,7 @@ class ShardUpdate:
         if isinstance(optimizer, LAMB | ProgramOptimizer):
             optimizer.of_parts([bucket.weights])  # compiles for its dtype now, not within a step
         self._everywhere = False  # whether each rank updates all of the bucket
+        self._kept: tuple[str, ...] = ()  # names of the state that updates have kept
         self._loaded: State = {}  # all of the bucket's, on every rank, until the next step
 
     def update(self, first: int, end: int) -> None:
@@ -138,6 +139,7 @@ class ShardUpdate:
         """All parts of this step are updated."""
         self.steps += 1
         self.has_masters = True
+        self._kept = tuple(dict.fromkeys((*self._kept, *self.names)))
         self._loaded = {}
 
     @property
@@ -151,12 +153,20 @@ class ShardUpdate:
         return ("momentum_buffer",) if self._group["momentum"] else ()
 
     @property
+    def lacking(self) -> str:
+        """The state that a setting needs, and that no update has kept so far; empty: there is
+        none."""
+        begins_later = not self._counts or not self.steps  # SGD's momentum begins at any step
+        absent = [] if begins_later else [name for name in self.names if name not in self._kept]
+        return absent[0] if absent else ""
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the state of this rank's elements."""
         if self._loaded:
             return sum(whole.nbytes for whole in self._loaded.values())
         return sum(
-            state[name].nbytes for _, state in self._states() if state for name in self.names
+            state[name].nbytes for _, state in self._states() if state for name in self._kept
         )
 
     @property
@@ -168,7 +178,7 @@ class ShardUpdate:
         """The state of the bucket as far as this rank has it; if it is divided, 0 elsewhere."""
         if not self.steps or self._loaded:
             return self._loaded
-        whole = {name: torch.zeros_like(self.bucket.weights) for name in self.names}
+        whole = {name: torch.zeros_like(self.bucket.weights) for name in self._kept}
         for one, state in self._states():
             for name, tensor in whole.items():
                 tensor[one.start : one.stop] = state[name]
@@ -197,13 +207,14 @@ class ShardUpdate:
         """Go on from the states of the parameters, in torch's format."""
         for part in self._parts.values():
             part.forget()
-        self._loaded, self.steps = {}, 0
+        self._loaded, self._kept, self.steps = {}, (), 0
         if not all(states):
             return
         self._loaded = {name: torch.zeros_like(self.bucket.weights) for name in self.names}
         for slot, state in zip(self.bucket.slots, states, strict=True):
             for name, whole in self._loaded.items():
                 whole[slot.start : slot.stop] = state[name].reshape(-1)
+        self._kept = tuple(self._loaded)
         self.steps = int(states[0]["step"]) if self._counts else 1
         for part in self._parts.values():
             self._fill(part)

@@ -50,7 +50,7 @@ def trained(
                 f"module {name!r} is scripted: it runs outside Python and would not wait for its "
                 f"weights; do not script it, {_INSTEAD}"
             )
-    _check_optimizer(optimizer)
+    check_optimizer(optimizer)
     if policy.codec:
         raise BadPolicy(
             f"fused has no codec {policy.codec!r}: a bounded or exact policy, {_INSTEAD}"
@@ -65,7 +65,8 @@ def trained(
     return found
 
 
-def _check_optimizer(optimizer: Any) -> None:
+def check_optimizer(optimizer: Any) -> None:
+    """Raises: BadConfig naming what is not supported of an optimizer."""
     kind = type(optimizer)
     if kind not in OPTIMIZERS:
         known = ", ".join(one.__name__ for one in OPTIMIZERS)

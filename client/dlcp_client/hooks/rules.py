@@ -241,7 +241,7 @@ class Rules:
         waive nothing, and reapply the residual.
         """
         policy = self.policy_now(size)
-        scale = self._scale
+        scale, placed = self._scale, [one for one in placed if one.start < one.stop]
         self.account.handed(size, bounded=policy.mode == "bounded" and not bring_home)
         layers = [(one.start - start, self.class_of(one.parameter)) for one in placed]
         inexact = self._may_be_inexact(size)

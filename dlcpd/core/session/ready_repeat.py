@@ -108,6 +108,13 @@ class ReadyRepeater:
         if paths.is_lossy or (paths.is_long and now >= ready.sent_at + MIN_RTO):
             flow.outbox.put_everywhere(*self._datagram(flow, operation, ready, now))
 
+    def is_sender_only(self, rank: int, operation: OperationId) -> bool:
+        """Whether `rank` may lack this rank's READY of an operation in which it sends data to this
+        rank and receives none. It needs nothing of this rank for its own result."""
+        unacked = self._unacked.get(rank)
+        pending = unacked.readys.get(operation) if unacked is not None else None
+        return pending is not None and not pending.ready.outgoing and pending.ready.incoming > 0
+
     def acked(self, rank: int, operation: OperationId) -> bool:
         """`rank` has this rank's READY: no need to repeat it. Returns whether that is news."""
         unacked = self._unacked.get(rank)

@@ -151,7 +151,7 @@ class Rendezvous:
             self.replicas.diverged(flow.rank, stream, ready.checked)
             return
         if ready.checked:  # it has the result, and so this rank's part of it
-            self.state.on_ready_acked(flow.rank, (wire, stream.peer, ready.checked))
+            self.state.on_result(flow.rank, (wire, stream.peer, ready.checked))
             flow.outgoing.acknowledge_all(wire, ready.checked, now, left=False)
         operation = self.state.operations.get((wire, stream.peer, number))
         if operation is not None:

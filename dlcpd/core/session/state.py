@@ -78,6 +78,13 @@ class SessionState:
             operation.on_known(rank)
         return news
 
+    def on_result(self, rank: int, id_: OperationId) -> None:
+        """`rank` has the result of an operation, and so this rank's READY. Only a rank that needs
+        no data of this rank may be done without it: the root of a broadcast still waits for READY
+        before it sends."""
+        if not self.repeater.is_sender_only(rank, id_):
+            self.on_ready_acked(rank, id_)
+
     def tell_departure(self) -> None:
         """Report a peer that has left, once no operation is open that could still succeed."""
         if not self.operations:
