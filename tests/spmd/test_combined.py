@@ -85,7 +85,8 @@ def test_views_of_views_are_one() -> None:
     after = targets(made)
     assert after.count(aten.t.default) < before.count(aten.t.default)
     reshapes = [node for node in made.graph.nodes if node.target == aten.reshape.default]
-    assert sum(node.args[0].target == aten.sin.default for node in reshapes) == 1  # which copies
+    shared = [node for node in reshapes if len(node.users) > 1]  # which may copy, once
+    assert any(user.target == aten.reshape.default for node in shared for user in node.users)
     for node in reshapes:
         if len(node.users) == 1:
             (user,) = node.users
