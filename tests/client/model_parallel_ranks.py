@@ -1,6 +1,6 @@
 """What one rank does in a test of model parallelism: runs in a process of its own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -127,7 +127,20 @@ def bounds(rank: int, store: str, world: int) -> dict[str, Any]:
             "another at each call": not torch.equal(*drops),
             "kept": float((drops[0] != 0).double().mean()),
             "used": float(drops[0].max()) == 2.0 * world,
+            "no rows, no features": all(_empty(session.world)),
         }
+
+
+def _empty(ranks: Any) -> Iterator[bool]:
+    """Whether products of empty matrices have the shapes, and sums, of torch's."""
+    layers = fused.row_parallel, fused.column_parallel, fused.all_gather_linear
+    for rows, columns in ((0, 3), (4, 0)):
+        x, weight = torch.ones(rows, columns, requires_grad=True), torch.ones(5, columns)
+        for layer in layers:
+            out = layer(x, weight, group=ranks)
+            out.sum().backward()  # type: ignore[no-untyped-call]  # torch
+            count = rows * ranks.size if layer is fused.all_gather_linear else rows
+            yield torch.equal(out, torch.zeros(count, 5)) and x.grad is not None
 
 
 def two_stages(rank: int, store: str, world: int) -> dict[str, Any]:

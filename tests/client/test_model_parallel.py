@@ -70,7 +70,8 @@ X, WEIGHT = torch.ones(4, 3), torch.ones(2, 3)
 REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("x", {"x": torch.ones(4, 2)}, BadTensor, "last dimensions must be equal"),
     ("bias", {"bias": torch.ones(3)}, BadTensor, "the weight has 2 rows"),
-    ("residual", {"residual": torch.ones(4, 3)}, BadTensor, r"residual has shape \[4, 3\]"),
+    ("residual", {"residual": torch.ones(4, 3)}, BadTensor, r"of shape \[4, 3\], and the"),
+    ("residual's type", {"residual": torch.ones(4, 2).double()}, BadTensor, "torch.float64 of"),
     ("dtype", {"x": X.double()}, BadTensor, "one of float32"),
     ("integers", {"x": X.int(), "weight": WEIGHT.int()}, BadTensor, "torch.int32"),
     ("dropout", {"dropout": 1.0}, BadConfig, "probability from 0"),
@@ -86,6 +87,11 @@ def test_refusals(world: StandIn, more: dict[str, Any], error: type[Exception], 
     given: dict[str, Any] = {"x": X, "weight": WEIGHT, "group": world.sessions[0].world} | more
     with pytest.raises(error, match=text):
         fused.row_parallel(**given)
+
+
+def test_rows_are_a_dimension(world: StandIn) -> None:
+    with pytest.raises(BadTensor, match=r"shape \[3\] has no rows"):
+        fused.all_gather_linear(torch.ones(3), WEIGHT, group=world.sessions[0].world)
 
 
 @pytest.mark.usefixtures("group_of_one")

@@ -3,6 +3,7 @@
 Weights are as of `torch.nn.functional.linear`: [out_features, in_features].
 """
 
+from math import prod
 from typing import Any, Final
 
 import torch
@@ -61,10 +62,10 @@ def row_parallel(  # noqa: PLR0913  # all but the first three by keyword
     if not gather and ranks is not None:
         lead[0] = _divided("row_parallel(gather=False)", x, ranks.size)
     shape = torch.Size([*lead, weight.shape[0]])
-    if residual is not None and residual.shape != shape:
+    if residual is not None and (residual.shape != shape or residual.dtype != x.dtype):
         raise BadTensor(
-            f"row_parallel: the residual has shape {list(residual.shape)}, and the result "
-            f"{list(shape)}: they must be equal"
+            f"row_parallel: the residual is {residual.dtype} of shape {list(residual.shape)}, and "
+            f"the result {x.dtype} of {list(shape)}: they must be equal"
         )
     drop = None
     if dropout:
@@ -95,7 +96,7 @@ def column_parallel(
         return F.linear(x, weight, bias)
     kind: Any = _ColumnParallel
     made: Tensor = kind.apply(_matrix(x), weight, bias, ranks, pieces)
-    return made.view(*x.shape[:-1], -1)
+    return made.view(*x.shape[:-1], weight.shape[0])
 
 
 def all_gather_linear(
@@ -114,11 +115,16 @@ def all_gather_linear(
     """
     ranks = group_of(group)
     _check_linear("all_gather_linear", x, weight, bias)
+    if x.dim() < 2:
+        raise BadTensor(
+            f"all_gather_linear: x of shape {list(x.shape)} has no rows of which each rank could "
+            "have a part: give [rows / ranks, ..., in_features]"
+        )
     if ranks is None:
         return F.linear(x, weight, bias)
     kind: Any = _AllGatherLinear
     made: Tensor = kind.apply(_matrix(x), weight, bias, ranks, pieces)
-    return made.view(x.shape[0] * ranks.size, *x.shape[1:-1], -1)
+    return made.view(x.shape[0] * ranks.size, *x.shape[1:-1], weight.shape[0])
 
 
 class _RowParallel(torch.autograd.Function):
@@ -260,7 +266,7 @@ def _of_one_rank(
 
 
 def _matrix(x: Tensor) -> Tensor:
-    return x.reshape(-1, x.shape[-1])
+    return x.reshape(prod(x.shape[:-1]), x.shape[-1])
 
 
 def _divided(name: str, x: Tensor, ranks: int) -> int:
