@@ -31,6 +31,8 @@ class Image:
     def suits(self, variables: Mapping[str, str], own: Mapping[str, str]) -> bool:
         """Whether imports of a program with these variables would be as they are in an image that
         a process with the variables `own` has made."""
+        if any(map(_has_other_modules, variables.get("PYTHONPATH", "").split(os.pathsep))):
+            return False
         return self._early(variables) == self._early({**own, **self.environ})
 
     def _early(self, variables: Mapping[str, str]) -> dict[str, str]:
@@ -39,6 +41,11 @@ class Image:
             for name, value in variables.items()
             if name in self.environ or (name.startswith(READ_EARLY) and name not in UNREAD)
         }
+
+
+def _has_other_modules(folder: str) -> bool:
+    """Whether modules in a folder may take the place of those that an image has imported."""
+    return os.path.isdir(folder) and not Path(folder).resolve().is_relative_to(ROOT)
 
 
 DAEMON: Final = Image(

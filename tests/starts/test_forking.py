@@ -99,10 +99,11 @@ def test_it_inherits_blocked_and_ignored_signals(monkeypatch: pytest.MonkeyPatch
     [
         {"env": {**os.environ, "PYTHONWARNINGS": "error"}},
         {"env": {**os.environ, "DLCPD_TRANSFER": "interpreted"}},
+        {"env": {**os.environ, "PYTHONPATH": tempfile.gettempdir()}},
         {"preexec_fn": os.getpid},
         {"close_fds": False},
     ],
-    ids=["warnings", "transfer", "function", "descriptors"],
+    ids=["warnings", "transfer", "modules", "function", "descriptors"],
 )
 def test_what_a_fork_would_not_do_is_executed(options: Any) -> None:
     forked, *_ = started(**options)
