@@ -119,8 +119,8 @@ FORKING: Final = Forking()
 
 def _fork_exec(args: Sequence[Any], *more: Any) -> int:
     """As `_posixsubprocess.fork_exec`."""
-    (_, close, kept, cwd, environ, read, _, _, write, _, error, _, failed, _, session, group,
-     gid, groups, uid, umask, before) = more[:21]  # fmt: skip
+    _, close, kept, cwd, environ, read, _, _, write, _, error, _, failed, _, *rest = more[:21]
+    session, group, gid, groups, uid, umask, before = rest
     words = [os.fsdecode(word) for word in args]
     variables = dict(os.environ)
     if environ is not None:
