@@ -1,6 +1,5 @@
 """What reaches a terminal: text of jobs, hosts and peers, shown and never obeyed."""
 
-import json
 import re
 import subprocess
 import sys
@@ -39,9 +38,9 @@ def dlcpctl(*arguments: str) -> bytes:
 
 @contextmanager
 def hostile_daemon(folder: Path, name: str, style: str) -> Iterator[Daemon]:
-    """Its own name is hostile too; it logs all that there is."""
+    """It hears hostile names, but refuses one of its own; it logs all that there is."""
     config = configuration(folder, host=name)
-    text = config.read_text().replace(f'host = "{name}"', f"host = {json.dumps(HOSTILE)}")
+    text = config.read_text()
     config.write_text(text.replace('log_format = "json"', f'log_format = "{style}"'))
     daemon = Daemon(config)
     until(lambda: "ready" in daemon.text, "it starts")

@@ -202,6 +202,7 @@ def await_ending(pid: int) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.executed
 def test_a_daemon_that_cannot_be_started_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/no/such/python")
     before = len(os.listdir("/proc/self/fd"))
