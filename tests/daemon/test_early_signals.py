@@ -39,7 +39,6 @@ class Importing:
             text=True,
             cwd=ROOT,
         )
-        until((folder / "begun").exists, "it imports")
 
     def go(self) -> None:
         (self._folder / "go").touch()
@@ -56,6 +55,7 @@ def importing(tmp_path: Path) -> Iterator[Callable[..., Importing]]:
 
     def start(*command: str) -> Importing:
         made.append(Importing(tmp_path, *command))
+        until((tmp_path / "begun").exists, "it imports")
         return made[-1]
 
     yield start
