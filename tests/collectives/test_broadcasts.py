@@ -73,7 +73,8 @@ def test_none_hangs_while_the_root_runs_ahead(loss: float) -> None:
 
 
 def test_a_root_that_is_done_still_waits_for_the_ready_of_a_receiver() -> None:
-    """Its next READY says that it has the result. That does not show that it has theirs."""
+    """The root's next READY says that the root has its result, and not that the root has the READY
+    of a receiver."""
     lost: list[bytes] = []
 
     def tamper(source: int, _target: int, data: bytes) -> list[bytes]:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,9 +27,13 @@ from tests.daemon.kit import (
 )
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+def command(
+    *arguments: str, before: Sequence[str] = (), pass_fds: Sequence[int] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run dlcpd. `before`: words of a command that executes it."""
     return subprocess.run(
-        [sys.executable, "-m", "dlcpd", *arguments],
+        [*before, sys.executable, "-m", "dlcpd", *arguments],
+        pass_fds=pass_fds,
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -186,17 +190,8 @@ def test_a_socket_that_a_daemon_cannot_bind_is_free_for_the_next(tmp_path: Path)
 @pytest.mark.parametrize("held", [0, 40])
 def test_too_few_descriptors_are_one_line(tmp_path: Path, held: int) -> None:
     files = [os.open(os.devnull, os.O_RDONLY) for _ in range(held)]
-    start = ["-m", "dlcpd", "--config", str(configuration(tmp_path))]
-    done = subprocess.run(
-        ["prlimit", f"--nofile={LEAST_DESCRIPTORS + held}", sys.executable, *start],
-        pass_fds=files,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        env=environment(),
-        cwd=ROOT,
-        check=False,
-    )
+    limited = ["prlimit", f"--nofile={LEAST_DESCRIPTORS + held}"]
+    done = command("--config", str(configuration(tmp_path)), before=limited, pass_fds=files)
     for file in files:
         os.close(file)
     assert done.returncode == 2

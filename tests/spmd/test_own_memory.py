@@ -1,4 +1,4 @@
-"""No gradient shares memory with another one, or with a tensor that somebody else holds."""
+"""No gradient shares memory with another one, or with a tensor of the forward pass."""
 
 from collections.abc import Callable
 
