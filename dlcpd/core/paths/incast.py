@@ -20,9 +20,8 @@ FEWEST: Final = 2816  # bytes, two packets; but from 65 senders on, LEAST_SHARE 
 GAIN: Final = 2.0  # bandwidth-delay products: one in flight, one queued or in the hosts
 LEAST_DELAY: Final = 2e-3  # seconds; two busy engines may take as long to answer
 MOST_EXCESS: Final = 6e-3  # seconds of arrivals beyond the minimum RTT; 75 KB at 100 Mb/s
-# Below 230 Mb/s, MOST_EXCESS is less than six target queues of one sender, of 20 packets each.
-# Senders do not agree on turns: with three, a port of 100 Mb/s was idle for an eighth of the time.
-SLOW: Final = 168 << 10  # bytes of those six
+# Below 115 Mb/s, MOST_EXCESS is less than three target queues of one sender, of 20 packets each.
+SLOW: Final = 84 << 10  # bytes of those three
 MOST_SLOW: Final = 30e-3  # seconds that they may take
 HOSTS: Final = 2.0  # hosts that hold datagrams as long as this one does: it and the sender
 LAG_WEIGHT: Final = 1 / 16  # of new data in the smoothed lag
