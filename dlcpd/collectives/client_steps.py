@@ -8,7 +8,7 @@ from dlcpd.core.session.stream_ids import OperationId
 from dlcpd.schedules.model import Compute
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ClientSteps:
     """Reports steps that are due, and takes the client's answers."""
 

@@ -37,7 +37,7 @@ from dlcpd.core.wire.header import Key
 from dlcpd.schedules.model import Compute, Program, Receive
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Execution:
     """One operation on one rank, as its session sees it: `program` over `memory` (INPUT and OUTPUT;
     the same memory if it is in place)."""

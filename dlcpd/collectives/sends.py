@@ -29,7 +29,7 @@ Tags = NDArray[np.uint8]  # by segment: traffic class and drop precedence
 SMALL: Final = 16 << 10  # bytes to one peer that go out with READY: under the smallest window
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Sends:
     """Transfers that one operation owes its peers. A send is named by its position."""
 

@@ -15,7 +15,7 @@ from dlcpd.core.trace import Trace
 from dlcpd.schedules.model import NOT_REPLICATED, Compute, Decode, Encode, Receive, Send
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class StepRunner:
     """Begins all steps in the order that `progress` gives."""
 

@@ -31,7 +31,7 @@ URGENT: Final = frozenset({Kind.PING, Kind.CREDIT})
 Fault = tuple[int, Exception]  # number of the session, 0: of none in particular; the bug
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Demultiplexer:
     """All datagrams of one engine. A malformed one is counted; a bug in the work for one is a
     fault of its session, and the others are not affected."""

@@ -57,7 +57,7 @@ class PeerSpec:
     secret_in: bytes = b""  # keys the checksums of the peer's datagrams; empty: it has none
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Endpoint:
     """All sessions of one engine."""
 

@@ -11,7 +11,7 @@ HERE_TURN: Final = 8 << 20  # bytes copied within this process per turn, before 
 # milliseconds, with the reductions that follow
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class LocalExchange:
     """Runs in turns of HERE_TURN bytes, so that the process also serves its other sources."""
 

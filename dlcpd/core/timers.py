@@ -35,7 +35,7 @@ class Timer(Enum):
     DELIVERY = auto()  # engine, session: end the delivery for a client that left
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class TimerTable:
     """At most one pending time per key; setting a key again replaces its time."""
 

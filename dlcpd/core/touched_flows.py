@@ -6,7 +6,7 @@ from dlcpd.core.session.agenda import Agenda
 from dlcpd.core.session.flow import Flow
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class TouchedFlows:
     """Flows to ranks of this process, and flows to other processes, by index."""
 

@@ -33,7 +33,7 @@ from dlcpd.schedules.model import Buffer, Program, Send
 SMALL, MAX_FAN_IN = 16 << 10, 64 << 10  # bytes: below them one step does it (schedules.choose)
 
 
-@dataclass
+@dataclass(repr=False)
 class SimHosts:
     """Ranks with an endpoint each, or several with one, in virtual time.
 

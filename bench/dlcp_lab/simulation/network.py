@@ -48,7 +48,7 @@ class Carried:
     data: bytes
 
 
-@dataclass
+@dataclass(repr=False)
 class SimNetwork(SimHosts):
     """Same seed, same run, byte for byte."""
 

@@ -53,7 +53,7 @@ class Patience(TimerTable):
         super().set(key, at)
 
 
-@dataclass
+@dataclass(repr=False)
 class PatientNetwork(SimNetwork):
     """Two hosts whose receivers wait `times` as long. It notes which segments arrive, sooner or
     later, and which are waived."""

@@ -23,7 +23,7 @@ from dlcpd.core.wire.rows import RowGroup
 NOTHING: Final = Placed(0, 0, 0)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Arrivals:
     """The receiving half of the flow `owner`, which gets the timers and calls `on_quiet`."""
 

@@ -11,7 +11,7 @@ from dlcpd.core.session.state import SessionState
 from dlcpd.core.session.stream_ids import EVERYBODY, messages
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Departures:
     """Decides for each operation whether it still needs a peer that has left."""
 

@@ -14,7 +14,7 @@ from dlcpd.core.session.suspicions import Suspicions
 from dlcpd.core.timers import Timer
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class FailureDetector:
     """Pings silent peers, reports suspected ones, and breaks the session when one is lost."""
 

@@ -9,7 +9,7 @@ from dlcpd.core.session.state import SessionState
 from dlcpd.core.session.stream_ids import MESSAGES, messages
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Failures:
     """Fails operations and receivers, and breaks the session."""
 

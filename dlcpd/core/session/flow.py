@@ -25,7 +25,7 @@ from dlcpd.core.wire.datagram import Control, Transmit
 from dlcpd.core.wire.header import ASK, Header, Kind
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Flow:
     """State towards one peer. `index`: its number in io; tokens as in docs/wire.md."""
 

@@ -16,7 +16,7 @@ from dlcpd.core.wire.bitmap import Segments
 from dlcpd.core.wire.header import Key
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class FlowCallbacks:
     """Finds the operation of a transfer and passes the event on; the `FlowOwner` of a session."""
 

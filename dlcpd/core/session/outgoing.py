@@ -25,7 +25,7 @@ MAX_BATCH: Final = 1440  # datagrams of one system call: 32 GSO bursts, 2 MB
 END_SOON: Final = 5e-4  # seconds after a pass over a path that loses: END shows a lost tail
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Outgoing:
     """The sending half of the flow `owner`, which gets the timers and calls `on_quiet`."""
 

@@ -48,7 +48,7 @@ class Unacked:
     carried: int = 0  # bytes that they carry
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ReadyRepeater:
     """Owns one timer per peer, set for `owner`."""
 

@@ -40,7 +40,7 @@ MAX_OPEN: Final = 1024  # operations in flight of one session
 SHORT: Final = 128 << 10  # bytes that peers send in an operation; with fewer, each wake-up counts
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Rendezvous:
     """Begins operations, and matches them with the READYs of the peers."""
 

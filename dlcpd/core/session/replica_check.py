@@ -16,7 +16,7 @@ from dlcpd.core.wire import control
 from dlcpd.core.wire.header import Flag, Header
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ReplicaCheck:
     """Breaks the session when a peer holds another result, and reports `Concluded` at its end."""
 

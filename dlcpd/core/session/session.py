@@ -38,7 +38,7 @@ from dlcpd.core.trace import Trace
 from dlcpd.core.wire.control import most_carried
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Session:
     """Ties the parts, and is their interface to client, daemon and operations. Time comes in with
     every call. A method without a docstring has the contract of the part that it calls."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dlcpd.core.session.session import Session
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class SessionState:
     """The tables that the parts of a session share. `owner`: the session; timers expire there, and
     operations start with it."""
