@@ -26,6 +26,8 @@ from .meshes import Mesh, mesh
 from .module import Partitioned, partition
 from .partitioner import Partition
 from .planning import plan
+from .rules.own import add_rule
+from .rules.own_check import check_rule
 
 __all__ = [
     "OPEN",
@@ -33,11 +35,13 @@ __all__ = [
     "Mesh",
     "Partition",
     "Partitioned",
+    "add_rule",
     "all_gather",
     "all_reduce",
     "all_to_all",
     "annotate",
     "axis_index",
+    "check_rule",
     "explain",
     "keep_whole",
     "manual",

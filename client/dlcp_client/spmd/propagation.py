@@ -86,7 +86,7 @@ def _rules(captured: Captured, first: Mapping[fx.Node, fx.Node]) -> dict[fx.Node
     if captured.graph.find_nodes(op="get_attr"):
         lacking["an unregistered tensor"] = "register it as a buffer"
     for node in captured.calls():
-        rule = found.get(first[node]) or _rule(node)
+        rule = found.get(first[node]) or _rule_at(node, captured)
         if rule is None:
             lacking.setdefault(str(node.target), captured.line_of(node))
         else:
@@ -97,6 +97,13 @@ def _rules(captured: Captured, first: Mapping[fx.Node, fx.Node]) -> dict[fx.Node
             f"spmd has no rule for these operations, or not for their arguments: {named}"
         )
     return found
+
+
+def _rule_at(node: fx.Node, captured: Captured) -> Rule | None:
+    try:
+        return _rule(node)
+    except BadConfig as error:  # of a user's own rule
+        raise BadConfig(f"{error} ({captured.line_of(node)})") from None
 
 
 def _rule(node: fx.Node) -> Rule | None:

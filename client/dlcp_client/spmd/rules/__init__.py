@@ -23,6 +23,7 @@ from . import (
     windowed,
 )
 from .call import Call
+from .own import OWN, own_rule
 from .rule import Dims, Rule, Rules, rule
 
 __all__ = ["Call", "Dims", "Rule", "rule_of"]
@@ -51,10 +52,13 @@ OF_MEMORY: Final = {
 
 
 def rule_of(call: Call) -> Rule | None:
-    """None: the operation cannot run on ranks."""
+    """None: the operation cannot run on ranks.
+
+    Raises: BadConfig where a user's own rule does not fit the call.
+    """
     if not any(one is not None for one in call.results):  # a number, say
         return None
-    found = TABLE.get(call.target)
+    found = own_rule if call.target in OWN else TABLE.get(call.target)
     if found is None and elementwise.is_pointwise(call.target):
         found = elementwise.pointwise
     made = found(call) if found is not None else None
