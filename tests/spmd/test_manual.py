@@ -109,7 +109,7 @@ LINE = r"at test_manual.py:\d+: "
         (lambda x, y, m: x * m.weight, {},
          "a manual region reads a tensor that is not an argument " + LINE),
         (lambda x, y, m: x @ y.t(), {}, "reads a tensor that is not an argument " + LINE),
-        (lambda x, y, m: F.dropout(x), {}, "dropout inside a manual region " + LINE),
+        (lambda x, y, m: F.dropout(x), {}, "random numbers inside a manual region " + LINE),
         (lambda x, y, m: torch.bernoulli(x), {}, "random numbers inside a manual region " + LINE),
         (lambda x, y, m: spmd.keep_whole(x), {}, "keep_whole inside a manual region " + LINE),
         (lambda x, y, m: (x, x), {}, f"the manual region {LINE}.* returns 2 values.*entries, 1"),

@@ -15,8 +15,8 @@ from torch import fx
 from .annotations import Annotation
 from .borders import ENTER, LEAVE
 from .capture import Captured, Value
-from .dropout import KEEP
 from .marks import MARK
+from .random_bits import BITS
 from .repeated import key_of
 from .rules.call import results_of
 
@@ -73,8 +73,8 @@ def _call(node: fx.Node) -> Hashable:
     """The operation and its arguments, in which tensors are numbered."""
     if node.op != "call_function" or node.target == MARK:  # the annotation tells marks apart
         return None
-    if node.target == KEEP:
-        return node.target, node.args[1]  # every call has another number
+    if node.target == BITS:
+        return node.target  # every call has another number
     if node.target in (ENTER, LEAVE):
         return node.target, key_of(node.args[2:])
     numbers = {one: f"%{at}" for at, one in enumerate(node.all_input_nodes)}

@@ -13,9 +13,9 @@ from torch import Tensor, fx
 from dlcp_client.user_lines import line_of
 from dlcpd.contract.errors import BadConfig
 
-from .dropout import KEEP
 from .marks import MARK
 from .private_torch import descriptors
+from .random_bits import BITS
 from .tied import output_nodes
 
 
@@ -111,7 +111,7 @@ def nodes_inside(graph: fx.Graph) -> frozenset[fx.Node]:
         reads = not inside.isdisjoint(given) and node.op != "output"
         if node.target in (ENTER, COLLECTIVE, INDEX) or (reads and node.target != LEAVE):
             inside.add(node)
-        elif node.op == "call_function" and constant.issuperset(given) and node.target != KEEP:
+        elif node.op == "call_function" and constant.issuperset(given) and node.target != BITS:
             constant.add(node)
     _check_results(graph.output_node(), inside)
     for node in graph.nodes:
@@ -146,18 +146,35 @@ def _check_inside(node: fx.Node, inside: set[fx.Node], constant: set[fx.Node]) -
             "shards, use it outside"
         )
     for one in node.all_input_nodes:
-        if one.target == KEEP:
-            raise BadConfig(f"dropout inside a manual region at {_line(one)}: use it outside")
         if one not in inside and one not in constant:
+            if _is_drawn(one):
+                raise _random(node)
             raise BadConfig(
                 f"a manual region reads a tensor that is not an argument at {_line(node)}: give "
                 f"{one.name} to the region's function, and annotate it in inputs="
             )
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-        raise BadConfig(
-            f"random numbers inside a manual region at {_line(node)} depend on the rank: make "
-            "them outside"
-        )
+        raise _random(node)
+
+
+def _is_drawn(node: fx.Node) -> bool:
+    """Whether a tensor depends on random bits."""
+    waiting, seen = [node], set[fx.Node]()
+    while waiting:
+        one = waiting.pop()
+        if one.target == BITS:
+            return True
+        if one not in seen:
+            seen.add(one)
+            waiting += one.all_input_nodes
+    return False
+
+
+def _random(node: fx.Node) -> BadConfig:
+    return BadConfig(
+        f"random numbers inside a manual region at {_line(node)} depend on the rank: make them "
+        "outside, and give them to the region's function"
+    )
 
 
 def _line(node: fx.Node) -> str:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .dropout import mask
 from .meshes import Mesh
+from .random_bits import hashed
 from .sharding import Split, Splits
 from .windows import Numbers, Window, rows_back, rows_for, shard_of, window_of
 
@@ -44,8 +44,8 @@ class Ranks(Protocol):
     def axis_index(self, axis: str) -> Tensor:
         """This rank's place along an axis."""
 
-    def keep(self, shape: Sequence[int], splits: Sequence[Splits], p: float, number: int) -> Tensor:
-        """This rank's shard of the mask of dropout."""
+    def bits(self, shape: Sequence[int], splits: Sequence[Splits], number: int) -> Tensor:
+        """This rank's shard of random bits."""
 
     def masked(self, x: Tensor, dim: int, size: int, axes: Sequence[str]) -> Tensor:
         """`x` with zeros as padding of a dimension, whose `size` rows those axes divide."""
@@ -57,8 +57,8 @@ class Ranks(Protocol):
 
 
 class Position:
-    """The calls that need no other rank. `at`: the coordinates of this one; `seed`: of dropout, the
-    same on every rank, another one in each step."""
+    """The calls that need no other rank. `at`: the coordinates of this one; `seed`: of random
+    numbers, the same on every rank, another one in each step."""
 
     def __init__(self, mesh: Mesh, rank: int) -> None:
         self.mesh, self.at, self.seed = mesh, mesh.coordinates(rank), 0
@@ -88,16 +88,16 @@ class Position:
         x.narrow(dim, total - last, last).fill_(fill)
         return x
 
-    def keep(self, shape: Sequence[int], splits: Sequence[Splits], p: float, number: int) -> Tensor:
-        """This rank's shard of the mask of dropout of a tensor of `shape`. The splits of a
-        dimension are pairs of an axis and blocks."""
+    def bits(self, shape: Sequence[int], splits: Sequence[Splits], number: int) -> Tensor:
+        """This rank's shard of the random bits of a tensor of `shape`. The splits of a dimension
+        are pairs of an axis and blocks."""
         places = []
         for size, each in zip(shape, splits, strict=True):
             rows = torch.arange(size)
             for axis, outer in each:
                 rows = self.shard(rows.view(outer, -1), axis, 1).flatten()
             places.append(rows)
-        return mask(places, p, number, seed=self.seed)
+        return hashed(places, number, seed=self.seed)
 
 
 def padded(x: Tensor, dim: int, rows: int) -> Tensor:

@@ -1,7 +1,6 @@
 """Operations that capture replaces by others: by those that have rules, and by sums, which may be
 partial where torch has one operation."""
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -9,8 +8,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from .dropout import keep
 from .private_torch import get_decompositions
+from .random_numbers import random_numbers
 
 aten = torch.ops.aten
 OF_TORCH: Final = (
@@ -31,7 +30,7 @@ MORE_OF_TORCH: Final = (
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """For one capture: calls of dropout are numbered."""
+    """For one capture: its random numbers are those of its own calls."""
     ours: dict[Any, Callable[..., Any]] = {
         aten.addmm.default: _addmm,
         aten.mean.dim: _mean,
@@ -42,7 +41,6 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.convolution_backward.default: _convolution_backward,
         aten.native_group_norm.default: _group_norm,
         aten.native_group_norm_backward.default: _group_norm_backward,
-        aten.native_dropout.default: _dropout(),
         aten.slice_scatter.default: _slice_scatter,
         aten.select_scatter.default: _select_scatter,
         aten.view_as_complex.default: _view_as_complex,
@@ -50,7 +48,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.vdot.default: _vdot,
     }
     more = [getattr(aten, name) for name in MORE_OF_TORCH]
-    return {**get_decompositions([*OF_TORCH, *more]), **ours}
+    return {**get_decompositions([*OF_TORCH, *more]), **ours, **random_numbers()}
 
 
 def _mean(
@@ -202,16 +200,3 @@ def _conj(x: Any) -> Any:
 
 def _vdot(x: Tensor, y: Tensor) -> Tensor:
     return torch.dot(x.conj_physical() if x.is_complex() else x, y)
-
-
-def _dropout() -> Callable[..., Any]:
-    numbers = itertools.count()
-
-    def dropout(x: Tensor, p: float, train: bool | None = True) -> Any:
-        """The mask is a function of the places of elements in the whole tensor."""
-        if train is False or not p:
-            return x.clone(), torch.ones_like(x, dtype=torch.bool)
-        mask = keep(list(x.shape), p, next(numbers))
-        return x * mask * (1 / (1 - p) if p < 1 else 0.0), mask
-
-    return dropout

@@ -10,10 +10,10 @@ from torch import fx
 
 from .capture import Value
 from .combined import OF
-from .dropout import KEEP
 from .emission import Emitter
 from .halos import windows_of, with_edits
 from .nodes import function, method
+from .random_bits import BITS
 from .rules import Rule
 from .rules.call import results_of
 from .rules.rule import Halo
@@ -48,9 +48,9 @@ def emitted(call: DividedCall, given: Sequence[fx.Node], emitter: Emitter) -> li
     if call.rule.reshapes:
         shape = list(mesh.local_shape(Value(node).shape, call.made[0]))
         return [function(graph, aten.reshape.default, (given[0], shape))]
-    if node.target == KEEP:
+    if node.target == BITS:
         splits: Any = [[tuple(split) for split in splits] for splits in call.made[0]]
-        return [method(graph, "keep", (emitter.ranks, node.args[0], splits, *node.args[1:]))]
+        return [method(graph, "bits", (emitter.ranks, node.args[0], splits, *node.args[1:]))]
     target: Any = node.target
     args, kwargs = _arguments(call, given, emitter)
     out = function(graph, target, tuple(args), kwargs)

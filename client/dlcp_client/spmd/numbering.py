@@ -1,4 +1,4 @@
-"""The numbers in a captured graph: of annotations, and of calls of dropout.
+"""The numbers in a captured graph: of annotations, and of calls of random numbers.
 
 A model may run several times until its graph is whole, and each run counts on.
 """
@@ -7,22 +7,21 @@ from torch import fx
 
 from .annotations import Annotation
 from .borders import ENTER, LEAVE
-from .dropout import KEEP
 from .marks import MARK, Marks
+from .random_bits import BITS
 
 
 def number_calls(graph: fx.Graph, marks: Marks) -> None:
-    """Number the calls of dropout in order, and keep the annotations that the graph has, equal ones
-    of `mesh_split` once."""
-    dropped = 0
+    """Number the calls of random numbers in order, and keep the annotations that the graph has,
+    equal ones of `mesh_split` once."""
+    drawn = 0
     numbers: dict[int | Annotation, int] = {}
     found: list[Annotation] = []
     regions: dict[int, set[str]] = {}
     for node in graph.nodes:
-        if node.target == KEEP:
-            shape, p, _ = node.args
-            node.args = shape, p, dropped
-            dropped += 1
+        if node.target == BITS:
+            node.args = node.args[0], drawn
+            drawn += 1
         elif node.target in (MARK, ENTER, LEAVE):
             x, number, *others = node.args
             said = marks.found[number]

@@ -4,8 +4,8 @@ from typing import Final
 
 import torch
 
-from dlcp_client.spmd.dropout import KEEP
 from dlcp_client.spmd.literals import LITERAL
+from dlcp_client.spmd.random_bits import BITS
 
 from .call import Call
 from .rule import Rule, Rules, named, rule
@@ -31,7 +31,7 @@ def counted(call: Call) -> Rule:
 
 
 RULES: Final[Rules] = {
-    KEEP: filled,  # its mask depends on the place, which a rank knows
+    BITS: filled,  # they depend on the place, which a rank knows
     aten.full.default: filled, aten.zeros.default: filled, aten.ones.default: filled,
     aten.empty.memory_format: filled,
     aten.new_zeros.default: filled_like, aten.new_ones.default: filled_like,
