@@ -63,6 +63,7 @@ DISTRIBUTIONS: dict[str, tuple[Callable[[Tensor], Any], float, float]] = {
     "exponential_": (lambda x: torch.empty_like(x).exponential_(2), 1 / 2, 1 / 2),
     "dropout": (lambda x: F.dropout(x, 0.2), 1, 1.25),
     "dropout2d": (lambda x: F.dropout2d(x[..., None, None], 0.2), 1, 1.25),
+    "rrelu": (lambda x: F.rrelu(-x, 0.2, 0.4, training=True), -0.3, 0.09 + 0.04 / 12),
     "gumbel": (lambda x: F.gumbel_softmax(x, hard=True), 1 / 50, 1 / 50),
     "multinomial": (lambda x: torch.multinomial(x, 40, replacement=True) * 1.0, 24.5, 808.5),
     "a permutation": (lambda x: torch.randperm(50) * x, 24.5, 808.5),
@@ -98,6 +99,16 @@ def test_draws_without_replacement_follow_the_weights() -> None:
     assert (numbers.sort(1).values == torch.tensor([1, 2, 3])).all()
     first = numbers[:, 0].bincount(minlength=4) / 1000
     torch.testing.assert_close(first, torch.tensor([0, 1 / 8, 2 / 8, 5 / 8]), rtol=0, atol=0.06)
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_rrelu_has_the_gradients_of_its_factors(*, train: bool) -> None:
+    model, x = Of(lambda x: F.rrelu(x, 0.2, 0.4, training=train)), torch.randn(SHAPE)
+    made = plan(model, MESHES[1], example=(x,), inputs=[("a", None)])
+    values = run(made, model, (x,))
+    # The function is linear in the weight, which is one; `run` has gradients of ones.
+    sums = values[Kind.RESULT, "0"].sum(0)
+    torch.testing.assert_close(values[Kind.GRADIENT, "weight"], sums)
 
 
 def test_gradients_pass_through_the_numbers_of_the_forward_pass() -> None:

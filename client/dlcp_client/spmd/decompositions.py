@@ -20,7 +20,8 @@ OF_TORCH: Final = (
     aten.binary_cross_entropy_backward,
     aten.native_batch_norm_backward, aten.glu, aten.glu_backward, aten.log_sigmoid_forward,
     aten.log_sigmoid_backward, aten.pixel_shuffle, aten.pixel_unshuffle, aten.soft_margin_loss,
-    aten.soft_margin_loss_backward, aten.nll_loss2d_forward, aten.nll_loss2d_backward,
+    aten.soft_margin_loss_backward, aten.rrelu_with_noise_backward, aten.nll_loss2d_forward,
+    aten.nll_loss2d_backward,
 )  # fmt: skip
 # Names that begin with an underscore.
 MORE_OF_TORCH: Final = (

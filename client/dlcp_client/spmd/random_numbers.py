@@ -44,6 +44,7 @@ def random_numbers() -> dict[Any, Callable[..., Any]]:
         aten.normal.float_float: lambda mean, std, size, **o: draw.randn(size, **o) * std + mean,
         aten.exponential.default: draw.exponential,
         aten.multinomial.default: draw.multinomial,
+        aten.rrelu_with_noise_functional.default: draw.rrelu,
     }
     return {operation: _without_generator(one) for operation, one in made.items()}
 
@@ -121,6 +122,15 @@ class Draws:
 
     def bernoulli_p(self, x: Tensor, p: float = 0.5) -> Tensor:
         return (self._bits(x.shape) < int(p * LARGEST)).to(x.dtype)
+
+    def rrelu(
+        self, x: Tensor, noise: Tensor, low: float = 1 / 8, high: float = 1 / 3, train: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The result, and the factors."""
+        if not train:
+            return aten.leaky_relu(x, (low + high) / 2), noise
+        factors = torch.where(x <= 0, self.uniform(x, low, high), 1.0)
+        return x * factors, factors
 
     def uniform(self, x: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
         return self._rand(x.shape, x.dtype) * (high - low) + low
