@@ -17,7 +17,8 @@ from dlcpd.core.transfer.receiver import (
     ReceiverState,
     TransferReceiver,
 )
-from dlcpd.core.wire.header import MAX_ROUND
+from dlcpd.core.transfer.sender import TransferSender
+from dlcpd.core.wire.header import MAX_ROUND, Key
 
 SEGMENTS = 20
 QUIET = 1e-3
@@ -338,6 +339,40 @@ def test_hearing_the_same_from_somebody_does_not() -> None:
     made.attempts = 3
     assert not made.on_end(0, 1)
     assert made.attempts == 3
+
+
+@pytest.mark.parametrize("end", ["data", "END"])
+def test_a_receiver_follows_a_sender_that_refused_an_offer_twice(end: str) -> None:
+    """Data of its first answer came late, and all but the end of the second was lost. The sender
+    would ignore a NACK for its present round."""
+    made = offered()
+    sender = TransferSender(
+        Key(0, 1, 0),
+        np.zeros(SEGMENTS * 8, np.uint8),
+        0,
+        8,
+        np.zeros(SEGMENTS, np.uint8),
+        np.arange(SEGMENTS),
+    )
+    sender.take(SEGMENTS, 0)
+    for _ in range(2):
+        sender.on_veto(np.array([18, 19], np.intp))
+    sender.take(SEGMENTS, 0)
+    made.budget = None  # the offer was refused: 19 must arrive
+    arrive(made, [18], now=LATER, round_=1)
+    if end == "data":
+        arrive(made, [18], now=LATER, round_=2, ending=1)
+    else:
+        made.on_end(2, 1)
+    assert made.evaluate(LATER + 1, QUIET) is Answer.NACK
+    assert sender.on_nack(~made.received, made.round)
+
+
+def test_a_later_end_leaves_an_offer_standing() -> None:
+    made = offered()
+    made.on_end(2, 1)
+    assert (made.round, made.state) == (0, ReceiverState.OFFERED)
+    assert arrive(made, [18], now=LATER, round_=1) == 1, "data of the first answer count"
 
 
 def test_rounds_end_at_their_limit() -> None:

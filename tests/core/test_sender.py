@@ -261,3 +261,13 @@ def test_a_nack_of_what_may_be_waived_is_answered_all_the_same() -> None:
     bits[[0, 1]] = True
     assert sender.on_nack(bits, 1)
     assert len(sender.order) == 2
+
+
+def test_a_late_offer_is_none() -> None:
+    """Numbers wrap in their byte."""
+    sender = awaiting()
+    for number in (1, 2, 2, 100, 200, 255, 0):
+        assert sender.on_offer(number)
+    for late in (255, 200, 129):
+        assert not sender.on_offer(late)
+    assert sender.on_offer(0)

@@ -215,6 +215,8 @@ class Outgoing:
         sender, told = self._sender(key), bool(header.flags & WAIVED)
         if sender is not None:
             bits = control.unpack_bits_untrusted(body, sender.segments)
+            if not sender.on_offer(header.round):
+                return
             vetoed = self.session.on_waived(self.rank, sender, indices(bits), told=told)
             if len(vetoed):
                 sender.on_veto(vetoed)

@@ -111,6 +111,7 @@ class TransferReceiver:
         """Segments of a round came, `fresh` of which were missing before and are marked now."""
         if round_ < self.least_round:
             return
+        self._follow(round_)
         if fresh:
             if self.state is ReceiverState.OFFERED:
                 self._await(round_)
@@ -129,6 +130,7 @@ class TransferReceiver:
         if sent_at == self.end_at:
             return False
         self.end_at = sent_at
+        self._follow(round_)
         if round_ == self.round:
             self.ended = True
         self.attempts = 0
@@ -161,6 +163,12 @@ class TransferReceiver:
             return Answer.NOTHING  # the first pass is still going on: END will come
         self.attempts += 1
         return Answer.NACK
+
+    def _follow(self, round_: int) -> None:
+        """The sender may be ahead: each FINAL that it refuses begins a round, also a repeated one.
+        It would ignore a NACK for a round that has begun. An offer stands until a segment comes."""
+        if round_ > self.round and self.state is ReceiverState.RECEIVING:
+            self._await(round_)
 
     def _await(self, round_: int) -> None:
         self.round, self.ended, self.followed = round_, False, False

@@ -50,6 +50,7 @@ class TransferSender:
     permit: Permit | None = None  # the segments that the peer may waive without asking
     state: SenderState = SenderState.SENDING
     round: int = 0
+    offer: int = 0  # number of the peer's last FINAL, u8
     followed: bool = False  # an END has followed this pass
     probes: int = 0  # later ENDs, without an answer
     sent: int = 0  # segments of the first pass
@@ -144,6 +145,15 @@ class TransferSender:
             spare = self.permit.first(spare)
         needed = np.setdiff1d(missing, spare)
         return needed if len(needed) else missing
+
+    def on_offer(self, number: int) -> bool:
+        """The peer offers to waive segments. False: it has made a later offer since. This rank may
+        have agreed to that one, and keeps its segments: to send them as well would add them twice.
+        """
+        if (number - self.offer) & 0xFF >= 0x80:
+            return False
+        self.offer = number
+        return True
 
     def on_veto(self, segments: Segments) -> None:
         """Send again `segments` that the peer asked to waive.
