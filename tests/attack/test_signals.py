@@ -50,17 +50,18 @@ def test_every_signal(private: tuple[Embedded, ControlConnection]) -> None:
 @pytest.mark.check(CHECK, "a signal while a private daemon starts: it starts")
 def test_a_signal_at_the_start(private: tuple[Embedded, ControlConnection]) -> None:
     daemon, control = private
-    process, sent = psutil.Process(daemon.pid), 0
+    process = psutil.Process(daemon.pid)
     until = time.monotonic() + PATIENCE
-    while not (engines := process.children()):
+    engines: list[psutil.Process] = []
+    while not engines:  # on a busy machine, it may have one before the first signal
         assert process.is_running() and time.monotonic() < until
         os.kill(process.pid, signal.SIGTERM)
-        sent += 1
         time.sleep(0.001)
+        engines = process.children()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGXCPU, 64):
         os.kill(engines[0].pid, number)  # which has begun to start
     control.hello(PATIENCE)
-    assert sent and family(daemon) == [process, *engines]
+    assert family(daemon) == [process, *engines]
 
 
 @pytest.mark.check(CHECK, "the end of its last trainer ends a private daemon and its engines")

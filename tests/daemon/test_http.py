@@ -189,10 +189,12 @@ def test_a_burst_of_connections_waits_in_the_kernel() -> None:
 
 def test_clients_that_do_not_read_make_room(few: FewAtOnce) -> None:
     _Large.may_answer.set()
-    with asking(few, "/large") as first, asking(few, "/large"):
-        until(lambda: len(few._silent) == 2, "both have not read for READ_SOON")  # noqa: SLF001
-        with asking(few, "/") as sock:
-            assert all_of(sock).endswith(b"small")
+    with asking(few, "/large") as first:
+        until(lambda: len(few._silent) == 1, "it has not read for READ_SOON")  # noqa: SLF001
+        with asking(few, "/large"):
+            until(lambda: len(few._silent) == 2, "both have not")  # noqa: SLF001
+            with asking(few, "/") as sock:
+                assert all_of(sock).endswith(b"small")
         assert len(all_of(first)) < len(BODY), "the oldest has left"
 
 

@@ -67,9 +67,11 @@ def line_of(process: psutil.Process) -> str:
 
 
 @pytest.fixture
-def before() -> Processes:
-    """Processes that other tests of the module use."""
-    return processes()
+def before(host_daemon: HostDaemon) -> Processes:
+    """Processes that other tests of the module use. The command line of a daemon that has just
+    started may not be its own yet."""
+    daemon = host_daemon._daemon  # noqa: SLF001  # nothing else tells
+    return [*processes(), *([psutil.Process(daemon.pid)] if daemon else [])]
 
 
 def more_than(before: Processes) -> Processes:
