@@ -1,7 +1,8 @@
 """The user's line of a call of torch, and of an error: that of the innermost user's file.
 
-Files of torch and of this client are not a user's. The client's optimizers are, as they are written
-as users write programs: their lines say which part of an update a call is.
+Files of torch and of this client are not a user's, nor is the code that torch generates. The
+client's optimizers are, as they are written as users write programs: their lines say which part of
+an update a call is.
 """
 
 import linecache
@@ -69,7 +70,7 @@ def place_of(error: BaseException) -> str:
 # A capture asks for a line some 2,000 times per layer of a transformer.
 @lru_cache(CACHED)
 def _is_users(file: str) -> bool:
-    return not file.startswith(THEIRS) or file == PROGRAMS
+    return file != "<string>" and (not file.startswith(THEIRS) or file == PROGRAMS)
 
 
 @lru_cache(CACHED)

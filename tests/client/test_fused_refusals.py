@@ -24,6 +24,10 @@ from tests.client.real import TIMEOUT
 
 pytestmark = pytest.mark.processes
 
+NO_NORMS: list[Any] = [None, "a", [], -1.0, math.nan]
+NO_POLICIES: list[Any] = [None, 5, "exact", {}]
+NO_SAVED: list[Any] = [None, 5, {}, {"state": {}}, {"state": [1], "param_groups": []}]
+
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
@@ -166,6 +170,9 @@ def test_clipping_is_that_of_torch(made: Registered) -> None:
         made.reference.step()
     torch.testing.assert_close(weights(made.net), weights(made.plain), rtol=1e-5, atol=1e-6)
     backward(made.net, 1)
+    for most in NO_NORMS:
+        with pytest.raises(BadConfig, match="max_norm"):
+            made.handle.clip_grad_norm_(most)
     with pytest.raises(BadConfig, match="norm_type -1: give a number above 0"):
         made.handle.clip_grad_norm_(0.1, -1)
     made.optimizer.zero_grad(set_to_none=False)
@@ -293,6 +300,13 @@ def test_the_state_of_another_model_is_refused(made: Registered) -> None:
     with pytest.raises(BadConfig, match=r"a parameter of shape .* needs exp_avg, exp_avg_sq"):
         made.optimizer.load_state_dict(optimizer.state_dict())
     saved = made.optimizer.state_dict()
+    for wrong in ({"step": "a"}, {"exp_avg": None}, {"exp_avg": torch.ones(33, 9, device="meta")}):
+        state = {**saved["state"], 0: {**saved["state"][0], **wrong}}
+        with pytest.raises(BadConfig, match=r"needs exp_avg, exp_avg_sq .* and a number `step`"):
+            made.optimizer.load_state_dict({**saved, "state": state})
+    for given in NO_SAVED:
+        with pytest.raises(BadConfig, match="not the state_dict of an optimizer"):
+            made.optimizer.load_state_dict(given)
     made.optimizer.load_state_dict(saved)
     made.step(2)
     assert made.equal
@@ -420,6 +434,31 @@ def test_what_is_not_supported_is_named(
     change(net)
     with pytest.raises(kind, match=text):
         trained(net, make(net), more.get("policy", EXACT))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        *(({"policy": one}, "policy .*: write exact") for one in NO_POLICIES),
+        *(({"session": one}, "session=.* is not valid: give what connect") for one in (5, "a")),
+        *(
+            ({"warmup_steps": one}, "warmup_steps=.* is not valid: use a whole number, 0 or more")
+            for one in (None, 1.5, "2", True, -1, math.nan)
+        ),
+        *(
+            ({name: one}, f"{name}=.* is not valid: use True or False")
+            for name in ("eager", "tune")
+            for one in (None, 5, "no")
+        ),
+        *(({"scaler": one}, "is not a GradScaler") for one in (5, "a", True)),
+        *(({"where": one}, 'where=.*: give "host"') for one in (None, 5, "cuda", True)),
+    ],
+)
+def test_mistaken_arguments_are_named(session: Session, given: dict[str, Any], said: str) -> None:
+    net = network()
+    arguments: dict[str, Any] = {"session": session} | given
+    with pytest.raises((BadConfig, BadPolicy), match=said):
+        fused.register(net, SGD(net.parameters(), lr=0.1), **arguments)
 
 
 def test_models_and_optimizers_in_use_are_refused() -> None:

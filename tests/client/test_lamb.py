@@ -1,5 +1,7 @@
 """LAMB: the formula of its source, whole and in parts."""
 
+import copy
+import math
 from typing import Any, cast
 
 import pytest
@@ -11,7 +13,7 @@ from dlcp_client.fused import LAMB
 from dlcp_client.fused.flat_bucket import FlatBucket, Slot
 from dlcp_client.fused.lamb import trust
 from dlcp_client.fused.shard_update import ShardUpdate
-from dlcpd.contract.errors import BadConfig
+from dlcpd.contract.errors import BadConfig, BadTensor
 
 LR, EPS, DECAY = 0.02, 1e-6, 0.1
 
@@ -90,9 +92,64 @@ def test_without_a_norm_the_step_is_that_of_adam(zero: str) -> None:
     assert moved == pytest.approx(LR if zero == "weights" else 0.0, rel=1e-5)
 
 
+NO_NUMBERS: list[Any] = [
+    *(-1.0, math.nan, math.inf, 10**400, None, "0.1", True, [], torch.ones(2)),
+]
+NO_SAVED: list[Any] = [None, 5, {}, {"state": {}}, {"state": [1], "param_groups": []}]
+
+
 @pytest.mark.parametrize(
-    "wrong", [{"lr": -1.0}, {"betas": (0.9, 1.0)}, {"eps": -1.0}, {"weight_decay": float("nan")}]
+    ("wrong", "said"),
+    [
+        *(
+            ({name: value}, f"{name}=.* is not valid: use a number, 0 or more")
+            for name in ("lr", "eps", "weight_decay")
+            for value in NO_NUMBERS
+        ),
+        *(
+            ({"betas": (0.9, one)}, "betas=.*0 or more and below 1")
+            for one in (1.0, -0.1, "a", None)
+        ),
+        *(
+            ({"betas": given}, "betas=.* is not valid: give two numbers")
+            for given in (0.9, None, (0.9,), (0.9, 0.99, 0.9))
+        ),
+        ({"kernel": "fast"}, "kernel 'fast' is not known"),
+    ],
 )
-def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(BadConfig, match="betas are 0 or more and below 1"):
+def test_wrong_settings_are_refused(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadConfig, match=said):
         LAMB([parameter()], **wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"exp_avg": torch.ones(3)},
+        {"exp_avg_sq": None},
+        {"exp_avg": torch.ones(50, device="meta")},
+        {"step": "a"},
+        {"step": torch.ones(3)},
+    ],
+)
+def test_the_state_of_another_model_is_refused(wrong: dict[str, Any]) -> None:
+    one = parameter()
+    optimizer = lamb([one])
+    one.grad = torch.ones_like(one)
+    optimizer.step()
+    saved = copy.deepcopy(optimizer.state_dict())
+    saved["state"][0] |= wrong
+    with pytest.raises(
+        BadConfig, match=r"shape \(50,\) needs exp_avg, exp_avg_sq .* number `step`"
+    ):
+        lamb([parameter()]).load_state_dict(saved)
+    for given in NO_SAVED:
+        with pytest.raises(BadConfig, match="not the state_dict of an optimizer"):
+            optimizer.load_state_dict(given)
+
+
+def test_a_sparse_gradient_is_named() -> None:
+    one = parameter()
+    one.grad = torch.ones_like(one).to_sparse()
+    with pytest.raises(BadTensor, match="a gradient is sparse: use sparse=False"):
+        lamb([one]).step()

@@ -1,5 +1,6 @@
 """Layers that are divided among ranks, over real daemons: equal to the program of one device."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -70,11 +71,24 @@ X, WEIGHT = torch.ones(4, 3), torch.ones(2, 3)
 REFUSED: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("x", {"x": torch.ones(4, 2)}, BadTensor, "last dimensions must be equal"),
     ("bias", {"bias": torch.ones(3)}, BadTensor, "the weight has 2 rows"),
-    ("residual", {"residual": torch.ones(4, 3)}, BadTensor, r"of shape \[4, 3\], and the"),
-    ("residual's type", {"residual": torch.ones(4, 2).double()}, BadTensor, "torch.float64 of"),
-    ("dtype", {"x": X.double()}, BadTensor, "one of float32"),
+    ("residual", {"residual": torch.ones(4, 3)}, BadTensor, r"shape \[4, 3\], and the result"),
+    (
+        "residual's type",
+        {"residual": torch.ones(4, 2).double()},
+        BadTensor,
+        "residual is of torch.float64, and x of",
+    ),
+    ("dtype", {"x": X.double()}, BadTensor, "weight is of torch.float32, and x of torch.float64"),
     ("integers", {"x": X.int(), "weight": WEIGHT.int()}, BadTensor, "torch.int32"),
-    ("dropout", {"dropout": 1.0}, BadConfig, "probability from 0"),
+    *(
+        ("dropout", {"dropout": p}, BadConfig, "dropout=.* is not valid: use a number, 0 or more")
+        for p in (1.0, -0.1, math.nan, None, "0.5", True, torch.tensor(0.1))
+    ),
+    *(
+        ("seed", {"seed": seed}, BadConfig, "seed=.* is not valid: use a whole number")
+        for seed in ("a", 1.5, True, math.nan, torch.tensor(3), 1 << 63)
+    ),
+    ("gather", {"gather": "no"}, BadConfig, "gather='no' is not valid: use True or False"),
     ("rows", {"x": torch.ones(5, 3), "gather": False}, BadTensor, "among 2 ranks: pad it"),
     ("group", {"group": "tp"}, BadConfig, 'init_process_group\\("dlcp"\\)'),
 ]
@@ -87,6 +101,44 @@ def test_refusals(world: StandIn, more: dict[str, Any], error: type[Exception], 
     given: dict[str, Any] = {"x": X, "weight": WEIGHT, "group": world.sessions[0].world} | more
     with pytest.raises(error, match=text):
         fused.row_parallel(**given)
+
+
+# Of each layer: what replaces an argument, and what the error says
+MISTAKEN: list[tuple[dict[str, Any], type[Exception], str]] = [
+    *(
+        ({"pieces": pieces}, BadConfig, "pieces=.* is not valid: use a whole number, 0 or more")
+        for pieces in (None, 1.5, 2.0, "2", True, -1, math.nan, torch.tensor(2))
+    ),
+    *(
+        ({name: given}, BadTensor, f"{name} is {type(given).__name__}: give a tensor")
+        for name in ("x", "weight")
+        for given in (None, 3, [[1.0] * 3] * 4)
+    ),
+    ({"bias": 3}, BadTensor, "bias is int: give a tensor"),
+    *(
+        ({name: given}, BadTensor, f"{name} is of .* it must be dense, on the CPU, and of float32")
+        for name, one in {"x": X, "weight": WEIGHT, "bias": torch.ones(2)}.items()
+        for given in (one.to("meta"), one.to_sparse(), one.int(), one + 1j)
+    ),
+    (
+        {"bias": torch.ones(2).double()},
+        BadTensor,
+        "bias is of torch.float64, and x of torch.float32",
+    ),
+    ({"group": None}, BadConfig, "group=None is not of dlcpd"),
+]
+
+
+@pytest.mark.parametrize("name", ["row_parallel", "column_parallel", "all_gather_linear"])
+def test_mistaken_arguments_of_each_layer(world: StandIn, name: str) -> None:
+    for more, error, text in MISTAKEN:
+        given = {"x": X, "weight": WEIGHT, "group": world.sessions[0].world} | more
+        with pytest.raises(error, match=text):
+            getattr(fused, name)(**given)
+    with pytest.raises(BadConfig, match="pieces='2' is not valid"):
+        fused.inductor_options("2")  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(BadTensor, match="residual is list: give a tensor"):
+        fused.row_parallel(X, WEIGHT, group=world.sessions[0].world, residual=[1.0])  # type: ignore[arg-type]  # on purpose
 
 
 def test_rows_are_a_dimension(world: StandIn) -> None:
@@ -116,10 +168,14 @@ def test_a_group_of_one_rank_needs_no_communication(alone: Any) -> None:
     drop: dict[str, Any] = {"dropout": 0.5, "seed": 1, "residual": torch.ones(4, 2)}
     found = fused.row_parallel(x, WEIGHT, bias, group=alone, **drop) - 1
     assert bool(((found == 0) | ((found - 2 * wanted).abs() < 1e-6)).all())
+    none = fused.row_parallel(x, torch.ones(0, 3), group=alone, dropout=0.5)
+    assert none.shape == (4, 0)
 
 
 STAGES: list[tuple[str, dict[str, Any], type[Exception], str]] = [
-    ("integers", {"x": X.int()}, BadTensor, "torch.int32 on cpu"),
+    ("integers", {"x": X.int()}, BadTensor, "x is of torch.int32 and torch.strided on cpu"),
+    ("no tensor", {"x": None}, BadTensor, "send_next: x is NoneType: give a tensor"),
+    ("pieces", {"pieces": 1.5}, BadConfig, "pieces=1.5 is not valid: use a whole number"),
     ("no rows", {"x": torch.ones(())}, BadTensor, "have 1 to 8 dimensions"),
     ("group", {"stages": "pp"}, BadConfig, 'init_process_group\\("dlcp"\\)'),
 ]

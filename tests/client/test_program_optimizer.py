@@ -1,6 +1,7 @@
 """Optimizers that are programs of the language: alone, and in `fused.register`."""
 
 import logging
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -175,6 +176,51 @@ def test_what_an_optimizer_cannot_be_is_named(
 ) -> None:
     with pytest.raises(BadConfig, match=text):
         fused.ProgramOptimizer([parameter(9)], program, **{"kernel": "eager", **options})
+
+
+NO_RATES: list[Any] = [None, "a", -1.0, math.nan, math.inf, True, [], torch.ones(3)]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        *(
+            ({"program": one}, "program=.* is not valid: give a function")
+            for one in (None, 5, "adam")
+        ),
+        ({"program": fl.optimizers.sgd(shape=(9,))}, "program=.* is not valid: give a function"),
+        *(({"lr": lr}, "lr=.* is not valid: use a number, 0 or more") for lr in NO_RATES),
+        *(({"shape": (3,)}, "takes no value 'shape'"), ({"w": 1}, "takes no value 'w' here")),
+        ({"program": fl.optimizers.lamb_direction, "eps": "a"}, "has a number 'beta1': give its"),
+        (
+            {
+                "program": fl.optimizers.lamb_direction,
+                **dict.fromkeys(("beta1", "beta2", "weight_decay"), 0.1),
+                "eps": "a",
+            },
+            "eps='a' is not valid: use a number, finite",
+        ),
+    ],
+)
+def test_mistaken_settings_are_named(given: dict[str, Any], said: str) -> None:
+    call: Any = fused.ProgramOptimizer
+    program = given.pop("program", fl.optimizers.sgd)
+    with pytest.raises(BadConfig, match=said):
+        call([parameter(9)], program, **{"kernel": "eager", **given})
+
+
+def test_the_state_of_another_program_is_refused() -> None:
+    def optimizer(source: fl.Source) -> fused.ProgramOptimizer:
+        one = parameter(9)
+        one.grad = torch.ones_like(one)
+        made = fused.ProgramOptimizer([one], source, kernel="eager")
+        made.step()
+        return made
+
+    saved = optimizer(fl.optimizers.momentum).state_dict()
+    with pytest.raises(BadConfig, match=r"shape \(9,\) needs m, v of that shape, and a number"):
+        optimizer(fl.optimizers.adam).load_state_dict(saved)
+    optimizer(fl.optimizers.momentum).load_state_dict(saved)
 
 
 def test_what_has_another_place_is_named() -> None:

@@ -245,5 +245,86 @@ def test_mistakes_are_named(sessions: list[Session]) -> None:
     def stage(x: Tensor) -> Tensor:
         return fl.receive(fl.send_next(x))
 
-    with pytest.raises(BadConfig, match="node send_next: stages run in `simulate` only"):
+    with pytest.raises(BadConfig, match=r"node send_next .*: stages run in `simulate` only"):
         fl.lower(stage(shape=(3,)), sessions[0].world)
+
+
+# Mistakes of one rank, which meet no other: the keywords of lower(), and what the error says.
+LOWERED: list[tuple[dict[str, Any], str]] = [
+    ({"program": None}, "None is not a program"),
+    ({"program": fl.optimizers.momentum}, "momentum has no shapes yet: call it"),
+    ({"group": None}, "group=None is not valid: give a group of a session"),
+    ({"group": "world"}, "group='world' is not valid"),
+    ({"kernel": None}, "kernel None is not known"),
+    ({"kernel": []}, r"kernel \[\] is not known"),
+    ({"state": 5}, "state=5 is not valid: give a dict"),
+    ({"state": {"w": torch.zeros(6)}}, "state 'w' is not a sliced input of momentum"),
+    ({"state": {1: torch.zeros(6)}}, "state 1 is not a sliced input"),
+    ({"state": {"m": torch.zeros(3)}}, r"input m is \[3\]"),
+    ({"state": {"m": torch.zeros(6).double()}}, "input m is .* torch.float64"),
+    ({"state": {"m": torch.zeros(6, device="meta")}}, "input m is torch.strided on meta"),
+    ({"state": {"m": [0.0] * 6}}, "input m is list"),
+]
+
+
+@pytest.mark.parametrize(("given", "said"), LOWERED, ids=range(len(LOWERED)))
+def test_a_mistake_is_named_before_ranks_communicate(
+    sessions: list[Session], given: dict[str, Any], said: str
+) -> None:
+    program = fused_one(fl.optimizers.momentum, shape=(6,))
+    call: Any = fl.lower
+    with pytest.raises(BadConfig, match=said):
+        call(**{"program": program, "group": sessions[0].world} | given)
+
+
+def test_a_root_that_is_not_there_is_named_at_once(sessions: list[Session]) -> None:
+    def body(x: Tensor) -> Tensor:
+        return fl.broadcast(x, 2)
+
+    with pytest.raises(
+        BadConfig, match=r"node broadcast \(test_lowering.*there is no rank 2 among"
+    ):
+        fl.lower(fl.program(x=fl.local)(body)(shape=(3,)), sessions[0].world)
+
+
+def test_memory_that_cannot_be_updated_is_named_before_anything_travels(
+    sessions: list[Session],
+) -> None:
+    program = fl.optimizers.momentum(shape=(6,))
+    steps = on_ranks(sessions, lambda group, _: fl.lower(program, group))
+    with torch.inference_mode():
+        frozen = torch.zeros(6)
+    one, lr = torch.zeros(6), {"lr": LR}
+    for given, said in (
+        ({"w": one, "m": one}, "inputs m and w are in the same memory, and momentum updates both"),
+        ({"w": torch.zeros(1).expand(6), "m": one}, "input w is expanded, and momentum updates it"),
+        ({"w": frozen, "m": one}, "input w is of inference_mode, and momentum updates it: clone"),
+        ({"w": one.to("meta"), "m": one}, "input w is torch.strided on meta: make it dense"),
+        ({"w": one.to_sparse(), "m": one}, "input w is torch.sparse_coo on cpu"),
+    ):
+        with pytest.raises(BadConfig, match=said):
+            steps[0](g=torch.zeros(6), **given, **lr)
+    weights = [torch.ones(6) for _ in steps]
+    on_ranks(
+        sessions,
+        lambda _, rank: steps[rank](
+            g=torch.ones(1).expand(6), w=weights[rank], m=torch.zeros(12)[::2], **lr
+        ),
+    )
+    assert torch.allclose(weights[0], torch.full((6,), 0.99)), "no rank waits for that call"
+
+
+def test_a_state_that_is_refused_changes_none(sessions: list[Session]) -> None:
+    program = fl.optimizers.adam(shape=(6,))
+    program.reorder(program.split("all_reduce")[1])
+    program.as_slice("m", "v")
+    ones, twos = torch.ones(6), torch.full((6,), 2.0)
+
+    def rank(group: Any, _: int) -> Tensor:
+        step = fl.lower(program, group, state={"m": ones, "v": ones})
+        with pytest.raises(BadConfig, match=r"input v is \[3\]"):
+            step.load({"m": twos, "v": twos[:3]})
+        return step.state("m")
+
+    for found in on_ranks(sessions, rank):
+        assert torch.equal(found, ones)

@@ -1,5 +1,6 @@
 """Transformations by hand, and every one that would change a program's meaning."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -149,7 +150,7 @@ def whole_product(source: fl.Source = product) -> fl.FusedProgram:
     return made
 
 
-def overlapped(producer: str, pieces: int, gather: str = "all_gather") -> Change:
+def overlapped(producer: str, pieces: Any, gather: str = "all_gather") -> Change:
     return lambda made: made.overlap(producer, gather, pieces)
 
 
@@ -290,6 +291,13 @@ ILLEGAL: list[tuple[str, Callable[[], fl.FusedProgram], Change, str]] = [
     ("overlap of unequal pieces", whole_product, overlapped("mm", 4),
      "node mm .*: 4 pieces of 6 rows: give a divisor"),
     ("overlap of one piece", whole_product, overlapped("mm", 1), "1 pieces of 6 rows"),
+    *((f"overlap of {n!r} pieces", whole_product, overlapped("mm", n), f"{n!r} pieces of 6 rows")
+      for n in (None, 1.5, 2.0, "2", True, 0, -2, math.nan)),
+    *((f"split along {dim!r}", lambda: bad(shape=(5, 4)),
+       lambda p, dim=dim: p.split("all_reduce", dim), f"has no dimension {dim!r} to slice")
+      for dim in (None, 0.0, "0", True, -1)),
+    ("fuse of no elements", lambda: returned(shape=(0,)),
+     lambda p: p.fuse("reduce_scatter", "all_gather"), "it has no elements: there is nothing"),
     ("overlap of what is read as a whole", lambda: whole_product(read_twice),
      overlapped("mul", 2), "node output: it reads all of mul"),
     ("overlap of a dropout", lambda: whole_product(dropped_first), overlapped("dropout", 2),

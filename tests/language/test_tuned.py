@@ -169,6 +169,14 @@ def test_mistakes_are_named(sessions: list[Session], tmp_path: Path) -> None:
             fl.tune(other if number else ADAM, group, folder=tmp_path)
         with pytest.raises(RanksDisagree, match=r"or another kernel= \((eager|torch)\)"):
             fl.tune(ADAM, group, kernel="eager" if number else "torch", folder=tmp_path)
+        with pytest.raises(BadConfig, match=r"folder=5 is not valid: give a path"):
+            fl.tune(ADAM, group, folder=5)  # type: ignore[arg-type]  # on purpose
+        with pytest.raises(BadConfig, match="state=5 is not valid: give a dict"):
+            fl.tune(ADAM, group, state=5, folder=tmp_path)  # type: ignore[arg-type]  # on purpose
+        with pytest.raises(BadConfig, match="group=None is not valid: give a group of a session"):
+            fl.tune(ADAM, None, folder=tmp_path)  # type: ignore[arg-type]  # on purpose
+        with pytest.raises(BadConfig, match="adam has no shapes yet"):
+            fl.tune(fl.optimizers.adam, group, folder=tmp_path)  # type: ignore[arg-type]  # on purpose
         with pytest.raises(BadConfig, match="stages run in `simulate` only"):
             fl.tune(stage, group, folder=tmp_path)
         with pytest.raises(BadConfig, match=r"state 'w' is not an input that adam updates and "):

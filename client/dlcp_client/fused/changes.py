@@ -35,7 +35,14 @@ def clip_norm(
     Raises: RuntimeError, as torch does, on all ranks, and changes nothing; BadConfig; the error
     that ended the operation.
     """
-    max_norm, norm_type = float(max_norm), float(norm_type)  # as torch does: "inf" is a number
+    try:
+        max_norm, norm_type = float(max_norm), float(norm_type)  # as torch does: "inf" is a number
+    except (TypeError, ValueError) as error:
+        raise BadConfig(
+            f"max_norm {max_norm!r:.40}, norm_type {norm_type!r:.40}: {error}"
+        ) from error
+    if not max_norm >= 0:
+        raise BadConfig(f"max_norm {max_norm:g}: give a number, 0 or more")
     if not norm_type > 0:
         raise BadConfig(f"norm_type {norm_type:g}: give a number above 0, or math.inf")
     norm = _norm(group, once, norm_type)

@@ -15,6 +15,7 @@ from dlcp_client.fused.tuned_steps import check_tunable
 from dlcp_client.hooks.rules import DEFAULT_WARMUP, Rules
 from dlcp_client.joining.sessions import DEFAULT_ARENA, DEFAULT_TIMEOUT
 from dlcp_client.joining.torch_ranks import connect
+from dlcp_client.quantities import switch
 from dlcp_client.session import Session
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.policy import EXACT, LossPolicy
@@ -74,11 +75,13 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
     for name, parameter in parameters.items():
         if id(parameter) in FusedRegistration.of_parameter:
             raise BadConfig(f"parameter {name!r} is registered already: close that registration")
-    if eager and scaler is not None:
+    if session is not None and not isinstance(session, Session):
+        raise BadConfig(f"session={session!r:.40} is not valid: give what connect() returned")
+    if switch("eager", eager) and scaler is not None:
         raise BadConfig("eager=True updates before a scaler has seen all gradients: give only one")
     if eager and type(optimizer) is LAMB:
         raise BadConfig("eager=True updates before LAMB has the norms of layers: leave eager out")
-    if tune:
+    if switch("tune", tune):
         check_tunable(policy, optimizer, eager=eager)
     rules = Rules(module, policy, warmup_steps, scaler, gathers=True)
     with ExitStack() as undo:

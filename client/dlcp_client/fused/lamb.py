@@ -3,22 +3,26 @@
 Source: You et al., Large Batch Optimization for Deep Learning, ICLR 2020.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Self
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from dlcp_client.fused.language.kernels import checked_kernel
 from dlcp_client.fused.language.optimizers import lamb_direction
 from dlcp_client.fused.program_optimizer import (
-    checked_kernel,
+    check_setting,
     flat_update,
     kernel_on,
     number,
     step_each,
 )
+from dlcp_client.fused.saved_state import check_saved
 from dlcpd.contract.errors import BadConfig
+
+STATE: Final = ("exp_avg", "exp_avg_sq")  # names of the moments, as of torch's Adam
 
 
 class LAMB(Optimizer):
@@ -36,11 +40,13 @@ class LAMB(Optimizer):
     ) -> None:
         """`params`, and the settings of groups, as of torch.optim.AdamW; `kernel`: as of
         ProgramOptimizer. Compiles, which takes seconds for the first time. Raises: BadConfig."""
-        if not (lr >= 0 and eps >= 0 and weight_decay >= 0 and all(0 <= b < 1 for b in betas)):
-            raise BadConfig(
-                f"LAMB(lr={lr}, betas={betas}, eps={eps}, weight_decay={weight_decay}): betas are "
-                f"0 or more and below 1, the others 0 or more"
-            )
+        for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
+            check_setting(name, value)
+        given: Any = betas
+        if not isinstance(given, Sequence) or len(given) != 2:
+            raise BadConfig(f"betas={betas!r:.40} is not valid: give two numbers, as (0.9, 0.999)")
+        for one in betas:
+            check_setting("betas", one, below=1)
         super().__init__(
             params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         )
@@ -51,6 +57,11 @@ class LAMB(Optimizer):
     def of_parts(self, tensors: Iterable[Tensor]) -> Self:
         """As of ProgramOptimizer."""
         return type(self)(tensors, **self.defaults, kernel=self.kernel)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As of torch.optim. Raises: BadConfig for the state of another optimizer or model."""
+        check_saved(self, state_dict, STATE)
+        super().load_state_dict(state_dict)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -69,7 +80,7 @@ class LAMB(Optimizer):
         state = self.state[parameter]
         if not state:
             state["step"] = torch.tensor(0.0)
-            for name in ("exp_avg", "exp_avg_sq"):
+            for name in STATE:
                 state[name] = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
         state["step"] += 1
         beta1, beta2 = group["betas"]

@@ -1,16 +1,14 @@
 """The state of an optimizer whose parts lie on all ranks, in torch's format."""
 
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
-from torch import nn
 from torch.optim import Optimizer
 
+from dlcp_client.fused.saved_state import check_state, numbered
 from dlcp_client.fused.shard_update import ShardUpdate, State
 from dlcp_client.session import Session
-from dlcpd.contract.errors import BadConfig
 
 _BITS: Final = {torch.float32: torch.int32, torch.float64: torch.int64}
 
@@ -20,7 +18,7 @@ def whole_state(
 ) -> dict[int, State]:
     """The state of every parameter, by its number in `saved`, the groups in torch's format. Every
     rank calls it. Raises: the error that ended an operation."""
-    number = {id(parameter): at for at, parameter in _numbered(optimizer, saved)}
+    number = {id(parameter): at for at, parameter in numbered(optimizer, saved)}
     found = dict[int, State]()
     for shard in shards:
         whole = shard.state()
@@ -37,32 +35,15 @@ def states_of(
 ) -> list[list[State]]:
     """The states of the parameters of each shard in a state_dict. Raises: BadConfig if it is not
     of such an optimizer and model."""
-    state = {id(p): saved["state"].get(at, {}) for at, p in _numbered(optimizer, saved)}
+    state = {id(p): saved["state"].get(at, {}) for at, p in numbered(optimizer, saved)}
     found = list[list[State]]()
     for shard in shards:
         states = [state.get(id(slot.parameter), {}) for slot in shard.bucket.slots]
         for slot, one in zip(shard.bucket.slots, states, strict=True):
-            if any(states) and not _fits(slot.parameter, one, shard.names):
-                raise BadConfig(
-                    f"this state_dict is not of such an optimizer and model: a parameter of shape "
-                    f"{tuple(slot.parameter.shape)} needs {', '.join(shard.names)} of that shape"
-                )
+            if any(states):
+                check_state(slot.parameter, one, shard.names, counts=shard.counts)
         found.append(states)
     return found
-
-
-def _numbered(optimizer: Optimizer, saved: dict[str, Any]) -> Iterator[tuple[int, nn.Parameter]]:
-    """The number of each parameter in torch's format: groups and parameters in their order."""
-    numbers = chain.from_iterable(group["params"] for group in saved["param_groups"])
-    parameters = chain.from_iterable(group["params"] for group in optimizer.param_groups)
-    return zip(numbers, parameters, strict=False)  # torch refuses groups of other lengths
-
-
-def _fits(parameter: nn.Parameter, state: State, names: Sequence[str]) -> bool:
-    return all(
-        isinstance(state.get(name), torch.Tensor) and state[name].shape == parameter.shape
-        for name in names
-    )
 
 
 def join_parts(session: Session, whole: State) -> None:

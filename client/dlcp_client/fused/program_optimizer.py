@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import Any, Final, Self
 
 import torch
@@ -10,15 +11,17 @@ from torch.optim import Optimizer
 
 from dlcp_client.fused.language.kernels import (
     BLOCK,
-    KERNELS,
     FlatPiece,
     OperandKind,
+    checked_kernel,
     kernel_for,
     region_of,
 )
 from dlcp_client.fused.language.layouts import shape_of
 from dlcp_client.fused.language.program import FusedProgram, Number, Source
 from dlcp_client.fused.language.tuning.candidates import kept
+from dlcp_client.fused.saved_state import check_saved
+from dlcp_client.quantities import number as checked_number
 from dlcpd.contract.errors import BadConfig, BadTensor
 
 TIME: Final = "t"  # the input that counts updates, from 1 on
@@ -71,7 +74,7 @@ def step_each(
     step: Callable[[Tensor, Tensor, Mapping[str, Any]], None],
 ) -> Any:
     """`Optimizer.step`: call `step` for each parameter that has a gradient, with the gradient and
-    its group. Returns the loss of `closure`."""
+    its group. Returns the loss of `closure`. Raises: BadTensor."""
     loss = None
     if closure is not None:
         with torch.enable_grad():
@@ -79,6 +82,8 @@ def step_each(
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if parameter.grad is not None:
+                if parameter.grad.layout != torch.strided:
+                    raise BadTensor("a gradient is sparse: use sparse=False in the embedding")
                 step(parameter, parameter.grad, group)
     return loss
 
@@ -108,14 +113,20 @@ class ProgramOptimizer(Optimizer):
 
         Raises: BadConfig; BadTensor of a parameter that is not contiguous.
         """
+        if not isinstance(program, Source):
+            raise BadConfig(f"program={program!r:.40} is not valid: give a function of @program")
         self.program, self.kernel = program, checked_kernel(kernel)
         numbers = {name for name, kind in program.declared.items() if not _is_tensor(kind)}
         self._counts = TIME in numbers
         defaults = {name: settings.pop(name, None) for name in sorted(numbers - {TIME, "lr"})}
         if missing := [name for name, value in defaults.items() if value is None]:
             raise BadConfig(f"program {self._name} has a number {missing[0]!r}: give its value")
+        program.check_constants(settings)
         self.constants = settings
         self._updates: dict[torch.dtype, FlatUpdate] = {}
+        for name, value in defaults.items():
+            check_setting(name, value, least=-inf)
+        check_setting("lr", lr)
         super().__init__(params, {"lr": lr, **defaults})
         self._settings = [name for name in ("lr", *defaults) if name in numbers]
         for group in self.param_groups:
@@ -131,6 +142,11 @@ class ProgramOptimizer(Optimizer):
         """An optimizer of other tensors, by the same kernels."""
         options = {**self.defaults, **self.constants}
         return type(self)(tensors, self.program, kernel=self.kernel, **options)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As of torch.optim. Raises: BadConfig for the state of another optimizer or model."""
+        check_saved(self, state_dict, self.state_names)
+        super().load_state_dict(state_dict)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -179,6 +195,12 @@ class ProgramOptimizer(Optimizer):
         return self.program.function.__name__
 
 
+def check_setting(name: str, value: Any, least: float = 0, below: float = inf) -> None:
+    """Raises: BadConfig unless it is a number in this range, or a tensor of one element."""
+    one = isinstance(value, Tensor) and value.numel() == 1
+    checked_number(name, value.item() if one else value, least, below)
+
+
 _made: Final[dict[Any, FlatUpdate]] = {}  # one for each program and dtype that a training has
 
 
@@ -190,13 +212,6 @@ def flat_update(
     if key not in _made:
         _made[key] = FlatUpdate(source, dtype, kernel, **constants)
     return _made[key]
-
-
-def checked_kernel(kernel: str) -> str:
-    """`kernel`. Raises: BadConfig if it is not known."""
-    if kernel not in KERNELS:
-        raise BadConfig(f"kernel {kernel!r:.40} is not known: use {', '.join(KERNELS)}")
-    return kernel
 
 
 def kernel_on(device: torch.device, kernel: str) -> str:

@@ -109,7 +109,7 @@ class ShardUpdate:
         self.has_masters = False  # whether there are masters, if there ever are; likewise
         self._optimizer = optimizer
         # Whether the state has the number of steps
-        self._counts = isinstance(optimizer, torch.optim.Adam | LAMB | ProgramOptimizer)
+        self.counts = isinstance(optimizer, torch.optim.Adam | LAMB | ProgramOptimizer)
         self.ratios: torch.Tensor | None = None  # of LAMB, by parameter, in this step
         self._parts: dict[tuple[int, int], Part] = {}
         if isinstance(optimizer, LAMB | ProgramOptimizer):
@@ -147,7 +147,7 @@ class ShardUpdate:
         """The optimizer's names of the state that each element has."""
         if isinstance(self._optimizer, ProgramOptimizer):
             return tuple(self._optimizer.state_names)
-        if self._counts:
+        if self.counts:
             more = ("max_exp_avg_sq",) if self._group.get("amsgrad") else ()
             return ("exp_avg", "exp_avg_sq", *more)
         return ("momentum_buffer",) if self._group["momentum"] else ()
@@ -156,7 +156,7 @@ class ShardUpdate:
     def lacking(self) -> str:
         """The state that a setting needs, and that no update has kept so far; empty: there is
         none."""
-        begins_later = not self._counts or not self.steps  # SGD's momentum begins at any step
+        begins_later = not self.counts or not self.steps  # SGD's momentum begins at any step
         absent = [] if begins_later else [name for name in self.names if name not in self._kept]
         return absent[0] if absent else ""
 
@@ -215,7 +215,7 @@ class ShardUpdate:
             for name, whole in self._loaded.items():
                 whole[slot.start : slot.stop] = state[name].reshape(-1)
         self._kept = tuple(self._loaded)
-        self.steps = int(states[0]["step"]) if self._counts else 1
+        self.steps = int(states[0]["step"]) if self.counts else 1
         for part in self._parts.values():
             self._fill(part)
 
@@ -239,7 +239,7 @@ class ShardUpdate:
     def _of(self, number: int, whole: State) -> State:
         parameter, start, stop = self.bucket.slots[number]
         found = {name: t[start:stop].view(parameter.shape).clone() for name, t in whole.items()}
-        if found and self._counts:
+        if found and self.counts:
             return {"step": torch.tensor(float(self.steps)), **found}
         return found
 
@@ -248,7 +248,7 @@ class ShardUpdate:
         for one, state in part.states if self._loaded else ():
             for name, whole in self._loaded.items():
                 state[name] = whole[one.start : one.stop].clone()
-            if self._counts:
+            if self.counts:
                 state["step"] = torch.tensor(float(self.steps))
 
     def _states(self) -> Iterator[tuple[Slice, State]]:

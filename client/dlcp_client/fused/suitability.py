@@ -12,7 +12,7 @@ from dlcp_client.device.registry import device_of
 from dlcp_client.fused.lamb import LAMB
 from dlcp_client.fused.program_optimizer import ProgramOptimizer
 from dlcpd.contract.errors import BadConfig, BadPolicy, BadTensor
-from dlcpd.contract.policy import LossPolicy
+from dlcpd.contract.policy import LossPolicy, checked
 
 # Those of torch have a kernel each that updates element by element, and programs get one; for LAMB,
 # `LayerNorms` adds up the norms. Exactly these classes: a subclass may read more than the element.
@@ -51,7 +51,7 @@ def trained(
                 f"weights; do not script it, {_INSTEAD}"
             )
     check_optimizer(optimizer)
-    if policy.codec:
+    if checked(policy).codec:
         raise BadPolicy(
             f"fused has no codec {policy.codec!r}: a bounded or exact policy, {_INSTEAD}"
         )

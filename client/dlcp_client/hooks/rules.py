@@ -19,6 +19,7 @@ from dlcp_client.hooks.resumed_gradients import ResumedGradients
 from dlcp_client.operations.layers import UNCLASSED, Layer
 from dlcp_client.operations.requests import Range
 from dlcp_client.operations.work import Work
+from dlcp_client.quantities import whole
 from dlcp_client.report.account import Account
 from dlcpd.contract.errors import BadConfig, BadPolicy
 from dlcpd.contract.policy import LossPolicy, checked
@@ -121,7 +122,7 @@ class Rules:
         self.policy, self.exact = policy, _exactly(policy)
         self._use(policy)
         self._next: LossPolicy | None = None  # policy from the next step on
-        self.warmup_steps = max(warmup_steps, MIN_WARMUP)
+        self.warmup_steps = max(whole("warmup_steps", warmup_steps), MIN_WARMUP)
         self.step = 0
         self.before = 0  # steps of the training before the checkpoint
         self._compares: Callable[[int], bool] | None = None  # whether a step may be exact, or timed

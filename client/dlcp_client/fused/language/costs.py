@@ -1,10 +1,14 @@
 """Predicted times of a program's operations: bytes on a link, bytes of memory, products. Pure."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import prod
+from typing import Any
 
 from torch import Tensor, fx
+
+from dlcp_client.quantities import number
+from dlcpd.contract.errors import BadConfig
 
 from .layouts import MM, SUM, is_sliced, shape_of
 from .operations import ALL_GATHER, ALL_REDUCE, BROADCAST, OWN, REDUCE_SCATTER, SEND, UPDATE
@@ -30,6 +34,17 @@ class PricedStep:
     nodes: Sequence[fx.Node]
     sent: int
     seconds: float
+
+
+def checked_rates(rates: Any) -> Rates:
+    """`rates`. Raises: BadConfig naming what cannot be predicted for."""
+    if not isinstance(rates, Rates):
+        raise BadConfig(f"rates={rates!r:.40} is not valid: give Rates(...)")
+    for field in fields(Rates):
+        value = number(f"Rates {field.name}", getattr(rates, field.name))
+        if not value and field.name in ("link_bps", "memory_bytes_per_s"):
+            raise BadConfig(f"Rates {field.name}=0 is not valid: use a number above 0")
+    return rates
 
 
 def costs(program: FusedProgram, ranks: int, rates: Rates) -> Iterator[PricedStep]:
@@ -138,10 +153,16 @@ def _touched(node: fx.Node) -> int:
     """Bytes of memory that are read and written to compute all of a node; 0 of a product."""
     if _communicates(node) or node.target in (OWN, MM) or operation_of(node) == "receive":
         return 0
-    return sum(bytes_of(one) for one in (node, *node.all_input_nodes) if shape_of(one))
+    return sum(bytes_of(one) for one in (node, *node.all_input_nodes) if not _is_number(one))
+
+
+def _is_number(node: fx.Node) -> bool:
+    value = node.meta["val"]
+    return isinstance(value, Tensor) and not value.dim()
 
 
 def bytes_of(node: fx.Node) -> int:
-    """Bytes of a value."""
+    """Bytes of a value, of all its tensors."""
     value = node.meta["val"]
-    return prod(value.shape) * value.element_size() if isinstance(value, Tensor) else 0
+    tensors = [value] if isinstance(value, Tensor) else [x for x in value if x is not None]
+    return sum(prod(x.shape) * x.element_size() for x in tensors)

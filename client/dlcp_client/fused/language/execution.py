@@ -12,7 +12,8 @@ from dlcp_client.group import Group
 from dlcpd.contract.errors import BadConfig, RanksDisagree
 
 from .fused_operation import FusedOperation, Values
-from .layouts import Layout, bounds, layout_of, shape_of
+from .kernels import checked_kernel
+from .layouts import Layout, bounds, layout_of, refused, shape_of
 from .operations import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -25,8 +26,8 @@ from .operations import (
     UPDATE,
     dropped,
 )
-from .oracle import check_input, check_names, index_of, part
-from .program import FusedProgram
+from .oracle import check_input, check_mapping, check_names, check_roots, index_of, part
+from .program import FusedProgram, check_program
 
 
 class LoweredProgram:
@@ -62,6 +63,9 @@ class LoweredProgram:
         Raises: BadConfig naming the input; the error that ended an operation.
         """
         check_names(self.program, given, [node.name for node in self._given])
+        for node in self._given:
+            check_input(node, given[node.name])
+        self._check_written(given)
         with torch.no_grad():
             return self._run(given)
 
@@ -97,7 +101,7 @@ class LoweredProgram:
         for one in self._fused.values():
             if name in one.states:
                 return one.whole(name)
-        if name not in self._slices:
+        if name not in list(self._slices):
             raise BadConfig(f"{name!r:.80} is not a sliced input of {self.program.name}")
         node = next(one for one in self.program.graph.nodes if one.name == name)
         return _gathered(self.group, node, self._slices[name])
@@ -107,17 +111,12 @@ class LoweredProgram:
 
         Raises: BadConfig naming the input.
         """
-        sliced = [node for node in self._inputs if node not in self._given]
-        if strange := [name for name in state if name not in [node.name for node in sliced]]:
-            raise BadConfig(
-                f"state {strange[0]!r:.80} is not a sliced input of {self.program.name}"
-            )
-        for node in sliced:
+        check_state(self.program, state)
+        for node in [node for node in self._inputs if node not in self._given]:
             like = node.meta["val"]
             whole = state.get(node.name)
             if whole is None:
                 whole = torch.zeros(like.shape, dtype=like.dtype)
-            check_input(node, whole)
             owner = next((one for one in self._fused.values() if node.name in one.states), None)
             if owner is not None:
                 owner.load(node.name, whole)
@@ -125,10 +124,30 @@ class LoweredProgram:
                 mine = part(whole, layout_of(node), self.group.rank, self.group.size)
                 self._slices[node.name] = mine.clone()
 
+    def _check_written(self, given: Mapping[str, Tensor]) -> None:
+        """Refuse memory that cannot take a new value, before anything travels."""
+        names = dict[int, str]()
+        for name in [_target(node) for node in self.program.graph.nodes if node.target is UPDATE]:
+            if name not in given or not given[name].numel():
+                continue
+            x = given[name]
+            other = names.setdefault(x.data_ptr(), name)
+            if other != name:
+                raise BadConfig(
+                    f"inputs {other} and {name} are in the same memory, and {self.program.name} "
+                    f"updates both: clone one of them"
+                )
+            expanded = any(n > 1 and not step for n, step in zip(x.shape, x.stride(), strict=True))
+            if expanded or (x.is_inference() and not torch.is_inference_mode_enabled()):
+                raise BadConfig(
+                    f"input {name} is {'expanded' if expanded else 'of inference_mode'}, and "
+                    f"{self.program.name} updates it: clone it first"
+                )
+
     # --- nodes --------------------------------------------------------------------------------
 
     def _run(self, given: Mapping[str, Tensor]) -> list[Tensor]:
-        held: Values = {node: check_input(node, given[node.name]) for node in self._given}
+        held: Values = {node: given[node.name] for node in self._given}
         numbers = {name: x for name, x in given.items() if not x.dim()}
         late = {one.producer for one in self._fused.values() if one.pieces}
         for node in self.program.graph.nodes:
@@ -159,7 +178,7 @@ class LoweredProgram:
                 return part(held[first], layout_of(node), group.rank, group.size)
             case target if target is BROADCAST:
                 sent = held[first].clone(memory_format=torch.contiguous_format)
-                group.broadcast(sent, _root(node, group)).wait()
+                group.broadcast(sent, _int(node.args[1])).wait()
                 return sent
             case target if target is UPDATE:
                 return held[node.args[1]]  # type: ignore[index]  # a node
@@ -192,6 +211,10 @@ class LoweredProgram:
         ]
 
 
+def _int(given: Any) -> int:
+    return int(given)
+
+
 def _target(update: fx.Node) -> str:
     return update.all_input_nodes[0].name
 
@@ -220,8 +243,12 @@ def lower(
 
     Raises: BadConfig; RanksDisagree naming the first line in which programs differ; ArenaFull.
     """
+    state = {} if state is None else state
+    check_parts(program, group)
+    check_state(program, state)
+    checked_kernel(kernel)
     agree(program, group)
-    return LoweredProgram(program, group, state or {}, kernel)
+    return LoweredProgram(program, group, state, kernel)
 
 
 def _arguments(node: fx.Node, held: Values) -> tuple[Any, Any]:
@@ -229,11 +256,15 @@ def _arguments(node: fx.Node, held: Values) -> tuple[Any, Any]:
     return found[0], found[1]
 
 
-def _root(node: fx.Node, group: Group[Tensor]) -> int:
-    root: Any = node.args[1]
-    if not 0 <= root < group.size:
-        raise BadConfig(f"node {node.name}: there is no rank {root} among {group.size}")
-    return int(root)
+def check_state(program: FusedProgram, state: Mapping[str, Tensor]) -> None:
+    """Raises: BadConfig unless all are whole values of sliced inputs."""
+    check_mapping("state", state)
+    inputs = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    for name, whole in state.items():
+        if name not in inputs or layout_of(inputs[name]).kind != "sliced":
+            raise BadConfig(f"state {name!r:.80} is not a sliced input of {program.name}")
+        if whole is not None:
+            check_input(inputs[name], whole)
 
 
 def _sizes(shape: tuple[int, ...], layout: Layout, ranks: int) -> list[int]:
@@ -262,12 +293,20 @@ def _gathered(group: Group[Tensor], node: fx.Node, x: Tensor) -> Tensor:
     return whole.movedim(0, layout.dim).contiguous()
 
 
-def agree(program: FusedProgram, group: Group[Tensor]) -> None:
-    """Every rank calls it. Raises: BadConfig of a program that groups cannot run; RanksDisagree
-    naming a rank and the first line that differs from rank 0's."""
+def check_parts(program: FusedProgram, group: Group[Tensor]) -> None:
+    """Raises: BadConfig unless it is a program that this group can run."""
+    check_program(program)
+    if not isinstance(group, Group):
+        raise BadConfig(f"group={group!r:.80} is not valid: give a group of a session")
     for node in program.graph.nodes:
         if node.target in (SEND, RECEIVE):
-            raise BadConfig(f"node {node.name}: stages run in `simulate` only, not over a group")
+            raise refused(node, "stages run in `simulate` only, not over a group")
+    check_roots(program, group.size)
+
+
+def agree(program: FusedProgram, group: Group[Tensor]) -> None:
+    """Every rank calls it. Raises: RanksDisagree naming a rank and the first line that differs from
+    rank 0's."""
     mine = program.text.encode()
     digests = every(group, bytes.fromhex(program.fingerprint))
     if len(set(digests)) == 1:

@@ -4,17 +4,24 @@ from collections.abc import Sequence
 
 from torch import fx
 
-from .costs import Rates, bytes_of, costs
+from dlcp_client.quantities import whole
+
+from .costs import Rates, bytes_of, checked_rates, costs
 from .layouts import is_sliced, layout_of, shape_of
 from .operations import REDUCE_SCATTER
-from .program import FusedProgram
+from .program import FusedProgram, check_program
 
 
 def explain(program: FusedProgram, ranks: int, rates: Rates | None = None) -> str:
     """Tables of operations and of state for a number of ranks. Times are predictions by `rates`,
     by default without products; a fused operation computes while it sends, so the longer of both
-    counts."""
-    rates = rates or Rates()
+    counts.
+
+    Raises: BadConfig.
+    """
+    check_program(program)
+    ranks = whole("ranks", ranks, 1)
+    rates = Rates() if rates is None else checked_rates(rates)
     rows, sent, seconds = [("operation", "layout", "bytes sent", "ms", "line")], 0, 0.0
     for step in costs(program, ranks, rates):
         sent, seconds = sent + step.sent, seconds + step.seconds
@@ -27,9 +34,9 @@ def explain(program: FusedProgram, ranks: int, rates: Rates | None = None) -> st
     state = [("input", "layout", "bytes per rank", "of")]
     for node in program.graph.nodes:
         if node.op == "placeholder" and shape_of(node):
-            whole = bytes_of(node)
-            held = -(-whole // ranks) if is_sliced(node) else whole
-            state.append((node.name, str(layout_of(node)), f"{held:,}", f"{whole:,}"))
+            size = bytes_of(node)
+            held = -(-size // ranks) if is_sliced(node) else size
+            state.append((node.name, str(layout_of(node)), f"{held:,}", f"{size:,}"))
     title = (
         f"program {program.name} on {ranks} ranks; predicted for {rates.link_bps / 1e6:g} Mbit/s, "
         f"{rates.latency * 1e3:g} ms of latency, {rates.memory_bytes_per_s / 1e9:g} GB/s of memory"

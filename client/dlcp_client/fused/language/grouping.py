@@ -8,6 +8,7 @@ from typing import Final
 
 from torch import fx
 
+from dlcp_client.quantities import is_whole
 from dlcpd.contract.errors import BadConfig
 
 from .layouts import MM, is_sliced, pointwise, refused, shape_of
@@ -26,6 +27,8 @@ def fuse(graph: fx.Graph, scatter: str, gather: str) -> list[str]:
         raise refused(end, f"it does not gather what is computed from {begin}")
     if end.meta["val"].dtype != begin.meta["val"].dtype:
         raise refused(end, f"it gathers another dtype than {begin} reduces: cast outside of it")
+    if not end.meta["val"].numel():
+        raise refused(end, "it has no elements: there is nothing to compute in one operation")
     for node in region:
         _check_inside(node, begin)
         _check_users(node, region, end)
@@ -137,9 +140,10 @@ def overlap(graph: fx.Graph, producer: str, gather: str, pieces: int) -> None:
     if node.target is not MM and (node.target is DROPOUT or not pointwise(node)):
         raise refused(node, "rows of it cannot be computed alone: a product or elementwise only")
     rows = shape_of(node)[0] if shape_of(node) else 1
-    if not 2 <= pieces <= MAX_PIECES or rows % pieces:
-        raise refused(node, f"{pieces} pieces of {rows} rows: give a divisor from 2 to 256")
-    end.meta["pieces"] = (node.name, pieces)
+    if not is_whole(pieces, 2, MAX_PIECES) or rows % pieces:
+        said = f"{pieces!r:.40} pieces of {rows} rows: give a divisor from 2 to {MAX_PIECES}"
+        raise refused(node, said)
+    end.meta["pieces"] = (node.name, int(pieces))
 
 
 def fused(graph: fx.Graph, gather: str) -> Iterator[fx.Node]:

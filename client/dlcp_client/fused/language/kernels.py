@@ -261,15 +261,20 @@ _said: Final[set[str]] = set()
 _compiling: Final = threading.Lock()  # inductor compiles on one thread at a time
 
 
+def checked_kernel(kernel: str) -> str:
+    """`kernel`. Raises: BadConfig if it is not known."""
+    if kernel not in KERNELS:
+        raise BadConfig(f"kernel {kernel!r:.40} is not known: use {', '.join(KERNELS)}")
+    return kernel
+
+
 def kernel_for(program: FusedProgram, region: FusedRegion, choice: str = "auto") -> Kernel:
     """The kernel of a fused operation: of `choice`, or the first that works of torch, inductor and
     eager. The choice, and why a compiler failed, is said once.
 
     Raises: BadConfig for an unknown choice, or if torch has no such kernel.
     """
-    if choice not in KERNELS:
-        raise BadConfig(f"kernel {choice!r:.40} is not known: use {', '.join(KERNELS)}")
-    chosen = build(program, region, choice)
+    chosen = build(program, region, checked_kernel(choice))
     _say(logging.INFO, f"{program.name}: {chosen.name} computes before {region.gather}")
     return chosen
 

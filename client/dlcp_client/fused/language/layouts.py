@@ -8,6 +8,7 @@ from typing import Any, Final
 import torch
 from torch import fx
 
+from dlcp_client.quantities import whole
 from dlcpd.contract.errors import BadConfig
 
 from .operations import (
@@ -34,10 +35,21 @@ REDUCED_ROWS: Final = (aten.sum.dim_IntList, aten.mean.dim, aten.amax.default)
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the ranks hold a value. `dim`: the dimension that is sliced."""
+    """How the ranks hold a value. `dim`: the dimension that is sliced.
+
+    Raises: BadConfig.
+    """
 
     kind: str
     dim: int = -1
+
+    def __post_init__(self) -> None:
+        if self.kind == "sliced":
+            object.__setattr__(self, "dim", whole("sliced dim", self.dim))
+        elif self.kind not in ("local", "replicated") or self.dim != -1:
+            raise BadConfig(
+                f"layout {self.kind!r:.40} is not known: use local, replicated or sliced(dim)"
+            )
 
     def __str__(self) -> str:
         return f"sliced({self.dim})" if self.kind == "sliced" else self.kind
@@ -199,7 +211,7 @@ def _to_slice(at: int) -> Callable[[fx.Node], Layout]:
 
 
 def _update(node: fx.Node) -> Layout:
-    target, value = node.all_input_nodes
+    target, value = _first(node), node.all_input_nodes[-1]
     if target.op != "placeholder":
         raise refused(node, f"update of {target}, which is not an input of the program")
     one, two = target.meta["val"], value.meta["val"]
@@ -216,6 +228,32 @@ def _update(node: fx.Node) -> Layout:
             f"{layout_of(value)}: layouts must be equal",
         )
     return layout_of(target)
+
+
+def _reduction(gives: Callable[[fx.Node], Layout]) -> Callable[[fx.Node], Layout]:
+    rule = _collective(("local",), gives)
+
+    def reduced(node: fx.Node) -> Layout:
+        dtype = node.meta["val"].dtype
+        if node.args[1] == "avg" and not (dtype.is_floating_point or dtype.is_complex):
+            raise refused(node, f"an average of {dtype} would round: use sum, or cast")
+        return rule(node)
+
+    return reduced
+
+
+def _dropout(node: fx.Node) -> Layout:
+    x, seed = _first(node), node.all_input_nodes[-1]
+    value = seed.meta["val"]
+    if shape_of(seed) or value.dtype != torch.int64 or layout_of(seed) != replicated:
+        raise refused(
+            node,
+            f"its seed {seed} is {layout_of(seed)}, {list(value.shape)} {value.dtype}: give an "
+            f"input that is declared as `integer`",
+        )
+    if not x.meta["val"].is_floating_point():
+        raise refused(node, f"{x} is {x.meta['val'].dtype}: cast it to a float dtype")
+    return pointwise_layout(node, _operands(node))
 
 
 def _matmul(node: fx.Node) -> Layout:
@@ -257,10 +295,10 @@ def _other(node: fx.Node) -> Layout:
     """Any operation of torch: on slices if it is elementwise, else on whole tensors."""
     target: Any = node.target
     if target is not operator.getitem:
-        if target._schema.is_mutable:  # noqa: SLF001  # torch's only way
-            raise refused(node, "it changes a tensor in place: use update for inputs")
         if torch.Tag.nondeterministic_seeded in target.tags:
             raise refused(node, "ranks would draw different numbers: use dropout, or an input")
+        if "empty" in target.name():
+            raise refused(node, "each rank would have other values, those of its memory: use zeros")
     if pointwise(node):
         return pointwise_layout(node, _operands(node))
     for operand, layout in _operands(node):
@@ -289,14 +327,15 @@ def _stage(node: fx.Node) -> int | None:
 
 
 RULES: Final[dict[Any, Callable[[fx.Node], Layout]]] = {
-    ALL_REDUCE: _collective(("local",), lambda _: replicated),
-    REDUCE_SCATTER: _collective(("local",), _to_slice(2)),
+    ALL_REDUCE: _reduction(lambda _: replicated),
+    REDUCE_SCATTER: _reduction(_to_slice(2)),
     ALL_GATHER: _collective(("sliced",), lambda _: replicated),
     OWN: _collective(("replicated",), _to_slice(1)),
     BROADCAST: _collective(("local", "replicated"), lambda _: replicated),
     SEND: lambda node: layout_of(_first(node)),
     RECEIVE: _receive,
     UPDATE: _update,
+    DROPOUT: _dropout,
     MM: _matmul,
     SUM: _sum,
     **dict.fromkeys((*ROWS, *REDUCED_ROWS), _rows),

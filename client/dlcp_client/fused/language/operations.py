@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from dlcp_client.quantities import number, whole
 from dlcpd.contract.errors import BadConfig
 
 _library: Final = torch.library.Library("dlcp_program", "DEF")  # type: ignore[no-untyped-call]  # torch
@@ -26,6 +27,7 @@ _SCHEMAS: Final = (
 )
 OPS: Final = ("sum", "avg")  # of reductions
 _BITS: Final = 0xFFFFFFFF
+_ANY: Final = -(1 << 63)  # the rule of a layout knows the tensor that has the dimension
 
 
 def _outside(name: str) -> Callable[..., Tensor]:
@@ -65,7 +67,7 @@ def all_reduce(x: Tensor, op: str = "sum") -> Tensor:
 
 def reduce_scatter(x: Tensor, op: str = "sum", dim: int = 0) -> Tensor:
     """The same, but each rank gets its slice along `dim` only. Raises: BadConfig."""
-    return call(REDUCE_SCATTER, x, _checked(op), dim)
+    return call(REDUCE_SCATTER, x, _checked(op), whole("dim", dim, _ANY))
 
 
 def all_gather(x: Tensor) -> Tensor:
@@ -75,12 +77,12 @@ def all_gather(x: Tensor) -> Tensor:
 
 def own(x: Tensor, dim: int = 0) -> Tensor:
     """This rank's slice of a replicated tensor: no bytes travel."""
-    return call(OWN, x, dim)
+    return call(OWN, x, whole("dim", dim, _ANY))
 
 
 def broadcast(x: Tensor, root: int = 0) -> Tensor:
-    """The values of rank `root` of a local tensor, on every rank."""
-    return call(BROADCAST, x, root)
+    """The values of rank `root` of a local tensor, on every rank. Raises: BadConfig."""
+    return call(BROADCAST, x, whole("root", root))
 
 
 def send_next(x: Tensor) -> Tensor:
@@ -103,18 +105,21 @@ def dropout(x: Tensor, p: float, seed: Tensor) -> Tensor:
 
     Raises: BadConfig.
     """
-    if not 0 <= p < 1:
-        raise BadConfig(f"dropout with p={p!r}: give a probability from 0 to less than 1")
-    return call(DROPOUT, x, float(p), seed)
+    return call(DROPOUT, x, number("dropout p", p, below=1), seed)
 
 
 def cast(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """The values in another dtype."""
+    """The values in another dtype. Raises: BadConfig."""
+    given: tuple[Any, Any] = x, dtype
+    if not isinstance(given[0], Tensor) or not isinstance(given[1], torch.dtype):
+        raise BadConfig(f"cast({x!r:.40}, {dtype!r:.40}): give a tensor, and a dtype of torch")
     return x.to(dtype)
 
 
 def norm(x: Tensor) -> Tensor:
-    """The square root of the sum of all squares."""
+    """The square root of the sum of all squares. Raises: BadConfig."""
+    if not isinstance(x, Tensor):
+        raise BadConfig(f"norm({x!r:.40}): give a tensor of the program")
     found: Tensor = torch.linalg.vector_norm(x)
     return found
 
@@ -138,7 +143,14 @@ def dropped(x: Tensor, p: float, seed: Tensor, index: Tensor) -> Tensor:
 
 
 def call(target: Any, *args: Any) -> Tensor:
-    """The result of an operation of a program."""
+    """The result of an operation of a program. Raises: BadConfig naming the argument."""
+    schema = target._schema  # noqa: SLF001  # torch's only way
+    for argument, given in zip(schema.arguments, args, strict=True):
+        if str(argument.type) == "Tensor" and not isinstance(given, Tensor):
+            raise BadConfig(
+                f"{argument.name}={given!r:.40} of {schema.name.partition('::')[2]}: give a tensor "
+                "of the program"
+            )
     result: Tensor = target(*args)
     return result
 

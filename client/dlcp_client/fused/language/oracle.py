@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from dlcp_client.quantities import number, whole
 from dlcpd.contract.errors import BadConfig
 
-from .layouts import Layout, bounds, layout_of, shape_of
+from .layouts import Layout, bounds, layout_of, refused, shape_of
 from .operations import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -25,7 +26,7 @@ from .operations import (
     UPDATE,
     dropped,
 )
-from .program import FusedProgram
+from .program import FusedProgram, check_program
 
 Given = Tensor | Sequence[Tensor]  # a whole tensor; of a local input, one per rank
 ByRank = list[Any]
@@ -45,6 +46,10 @@ def simulate(program: FusedProgram, inputs: Mapping[str, Given], ranks: int) -> 
     Raises: BadConfig for a wrong input; AssertionError if ranks have different values of a
     replicated node, which is an error of the rules.
     """
+    check_program(program)
+    check_mapping("inputs", inputs)
+    ranks = whole("ranks", ranks, 1)
+    check_roots(program, ranks)
     held: dict[fx.Node, ByRank] = {}
     updated: dict[str, Given] = {}
     for node in program.graph.nodes:
@@ -67,21 +72,25 @@ def check(
 ) -> None:
     """Raises: BadConfig if the programs differ in an output or an update, by more than `rtol` of
     the largest element."""
+    rtol = number("rtol", rtol)
     right, found = (simulate(one, inputs, ranks) for one in (original, changed))
     if right.updated.keys() != found.updated.keys():
         raise BadConfig(f"{changed.name} updates other inputs than {original.name}")
+    if len(right.outputs) != len(found.outputs):
+        raise BadConfig(f"{changed.name} returns another number of tensors than {original.name}")
     pairs = [
         (f"output {at}", *pair)
         for at, pair in enumerate(zip(right.outputs, found.outputs, strict=True))
     ]
     pairs += [(name, right.updated[name], found.updated[name]) for name in right.updated]
     for name, one, two in pairs:
-        for wanted, got in zip(_listed(one), _listed(two), strict=True):
-            if not _close(wanted, got, rtol):
-                raise BadConfig(
-                    f"{name} of {changed.name} differs from that of {original.name} on {ranks} "
-                    f"ranks: report this with both programs' text"
-                )
+        values = _listed(one), _listed(two)
+        alike = len(values[0]) == len(values[1])
+        if not alike or not all(_close(*pair, rtol) for pair in zip(*values, strict=True)):
+            raise BadConfig(
+                f"{name} of {changed.name} differs from that of {original.name} on {ranks} "
+                f"ranks: report this with both programs' text"
+            )
 
 
 def index_of(shape: Sequence[int], layout: Layout, rank: int, ranks: int) -> Tensor:
@@ -108,7 +117,22 @@ def check_input(node: fx.Node, x: Any) -> Tensor:
         raise BadConfig(
             f"input {node.name} is {given}: the program needs {list(like.shape)} {like.dtype}"
         )
+    if x.device.type != "cpu" or x.layout != torch.strided:
+        raise BadConfig(f"input {node.name} is {x.layout} on {x.device}: make it dense, on the CPU")
     return x
+
+
+def check_mapping(what: str, given: Any) -> None:
+    """Raises: BadConfig unless it has tensors by name."""
+    if not isinstance(given, Mapping):
+        raise BadConfig(f"{what}={given!r:.40} is not valid: give a dict of tensors by name")
+
+
+def check_roots(program: FusedProgram, ranks: int) -> None:
+    """Raises: BadConfig naming a broadcast from a rank that is not there."""
+    for node in program.graph.nodes:
+        if node.target is BROADCAST and node.args[1] >= ranks:
+            raise refused(node, f"there is no rank {node.args[1]} among {ranks}")
 
 
 def check_names(program: FusedProgram, given: Mapping[str, Any], needed: Sequence[str]) -> None:
@@ -125,7 +149,7 @@ def _given(node: fx.Node, inputs: Mapping[str, Given], ranks: int) -> ByRank:
         raise BadConfig(f"input {node.name} is missing")
     given = inputs[node.name]
     if layout.kind == "local":
-        if isinstance(given, Tensor) or len(given) != ranks:
+        if not isinstance(given, Sequence) or len(given) != ranks:
             raise BadConfig(f"input {node.name} is local: give a list of {ranks} tensors")
         return [check_input(node, one) for one in given]
     whole = check_input(node, given)
@@ -176,8 +200,6 @@ def _reduced(x: ByRank, op: Any) -> Tensor:
 
 def _of_root(x: ByRank, node: fx.Node) -> Tensor:
     root: Any = node.args[1]
-    if not 0 <= root < len(x):
-        raise BadConfig(f"{node.name}: there is no rank {root} among {len(x)}")
     found: Tensor = x[root]
     return found
 

@@ -4,7 +4,7 @@ A transformation works on a copy of the graph. So one that is refused changes no
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -12,15 +12,13 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, fx
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.traceback import preserve_node_meta
 
-from dlcp_client.user_lines import UserLines, line_of, place_of
 from dlcpd.contract.errors import BadConfig
 
 from . import grouping, transformations
 from .layouts import Layout, infer, layout_of, replicated
 from .operations import UPDATE
+from .tracing import traced
 
 Shape = Sequence[int] | Tensor  # or a tensor, for a dtype of its own
 # Computes the update of a known optimizer in place: flat tensors and numbers by name of the input;
@@ -65,10 +63,14 @@ class Source:
         Raises: BadConfig naming the input, or the node, line and rule.
         """
         constants = {name: value for name, value in given.items() if name not in self.declared}
+        self.check_constants(constants)
+        for name, kind in self.declared.items():
+            if isinstance(kind, Number) and name in given:
+                raise BadConfig(f"input {name!r} is a number: give its value when the program runs")
         examples = {
             name: self._example(name, given.get(name, shape), dtype) for name in self.declared
         }
-        graph = _traced(self.function, examples, constants)
+        graph = traced(self.function, examples, constants)
         for node in graph.nodes:
             if node.op == "placeholder":
                 kind = self.declared[node.name]
@@ -76,6 +78,22 @@ class Source:
         name = self.function.__name__
         known = None if self.known is None else _Bound(self.known, constants)
         return FusedProgram(name, graph, known)
+
+    def check_constants(self, given: Iterable[str]) -> None:
+        """Raises: BadConfig unless these are the keyword-only parameters, but for defaults."""
+        parameters = inspect.signature(self.function).parameters.values()
+        known = {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
+        names = ", ".join(known) or "it has none"
+        if strange := [name for name in given if name not in known]:
+            raise BadConfig(
+                f"program {self.function.__name__} takes no value {strange[0]!r:.80} here; its "
+                f"constants, the keyword-only parameters: {names}"
+            )
+        empty = inspect.Parameter.empty
+        if lacking := [name for name in known if known[name] is empty and name not in given]:
+            raise BadConfig(
+                f"program {self.function.__name__} has a constant {lacking[0]!r}: give its value"
+            )
 
     def _example(self, name: str, given: Any, dtype: torch.dtype) -> Tensor:
         kind = self.declared[name]
@@ -85,7 +103,15 @@ class Source:
             return torch.empty(given.shape, dtype=given.dtype)
         if given is None:
             raise BadConfig(f"input {name!r} has no shape: give {name}=(...) or shape=(...)")
-        return torch.empty(tuple(given), dtype=dtype)
+        if not isinstance(dtype, torch.dtype):
+            raise BadConfig(f"dtype={dtype!r:.40} is not valid: use a dtype of torch")
+        try:
+            return torch.empty(tuple(given), dtype=dtype)
+        except (TypeError, RuntimeError) as error:
+            raise BadConfig(
+                f"{given!r:.80} is not the shape of input {name!r}: give a tuple of whole numbers, "
+                "0 or more, whose product is a size in memory"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +136,18 @@ def program(
     Raises: BadConfig if declarations and parameters differ.
     """
 
+    if kernel is not None and not callable(kernel):
+        raise BadConfig(f"kernel={kernel!r:.40} is not a function: give one that updates in place")
+    for name, kind in declared.items():
+        if not isinstance(kind, Layout | Number):
+            raise BadConfig(
+                f"{name}={kind!r:.40} is not a declaration: use local, replicated, sliced(dim), "
+                "scalar or integer"
+            )
+
     def declare(function: Callable[..., Any]) -> Source:
+        if not inspect.isfunction(function) and not inspect.ismethod(function):
+            raise BadConfig(f"{function!r:.80} is not a function of Python: declare a `def`")
         parameters = inspect.signature(function).parameters.values()
         inputs = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY]
         if set(inputs) != set(declared):
@@ -118,6 +155,14 @@ def program(
                 f"program {function.__name__} has inputs {', '.join(inputs)} and declares "
                 f"{', '.join(declared)}: declare each input once"
             )
+        for one in parameters:
+            if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+                raise BadConfig(f"program {function.__name__} has {one}: name each input")
+            if one.name in declared and one.default is not one.empty:
+                raise BadConfig(
+                    f"input {one.name!r} of program {function.__name__} has a default, which no "
+                    "run would use: leave it out, or make it a keyword-only constant"
+                )
         return Source(function, {name: declared[name] for name in inputs}, kernel)
 
     return declare
@@ -210,6 +255,15 @@ class FusedProgram:
         return blake2b(self.text.encode(), digest_size=16).hexdigest()
 
 
+def check_program(given: Any) -> None:
+    """Raises: BadConfig unless it is a program with shapes."""
+    if isinstance(given, Source):
+        name = given.function.__name__
+        raise BadConfig(f"program {name} has no shapes yet: call it, as {name}(shape=(...))")
+    if not isinstance(given, FusedProgram):
+        raise BadConfig(f"{given!r:.80} is not a program: give what a function of @program returns")
+
+
 def operation_of(node: fx.Node) -> str:
     """The name of a node's operation: "all_reduce", "mul"; "input" and "output"."""
     if node.op != "call_function":
@@ -246,41 +300,3 @@ def _copied(graph: fx.Graph) -> fx.Graph:
     for one, two in zip(copy.nodes, graph.nodes, strict=True):
         one.name = two.name  # fx gives an input another name if it is that of a built-in function
     return copy
-
-
-def _traced(
-    function: Callable[..., Any], examples: Mapping[str, Tensor], constants: Mapping[str, Any]
-) -> fx.Graph:
-    """The graph; its placeholders have the inputs' names, and its output is a list of nodes."""
-
-    def called(*tensors: Tensor) -> list[Tensor]:
-        with UserLines():
-            results = function(*tensors, **constants)
-        listed = list(results) if isinstance(results, (tuple, list)) else [results]
-        if not listed or not all(isinstance(one, Tensor) for one in listed):
-            raise BadConfig(
-                f"program {function.__name__} must return tensors, and returned "
-                f"{type(results).__name__}"
-            )
-        return listed
-
-    try:
-        with preserve_node_meta():
-            traced = make_fx(called, tracing_mode="fake")(*examples.values())
-    except BadConfig:
-        raise
-    except Exception as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        if "allow_non_fake_inputs" in said:
-            said = "it uses a tensor from outside: make it an input"
-        raise BadConfig(
-            f"program {function.__name__} cannot be traced{place_of(error)}: {said}; branches and "
-            "shapes must not depend on values"
-        ) from error
-    inputs = [node for node in traced.graph.nodes if node.op == "placeholder"]
-    # "{name}_1" is free of conflicts until all inputs have their names
-    for node, name in zip(inputs, examples, strict=True):
-        node.name, node.target = name, name
-    for node in traced.graph.nodes:
-        node.meta = {"val": node.meta.get("val"), "line": line_of(node)}
-    return traced.graph

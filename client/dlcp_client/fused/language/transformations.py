@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import fx
 
+from dlcp_client.quantities import is_whole
 from dlcpd.contract.errors import BadConfig
 
 from .layouts import (
@@ -47,9 +48,10 @@ def find(graph: fx.Graph, name: str, target: Any = None, what: str = "") -> fx.N
 def split(graph: fx.Graph, name: str, dim: int) -> tuple[str, str]:
     """See `FusedProgram.split`."""
     reduce = find(graph, name, ALL_REDUCE, "only an all_reduce can be split")
-    if not 0 <= dim < len(shape_of(reduce)):
-        raise refused(reduce, f"its shape {list(shape_of(reduce))} has no dimension {dim} to slice")
-    scatter = _new(reduce, REDUCE_SCATTER, (*reduce.args, dim), sliced(dim))
+    if not is_whole(dim, 0, len(shape_of(reduce)) - 1):
+        shape = list(shape_of(reduce))
+        raise refused(reduce, f"its shape {shape} has no dimension {dim!r:.40} to slice")
+    scatter = _new(reduce, REDUCE_SCATTER, (*reduce.args, int(dim)), sliced(dim))
     gather = _new(reduce, ALL_GATHER, (scatter,), replicated)
     reduce.replace_all_uses_with(gather)
     graph.erase_node(reduce)

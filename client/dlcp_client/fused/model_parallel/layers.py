@@ -17,7 +17,8 @@ from dlcp_client.fused.model_parallel.products import (
     ReducedProduct,
     ScatteredProduct,
 )
-from dlcpd.contract.errors import BadConfig, BadTensor
+from dlcp_client.quantities import number, switch, whole
+from dlcpd.contract.errors import BadTensor
 
 DTYPES: Final = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
@@ -54,25 +55,26 @@ def row_parallel(  # noqa: PLR0913  # all but the first three by keyword
 
     Raises: BadConfig, BadTensor, ArenaFull, or the error that ended an operation.
     """
-    if not 0 <= dropout < 1:
-        raise BadConfig(f"dropout={dropout!r}: give a probability from 0 to less than 1")
+    dropout, pieces = number("dropout", dropout, below=1), whole("pieces", pieces)
+    if seed is not None:
+        seed = whole("seed", seed, -(1 << 63), (1 << 63) - 1)
     ranks = group_of(group)
-    _check_linear("row_parallel", x, weight, bias)
+    _check_linear("row_parallel", x, weight, bias, residual)
     lead = list(x.shape[:-1])
-    if not gather and ranks is not None:
+    if not switch("gather", gather) and ranks is not None:
         lead[0] = _divided("row_parallel(gather=False)", x, ranks.size)
     shape = torch.Size([*lead, weight.shape[0]])
-    if residual is not None and (residual.shape != shape or residual.dtype != x.dtype):
+    if residual is not None and residual.shape != shape:
         raise BadTensor(
-            f"row_parallel: the residual is {residual.dtype} of shape {list(residual.shape)}, and "
-            f"the result {x.dtype} of {list(shape)}: they must be equal"
+            f"row_parallel: the residual has shape {list(residual.shape)}, and the result "
+            f"{list(shape)}: they must be equal"
         )
     drop = None
     if dropout:
         drop = Dropout(dropout, next_seed(ranks) if seed is None else seed, weight.shape[0])
     if ranks is None:
         return _of_one_rank(x, weight, bias, residual, drop)
-    flat = residual if residual is None else residual.reshape(-1, weight.shape[0])
+    flat = residual if residual is None else _matrix(residual)
     kind: Any = _RowParallel if gather else _RowParallelScattered
     made: Tensor = kind.apply(_matrix(x), weight, bias, flat, ranks, drop, pieces)
     return made.view(shape)
@@ -90,7 +92,7 @@ def column_parallel(
         x: [..., in_features], the same on every rank.
         weight, bias: [out_features / ranks, in_features] and [out_features / ranks] of this rank.
     """
-    ranks = group_of(group)
+    ranks, pieces = group_of(group), whole("pieces", pieces)
     _check_linear("column_parallel", x, weight, bias)
     if ranks is None:
         return F.linear(x, weight, bias)
@@ -113,7 +115,7 @@ def all_gather_linear(
         x: [rows / ranks, ..., in_features], of equal shape on every rank.
         weight, bias: [out_features / ranks, in_features] and [out_features / ranks] of this rank.
     """
-    ranks = group_of(group)
+    ranks, pieces = group_of(group), whole("pieces", pieces)
     _check_linear("all_gather_linear", x, weight, bias)
     if x.dim() < 2:
         raise BadTensor(
@@ -260,7 +262,7 @@ def _of_one_rank(
 ) -> Tensor:
     out = F.linear(x, weight, bias)
     if drop is not None:
-        kept = drop.kept(0, out.numel() // weight.shape[0])
+        kept = drop.kept(0, prod(out.shape[:-1]))
         out = drop.apply(out, kept.view(out.shape))
     return out if residual is None else out + residual
 
@@ -279,8 +281,19 @@ def _divided(name: str, x: Tensor, ranks: int) -> int:
     return x.shape[0] // ranks
 
 
-def _check_linear(name: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+def _check_linear(
+    name: str, x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None = None
+) -> None:
     """Refuse what cannot be multiplied, before anything travels."""
+    given: dict[str, Any] = {"x": x, "weight": weight}
+    given |= {"bias": bias} if bias is not None else {}
+    given |= {"residual": residual} if residual is not None else {}
+    for what, tensor in given.items():
+        check_tensor(f"{name}: {what}", tensor)
+        if tensor.dtype != x.dtype:
+            raise BadTensor(
+                f"{name}: {what} is of {tensor.dtype}, and x of {x.dtype}: convert one of them"
+            )
     if x.dim() < 1 or weight.dim() != 2 or x.shape[-1] != weight.shape[1]:
         raise BadTensor(
             f"{name}: x of shape {list(x.shape)} and a weight of {list(weight.shape)}: the last "
@@ -290,9 +303,15 @@ def _check_linear(name: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> 
         raise BadTensor(
             f"{name}: a bias of shape {list(bias.shape)}: the weight has {weight.shape[0]} rows"
         )
-    for tensor in (x, weight, *([] if bias is None else [bias])):
-        if tensor.device.type != "cpu" or tensor.dtype not in DTYPES or tensor.dtype != x.dtype:
-            raise BadTensor(
-                f"{name}: tensors of {tensor.dtype} on {tensor.device}: all must be on the CPU and "
-                "of one of float32, float64, float16, bfloat16"
-            )
+
+
+def check_tensor(what: str, given: Any) -> None:
+    """Raises: BadTensor unless it is what the operations here compute with."""
+    if not isinstance(given, Tensor):
+        raise BadTensor(f"{what} is {type(given).__name__}: give a tensor")
+    dense = given.device.type == "cpu" and given.layout == torch.strided
+    if not dense or given.dtype not in DTYPES:
+        raise BadTensor(
+            f"{what} is of {given.dtype} and {given.layout} on {given.device}: it must be dense, "
+            "on the CPU, and of float32, float64, float16 or bfloat16"
+        )

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from dlcp_client.quantities import whole
+
 
 def inductor_options(pieces: int = 0) -> dict[str, Any]:
     """Options of `torch.compile(model, options=...)`, for tensor parallelism of DTensor.
@@ -11,7 +13,9 @@ def inductor_options(pieces: int = 0) -> dict[str, Any]:
 
     Args:
         pieces: number of pieces of each product; 0: by size, and small ones stay as they are.
+
+    Raises: BadConfig.
     """
     from .compiled import OverlapPass  # noqa: PLC0415  # inductor takes half a second
 
-    return {"post_grad_custom_pre_pass": OverlapPass(pieces)}
+    return {"post_grad_custom_pre_pass": OverlapPass(whole("pieces", pieces))}

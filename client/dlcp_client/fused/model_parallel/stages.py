@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dlcp_client.fused.model_parallel.groups import AnyGroup, group_of
-from dlcp_client.fused.model_parallel.layers import DTYPES
+from dlcp_client.fused.model_parallel.layers import check_tensor
 from dlcp_client.fused.model_parallel.messages import (
     MOST_DIMENSIONS,
     Description,
@@ -19,6 +19,7 @@ from dlcp_client.fused.model_parallel.messages import (
     Message,
 )
 from dlcp_client.group import Group
+from dlcp_client.quantities import whole
 from dlcpd.contract.errors import BadConfig, BadTensor
 
 
@@ -36,17 +37,15 @@ def send_next(x: Tensor, *, stages: AnyGroup, pieces: int = 0) -> Tensor:
 
     Raises: BadConfig, BadTensor, ArenaFull, or the error that ended an operation.
     """
-    pipeline = _pipeline("send_next", stages)
+    pipeline, pieces = _pipeline("send_next", stages), whole("pieces", pieces)
     if pipeline.rank + 1 == pipeline.size:
         raise BadConfig(
             f"send_next: stage {pipeline.rank} is the last one: compute the loss instead"
         )
-    valid = x.device.type == "cpu" and x.dtype in DTYPES
-    if not valid or not 1 <= x.dim() <= MOST_DIMENSIONS:
+    check_tensor("send_next: x", x)
+    if not 1 <= x.dim() <= MOST_DIMENSIONS:
         raise BadTensor(
-            f"send_next: a tensor of {x.dtype} on {x.device} with shape {list(x.shape)}: it must "
-            f"be of float32, float64, float16 or bfloat16, on the CPU, and have 1 to "
-            f"{MOST_DIMENSIONS} dimensions"
+            f"send_next: x of shape {list(x.shape)} must have 1 to {MOST_DIMENSIONS} dimensions"
         )
     kind: Any = _Sent
     message = Message(pipeline, pipeline.rank + 1)

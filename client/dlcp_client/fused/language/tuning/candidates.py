@@ -12,7 +12,7 @@ from typing import Final
 from torch import fx
 
 from dlcp_client.fused.language.grouping import fused
-from dlcp_client.fused.language.kernels import KERNELS, Hand, region_of
+from dlcp_client.fused.language.kernels import KERNELS, Hand, checked_kernel, region_of
 from dlcp_client.fused.language.layouts import layout_of, shape_of
 from dlcp_client.fused.language.operations import REDUCE_SCATTER, UPDATE
 from dlcp_client.fused.language.program import FusedProgram
@@ -46,8 +46,7 @@ def candidates(program: FusedProgram, kernel: str = "auto") -> list[Candidate]:
 
     Raises: BadConfig for an unknown kernel.
     """
-    if kernel not in KERNELS:
-        raise BadConfig(f"kernel {kernel!r:.40} is not known: use {', '.join(KERNELS)}")
+    checked_kernel(kernel)
     kernels = [one for one in KERNELS if one != "auto"] if kernel == "auto" else [kernel]
     found, texts = list[Candidate](), set[str]()
     for name, made in _schedules(program):

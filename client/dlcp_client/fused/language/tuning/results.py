@@ -16,7 +16,7 @@ from dlcp_client.fused.language.costs import Rates
 from dlcp_client.fused.language.execution import every
 from dlcp_client.group import Group
 from dlcpd import __version__
-from dlcpd.contract.errors import RanksDisagree
+from dlcpd.contract.errors import BadConfig, RanksDisagree
 from dlcpd.ipc.held_folder import PRIVATE_FOLDER, HeldFolder
 
 CLASS: Final = 1e9  # bit/s; other classes double or halve it. No usual rate is at a border of two
@@ -116,6 +116,8 @@ class Results:
     @classmethod
     def of_user(cls, folder: str | Path | None = None) -> "Results":
         """`folder`: by default "dlcpd/tuning" in the user's cache."""
+        if not isinstance(folder, str | Path | None):
+            raise BadConfig(f"folder={folder!r:.40} is not valid: give a path")
         if folder is not None:
             return cls(Path(folder))
         cache = Environment.read().cache

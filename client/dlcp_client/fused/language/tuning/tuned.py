@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from dlcp_client.fused.language.costs import Rates, predicted
-from dlcp_client.fused.language.execution import LoweredProgram, agree
+from dlcp_client.fused.language.execution import LoweredProgram, agree, check_parts
 from dlcp_client.fused.language.explanation import explain
+from dlcp_client.fused.language.kernels import checked_kernel
 from dlcp_client.fused.language.layouts import shape_of
-from dlcp_client.fused.language.oracle import check_input
+from dlcp_client.fused.language.oracle import check_input, check_mapping
 from dlcp_client.fused.language.program import FusedProgram
 from dlcp_client.fused.language.tuning.candidates import NODE_BY_NODE, Candidate, candidates, kept
 from dlcp_client.fused.language.tuning.choosing import Finalists, StepChoice
@@ -201,12 +202,18 @@ def tune(
 
     Raises: BadConfig; RanksDisagree naming the first line in which programs differ; ArenaFull.
     """
+    state = {} if state is None else state
+    check_parts(program, group)
+    _checked(program, state)
+    checked_kernel(kernel)
+    results = Results.of_user(folder)
     agree(program, group)
-    return TunedProgram(program, group, state or {}, kernel, Results.of_user(folder))
+    return TunedProgram(program, group, state, kernel, results)
 
 
 def _checked(program: FusedProgram, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The state's initial values. Raises: BadConfig."""
+    check_mapping("state", state)
     names = kept(program)
     if strange := [name for name in state if name not in names]:
         raise BadConfig(
@@ -219,5 +226,5 @@ def _checked(program: FusedProgram, state: Mapping[str, Tensor]) -> dict[str, Te
             whole = state.get(node.name)
             if whole is None:
                 whole = torch.zeros(shape_of(node), dtype=node.meta["val"].dtype)
-            found[node.name] = check_input(node, whole).clone()
+            found[node.name] = check_input(node, whole).detach().clone()
     return found
