@@ -141,6 +141,11 @@ def _empty(ranks: Any) -> Iterator[bool]:
             out.sum().backward()  # type: ignore[no-untyped-call]  # torch
             count = rows * ranks.size if layer is fused.all_gather_linear else rows
             yield torch.equal(out, torch.zeros(count, 5)) and x.grad is not None
+    more: dict[str, Any] = {"residual": torch.ones(4, 0), "dropout": 0.5}
+    yield fused.row_parallel(torch.ones(4, 3), torch.ones(0, 3), group=ranks, **more).shape == (
+        4,
+        0,
+    )
 
 
 def two_stages(rank: int, store: str, world: int) -> dict[str, Any]:

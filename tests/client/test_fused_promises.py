@@ -112,6 +112,23 @@ BAD_INPUT: Final = {
         "language/test_transformations.py::test_what_would_change_the_meaning_is_refused"
     ),
     "a program with wrong layouts": "language/test_layouts.py::test_a_wrong_program_is_refused",
+    "a declaration, a shape or a constant that is none": (
+        "language/test_layouts.py::test_a_wrong_shape_is_refused"
+    ),
+    "arguments of lower, before ranks communicate": (
+        "language/test_lowering.py::test_a_mistake_is_named_before_ranks_communicate"
+    ),
+    "two updated inputs in the same memory": (
+        "language/test_lowering.py::"
+        "test_memory_that_cannot_be_updated_is_named_before_anything_travels"
+    ),
+    "arguments of divided layers": (
+        "client/test_model_parallel.py::test_mistaken_arguments_of_each_layer"
+    ),
+    "arguments of register": f"{REFUSALS}::test_mistaken_arguments_are_named",
+    "settings of an optimizer": (
+        "client/test_program_optimizer.py::test_mistaken_settings_are_named"
+    ),
     "a program whose ranks differ": "language/test_lowering.py::test_mistakes_are_named",
     "a tuned program whose ranks differ": "language/test_tuned.py::test_mistakes_are_named",
     "an optimizer or an option that cannot be sharded": (

@@ -147,7 +147,7 @@ REFUSED: list[tuple[Body, dict[str, fl.Layout], str]] = [
     ),
     (lambda x: x * OUTSIDE, {"x": R}, r"test_layouts.py:\d+: it uses a tensor from outside"),
     (lambda x: x * torch.tensor([1.0, 2, 3, 4]), {"x": R}, "from outside the program: make it"),
-    (lambda x: "text", {"x": R}, "must return tensors, and returned str"),
+    (lambda x: "text", {"x": R}, "> cannot be traced: it must return tensors, and returned str"),
     (lambda x: [x.fill_(0), x][1:], {"x": R}, "changes a tensor in place: use update"),
     (lambda x: (x[0].fill_(0), x)[1], {"x": R}, "fill_ .*changes a tensor in place: use update"),
     (lambda x: x * x.sum().item(), {"x": R}, "_local_scalar_dense .*reads a value of a tensor"),
