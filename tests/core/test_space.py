@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from dlcpd.core.paths.space import (
     unwrap,
 )
 from dlcpd.core.wire.control import SpaceCredit
+from dlcpd.core.wire.header import ASK
 
 WRAP = 1 << 32
 MS = 1e-3
@@ -28,6 +30,18 @@ def credit(
 
 def sender(sent: int, acked: int = 0) -> SpaceSender:
     return SpaceSender(sent=sent, acked=acked, arrived=acked)
+
+
+@pytest.mark.parametrize(
+    ("pace", "marks"), [(0.0, 8), (100.0, 2), (500.0, 2), (1000.0, 4), (2500.0, 8)]
+)
+def test_a_slow_link_carries_fewer_datagrams_that_ask(pace: float, marks: int) -> None:
+    """Each comes by itself, and has a CREDIT of its own. 500 datagrams per second are 6 Mb/s."""
+    sending = sender(16)
+    sending.congestion.window, sending.congestion.pace = 64.0, pace
+    flags = np.zeros(16, np.uint8)  # a quarter of the window
+    sending.ask(flags, 64, 1440)
+    assert np.flatnonzero(flags & ASK).tolist() == list(range(16 - marks, 16))
 
 
 # --- numbers on the wire ------------------------------------------------------------

@@ -32,6 +32,7 @@ MARKS: Final = 8  # last datagrams of a part that carry ASK: it survives some lo
 ASK_TIME: Final = 2e-3  # seconds of sending between two ASKs at most: the window covers the round
 # trip and this time
 LEAST_ASKED: Final = 16  # packets, least part of a window for which credit is asked then
+MARKS_TIME: Final = 4e-3  # seconds that they take at most, below 25 Mb/s
 MARKS_OFTEN: Final = 2  # as MARKS, where credit is asked for so often: the next ASK is near
 SMALL_SEND: Final = 12  # packets; fewer are not worth a system call while others are out
 
@@ -179,6 +180,8 @@ class SpaceSender:
         limit = self.limit(credit)
         every = min(max(limit // ASKS_PER_WINDOW, min(limit // 2, MARKS), 1), most)
         marks = min(MARKS, max(every // 2, 1))  # all of a small window would carry ASK three times
+        if self.congestion.pace:  # a slow link brings each of them, and its CREDIT, by itself
+            marks = min(marks, max(int(self.congestion.pace * MARKS_TIME), MARKS_OFTEN))
         often = max(int(self.congestion.pace * ASK_TIME), LEAST_ASKED)
         if often < every:
             every, marks = often, MARKS_OFTEN
