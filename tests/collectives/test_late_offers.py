@@ -1,5 +1,5 @@
-"""Offers to waive segments that the network delivers again later, between those that follow them:
-nothing is lost, and nothing is added twice (P4)."""
+"""The network repeats an earlier offer to waive segments after a later one: no segment is lost, and
+none is added twice (P4)."""
 
 import random
 from collections import defaultdict

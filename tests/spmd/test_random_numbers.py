@@ -12,6 +12,7 @@ from dlcp_client.spmd.capture import Kind
 from dlcp_client.spmd.choice import Costs
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.planning import plan
+from dlcp_client.spmd.random_numbers import LARGEST, Draws
 from dlcpd.contract.errors import BadConfig
 from tests.spmd.one_device import run
 
@@ -99,6 +100,17 @@ def test_draws_without_replacement_follow_the_weights() -> None:
     assert (numbers.sort(1).values == torch.tensor([1, 2, 3])).all()
     first = numbers[:, 0].bincount(minlength=4) / 1000
     torch.testing.assert_close(first, torch.tensor([0, 1 / 8, 2 / 8, 5 / 8]), rtol=0, atol=0.06)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("bits", [0, LARGEST - 1])
+def test_the_outermost_bits_give_finite_noise(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, bits: int
+) -> None:
+    """One float32 in 2^25 is rounded up to 1."""
+    monkeypatch.setattr(Draws, "_bits", lambda _self, shape: torch.full(list(shape), bits))
+    drawn = Draws().exponential(torch.empty(3, dtype=dtype))
+    assert (drawn > 0).all() and drawn.log().isfinite().all()
 
 
 @pytest.mark.parametrize("train", [False, True])

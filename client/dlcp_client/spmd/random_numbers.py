@@ -77,9 +77,11 @@ class Draws:
         return (self._bits(shape) >> (DIGITS - digits)).to(dtype) * 2.0**-digits
 
     def _log(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """Logarithms of numbers in (0, 1]. Half precision would round most of them alike."""
+        """Logarithms of numbers in (0, 1), as torch's own: a logarithm of 0 follows them in noise
+        of Gumbel. Half precision would round most of them alike."""
         wide = torch.float64 if dtype == torch.float64 else torch.float32
-        return ((self._bits(shape) + 1).to(wide) * 2.0**-DIGITS).log()
+        found = ((self._bits(shape) + 1).to(wide) * 2.0**-DIGITS).log()
+        return found.clamp(max=-torch.finfo(wide).eps / 2)
 
     def dropout(self, x: Tensor, p: float, train: bool | None = True) -> Any:
         if train is False or not p:
