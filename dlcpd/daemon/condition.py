@@ -6,7 +6,7 @@ from typing import Final
 
 from dlcpd.contract.inquiries import Health
 
-PATIENCE: Final = 30.0  # seconds, where no service manager has a watchdog: as in our unit
+PATIENCE: Final = 60.0  # seconds, where no service manager has a watchdog: as in our unit
 
 
 class Condition:

@@ -31,10 +31,6 @@ class Notifier:
             self._sock.close()
             self._sock = None
 
-    def __bool__(self) -> bool:
-        """Whether there is a manager."""
-        return bool(self._address)
-
     def __call__(self, state: str) -> None:
         if not self._address:
             return

@@ -27,7 +27,7 @@ def runs(pid: int) -> bytes:
     """A text that changes each time the process's first thread gets a CPU, also to be stopped by a
     signal; empty if the kernel does not tell. Source: sched-stats.rst, "/proc/<pid>/schedstat".
 
-    An idle daemon calls it every 15 s, with cold caches: a file object would take three times as
+    An idle daemon calls it every 45 s, with cold caches: a file object would take three times as
     long.
     """
     try:

@@ -161,7 +161,6 @@ class Service:
                 self._condition,
                 self._watchdog,
                 self._session_socket,
-                idle=lambda: not len(self._sessions.table),
             )
         )
         await self._ending.wait()

@@ -1,15 +1,17 @@
 """How often the watch wakes an idle daemon, and how long it waits for an answer."""
 
 import asyncio
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from dlcpd.daemon import watchdog
-from dlcpd.daemon.condition import Condition
+from dlcpd.daemon.condition import PATIENCE, Condition
 from dlcpd.daemon.notify import Notifier
 
 LIMIT = 40.0
+UNITS: Final = sorted(Path(__file__).parents[2].glob("deploy/systemd/dlcpd*.service"))
 QUARTER = LIMIT / watchdog.ROUNDS
 
 
@@ -36,10 +38,8 @@ class Sleepers:
         return False
 
 
-@pytest.mark.parametrize("manager", [False, True])
-@pytest.mark.parametrize("idle", [False, True])
-def test_an_idle_daemon_without_a_manager_wakes_each_three_quarters_of_its_limit(
-    monkeypatch: pytest.MonkeyPatch, *, manager: bool, idle: bool
+def test_engines_that_sleep_are_looked_at_after_three_quarters_of_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engines: Any = Sleepers(True, True, False, False)
 
@@ -51,18 +51,20 @@ def test_an_idle_daemon_without_a_manager_wakes_each_three_quarters_of_its_limit
 
     monkeypatch.setattr("dlcpd.daemon.watchdog.asyncio.sleep", sleep)
     socket: Any = Socket()
-    notify = Notifier("/nowhere" if manager else "")
-    watch = watchdog.watch(engines, Condition(LIMIT), notify, socket, lambda: idle)
     with pytest.raises(Over):
-        asyncio.run(watch)
-    notify.close()
-    long, short = (3 * QUARTER, QUARTER) if idle and not manager else (2 * QUARTER, 2 * QUARTER)
+        asyncio.run(watchdog.watch(engines, Condition(LIMIT), Notifier(""), socket))
     assert engines.waits == [
         ("sleep", QUARTER),
-        ("sleep", long),
-        ("sleep", long),
-        ("answer", short),  # it no longer sleeps: look and answer take the limit together
+        ("sleep", 3 * QUARTER),
+        ("sleep", 3 * QUARTER),
+        ("answer", QUARTER),  # they no longer sleep: look and answer take the limit together
         ("sleep", QUARTER),
         ("answer", QUARTER),
         ("sleep", QUARTER),
     ]
+
+
+def test_our_unit_has_the_limit_of_a_daemon_alone() -> None:
+    assert len(UNITS) == 2
+    for unit in UNITS:
+        assert f"WatchdogSec={PATIENCE:g}\n" in unit.read_text()

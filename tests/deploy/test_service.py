@@ -148,7 +148,7 @@ def test_crash(machine: Machine, measured: Measured) -> None:
 
 @pytest.fixture(scope="module")
 def watched(machine: Machine) -> Iterator[None]:
-    """A watchdog that does not wait for 30 s."""
+    """A watchdog that does not wait for 60 s."""
     change(machine, "dlcpd.service", "WatchdogSec=3")
     machine.run("systemctl restart dlcpd.service")
     yield
