@@ -74,8 +74,7 @@ PROMISES: Final = {
         "io/test_computed.py::test_the_end_of_a_client_between_due_and_computed_is_told_to_the_peers",
     ),
     "models on devices have their optimizer on the host": (
-        "client/device/test_training.py::"
-        "test_fused_updates_a_device_in_host_memory_as_it_does_the_cpu",
+        "client/device/test_training.py::test_fused_updates_a_device_as_it_does_the_cpu",
     ),
     "the examples run": (
         f"{FUSED}::test_the_example_runs_under_torchrun",

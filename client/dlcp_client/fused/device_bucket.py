@@ -1,15 +1,18 @@
-"""Buckets of parameters on a device: weights, gradients and updates are in host memory.
+"""Buckets of parameters on a device, whose weights and averages are in host memory.
 
-Gradients reach the daemon through host memory in any case. So the optimizer's state, and weights in
-float32, need no memory of the device; only gradients leave it, and new weights return.
+Gradients reach the daemon through host memory in any case. With updates there, the optimizer's
+state, and weights in float32, need no memory of the device; only gradients leave it, and new
+weights return. With updates on the device, this rank's averages return, and its new weights leave.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from dlcp_client.device.registry import device_of
 from dlcp_client.device.seam import Event
 from dlcp_client.fused.flat_bucket import FlatBucket, Slot
 
@@ -82,11 +85,30 @@ class DeviceBucket(FlatBucket):
     def _read(self, slot: Slot) -> None:
         parameter: Any = slot.parameter
         self.weights[slot.start : slot.stop].view(parameter.shape).copy_(parameter.detach())
+        self.changes += 1
         self._seen[id(parameter)] = SeenValues(parameter.data_ptr(), _version(parameter))
 
     def _await_delivered(self) -> None:
         while self._delivered:
             self._delivered.pop(0).wait()
+
+
+class UpdatedOnDevice(DeviceBucket):
+    """A bucket whose parameters stay on their devices, where this rank's part is updated, too."""
+
+    __slots__ = ()
+    updates_there = True
+
+    @property
+    def updates_on(self) -> torch.device:
+        return self.slots[0].parameter.device
+
+
+def kind_of_buckets(parameters: Iterable[torch.Tensor], where: str) -> type[FlatBucket]:
+    """For parameters that `suitability` admits."""
+    if all(device_of(parameter) is None for parameter in parameters):
+        return FlatBucket
+    return UpdatedOnDevice if where == "device" else DeviceBucket
 
 
 def _version(parameter: torch.Tensor) -> int:

@@ -2,12 +2,16 @@
 
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
+import torch
 from torch import nn
 from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from dlcp_client.fused.device_bucket import kind_of_buckets
+from dlcp_client.fused.flat_bucket import division_of, flat_buckets
 from dlcp_client.fused.lamb import LAMB
 from dlcp_client.fused.registration import FusedRegistration
 from dlcp_client.fused.suitability import trained
@@ -19,6 +23,9 @@ from dlcp_client.quantities import switch
 from dlcp_client.session import Session
 from dlcpd.contract.errors import BadConfig
 from dlcpd.contract.policy import EXACT, LossPolicy
+
+# By the policy's `gather`: dtype to which weights are rounded
+ROUNDED: Final[dict[str, torch.dtype | None]] = {"": None, "bf16": torch.bfloat16}
 
 
 def register(  # noqa: PLR0913  # all but the first three by keyword
@@ -47,7 +54,7 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
 
     Args:
         model: a module, plain or in a DistributedDataParallel, which then averages nothing; on the
-            CPU, or with `where="host"` on CUDA devices. Every trained parameter gets a gradient in
+            CPU, or with `where` on CUDA devices. Every trained parameter gets a gradient in
             each step.
         optimizer: SGD, Adam or AdamW of torch.optim, or `fused.LAMB`. If it has a state, as from a
             checkpoint, that is equal on all ranks, and each keeps its part.
@@ -58,8 +65,10 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
         scaler: the GradScaler of the training, if it has one.
         eager: update within backward(), with the optimizer's settings at that time, so that weights
             travel sooner. Without clipping, `scaler`, LAMB and `discard`.
-        where: "host": of a model on devices, averages, updates, the optimizer's state and float32
-            weights are in host memory; parameters may be float16 or bfloat16, too.
+        where: of a model on devices, whose weights and averages have memory of the host, too, in
+            float32; parameters may be float16 or bfloat16. "host": updates and the optimizer's
+            state are there. "device": this rank's part is updated on its device, which keeps the
+            state.
         tune: compare three ways of a step in the first steps, and go on with the fastest: in one
             operation; in a reduce-scatter and an all-gather; in an all-reduce, where each rank has
             the whole state. Weights are equal, to the bit. A later job reads the result from the
@@ -90,9 +99,15 @@ def register(  # noqa: PLR0913  # all but the first three by keyword
             session = connect(arena_bytes=arena_bytes, timeout=timeout, config=config)
             undo.callback(session.close)
         _copy_from_rank_0(session, module)
-        made = FusedRegistration(
-            session, rules, optimizer, list(parameters.values()), eager=eager, undo=undo
+        buckets = flat_buckets(
+            session,
+            optimizer.param_groups,
+            list(parameters.values()),
+            ROUNDED[rules.policy.gather],
+            kind_of_buckets(parameters.values(), where),
+            division=division_of(session.hosts, eager=eager, exact=rules.policy.mode == "exact"),
         )
+        made = FusedRegistration(session, rules, optimizer, buckets, eager=eager, undo=undo)
         if ddp is not None:
             made.replace_averaging_of(ddp)
         if scaler is not None:

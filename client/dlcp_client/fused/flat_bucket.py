@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import torch
 from torch import nn
@@ -63,6 +63,7 @@ class Slice(NamedTuple):
 class FlatBucket:
     """Tensors of the arena; from `enter` to `leave`, the parameters are views of `weights`."""
 
+    updates_there: ClassVar[bool] = False  # whether updates run on the device of the parameters
     session: Session
     group: int  # number of the optimizer's group
     slots: tuple[Slot, ...]
@@ -71,6 +72,7 @@ class FlatBucket:
     missing: int  # gradients that this step has not brought
     # dtype to which weights are rounded before they travel; their owner keeps them as they were
     rounded: torch.dtype | None = None
+    changes: int = 0  # that `take_changes` has found so far
     placed: tuple[PlacedGradient, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,6 +91,11 @@ class FlatBucket:
     def unit(self) -> int:
         """Bytes of an element."""
         return self.weights.itemsize
+
+    @property
+    def updates_on(self) -> torch.device:
+        """The device of the tensors that an update reads and writes."""
+        return self.weights.device
 
     @staticmethod
     def dtype_of(parameter: torch.Tensor) -> torch.dtype:

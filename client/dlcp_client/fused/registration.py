@@ -12,10 +12,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from dlcp_client.device.registry import device_of
 from dlcp_client.fused.changes import ScaledStep, clip_norm
-from dlcp_client.fused.device_bucket import DeviceBucket
-from dlcp_client.fused.flat_bucket import FlatBucket, division_of, flat_buckets
+from dlcp_client.fused.flat_bucket import FlatBucket
 from dlcp_client.fused.gradient_step import GradientStep
 from dlcp_client.fused.lamb import LAMB
 from dlcp_client.fused.layer_norms import LayerNorms
@@ -39,10 +37,6 @@ METHODS: Final = {
 }
 
 
-# By the policy's `gather`: dtype to which weights are rounded
-ROUNDED: Final[dict[str, torch.dtype | None]] = {"": None, "bf16": torch.bfloat16}
-
-
 class FusedRegistration(ModelRegistration):
     """The result of `register`."""
 
@@ -53,30 +47,26 @@ class FusedRegistration(ModelRegistration):
         session: Session,
         rules: Rules,
         optimizer: Optimizer,
-        parameters: list[nn.Parameter],
+        buckets: Sequence[FlatBucket],
         *,
         eager: bool,
         undo: ExitStack,
     ) -> None:
-        """`undo`: gets what ends the registration; see `keep`."""
+        """`buckets`: of all parameters; `undo`: gets what ends the registration; see `keep`."""
         super().__init__(session, rules)
         self.session: Session = session
         self._optimizer, self._eager = optimizer, eager
         self._methods = {name: getattr(optimizer, name) for name in (*METHODS, *REFUSED)}
-        rounded = ROUNDED[rules.policy.gather]
-        kind = FlatBucket if device_of(parameters[0]) is None else DeviceBucket
-        division = division_of(session.hosts, eager=eager, exact=rules.policy.mode == "exact")
-        groups = optimizer.param_groups
-        self._buckets = flat_buckets(session, groups, parameters, rounded, kind, division=division)
-        self._shards = [ShardUpdate(bucket, optimizer) for bucket in self._buckets]
+        self._buckets = buckets
+        self._shards = [ShardUpdate(bucket, optimizer) for bucket in buckets]
         self._updates = [shard.update for shard in self._shards]
         self._watch = OptimizerWatch(optimizer, self._shards)
-        self._gradients = GradientStep(session, rules, self._buckets)
+        self._gradients = GradientStep(session, rules, buckets)
         self._norms = LayerNorms(session.world, self._shards) if type(optimizer) is LAMB else None
         self._tuned: TunedSteps | None = None
         self._averages = True
         self._undo = undo
-        self._take_over(parameters)
+        self._take_over([slot.parameter for bucket in buckets for slot in bucket.slots])
 
     @property
     def state_bytes(self) -> int:

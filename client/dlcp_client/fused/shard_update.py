@@ -9,92 +9,84 @@ from torch.optim import Optimizer
 from dlcp_client.fused.flat_bucket import FlatBucket, Slice
 from dlcp_client.fused.lamb import LAMB, move, squares
 from dlcp_client.fused.program_optimizer import ProgramOptimizer
+from dlcp_client.fused.update_place import place_of
 
 State = dict[str, Any]  # by torch's name: tensors, of the elements of a parameter or of a bucket
 
 
 class Part:
     """Elements of a bucket that are updated together: an optimizer of their own, whose parameters
-    are slices of the bucket's, or masters of these if the weights travel rounded."""
+    are tensors of a place (see `update_place`)."""
 
     def __init__(self, bucket: FlatBucket, like: Optimizer, start: int, stop: int) -> None:
         """`like`: the training's optimizer."""
-        self._bucket = bucket
-        self._weights = {
-            one: bucket.weights[one.start : one.stop] for one in bucket.slices(start, stop)
-        }
-        self._tensors = self._weights
-        if bucket.rounded is not None:
-            self._tensors = {one: tensor.clone() for one, tensor in self._weights.items()}
+        self._place = place_of(bucket, start, stop)
         made: Any = like  # of one of the classes that `suitability` admits
         self._kernel: dict[str, bool] = {}
         self._optimizer: Optimizer | None = None  # None: padding only
-        if not self._tensors:
+        if not self._place.tensors:
             return
         if isinstance(like, LAMB | ProgramOptimizer):
-            self._optimizer = made.of_parts(self._tensors.values())
+            self._optimizer = made.of_parts(self._place.tensors.values())
         else:
             self._kernel = {"fused": True}
-            self._optimizer = type(made)(self._tensors.values(), **self._kernel)
+            self._optimizer = type(made)(self._place.tensors.values(), **self._kernel)
 
     def step(self, settings: Mapping[str, Any]) -> None:
         """Update the slices from their averages. `settings`: the present ones of the group."""
         if self._optimizer is None:
             return
         self._optimizer.param_groups[0].update({**settings, **self._kernel, "foreach": None})
-        self._take_changes()
-        for one, tensor in self._tensors.items():
-            tensor.grad = self._gradient(one)
+        place = self._place
+        place.take_changes()
+        place.take_averages()
+        for one, tensor in place.tensors.items():
+            tensor.grad = place.averages[one]
         self._optimizer.step()
-        self._publish()
+        place.publish()
 
     def direct(self, settings: Mapping[str, Any], squared: torch.Tensor) -> None:
         """Of LAMB: replace the averages by directions, and add the squares of weights and
         directions to `squared[:, parameter]`."""
-        self._take_changes()
-        for one, tensor in self._tensors.items():
+        place = self._place
+        place.take_changes()
+        place.take_averages()
+        for one, tensor in place.tensors.items():
             assert isinstance(self._optimizer, LAMB)  # noqa: S101  # see `LayerNorms`
-            way = self._optimizer.direction(tensor, self._gradient(one), settings)
-            squared[:, one.slot] += torch.stack((squares(tensor), squares(way)))
+            way = self._optimizer.direction(tensor, place.averages[one], settings)
+            both = torch.stack((squares(tensor), squares(way)))
+            squared[:, one.slot] += both.to(squared.device)
 
     def move(self, settings: Mapping[str, Any], ratios: torch.Tensor) -> None:
         """Of LAMB, after `direct`: update the slices. `ratios`: by parameter of the bucket."""
-        for one, tensor in self._tensors.items():
-            move(tensor, self._gradient(one), settings, float(ratios[one.slot]))
-        self._publish()
+        for one, tensor in self._place.tensors.items():
+            move(tensor, self._place.averages[one], settings, float(ratios[one.slot]))
+        self._place.publish()
 
     def forget(self) -> None:
         """Drop the state, not the weights."""
         if self._optimizer is not None:
             self._optimizer.state.clear()
 
+    def fill(self, loaded: State, steps: int | None) -> None:
+        """Go on from the state of a bucket after `steps`; None: its optimizer counts none."""
+        for one, state in self.states:
+            place = self._place.tensors[one].device
+            for name, whole in loaded.items():
+                state[name] = whole[one.start : one.stop].to(place, copy=True)
+            if steps is not None:
+                state["step"] = torch.tensor(float(steps), device=place)
+
     def put_masters(self, whole: torch.Tensor) -> None:
         """Write the masters to a tensor of the bucket's size."""
-        self._take_changes()
-        for one, master in self._tensors.items():
+        self._place.take_changes()
+        for one, master in self._place.tensors.items():
             whole[one.start : one.stop] = master
-
-    def _take_changes(self) -> None:
-        """A weight that is not its rounded master was changed since, as by load_state_dict()."""
-        if (kind := self._bucket.rounded) is None:
-            return
-        for one, master in self._tensors.items():
-            weight = self._weights[one]
-            master.copy_(torch.where(master.to(kind).to(master.dtype) == weight, master, weight))
-
-    def _publish(self) -> None:
-        """Give the masters to the engine, which rounds them."""
-        if self._bucket.rounded is not None:
-            for one, master in self._tensors.items():
-                self._weights[one].copy_(master)
-
-    def _gradient(self, one: Slice) -> torch.Tensor:
-        return self._bucket.gradients[one.start : one.stop]
 
     @property
     def states(self) -> Iterator[tuple[Slice, State]]:
         """The state of each slice."""
-        for one, tensor in self._tensors.items():
+        for one, tensor in self._place.tensors.items():
             assert self._optimizer is not None  # noqa: S101  # it has a slice
             yield one, self._optimizer.state[tensor]
 
@@ -113,7 +105,8 @@ class ShardUpdate:
         self.ratios: torch.Tensor | None = None  # of LAMB, by parameter, in this step
         self._parts: dict[tuple[int, int], Part] = {}
         if isinstance(optimizer, LAMB | ProgramOptimizer):
-            optimizer.of_parts([bucket.weights])  # compiles for its dtype now, not within a step
+            # compiles for its dtype now, not within a step
+            optimizer.of_parts([bucket.weights.new_empty(0, device=bucket.updates_on)])
         self._everywhere = False  # whether each rank updates all of the bucket
         self._kept: tuple[str, ...] = ()  # names of the state that updates have kept
         self._loaded: State = {}  # all of the bucket's, on every rank, until the next step
@@ -245,11 +238,8 @@ class ShardUpdate:
 
     def _fill(self, part: Part) -> None:
         """Give a part that is new, or has forgotten its state, what is loaded."""
-        for one, state in part.states if self._loaded else ():
-            for name, whole in self._loaded.items():
-                state[name] = whole[one.start : one.stop].clone()
-            if self.counts:
-                state["step"] = torch.tensor(float(self.steps))
+        if self._loaded:
+            part.fill(self._loaded, self.steps if self.counts else None)
 
     def _states(self) -> Iterator[tuple[Slice, State]]:
         for part in self._parts.values():

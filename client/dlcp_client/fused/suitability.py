@@ -22,7 +22,7 @@ OPTIMIZERS: Final = (
 )
 DTYPES: Final = (torch.float32, torch.float64)
 HALVES: Final = (torch.float16, torch.bfloat16)  # of parameters on a device
-PLACES: Final = ("", "host")  # values of `where`
+PLACES: Final = ("", "host", "device")  # values of `where`
 KINDS: Final = ("cpu", "cuda")  # of devices
 _REFUSED: Final = ("capturable", "differentiable")  # options that the kernels on the CPU lack
 _INSTEAD: Final = "or use ddp.register for this training"
@@ -57,10 +57,12 @@ def trained(
         )
     found = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if where not in PLACES:
-        raise BadConfig(f'where={where!r:.40}: give "host", or leave it out for a model on the CPU')
+        raise BadConfig(
+            f'where={where!r:.40}: give "host" or "device", or leave it out for a model on the CPU'
+        )
     for name, parameter in found.items():
         _check_parameter(name, parameter, where)
-    _check_one_place(found)
+    _check_one_place(found, where)
     _check_same(found, optimizer)
     return found
 
@@ -97,7 +99,8 @@ def _check_parameter(name: str, parameter: nn.Parameter, where: str) -> None:
     device = device_of(parameter)
     if device is not None and not where:
         raise BadTensor(
-            f'{what} is on {device.name}: give where="host" to update it in host memory, {_INSTEAD}'
+            f'{what} is on {device.name}: give where="host" to update it in host memory, or '
+            f'where="device" to update it there, {_INSTEAD}'
         )
     dtypes = DTYPES if device is None else (*DTYPES, *HALVES)
     if parameter.dtype not in dtypes:
@@ -107,12 +110,17 @@ def _check_parameter(name: str, parameter: nn.Parameter, where: str) -> None:
         raise BadTensor(f"{what} is not contiguous: make it contiguous, {_INSTEAD}")
 
 
-def _check_one_place(found: dict[str, nn.Parameter]) -> None:
+def _check_one_place(found: dict[str, nn.Parameter], where: str) -> None:
     by_place = {device_of(parameter) is None: name for name, parameter in found.items()}
     if len(by_place) > 1:
         raise BadTensor(
             f"parameter {by_place[True]!r} is on the CPU, and {by_place[False]!r} on a device: "
             f"move all to devices, or all to the CPU"
+        )
+    if where == "device" and True in by_place:
+        raise BadTensor(
+            f'parameter {by_place[True]!r} is on the CPU: where="device" is for models on devices, '
+            f"leave it out"
         )
 
 

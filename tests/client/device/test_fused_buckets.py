@@ -93,11 +93,16 @@ def test_where_is_named_for_a_model_on_a_device() -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     with pytest.raises(BadTensor, match=r"is torch.bfloat16: fused updates float32 and float64"):
         trained(net, optimizer, EXACT, "host")  # on the CPU
-    with pytest.raises(BadConfig, match=r"where='gpu': give \"host\""):
+    with pytest.raises(BadConfig, match=r"where='gpu': give \"host\" or \"device\""):
         trained(net, optimizer, EXACT, "gpu")
+    with pytest.raises(BadTensor, match=r"is on the CPU: where=\"device\" is for models"):
+        trained(net.float(), optimizer, EXACT, "device")
     with FakeDevice(seed=1).holding_all():
-        assert set(trained(net, optimizer, EXACT, "host")) == {"weight", "bias"}
-        with pytest.raises(BadTensor, match=r"'weight' is on fake:0: give where=\"host\""):
+        for where in ("host", "device"):
+            assert set(trained(net.bfloat16(), optimizer, EXACT, where)) == {"weight", "bias"}
+        with pytest.raises(
+            BadTensor, match=r"'weight' is on fake:0: give where=\"host\" .* where=\"device\""
+        ):
             fused.register(net, optimizer)
 
 

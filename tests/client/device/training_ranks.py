@@ -63,21 +63,31 @@ def _steps(
     return weights(net).numpy(), sum(p.nbytes for p in net.parameters())
 
 
-def updated_on_host(rank: int, store: str) -> dict[str, Any]:
-    """`fused` with a model on a device, by case: apart from the same on the CPU, and bytes that
-    were copied each way in the steps."""
+# Of `fused` on a device: policy, and optimizer.
+FUSED: dict[str, tuple[LossPolicy, str]] = {
+    "exact": (exact(), "AdamW"),
+    "rounded": (exact(gather="bf16"), "AdamW"),
+    "LAMB": (exact(), "LAMB"),
+    "program": (exact(), "Lion"),
+}
+
+
+def updated(rank: int, store: str, where: str) -> dict[str, Any]:
+    """`fused` with a model on a device, by case: whether it equals the same on the CPU, and bytes
+    that were copied each way in the steps."""
     found: dict[str, Any] = {}
     with group(rank, store):
-        for name, policy in (("exact", exact()), ("rounded", exact(gather="bf16"))):
-            here, _ = _fused_steps(rank, store, policy, None)
+        for name, (policy, kind) in FUSED.items():
+            here, _ = _fused_steps(rank, store, policy, kind)
             device = FakeDevice(seed=rank, name=f"fake:{rank}")
             with device.holding_all():
-                there, copied = _fused_steps(rank, store, policy, device)
+                there, copied = _fused_steps(rank, store, policy, kind, on=(device, where))
             found[name] = torch.equal(here, there)
             found[f"{name}, bytes"] = copied
         with FakeDevice(seed=rank).holding_all() as device:
-            half, _ = _fused_steps(rank, store, exact(), device, dtype=torch.bfloat16)
-        whole, _ = _fused_steps(rank, store, exact(), None)
+            on = device, where
+            half, _ = _fused_steps(rank, store, exact(), "AdamW", on=on, dtype=torch.bfloat16)
+        whole, _ = _fused_steps(rank, store, exact(), "AdamW")
         found["half"] = float((half - whole).norm() / whole.norm())
     return found
 
@@ -86,25 +96,30 @@ def _fused_steps(
     rank: int,
     store: str,
     policy: LossPolicy,
-    device: FakeDevice | None,
+    kind: str,
     *,
+    on: tuple[FakeDevice | None, str] = (None, ""),
     dtype: torch.dtype = torch.float32,
 ) -> tuple[torch.Tensor, list[float]]:
-    """Weights after STEPS of `fused`, with a change of weights in between; and what the steps
-    copied from and to the device, by the bytes of their gradients."""
+    """Weights after STEPS of `fused` and one more, with a change of weights in between; and what
+    STEPS copied from and to the device, by the bytes of their gradients."""
+    device, where = on
     net: Any = fused_ranks.network().to(dtype)
-    optimizer = fused_ranks.optimizer_of(net, "AdamW")
+    optimizer = fused_ranks.optimizer_of(net, kind)
     config = patient(rank, store, 10)
     with connect(timeout=TIMEOUT, config=config, arena_bytes=64 << 20) as session:
         if device is not None:
             arena = session._connection.arena  # noqa: SLF001  # as `watched` does
             device.spare(arena._base, arena.size)  # noqa: SLF001  # likewise
             watched(session, device)
-        handle = fused.register(
-            net, optimizer, policy, session=session, where="host" if device else ""
-        )
+        handle = fused.register(net, optimizer, policy, session=session, where=where)
         before = dict(device.copied) if device else {}
-        for number in range(STEPS):
+        for number in range(STEPS + 1):
+            if number == STEPS:  # the last one goes on from a saved state, and is not counted
+                size = STEPS * sum(p.nbytes for p in net.parameters())
+                after = dict(device.copied) if device else {}
+                copied = [(after[way] - before[way]) / size for way in before]
+                optimizer.load_state_dict(optimizer.state_dict())
             optimizer.zero_grad()
             torch.manual_seed(100 * number + rank)
             words, targets = torch.randint(0, 33, (16, 4)), torch.randn(16, 4, 5)
@@ -115,8 +130,6 @@ def _fused_steps(
                 with torch.no_grad():
                     net[1].weight.mul_(0.5)
         handle.synchronize()
-        size = STEPS * sum(p.nbytes for p in net.parameters())
-        copied = [(device.copied[way] - before[way]) / size for way in before] if device else []
         assert len(optimizer.state_dict()["state"]) == len(list(net.parameters()))
         handle.close()
     return fused_ranks.weights(net).float(), copied
