@@ -7,9 +7,10 @@ from torch import Tensor, fx, nn
 
 from dlcp_client.spmd.annotations import annotate
 from dlcp_client.spmd.capture import Kind
-from dlcp_client.spmd.choice import WORTHWHILE, Costs
+from dlcp_client.spmd.choice import Costs
 from dlcp_client.spmd.coalescing import (
     GATHERS,
+    LEAST,
     OPERATIONS,
     buckets,
     coalesced,
@@ -52,7 +53,7 @@ def test_bytes_that_take_little_time_are_worth_one_operation() -> None:
     (every,) = buckets(made)
     size = sum(one.sent for one in every)
     for count, found in ((2, 2), (3, 3), (9, OPERATIONS)):
-        slow = replace(made, costs=Costs(bytes_per_s=size / count / WORTHWHILE))
+        slow = replace(made, costs=Costs(bytes_per_s=size / count / LEAST))
         assert len(buckets(slow)) == found
 
 

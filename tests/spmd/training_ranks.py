@@ -7,7 +7,6 @@ from typing import Final
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.optim import SGD, AdamW, Optimizer
 
 from dlcp_client.spmd.module import Partitioned
@@ -15,7 +14,7 @@ from dlcp_client.spmd.partitioner import Partition
 from dlcp_client.spmd.program import Program
 from dlcp_client.spmd.runtime import GroupRanks, check_equal, device_mesh
 from tests.c10d.worlds import job
-from tests.spmd.ranks import shard
+from tests.spmd.ranks import full, shard
 from tests.spmd.trainings import CASES, Case, case
 
 STEPS: Final = 10
@@ -69,8 +68,7 @@ def _divided(given: Case, made: Partition, method: str) -> State:
     pairs = zip(given.arguments, dims, strict=True)
     found = _trained(parallel, [shard(x, one or (), given.mesh) for x, one in pairs], method)
     for name, x in parallel.state_dict().items():
-        assert isinstance(x, DTensor)
-        found[name] = x.full_tensor()
+        found[name] = full(x)
     return found
 
 

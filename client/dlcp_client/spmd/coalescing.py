@@ -16,15 +16,16 @@ import torch
 from torch import fx
 
 from .capture import Kind
-from .choice import WORTHWHILE
 from .emission import Collective
 from .halves import needed_by
 from .partitioner import Partition
 from .ratios import Ratio, ratios
 from .urgency import classes_of_gradients
 
-# Of one axis and type: the first sum starts after a quarter of the bytes.
+# Of one axis and type: the first sum starts after a quarter of the bytes, or later, since each
+# operation takes 1 ms of CPU time per rank over dlcpd.
 OPERATIONS: Final = 4
+LEAST: Final = 5e-3  # seconds of an operation
 # As whole parameters take memory, fewer of them are gathered at once.
 GATHERS: Final = 8
 METHODS: Final = {
@@ -42,7 +43,7 @@ def coalesced(partition: Partition) -> fx.Graph:
 
 def buckets(partition: Partition) -> list[Bucket]:
     """The all-reduces and reduce-scatters whose sum is a gradient and nothing else, in the order of
-    the backward pass. A bucket takes about WORTHWHILE to send, or has a fourth of the bytes of its
+    the backward pass. A bucket takes about LEAST to send, or has a fourth of the bytes of its
     kind, axis and type if that takes longer."""
     ports = partition.plan.captured.outputs
     others = {port.value for port in ports if port.kind is not Kind.GRADIENT}
@@ -53,7 +54,7 @@ def buckets(partition: Partition) -> list[Bucket]:
         is_sum = one.kind in ("all_reduce", "reduce_scatter")
         if is_sum and one.caller.op == "output" and alone:
             each[one.kind, one.axis, one.value.tensor.dtype].append(one)
-    least = WORTHWHILE * partition.costs.bytes_per_s
+    least = LEAST * partition.costs.bytes_per_s
     found: list[Bucket] = []
     for ones in each.values():
         wanted = round(sum(one.sent for one in ones) / least)

@@ -155,7 +155,7 @@ class _Pass(torch.autograd.Function):
             raise BadConfig("spmd has no gradients of gradients: leave out create_graph=True")
         gradients = ctx.program.backward(ctx.saved_tensors, tangents)
         divided = [
-            None if shard is None else gradient_of(x, shard)
+            gradient_of(x, shard) if shard is not None and isinstance(x, DTensor) else shard
             for x, shard in zip(ctx.stored, gradients, strict=False)
         ]
         return None, *divided, *gradients[len(divided) :]
