@@ -15,6 +15,7 @@ HEADER: Final = (
     "waits (ms)", "saved (MB)", "collectives", "reductions",
 )  # fmt: skip
 SPMD: Final = "spmd"
+ALONE: Final = "alone"  # each rank does the work of all
 MOST_CPU: Final = {"dtensor": 1.0, "ddp": 1.05, "fsdp2": 1.15}  # spmd / by this way
 MOST_REDUCTIONS: Final = 4
 LEAST_EFFICIENCY: Final = 0.85  # CPU of one process / of all ranks
@@ -34,7 +35,7 @@ class SpmdRow:
     backend: str
     way: str
     time: Spread  # of a step, on the slowest rank
-    cpu: float  # per step, of all processes: the median of the blocks
+    cpu: float  # per step, of all processes that share it: the median of the blocks
     over: float  # the time of spmd / that of this way
     cpu_over: float
     waits: float  # of a step: the least time in which a rank does not compute
@@ -65,21 +66,21 @@ def rows_of(found: Mapping[Key, Sequence[Block]]) -> Rows[SpmdRow]:
 
 def _row(key: Key, found: Mapping[Key, Sequence[Block]]) -> SpmdRow:
     """Raises: NotMeasured."""
-    case, backend, _ = key
+    case, backend, way = key
     blocks, ours = found[key], found[case, backend, SPMD]
     samples, time = _samples(blocks), Spread.of(_samples(blocks))
     last = blocks[-1]
     return SpmdRow(
         *key,
         time,
-        _cpu(blocks),
+        _cpu(way, blocks),
         quotient(median(_samples(ours)), time.p50),
-        quotient(_cpu(ours), _cpu(blocks)),
+        quotient(_cpu(SPMD, ours), _cpu(way, blocks)),
         time.p50 - median([max(rank["work"] for rank in block) for block in blocks]),
         max(rank["saved"] for rank in last),
         last[0]["collectives"],
         last[0]["reductions"],
-        mean([rank["loss"] for rank in last]) if key[2] != "alone" else last[0]["loss"],
+        mean([rank["loss"] for rank in last]),
         samples,
     )
 
@@ -88,8 +89,10 @@ def _samples(blocks: Sequence[Block]) -> list[float]:
     return [one for block in blocks for one in slowest([rank["times"] for rank in block])]
 
 
-def _cpu(blocks: Sequence[Block]) -> float:
-    return median([sum(rank["cpu"] for rank in block) for block in blocks])
+def _cpu(way: str, blocks: Sequence[Block]) -> float:
+    """Per step. Where each rank does all the work, that of one is the mean."""
+    each = [[rank["cpu"] for rank in block] for block in blocks]
+    return median([mean(one) if way == ALONE else sum(one) for one in each])
 
 
 def cells(row: SpmdRow) -> list[object]:
@@ -124,7 +127,7 @@ def claims(rows: Sequence[SpmdRow], *, emulated: bool) -> list[Claim]:
             found.claim(f"{where}: CPU of spmd / {row.way}", row.cpu_over, limit)
         if row.way == "ddp":
             found.claim(f"{where}: reductions", spmd.reductions or 0, MOST_REDUCTIONS)
-        if row.way == "alone":
+        if row.way == ALONE:
             efficiency = partial(quotient, row.cpu, spmd.cpu)
             found.claim(f"{where}: CPU efficiency", efficiency, LEAST_EFFICIENCY, at_most=False)
             saved = partial(quotient, spmd.saved, row.saved)
@@ -138,7 +141,7 @@ def claims(rows: Sequence[SpmdRow], *, emulated: bool) -> list[Claim]:
 def honesty(rows: Sequence[SpmdRow]) -> Iterator[str]:
     """Cases in which the divided program gains nothing (P10)."""
     for row in rows:
-        if row.way not in (SPMD, "alone") and row.over >= 1:
+        if row.way not in (SPMD, ALONE) and row.over >= 1:
             yield (
                 f"no gain of spmd in case {row.case} over {row.backend}: {row.over:.2f} of the "
                 f"time of {row.way}"

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from dlcp_lab.bench.spmd import CASES
 from dlcp_lab.bench.spmd_rank import CASES as KNOWN
 from dlcp_lab.bench.spmd_rows import (
@@ -79,6 +81,15 @@ def test_space_is_judged_against_one_process_and_on_a_network_against_gathering(
     here = {one.what.partition(": ")[2]: one.holds for one in claims(found, emulated=False)}
     assert here == {"CPU efficiency": True, "activations of spmd / alone": False}
     assert [one.holds for one in claims(found, emulated=True)] == [True, False, False]
+
+
+def test_ranks_that_each_do_all_the_work_count_as_one() -> None:
+    """CPU of two ranks: 2 x 1 s for the divided program, and 1.8 s for each that is alone."""
+    ranks = [blocks("spmd", 1.0, rank=at) + blocks("alone", 1.8, rank=at) for at in range(2)]
+    for block in (*ranks[0], *ranks[1]):
+        block["case"] = "space"
+    efficiency = claims(rows_of(by_key(ranks)), emulated=False)[0]
+    assert efficiency.value == pytest.approx(0.9) and efficiency.holds
 
 
 def test_ways_that_learn_different_things_break_a_promise() -> None:
