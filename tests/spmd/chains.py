@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dlcp_client.spmd.annotations import annotate
-from dlcp_client.spmd.choice import Costs
+from dlcp_client.spmd.costs import Costs
 from dlcp_client.spmd.marks import mesh_split
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.planning import plan

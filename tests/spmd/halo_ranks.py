@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from dlcp_client.spmd.choice import Costs
+from dlcp_client.spmd.costs import Costs
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.module import Partitioned
 from dlcp_client.spmd.planning import plan

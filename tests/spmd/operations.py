@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dlcp_client.spmd.annotations import checked
 from dlcp_client.spmd.capture import Captured, Kind, Port, Value
-from dlcp_client.spmd.choice import Costs
 from dlcp_client.spmd.collectives import Position
+from dlcp_client.spmd.costs import Costs
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.partitioner import Partition, held_as, left_as, partition_of
 from dlcp_client.spmd.propagation import plan_of

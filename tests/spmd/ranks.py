@@ -1,7 +1,9 @@
 """What one rank does with a divided model over real groups."""
 
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -20,8 +23,9 @@ from dlcp_client.c10d import ProcessGroup
 from dlcp_client.group import Group
 from dlcp_client.spmd.annotations import annotate
 from dlcp_client.spmd.collectives import MEANING
+from dlcp_client.spmd.explanation import explain
 from dlcp_client.spmd.meshes import Mesh
-from dlcp_client.spmd.module import Partitioned, partition
+from dlcp_client.spmd.module import Partitioned, measured, partition
 from dlcp_client.spmd.runtime import SMALL, GroupRanks, check_equal, device_mesh
 from dlcpd.contract.errors import BadConfig, RanksDisagree
 from tests.spmd.models import TENSOR_PARALLEL, convolutions, gpt, perceptron
@@ -37,6 +41,7 @@ def everything(rank: int, size: int) -> None:
     in_the_arena(size)
     trained(size)
     accumulated(size)
+    timed(size)
     if size == 2:
         mistakes(rank, size)
     if size == 3:
@@ -237,6 +242,68 @@ def accumulated(size: int) -> None:
     for name, right in model.named_parameters():
         gradient = parallel.get_parameter(name).grad
         torch.testing.assert_close(gradient, right.grad, rtol=1e-9, atol=1e-9)
+
+
+def timed(size: int) -> None:
+    """Costs that are measured are those of all ranks; each collective of a step has a time."""
+    model, arguments = gpt()
+    mesh, inputs = Mesh({"data": size}), [("data", None), ("data", None)]
+    parallel = partition(model, mesh, example=arguments, inputs=inputs, costs="measured")
+    costs = parallel._program.partition.costs  # noqa: SLF001
+    check_equal(str(costs))
+    assert 0 < costs.link("data").latency < 10 and costs.link("data").bytes_per_s > 1e4
+    given = [shard(x, dims, mesh) for x, dims in zip(arguments, inputs, strict=True)]
+
+    def step() -> None:
+        parallel(*given).backward()
+
+    def shown() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(explain(parallel, "json"))
+        return found
+
+    step()
+    assert "measured (ms)" not in shown()["collectives"][0]
+    for steps in (2, 1):  # times begin anew
+        with measured(parallel):
+            for _ in range(steps):
+                step()
+        times = parallel._program.times  # noqa: SLF001
+        assert times.of.keys() == set(parallel._program.partition.collectives)  # noqa: SLF001
+        assert {len(seconds) for seconds in times.of.values()} == {steps}
+    before = times.saved
+    step()
+    assert {len(seconds) for seconds in times.of.values()} == {1}, "not timed"
+    found = shown()
+    assert all(row["measured (ms)"] >= 0 for row in found["collectives"])
+    assert {row["memory of a rank"]: row["bytes"] for row in found["memory"]} == {
+        "parameters": (whole := sum(x.nbytes for x in model.parameters())),
+        "buffers": 0,
+        "gradients": whole,
+        "saved by a forward pass": before,
+    }
+    with _saved_bytes() as saved:
+        parallel(*given)
+    assert before == saved([*parallel.parameters(), *given])
+    with pytest.raises(BadConfig, match=r"costs='fast' is not valid: give Costs, or \"measured\""):
+        partition(model, mesh, example=arguments, inputs=inputs, costs="fast")
+
+
+@contextmanager
+def _saved_bytes() -> Iterator[Callable[[Sequence[Tensor]], int]]:
+    """Bytes that forward passes save, as autograd sees them, but for those of their inputs."""
+    sizes: dict[int, int] = {}
+
+    def pack(x: Tensor) -> Tensor:
+        sizes[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    def count(inputs: Sequence[Tensor]) -> int:
+        for one in inputs:
+            sizes.pop(one.untyped_storage().data_ptr(), None)
+        return sum(sizes.values())
+
+    with saved_tensors_hooks(pack, lambda x: x):
+        yield count
 
 
 def _check_equal(parallel: Partitioned, model: nn.Module) -> None:

@@ -7,7 +7,6 @@ from torch import Tensor, fx, nn
 
 from dlcp_client.spmd.annotations import annotate
 from dlcp_client.spmd.capture import Kind
-from dlcp_client.spmd.choice import Costs
 from dlcp_client.spmd.coalescing import (
     GATHERS,
     LEAST,
@@ -17,6 +16,7 @@ from dlcp_client.spmd.coalescing import (
     gathers,
     gathers_of_calls,
 )
+from dlcp_client.spmd.costs import Costs
 from dlcp_client.spmd.halves import halves_of
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.partitioner import Partition

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dlcp_client.spmd.choice import WORTHWHILE, Costs
 from dlcp_client.spmd.collectives import Position
+from dlcp_client.spmd.costs import WORTHWHILE, Costs
 from dlcp_client.spmd.halves import halves_of
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.partitioner import Partition

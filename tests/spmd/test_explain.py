@@ -5,9 +5,13 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 from dlcp_client.spmd.annotations import annotate
+from dlcp_client.spmd.costs import Costs, Link
 from dlcp_client.spmd.explanation import explain
+from dlcp_client.spmd.marks import keep_whole
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.planning import plan
 from dlcpd.contract.errors import BadConfig
@@ -50,6 +54,49 @@ def test_explain_as_json_has_numbers() -> None:
     assert one["times"] == 1 and one["bytes"] == round(made.collectives[0].sent)
     assert one["collective"] == "all_reduce" and "self.down(" in one["line"]
     assert [row["input"] for row in found["inputs"]][:2] == ["up.weight", "up.bias"]
+    assert one["predicted (ms)"] == pytest.approx(
+        made.costs.of(one["bytes"], "model") * 1e3, abs=0.001
+    )
+
+
+def test_memory_is_that_of_a_rank_with_padding() -> None:
+    """22 rows of 13 doubles and 5 of 22, divided by 3: 8 rows each. The last bias is whole."""
+    found = json.loads(explain(planned(), "json"))["memory"]
+    size = 8 * (8 * 13 + 8 + 5 * 8 + 5)
+    assert [row["bytes"] for row in found] == [size, 0, size]
+
+
+def test_each_axis_has_its_own_costs() -> None:
+    costs = Costs(axes={"model": Link(latency=0.5, bytes_per_s=1000)})
+    assert costs.of(2000, "model") == 2.5 and costs.of(0, "model") == 0
+    assert costs.of(1.25e9, "data") == 1 + 1e-4
+
+
+class WholeProduct(nn.Module):
+    """A product that every rank shall have whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8, 512))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return keep_whole(x @ self.weight).sum()
+
+
+@pytest.mark.parametrize(("slow", "collective"), [("a", "all_gather"), ("b", "all_reduce")])
+def test_bytes_of_a_slow_axis_are_dear(slow: str, collective: str) -> None:
+    """The gradient of the weight: of half of the rows, added up, or of all of them, gathered."""
+    costs = Costs(latency=0.0, work_per_s=1e6, axes={slow: Link(0.0, 1e3)})
+    made = plan(
+        WholeProduct(),
+        Mesh({"a": 2, "b": 1}),
+        example=(torch.ones(64, 8),),
+        inputs=[("a", None)],
+        costs=costs,
+    )
+    _, last = made.collectives
+    assert last.kind == collective
+    assert last.sent == (64 * 8 * 4 / 2 if slow == "a" else 8 * 512 * 4)
 
 
 class Cells(HTMLParser):
@@ -79,7 +126,7 @@ def test_explain_as_a_page_has_the_cells_of_the_text() -> None:
     page, text = Cells(), explain(made)
     page.feed(explain(made, "html"))
     assert "model.py:1: x < y & <b>" in page.found
-    assert len(page.found) == 4 * 1 + 4 * 6 + 7 * 1
+    assert len(page.found) == 4 * 1 + 2 * 3 + 4 * 6 + 8 * 1
     assert all(cell in text for cell in page.found)
 
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dlcp_client.spmd.annotations import annotate
-from dlcp_client.spmd.choice import Costs
+from dlcp_client.spmd.costs import Costs
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.planning import plan
 from tests.spmd.one_device import assert_equal, counts

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dlcp_client.spmd.annotations import annotate
-from dlcp_client.spmd.choice import Costs
 from dlcp_client.spmd.collectives import halo_exchange, halo_reduce
+from dlcp_client.spmd.costs import Costs
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.planning import plan
 from dlcp_client.spmd.runtime import GroupRanks

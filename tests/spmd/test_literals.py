@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dlcp_client.spmd.choice import Costs
+from dlcp_client.spmd.costs import Costs
 from dlcp_client.spmd.literals import LITERAL, MOST
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.partitioner import Partition

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dlcp_client.spmd.capture import Kind
-from dlcp_client.spmd.choice import Costs
+from dlcp_client.spmd.costs import Costs
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.planning import plan
 from dlcp_client.spmd.random_numbers import LARGEST, Draws

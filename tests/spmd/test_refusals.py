@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dlcp_client.spmd import Costs, private_torch
+from dlcp_client.spmd import Costs, Link, private_torch
 from dlcp_client.spmd.marks import mesh_split
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.planning import plan
@@ -91,11 +91,21 @@ def test_inputs_that_do_not_fit_are_refused(inputs: Any, said: str) -> None:
         ({"bytes_per_s": 0}, "bytes_per_s=0 is out of range: use 1 or more"),
         ({"work_per_s": float("nan")}, "work_per_s=nan"),
         ({"latency": "1ms"}, "latency='1ms'"),
+        ({"axes": {"data": 1e9}}, "Costs axes=.*: give a Link for each of some axes"),
+        ({"axes": 5}, "Costs axes=5"),
     ],
 )
 def test_costs_out_of_range_are_refused(costs: Any, said: str) -> None:
     with pytest.raises(BadConfig, match=said):
         Costs(**costs)
+
+
+def test_links_out_of_range_and_of_other_axes_are_refused() -> None:
+    with pytest.raises(BadConfig, match="Link bytes_per_s=0 is out of range: use 1 or more"):
+        Link(latency=0.0, bytes_per_s=0)
+    costs = Costs(axes={"rows": Link(0.0, 1e9)})
+    with pytest.raises(BadConfig, match="Costs names the axis 'rows', and the mesh has "):
+        plan(nn.Linear(4, 2), MESH, example=(torch.ones(3, 4),), costs=costs)
 
 
 def test_only_tensors_are_arguments() -> None:

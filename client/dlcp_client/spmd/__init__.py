@@ -10,7 +10,7 @@ docs/spmd.md says how to read its plan, and when not to use it.
 """
 
 from .annotations import OPEN, annotate
-from .choice import Costs
+from .costs import Costs, Link
 from .explanation import explain
 from .manual import (
     all_gather,
@@ -23,7 +23,7 @@ from .manual import (
 )
 from .marks import keep_whole, mesh_split
 from .meshes import Mesh, mesh
-from .module import Partitioned, partition
+from .module import Partitioned, measured, partition
 from .partitioner import Partition
 from .planning import plan
 from .rules.own import add_rule
@@ -32,6 +32,7 @@ from .rules.own_check import check_rule
 __all__ = [
     "OPEN",
     "Costs",
+    "Link",
     "Mesh",
     "Partition",
     "Partitioned",
@@ -45,6 +46,7 @@ __all__ = [
     "explain",
     "keep_whole",
     "manual",
+    "measured",
     "mesh",
     "mesh_split",
     "partition",

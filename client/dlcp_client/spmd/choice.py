@@ -8,11 +8,10 @@ a rank does.
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from math import inf, prod
+from math import prod
 from typing import Any, Final, NamedTuple
 
-from dlcpd.contract.errors import BadConfig
-
+from .costs import Costs
 from .factors import ByFactor, dealt, sharding_of
 from .halos import divided_halos, divides_halos_simply, windows_of
 from .meshes import Mesh
@@ -23,32 +22,6 @@ from .sharding import Sharding, Split, Splits, axes_in, axes_of
 from .windows import received_rows, row_bytes
 
 MAX_CANDIDATES: Final = 4096  # of one call: 6 axes with 3 factors each
-# Seconds of sending, or of work, that are as dear as one operation more: ranks and engines compute
-# about as long for each.
-WORTHWHILE: Final = 3e-3
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """The speed of a network and of a core. The defaults are those of Ethernet with 10 Gb/s.
-
-    Raises: BadConfig naming the field.
-    """
-
-    latency: float = 1e-4  # seconds of a collective without data
-    bytes_per_s: float = 1.25e9
-    work_per_s: float = 1e10  # multiplications, or elements that an operation reads or writes
-
-    def __post_init__(self) -> None:
-        for name in ("latency", "bytes_per_s", "work_per_s"):
-            value = getattr(self, name)
-            least = 0 if name == "latency" else 1  # the others divide
-            if not isinstance(value, int | float) or not least <= value < inf:
-                raise BadConfig(f"Costs {name}={value!r} is out of range: use {least} or more")
-
-    def of(self, sent: float) -> float:
-        """Seconds of one collective; one that sends nothing is left out."""
-        return self.latency + sent / self.bytes_per_s if sent else 0.0
 
 
 class Place(NamedTuple):
@@ -171,12 +144,12 @@ class Chooser:
                 if moves:
                     rows = received_rows(halo.window, self.mesh.sizes[axis])
                     local = self.mesh.local_shape(place.shape, made)
-                    total += self.costs.of(rows * row_bytes(local, dim, place.item))
+                    total += self.costs.of(rows * row_bytes(local, dim, place.item), axis)
         return total
 
     def _moved(self, place: Place, have: Sharding, want: Sharding) -> float:
         return sum(
-            self.costs.of(bytes_sent(step, place.shape, place.item, self.mesh))
+            self.costs.of(bytes_sent(step, place.shape, place.item, self.mesh), step.split.axis)
             for step in steps(have, want)
             if step.move is not Move.SLICE
         )
@@ -185,7 +158,7 @@ class Chooser:
         """A reduce-scatter if the result shall be divided by the axis, else an all-reduce."""
         times = 1 if axis in axes_in(place.sharding) else 2
         local = prod(self.mesh.local_shape(place.shape, made)) * place.item
-        return self.costs.of(times * local * (1 - 1 / self.mesh.sizes[axis]))
+        return self.costs.of(times * local * (1 - 1 / self.mesh.sizes[axis]), axis)
 
     def _work(self, rule: Rule, places: Sequence[Place], choice: Choice) -> float:
         """Elements that a rank reads and writes, and multiplications of a product."""

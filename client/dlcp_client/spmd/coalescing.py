@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from .capture import Kind
-from .emission import Collective
+from .emission import SERVES, Collective
 from .halves import needed_by
 from .partitioner import Partition
 from .ratios import Ratio, ratios
@@ -54,9 +54,9 @@ def buckets(partition: Partition) -> list[Bucket]:
         is_sum = one.kind in ("all_reduce", "reduce_scatter")
         if is_sum and one.caller.op == "output" and alone:
             each[one.kind, one.axis, one.value.tensor.dtype].append(one)
-    least = LEAST * partition.costs.bytes_per_s
     found: list[Bucket] = []
-    for ones in each.values():
+    for (_, axis, _), ones in each.items():
+        least = LEAST * partition.costs.link(axis).bytes_per_s
         wanted = round(sum(one.sent for one in ones) / least)
         found += _parts(ones, min(max(wanted, 1), OPERATIONS))
     return found
@@ -133,6 +133,8 @@ class _Coalescing:
         self._of: dict[fx.Node, fx.Node] = {}
         self._begun: dict[Bucket, fx.Node] = {}
         self._sums = buckets(partition)
+        for one in partition.collectives:
+            one.node.meta[SERVES] = (one,)
         # The last gradient of each bucket.
         self._ready = {_operand(one[-1].node): one for one in self._sums}
         self._classes = classes_of_gradients(partition.plan.captured)
@@ -176,6 +178,7 @@ class _Coalescing:
         given = [self._copied(count), self._copied(partial)]  # type: ignore[arg-type]  # a node
         args: Any = (self._of[ranks], given, axis)  # type: ignore[index]  # a node
         both = self._made.call_method("sum_numbers", args)
+        both.meta[SERVES] = *ratio.count.meta[SERVES], *ratio.total.meta[SERVES]
         self._of[ratio.count] = self._made.call_function(operator.getitem, (both, 0))
         self._of[partial] = self._made.call_function(operator.getitem, (both, 1))
         made = self._made.node_copy(ratio.division, self._copied)
@@ -197,8 +200,10 @@ class _Coalescing:
             options.append([self._classes[one.value] for one in bucket])
         args: Any = (self._of[ranks], given, axis, *options)  # type: ignore[index]  # a node
         self._begun[bucket] = self._made.call_method(METHODS[bucket[0].kind], args)
+        self._begun[bucket].meta[SERVES] = bucket
 
     def _end(self, bucket: Bucket) -> None:
         found = self._made.call_method("end", (self._begun[bucket],))
+        found.meta[SERVES] = bucket
         for at, one in enumerate(bucket):
             self._of[one.node] = self._made.call_function(operator.getitem, (found, at))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -16,6 +16,7 @@ from .sharding import Sharding, Split, axes_of, replaced
 from .windows import Window, received_rows, row_bytes, sent_rows
 
 aten = torch.ops.aten
+SERVES: Final = "serves"  # in the metadata of an operation: the collectives that it does
 
 
 @dataclass(frozen=True, slots=True, eq=False)

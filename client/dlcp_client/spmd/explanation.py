@@ -1,9 +1,12 @@
 """`explain`: how tensors are divided and why, and each collective with its line and cause."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
+from math import prod
+from statistics import fmean
 from typing import Any, Final, TypeAlias
 
 from torch import fx
@@ -13,27 +16,38 @@ from dlcpd.contract.errors import BadConfig
 from .borders import COLLECTIVE
 from .capture import Kind, Value
 from .emission import Collective
-from .partitioner import Partition, held_as
-from .sharding import text_of
+from .meshes import Mesh
+from .module import Partitioned
+from .partitioner import Partition, held_as, left_as
+from .sharding import Sharding, text_of
+from .timing import Times
 
 FORMS: Final = ("text", "json", "html")
+DECIMALS: Final = re.compile(r"\d+\.\d+")
 Tables: TypeAlias = Mapping[str, Sequence[Sequence[str]]]  # each has its columns first
 
 
-def explain(partition: Partition, form: str = "text") -> str:
-    """Tables: the sums per axis, the inputs, the collectives, and the operations without a rule, if
-    there are any. A rank sends these bytes at most in a forward and a backward pass.
+def explain(of: Partition | Partitioned, form: str = "text") -> str:
+    """Tables: the sums per axis, memory, the inputs, the collectives, and the operations without a
+    rule, if there are any. A rank sends these bytes at most in a forward and a backward pass, and
+    has these bytes of memory at most.
 
+    `of`: a plan, or a model on this rank, whose passes in `measured` have times of its collectives;
     `form`: "text", "json" (objects by column) or "html" (a page).
 
     Raises: BadConfig for another form.
     """
+    if isinstance(of, Partitioned):
+        partition, times = of._program.partition, of._program.times  # noqa: SLF001  # one package
+    else:
+        partition, times = of, None
     if form not in FORMS:
         raise BadConfig(f"explain has no form {form!r}: use one of {', '.join(FORMS)}")
     tables = {
         "totals": _totals(partition),
+        "memory": _memory(partition, times),
         "inputs": _inputs(partition),
-        "collectives": _collectives(partition),
+        "collectives": _collectives(partition, times),
         "without a rule": _without_rule(partition),
     }
     mesh = partition.plan.mesh
@@ -54,9 +68,11 @@ def _json(mesh: Mapping[str, int], tables: Tables) -> str:
     return json.dumps(found, indent=2)
 
 
-def _number(cell: str) -> int | str:
+def _number(cell: str) -> float | str:
     digits = cell.replace(",", "")
-    return int(digits) if digits.isdecimal() else cell
+    if digits.isdecimal():
+        return int(digits)
+    return float(digits) if DECIMALS.fullmatch(digits) else cell
 
 
 def _page(title: str, tables: Tables) -> str:
@@ -108,14 +124,51 @@ def _reasons(partition: Partition, value: Value) -> str:
     return "; ".join(dict.fromkeys(found))
 
 
-def _collectives(partition: Partition) -> list[Sequence[str]]:
-    """In the order of the program. Equal ones of repeated layers share a row."""
-    rows: list[Sequence[str]] = [
-        ("times", "collective", "axis", "bytes", "tensor", "because", "line")
+def _memory(partition: Partition, times: Times | None) -> list[Sequence[str]]:
+    """Of shards with their padding."""
+    plan, captured = partition.plan, partition.plan.captured
+    found = dict.fromkeys(("parameters", "buffers", "gradients"), 0)
+    stored = {Kind.PARAMETER: "parameters", Kind.BUFFER: "buffers"}
+    for kind, _, value in captured.inputs:
+        if kind in stored and value is not None:
+            found[stored[kind]] += _bytes(plan.mesh, value, held_as(plan, kind, value))
+    for kind, name, value in captured.outputs:
+        if kind is Kind.GRADIENT and value is not None:
+            found["gradients"] += _bytes(plan.mesh, value, left_as(plan, kind, name, value))
+    if times is not None and times.saved:
+        found["saved by a forward pass"] = times.saved
+    return [("memory of a rank", "bytes"), *((name, f"{size:,}") for name, size in found.items())]
+
+
+def _bytes(mesh: Mesh, value: Value, sharding: Sharding) -> int:
+    return prod(mesh.local_shape(value.shape, sharding)) * value.tensor.element_size()
+
+
+def _collectives(partition: Partition, times: Times | None) -> list[Sequence[str]]:
+    """In the order of the program. Equal ones of repeated layers share a row. Times are those of
+    one, in milliseconds."""
+    rows: dict[tuple[str, ...], list[Collective]] = {}
+    for one in partition.collectives:
+        rows.setdefault(_row(partition, one), []).append(one)
+    columns = ["predicted (ms)"]
+    cells = [
+        [_milliseconds(partition.costs.of(ones[0].sent, ones[0].axis))] for ones in rows.values()
     ]
-    found = Counter(_row(partition, one) for one in partition.collectives)
-    rows += [(str(times), *row) for row, times in found.items()]
-    return rows
+    if times is not None and times.of:
+        columns.append("measured (ms)")
+        for cell, ones in zip(cells, rows.values(), strict=True):
+            taken = [seconds for one in ones for seconds in times.of[one]]
+            cell.append(_milliseconds(fmean(taken)) if taken else "")
+    found = [
+        (str(len(ones)), *row[:3], *cell, *row[3:])
+        for (row, ones), cell in zip(rows.items(), cells, strict=True)
+    ]
+    head = ("times", "collective", "axis", "bytes", *columns, "tensor", "because", "line")
+    return [head, *found]
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f}"
 
 
 def _without_rule(partition: Partition) -> list[Sequence[str]]:

@@ -1,9 +1,10 @@
 """A divided model as a module: its parameters are DTensors, if any is divided, its arguments local
 shards."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any
+from typing import Any, Final
 
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -12,13 +13,16 @@ from torch.utils import _pytree as pytree
 
 from dlcpd.contract.errors import BadConfig
 
-from .choice import Costs
+from .costs import Costs
+from .measuring import measured_costs
 from .meshes import Mesh
 from .partitioner import REPLICATE_OVER
 from .planning import Inputs, plan
 from .program import Program
 from .runtime import GroupRanks, check_equal, device_mesh
 from .sharding import Sharding, axes_of, whole
+
+MEASURED: Final = "measured"
 
 
 def partition(
@@ -27,23 +31,37 @@ def partition(
     *,
     example: Sequence[Any],
     inputs: Inputs = (),
-    costs: Costs | None = None,
+    costs: Costs | str | None = None,
     replicate_over: int = REPLICATE_OVER,
 ) -> "Partitioned":
     """The model on all ranks of the default group; `plan` says what the arguments are.
 
     Every rank calls this with the same model and example. Parameters begin with the values of
-    rank 0. `model` is not changed.
+    rank 0. `model` is not changed. `costs`: as of `plan`, or "measured", which takes a second or a
+    few, and is the same on all ranks.
 
     Raises: BadConfig naming the tensor, the line or the operation; RanksDisagree naming the first
     line of the program that differs between ranks.
     """
     devices = device_mesh(mesh, next((one.device.type for one in model.parameters()), "cpu"))
+    if isinstance(costs, str):
+        if costs != MEASURED:
+            raise BadConfig(f'costs={costs!r:.40} is not valid: give Costs, or "{MEASURED}"')
+        costs = measured_costs(mesh, devices)
     made = plan(
         model, mesh, example=example, inputs=inputs, costs=costs, replicate_over=replicate_over
     )
     check_equal(made.text)
     return Partitioned(Program(made, GroupRanks(mesh, devices)), model, devices)
+
+
+@contextmanager
+def measured(parallel: "Partitioned") -> Iterator[None]:
+    """Passes inside are timed, from the first of them on: `explain(parallel)` then has the time
+    that this rank spends in each collective, to begin it and to wait for it, and the bytes that it
+    saves for the backward pass. Times of the other ranks differ."""
+    with parallel._program.timed():  # noqa: SLF001  # no method: names are those of the model
+        yield
 
 
 class Partitioned(nn.Module):

@@ -17,7 +17,8 @@ from dlcpd.contract.errors import BadConfig
 
 from .borders import ENTER
 from .capture import Kind, Value, value_of
-from .choice import WORTHWHILE, Choice, Chooser, Costs, Place, summed_axes
+from .choice import Choice, Chooser, Place, summed_axes
+from .costs import WORTHWHILE, Costs
 from .deep_halos import with_deep_halos
 from .divided import DividedCall, emitted
 from .emission import Collective, Emitter
@@ -57,14 +58,15 @@ def partition_of(
     """Divide every call of a planned graph.
 
     Raises: BadConfig naming the call that would gather an activation of more bytes than
-    `replicate_over` to every rank.
+    `replicate_over` to every rank, or an axis that `costs` names and the mesh lacks.
     """
     emitter, costs = Emitter(plan.mesh), costs or Costs()
+    costs.check_axes(plan.mesh)
     maker = _Partitioner(plan, emitter, Chooser(plan.mesh, costs), replicate_over)
     for node in plan.captured.graph.nodes:
         maker.add(node)
     divided = emitter.graph, tuple(emitter.collectives)
-    price = WORTHWHILE + costs.latency
+    price = WORTHWHILE + min(costs.link(axis).latency for axis in plan.mesh.names)
     graph, collectives = with_deep_halos(plan, divided, maker.known(), costs.work_per_s, price)
     return Partition(plan, graph, maker.have, collectives, costs)
 

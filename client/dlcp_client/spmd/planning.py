@@ -12,7 +12,7 @@ from dlcpd.contract.errors import BadConfig
 
 from .annotations import Annotation, Dim, annotations_of, checked
 from .capture import capture
-from .choice import Costs
+from .costs import Costs
 from .meshes import Mesh
 from .partitioner import REPLICATE_OVER, Partition, partition_of
 from .propagation import plan_of

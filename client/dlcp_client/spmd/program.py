@@ -1,10 +1,11 @@
 """The two graphs of a rank at work: shards are padded before, and gradients cut after."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch.distributed.tensor import DTensor
 
 from dlcpd.contract.errors import BadConfig
@@ -18,6 +19,7 @@ from .partitioner import Partition, held_as, left_as
 from .private_torch import gradient_of
 from .runtime import GroupRanks
 from .sharding import Sharding, text_of
+from .timing import Times
 
 
 class Program:
@@ -30,6 +32,8 @@ class Program:
         self.partition, self._ranks = partition, ranks
         captured = partition.plan.captured
         self._halves = halves_of(combined(coalesced(partition)), captured)
+        self.times = Times(self._halves)
+        self._timed = False
         self._primals = [port for port in captured.inputs if port.kind is not Kind.TANGENT]
         self._tangents = [int(port.name) for port in captured.inputs if port.kind is Kind.TANGENT]
         self._gradients = [port for port in captured.outputs if port.kind is Kind.GRADIENT]
@@ -84,18 +88,20 @@ class Program:
         """Results, and the tensors that the backward pass reads. `given`: all as shards."""
         full = [_padded(x, shape) for x, shape in zip(given, self._full, strict=True)]
         self._ranks.seed += 1
-        outputs = self._halves.forward(self._ranks, *full)
+        outputs = self._run(self._halves.forward, *full)
         results, end = self._halves.results, self._halves.results + self._halves.updates
         buffers = {port.name: x for port, x in zip(self._primals, given, strict=True)}
         for port, x in zip(self._updates, outputs[results:end], strict=True):
             if port in self._left:
                 buffers[port.name].copy_(_cut(x, self._left[port]))
+        if self._timed:
+            self.times.save(outputs[end:], given)
         return outputs[:results], outputs[end:]
 
     def backward(self, saved: Sequence[Tensor], tangents: Sequence[Tensor]) -> list[Tensor | None]:
         """The gradients of the inputs of `forward`, without padding; None: there is none."""
         wanted = [tangents[number] for number in self._tangents]
-        outputs = self._halves.backward(self._ranks, *saved, *wanted)
+        outputs = self._run(self._halves.backward, *saved, *wanted)
         found: dict[str, Tensor] = {}
         for port, x in zip(self._gradients, outputs, strict=True):
             if port in self._left:
@@ -103,6 +109,20 @@ class Program:
         return [
             found.get(port.name) if port.kind is Kind.PARAMETER else None for port in self._primals
         ]
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Passes inside add to `times`, which begin anew."""
+        self.times, self._timed = Times(self._halves), True
+        try:
+            yield
+        finally:
+            self._timed = False
+
+    def _run(self, half: fx.GraphModule, *given: Tensor) -> Any:
+        return (
+            self.times.run(half, self._ranks, *given) if self._timed else half(self._ranks, *given)
+        )
 
     def _rows(self, value: Value, sharding: Sharding) -> tuple[int, ...]:
         """The shape of this rank's shard without padding."""
