@@ -21,8 +21,11 @@ from torch.distributed.tensor import DTensor
 
 from dlcp_client.c10d import ProcessGroup
 from dlcp_client.group import Group
+from dlcp_client.products import ReducedProduct
+from dlcp_client.spmd import runtime
 from dlcp_client.spmd.annotations import annotate
 from dlcp_client.spmd.collectives import MEANING
+from dlcp_client.spmd.costs import Costs
 from dlcp_client.spmd.explanation import explain
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.module import Partitioned, measured, partition
@@ -42,6 +45,8 @@ def everything(rank: int, size: int) -> None:
     trained(size)
     accumulated(size)
     timed(size)
+    if size != 3:  # of 4 heads
+        products_in_pieces(size)
     if size == 2:
         mistakes(rank, size)
     if size == 3:
@@ -286,6 +291,32 @@ def timed(size: int) -> None:
     assert before == saved([*parallel.parameters(), *given])
     with pytest.raises(BadConfig, match=r"costs='fast' is not valid: give Costs, or \"measured\""):
         partition(model, mesh, example=arguments, inputs=inputs, costs="fast")
+
+
+def products_in_pieces(size: int) -> None:
+    """Sums of 512 KiB that take long, after their products: in pieces over dlcpd."""
+    model, arguments = gpt(256)
+    mesh, made = Mesh({"model": size}), []
+    annotate(model, mesh, TENSOR_PARALLEL)
+    parallel = partition(model, mesh, example=arguments, costs=Costs(bytes_per_s=1e6))
+    with pytest.MonkeyPatch.context() as patch:
+
+        def product(*given: Any, **options: Any) -> ReducedProduct:
+            made.append(options["pieces"])
+            return ReducedProduct(*given, **options)
+
+        patch.setattr(runtime, "ReducedProduct", product)
+        loss = parallel(*arguments)
+        loss.backward()
+    over_dlcpd = isinstance(device_mesh(mesh, "cpu").get_group("model"), ProcessGroup)
+    assert set(made) == ({2} if over_dlcpd else set())
+    right = model(*arguments)
+    right.backward()
+    torch.testing.assert_close(loss, right, rtol=1e-9, atol=1e-9)
+    for name, one in model.named_parameters():
+        gradient = parallel.get_parameter(name).grad
+        assert gradient is not None
+        torch.testing.assert_close(full(gradient), one.grad, rtol=1e-9, atol=1e-9)
 
 
 @contextmanager

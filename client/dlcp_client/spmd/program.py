@@ -15,6 +15,7 @@ from .coalescing import coalesced
 from .collectives import padded
 from .combined import combined
 from .halves import halves_of
+from .overlapped import overlapped
 from .partitioner import Partition, held_as, left_as
 from .private_torch import gradient_of
 from .runtime import GroupRanks
@@ -31,7 +32,8 @@ class Program:
     def __init__(self, partition: Partition, ranks: GroupRanks) -> None:
         self.partition, self._ranks = partition, ranks
         captured = partition.plan.captured
-        self._halves = halves_of(combined(coalesced(partition)), captured)
+        made = overlapped(coalesced(partition), partition.costs)
+        self._halves = halves_of(combined(made), captured)
         self.times = Times(self._halves)
         self._timed = False
         self._primals = [port for port in captured.inputs if port.kind is not Kind.TANGENT]

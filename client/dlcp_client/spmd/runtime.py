@@ -14,10 +14,12 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from dlcp_client.c10d import ProcessGroup
 from dlcp_client.c10d.errors import torch_errors
 from dlcp_client.group import Group
+from dlcp_client.products import ReducedProduct
 from dlcpd.contract.errors import ArenaFull, BadConfig, RanksDisagree
 
 from .collectives import Position, shards
 from .meshes import Mesh
+from .overlapped import pieces_of
 from .windows import (
     Numbers,
     Window,
@@ -81,6 +83,24 @@ class GroupRanks(Position):
         out = x.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(out, group=self._groups[axis])
         return out
+
+    def reduced_product(
+        self, factors: Sequence[tuple[Tensor, Tensor]], axis: str, pieces: int
+    ) -> Tensor:
+        """The `all_reduce` of the sum of products; over dlcpd in `pieces`, or fewer."""
+        a, b = factors[0]
+        nbytes = a.shape[0] * b.shape[1] * a.itemsize
+        inner, count = self._inner(axis), pieces_of(nbytes, pieces)
+        if inner is not None and a.device.type == "cpu" and count > 1:
+            # that some pieces have room, beside gradients, in half of the arena
+            count = max(count, 8 * nbytes // inner.session.arena_bytes)
+            with torch_errors():
+                return ReducedProduct(inner, factors, pieces=count).result()
+        made = torch.mm(a, b)
+        for one, other in factors[1:]:
+            made.addmm_(one, other)
+        dist.all_reduce(made, group=self._groups[axis])
+        return made
 
     def sum_numbers(self, given: Sequence[Tensor], axis: str) -> list[Tensor]:
         """The sums of numbers of several types, in one operation: as float64."""
@@ -150,12 +170,17 @@ class GroupRanks(Position):
 
         return Pending(pending.work, results)
 
+    def _inner(self, axis: str) -> Group[Tensor] | None:
+        """The group of dlcpd of an axis; None: its backend is another one."""
+        group = self._groups[axis]
+        inner: Any = group.group if isinstance(group, ProcessGroup) else None
+        return inner if isinstance(inner, Group) else None
+
     def _room(self, like: Tensor, axis: str, count: int) -> Tensor:
         """Memory for a collective of an axis, of the type of `like`: in the arena, which takes no
         copy, while that is not half full. Gradients stay there as long as the user keeps them."""
-        group, size = self._groups[axis], count * like.itemsize
-        inner: Any = group.group if isinstance(group, ProcessGroup) else None
-        if isinstance(inner, Group) and like.device.type == "cpu" and size >= SMALL:
+        inner, size = self._inner(axis), count * like.itemsize
+        if inner is not None and like.device.type == "cpu" and size >= SMALL:
             session = inner.session
             if 2 * (session.arena_used + size) <= session.arena_bytes:
                 with torch_errors(), suppress(ArenaFull):

@@ -13,7 +13,8 @@ import torch
 from torch import fx
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 
-from dlcp_client.fused.model_parallel import operations, products
+from dlcp_client import products
+from dlcp_client.fused.model_parallel import operations
 from dlcp_client.fused.model_parallel.operations import COLLECTIVES, group_named
 
 aten: Final = torch.ops.aten

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dlcp_client.fused.model_parallel.dropping import Dropout, next_seed
 from dlcp_client.fused.model_parallel.groups import AnyGroup, group_of
-from dlcp_client.fused.model_parallel.products import (
+from dlcp_client.products import (
     GatheredProduct,
     ReducedProduct,
     ScatteredProduct,

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from dlcp_client.fused.model_parallel.layers import DTYPES
-from dlcp_client.fused.model_parallel.products import InPieces, cuts
 from dlcp_client.group import Group
 from dlcp_client.operations.work import Work
+from dlcp_client.products import InPieces, cuts
 from dlcpd.contract.errors import BadOperation
 
 MOST_DIMENSIONS: Final = 8

@@ -13,12 +13,12 @@ from torch._C import _distributed_c10d as torch_c10d
 from torch.distributed.distributed_c10d import GroupName
 
 from dlcp_client.c10d import ProcessGroup
-from dlcp_client.fused.model_parallel.products import (
+from dlcp_client.group import Group
+from dlcp_client.products import (
     GatheredProduct,
     ReducedProduct,
     ScatteredProduct,
 )
-from dlcp_client.group import Group
 
 COLLECTIVES: Final = torch.ops._c10d_functional  # noqa: SLF001  # no public name
 

@@ -1,0 +1,76 @@
+"""Products whose sum over an axis takes long: in pieces, of which some travel while others are
+computed. Over dlcpd only; other backends compute the product, and then its sum.
+
+Source: GSPMD (arXiv 2105.04663), section 4.4, of gathered operands; Wang et al., Overlap
+Communication with Dependent Computation via Decomposition, ASPLOS 2023.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import fx
+
+from dlcp_client.products import MOST, SMALLEST
+
+from .combined import RESHAPE
+from .costs import Costs
+from .emission import SERVES
+
+aten = torch.ops.aten
+METHOD: Final = "reduced_product"
+LEAST: Final = 5e-3  # seconds of a piece: an operation takes 1 ms of CPU time per rank over dlcpd
+
+
+class Terms(NamedTuple):
+    """A partial sum that is the sum of products, in another shape if `shape` is not None."""
+
+    factors: list[tuple[fx.Node, fx.Node]]
+    shape: Any
+
+
+def overlapped(graph: fx.Graph, costs: Costs) -> fx.Graph:
+    """The graph itself, changed."""
+    for node in list(graph.nodes):
+        if node.op != "call_method" or node.target != "all_reduce":
+            continue
+        (one,) = node.meta[SERVES]
+        pieces = min(int(one.sent / costs.link(one.axis).bytes_per_s / LEAST), MOST)
+        terms = _terms(node.args[1]) if pieces > 1 else None
+        if terms is not None:
+            _replace(graph, node, terms, pieces)
+    graph.eliminate_dead_code()
+    return graph
+
+
+def _terms(x: Any) -> Terms | None:
+    """None: it is something else, or used elsewhere, too."""
+    if not isinstance(x, fx.Node) or len(x.users) != 1:
+        return None
+    if x.target == aten.mm.default:
+        a, b = x.args
+        return Terms([(a, b)], None)  # type: ignore[list-item]  # nodes
+    if x.target == RESHAPE:
+        of = _terms(x.args[0])
+        return of and Terms(of.factors, x.args[1])
+    if x.target == aten.add.Tensor and not x.kwargs and x.args[0] is not x.args[1]:
+        first, second = map(_terms, x.args)
+        if first and second and first.shape == second.shape:
+            return Terms(first.factors + second.factors, first.shape)
+    return None
+
+
+def _replace(graph: fx.Graph, node: fx.Node, terms: Terms, pieces: int) -> None:
+    ranks, _, axis = node.args
+    with graph.inserting_before(node):
+        made = graph.call_method(METHOD, (ranks, terms.factors, axis, pieces))
+        made.meta.update(node.meta)
+        left = made
+        if terms.shape is not None:
+            left = graph.call_function(RESHAPE, (made, terms.shape))
+    node.replace_all_uses_with(left)
+    graph.erase_node(node)
+
+
+def pieces_of(nbytes: int, wanted: int) -> int:
+    """Pieces of a result of `nbytes`, `wanted` at most: a smaller one costs more than it hides."""
+    return min(nbytes // SMALLEST, wanted)
