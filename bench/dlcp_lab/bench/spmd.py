@@ -32,6 +32,9 @@ def add_spmd(operations: Commands) -> None:
         metavar="N",
         help="layers of the transformer (%(default)s)",
     )
+    made.add_argument(
+        "--measured", action="store_true", help="divided programs have plans by measured costs"
+    )
     add_blocks(made, steps=5, blocks=5)
     add_seed(made)
     add_places(made)
@@ -41,7 +44,7 @@ def spmd(options: argparse.Namespace, output: Output) -> int:
     """Measure and print. Exit code 1 when ways learn different things, not when a figure falls
     short: that depends on the machine. Raises: BadConfig."""
     check_places(options)
-    names = ("cases", "backends", "layers", "repeat", "blocks", "seed")
+    names = ("cases", "backends", "layers", "measured", "repeat", "blocks", "seed")
     arguments = {name: getattr(options, name) for name in names}
     steps = (options.blocks + 1) * (options.repeat + 1) * 3 * len(options.cases)
     work = launch.Work("dlcp_lab.bench.spmd_rank", arguments, TIMEOUT + PER_STEP * steps)

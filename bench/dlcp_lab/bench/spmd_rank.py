@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -39,6 +39,14 @@ BATCH: Final = [("all", None), ("all", None)]
 SPACE: Final = [(None, None, None, "all"), (None, None, "all")]
 
 
+class Setup(NamedTuple):
+    """`measured`: whether the costs of plans are measured."""
+
+    layers: int
+    backend: str
+    measured: bool
+
+
 @dataclass(frozen=True, slots=True)
 class PreparedWay:
     """A model to call with this rank's arguments, what ends it, its collectives in a step, and the
@@ -58,6 +66,7 @@ def _mine(given: tuple[Tensor, ...], dim: int) -> tuple[Tensor, ...]:
 
 
 def _divided(
+    case: Setup,
     model: nn.Module,
     example: tuple[Tensor, ...],
     given: tuple[Tensor, ...],
@@ -67,18 +76,19 @@ def _divided(
     mesh = spmd.mesh(all=dist.get_world_size())
     if patterns:
         spmd.annotate(model, mesh, **patterns)
-    made = spmd.plan(model, mesh, example=example, inputs=inputs)
-    parallel = spmd.partition(model, mesh, example=example, inputs=inputs)
+    costs = "measured" if case.measured else None
+    parallel = spmd.partition(model, mesh, example=example, inputs=inputs, costs=costs)
+    made = parallel._program.partition  # noqa: SLF001  # the plan, which has no public name
     counts = len(made.collectives), len(buckets(made))
     return PreparedWay(parallel, given, collectives=counts[0], reductions=counts[1])
 
 
-def _tensor_spmd(layers: int, _backend: str) -> PreparedWay:
-    return _divided(GPT(layers), words(), words(), patterns=TENSOR_PARALLEL)
+def _tensor_spmd(case: Setup) -> PreparedWay:
+    return _divided(case, GPT(case.layers), words(), words(), patterns=TENSOR_PARALLEL)
 
 
-def _tensor_dtensor(layers: int, _backend: str) -> PreparedWay:
-    model = GPT(layers)
+def _tensor_dtensor(case: Setup) -> PreparedWay:
+    model = GPT(case.layers)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     columns = {name: ColwiseParallel() for name in ("q", "k", "v", "up")}
     for block in model.blocks:
@@ -88,39 +98,39 @@ def _tensor_dtensor(layers: int, _backend: str) -> PreparedWay:
     return PreparedWay(model, words())
 
 
-def _data_spmd(layers: int, _backend: str) -> PreparedWay:
-    return _divided(GPT(layers), words(), _mine(words(), 0), BATCH)
+def _data_spmd(case: Setup) -> PreparedWay:
+    return _divided(case, GPT(case.layers), words(), _mine(words(), 0), BATCH)
 
 
-def _data_ddp(layers: int, backend: str) -> PreparedWay:
-    model = DistributedDataParallel(GPT(layers))
-    if backend == "gloo":
+def _data_ddp(case: Setup) -> PreparedWay:
+    model = DistributedDataParallel(GPT(case.layers))
+    if case.backend == "gloo":
         return PreparedWay(model, _mine(words(), 0))
     handle = ddp.register(model, arena_bytes=ARENA)
     return PreparedWay(model, _mine(words(), 0), handle.close)
 
 
-def _sharded_spmd(layers: int, _backend: str) -> PreparedWay:
-    model = GPT(layers)
+def _sharded_spmd(case: Setup) -> PreparedWay:
+    model = GPT(case.layers)
     patterns = {name: ("all", *[None] * (x.dim() - 1)) for name, x in model.named_parameters()}
-    return _divided(model, words(), _mine(words(), 0), BATCH, patterns=patterns, priority=1)
+    return _divided(case, model, words(), _mine(words(), 0), BATCH, patterns=patterns, priority=1)
 
 
-def _sharded_fsdp(layers: int, backend: str) -> PreparedWay:
-    model = GPT(layers)
+def _sharded_fsdp(case: Setup) -> PreparedWay:
+    model = GPT(case.layers)
     for block in model.blocks:
         fully_shard(block)
     fully_shard(model)
-    if backend != "gloo":
+    if case.backend != "gloo":
         fsdp.register(model)
     return PreparedWay(model, _mine(words(), 0))
 
 
-def _space_spmd(_layers: int, _backend: str) -> PreparedWay:
-    return _divided(Images(), images(), _mine(images(), -1), SPACE)
+def _space_spmd(case: Setup) -> PreparedWay:
+    return _divided(case, Images(), images(), _mine(images(), -1), SPACE)
 
 
-def _space_gather(_layers: int, _backend: str) -> PreparedWay:
+def _space_gather(_case: Setup) -> PreparedWay:
     def around(_number: int, operation: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         whole: Tensor = apply(x)
         return operation(whole).chunk(dist.get_world_size(), -1)[dist.get_rank()]
@@ -129,7 +139,7 @@ def _space_gather(_layers: int, _backend: str) -> PreparedWay:
     return PreparedWay(DistributedDataParallel(Images(around)), _mine(images(), -1))
 
 
-def _space_alone(_layers: int, _backend: str) -> PreparedWay:
+def _space_alone(_case: Setup) -> PreparedWay:
     """Each rank does all the work by itself: as many cores are busy as with the other ways, which
     share caches and clocks."""
     return PreparedWay(Images(), images())
@@ -153,7 +163,7 @@ class _Gathered(torch.autograd.Function):
 
 
 # By case: the ways; the first is compared with the second.
-CASES: Final[dict[str, dict[str, Callable[[int, str], PreparedWay]]]] = {
+CASES: Final[dict[str, dict[str, Callable[[Setup], PreparedWay]]]] = {
     "tensor": {"spmd": _tensor_spmd, "dtensor": _tensor_dtensor},
     "data": {"spmd": _data_spmd, "ddp": _data_ddp},
     "sharded": {"spmd": _sharded_spmd, "fsdp2": _sharded_fsdp},
@@ -198,7 +208,7 @@ def _case(
     for way, prepare in CASES[case].items():
         conductor.progress(f"{case} over {backend}: {way}")
         torch.manual_seed(0)
-        ways[way] = prepare(arguments["layers"], backend)
+        ways[way] = prepare(Setup(arguments["layers"], backend, arguments["measured"]))
     optimizers = {way: SGD(one.model.parameters(), RATE) for way, one in ways.items()}
     found = []
     for block in range(arguments["blocks"] + 1):  # the first one is not counted
