@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 from dlcp_client.spmd.annotations import annotate
 from dlcp_client.spmd.coalescing import coalesced
@@ -102,6 +102,24 @@ def test_other_partial_sums_stay(make: Make, with_product: Make | None) -> None:
     graph.output(tuple(sums))
     found = methods(overlapped(graph, Costs()))
     assert found["all_reduce"] == 1 and found[METHOD] == (with_product is not None)
+
+
+class Broadcast(nn.Module):
+    """The sum of a product of one row, and of one of several rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(16, 4))
+
+    def forward(self, x: Tensor, row: Tensor) -> Tensor:
+        return x @ self.weight + row @ self.weight
+
+
+def test_products_of_other_sizes_are_no_terms_of_one_sum() -> None:
+    slow, given = Costs(bytes_per_s=1.0), (torch.ones(8, 16), torch.ones(1, 16))
+    graph = graph_of(Broadcast(), given, {"weight": ("model", None)}, slow)
+    calls = [node.args for node in graph.find_nodes(op="call_method", target=METHOD)]
+    assert all(len(factors) == 1 for _, factors, _, _ in calls)
 
 
 def test_a_small_result_is_one_piece() -> None:

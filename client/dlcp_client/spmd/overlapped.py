@@ -12,7 +12,7 @@ from torch import fx
 
 from dlcp_client.products import MOST, SMALLEST
 
-from .combined import RESHAPE
+from .combined import OF, RESHAPE
 from .costs import Costs
 from .emission import SERVES
 
@@ -22,10 +22,12 @@ LEAST: Final = 5e-3  # seconds of a piece: an operation takes 1 ms of CPU time p
 
 
 class Terms(NamedTuple):
-    """A partial sum that is the sum of products, in another shape if `shape` is not None."""
+    """A partial sum that is the sum of products of one size, in another shape if `shape` is not
+    None. `size`: of the whole product; None: not known."""
 
     factors: list[tuple[fx.Node, fx.Node]]
-    shape: Any
+    size: torch.Size | None
+    shape: Any = None
 
 
 def overlapped(graph: fx.Graph, costs: Costs) -> fx.Graph:
@@ -48,14 +50,16 @@ def _terms(x: Any) -> Terms | None:
         return None
     if x.target == aten.mm.default:
         a, b = x.args
-        return Terms([(a, b)], None)  # type: ignore[list-item]  # nodes
+        of = x.meta.get(OF)
+        size = None if of is None else of.meta["val"].shape
+        return Terms([(a, b)], size)  # type: ignore[list-item]  # nodes
     if x.target == RESHAPE:
-        of = _terms(x.args[0])
-        return of and Terms(of.factors, x.args[1])
+        inner = _terms(x.args[0])
+        return inner and Terms(inner.factors, inner.size, x.args[1])
     if x.target == aten.add.Tensor and not x.kwargs and x.args[0] is not x.args[1]:
         first, second = map(_terms, x.args)
-        if first and second and first.shape == second.shape:
-            return Terms(first.factors + second.factors, first.shape)
+        if first and second and first.size is not None and first[1:] == second[1:]:
+            return Terms(first.factors + second.factors, first.size, first.shape)
     return None
 
 
