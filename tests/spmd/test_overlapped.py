@@ -104,20 +104,21 @@ def test_other_partial_sums_stay(make: Make, with_product: Make | None) -> None:
     assert found["all_reduce"] == 1 and found[METHOD] == (with_product is not None)
 
 
-class Broadcast(nn.Module):
-    """The sum of a product of one row, and of one of several rows."""
+class Mixed(nn.Module):
+    """The sum of a product of one row or another type, and of one of several rows."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(16, 4))
 
     def forward(self, x: Tensor, row: Tensor) -> Tensor:
-        return x @ self.weight + row @ self.weight
+        return x @ self.weight + row @ self.weight.to(row.dtype)
 
 
-def test_products_of_other_sizes_are_no_terms_of_one_sum() -> None:
-    slow, given = Costs(bytes_per_s=1.0), (torch.ones(8, 16), torch.ones(1, 16))
-    graph = graph_of(Broadcast(), given, {"weight": ("model", None)}, slow)
+@pytest.mark.parametrize("other", [torch.ones(1, 16), torch.ones(8, 16).double()])
+def test_products_of_another_kind_are_no_terms_of_one_sum(other: Tensor) -> None:
+    slow, given = Costs(bytes_per_s=1.0), (torch.ones(8, 16), other)
+    graph = graph_of(Mixed(), given, {"weight": ("model", None)}, slow)
     calls = [node.args for node in graph.find_nodes(op="call_method", target=METHOD)]
     assert all(len(factors) == 1 for _, factors, _, _ in calls)
 

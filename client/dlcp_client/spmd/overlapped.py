@@ -22,11 +22,11 @@ LEAST: Final = 5e-3  # seconds of a piece: an operation takes 1 ms of CPU time p
 
 
 class Terms(NamedTuple):
-    """A partial sum that is the sum of products of one size, in another shape if `shape` is not
-    None. `size`: of the whole product; None: not known."""
+    """A partial sum that is the sum of products of one kind, in another shape if `shape` is not
+    None. `kind`: shape and dtype of the whole product; None: not known."""
 
     factors: list[tuple[fx.Node, fx.Node]]
-    size: torch.Size | None
+    kind: tuple[torch.Size, torch.dtype] | None
     shape: Any = None
 
 
@@ -51,15 +51,15 @@ def _terms(x: Any) -> Terms | None:
     if x.target == aten.mm.default:
         a, b = x.args
         of = x.meta.get(OF)
-        size = None if of is None else of.meta["val"].shape
-        return Terms([(a, b)], size)  # type: ignore[list-item]  # nodes
+        kind = None if of is None else (of.meta["val"].shape, of.meta["val"].dtype)
+        return Terms([(a, b)], kind)  # type: ignore[list-item]  # nodes
     if x.target == RESHAPE:
         inner = _terms(x.args[0])
-        return inner and Terms(inner.factors, inner.size, x.args[1])
+        return inner and Terms(inner.factors, inner.kind, x.args[1])
     if x.target == aten.add.Tensor and not x.kwargs and x.args[0] is not x.args[1]:
         first, second = map(_terms, x.args)
-        if first and second and first.size is not None and first[1:] == second[1:]:
-            return Terms(first.factors + second.factors, first.size, first.shape)
+        if first and second and first.kind is not None and first[1:] == second[1:]:
+            return Terms(first.factors + second.factors, first.kind, first.shape)
     return None
 
 
