@@ -9,14 +9,13 @@ from dlcp_client.spmd.annotations import annotate
 from dlcp_client.spmd.capture import Kind
 from dlcp_client.spmd.coalescing import (
     GATHERS,
-    LEAST,
     OPERATIONS,
     buckets,
     coalesced,
     gathers,
     gathers_of_calls,
 )
-from dlcp_client.spmd.costs import Costs
+from dlcp_client.spmd.costs import LEAST, Costs
 from dlcp_client.spmd.halves import halves_of
 from dlcp_client.spmd.meshes import Mesh
 from dlcp_client.spmd.partitioner import Partition

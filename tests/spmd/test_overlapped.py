@@ -10,10 +10,10 @@ from torch import Tensor, fx, nn
 
 from dlcp_client.spmd.annotations import annotate
 from dlcp_client.spmd.coalescing import coalesced
-from dlcp_client.spmd.costs import Costs, Link
+from dlcp_client.spmd.costs import LEAST, Costs, Link
 from dlcp_client.spmd.emission import SERVES, Collective
 from dlcp_client.spmd.meshes import Mesh
-from dlcp_client.spmd.overlapped import LEAST, METHOD, overlapped, pieces_of
+from dlcp_client.spmd.overlapped import METHOD, overlapped, pieces_of
 from dlcp_client.spmd.planning import plan
 from tests.spmd.models import TENSOR_PARALLEL, gpt
 
@@ -89,7 +89,7 @@ def _argument(_graph: fx.Graph, a: fx.Node, _b: fx.Node) -> fx.Node:
     "make", [_sum_of_other, _with_alpha, _of_shapes, _twice, _used_again, _argument]
 )
 def test_other_partial_sums_stay(make: Make, with_product: Make | None) -> None:
-    """Beside a sum that has its product, and alone."""
+    """The graph has this sum alone, or a second one, which gets its product."""
     graph = fx.Graph()
     ranks, a, b = map(graph.placeholder, ("ranks", "a", "b"))
     sums = []

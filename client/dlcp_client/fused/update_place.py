@@ -1,4 +1,4 @@
-"""Where a rank updates a part of a bucket: in the arena, on masters beside it, or on a device."""
+"""Places of a rank's updates: the arena, masters beside it, and the device of the parameters."""
 
 from collections.abc import Iterable
 

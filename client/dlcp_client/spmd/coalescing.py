@@ -16,16 +16,15 @@ import torch
 from torch import fx
 
 from .capture import Kind
+from .costs import LEAST
 from .emission import SERVES, Collective
 from .halves import needed_by
 from .partitioner import Partition
 from .ratios import Ratio, ratios
 from .urgency import classes_of_gradients
 
-# Of one axis and type: the first sum starts after a quarter of the bytes, or later, since each
-# operation takes 1 ms of CPU time per rank over dlcpd.
+# Of one axis and type: the first sum starts after a quarter of the bytes, or later (`LEAST`).
 OPERATIONS: Final = 4
-LEAST: Final = 5e-3  # seconds of an operation
 # As whole parameters take memory, fewer of them are gathered at once.
 GATHERS: Final = 8
 METHODS: Final = {

@@ -12,6 +12,9 @@ from .meshes import Mesh
 # Seconds of sending, or of work, that are as dear as one operation more: ranks and engines compute
 # about as long for each.
 WORTHWHILE: Final = 3e-3
+# Seconds of one of several operations that share a task, at least: over dlcpd, each takes 1 ms of
+# CPU time per rank.
+LEAST: Final = 5e-3
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,11 @@ from torch import fx
 from dlcp_client.products import MOST, SMALLEST
 
 from .combined import OF, RESHAPE
-from .costs import Costs
+from .costs import LEAST, Costs
 from .emission import SERVES
 
 aten = torch.ops.aten
 METHOD: Final = "reduced_product"
-LEAST: Final = 5e-3  # seconds of a piece: an operation takes 1 ms of CPU time per rank over dlcpd
 
 
 class Terms(NamedTuple):

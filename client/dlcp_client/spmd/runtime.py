@@ -92,7 +92,7 @@ class GroupRanks(Position):
         nbytes = a.shape[0] * b.shape[1] * a.itemsize
         inner, count = self._inner(axis), pieces_of(nbytes, pieces)
         if inner is not None and a.device.type == "cpu" and count > 1:
-            # that some pieces have room, beside gradients, in half of the arena
+            # The arena keeps gradients in one half; several pieces fit into the other one.
             count = max(count, 8 * nbytes // inner.session.arena_bytes)
             with torch_errors():
                 return ReducedProduct(inner, factors, pieces=count).result()

@@ -16,8 +16,7 @@ END: Final = "end"  # the method of `Pending`
 
 
 class TimedRanks:
-    """The methods of `ranks`. Those that communicate add their seconds to `seconds`, in their
-    order."""
+    """Calls the methods of `ranks`, and appends the seconds of each collective to `seconds`."""
 
     def __init__(self, ranks: GroupRanks, timed: frozenset[str]) -> None:
         self._ranks, self._timed = ranks, timed

@@ -36,6 +36,8 @@ def test_exact_training_equals_that_on_the_cpu(tmp_path: Path, crossing: bool, v
 # first step, and again after a change: twice in four steps.
 COPIES = {"host": [1.0, 1.0], "device": [1.5, 1.5 + 2 * 0.5 / training_ranks.STEPS]}
 
+UNEVEN = 0.002  # the two parts of a bucket differ by the alignment of a part
+
 
 @pytest.mark.parametrize("where", COPIES)
 def test_fused_updates_a_device_as_it_does_the_cpu(tmp_path: Path, where: str) -> None:
@@ -43,8 +45,9 @@ def test_fused_updates_a_device_as_it_does_the_cpu(tmp_path: Path, where: str) -
         for name in training_ranks.FUSED:
             assert rank[name], (name, rank)
         for name in ("exact", "rounded"):
-            # and a norm in each step
-            assert rank[f"{name}, bytes"] == pytest.approx(COPIES[where], rel=0.002), rank
+            for copied, wanted in zip(rank[f"{name}, bytes"], COPIES[where], strict=True):
+                apart = UNEVEN if where == "device" else 0
+                assert wanted - apart <= copied < 1.001 * wanted + apart, rank  # and a norm
         assert 0 < rank["half"] < 0.01
 
 

@@ -94,7 +94,7 @@ def beside(hosts: Hosts, name: str, others: list[Session]) -> list[str]:
 
 
 def _measured_at_last(hosts: Hosts, name: str) -> Mapping[str, Any]:
-    """A measurement that was not too late, as one is where all cores are busy: it says so."""
+    """A measurement. On busy cores a probe may miss its deadline; it is repeated then."""
     for _ in range(MOST - 1):
         with suppress(ProbeFailed):
             return measured(hosts, name)
