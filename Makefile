@@ -55,22 +55,25 @@ compiled: $(STAMP)
 test: $(STAMP)
 	$(BIN)/pytest -q -n auto --dist worksteal -m "main_path or not (processes or netns or heavy)"
 
-BESIDE := --no-print-directory --output-sync=target --jobs
+PYTEST := $(BIN)/pytest
+BESIDE := --no-print-directory --output-sync=target PYTEST=.ci/beside --jobs
 
 # Every test. CI runs it. Those that mostly wait run beside each other; those that only compute get
-# the CPU time that the serial ones leave.
+# the CPU time that the serial ones leave. At the end, a few that failed so run alone.
 test-all: $(STAMP)
+	rm -rf .pytest_cache/beside
 	$(MAKE) $(BESIDE) 2 serial computing
-	$(BIN)/pytest -v $(TRAFFIC_TESTS)
+	.ci/beside -v $(TRAFFIC_TESTS)
 	$(MAKE) $(BESIDE) 3 switches-emulated e2e-deploy processes
+	.ci/alone
 
 # All tests of no other part. Their processes wait for most of the time: two workers for each CPU.
 WAITING_WORKERS = $(shell expr 2 \* $$(nproc))
 processes: $(STAMP)
-	$(BIN)/pytest -n $(WAITING_WORKERS) --dist worksteal --durations 25 -m "not computing" $(addprefix --ignore=,$(PURE_TESTS) $(SERIAL_TESTS) tests/switches tests/deploy tests/page)
+	$(PYTEST) -n $(WAITING_WORKERS) --dist worksteal --durations 25 -m "not computing" $(addprefix --ignore=,$(PURE_TESTS) $(SERIAL_TESTS) tests/switches tests/deploy tests/page)
 
 serial: $(STAMP)
-	$(BIN)/pytest $(SERIAL_TESTS)
+	$(PYTEST) $(SERIAL_TESTS)
 
 # None of these tests measures the wall's time, so they may wait for a CPU, for minutes.
 computing: export PYTEST_ADDOPTS = --timeout=900
@@ -90,12 +93,12 @@ e2e-switch: switches-emulated
 	$(BIN)/pytest -v $(TRAFFIC_TESTS)
 
 switches-emulated: $(STAMP)
-	$(BIN)/pytest -v -n auto --dist worksteal tests/switches $(addprefix --ignore=,$(TRAFFIC_TESTS))
+	$(PYTEST) -v -n auto --dist worksteal tests/switches $(addprefix --ignore=,$(TRAFFIC_TESTS))
 
 # Tests of all installations: wheel, .deb and its service in a machine that systemd boots, image,
 # Kubernetes manifests, Slurm scripts, Ansible role; and the status page and reports in a browser.
 e2e-deploy: $(STAMP)
-	$(BIN)/pytest -q tests/deploy tests/page
+	$(PYTEST) -q tests/deploy tests/page
 
 # Makes the pictures of docs/page.md. Look at them before you commit them.
 screenshots: $(STAMP)

@@ -14,7 +14,7 @@ from tests.kinds import COMPUTING, MAIN_PATHS, QUICK
 ROOT: Final = Path(__file__).parents[2]
 IDLE: Final = ROOT / ".ci" / "idle-priority"
 PATIENCE: Final = 120.0  # seconds, as other processes may take all CPUs
-PYTEST: Final = ".venv/bin/pytest"
+PYTEST: Final = {".venv/bin/pytest", ".ci/beside"}
 NEEDED: Final = ("Makefile", "pyproject.toml", "setup.py", "constraints.txt", ".ci/idle-priority")
 
 
@@ -68,7 +68,7 @@ def test_every_test_is_in_one_part_of_all_tests(checkout: Path) -> None:
     """Or in two with markers of which a test has one."""
     (checkout / "tests").symlink_to(ROOT / "tests")
     lines = [shlex.split(line) for line in commands(checkout, "test-all").splitlines()]
-    parts = [line[line.index(PYTEST) + 1 :] for line in lines if PYTEST in line]
+    parts = [line[at + 1 :] for line in lines for at, word in enumerate(line) if word in PYTEST]
     for file in (ROOT / "tests").rglob("test_*.py"):
         name, folder = file.relative_to(ROOT).as_posix(), file.relative_to(ROOT).parts[1]
         expected = {"not computing"} | ({"computing"} if folder in COMPUTING else set())

@@ -1,7 +1,8 @@
 """Rank 0 probes the links between the hosts of its job, with the first rank of each host.
 
 The pairs of a round are `dlcpd.planning.probe`'s. Each round is repeated: a few bytes say how
-many take SECONDS. A step is repeated until all ranks have answered it (`probe_parts`).
+many take SECONDS. A step is repeated until all ranks have answered it (`probe_parts`). A round that
+a rank could not finish is carried out once more: a host may be too busy for some seconds.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from dlcpd.contract.errors import BadOperation, ProbeFailed, TooMany
+from dlcpd.daemon import log
 from dlcpd.daemon.engines import Engines
 from dlcpd.daemon.peers.membership import Link, LinkState
 from dlcpd.daemon.peers.peer_messages import MAX_PROBE, LinkProbeAnswer, LinkProbeAsk, ProbeStep
@@ -29,6 +31,7 @@ MOST_TIMES: Final = 3  # that a round is carried out
 ENOUGH: Final = 1.5  # a measurement of two thirds of SECONDS is not repeated
 MARGIN: Final = 2.0  # seconds that an answer may come after DEADLINE
 END_WAIT: Final = 1.0  # seconds for the answers to END
+MOST_REPEATED: Final = 2  # rounds of a probe that are carried out once more: 2 x DEADLINE at most
 BITS: Final = 8
 
 Pair = tuple[int, int]  # sender and receiver, ranks
@@ -64,9 +67,14 @@ class Lead:
     session: LocalSession
     held: bool  # clients wait for a probe that is about to begin
     running: bool = False
+    repeated: int = 0  # rounds of the probe that runs
     serial: int = 1  # of the last step; a WAIT before the first is answered with it
     step: ProbeStep = ProbeStep.END
     awaited: dict[int, "asyncio.Future[LinkProbeAnswer]"] = field(default_factory=dict)  # by rank
+
+
+class RoundFailed(ProbeFailed):
+    """A rank has answered that it could not do its part of a step."""
 
 
 class ProbeLeader:
@@ -139,7 +147,7 @@ class ProbeLeader:
             raise BadOperation(f"{session}: all ranks are on one host, so there is no link")
         if lead.running:
             raise TooMany(f"{session}: a probe of the job runs already")
-        lead.running, began = True, self._loop.time()
+        lead.running, lead.repeated, began = True, 0, self._loop.time()
         try:
             found, rounds = await self._rounds(lead, list(ranks.values()))
         finally:
@@ -176,13 +184,28 @@ class ProbeLeader:
         ranks = {pair: (order[pair[0]], order[pair[1]]) for pair in pairs}
         sizes, found = dict.fromkeys(ranks.values(), FIRST_BYTES), dict[tuple[int, int], int]()
         for attempt in range(MOST_TIMES):
-            rates, before = await self._exchange(lead, sizes, idle=True), sizes
+            rates, before = await self._repeated(lead, sizes), sizes
             for pair, rate in rates.items() if attempt else ():
                 found[pair] = max(rate, found.get(pair, 0))
             sizes = {pair: bytes_of(rate, SECONDS) for pair, rate in rates.items()}
             if attempt and all(size <= ENOUGH * before[pair] for pair, size in sizes.items()):
                 break
         return {pair: found[of] for pair, of in ranks.items()}
+
+    async def _repeated(self, lead: Lead, sizes: RankPairs) -> dict[Pair, int]:
+        """`_exchange`, until no rank fails. Raises: ProbeFailed: one has left or does not answer,
+        or more than MOST_REPEATED of all exchanges of the probe failed."""
+        while True:
+            try:
+                return await self._exchange(lead, sizes, idle=True)
+            except RoundFailed as exc:
+                ranks = len(lead.session.membership.links) + 1
+                whole = len(hosts_by_rank(lead.session)) == ranks
+                open_ = self._leads.get(lead.session.number) is lead
+                if not (whole and open_) or lead.repeated == MOST_REPEATED:
+                    raise
+                lead.repeated += 1
+                log.info("probe_repeated", session=lead.session.number, why=exc)
 
     async def beside(self, session: LocalSession, sizes: RankPairs) -> RankPairs:
         """Have ranks send bytes to others while the job runs operations: as `_exchange`. Raises:
@@ -243,7 +266,8 @@ class ProbeLeader:
             why = future.result().why if future.done() else "no answer; is its dlcpd an older one?"
             if why:
                 link = lead.session.membership.links.get(rank)
-                raise ProbeFailed(f"{link or lead.session}: {why}")
+                kind = RoundFailed if future.done() else ProbeFailed
+                raise kind(f"{link or lead.session}: {why}")
         return {rank: future.result() for rank, future in awaited.items()}
 
     def _ask(self, lead: Lead, rank: int, serial: int, step: Step) -> None:
