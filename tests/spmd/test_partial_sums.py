@@ -52,6 +52,26 @@ def test_sums_are_added_once(
     assert counts(made)["all_reduce"] == sums
 
 
+@pytest.mark.parametrize(
+    ("function", "found"),
+    [
+        (lambda x, a, b: x @ a, {"all_gather": 1}),
+        (lambda x, a, b: x @ a + x @ b, {"all_reduce": 1}),
+        (lambda x, a, b: (x @ a).view(25) - (x @ b).view(25), {"all_reduce": 1}),
+        (lambda x, a, b: x @ a + torch.tanh(x @ b), {"all_gather": 2}),
+    ],
+)
+def test_products_of_one_sum_share_its_price(
+    function: Callable[[Tensor, Tensor, Tensor], Tensor], found: dict[str, int]
+) -> None:
+    """On a slow network, ranks send 30 numbers to gather a weight, and 33 to add up a product."""
+    model, x = Of(function), torch.randn(5, 7).double()
+    annotate(model, MESH, {"[ab]": ("model", None)})
+    made = plan(model, MESH, example=(x,), costs=Costs(latency=0.0, bytes_per_s=1.0))
+    assert_equal(made, model, (x,))
+    assert counts(made) == found
+
+
 def test_a_partial_sum_times_a_tensor_divided_by_its_axis() -> None:
     model = Of(lambda x, a, b: (x @ a) * torch.tanh(b[:1]))
     annotate(model, MESH, {"a": ("model", None), "b": (None, "model")})

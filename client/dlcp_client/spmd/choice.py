@@ -53,24 +53,33 @@ class Chooser:
     _known: dict[Any, tuple[Rule, Choice]] = field(default_factory=dict)
 
     def choose(
-        self, rule: Rule, places: Sequence[Place], *, excluded: Collection[str] = ()
+        self,
+        rule: Rule,
+        places: Sequence[Place],
+        *,
+        excluded: Collection[str] = (),
+        terms: int = 1,
     ) -> Choice:
         """The first of the cheapest candidates, so that every rank chooses alike.
 
-        `places`: in the order of `Rule.places`; `excluded`: axes that must divide nothing.
+        `places`: in the order of `Rule.places`; `excluded`: axes that must divide nothing; `terms`:
+        calls that share the sum of the results' parts.
         """
         about = [(one.sharding, frozenset(one.free)) for one in places]
-        key = id(rule), tuple(about), tuple(excluded)
+        key = id(rule), tuple(about), tuple(excluded), terms
         if key not in self._known:  # which keeps the rule, and so its identity
-            self._known[key] = rule, self._cheapest(rule, places, excluded)
+            candidates = self._candidates(rule, places, excluded)
+            self._known[key] = rule, self._cheapest(rule, places, candidates, terms)
         return self._known[key][1]
 
-    def _cheapest(self, rule: Rule, places: Sequence[Place], excluded: Collection[str]) -> Choice:
+    def _cheapest(
+        self, rule: Rule, places: Sequence[Place], candidates: Iterator[ByFactor], terms: int
+    ) -> Choice:
         best: tuple[float, Choice] | None = None
-        for by_factor in self._candidates(rule, places, excluded):
+        for by_factor in candidates:
             choice = self._choice(rule, places, by_factor)
             if choice is not None:
-                price = self._price(rule, places, choice)
+                price = self._price(rule, places, choice, terms)
                 if best is None or price < best[0]:
                     best = price, choice
         if best is None:
@@ -120,14 +129,14 @@ class Chooser:
         pairs = zip(place.shape, sharding, strict=True)
         return all(rows >= self.mesh.parts(splits) for rows, splits in pairs if splits)
 
-    def _price(self, rule: Rule, places: Sequence[Place], choice: Choice) -> float:
+    def _price(self, rule: Rule, places: Sequence[Place], choice: Choice, terms: int) -> float:
         count = len(rule.operands)
         total = self._work(rule, places, choice) / self.costs.work_per_s
         for at, (place, made) in enumerate(zip(places, choice.shardings, strict=True)):
             if at < count:
                 total += 0.0 if made in place.free else self._moved(place, place.sharding, made)
             elif axes := summed_axes(rule, at - count, choice.by_factor):
-                total += sum(self._added_up(place, made, axis) for axis in axes)
+                total += sum(self._added_up(place, made, axis) for axis in axes) / terms
             else:
                 total += self._moved(place, made, place.sharding)
         return total + self._halos(rule, places, choice)

@@ -8,7 +8,6 @@ import operator
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Final
 
 from torch import fx
@@ -30,6 +29,7 @@ from .regions import Regions
 from .resharding import Move, steps
 from .rules import Rule
 from .sharding import Sharding, Splits, whole
+from .shared_sums import passes_on, terms_of_sums
 
 REPLICATE_OVER: Final = 16 << 20  # bytes: a larger tensor is seldom meant to be on every rank
 
@@ -99,6 +99,7 @@ class _Partitioner:
         self._forms: dict[Value, dict[Sharding, fx.Node]] = defaultdict(dict)  # once added up
         self._partial: dict[Value, tuple[str, ...]] = {}  # axes over which to add up
         self._kinds = {port.value: port.kind for port in plan.captured.inputs}
+        self._terms = terms_of_sums(plan)
         self._regions = Regions(plan, emitter)
         self._again: dict[Value, fx.Node] = {}  # captured calls that may be made once more
         # Not those of parameters: these are gathered for each use, as a whole one takes memory.
@@ -152,12 +153,12 @@ class _Partitioner:
             self._set(Value(node), want, self._as(operands[0], want))
             return
         axes = self._carried(rule, operands, places)
-        choice = self._chosen(rule, places, excluded=axes) if axes else None
+        choice = self._chosen(node, places, excluded=axes) if axes else None
         if choice is None or not self._lie_as(operands, choice):
             axes = ()
             for value in operands:
                 self._add_up(value, self._plan.shardings[value])
-            choice = self._chosen(rule, places)
+            choice = self._chosen(node, places)
         made = choice.shardings[len(operands) :]
         call = DividedCall(node, rule, made, divided_halos(rule, choice.by_factor, self._plan.mesh))
         given = [
@@ -179,19 +180,11 @@ class _Partitioner:
     def _carried(
         self, rule: Rule, operands: Sequence[Value], places: Sequence[Value | None]
     ) -> tuple[str, ...]:
-        """The axes of partial sums that a call passes on: it is linear in exactly the partial
-        operands, nothing else uses them, and the results are not larger. In the call, the axes then
-        divide nothing else."""
-        partial = [at for at, value in enumerate(operands) if value in self._partial]
+        """The axes of partial sums that a call passes on. In the call, they then divide nothing
+        else."""
+        partial = frozenset(at for at, value in enumerate(operands) if value in self._partial)
         axes = {self._partial[operands[at]] for at in partial}
-        if len(axes) != 1 or frozenset(partial) not in rule.linear:
-            return ()
-        (found,) = axes
-        given = {operands[at] for at in partial}
-        size = sum(prod(value.shape) for value in given)
-        made = sum(prod(one.shape) for one in places[len(operands) :] if one is not None)
-        once = all(len(value.node.users) == 1 for value in given)
-        return found if once and made <= size else ()
+        return axes.pop() if len(axes) == 1 and passes_on(rule, places, partial) else ()
 
     def _lie_as(self, operands: Sequence[Value], choice: Choice) -> bool:
         """Whether the partial operands lie already as a choice needs them."""
@@ -199,9 +192,9 @@ class _Partitioner:
         return all(self.have[one] == want for one, want in pairs if one in self._partial)
 
     def _chosen(
-        self, rule: Rule, places: Sequence[Value | None], excluded: Sequence[str] = ()
+        self, node: fx.Node, places: Sequence[Value | None], excluded: Sequence[str] = ()
     ) -> Choice:
-        found = []
+        rule, found = self._plan.rules[node], []
         for at, (value, dims) in enumerate(zip(places, rule.places, strict=True)):
             if value is None:
                 found.append(Place((), (), 0, ()))
@@ -211,7 +204,8 @@ class _Partitioner:
             else:
                 wish, item = self._plan.shardings[value], value.tensor.element_size()
                 found.append(Place(dims, value.shape, item, wish))
-        return self._chooser.choose(rule, found, excluded=excluded)
+        terms = self._terms.get(node, 1)
+        return self._chooser.choose(rule, found, excluded=excluded, terms=terms)
 
     def _operand(self, call: DividedCall, at: int, value: Value, want: Sharding) -> fx.Node:
         """An operand as a call needs it: with zeros as padding before that could reach a sum, or
