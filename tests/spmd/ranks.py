@@ -49,6 +49,7 @@ def everything(rank: int, size: int) -> None:
         products_in_pieces(size)
     if size == 2:
         mistakes(rank, size)
+        compiled(size)
     if size == 3:
         several_differ(rank)
 
@@ -306,11 +307,33 @@ def products_in_pieces(size: int) -> None:
             return ReducedProduct(*given, **options)
 
         patch.setattr(runtime, "ReducedProduct", product)
-        loss = parallel(*arguments)
-        loss.backward()
+        _check_step(parallel, model, arguments)
     over_dlcpd = isinstance(device_mesh(mesh, "cpu").get_group("model"), ProcessGroup)
     assert set(made) == ({2} if over_dlcpd else set())
-    right = model(*arguments)
+
+
+def compiled(size: int) -> None:
+    """Steps whose calls torch.compile compiles, before and after the program has run without."""
+    model, arguments = perceptron()
+    mesh = Mesh({"model": size})
+    annotate(model, mesh, {"up.weight": ("model", None)})
+    parallel = partition(model, mesh, example=arguments)
+    with pytest.raises(BadConfig, match=r"compile\(dynamic=...\) is fixed"):
+        parallel.compile(dynamic=True)
+    _check_step(parallel, model, arguments)
+    parallel.compile(backend="aot_eager")
+    for _ in range(2):
+        _check_step(parallel, model, arguments)
+    with measured(parallel):
+        _check_step(parallel, model, arguments)
+    assert "measured (ms)" in explain(parallel)
+
+
+def _check_step(parallel: Partitioned, model: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+    model.zero_grad()
+    parallel.zero_grad()
+    loss, right = parallel(*arguments).sum(), model(*arguments).sum()
+    loss.backward()
     right.backward()
     torch.testing.assert_close(loss, right, rtol=1e-9, atol=1e-9)
     for name, one in model.named_parameters():

@@ -14,6 +14,7 @@ from .capture import Kind, Port, Value
 from .coalescing import coalesced
 from .collectives import padded
 from .combined import combined
+from .compiled import compiled
 from .halves import halves_of
 from .overlapped import overlapped
 from .partitioner import Partition, held_as, left_as
@@ -50,7 +51,7 @@ class Program:
         }
 
     def __deepcopy__(self, memo: Any) -> "Program":
-        """Copies of a module share it: nothing in it changes but the seed of its next mask."""
+        """Copies of a module share it: only `compile` and the seed of its next mask change it."""
         return self
 
     @property
@@ -85,6 +86,11 @@ class Program:
     def without_gradient(self, results: Sequence[Tensor]) -> list[Tensor]:
         """The results that the backward pass does not begin at."""
         return [one for at, one in enumerate(results) if at not in self._tangents]
+
+    def compile(self, **given: Any) -> None:
+        """As `Partitioned.compile`."""
+        self._halves = compiled(self._halves, given)
+        self.times = Times(self._halves)
 
     def forward(self, given: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Results, and the tensors that the backward pass reads. `given`: all as shards."""

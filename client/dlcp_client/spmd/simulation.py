@@ -35,6 +35,8 @@ def _alone(node: fx.Node, held: Mapping[fx.Node, Sequence[Any]], rank: int) -> A
     args, kwargs = _put(node.args, held, rank), _put(node.kwargs, held, rank)
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+    if node.op == "call_module" and node.graph.owning_module is not None:
+        return node.graph.owning_module.get_submodule(str(node.target))(*args, **kwargs)
     if callable(node.target):
         return node.target(*args, **kwargs)
     raise ValueError(f"{node.format_node()} is not a call")
