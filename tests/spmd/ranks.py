@@ -321,7 +321,8 @@ def compiled(size: int) -> None:
     with pytest.raises(BadConfig, match=r"compile\(dynamic=...\) is fixed"):
         parallel.compile(dynamic=True)
     _check_step(parallel, model, arguments)
-    parallel.compile(backend="aot_eager")
+    parallel.compile()  # at the next step
+    parallel.compile(backend="aot_eager")  # instead
     for _ in range(2):
         _check_step(parallel, model, arguments)
     with measured(parallel):

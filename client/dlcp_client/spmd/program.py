@@ -34,7 +34,8 @@ class Program:
         self.partition, self._ranks = partition, ranks
         captured = partition.plan.captured
         made = overlapped(coalesced(partition), partition.costs)
-        self._halves = halves_of(combined(made), captured)
+        self._one_by_one = halves_of(combined(made), captured)
+        self._halves = self._one_by_one  # or compiled
         self.times = Times(self._halves)
         self._timed = False
         self._primals = [port for port in captured.inputs if port.kind is not Kind.TANGENT]
@@ -89,7 +90,7 @@ class Program:
 
     def compile(self, **given: Any) -> None:
         """As `Partitioned.compile`."""
-        self._halves = compiled(self._halves, given)
+        self._halves = compiled(self._one_by_one, given)
         self.times = Times(self._halves)
 
     def forward(self, given: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
