@@ -167,7 +167,7 @@ class PeerDoubted:
 
     session: int
     rank: int
-    sign: str  # in words
+    sign: str  # in words, and what it means
 
 
 class AbortedOperation(NamedTuple):

@@ -17,6 +17,7 @@ from dlcpd.contract.frames import encode
 from dlcpd.contract.messages import Completed, Failed, Hello, Released
 from dlcpd.core.wire.header import Header, Kind
 from dlcpd.core.wire.sizes import BASE
+from dlcpd.daemon.peers.line import REFUSED
 from dlcpd.io import commands, control_events
 from dlcpd.io.config import EngineConfig
 from tests.io.engines import ARENA, FORKED, PATIENCE, Engine, Job, failure, token
@@ -313,12 +314,12 @@ def test_a_sign_from_control_and_silence_end_the_session(job: Jobs) -> None:
     started.engines[1].process.send_signal(signal.SIGSTOP)
     try:
         started.ranks[0].submit(2, deadline=3600.0)
-        started.engines[0].send(commands.PeerDoubted(1, 1, "the port of its daemon is closed"))
+        started.engines[0].send(commands.PeerDoubted(1, 1, REFUSED))
         _, code, text = failure(started.ranks[0].outcome(2))
     finally:
         started.engines[1].process.send_signal(signal.SIGCONT)
     assert code == "peer_lost"
-    assert "the port of its daemon is closed: its process has ended" in text
+    assert REFUSED in text
 
 
 def test_what_control_learned_reaches_the_client(job: Jobs) -> None:

@@ -50,7 +50,7 @@ class Flow:
     heard_at: float = 0.0
     unanswered: int = 0  # pings since the peer was last heard
     suspected: bool = False  # its silence was reported, and lasts
-    sign: str = ""  # in words, the sign that its process has ended; "" = there is none
+    sign: str = ""  # that its process has ended, in words; "" = there is none
     sign_at: float = 0.0  # when that came
     unanswered_at_sign: int = 0  # `unanswered` at that time
     twin: "Flow | None" = None  # the peer's flow to this rank, if it is in this process

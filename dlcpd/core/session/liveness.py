@@ -63,7 +63,7 @@ class Liveness:
         """The error about a lost peer; `awaited`: what waits for it, in words."""
         whence = f" from UDP {flow.address}" if flow.address else ""
         awaiting = "; ".join(awaited[:MAX_AWAITED])
-        sign = f", and {flow.sign}: its process has ended" if flow.sign else ""
+        sign = f", and {flow.sign}" if flow.sign else ""
         return PeerLost(
             f"rank {flow.rank} on {flow.host} has not answered for {now - flow.heard_at:.1f} s "
             f"({flow.unanswered} pings on {len(flow.paths)} paths){whence}{sign}; "

@@ -21,9 +21,10 @@ MAX_QUEUED: Final = 64  # messages to one unreachable peer; a hello is repeated 
 RECONNECT: Final = 0.05  # seconds, doubled up to RECONNECT_MAX: a late peer is found soon
 RECONNECT_MAX: Final = 0.5  # seconds
 CONNECT: Final = 2.0  # seconds; a host that boots is found without TCP's doubling of SYN timers
-REFUSED: Final = "the port of its daemon is closed"
-REOPENED: Final = "the connection to its daemon had to be made anew"
-ENDED: Final = "the connection to its daemon ended, and another one fails"
+REFUSED: Final = "the port of its daemon is closed: its process has ended"
+# A host without CPU time, or cut off for a while, loses connections too.
+REOPENED: Final = "its daemon has ended, or was silent: the connection had to be made anew"
+ENDED: Final = "its daemon has ended, or is silent: the connection ended, and another one fails"
 HANDSHAKE: Final = 5.0  # seconds; an early peer waits as long for a Join, then connects again
 
 

@@ -14,7 +14,7 @@ from dlcpd.core.session.session import Session
 from dlcpd.core.wire.header import Header
 from dlcpd.io.discovery.icmp import IcmpNews
 
-SIGN: Final = "its UDP port is closed"
+SIGN: Final = "its UDP port is closed: its process has ended"
 
 
 class ClosedPorts:
