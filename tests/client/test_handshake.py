@@ -12,6 +12,7 @@ from dlcpd.contract.errors import BadMessage, DaemonUnavailable, NotPermitted, R
 from dlcpd.contract.frames import encode
 from dlcpd.contract.limits import MAX_ENGINES
 from dlcpd.contract.messages import Hello, Join, Joined, Message, Refused, Welcome
+from tests.descriptors import open_descriptors
 
 WELCOME = Welcome(1, "a", "tcp://192.0.2.1:5000", "k" * 40)
 JOIN = Join("j", 0, 2, 1 << 16, 5.0, [])
@@ -81,10 +82,6 @@ def test_joined_brings_arena_and_lanes(ends: Ends, engines: int) -> None:
         os.close(descriptor)
 
 
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
 @pytest.mark.parametrize("count", [0, 1])
 def test_joined_without_both_descriptors_is_refused(ends: Ends, count: int) -> None:
     control, theirs = ends
@@ -95,7 +92,7 @@ def test_joined_without_both_descriptors_is_refused(ends: Ends, count: int) -> N
         os.close(end)
     with pytest.raises(BadMessage, match=f"Joined and {count} descriptors"):
         control.join(JOIN)
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 def test_bad_answers_leave_no_descriptor_open(ends: Ends) -> None:
@@ -109,7 +106,7 @@ def test_bad_answers_leave_no_descriptor_open(ends: Ends) -> None:
     for _ in range(3):
         with pytest.raises(Exception, match=r"msgpack|Welcome|x"):
             control.join(JOIN)
-    assert open_descriptors() == before
+    assert open_descriptors() <= before
 
 
 @pytest.mark.parametrize("message", [Hello(1, "x"), Joined(1, 1 << 16)])
