@@ -59,7 +59,8 @@ PYTEST := $(BIN)/pytest
 BESIDE := --no-print-directory --output-sync=target PYTEST=.ci/beside --jobs
 
 # Every test. CI runs it. Those that mostly wait run beside each other; those that only compute get
-# the CPU time that the serial ones leave. At the end, a few that failed so run alone.
+# the CPU time that the serial ones leave. `.ci/alone` repeats a few tests that failed beside
+# others.
 test-all: $(STAMP)
 	rm -rf .pytest_cache/beside
 	$(MAKE) $(BESIDE) 2 serial computing

@@ -5,7 +5,7 @@ import os
 
 
 def open_descriptors() -> int:
-    """Their number, without those that garbage of earlier tests held. Threads of these may close
-    others later, so a test asks for no more than before."""
+    """Their number. Objects of earlier tests that only the garbage collector frees are freed
+    before, so that they close no descriptor in the middle of a test."""
     gc.collect()
     return len(os.listdir("/proc/self/fd"))

@@ -35,8 +35,8 @@ WAITING: Final = 4 << 20  # bytes in an engine's receive queue at which the floo
 COUNTS: Final = (288 * 3, 288 * 24)  # elements: an all-reduce in one step, and one in two
 PER_OPERATION: Final = 1000  # datagrams of the flood for each operation, at most
 DEADLINE: Final = 0.5  # seconds; what a forged COMPLETE makes a rank wait
-# Mutated datagrams with valid tokens end half of the operations, more where the machine is slower;
-# of a job that has stopped none would be right.
+# Mutated datagrams with valid tokens end about half of the operations: 162 of 303 and 172 of 306
+# were right on an idle machine, 145 of 303 on a busy one. Of a job that has stopped none would be.
 LEAST_RIGHT: Final = 0.2
 NAMED: Final = {
     "ranks_disagree", "replica_divergence", "deadline_exceeded", "operation_aborted", "peer_lost",

@@ -122,7 +122,7 @@ def test_nothing_is_left_behind() -> None:
     measured(task)
     before, collector = open_descriptors(), (gc.get_threshold(), gc.get_freeze_count())
     measured(task)
-    assert open_descriptors() <= before
+    assert open_descriptors() == before
     assert (gc.get_threshold(), gc.get_freeze_count()) == collector
     assert "unmapping" not in {thread.name for thread in threading.enumerate()}
 
@@ -191,10 +191,11 @@ def test_an_engine_that_ends_at_any_time_leaves_no_socket(
     monkeypatch.setattr(EngineHost, "step", ends)
     with pytest.raises(NotMeasured, match="on purpose"):
         measured(EngineTask("all_reduce", 4096))
+    gc.collect()  # a socket that is open raises here
     until = time.monotonic() + PATIENCE
     while open_descriptors() > before and time.monotonic() < until:
         time.sleep(0.01)  # the arenas are unmapped in a thread
-    assert open_descriptors() <= before
+    assert open_descriptors() <= before  # those of earlier tests may be gone
 
 
 def test_sizes_that_fail_are_rows_without_figures(

@@ -59,15 +59,7 @@ def joined(hosts: Hosts, name: str) -> list[Session]:
 
 
 def measured(hosts: Hosts, name: str = "") -> Mapping[str, Any]:
-    """As `dlcpctl probe --dry-run` does. On busy cores a probe may fail by its deadlines; it is
-    repeated then."""
-    for _ in range(MOST - 1):
-        with suppress(ProbeFailed):
-            return _measured_once(hosts, name)
-    return _measured_once(hosts, name)
-
-
-def _measured_once(hosts: Hosts, name: str) -> Mapping[str, Any]:
+    """As `dlcpctl probe --dry-run` does."""
     with Conversation(hosts.members[0].socket, patience(60.0)) as daemon:
         return daemon.ask(ProbeRequest(name, adopt=False), Probed).read()
 
@@ -94,11 +86,19 @@ def beside(hosts: Hosts, name: str, others: list[Session]) -> list[str]:
     with ThreadPoolExecutor(1) as pool:
         training = pool.submit(train)
         try:
-            found: list[str] = measured(hosts, name)["beside"]
+            found: list[str] = _measured_at_last(hosts, name)["beside"]
         finally:
             over.set()
         training.result()
     return found
+
+
+def _measured_at_last(hosts: Hosts, name: str) -> Mapping[str, Any]:
+    """A measurement. On busy cores a probe may miss its deadline; it is repeated then."""
+    for _ in range(MOST - 1):
+        with suppress(ProbeFailed):
+            return measured(hosts, name)
+    return measured(hosts, name)
 
 
 def plans(sessions: list[Session]) -> set[str]:
